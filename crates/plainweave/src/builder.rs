@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::abort::no_unwind;
 use crate::fiber::{FiberTask, Movement};
 use crate::fiber_local::Storage;
+use crate::io::no_driver::NoDriver;
 use crate::io::probe::{self, Io};
 use crate::io::release::Tag;
 use crate::policy::{Choice, Numbered, Observed, ObservedParams, Observer, PRESETS, Policy, Visitor};
@@ -21,15 +22,18 @@ use crate::sched::recorder::Recorder;
 use crate::sched::spare::Spare;
 use crate::sched::worker::{self, Worker};
 use crate::stack::StackConfig;
-use crate::watchdog::{self, OnDeadlock, OnStall};
+use crate::watchdog::{self, OnDeadlock, OnStall, Starting};
 use machine::{available_cpus, topology};
 
 /// The most threads that serve `blocking` calls, by default.
 const BLOCKING_THREADS: usize = 64;
 /// The most workers.
 const MAX_WORKERS: usize = 1024;
-/// The most workers with spare ones, by default.
-const MOST_WORKERS: usize = 64;
+/// The most workers with spare ones, and by default.
+const MAX_WITH_SPARES: usize = 16_384;
+const MOST_WORKERS: usize = 4096;
+/// Bytes of stack of a worker without a driver, of which there may be thousands: fibers have their own.
+const STACK_WITHOUT_DRIVER: usize = 256 << 10;
 /// Events that a worker may keep.
 const TRACE_CAPACITY: RangeInclusive<usize> = 64..=1 << 24;
 /// How long a dropped runtime waits for its fibers after cancelling them.
@@ -103,13 +107,17 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the most OS threads that run fibers at once, spare ones included: at least [`Self::workers`]. Default: 64,
-    /// or the number of workers if that is more.
+    /// Sets the most OS threads that run fibers at once, spare ones included: from [`Self::workers`] to 16,384.
+    /// Default: 4,096. Where the system leaves fewer threads, there are fewer.
     ///
     /// Code that blocks its thread without this library's knowledge (a lock of `std`, a socket of `std::net`) takes a
     /// worker from the other fibers. While it does, a spare worker runs what is ready, if fibers may migrate at any
     /// time ([`Movement::Anytime`]), stalls are detected ([`Self::stall_after`]) and the policy has tasks that others
-    /// may take; those of `local-*` have none. More than this number of threads that block each other wait for ever.
+    /// may take; those of `local-*` have none. A spare worker costs a thread; it ends when it is not needed any more.
+    ///
+    /// When many are held up, fibers that have started run before fresh ones, and one more worker than this is there
+    /// for them alone: whoever holds what the others block for gets a worker. But more fibers than this that have
+    /// started and block each other wait for ever.
     pub fn max_workers(mut self, workers: usize) -> Self {
         self.max_workers = Some(workers);
         self
@@ -229,7 +237,7 @@ impl RuntimeBuilder {
             blocking_threads: self.blocking_threads,
             seed,
             virtual_time: matches!(choice, Io::Sim { .. }),
-            recorder: self.recorder(workers + spares)?,
+            recorder: self.recorder(workers + spares + 2)?,
         };
         let pool = PoolShared::new(&config, policy.clone())?;
         let mut runtime = Runtime {
@@ -262,8 +270,8 @@ impl RuntimeBuilder {
     /// Returns the most spare workers.
     fn checked_spares<P: Policy<FiberTask>>(&self, workers: usize, choice: Io) -> io::Result<usize> {
         let most = self.max_workers.unwrap_or(MOST_WORKERS.max(workers));
-        if !(workers..=MAX_WORKERS).contains(&most) {
-            let text = format!("max_workers: {most} is out of range, {workers} (the workers) to {MAX_WORKERS}");
+        if !(workers..=MAX_WITH_SPARES).contains(&most) {
+            let text = format!("max_workers: {most} is out of range, {workers} (the workers) to {MAX_WITH_SPARES}");
             return Err(invalid(text));
         }
         let useful = P::SPARES && self.chosen_movement() == Movement::Anytime && self.stall_after.is_some();
@@ -306,7 +314,7 @@ impl RuntimeBuilder {
                     .and_then(|alt| Ok((alt, probe::open(choice, pool.epoch, tag.number(), access)?)))
                     .and_then(|(alt, (driver, fallback))| {
                         let name = driver.name();
-                        Ok((alt, Worker::new(id, pool, policy, driver, tag, seed)?, name, fallback))
+                        Ok((alt, Worker::new(id, pool, policy, driver, Some(tag), seed)?, name, fallback))
                     });
                 match opened {
                     Ok((_alt_stack, worker, name, fallback)) => {
@@ -320,7 +328,8 @@ impl RuntimeBuilder {
                     }
                 }
             };
-            runtime.threads.push(std::thread::Builder::new().name(format!("{}-{id}", self.name)).spawn(body)?);
+            let thread = std::thread::Builder::new().name(format!("{}-{id}", self.name)).spawn(body)?;
+            runtime.threads.push((id, thread));
         }
         drop(report);
         for _ in 0..runtime.pool.regular() {
@@ -332,7 +341,8 @@ impl RuntimeBuilder {
         Ok(())
     }
 
-    /// Returns what starts the thread of a spare worker. A driver that cannot be opened there ends the thread.
+    /// Returns what starts the thread of a spare worker, with a driver if it is to have one. A driver that cannot be
+    /// opened there ends the thread.
     fn starter_of_spares<P: Policy<FiberTask>>(
         &self,
         pool: &Arc<PoolShared>,
@@ -345,11 +355,16 @@ impl RuntimeBuilder {
         Box::new(move |id| {
             let (pool, policy) = (pool.clone(), policy.clone());
             let (report, opened) = mpsc::channel();
+            let has_driver = pool.numbers.has_driver(id);
             let body = move || {
-                let tag = Tag::take();
                 let worker = worker::prepare_thread().and_then(|alt| {
+                    if !has_driver {
+                        let driver = Box::new(NoDriver::new(pool.epoch, pool.workers[id].own_wakeup()));
+                        return Ok((alt, Worker::new(id, pool, policy, driver, None, seed)?));
+                    }
+                    let tag = Tag::take();
                     let (driver, _) = probe::open(choice, pool.epoch, tag.number(), access)?;
-                    Ok((alt, Worker::new(id, pool, policy, driver, tag, seed)?))
+                    Ok((alt, Worker::new(id, pool, policy, driver, Some(tag), seed)?))
                 });
                 match worker {
                     Ok((_alt_stack, worker)) => {
@@ -362,9 +377,9 @@ impl RuntimeBuilder {
                     }
                 }
             };
-            let thread = std::thread::Builder::new().name(format!("{name}-{id}")).spawn(body)?;
-            opened.recv().map_err(io::Error::other)??;
-            Ok(thread)
+            let thread = std::thread::Builder::new().name(format!("{name}-{id}"));
+            let thread = if has_driver { thread } else { thread.stack_size(STACK_WITHOUT_DRIVER) };
+            Ok(Starting { thread: thread.spawn(body)?, opened })
         })
     }
 }

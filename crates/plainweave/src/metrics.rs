@@ -104,8 +104,8 @@ impl Metrics {
             pool.workers.iter().map(|w| f(w).load(Ordering::Relaxed)).sum()
         };
         let (stacks_in_use, stack_high_water) = pool.stack_figures();
-        let has_started = |worker: &usize| *worker < pool.regular() || pool.workers[*worker].thread() != 0;
-        let workers = (0..pool.workers.len()).filter(has_started).map(|worker| WorkerMetrics::of(pool, worker));
+        let has_started = |worker: &usize| *worker < pool.regular() || pool.workers[*worker].has_started();
+        let workers = (0..pool.workers.made()).filter(has_started).map(|worker| WorkerMetrics::of(pool, worker));
         let workers: Vec<_> = workers.collect();
         let inserts = |f: fn(&Counts) -> u64| workers.iter().map(|worker| f(&worker.policy)).sum();
         Metrics {
@@ -121,7 +121,7 @@ impl Metrics {
             stack_high_water,
             stalls: pool.counts.stalls.load(Ordering::Relaxed),
             rescued: pool.counts.rescued.load(Ordering::Relaxed),
-            spare_workers: pool.workers[pool.regular()..].iter().filter(|w| w.role.takes_part()).count(),
+            spare_workers: pool.workers.iter().skip(pool.regular()).filter(|w| w.role.takes_part()).count(),
             storage_blocks: fiber_local::blocks(),
             workers,
         }

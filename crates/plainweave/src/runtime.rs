@@ -16,6 +16,7 @@ use crate::sched::wait::Waker;
 use crate::sched::worker::current_worker;
 use crate::scope::{Scope, scope_on};
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
+use crate::watchdog::Threads;
 
 pub use added_workers::AddedWorkers;
 
@@ -46,9 +47,10 @@ const LAST_REPORT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) pool: Arc<PoolShared>,
-    pub(crate) threads: Vec<OsJoinHandle<usize>>,
+    /// By the worker's number.
+    pub(crate) threads: Threads,
     /// Returns the threads of spare workers.
-    pub(crate) watchdog: Option<OsJoinHandle<Vec<OsJoinHandle<usize>>>>,
+    pub(crate) watchdog: Option<OsJoinHandle<Threads>>,
     /// Ends after the watchdog.
     pub(crate) reporter: Option<OsJoinHandle<()>>,
     pub(crate) shutdown: Duration,
@@ -239,7 +241,7 @@ impl Runtime {
         }
         self.pool.blocking.close();
         let mut gone = Vec::new();
-        for (worker, thread) in self.threads.drain(..).enumerate() {
+        for (worker, thread) in self.threads.drain(..) {
             // Once all fibers have ended, the workers are about to exit; otherwise give stuck workers no more time.
             while left.leaked_fibers > 0
                 && !thread.is_finished()
@@ -259,6 +261,7 @@ impl Runtime {
             end_reports(&reporter);
         }
         if left.leaked_fibers > 0 {
+            self.pool.refuse_held_back();
             gone.into_iter().for_each(|worker| self.pool.refuse_late(worker));
             // Fibers left behind point to it.
             std::mem::forget(self.pool.clone());

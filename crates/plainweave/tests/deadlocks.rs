@@ -348,3 +348,43 @@ fn without_other_threads_it_is_certain_and_printed() {
     child.wait().expect("it ends");
     assert!(text.contains(expected), "{text}");
 }
+
+/// Two fibers wait for locks of their own. In any build that is said, once, unless nothing is to be printed.
+#[test]
+fn a_fiber_that_waits_for_itself_is_named_once() {
+    const NAME: &str = "a_fiber_that_waits_for_itself_is_named_once";
+    if is_child("locks") {
+        let runtime = Runtime::builder().workers(1).build().expect("a runtime");
+        for name in ["first", "second"] {
+            let body = || {
+                let (lock, late) = (Mutex::new(()), plainweave::sync::RwLock::new(()));
+                let (_guard, _other) = (lock.lock().expect("free"), late.write().expect("free"));
+                plainweave::time::with_timeout(ms(1), || lock.lock().map(drop)).expect_err("its own");
+                plainweave::time::with_timeout(ms(1), || late.read().map(drop)).expect_err("its own");
+            };
+            runtime.spawn_with(Builder::new().name(name), body).expect("in range").join().expect("no panic");
+        }
+        return;
+    }
+    let text = |env: &[(&str, &str)]| {
+        let child = in_child(NAME, "locks", env);
+        assert!(child.status.success(), "{}", stderr_of(&child));
+        stderr_of(&child)
+    };
+    let said = text(&[]);
+    let lines: Vec<_> = said.lines().filter(|line| line.starts_with("plainweave: ")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("\"first\" waits for a mutex that it has locked itself"), "{said}");
+    assert!(!text(&[("PLAINWEAVE_REPORT", "none")]).contains("plainweave: "));
+}
+
+/// The environment turns reports on where the program does not say; nonsense is an error.
+#[test]
+fn the_environment_asks_for_reports() {
+    const NAME: &str = "the_environment_asks_for_reports";
+    if is_child("builds") {
+        let built = Runtime::builder().workers(1).build();
+        std::process::exit(built.map_or_else(|error| i32::from(error.to_string().contains("\"all\"")), |_| 2));
+    }
+    let status = |value| in_child(NAME, "builds", &[("PLAINWEAVE_REPORT", value)]).status.code();
+    assert_eq!([status("all"), status("stalls,deadlocks"), status("none")], [Some(1), Some(2), Some(2)]);
+}

@@ -17,6 +17,7 @@ use plainweave::{Io, Movement, Runtime, RuntimeBuilder, spawn, time, yield_now};
 
 on_every_driver!(
     no_thread_can_be_started,
+    the_limit_is_said_once,
     memory_for_a_thread_comes_later,
     descriptors_come_later,
     a_runtime_ends_while_spare_workers_start,
@@ -86,6 +87,36 @@ fn no_thread_can_be_started(setup: Setup) {
     });
 }
 
+/// At the limit one line says so, in any build, and what to do.
+fn the_limit_is_said_once(setup: Setup) {
+    in_own_process(setup, "the_limit_is_said_once", &[], || {
+        for _ in 0..2 {
+            // As programs have it: tests' runtimes are silent.
+            let builder = Runtime::builder().io(setup.io).workers(1).max_workers(3).stall_after(Some(ms(2)));
+            let runtime = setup.check(builder.build().expect("a runtime"));
+            let blocked = Blocked::new(&runtime, 3);
+            eventually("all block", || blocked.running() == 3);
+            let fresh = runtime.spawn(|| ());
+            std::thread::sleep(ms(50)); // Long enough for some scans.
+            blocked.end();
+            fresh.join().expect("no panic");
+        }
+    });
+    let module = if setup.io == Io::Epoll { "epoll" } else { "uring" };
+    let name = format!("{module}::the_limit_is_said_once");
+    if is_child(&name) {
+        return;
+    }
+    let said = |env: &[(&str, &str)]| {
+        let text = stderr_of(&in_child(&name, &name, env));
+        text.lines().filter(|line| line.starts_with("plainweave: ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let lines = said(&[("PLAINWEAVE_REPORT", "")]);
+    let at_limit: Vec<_> = lines.iter().filter(|line| line.contains("max_workers allows no more")).collect();
+    assert!(at_limit.len() == 1 && at_limit[0].contains("3 workers are held up"), "{lines:?}");
+    assert_eq!(said(&[("PLAINWEAVE_REPORT", "none")]), [""; 0]);
+}
+
 /// Sets the soft limit of a resource and returns the one before it.
 fn limit(resource: libc::__rlimit_resource_t, most: u64) -> u64 {
     let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -126,7 +157,8 @@ fn memory_for_a_thread_comes_later(setup: Setup) {
     });
 }
 
-/// A spare worker needs a few descriptors. Whichever of them is not there at first, it starts later.
+/// A spare worker needs a few descriptors. One starts all the same when none is left, since some are kept for it.
+/// Whichever of them is not there for the next, that one starts later.
 fn descriptors_come_later(setup: Setup) {
     in_own_process(setup, "descriptors_come_later", &[], || {
         for free in 0..5 {
@@ -135,7 +167,8 @@ fn descriptors_come_later(setup: Setup) {
             let before = limit(libc::RLIMIT_NOFILE, 64);
             let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
             taken.truncate(taken.len() - free);
-            let blocked = Blocked::new(&runtime, 2);
+            let blocked = Blocked::new(&runtime, 3);
+            eventually("one spare worker starts", || blocked.running() == 2);
             eventually("the watchdog notices", || runtime.metrics().stalls > 0);
             std::thread::sleep(ms(20)); // Long enough for a try.
             drop(taken);

@@ -30,6 +30,13 @@ on_every_driver!(
     a_destructor_blocks,
     every_policy_takes_back_what_spare_workers_ran,
     a_program_adds_workers,
+    a_lock_is_held_across_a_sleep_by_hundreds,
+    a_pool_of_ten_connections_serves_hundreds,
+    hundreds_of_blocking_clients_ask_at_once,
+    fibers_wait_on_workers_without_a_driver,
+    whoever_holds_the_lock_gets_a_worker_at_the_limit,
+    fresh_fibers_start_again_after_the_limit,
+    workers_without_a_driver_end,
 );
 
 /// With one, two and four workers.
@@ -396,6 +403,221 @@ fn a_program_adds_workers(setup: Setup) {
         drop(added);
         eventually("all rest", || runtime.metrics().spare_workers == 0);
     }
+}
+
+/// Far more fibers than workers with a driver of their own.
+fn a_lock_is_held_across_a_sleep_by_hundreds(setup: Setup) {
+    for workers in [1, 2] {
+        let runtime = default_runtime(setup, workers);
+        let lock = Arc::new(Mutex::new(0));
+        let fibers = (0..200).map(|_| {
+            let lock = lock.clone();
+            runtime.spawn(move || {
+                let mut count = lock.lock().expect("not poisoned");
+                time::sleep(ms(2)).expect("not cancelled");
+                *count += 1;
+            })
+        });
+        join_all(fibers);
+        assert_eq!(*lock.lock().expect("not poisoned"), 200);
+        let left = runtime.shutdown(HANG / 3);
+        assert_eq!((left.leaked_fibers, left.leaked_workers, left.leaked_operations), (0, 0, 0));
+    }
+}
+
+fn default_runtime(setup: Setup, workers: usize) -> Runtime {
+    setup.check(setup.builder().workers(workers).own_storage().build().expect("a runtime"))
+}
+
+/// A pool as `r2d2` has it: a mutex, a condition variable, and what is free.
+struct Connections(Mutex<Vec<usize>>, Condvar);
+
+impl Connections {
+    fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new((0..count).collect()), Condvar::new()))
+    }
+
+    fn take(&self) -> usize {
+        let mut free = self.0.lock().expect("not poisoned");
+        loop {
+            if let Some(connection) = free.pop() {
+                return connection;
+            }
+            free = self.1.wait(free).expect("not poisoned");
+        }
+    }
+
+    fn put(&self, connection: usize) {
+        self.0.lock().expect("not poisoned").push(connection);
+        self.1.notify_one();
+    }
+}
+
+fn a_pool_of_ten_connections_serves_hundreds(setup: Setup) {
+    // The limit is met in the second case.
+    for most in [4096, 20] {
+        let runtime = runtime(setup, 2, most);
+        let connections = Connections::new(10);
+        let fibers = (0..300).map(|n| {
+            let connections = connections.clone();
+            runtime.spawn(move || {
+                let connection = connections.take();
+                time::sleep(ms(5)).expect("not cancelled");
+                connections.put(connection);
+                n
+            })
+        });
+        assert_eq!(join_all(fibers), (0..300).collect::<Vec<_>>());
+        assert_eq!(connections.0.lock().expect("not poisoned").len(), 10);
+    }
+}
+
+/// Clients of `std`, and a server of ours, on the same two workers: the server's fibers wait on workers that the
+/// clients' leave.
+fn hundreds_of_blocking_clients_ask_at_once(setup: Setup) {
+    const COUNT: usize = 400;
+    let runtime = default_runtime(setup, 2);
+    let address = echo(&runtime);
+    let all = Arc::new(Barrier::new(COUNT));
+    let fibers = (0..COUNT).map(|n| {
+        let all = all.clone();
+        runtime.spawn(move || {
+            let client = connect(address);
+            (0..3).for_each(|_| ask(&client, n as u8));
+            // Each has a thread by now.
+            all.wait();
+            ask(&client, 7);
+        })
+    });
+    join_all(fibers);
+}
+
+/// All workers with a driver of their own are held up, so what waits for time, data, a connection, several of them, or
+/// nothing in particular has begun to on a worker without one. Some is cancelled, some is late.
+fn fibers_wait_on_workers_without_a_driver(setup: Setup) {
+    for workers in [1, 2] {
+        let runtime = default_runtime(setup, workers);
+        let (release, blocked) = block(&runtime, workers + 8);
+        eventually("spare workers come", || runtime.metrics().spare_workers > 7);
+        let address = echo(&runtime);
+        let clients: Vec<_> = (0..20).map(|_| connect(address)).collect();
+        for round in 0..3 {
+            clients.iter().for_each(|client| ask(client, round));
+        }
+        let waits = runtime.spawn(move || {
+            time::sleep(ms(20)).expect("not cancelled");
+            let late = plainweave::park_timeout(ms(5)).expect_err("nobody wakes it");
+            assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
+            let (mut ours, theirs) = connected();
+            let mut byte = [0];
+            let late = time::with_timeout(ms(5), || ours.read(&mut byte));
+            assert_eq!(late.expect_err("nothing was sent").kind(), std::io::ErrorKind::TimedOut);
+            drop(theirs);
+            assert_eq!(ours.read(&mut byte).expect("the end"), 0);
+            // Readable, a timer, and a channel at once.
+            let (sender, receiver) = plainweave::sync::channel::bounded::<u8>(1);
+            let (first, mut second) = connected();
+            plainweave::select! {
+                readable(first) => panic!("nothing was sent"),
+                recv(receiver) -> _ => panic!("nothing was sent"),
+                after(ms(5)) => {}
+            }
+            .expect("not cancelled");
+            second.write_all(&[1]).expect("sent");
+            plainweave::select! {
+                readable(first) => {}
+                recv(receiver) -> _ => panic!("nothing was sent"),
+            }
+            .expect("not cancelled");
+            drop(sender);
+            first
+        });
+        drop(waits.join().expect("no panic"));
+        let reads = runtime.spawn(|| {
+            let (mut ours, _theirs) = connected();
+            ours.read(&mut [0]).map(drop)
+        });
+        let sleeps = runtime.spawn(|| time::sleep(Duration::from_secs(1000)));
+        pause();
+        for fiber in [reads, sleeps] {
+            fiber.cancel();
+            let error = fiber.join().expect("no panic").expect_err("cancelled");
+            assert!(plainweave::is_cancelled(&error), "{error}");
+        }
+        drop(release);
+        join_all(blocked);
+        clients.iter().for_each(|client| ask(client, 9));
+    }
+}
+
+/// There may be six workers, and a hundred fibers block theirs for a lock that one holds which sleeps.
+fn whoever_holds_the_lock_gets_a_worker_at_the_limit(setup: Setup) {
+    for (workers, most) in [(1, 2), (1, 6), (2, 12)] {
+        let runtime = runtime(setup, workers, most);
+        let lock = Arc::new(Mutex::new(0));
+        let fibers = (0..100).map(|_| {
+            let lock = lock.clone();
+            runtime.spawn(move || {
+                for _ in 0..2 {
+                    let mut count = lock.lock().expect("not poisoned");
+                    time::sleep(ms(1)).expect("not cancelled");
+                    yield_now();
+                    *count += 1;
+                }
+            })
+        });
+        join_all(fibers);
+        assert_eq!(*lock.lock().expect("not poisoned"), 200);
+    }
+}
+
+/// They are delayed, not lost; and they start while one worker after another comes back.
+fn fresh_fibers_start_again_after_the_limit(setup: Setup) {
+    let runtime = runtime(setup, 2, 5);
+    let mut blocked = Blocked::new(&runtime, 5);
+    eventually("all block", || blocked.running() == 5);
+    let started = Arc::new(AtomicUsize::new(0));
+    let fresh: Vec<_> = (0..50)
+        .map(|_| {
+            let started = started.clone();
+            runtime.spawn(move || started.fetch_add(1, Ordering::SeqCst))
+        })
+        .collect();
+    pause();
+    assert_eq!(started.load(Ordering::SeqCst), 0);
+    let late = runtime.spawn(|| 1);
+    // Two are back: one for fresh fibers, and the one that is kept stays.
+    blocked.release.truncate(4);
+    eventually("they start", || started.load(Ordering::SeqCst) == 50);
+    assert_eq!(late.join().expect("no panic"), 1);
+    blocked.end();
+    join_all(fresh);
+    spare_workers_rest(&runtime);
+}
+
+/// They cost a thread and no descriptor, and not even that when they are not needed any more.
+fn workers_without_a_driver_end(setup: Setup) {
+    const COUNT: usize = 150;
+    let runtime = default_runtime(setup, 2);
+    for _ in 0..2 {
+        let before = (threads_of(&runtime), descriptors());
+        let blocked = Blocked::new(&runtime, COUNT);
+        eventually("all block", || blocked.running() == COUNT);
+        let now = (threads_of(&runtime), descriptors());
+        assert!(now.0 >= before.0.max(COUNT - 20) && now.1 < before.1 + 40, "{before:?}, {now:?}");
+        blocked.end();
+        spare_workers_rest(&runtime);
+        eventually("they end", || threads_of(&runtime) < 10);
+    }
+}
+
+fn threads_of(runtime: &Runtime) -> usize {
+    runtime.worker_threads().len()
+}
+
+/// Of the whole process, in which other tests run.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc").count()
 }
 
 #[test]

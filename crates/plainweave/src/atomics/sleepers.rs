@@ -49,6 +49,10 @@ use crate::shim::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 pub(crate) struct Sleepers {
     /// One bit per worker, 64 in a word.
     asleep: Box<[AtomicU64]>,
+    /// How many of these words have bits of workers that have started: only these are searched.
+    reached: AtomicUsize,
+    /// Otherwise all have started, and nothing more is read.
+    has_spares: bool,
     searching: AtomicUsize,
     /// Limit on concurrent searchers, which `begin_search` may exceed: half of the regular workers, rounded up.
     max_searching: usize,
@@ -67,7 +71,33 @@ impl Sleepers {
     /// Creates it for `workers` regular workers, which have the first numbers, and `spares` spare ones.
     pub(crate) fn new(workers: usize, spares: usize) -> Self {
         let asleep = (0..(workers + spares).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Self { asleep, searching: AtomicUsize::new(0), max_searching: workers.div_ceil(2) }
+        let reached = AtomicUsize::new(workers.div_ceil(64));
+        let (searching, has_spares, max_searching) = (AtomicUsize::new(0), spares > 0, workers.div_ceil(2));
+        Self { asleep, reached, has_spares, searching, max_searching }
+    }
+
+    /// Notes that this worker, a spare one, is about to start: it may sleep from now on.
+    ///
+    /// Whoever must see its bit has this number too: the start comes before (B).
+    ///
+    /// Context: the thread that starts spare workers.
+    pub(crate) fn reach(&self, worker: usize) {
+        let words = worker / 64 + 1;
+        if self.reached.load(Ordering::Relaxed) < words {
+            self.reached.store(words, Ordering::Release);
+        }
+    }
+
+    /// Notes that no worker with a higher number than this has a thread.
+    ///
+    /// Context: as for [`Self::reach`].
+    pub(crate) fn retreat(&self, worker: usize) {
+        self.reached.store(worker / 64 + 1, Ordering::Release);
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        if self.has_spares { &self.asleep[..self.reached.load(Ordering::Relaxed)] } else { &self.asleep }
     }
 
     /// Chooses a sleeping worker, if one is needed. The caller must have made its task visible before, and must signal
@@ -92,7 +122,7 @@ impl Sleepers {
     }
 
     fn lowest_sleeper(&self) -> Option<usize> {
-        self.asleep.iter().enumerate().find_map(|(i, word)| {
+        self.words().iter().enumerate().find_map(|(i, word)| {
             let bits = word.load(Ordering::Relaxed);
             (bits != 0).then(|| i * 64 + bits.trailing_zeros() as usize)
         })
@@ -149,7 +179,7 @@ impl Sleepers {
 
     /// Returns the number of workers that sleep or are about to.
     pub(crate) fn count(&self) -> usize {
-        self.asleep.iter().map(|w| w.load(Ordering::SeqCst).count_ones() as usize).sum()
+        self.words().iter().map(|w| w.load(Ordering::SeqCst).count_ones() as usize).sum()
     }
 
     /// Returns whether `worker` sleeps or is about to. The answer may be out of date.
@@ -280,6 +310,38 @@ mod loom_models {
             pool.push();
             a.join().unwrap();
             b.join().unwrap();
+        });
+    }
+
+    /// A spare worker beyond the first word starts while a task is pushed: the pusher sees its bit, or it sees the
+    /// task.
+    #[test]
+    fn loom_a_worker_of_another_word_is_found() {
+        const WORKER: usize = 64;
+        bounded(|| {
+            let pool = Arc::new((Sleepers::new(1, WORKER), AtomicUsize::new(0), Mutex::new(false), Condvar::new()));
+            let pushes = pool.clone();
+            let pusher = loom::thread::spawn(move || {
+                let (sleepers, tasks, signal, signalled) = &*pushes;
+                tasks.fetch_add(1, Ordering::Release);
+                if sleepers.wake_any().is_some() {
+                    *signal.lock().unwrap() = true;
+                    signalled.notify_one();
+                }
+            });
+            pool.0.reach(WORKER);
+            let worker = loom::thread::spawn(move || {
+                let (sleepers, tasks, signal, signalled) = &*pool;
+                sleepers.begin_sleep(WORKER, false);
+                if tasks.load(Ordering::Acquire) == 0 {
+                    let mut was = signal.lock().unwrap();
+                    while !*was {
+                        was = signalled.wait(was).unwrap();
+                    }
+                }
+            });
+            pusher.join().unwrap();
+            worker.join().unwrap();
         });
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{RuntimeBuilder, invalid};
+use crate::abort::{NONE, REPORTS};
 use crate::fiber::Movement;
 use crate::io::driver::Access;
 use crate::runtime::Runtime;
@@ -14,7 +15,7 @@ use crate::sched::pool::PoolShared;
 use crate::sched::worker;
 use crate::watchdog::deadlock::Deadlock;
 use crate::watchdog::report::Stall;
-use crate::watchdog::{self, OnDeadlock, OnStall, Reporter, Watchdog};
+use crate::watchdog::{self, OnDeadlock, OnStall, Reporter, Spares, Watchdog};
 
 pub(super) const STALL_AFTER: Duration = Duration::from_millis(10);
 const STALL_LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
@@ -58,18 +59,24 @@ impl RuntimeBuilder {
     /// [`Runtime::run`] or [`Runtime::scope`]. It comes about a second after the last fiber was suspended, or the
     /// thread began to wait, and again only after fibers have run. A wait that a timer, I/O, a job of the blocking pool
     /// or a future may end is no deadlock. `f` runs on a thread of its own, which the runtime's end does not wait for;
-    /// it may cancel fibers. Without it, certain deadlocks go to standard error where stalls do
-    /// ([`Self::report_stalls`]). On virtual time there are none.
+    /// it may cancel fibers. Without it, circles of fibers that wait for each other go to standard error, and other
+    /// certain deadlocks where stalls do ([`Self::report_stalls`]). On virtual time there are none.
     pub fn on_deadlock(mut self, f: impl Fn(&Deadlock) + Send + Sync + 'static) -> Self {
         self.on_deadlock = Some(OnDeadlock(Arc::new(f)));
         self
     }
 
-    /// Sets whether stalls are reported on standard error: the worker, the fiber and the program's own functions that
-    /// it was in, each place in the code once. Default: in builds with debug assertions, if SIGURG has no handler. A
-    /// function set by [`Self::on_stall`] gets the reports instead.
+    /// Sets whether stalls and certain deadlocks are reported on standard error: the worker, the fiber and the
+    /// program's own functions that it was in, each place in the code once. Default: in builds with debug assertions,
+    /// if SIGURG has no handler. A function set by [`Self::on_stall`] gets the reports instead.
     ///
-    /// The worker is queried with SIGURG ([`crate::stall`]); without reports no signal is sent.
+    /// Where the program does not say, the environment may: `PLAINWEAVE_REPORT=stalls,deadlocks`, or one of them, turns
+    /// reports on in any build, and `PLAINWEAVE_REPORT=none` turns all off that this crate prints, also about shutdowns
+    /// that wait. Otherwise a line in any build, each kind once, says that there can be no more workers
+    /// ([`Self::max_workers`]) and that a fiber waits for a lock which it holds, and a deadlock is reported if fibers
+    /// wait for each other in a circle. `false` turns off all but the line about the lock.
+    ///
+    /// The worker is queried with SIGURG ([`crate::stall`]); without reports of stalls no signal is sent.
     pub fn report_stalls(mut self, on: bool) -> Self {
         self.report_stalls = Some(on);
         self
@@ -89,32 +96,33 @@ impl RuntimeBuilder {
         if wanted && self.stall_after.is_none() {
             return Err(invalid(format!("{reports}: without a limit (stall_after) there are no stalls to report")));
         }
-        Ok(())
+        Reports::wanted(self.report_stalls).map(drop)
     }
 
     /// Returns which threads call the workers' drivers: the watchdog too, if it can pass what it finds there to other
     /// workers, and can interrupt a worker so that there is something to find.
     pub(super) fn access_to_drivers(&self, pool: &PoolShared) -> Access {
-        let rescues = pool.movement == Movement::Anytime && pool.workers.len() > 1 && self.stall_after.is_some();
+        let rescues = pool.movement == Movement::Anytime && pool.workers.most() > 1 && self.stall_after.is_some();
         if rescues && worker::can_interrupt() { Access::AnyThread } else { Access::OwnerThread }
     }
 
     /// Starts the watchdog, if it is of use: with other workers, or with a callback for stalls.
     pub(super) fn start_watchdog(self, runtime: &mut Runtime, start: watchdog::Start) -> io::Result<()> {
-        let on_stall = match (self.on_stall, self.report_stalls) {
-            (Some(on_stall), _) => watchdog::install().map(|()| Some(on_stall))?,
-            (None, Some(true)) => watchdog::install().map(|()| Some(watchdog::once_for_each_place()))?,
-            // Nobody asked for it: where it cannot be had, it is left out.
-            (None, None) if cfg!(debug_assertions) && self.stall_after.is_some() => {
-                watchdog::install().ok().map(|()| watchdog::once_for_each_place())
-            }
-            _ => None,
+        let wanted = Reports::wanted(self.report_stalls)?;
+        let on_stall = match self.on_stall {
+            Some(on_stall) => watchdog::install().map(|()| Some(on_stall))?,
+            None if wanted.stalls && self.stall_after.is_some() => match watchdog::install() {
+                Ok(()) => Some(watchdog::once_for_each_place()),
+                // Nobody asked for it: where it cannot be had, it is left out.
+                Err(_) if !wanted.asked_for => None,
+                Err(error) => return Err(error),
+            },
+            None => None,
         };
-        // Deadlocks go where stalls go.
-        let prints = self.report_stalls.unwrap_or(cfg!(debug_assertions));
-        let on_deadlock = self.on_deadlock.or_else(|| prints.then(watchdog::print_certain));
-        let reports = on_stall.is_some() || on_deadlock.is_some();
-        let most = runtime.pool.workers.len();
+        let reports = on_stall.is_some() || self.on_deadlock.is_some() || wanted.deadlocks;
+        let silent = self.report_stalls == Some(false);
+        let on_deadlock = self.on_deadlock.or_else(|| (!silent).then(|| watchdog::print_deadlocks(wanted.deadlocks)));
+        let most = runtime.pool.workers.most();
         let Some(limit) = self.stall_after.filter(|_| reports || most > 1) else { return Ok(()) };
         let thread = |role: &str| std::thread::Builder::new().name(format!("{}-{role}", self.name));
         let mut notes = None;
@@ -124,8 +132,68 @@ impl RuntimeBuilder {
             runtime.pool.reporters.store(1, Ordering::Relaxed);
             notes = Some(sender);
         }
-        let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes, on_deadlock, start);
+        let spares = Spares::new(start, !silent);
+        let spares = if runtime.pool.numbers.spares > 0 { spares.with_reserve() } else { spares };
+        let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes, on_deadlock, spares);
         runtime.watchdog = Some(thread("watchdog").spawn(|| watchdog.run())?);
         Ok(())
+    }
+}
+
+/// What goes to standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reports {
+    stalls: bool,
+    /// All that are certain, not only circles.
+    deadlocks: bool,
+    /// By the program or the environment.
+    asked_for: bool,
+}
+
+impl Reports {
+    /// Returns what the program wants, or else the environment, or else the kind of build.
+    fn wanted(by_program: Option<bool>) -> io::Result<Self> {
+        let all = |on, asked_for| Self { stalls: on, deadlocks: on, asked_for };
+        match (by_program, std::env::var_os(REPORTS)) {
+            (Some(on), _) => Ok(all(on, true)),
+            (None, Some(value)) if !value.is_empty() => Self::of(&value.to_string_lossy()),
+            (None, _) => Ok(all(cfg!(debug_assertions), false)),
+        }
+    }
+
+    fn of(value: &str) -> io::Result<Self> {
+        let mut wanted = Self { stalls: false, deadlocks: false, asked_for: true };
+        for word in value.split(',').map(str::trim) {
+            match word {
+                "stalls" => wanted.stalls = true,
+                "deadlocks" => wanted.deadlocks = true,
+                NONE if value.trim() == NONE => {}
+                other => {
+                    let valid = format!("valid: \"stalls\", \"deadlocks\", both with a comma between, or \"{NONE}\"");
+                    return Err(invalid(format!("{REPORTS}={value}: {other:?} is nothing to report; {valid}")));
+                }
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_says_what_is_reported() {
+        let of = |value| Reports::of(value).map(|wanted| (wanted.stalls, wanted.deadlocks)).ok();
+        assert_eq!(of("stalls"), Some((true, false)));
+        assert_eq!(of(" deadlocks, stalls "), Some((true, true)));
+        assert_eq!(of("none"), Some((false, false)));
+        for wrong in ["all", "stalls,none", "stalls,,deadlocks"] {
+            assert!(Reports::of(wrong).expect_err("wrong").to_string().contains("PLAINWEAVE_REPORT="));
+        }
+        assert_eq!(
+            Reports::wanted(Some(true)).expect("valid"),
+            Reports { stalls: true, deadlocks: true, asked_for: true }
+        );
     }
 }

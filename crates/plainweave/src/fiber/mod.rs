@@ -78,6 +78,8 @@ pub(crate) enum Switch {
     YieldLocal,
     /// The same, and it is to go to the shared queue.
     YieldShared,
+    /// It is ready to run, on the other worker that it is pinned to (`sched/lent`).
+    Elsewhere,
     /// It waits for a wake-up.
     Suspend,
 }
@@ -167,6 +169,8 @@ pub(crate) struct Host {
     pub(crate) id: WorkerId,
     /// Whether it is a spare worker: policies do not know its number.
     pub(crate) spare: bool,
+    /// Whether its fibers wait at another worker's driver (`sched/lent`), and its thread may end before them.
+    pub(crate) borrows: bool,
     /// The base of the thread's own thread-local storage, restored after each fiber.
     pub(crate) home: usize,
     /// Memory blocks of ended fibers.

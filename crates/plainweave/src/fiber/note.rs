@@ -80,6 +80,16 @@ impl Waits {
         self.0.set(reason as u8 | if noted { NOTED } else { 0 });
     }
 
+    /// Notes a wait for `reason`, and returns what was noted before.
+    pub(crate) fn replace(&self, reason: Reason) -> u8 {
+        self.0.replace(reason as u8)
+    }
+
+    /// Notes again what [`Self::replace`] has returned.
+    pub(crate) fn put_back(&self, before: u8) {
+        self.0.set(before);
+    }
+
     /// Notes that the wait ends at a deadline at the latest.
     #[inline(always)]
     pub(crate) fn set_timed(&self) {

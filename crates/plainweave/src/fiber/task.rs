@@ -150,6 +150,14 @@ impl FiberTask {
         switch
     }
 
+    /// Forgets where the fiber ran, because that worker's thread may end: another's context may then lie at the same
+    /// place, and what it lent the fiber (`arrive`) is gone.
+    ///
+    /// Context: the worker that has run it, before the fiber may run elsewhere.
+    pub(crate) fn forget_place(&self) {
+        self.header().own.host.set(ptr::null());
+    }
+
     /// Marks the fiber as ended. Returns false if a message about it is in flight; the caller then retires it when that
     /// message has arrived.
     ///

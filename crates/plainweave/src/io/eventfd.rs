@@ -15,14 +15,20 @@ use crate::shim::{futex_wait, futex_wake};
 /// A non-blocking eventfd, and the flag that saves most calls. The worker's driver waits on it; any thread may wake.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
-    fd: OwnedFd,
+    /// `None`: its worker has no driver, and only ever dozes.
+    fd: Option<OwnedFd>,
     flag: WakeFlag,
 }
 
 impl Wakeup {
     pub(crate) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { fd, flag: WakeFlag::new() })
+        Ok(Self { fd: Some(fd), flag: WakeFlag::new() })
+    }
+
+    /// Creates one for a worker without a driver: it costs no descriptor.
+    pub(crate) fn without_descriptor() -> Self {
+        Self { fd: None, flag: WakeFlag::new() }
     }
 
     /// Makes the worker return from its sleep, now or at the next one.
@@ -31,8 +37,11 @@ impl Wakeup {
             Call::None => {}
             Call::Futex => futex_wake(self.flag.futex()),
             Call::Eventfd => {
-                // EAGAIN means the counter is full, so the worker is being woken anyway.
-                let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+                // Without one, the worker looks at the flag before it dozes.
+                if let Some(fd) = &self.fd {
+                    // EAGAIN means the counter is full, so the worker is being woken anyway.
+                    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+                }
             }
         }
     }
@@ -55,17 +64,18 @@ impl Wakeup {
     /// Does the same as `acknowledge` and resets the counter, for drivers that look at the counter and not at edges.
     pub(crate) fn clear(&self) {
         let mut count = [0u8; 8];
-        let _ = rustix::io::read(&self.fd, &mut count);
+        let _ = rustix::io::read(self, &mut count);
         self.acknowledge();
     }
 
     pub(crate) fn raw(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.as_fd().as_raw_fd()
     }
 }
 
+/// Of one that has a descriptor: drivers ask, which all have one.
 impl AsFd for Wakeup {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.fd.as_ref().expect("a driver's wake-up").as_fd()
     }
 }

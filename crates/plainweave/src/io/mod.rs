@@ -7,6 +7,7 @@
 pub(crate) mod driver;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
+pub(crate) mod no_driver;
 pub(crate) mod op;
 mod op_lists;
 pub(crate) mod probe;

@@ -60,7 +60,7 @@ where
     let Some(me) = fiber::current() else { pool::no_runtime("net::on_readable") };
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
-    idle_conn::register(me.worker(), source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
+    idle_conn::register(me, source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
 }
 
 /// Does the same as [`on_readable`], repeatedly: `f` serves what has arrived and returns whether to wait again. Every
@@ -103,5 +103,5 @@ where
     let Some(me) = fiber::current() else { pool::no_runtime("net::each_readable") };
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
-    idle_conn::register(me.worker(), source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));
+    idle_conn::register(me, source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));
 }

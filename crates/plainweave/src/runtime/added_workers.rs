@@ -32,7 +32,8 @@ impl Drop for AddedWorkers {
 
 impl Runtime {
     /// Adds this many workers until the returned value is dropped; then they finish the fiber in hand and rest. They
-    /// start within some milliseconds, each with a thread and a driver, which a later addition uses again. They run
+    /// start within some milliseconds, each with a thread, the first four also with a driver, which a later addition
+    /// uses again; the fibers of others wait at a driver that these share. They run
     /// fibers that others may take, one at a time ([`Policy::pop_spare`](crate::policy::Policy::pop_spare)).
     ///
     /// # Errors
@@ -41,7 +42,7 @@ impl Runtime {
     /// ([`RuntimeBuilder::stall_after`](crate::RuntimeBuilder::stall_after)): the watchdog starts these workers.
     pub fn add_workers(&self, count: usize) -> io::Result<AddedWorkers> {
         let pool = self.pool.clone();
-        let most = pool.workers.len() - pool.regular();
+        let most = pool.numbers.spares;
         let more = |added: usize| added.checked_add(count).filter(|sum| *sum <= most);
         if pool.added.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             let text = if most == 0 {
@@ -49,7 +50,7 @@ impl Runtime {
                               number of workers";
                 format!("add_workers: there can be no more workers here ({remedy})")
             } else {
-                format!("add_workers: {count} more would exceed max_workers, {}", pool.workers.len())
+                format!("add_workers: {count} more would exceed max_workers, {}", pool.numbers.most())
             };
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }

@@ -29,7 +29,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// that their joins return; the others are leaked, because their frames may still be in use.
     pub(super) fn give_up(self) {
         let mut tasks: Vec<_> = self.mailbox.all(self.ctx.shared().inbox()).collect();
-        let Self { mut ctx, policy, .. } = self;
+        let Self { mut ctx, policy, mailbox, .. } = self;
         ctx.policy = Rc::new(Drained);
         if let Ok(policy) = Rc::try_unwrap(policy).map_err(|_| ()) {
             let local = policy.inner.into_inner().0;
@@ -43,10 +43,20 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 ctx.count_end();
             }
         }
+        ctx.shared().leave(mailbox.grants);
     }
 }
 
 impl PoolShared {
+    /// Refuses the fibers that were held back when the pool ended.
+    ///
+    /// Context: whoever has joined the workers' threads.
+    pub(crate) fn refuse_held_back(&self) {
+        for task in self.take_held_back() {
+            refuse(task, self, 0, None);
+        }
+    }
+
     /// Refuses the fibers that were sent to a worker after it had left.
     ///
     /// Context: whoever has joined its thread.

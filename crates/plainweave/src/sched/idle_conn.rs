@@ -25,12 +25,13 @@ use std::sync::atomic::Ordering;
 use slab::Slab;
 
 use crate::fiber::cancel::{CancelReason, Interrupt};
-use crate::fiber::{self, NEVER};
+use crate::fiber::{self, Header, NEVER};
 use crate::io::driver::Submitted;
 use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult, readable_or_writable};
 use crate::prefetch::prefetch;
 use crate::sched::closure;
 use crate::sched::io_call::Descriptor;
+use crate::sched::lent::Lent;
 use crate::sched::pool::{bump, lower};
 use crate::sched::worker::{TimerTarget, WorkerCtx};
 use crate::sched::worker_io::IoCx;
@@ -88,16 +89,19 @@ impl IdleList {
     }
 }
 
-/// Gives the connection to the driver of `ctx`'s worker until it is readable or `idle_ns` has passed.
-pub(crate) fn register(ctx: &WorkerCtx, source: Arc<Descriptor>, idle_ns: u64, resume: Resume) {
+/// Gives the connection to a driver, that of the calling fiber's worker if it has one, until the connection is readable
+/// or `idle_ns` has passed.
+pub(crate) fn register(me: &Header, source: Arc<Descriptor>, idle_ns: u64, resume: Resume) {
     let op = Operation::new(Op::Poll(Interest::Read), &source);
-    arm(ctx, Box::new(IdleConn { op, source, resume, idle_ns, timer: None, interrupt: None, key: 0 }));
+    arm(me, Box::new(IdleConn { op, source, resume, idle_ns, timer: None, interrupt: None, key: 0 }));
 }
 
 /// Registers a box that is new or whose operation is over.
 ///
-/// Context: a fiber of `ctx`'s worker.
-fn arm(ctx: &WorkerCtx, mut conn: Box<IdleConn>) {
+/// Context: the calling fiber.
+fn arm(me: &Header, mut conn: Box<IdleConn>) {
+    let _lent = Lent::new(me);
+    let ctx = me.worker();
     if ctx.pool().refuses_idle() {
         // Also if its next request is there already: a connection that is never idle would never end otherwise.
         let shutdown = Interrupt::Cancelled(CancelReason::Shutdown);
@@ -299,7 +303,7 @@ impl Serving {
             }
         }
         if let Some(me) = fiber::current() {
-            arm(me.worker(), conn);
+            arm(me, conn);
         }
     }
 }

@@ -211,7 +211,7 @@ impl PoolShared {
         let mut inspected = Inspected::default();
         // Before each, because to resolve the names of a stack takes long.
         let mut pass_on = |view: View| Instant::now() < ask.deadline && sink(view);
-        'lists: for worker in 0..self.workers.len() {
+        'lists: for worker in 0..self.workers.first().len() {
             let mut cursor = 0;
             while let Some(some) = self.some_movable(worker, &mut cursor) {
                 if !some.iter().all(|fiber| pass_on(View::of_movable(fiber.header(), ask))) {

@@ -24,6 +24,7 @@ use crate::io::driver::Submitted;
 use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult, connect_outcome};
 use crate::io::release;
 use crate::io::source::Source;
+use crate::sched::lent::Lent;
 use crate::sched::wait::{self, Pin};
 use crate::sched::worker::current_worker;
 use crate::sys;
@@ -63,7 +64,7 @@ impl Drop for Descriptor {
         // A driver that alone knows the source is notified at once if it is that of the calling fiber's worker; others
         // are at their next turn, by a list that takes a lock.
         if let Some(ctx) = current_worker()
-            && ctx.driver_tag.is_all_of(tags)
+            && ctx.driver_tag.as_ref().is_some_and(|tag| tag.is_all_of(tags))
             && let io = ctx.io()
             && let Ok(mut driver) = io.driver.try_borrow_mut()
         {
@@ -127,6 +128,40 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
             return at_once(header, result);
         }
     }
+    if !ctx.has_driver() {
+        // SAFETY: the caller's promise.
+        return unsafe { on_borrowed_driver(header, operation, limit) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { at_driver(header, operation, limit) }
+}
+
+/// Performs it for a fiber whose worker has no driver: at once if that can be, else at a borrowed one.
+///
+/// # Safety
+/// As for `on_fiber`.
+#[cold]
+unsafe fn on_borrowed_driver(header: &Header, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
+    // A send has been tried; and a connect that was begun here would fail when a ring begins it again.
+    if !matches!(operation.op, Op::Send { .. } | Op::SendVectored { .. } | Op::Connect { .. }) {
+        // SAFETY: the caller's promise.
+        let result = unsafe { operation.attempt() };
+        if result != -libc::EAGAIN {
+            return at_once(header, result);
+        }
+    }
+    let _lent = Lent::new(header);
+    // SAFETY: the caller's promise.
+    unsafe { at_driver(header, operation, limit) }
+}
+
+/// Submits the operation to the driver of the fiber's worker, and waits for its completion.
+///
+/// # Safety
+/// As for `on_fiber`.
+#[inline(always)]
+unsafe fn at_driver(header: &Header, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
+    let (ctx, deadline) = (header.worker(), header.own.deadline.get());
     let pin = Pin::new(header);
     let op = NonNull::from(operation);
     operation.owner.set(OpOwner::Fiber(NonNull::from(header).cast()));

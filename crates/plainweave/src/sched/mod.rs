@@ -44,6 +44,7 @@
 //! | when a worker searches and sleeps; the proof | [`idle`], [`sleep`]; [`sleepers`](crate::atomics::sleepers) |
 //! | driver, timers and idle connections of a worker; the watchdog's way to them | [`worker_io`], [`worker_shared`] |
 //! | one blocking system call | [`io_call`] |
+//! | spare workers, with and without a driver | [`spare`], [`workers`], [`lent`], [`held_back`] |
 //! | an idle connection that needs no fiber | [`idle_conn`] |
 //! | what all threads share; how a pool ends | [`pool`] |
 //! | what a worker counts, for `Metrics`; what it records, for a trace | [`counts`]; [`recorder`], [`event`] |
@@ -56,10 +57,12 @@ pub(crate) mod closure;
 mod counts;
 mod end;
 pub(crate) mod event;
+pub(crate) mod held_back;
 mod idle;
 pub(crate) mod idle_conn;
 pub(crate) mod inspect;
 pub(crate) mod io_call;
+mod lent;
 mod load;
 mod local_policy;
 mod mailbox;
@@ -77,3 +80,4 @@ pub(crate) mod wake;
 pub(crate) mod worker;
 pub(crate) mod worker_io;
 mod worker_shared;
+mod workers;

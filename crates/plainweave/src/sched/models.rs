@@ -310,6 +310,31 @@ fn loom_a_push_to_a_spare_worker_that_leaves_is_run() {
     });
 }
 
+/// A spare worker without a driver ends and a new thread starts in its place, while a thread outside pushes: the task
+/// runs, though the number that was chosen may be that of the earlier life.
+#[test]
+fn loom_a_push_beside_a_spare_worker_that_ends_and_starts_is_run() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let pool = Pool::new(1, 1);
+        let (regular, spare) = (pool.clone(), pool.clone());
+        let regular = loom::thread::spawn(move || work(&regular, 0));
+        let spare = loom::thread::spawn(move || {
+            // One life after another, on one thread: loom has three.
+            work_as_spare(&spare, 1);
+            spare.released.store(false, Ordering::Release);
+            work_as_spare(&spare, 1);
+        });
+        pool.released.store(true, Ordering::Release);
+        pool.drivers[1].signal();
+        pool.schedule_outside();
+        regular.join().unwrap();
+        spare.join().unwrap();
+        assert_eq!(pool.left.load(Ordering::Acquire), 0);
+    });
+}
+
 /// A spare worker joins while a thread outside pushes.
 #[test]
 fn loom_a_push_beside_a_spare_worker_that_joins_is_run() {

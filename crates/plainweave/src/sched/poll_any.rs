@@ -23,6 +23,7 @@ use crate::io::driver::Submitted;
 use crate::io::eventfd::Wakeup;
 use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult};
 use crate::io::source::Source;
+use crate::sched::lent::Lent;
 use crate::sched::wait::{self, Interrupts, Pin, WaitSpec};
 use crate::sys::{self, PollEntry, PollFlags};
 
@@ -57,6 +58,7 @@ fn on_fiber(
     limit: Option<Duration>,
     mut over: impl FnMut() -> Option<()>,
 ) -> Result<(), Interrupt> {
+    let _lent = Lent::new(header);
     let _pin = Pin::new(header);
     let operations: Vec<_> = polls.iter().map(|poll| Operation::new(Op::Poll(poll.interest), poll.source)).collect();
     // From here on nothing unwinds until the driver has reported all of them.

@@ -57,7 +57,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::iter;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -68,13 +67,14 @@ use slab::Slab;
 
 use super::blocking_pool::BlockingPool;
 use super::children::ScopeData;
+use super::held_back::HeldBack;
 use super::inspect::Inspections;
 use super::outside::{Outside, PushOutside};
 use super::recorder::Recorder;
-use super::spare::Role;
 use super::worker::current_worker;
 use super::worker_shared::Registered;
 pub(crate) use super::worker_shared::{Beat, RemoteIo, WorkerShared};
+use super::workers::{Numbers, Workers};
 use crate::atomics::bell::Bell;
 use crate::atomics::gate::Gate;
 use crate::atomics::sleepers::Sleepers;
@@ -96,9 +96,11 @@ pub(crate) struct PoolShared {
     /// Whether its fibers have fiber-local storage or share the worker's.
     pub(crate) storage: Storage,
     /// The regular workers, then the spare ones.
-    pub(crate) workers: Box<[CachePadded<WorkerShared>]>,
-    /// How many of them are regular.
-    pub(super) regular: usize,
+    pub(crate) workers: Workers,
+    /// Which number is whose.
+    pub(crate) numbers: Numbers,
+    /// Fresh fibers that wait until workers are back.
+    pub(crate) held_back: HeldBack,
     /// Spare workers that the program wants to take part.
     pub(crate) added: AtomicUsize,
     /// Who sleeps and who searches.
@@ -225,16 +227,18 @@ impl PoolShared {
     pub(crate) fn new<P: Policy<FiberTask>>(config: &PoolConfig, policy: Arc<P>) -> io::Result<Arc<Self>> {
         let epoch = Instant::now();
         let cx = Mutex::new(Cx::new(config.seed ^ u64::MAX));
-        let roles = iter::repeat_n(Role::Active, config.workers).chain(iter::repeat_n(Role::Absent, config.spares));
+        let numbers = Numbers { regular: config.workers, spares: config.spares };
+        let workers = Workers::new(numbers);
         let outside = Box::new(Outside { policy, cx, epoch: (!config.virtual_time).then_some(epoch) });
         Ok(Arc::new(Self {
             epoch,
             movement: config.movement,
             storage: config.storage,
-            workers: roles.map(|role| CachePadded::new(WorkerShared::new(role))).collect(),
-            regular: config.workers,
+            sleepers: Sleepers::new(config.workers, workers.most() - config.workers),
+            workers,
+            numbers,
+            held_back: HeldBack::default(),
             added: AtomicUsize::new(0),
-            sleepers: Sleepers::new(config.workers, config.spares),
             stacks: Arc::new(StackPool::new(config.stack.clone())?),
             sized: Mutex::new(HashMap::new()),
             outside,
@@ -270,7 +274,7 @@ impl PoolShared {
 
     /// Returns each regular worker in turn.
     pub(crate) fn next_home(&self) -> WorkerId {
-        self.next_home.fetch_add(1, Ordering::Relaxed) % self.regular
+        self.next_home.fetch_add(1, Ordering::Relaxed) % self.regular()
     }
 
     /// Returns the time by its clock, in nanoseconds since its epoch; on virtual time the latest that a worker has had.
@@ -361,17 +365,20 @@ impl PoolShared {
         self.refuses_idle.load(Ordering::Relaxed)
     }
 
-    /// Records a fiber that may move, for shutdown: in the list of the worker where it starts, wherever it goes later.
-    /// Returns its key.
+    /// Records a fiber that may move, for shutdown: in the list of the worker where it starts, wherever it goes later,
+    /// or in another one's if that worker has no driver (few of those start, and they end). Returns its key.
     pub(crate) fn register(&self, worker: WorkerId, header: &Header) -> usize {
-        // The worker's number is part of the key, so the list is found again without a search.
-        let key = self.workers[worker].movable().insert(Registered(NonNull::from(header)));
-        key * self.workers.len() + worker
+        // The list's number is part of the key, so the list is found again without a search.
+        let lists = self.workers.first();
+        let list = worker % lists.len();
+        let key = lists[list].movable().insert(Registered(NonNull::from(header)));
+        key * lists.len() + list
     }
 
     /// Removes a fiber from the record, before it gives up its reference on itself.
     pub(crate) fn unregister(&self, key: usize) {
-        self.workers[key % self.workers.len()].movable().remove(key / self.workers.len());
+        let lists = self.workers.first();
+        lists[key % lists.len()].movable().remove(key / lists.len());
     }
 
     /// Cancels every fiber, now and from now on: each blocking call checks `closing`. A blocked fiber is woken by this
@@ -385,7 +392,7 @@ impl PoolShared {
             worker.movable().iter().map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() })).collect()
         };
         // Woken without the locks: a wake-up may push to a policy, and a fiber that ends takes one of them.
-        let fibers: Vec<FiberHandle> = self.workers.iter().flat_map(handles).collect();
+        let fibers: Vec<FiberHandle> = self.workers.first().iter().flat_map(handles).collect();
         fibers.iter().for_each(FiberHandle::wake);
         self.close_idle_connections();
     }
@@ -397,7 +404,7 @@ impl PoolShared {
             // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
             worker.movable().iter().take(SHOWN).map(|(_, f)| format!("{:?}", unsafe { f.0.as_ref() })).collect()
         };
-        self.workers.iter().flat_map(handles).take(SHOWN).collect()
+        self.workers.first().iter().flat_map(handles).take(SHOWN).collect()
     }
 
     /// Waits until no fiber and no idle connection is left, at most until `deadline`. Returns how many are left: fibers
@@ -494,6 +501,6 @@ impl Header {
 
 impl std::fmt::Debug for PoolShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a pool of {} workers", self.regular)
+        write!(f, "a pool of {} workers", self.regular())
     }
 }

@@ -32,7 +32,7 @@ impl PoolShared {
     }
 
     fn wake_worker(&self, wake: Wake) {
-        if let Some(worker) = idle::chosen(&self.sleepers, self.workers.len(), wake) {
+        if let Some(worker) = idle::chosen(&self.sleepers, self.workers.most(), wake) {
             self.workers[worker].signal();
         }
     }

@@ -6,28 +6,43 @@
 //! when).
 //!
 //! # The life of a spare worker
-//! It has a number above the regular workers', a thread, and a driver of its own. Its thread starts when it is first
-//! needed, and lasts as long as the pool: [`Role::Absent`], [`Role::Starting`], then alternately
+//! It has a number above the regular workers' (`sched/workers`) and a thread. The first few have a driver of their own:
+//! fibers that wait there may do so for days, so such a thread lasts as long as the pool. The others, of which there
+//! may be thousands, have neither driver nor timers: their fibers wait at another worker's (`sched/lent`), so nothing
+//! is left behind when their thread ends. It begins with [`Role::Absent`], [`Role::Starting`], then
 //! * [`Role::Active`]: it pops, searches and sleeps like any worker, by the protocol of `sched/sleep`, except that it
 //!   has no half of the policy ([`Policy::pop_spare`]): what it makes ready goes to the shared half. So it has nothing
 //!   to hand back when it rests, and a policy does not learn that it exists.
-//! * [`Role::Released`]: the watchdog needs it no longer. It finishes the fiber that it runs.
-//! * [`Role::Resting`]: it sleeps in its driver, where fibers that it ran may still wait. What becomes ready there goes
-//!   to the shared half, for others. It runs a fiber only if nobody else may: one that is pinned by an operation that
-//!   must still be cancelled at this driver.
+//! * [`Role::Released`]: the watchdog needs it no longer. It finishes the fiber that it runs; the watchdog may change
+//!   its mind until then.
+//! * [`Role::Resting`], with a driver: it sleeps in its driver, where fibers that it ran may still wait. What becomes
+//!   ready there goes to the shared half, for others. It runs a fiber only if nobody else may: one that is pinned by an
+//!   operation that must still be cancelled at this driver. The watchdog may make it active again.
+//! * [`Role::Ended`], without one: it leaves its loop, and the watchdog joins its thread; then it is absent again, and
+//!   a new thread may start in its place.
+//!
+//! One with a driver rests from the start: it serves those without (`sched/lent`).
 //!
 //! # No push is stranded
-//! A resting worker's bit in `Sleepers` is clear and it does not count as searching, so no pusher relies on it; before
-//! it rests it ends a search as a worker that has found something, and wakes another in its place ([`Worker::leave`]).
-//! Its inbox it must read itself: whoever sends something there always signals (`wake::send_to`), because the bit does
-//! not say that it sleeps. What is pushed while all workers are held up, the watchdog's next scan finds.
+//! A worker that rests or ends has no bit in `Sleepers` and does not count as searching, so no pusher relies on it;
+//! before that it ends a search as a worker that has found something, and wakes another in its place
+//! ([`Worker::leave`]). The inbox of a resting one it must read itself: whoever sends something there always signals
+//! (`wake::send_to`), because the bit does not say that it sleeps. To one without a driver nobody sends anything: no
+//! fiber is pinned there. What is pushed while all workers are held up, the watchdog's next scan finds. (Specification:
+//! `tests/sleep_spec`, with a spare worker that leaves and joins, and with one that ends and starts again. Models:
+//! `loom_` tests of `sched/models`.)
+//!
+//! # A fiber outlives the thread that ran it
+//! A fiber remembers the worker that ran it last, by the address of its context, and what that worker has lent it: the
+//! allocator's cache of its thread. When the thread has ended, a new worker's context may lie at the same address. So a
+//! worker without a driver has each fiber forget the place when it leaves it (`FiberTask::forget_place`).
 //!
 //! # Rejected
 //! * *Handing the held-up worker's place over to another thread*, as Go does with its processors at a system call: here
 //!   nobody announces a blocking call, and a fiber may enter the runtime at any moment while its place is taken away.
-//! * *Halves of the policy for spare workers*: up to 64 queues that thieves look into, for workers that seldom exist.
-//! * *Ending the threads*: fibers wait at their drivers, for connections that may live for days. A thread that rests
-//!   costs its stack's first pages and its descriptors.
+//! * *Halves of the policy for spare workers*: thousands of queues that thieves look into, for workers that seldom
+//!   exist.
+//! * *A driver for each*: three descriptors and a ring, for a thread that mostly waits for a lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,6 +66,8 @@ pub(crate) enum Role {
     Active,
     Released,
     Resting,
+    /// It has no driver and leaves its loop; its thread ends.
+    Ended,
 }
 
 /// A worker's role, and whether it is asleep in it.
@@ -67,7 +84,8 @@ impl RoleCell {
     }
 
     pub(crate) fn get(&self) -> Role {
-        const ROLES: [Role; 5] = [Role::Absent, Role::Starting, Role::Active, Role::Released, Role::Resting];
+        const ROLES: [Role; 6] =
+            [Role::Absent, Role::Starting, Role::Active, Role::Released, Role::Resting, Role::Ended];
         ROLES[usize::from(self.role.load(Ordering::Acquire))]
     }
 
@@ -83,7 +101,7 @@ impl RoleCell {
 
     /// Returns whether it does nothing: it has no thread, or rests and sleeps.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.get(), Role::Absent | Role::Starting) || self.sleeps.load(Ordering::SeqCst)
+        matches!(self.get(), Role::Absent | Role::Starting | Role::Ended) || self.sleeps.load(Ordering::SeqCst)
     }
 }
 
@@ -91,7 +109,7 @@ impl PoolShared {
     /// Returns the number of regular workers; numbers from there on are spare workers'.
     #[inline]
     pub(crate) fn regular(&self) -> usize {
-        self.regular
+        self.numbers.regular
     }
 
     /// Returns whether a worker runs nothing at the moment, and nothing keeps it from sleeping.
@@ -159,15 +177,21 @@ impl<P: Policy<FiberTask>> Worker<P> {
 impl<P: Policy<FiberTask>> Worker<Spare<P>> {
     /// Runs until the pool stops. Returns the operations still in flight.
     pub(crate) fn run_spare(self) -> usize {
-        let started = self.role().change(Role::Starting, Role::Active);
-        debug_assert!(started, "the watchdog starts a spare worker once");
-        self.run_by(|worker| match worker.role().get() {
-            Role::Active => {
-                worker.set_rests(false);
-                worker.step();
+        let waits_for_others = self.ctx.waits_for_others();
+        self.set_rests(waits_for_others);
+        let started = self.role().change(Role::Starting, if waits_for_others { Role::Resting } else { Role::Active });
+        debug_assert!(started, "the watchdog starts a spare worker that is absent");
+        self.run_by(|worker| {
+            match worker.role().get() {
+                Role::Active => {
+                    worker.set_rests(false);
+                    worker.step();
+                }
+                Role::Resting => worker.rest(),
+                Role::Ended => return false,
+                _ => worker.leave(),
             }
-            Role::Resting => worker.rest(),
-            _ => worker.leave(),
+            true
         })
     }
 
@@ -182,7 +206,13 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
             // A pusher may have woken this worker and nobody else.
             self.ctx.pool().act_on(Wake::Any);
         }
-        if self.role().change(Role::Released, Role::Resting) {
+        if !self.ctx.has_driver() {
+            // Nothing waits here, so nothing is left behind.
+            if self.role().change(Role::Released, Role::Ended) {
+                self.ctx.set_dry(true);
+                self.publish_counts(self.stride.get() - self.budget.get());
+            }
+        } else if self.role().change(Role::Released, Role::Resting) {
             self.set_rests(true);
             self.ctx.set_dry(true);
         }

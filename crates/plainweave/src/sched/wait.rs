@@ -82,6 +82,7 @@ use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::fiber::note::Note;
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
 use crate::io::eventfd::Wakeup;
+use crate::sched::lent::Lent;
 use crate::sched::worker::TimerTarget;
 use std::ptr::NonNull;
 
@@ -430,6 +431,7 @@ fn suspend_for(header: &Header, reason: Reason, note: Option<&Note>, deadline: u
 /// Suspends with a timer in the worker's wheel: pin, arm, switch, disarm.
 #[inline(never)]
 fn suspend_until(header: &Header, deadline: u64) -> bool {
+    let _lent = Lent::new(header);
     let pin = Pin::new(header);
     header.own.waits.set_timed();
     header.own.timer_fired.set(false);

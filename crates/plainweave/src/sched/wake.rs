@@ -265,7 +265,7 @@ impl WorkerCtx {
     /// The fiber waits for the grant.
     #[inline]
     unsafe fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
-        if !self.pool().workers.as_ptr_range().contains(&home.cast()) {
+        if !self.pool().workers.first().as_ptr_range().contains(&home.cast()) {
             return false;
         }
         // Before the fiber is sent, and may run and end. Whoever wakes it instead records that, so only what has been

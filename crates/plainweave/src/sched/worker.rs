@@ -24,6 +24,9 @@
 //!   does it publish that the fiber may run elsewhere (`Header::suspended`). If a wake-up came first, the worker still
 //!   owns the fiber and queues it again. If none came, the fiber is no longer the worker's: another may run and free it
 //!   before the next line, so from there on its task is leaked, not touched.
+//! * *The worker may end before its fibers.* One without a driver does (`sched/spare`). What a fiber keeps of its
+//!   worker (where its context lies, the allocator's cache that it was lent) holds until the fiber leaves it, and is
+//!   forgotten there: another worker's context may come to lie at the same address.
 //! * *Shutdown must find every fiber.* A fiber goes on record before it first checks whether the pool is closing, and
 //!   off it before it is freed; shutdown sets `closing`, then wakes all on record. So each fiber either sees `closing`
 //!   or is woken (`sched/pool`).
@@ -34,6 +37,7 @@
 //! |---|---|
 //! | yields (`Switch::Yield`) | pushes it again, as `Ready::Yielded` |
 //! | yields to this worker's fibers or to all (`YieldLocal`, `YieldShared`) | does so on a cold path (`requeue`) |
+//! | goes to a worker with a driver, because this one has none (`Elsewhere`, `sched/lent`) | sends it there |
 //! | suspends (`Switch::Suspend`) | publishes that, and lets go of it; or queues it, if a wake-up came first |
 //! | ends | retires it: record, stack, storage, memory block |
 //! | ends while a message to it is in flight | keeps it on record until the message has arrived (`deliver`) |
@@ -54,7 +58,7 @@
 //! For a switch no clock is read, no system call made and no lock taken: counts are published once a stride, and the
 //! mailbox is checked four times in one. `resume` and `step` are inlined into the loop of every policy, since otherwise
 //! LLVM would decide that by the policy's size; what is rare in them is a cold function of its own. A recorder costs a
-//! test for null while there is none.
+//! test while there is none.
 //!
 //! # The end
 //! When the pool stops, the worker shuts the watchdog out of its I/O and gives up the tasks that are left
@@ -141,8 +145,8 @@ pub(crate) struct WorkerCtx {
     /// What fibers know of it. Their headers point here; see [`Self::host_ptr`].
     pub(super) host: Host,
     pool: Arc<PoolShared>,
-    /// Marks sources that this worker's driver keeps state for.
-    pub(crate) driver_tag: Tag,
+    /// Marks sources that this worker's driver keeps state for; `None` if it has no driver.
+    pub(crate) driver_tag: Option<Tag>,
     /// Driver, timers and idle connections; use [`Self::io`].
     worker_io: WorkerIo,
     /// Stacks and storage for its fibers.
@@ -159,6 +163,8 @@ pub(crate) struct WorkerCtx {
     storm: Cell<Option<Storm>>,
     /// Where it records what it does, if the pool has a recorder.
     pub(super) lane: Option<Box<Lane>>,
+    /// Whether running a fiber takes more than a switch: it is recorded, or forgets the place.
+    resumes_with_care: bool,
 }
 
 impl WorkerCtx {
@@ -368,7 +374,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         pool: Arc<PoolShared>,
         policy: Arc<P>,
         driver: Box<dyn Driver>,
-        driver_tag: Tag,
+        driver_tag: Option<Tag>,
         seed: u64,
     ) -> io::Result<Self> {
         let (wakeup, driver_name, worker_io) = (driver.wakeup(), driver.name(), WorkerIo::new(driver));
@@ -381,10 +387,13 @@ impl<P: Policy<FiberTask>> Worker<P> {
         shared.set_wakeup(wakeup);
         shared.set_thread();
         let _ = shared.driver_name.set(driver_name);
-        crate::io::release::register(driver_tag.number(), &shared.released);
+        if let Some(tag) = &driver_tag {
+            crate::io::release::register(tag.number(), &shared.released);
+        }
         let home = if pool.storage == fiber_local::Storage::Own { fiber_local::base_of_worker() } else { 0 };
+        let borrows = driver_tag.is_none();
         let ctx = WorkerCtx {
-            host: Host { id, spare: id >= pool.regular(), home, blocks: Blocks::default() },
+            host: Host { id, spare: id >= pool.regular(), borrows, home, blocks: Blocks::default() },
             driver_tag,
             worker_io,
             recycler: Recycler::new(&pool),
@@ -394,6 +403,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             clock: Cell::new(0),
             storm: Cell::new(None),
             lane: pool.recorder.as_ref().map(|recorder| Box::new(recorder.lane(id))),
+            resumes_with_care: borrows || pool.recorder.is_some(),
             pool,
         };
         Ok(Self {
@@ -414,18 +424,19 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Runs until the pool stops. Returns the operations still in flight.
     pub(crate) fn run(self) -> usize {
-        self.run_by(Self::step)
+        self.run_by(|worker| {
+            worker.step();
+            true
+        })
     }
 
-    /// Does the same by this step of the loop: a spare worker's differs (`sched/spare`).
+    /// Does the same by this step of the loop, until it returns false: a spare worker's differs (`sched/spare`).
     #[inline(always)]
-    pub(super) fn run_by(mut self, step: impl Fn(&Self)) -> usize {
+    pub(super) fn run_by(mut self, step: impl Fn(&Self) -> bool) -> usize {
         let pool = self.ctx.pool.clone();
         let watched = self.watched.take();
         let remote_io = self.ctx.shared().open_remote_io(&self.ctx.worker_io, watched);
-        while !pool.is_stopping() {
-            step(&self);
-        }
+        while !pool.is_stopping() && step(&self) {}
         // Shut the watchdog out: everything is about to be dropped. This waits if it is at work here.
         drop(remote_io);
         // Operations of fibers that were left behind: the driver keeps their buffers (`io/uring`).
@@ -556,14 +567,19 @@ impl<P: Policy<FiberTask>> Worker<P> {
     }
 
     /// Runs a task until it switches back, and does what it asks for: push it again, leave it suspended, or retire it.
-    /// One that has not started is placed first, perhaps on another worker.
+    /// One that has not started is placed first, perhaps on another worker; while many workers are held up it may have
+    /// to wait before that.
     // Inlined into the loop of every policy: without the attribute LLVM's choice depends on the policy's size.
     #[inline(always)]
     pub(super) fn resume(&self, task: FiberTask) {
         let ctx = &self.ctx;
         ctx.set_dry(false);
         let pool = NonNull::from(ctx.pool()).cast();
-        if !task.has_started() {
+        let task = if task.has_started() {
+            task
+        } else {
+            // While many workers are held up, those that have started come first.
+            let Some(task) = ctx.pool().held_back.admit(task) else { return };
             // A policy that hands a worker another's fiber is at fault, and found here.
             task.check_place(ctx.id(), pool);
             if let Some(other) = self.policy.place(&task, ctx) {
@@ -576,11 +592,13 @@ impl<P: Policy<FiberTask>> Worker<P> {
             }
             // SAFETY: this worker's own context, of which `host_ptr` is a part.
             unsafe { task.arrive(ctx.host_ptr(), ctx.id()) };
-        }
-        let switch = match &ctx.lane {
+            task
+        };
+        let switch = if ctx.resumes_with_care {
+            self.resume_with_care(&task, pool)
+        } else {
             // SAFETY: this worker's own context.
-            None => unsafe { task.resume(ctx.host_ptr(), pool) },
-            Some(lane) => self.resume_recorded(lane, &task, pool),
+            unsafe { task.resume(ctx.host_ptr(), pool) }
         };
         match switch {
             Some(Switch::Yield) => {
@@ -589,6 +607,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             }
             Some(Switch::YieldLocal) => self.requeue(task, Ready::YieldedLocal),
             Some(Switch::YieldShared) => self.requeue(task, Ready::YieldedShared),
+            Some(Switch::Elsewhere) => self.send_away(task),
             // From `suspended` on another worker may run the fiber, and free it: leaking touches nothing of it.
             Some(Switch::Suspend) if task.header().suspended() => task.leak(),
             // It was woken while it left its stack, so it is still this worker's, and ready.
@@ -599,15 +618,30 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// Does what [`FiberTask::resume`] does, and records it.
+    /// Does what [`FiberTask::resume`] does, and records it if the pool has a recorder; without a driver of its own,
+    /// whose thread may end before the fiber, it forgets the place.
     #[cold]
     #[inline(never)]
-    fn resume_recorded(&self, lane: &Lane, task: &FiberTask, pool: NonNull<()>) -> Option<Switch> {
-        lane.runs(task.header(), self.policy.steals());
+    fn resume_with_care(&self, task: &FiberTask, pool: NonNull<()>) -> Option<Switch> {
+        let lane = self.ctx.lane.as_ref();
+        lane.iter().for_each(|lane| lane.runs(task.header(), self.policy.steals()));
         // SAFETY: this worker's own context.
         let switch = unsafe { task.resume(self.ctx.host_ptr(), pool) };
-        lane.stops(task.header(), switch);
+        lane.iter().for_each(|lane| lane.stops(task.header(), switch));
+        if !self.ctx.has_driver() {
+            task.forget_place();
+        }
         switch
+    }
+
+    /// Sends a fiber to the other worker to which it has pinned itself. (There is nothing to ask of the policy: nobody
+    /// else may run it.)
+    #[cold]
+    fn send_away(&self, task: FiberTask) {
+        match task.header().pinned_to() {
+            Some(there) => wake::send_to(&self.ctx.pool, there, task),
+            None => self.requeue(task, Ready::Yielded),
+        }
     }
 
     /// Pushes a fiber that has yielded and said where it wants to wait.

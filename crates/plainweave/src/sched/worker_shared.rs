@@ -45,7 +45,7 @@ pub(crate) struct WorkerShared {
     /// Idle connections at the worker's driver; written under its I/O lock (`atomics/biased_lock`).
     pub(crate) idle_conns: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
-    /// The kernel's number of its thread; 0 before it has started.
+    /// The kernel's number of its thread; 0 if it has none.
     thread: AtomicU32,
     /// Fibers that have started there and may move, so that shutdown finds them. (Pinned ones are on the worker's own
     /// list.)
@@ -161,11 +161,24 @@ impl WorkerShared {
         self.movable.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes the reader of its grants.
+    /// Takes the reader of its grants; `None` while another thread of this worker has it.
     ///
-    /// Context: the worker, once.
+    /// Context: the worker, as it starts.
     pub(crate) fn take_reader(&self) -> Option<Reader<Header>> {
         self.reader.lock().unwrap_or_else(|e| e.into_inner()).take()
+    }
+
+    /// Notes that the worker's thread ends, so that another can start in its place.
+    ///
+    /// Context: the worker, as the last thing.
+    pub(crate) fn leave(&self, grants: Reader<Header>) {
+        *self.reader.lock().unwrap_or_else(|e| e.into_inner()) = Some(grants);
+        self.thread.store(0, Ordering::Release);
+    }
+
+    /// Returns whether it has ever had a thread.
+    pub(crate) fn has_started(&self) -> bool {
+        self.driver_name.get().is_some()
     }
 
     pub(crate) fn inbox(&self) -> &Inbox<FiberTask> {
@@ -174,6 +187,11 @@ impl WorkerShared {
 
     pub(crate) fn set_wakeup(&self, wakeup: Arc<Wakeup>) {
         let _ = self.wakeup.set(wakeup);
+    }
+
+    /// Returns the wake-up of a worker without a driver: the same for each thread that it has one after another.
+    pub(crate) fn own_wakeup(&self) -> Arc<Wakeup> {
+        self.wakeup.get_or_init(|| Arc::new(Wakeup::without_descriptor())).clone()
     }
 
     /// Sleeps on the wake-up alone, without the driver, for at most `limit`.

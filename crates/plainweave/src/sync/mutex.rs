@@ -166,6 +166,7 @@ impl<T: ?Sized> Mutex<T> {
     fn lock_slowly(&self, interrupts: Interrupts) -> Result<MutexGuard<'_, T>, Interrupt> {
         let me = holder();
         if self.word.spin(0, |locked| take(locked, me).then_some(())).is_none() {
+            self.word.warn_of_self(me);
             let attempt = |locked: &mut Locked<LockState, 1>, from| {
                 if from == QueueEnd::Front {
                     locked.state.retrying = false;

@@ -228,6 +228,7 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     fn lock_to_read(&self, interrupts: Interrupts) -> Result<(), Interrupt> {
         if self.word.decide(READERS, enter_to_read).is_none() && self.word.spin(READERS, enter_to_read).is_none() {
+            self.word.warn_of_self(holder());
             self.word.wait_unless((READERS, QueueEnd::Back), interrupts, enter_to_read)?;
         }
         Ok(())
@@ -253,6 +254,7 @@ impl<T: ?Sized> RwLock<T> {
         if self.word.spin(WRITERS, |locked| enter_to_write(locked, me)).is_some() {
             return Ok(());
         }
+        self.word.warn_of_self(me);
         let attempt = |locked: &mut Locked, from| {
             if from == QueueEnd::Front {
                 locked.state.retrying = false;

@@ -48,6 +48,7 @@ mod tests;
 use std::ptr::{self, NonNull};
 
 #[cfg(not(all(test, loom)))]
+use crate::abort::{Kind, warn_once};
 use crate::atomics::spin_lock::SpinLock;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::Interrupt;
@@ -221,6 +222,27 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
     #[inline(always)]
     pub(super) fn with<R>(&self, section: impl FnOnce(&mut Locked<S, LISTS>) -> R) -> R {
         self.0.with(section)
+    }
+
+    /// Says so, once a process, if the calling fiber is about to wait for what it has taken itself. `me`: [`holder`].
+    pub(super) fn warn_of_self(&self, me: u32) {
+        // 0 is any thread, and no holder.
+        if me != 0 && self.with(|locked| locked.state.facts(0).holder == Some(me)) {
+            self.warn_of_own();
+        }
+    }
+
+    #[cold]
+    fn warn_of_own(&self) {
+        let kind = self.with(|locked| locked.state.facts(0).kind);
+        let me = fiber::current().map_or_else(String::new, |me| format!("{me:?}"));
+        warn_once(
+            Kind::LockedByItself,
+            format_args!(
+                "{me} waits for a {kind} that it has locked itself, for ever unless another fiber has the guard or \
+                 cancels it (PLAINWEAVE_REPORT=deadlocks says where)"
+            ),
+        );
     }
 
     /// Returns what `section` gives. If it decides what `list` waits for, the caller is that list's last user.

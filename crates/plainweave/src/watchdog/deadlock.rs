@@ -92,10 +92,10 @@ impl fmt::Debug for OnDeadlock {
     }
 }
 
-/// Returns a function that reports certain deadlocks on standard error.
-pub(crate) fn print_certain() -> OnDeadlock {
-    OnDeadlock(Arc::new(|deadlock| {
-        if deadlock.is_certain() {
+/// Returns a function that reports certain deadlocks on standard error: all of them, or those with a circle.
+pub(crate) fn print_deadlocks(all: bool) -> OnDeadlock {
+    OnDeadlock(Arc::new(move |deadlock| {
+        if deadlock.is_certain() && (all || !deadlock.cycle.is_empty()) {
             crate::abort::report(&deadlock.to_string());
         }
     }))
@@ -249,7 +249,7 @@ fn still_quiet(pool: &PoolShared, switches_before: u64) -> Option<bool> {
         if switches(pool) != switches_before || pool.is_stopping() {
             return Some(false);
         }
-        if (0..pool.workers.len()).all(|id| pool.is_asleep(id)) {
+        if (0..pool.workers.made()).all(|id| pool.is_asleep(id)) {
             return Some(switches(pool) == switches_before);
         }
         if Instant::now() >= end {

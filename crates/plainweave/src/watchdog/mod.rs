@@ -56,6 +56,7 @@
 
 pub(crate) mod deadlock;
 mod delay;
+mod limits;
 mod print;
 mod punctuality;
 pub mod report;
@@ -69,7 +70,6 @@ mod unwind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::io::driver::PollFd;
@@ -80,15 +80,15 @@ use crate::sched::pool::{Beat, PoolShared, RemoteIo};
 use crate::sched::worker_io::{IoCx, TIMERS_AT_A_LOOK};
 use crate::sys::{self, PollEntry, PollFlags};
 use deadlock::Deadlocks;
-pub(crate) use deadlock::{OnDeadlock, print_certain};
+pub(crate) use deadlock::{OnDeadlock, print_deadlocks};
 pub(crate) use print::once_for_each_place;
 use punctuality::Punctuality;
 use report::NoSpare;
 use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter, cut_nameless_end, frames};
 pub(crate) use sample::{Sample, ask, install};
-pub(crate) use spares::Start;
-use spares::{Spares, Stalled};
+use spares::Stalled;
+pub(crate) use spares::{Spares, Start, Starting, Threads};
 use thread::Doing;
 pub(crate) use unwind::Tables;
 
@@ -110,6 +110,12 @@ const QUIET: u32 = 3;
 /// Longest interval between two scans where deadlocks are reported: while workers are awake, and once all sleep.
 const UNTIL_QUIET: Duration = Duration::from_millis(500);
 const WHILE_QUIET: Duration = Duration::from_millis(50);
+/// How much of the time to the next scan each worker that is held up takes, where that is more than [`CLOSE`]: a scan
+/// takes a twentieth of it.
+const EACH: Duration = Duration::from_micros(10);
+/// The workers with numbers below are asked for at each scan whether they still wait in the kernel; of the others one
+/// in this many.
+const ASKED: usize = 32;
 /// Connections per call of poll(2); the others follow in later rounds.
 const MOST: usize = 2048;
 
@@ -121,6 +127,8 @@ struct Seen {
     since: Instant,
     /// When it was last seen, and how much of a processor it had used by then; unknown if it slept.
     used: Option<(Instant, Duration)>,
+    /// Whether it was found to wait in the kernel.
+    waits: bool,
     /// How much time was discarded because it lacked a processor.
     without: Duration,
     /// How long it had waited for a processor by then; known only if stalls are reported.
@@ -128,6 +136,31 @@ struct Seen {
     /// Length of the stall at the next report.
     tell_after: Duration,
     turn: timeslice::Turn,
+}
+
+impl Seen {
+    /// Returns what is known of a worker that sleeps, or goes on.
+    fn new(beat: Beat, since: Instant, tell_after: Duration) -> Self {
+        let (without, delay, turn) = (Duration::ZERO, Duration::ZERO, timeslice::Turn::default());
+        Self { beat, asleep: true, since, used: None, waits: false, without, delay, tell_after, turn }
+    }
+
+    /// Returns what the thread does of a worker whose counts stand still, and how much of a processor it has used. One
+    /// that waited in the kernel, and has not run since, still does; unless that is `due` it is not even asked.
+    fn ask(&mut self, thread: u32, due: bool) -> (Doing, Option<Duration>) {
+        let waited = self.used.map(|(_, used)| used).filter(|_| self.waits);
+        let (doing, used) = match waited {
+            Some(used) if !due || thread::has_not_run(thread, used) => (Doing::Waits, waited),
+            _ => thread::doing(thread),
+        };
+        self.waits = doing == Doing::Waits;
+        (doing, used)
+    }
+}
+
+/// Returns whether this scan asks what a worker's thread does that waited in the kernel, and has not gone on since.
+fn is_due(id: WorkerId, scans: usize) -> bool {
+    id < ASKED || id % ASKED == scans % ASKED
 }
 
 /// Progress of the polls of a worker's idle connections, past its driver.
@@ -156,6 +189,8 @@ pub(crate) struct Watchdog {
     rounds: Vec<Round>,
     alert_until: Instant,
     punctuality: Punctuality,
+    /// How many there were.
+    scans: usize,
     /// The queue of stalls to report, if the program wants reports.
     notes: Option<Notes>,
     /// Notes of the last scan, which lack what the spare workers' adjustment finds.
@@ -170,34 +205,36 @@ impl Watchdog {
         stall_after: Duration,
         notes: Option<Notes>,
         on_deadlock: Option<OnDeadlock>,
-        start: Start,
+        spares: Spares,
     ) -> Self {
         let now = Instant::now();
-        let (asleep, delay) = (true, Duration::ZERO);
-        let (used, without, tell_after, turn) = (None, Duration::ZERO, stall_after, timeslice::Turn::default());
-        let seen = |beat| Seen { beat, asleep, since: now, used, without, delay, tell_after, turn };
-        let seen = pool.workers.iter().map(|worker| seen(worker.beat())).collect();
-        let rounds = vec![Round { cursor: 0, last: now }; pool.workers.len()];
-        let (drafts, spares, deadlocks) = (Vec::new(), Spares::new(start), Deadlocks::new(on_deadlock));
+        let rounds = vec![Round { cursor: 0, last: now }; pool.workers.first().len()];
+        let (seen, drafts, deadlocks) = (Vec::new(), Vec::new(), Deadlocks::new(on_deadlock));
         let punctuality = Punctuality::from(now);
-        Self { pool, stall_after, seen, rounds, alert_until: now, punctuality, notes, drafts, spares, deadlocks }
+        let (alert_until, scans) = (now, 0);
+        Self { pool, stall_after, seen, rounds, alert_until, punctuality, scans, notes, drafts, spares, deadlocks }
     }
 
     /// Runs on its own thread until the pool stops. Returns the threads of spare workers.
-    pub(crate) fn run(mut self) -> Vec<JoinHandle<usize>> {
+    pub(crate) fn run(mut self) -> Threads {
         timeslice::shorten();
         self.pool.watchdog_bell.attach();
         let mut quiet = 0;
         while !self.pool.is_stopping() {
             let stalled = self.scan();
             if !stalled.is_empty() {
-                let mut watched = Vec::new();
+                let next = Instant::now() + EACH * u32::try_from(stalled.len()).unwrap_or(u32::MAX);
                 let take_part = self.pool.workers.iter().filter(|worker| worker.role.takes_part()).count();
                 let others = stalled.len() < take_part;
-                stalled.iter().for_each(|worker| self.take_over_io(worker.id, others, &mut watched));
+                let watched = self.take_over(&stalled, others);
                 let no_spare = self.spares.adjust(&self.pool, &stalled);
                 self.leave_notes(no_spare);
                 self.wait(&watched);
+                // Where many are held up, some without a driver, to scan them takes longer than to serve the others.
+                while stalled.len() > ASKED && Instant::now() < next && !self.pool.is_stopping() {
+                    let watched = self.take_over(&stalled, others);
+                    self.wait(&watched);
+                }
                 continue;
             }
             let _ = self.spares.adjust(&self.pool, &stalled);
@@ -238,7 +275,7 @@ impl Watchdog {
 
     /// Returns whether all workers are asleep, and none is to be added or let go.
     fn is_quiet(&self) -> bool {
-        (0..self.pool.workers.len()).all(|id| self.pool.is_asleep(id)) && Spares::are_settled(&self.pool)
+        (0..self.pool.workers.made()).all(|id| self.pool.is_asleep(id)) && Spares::are_settled(&self.pool)
     }
 
     /// Scans the workers and returns those that are held up.
@@ -246,13 +283,16 @@ impl Watchdog {
         let now = Instant::now();
         let (period, lost) = (self.period(now), self.punctuality.lost(now));
         let mut stalled = Vec::new();
+        self.scans = self.scans.wrapping_add(1);
+        let (stall_after, new) = (self.stall_after, self.seen.len()..self.pool.workers.made());
+        self.seen.extend(new.map(|id| Seen::new(self.pool.workers[id].beat(), now, stall_after)));
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
             seen.since += lost;
             let (beat, asleep) = (worker.beat(), self.pool.is_asleep(id));
             let stands_still = !asleep && beat == seen.beat;
             let mut held = now - seen.since;
             if stands_still && held >= period {
-                let (doing, used) = thread::doing(worker.thread());
+                let (doing, used) = seen.ask(worker.thread(), is_due(id, self.scans));
                 if doing == Doing::LacksProcessor && seen.without < WITHOUT {
                     let without = match seen.used.zip(used) {
                         Some(((then, before), used)) => (now - then).saturating_sub(used.saturating_sub(before)),
@@ -285,7 +325,7 @@ impl Watchdog {
                 // A system call each: not for those that sleep, and most spare workers have no thread at all.
                 let used = if asleep { None } else { thread::processor_time(worker.thread()) };
                 let used = used.map(|used| (now, used));
-                *seen = Seen { beat, asleep, since: now, used, without: Duration::ZERO, delay, tell_after, turn };
+                *seen = Seen { asleep, used, delay, turn, ..Seen::new(beat, now, tell_after) };
                 continue;
             }
             if held >= self.stall_after {
@@ -313,10 +353,24 @@ impl Watchdog {
         }
     }
 
+    /// Does the I/O of stalled workers. Returns what to wait for until the next time.
+    fn take_over(&mut self, stalled: &[Stalled], others: bool) -> Vec<Watched> {
+        let mut watched = Vec::new();
+        stalled.iter().for_each(|worker| self.take_over_io(worker, others, &mut watched));
+        watched
+    }
+
     /// Does a stalled worker's I/O, and adds what to wait for until the next time. `others`: some worker is free to run
     /// what becomes ready.
-    fn take_over_io(&mut self, id: WorkerId, others: bool, watched: &mut Vec<Watched>) {
-        if self.pool.workers.len() == 1 {
+    fn take_over_io(&mut self, stalled: &Stalled, others: bool, watched: &mut Vec<Watched>) {
+        let id = stalled.id;
+        if self.pool.workers.most() == 1 {
+            return;
+        }
+        if !self.pool.numbers.has_driver(id) {
+            if !stalled.in_kernel {
+                self.seen[id].turn.stalled(self.pool.workers[id].thread(), Instant::now());
+            }
             return;
         }
         let pool = self.pool.clone();

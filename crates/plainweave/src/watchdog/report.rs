@@ -68,6 +68,13 @@ pub enum NoSpare {
         /// That number.
         workers: usize,
     },
+    /// The system leaves no more threads to spare workers.
+    SystemLimit {
+        /// The number of workers there are.
+        workers: usize,
+        /// The limit, as the kernel's documentation calls it.
+        limit: &'static str,
+    },
     /// The system refused a thread, its memory or its descriptors; the runtime tries again every second.
     Refused {
         /// The number of workers there are.
@@ -151,11 +158,34 @@ impl fmt::Display for Stall {
     }
 }
 
+impl NoSpare {
+    /// Returns the sentence that says so when the last worker is kept for fibers that have started.
+    pub(super) fn sentence(self) -> String {
+        let (workers, why, remedy) = match self {
+            NoSpare::AtTheLimit { workers } => (workers, "RuntimeBuilder::max_workers allows no more", "raise it"),
+            NoSpare::SystemLimit { workers, limit } => {
+                (workers, &*format!("{limit} leaves no more"), "raise that limit")
+            }
+            NoSpare::Refused { workers, error } => {
+                (workers, &*format!("the system refuses another ({error})"), "see why")
+            }
+        };
+        format!(
+            "{workers} workers are held up by fibers that block their threads, and {why}; fibers that have not started \
+             wait until some are back. Remedies: {remedy}, or wait with plainweave's own locks, channels and sockets, \
+             or in plainweave::blocking (PLAINWEAVE_REPORT=stalls names the places)"
+        )
+    }
+}
+
 impl fmt::Display for NoSpare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoSpare::AtTheLimit { workers } => {
                 write!(f, "all {workers} workers (RuntimeBuilder::max_workers) are held up, and fibers are ready")
+            }
+            NoSpare::SystemLimit { workers, limit } => {
+                write!(f, "all {workers} workers are held up, fibers are ready, and {limit} leaves no more threads")
             }
             NoSpare::Refused { workers, error } => {
                 write!(f, "all {workers} workers are held up, fibers are ready, and no spare worker can start: {error}")

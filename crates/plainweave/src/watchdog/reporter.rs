@@ -80,7 +80,7 @@ pub(crate) struct Reporter {
 impl Reporter {
     /// Creates the two ends. The workers must have started.
     pub(crate) fn new(pool: Arc<PoolShared>, on_stall: OnStall) -> (Notes, Self) {
-        let (sender, queue) = sync_channel(pool.workers.len().max(NOTES));
+        let (sender, queue) = sync_channel(pool.workers.made().max(NOTES));
         let missed = Arc::<AtomicU64>::default();
         let delays = Arc::new(Delays::of(&pool));
         let notes = Notes { queue: sender, missed: missed.clone(), delays: delays.clone() };

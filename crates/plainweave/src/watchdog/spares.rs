@@ -1,7 +1,6 @@
-//! When the watchdog adds a spare worker (`sched/spare`), and when it lets one rest.
+//! When the watchdog adds spare workers (`sched/spare`), and when it lets them go.
 //!
-//! It adds one if a spare worker would find a fiber that is ready, no worker is asleep (that one has been woken for
-//! it), and
+//! It adds some if they would find fibers that are ready, no worker is asleep (that one has been woken for them), and
 //! * a worker is held up **in the kernel**, so that fewer than the regular number of workers have use for a processor:
 //!   at the first scan that finds it, or
 //! * **every** worker is held up, and those that compute have been for `stall_after`: one that computes has its
@@ -9,18 +8,35 @@
 //!
 //! It also adds those that the program asks for (`Runtime::add_workers`), and counts them with the regular ones.
 //!
-//! One a scan, which is one a millisecond while stalls are likely. At the limit (`RuntimeBuilder::max_workers`), or
-//! without memory for a thread, fibers wait as they would without spare workers, and the watchdog goes on trying. If
-//! all workers are held up then, the report of a stall says so ([`NoSpare`]).
+//! One at first, and twice as many each time that these are soon held up in the kernel too, up to
+//! [`BURST`] or a part of those that are: scans are a millisecond apart while stalls are likely, and further where many
+//! workers are held up.
 //!
-//! A spare worker is let go when more workers than the regular number are free and none was added for [`KEPT`].
+//! # When there are many, or no more
+//! From [`MANY`] workers in the kernel on, or half of all that there may be, fresh fibers are held back
+//! (`sched/held_back`), and as many start at each scan as there are workers for them: those added, and those asleep but
+//! one. So a fiber that has started, and may hold what the others wait for, does not queue behind a thousand that will
+//! only wait for it; and there is a worker left for it (`room_for_fresh`).
+//!
+//! There can be no more when the limit of `RuntimeBuilder::max_workers` is reached, or what the system leaves
+//! (`limits`). Then one last worker starts, which is not counted in these limits, and one line on standard error says
+//! which limit it was. So **whoever holds the lock gets a worker**, unless more fibers that have started wait for it
+//! than there can be threads. If even the last worker is held up, the report of a stall says so ([`NoSpare`]).
+//!
+//! Spare workers are let go when more workers than the regular number are free and none was added for [`KEPT`].
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::limits::Room;
 use super::report::NoSpare;
+use crate::abort::{Kind, warn_once};
 use crate::fiber::Movement;
 use crate::policy::WorkerId;
 use crate::sched::pool::PoolShared;
@@ -30,9 +46,25 @@ use crate::sched::spare::Role;
 const KEPT: Duration = Duration::from_millis(100);
 /// How long the watchdog waits after a thread could not start.
 const RETRY: Duration = Duration::from_secs(1);
+/// Workers added at a scan, at most, and what part of those in the kernel if that is more: some 50 us each.
+const BURST: usize = 16;
+/// Descriptors that a worker with a driver opens: the driver, its eventfd, a duplicate for the watchdog, and
+/// one more while io_uring is set up.
+const DESCRIPTORS: usize = 4;
+/// Workers in the kernel from which on fresh fibers are held back.
+const MANY: usize = 32;
 
-/// Starts the thread of the spare worker with this number.
-pub(crate) type Start = Box<dyn Fn(WorkerId) -> io::Result<JoinHandle<usize>> + Send>;
+/// Starts the thread of the spare worker with this number, which says whether it could open its driver.
+pub(crate) type Start = Box<dyn Fn(WorkerId) -> io::Result<Starting> + Send>;
+
+/// A thread that is about to run a worker.
+pub(crate) struct Starting {
+    pub(crate) thread: JoinHandle<usize>,
+    pub(crate) opened: Receiver<io::Result<()>>,
+}
+
+/// The threads of spare workers.
+pub(crate) type Threads = Vec<(WorkerId, JoinHandle<usize>)>;
 
 /// A worker that is held up, as a scan finds it.
 #[derive(Clone, Copy, Debug)]
@@ -44,108 +76,523 @@ pub(super) struct Stalled {
     pub(super) in_kernel: bool,
 }
 
+/// What the workers that take part do, in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Census {
+    take_part: usize,
+    /// Not held up.
+    free: usize,
+    asleep: usize,
+    computing: usize,
+    in_kernel: usize,
+    /// Held up, but in neither way that calls for a spare worker: it computes, and not for long.
+    briefly: usize,
+    /// Held up for `stall_after` or longer.
+    long: usize,
+    /// Whether a thread is about to take part.
+    starting: bool,
+}
+
+impl Census {
+    /// `stalled`: in the order of their numbers.
+    fn of(pool: &PoolShared, stalled: &[Stalled]) -> Self {
+        let mut census = Self::default();
+        let mut stalled = stalled.iter().peekable();
+        for (id, worker) in pool.workers.iter().enumerate() {
+            let held_up = stalled.next_if(|stalled| stalled.id == id);
+            census.starting |= worker.role.get() == Role::Starting;
+            if !worker.role.takes_part() {
+                continue;
+            }
+            census.take_part += 1;
+            match held_up {
+                Some(stalled) => {
+                    census.in_kernel += usize::from(stalled.in_kernel);
+                    census.computing += usize::from(!stalled.in_kernel);
+                    census.long += usize::from(stalled.long);
+                    census.briefly += usize::from(!stalled.in_kernel && !stalled.long);
+                }
+                None => {
+                    census.free += 1;
+                    census.asleep += usize::from(pool.is_asleep(id));
+                }
+            }
+        }
+        census
+    }
+}
+
 /// The watchdog's view of the spare workers.
-pub(super) struct Spares {
+pub(crate) struct Spares {
     start: Start,
-    /// Threads that it has started.
-    threads: Vec<JoinHandle<usize>>,
+    /// Threads that it has started, and has not joined.
+    threads: Threads,
     last_added: Instant,
+    /// When many workers were in the kernel.
+    crowded: Instant,
+    /// How many were to be added last; 0 if that was a while ago.
+    burst: usize,
     retry_at: Instant,
     /// Why the last one could not start.
     refused: io::ErrorKind,
+    /// The most ordinary spare workers that the system allows, and why; asked while none is without a driver.
+    room: Option<Room>,
+    /// Descriptors for one worker, so that it starts though the program has used up all others: it may be the one that
+    /// closes some.
+    reserve: Vec<OwnedFd>,
+    /// Whether it may say on standard error that there can be no more.
+    prints: bool,
 }
 
 impl Spares {
-    pub(super) fn new(start: Start) -> Self {
+    pub(crate) fn new(start: Start, prints: bool) -> Self {
         let now = Instant::now();
-        Self { start, threads: Vec::new(), last_added: now, retry_at: now, refused: io::ErrorKind::Other }
+        Self {
+            start,
+            threads: Vec::new(),
+            last_added: now,
+            crowded: now,
+            burst: 0,
+            retry_at: now,
+            refused: io::ErrorKind::Other,
+            room: None,
+            reserve: Vec::new(),
+            prints,
+        }
     }
 
-    pub(super) fn into_threads(self) -> Vec<JoinHandle<usize>> {
+    /// Keeps descriptors for one worker from now on.
+    pub(crate) fn with_reserve(mut self) -> Self {
+        self.fill_reserve();
+        self
+    }
+
+    /// Opens the descriptors that are kept in reserve, as far as there are any.
+    fn fill_reserve(&mut self) {
+        while self.reserve.len() < DESCRIPTORS
+            && let Ok(one) = eventfd(0, EventfdFlags::CLOEXEC)
+        {
+            self.reserve.push(one);
+        }
+    }
+
+    pub(super) fn into_threads(self) -> Threads {
         self.threads
     }
 
-    /// Adds a spare worker or lets one go, if there is cause; `stalled` are the workers that are held up. If all have
-    /// been for long and something is ready, but there is no spare worker for it, returns why.
+    /// Adds spare workers or lets some go, if there is cause; `stalled` are the workers that are held up, in the order
+    /// of their numbers. If all have been for long and something is ready, but there is no spare worker for it, returns
+    /// why.
     pub(super) fn adjust(&mut self, pool: &PoolShared, stalled: &[Stalled]) -> Option<NoSpare> {
-        let spares = pool.regular()..pool.workers.len();
-        if spares.is_empty() {
-            let all_held_up = stalled.len() == pool.workers.len() && stalled.iter().all(|worker| worker.long);
+        if pool.numbers.spares == 0 {
+            let all_held_up = stalled.len() == pool.regular() && stalled.iter().all(|worker| worker.long);
             let would_help = pool.movement == Movement::Anytime && all_held_up && pool.outside.maybe_ready_spare();
-            return would_help.then_some(NoSpare::AtTheLimit { workers: pool.workers.len() });
+            return would_help.then_some(NoSpare::AtTheLimit { workers: pool.regular() });
         }
-        let wanted = wanted(pool);
-        let takes_part = |id: &WorkerId| pool.workers[*id].role.takes_part();
-        let workers = || (0..pool.workers.len()).filter(takes_part);
-        let held_up = |id: WorkerId| stalled.iter().any(|worker| worker.id == id);
-        let blocked: Vec<_> = stalled.iter().filter(|worker| takes_part(&worker.id)).collect();
-        let free = workers().filter(|id| !held_up(*id)).count();
-        let computing = blocked.iter().filter(|worker| !worker.in_kernel).count();
-        let all_held_up = free == 0 && blocked.iter().all(|worker| worker.long || worker.in_kernel);
-        let asleep = || workers().any(|id| pool.is_asleep(id));
-        let is_missed = || !asleep() && pool.outside.maybe_ready_spare();
-        let asked_for = workers().count() < wanted;
-        let too_few = free + computing < wanted || all_held_up;
-        if asked_for || (too_few && is_missed()) {
-            let why_not = self.add(pool);
-            return why_not.filter(|_| free == 0 && blocked.iter().all(|worker| worker.long) && is_missed());
+        self.reap(pool);
+        let (census, wanted) = (Census::of(pool, stalled), wanted(pool));
+        self.hold_back(pool, &census);
+        let is_ready = || pool.outside.maybe_ready_spare() || pool.held_back.has_some();
+        // One is kept for fibers that have started.
+        let kept = usize::from(pool.held_back.is_on());
+        let (free, asleep) = (census.free.saturating_sub(kept), census.asleep.saturating_sub(kept));
+        let too_few = free + census.computing < wanted || (free == 0 && census.briefly == 0);
+        let is_missed = too_few && asleep == 0 && is_ready();
+        if census.computing > 0 || self.last_added.elapsed() > KEPT {
+            self.burst = 0;
         }
-        if !too_few && free > wanted && self.last_added.elapsed() > KEPT {
-            let active = |id: &WorkerId| pool.workers[*id].role.get() == Role::Active && !held_up(*id);
-            if let Some(id) = spares.rev().find(active)
-                && pool.workers[id].role.change(Role::Active, Role::Released)
-            {
-                pool.workers[id].signal();
+        let (mut added, mut why_not) = (0, None);
+        if census.starting {
+            // They will be seen to take part at the next scan.
+        } else if census.take_part < wanted || is_missed {
+            let many = (2 * self.burst).clamp(1, BURST.max(census.in_kernel / BURST));
+            (added, why_not) = self.add(pool, many.max(wanted.saturating_sub(census.take_part)), is_missed);
+            self.burst = if added > 0 { many } else { 0 };
+        } else if !too_few && self.last_added.elapsed() > KEPT {
+            self.fill_reserve();
+            self.let_go(pool, stalled, free.saturating_sub(wanted));
+        }
+        if pool.held_back.is_on() {
+            pool.let_start((asleep + added).min(room_for_fresh(pool, census.in_kernel)));
+        }
+        why_not.filter(|_| free == 0 && census.long == census.take_part - census.free && is_missed)
+    }
+
+    /// Begins or ends to hold fresh fibers back.
+    fn hold_back(&mut self, pool: &PoolShared, census: &Census) {
+        let many = MANY.min(half(pool)).max(1);
+        if census.in_kernel > many / 2 {
+            self.crowded = Instant::now();
+        }
+        if pool.is_closing() || self.crowded.elapsed() > KEPT {
+            if pool.held_back.is_on() {
+                pool.hold_none_back();
             }
+            // For whoever is ready by then there is a worker, or will be.
+            let kept_back = pool.numbers.kept_back().filter(|id| *id < pool.workers.made());
+            if let Some(worker) = kept_back.map(|id| &pool.workers[id])
+                && worker.role.change(Role::Active, Role::Released)
+            {
+                worker.signal();
+            }
+        } else if census.in_kernel >= many && !pool.held_back.is_on() {
+            pool.held_back.begin();
         }
-        None
     }
 
     /// Returns whether as many workers take part as are wanted when none is held up.
     pub(super) fn are_settled(pool: &PoolShared) -> bool {
-        pool.workers.iter().filter(|worker| worker.role.takes_part()).count() == wanted(pool)
+        let take_part = pool.workers.iter().filter(|worker| worker.role.takes_part()).count();
+        take_part == wanted(pool) && !pool.held_back.is_on()
     }
 
-    /// Wakes a spare worker that rests, or else starts one. Returns why it can do neither.
-    fn add(&mut self, pool: &PoolShared) -> Option<NoSpare> {
-        let roles = || (pool.regular()..pool.workers.len()).map(|id| (id, &pool.workers[id].role));
-        if roles().any(|(_, role)| role.get() == Role::Starting) {
-            return None;
+    /// Joins the threads that have ended: their numbers may be used again.
+    fn reap(&mut self, pool: &PoolShared) {
+        if self.threads.iter().all(|(_, thread)| !thread.is_finished()) {
+            return;
         }
+        for at in (0..self.threads.len()).rev() {
+            if self.threads[at].1.is_finished() {
+                let (id, thread) = self.threads.swap_remove(at);
+                // Without a driver it leaves nothing in flight; its panic would have ended the process.
+                let _ = thread.join();
+                pool.workers[id].role.change(Role::Ended, Role::Absent);
+            }
+        }
+        let last = self.threads.iter().map(|(id, _)| *id).max();
+        pool.sleepers.retreat(last.unwrap_or(0).max(pool.regular()));
+    }
+
+    /// Lets go of this many workers that are not held up, those with the highest numbers.
+    fn let_go(&mut self, pool: &PoolShared, stalled: &[Stalled], surplus: usize) {
+        let made = pool.workers.made();
+        let held_up = |id: &WorkerId| stalled.binary_search_by_key(id, |worker| worker.id).is_ok();
+        let some = pool.numbers.ordinary_spares().rev().filter(|id| *id < made && !held_up(id));
+        let active = some.filter(|id| pool.workers[*id].role.get() == Role::Active);
+        // One a scan to begin with: those that are needed again after all do not have to start.
+        for id in active.take(surplus.div_ceil(8)) {
+            if pool.workers[id].role.change(Role::Active, Role::Released) {
+                pool.workers[id].signal();
+            }
+        }
+    }
+
+    /// Adds up to `many` workers: those that were let go and have not left, those that rest, and new ones. Returns how
+    /// many, and why there are no more.
+    fn add(&mut self, pool: &PoolShared, many: usize, is_missed: bool) -> (usize, Option<NoSpare>) {
         self.last_added = Instant::now();
-        if let Some((_, role)) = roles().find(|(_, role)| role.get() == Role::Released)
-            && role.change(Role::Released, Role::Active)
-        {
-            return None;
-        }
-        if let Some((id, role)) = roles().find(|(_, role)| role.get() == Role::Resting) {
-            role.change(Role::Resting, Role::Active);
-            pool.workers[id].signal();
-            return None;
-        }
-        let Some((id, role)) = roles().find(|(_, role)| role.get() == Role::Absent) else {
-            return Some(NoSpare::AtTheLimit { workers: pool.workers.len() });
-        };
-        if self.last_added >= self.retry_at {
-            role.change(Role::Absent, Role::Starting);
-            match (self.start)(id) {
-                Ok(thread) => {
-                    self.threads.push(thread);
-                    return None;
-                }
-                Err(error) => {
-                    role.change(Role::Starting, Role::Absent);
-                    self.retry_at = self.last_added + RETRY;
-                    self.refused = error.kind();
+        let made = pool.workers.made();
+        let mut added = 0;
+        for (from, signals) in [(Role::Released, false), (Role::Resting, true)] {
+            for id in pool.numbers.ordinary_spares().filter(|id| *id < made) {
+                if added < many && pool.workers[id].role.change(from, Role::Active) {
+                    added += 1;
+                    if signals {
+                        pool.workers[id].signal();
+                    }
                 }
             }
         }
+        let absent = |id: &WorkerId| *id >= made || pool.workers[*id].role.get() == Role::Absent;
+        let allowed = self.allowed(pool);
+        let new: Vec<_> = pool.numbers.ordinary_spares().take(allowed).filter(absent).take(many - added).collect();
+        let mut refused = self.last_added < self.retry_at;
+        if !refused && !new.is_empty() {
+            let started = self.start_all(pool, &new);
+            refused = started < new.len();
+            added += started;
+        }
+        if added > 0 {
+            return (added, None);
+        }
         let workers = pool.workers.iter().filter(|worker| worker.role.takes_part()).count();
-        Some(NoSpare::Refused { workers, error: self.refused })
+        let why_not = match self.room {
+            _ if refused => NoSpare::Refused { workers, error: self.refused },
+            Some(Room { threads, limit }) if threads < pool.numbers.spares => NoSpare::SystemLimit { workers, limit },
+            _ => NoSpare::AtTheLimit { workers: pool.numbers.most() },
+        };
+        if is_missed && !refused {
+            self.begin_to_save(pool, why_not);
+        }
+        (0, Some(why_not))
     }
+
+    /// Starts the last worker, for fibers that have started, and holds the others back.
+    fn begin_to_save(&mut self, pool: &PoolShared, why: NoSpare) {
+        let Some(last) = pool.numbers.kept_back() else { return };
+        pool.workers.make(last);
+        let role = &pool.workers[last].role;
+        if matches!(role.get(), Role::Active | Role::Ended) {
+            return;
+        }
+        let was_on = pool.held_back.is_on();
+        // First this: the worker must not begin with a fresh fiber.
+        pool.held_back.begin();
+        if role.change(Role::Resting, Role::Active) {
+            pool.workers[last].signal();
+        } else if !role.change(Role::Released, Role::Active) && self.start_all(pool, &[last]) == 0 && !was_on {
+            return pool.hold_none_back();
+        }
+        if self.prints {
+            warn_once(Kind::NoMoreWorkers, format_args!("{}", why.sentence()));
+        }
+    }
+
+    /// Returns how many ordinary spare workers there may be.
+    fn allowed(&mut self, pool: &PoolShared) -> usize {
+        if pool.numbers.waits_for_others().is_none() {
+            return pool.numbers.spares;
+        }
+        let made = pool.workers.made();
+        let without_driver = |id: &WorkerId| *id < made && !pool.numbers.has_driver(*id);
+        let mut there = pool.numbers.ordinary_spares().filter(without_driver);
+        if there.all(|id| pool.workers[id].role.get() == Role::Absent) {
+            self.room = Some(Room::now());
+        }
+        self.room.map_or(pool.numbers.spares, |room| room.threads.min(pool.numbers.spares))
+    }
+
+    /// Starts the threads of these workers, which are absent, and of the one that those without a driver need. Returns
+    /// how many have started.
+    fn start_all(&mut self, pool: &PoolShared, ids: &[WorkerId]) -> usize {
+        let waits = pool.numbers.waits_for_others().filter(|id| pool.workers[*id].role.get() == Role::Absent);
+        let borrows = ids.iter().any(|id| !pool.numbers.has_driver(*id));
+        if let Some(waits) = waits.filter(|_| borrows)
+            && self.start_some(pool, &[waits]) == 0
+        {
+            let with_driver: Vec<_> = ids.iter().copied().filter(|id| pool.numbers.has_driver(*id)).collect();
+            return self.start_some(pool, &with_driver);
+        }
+        self.start_some(pool, ids)
+    }
+
+    fn start_some(&mut self, pool: &PoolShared, ids: &[WorkerId]) -> usize {
+        let (before, retry_at) = (self.reserve.len(), self.retry_at);
+        let started = self.try_to_start(pool, ids);
+        if started > 0 || before == 0 {
+            return started;
+        }
+        self.reserve.clear();
+        self.retry_at = retry_at;
+        self.try_to_start(pool, &ids[..1])
+    }
+
+    fn try_to_start(&mut self, pool: &PoolShared, ids: &[WorkerId]) -> usize {
+        let mut starting = Vec::new();
+        for id in ids.iter().copied() {
+            pool.workers.make(id);
+            pool.sleepers.reach(id);
+            pool.workers[id].role.change(Role::Absent, Role::Starting);
+            match (self.start)(id) {
+                Ok(thread) => starting.push((id, thread)),
+                Err(error) => {
+                    self.could_not_start(pool, id, &error);
+                    break;
+                }
+            }
+        }
+        let mut started = 0;
+        for (id, Starting { thread, opened }) in starting {
+            // A thread that says nothing has panicked.
+            match opened.recv().map_err(io::Error::other).flatten() {
+                Ok(()) => {
+                    started += 1;
+                    self.threads.push((id, thread));
+                }
+                Err(error) => {
+                    let _ = thread.join();
+                    self.could_not_start(pool, id, &error);
+                }
+            }
+        }
+        started
+    }
+
+    fn could_not_start(&mut self, pool: &PoolShared, id: WorkerId, error: &io::Error) {
+        pool.workers[id].role.change(Role::Starting, Role::Absent);
+        self.retry_at = self.last_added + RETRY;
+        self.refused = error.kind();
+    }
+}
+
+/// Returns how many fresh fibers may start while others are held back. As many fibers as there are workers may block
+/// all of these without harm: no other has started. Of more, any may come back to what the others wait for, so half of
+/// the workers stay for those that do.
+fn room_for_fresh(pool: &PoolShared, in_kernel: usize) -> usize {
+    let safe = pool.numbers.most().saturating_sub(pool.started());
+    safe.max(half(pool).saturating_sub(in_kernel))
+}
+
+fn half(pool: &PoolShared) -> usize {
+    pool.numbers.most() / 2
 }
 
 /// Returns how many workers are to take part when none is held up.
 fn wanted(pool: &PoolShared) -> usize {
     pool.regular() + pool.added.load(Ordering::Relaxed)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::fiber_local::Storage;
+    use crate::policy::{Policy, Topology, WorkStealing, WorkStealingParams};
+    use crate::sched::pool::PoolConfig;
+    use crate::stack::StackConfig;
+
+    /// A pool without threads, whose workers do what a test says.
+    struct Rig {
+        pool: Arc<PoolShared>,
+        spares: Spares,
+        /// Spare workers may start.
+        may_start: Arc<AtomicBool>,
+        started: Arc<AtomicUsize>,
+    }
+
+    impl Rig {
+        fn new(regular: usize, spares: usize) -> Self {
+            let config = PoolConfig {
+                workers: regular,
+                spares,
+                movement: Movement::Anytime,
+                storage: Storage::Shared,
+                stack: StackConfig::default(),
+                blocking_threads: 1,
+                seed: 0,
+                virtual_time: false,
+                recorder: None,
+            };
+            let topology = Topology { spares: true, ..Topology::flat(regular) };
+            let policy = WorkStealing::new(WorkStealingParams { capacity: 2, poll: 61 }, &topology);
+            let pool = PoolShared::new(&config, Arc::new(policy)).expect("a pool");
+            let (may_start, started) = (Arc::new(AtomicBool::new(true)), Arc::<AtomicUsize>::default());
+            let start = {
+                let (pool, may_start, started) = (pool.clone(), may_start.clone(), started.clone());
+                move |id: WorkerId| {
+                    if !may_start.load(Ordering::SeqCst) {
+                        return Err(io::ErrorKind::WouldBlock.into());
+                    }
+                    started.fetch_add(1, Ordering::SeqCst);
+                    let rests = pool.numbers.waits_for_others() == Some(id);
+                    pool.workers[id].role.change(Role::Starting, if rests { Role::Resting } else { Role::Active });
+                    let (report, opened) = mpsc::channel();
+                    report.send(Ok(())).expect("open");
+                    Ok(Starting { thread: std::thread::spawn(|| 0), opened })
+                }
+            };
+            Self { pool, spares: Spares::new(Box::new(start), false), may_start, started }
+        }
+
+        /// Asks for a spare worker as if something were ready; all that take part block.
+        fn all_block(&mut self) -> Option<NoSpare> {
+            let takes_part = |id: &WorkerId| self.pool.workers[*id].role.takes_part();
+            let ids = (0..self.pool.workers.made()).filter(takes_part);
+            let stalled: Vec<_> = ids.map(|id| Stalled { id, long: true, in_kernel: true }).collect();
+            self.pool.added.store(stalled.len() + 1 - self.pool.regular(), Ordering::Relaxed);
+            let why = self.spares.adjust(&self.pool, &stalled);
+            self.pool.added.store(0, Ordering::Relaxed);
+            why
+        }
+
+        fn take_part(&self) -> usize {
+            self.pool.workers.iter().filter(|worker| worker.role.takes_part()).count()
+        }
+
+        fn role(&self, id: WorkerId) -> Role {
+            self.pool.workers[id].role.get()
+        }
+    }
+
+    #[test]
+    fn each_time_twice_as_many_are_added() {
+        let mut rig = Rig::new(2, 500);
+        let mut before = rig.take_part();
+        for expected in [1, 2, 4, 8, 16, 16] {
+            rig.all_block();
+            assert_eq!(rig.take_part() - before, expected);
+            before = rig.take_part();
+        }
+        let waits = rig.pool.numbers.waits_for_others().expect("some have no driver");
+        assert_eq!(rig.role(waits), Role::Resting);
+        // The lowest numbers, and the one that is kept is not among them.
+        let kept = rig.pool.numbers.kept_back().expect("there may be spare workers");
+        assert_eq!((rig.role(kept), rig.pool.workers.made()), (Role::Absent, before + 2));
+        // After a while it begins anew.
+        rig.spares.last_added -= KEPT * 2;
+        rig.all_block();
+        assert_eq!(rig.take_part() - before, 1);
+    }
+
+    #[test]
+    fn those_that_are_held_up_are_not_let_go() {
+        let mut rig = Rig::new(1, 10);
+        for _ in 0..4 {
+            rig.all_block();
+        }
+        let last = rig.pool.workers.made() - 1;
+        assert!(rig.role(last) == Role::Active && rig.take_part() > 6);
+        let stalled = [Stalled { id: last, long: true, in_kernel: true }];
+        for _ in 0..50 {
+            rig.spares.last_added -= KEPT * 2;
+            assert_eq!(rig.spares.adjust(&rig.pool, &stalled), None);
+        }
+        let active = (1..=last).filter(|id| rig.role(*id) == Role::Active);
+        assert_eq!(active.collect::<Vec<_>>(), [last]);
+    }
+
+    #[test]
+    fn numbers_of_ended_threads_are_used_again() {
+        let mut rig = Rig::new(1, 10);
+        for _ in 0..3 {
+            rig.all_block();
+        }
+        let started = rig.started.load(Ordering::SeqCst);
+        let last = rig.pool.workers.made() - 1;
+        assert!(!rig.pool.numbers.has_driver(last));
+        // As the worker would.
+        let role = &rig.pool.workers[last].role;
+        assert!(role.change(Role::Active, Role::Released) && role.change(Role::Released, Role::Ended));
+        while rig.spares.threads.iter().any(|(_, thread)| !thread.is_finished()) {
+            std::thread::yield_now();
+        }
+        rig.spares.reap(&rig.pool);
+        assert_eq!((rig.role(last), rig.spares.threads.len()), (Role::Absent, 0));
+        rig.spares.last_added -= KEPT * 2;
+        rig.all_block();
+        assert_eq!((rig.role(last), rig.started.load(Ordering::SeqCst)), (Role::Active, started + 1));
+    }
+
+    #[test]
+    fn many_in_the_kernel_hold_fresh_fibers_back_for_a_while() {
+        let mut rig = Rig::new(2, 500);
+        while rig.take_part() < MANY {
+            rig.all_block();
+            assert!(!rig.pool.held_back.is_on());
+        }
+        rig.all_block();
+        assert!(rig.pool.held_back.is_on());
+        // A scan that finds nobody proves nothing.
+        rig.spares.adjust(&rig.pool, &[]);
+        assert!(rig.pool.held_back.is_on() && !Spares::are_settled(&rig.pool));
+        rig.spares.crowded -= KEPT * 2;
+        rig.spares.adjust(&rig.pool, &[]);
+        assert!(!rig.pool.held_back.is_on());
+    }
+
+    #[test]
+    fn a_thread_that_is_refused_is_asked_for_again_later() {
+        let mut rig = Rig::new(1, 10);
+        rig.may_start.store(false, Ordering::SeqCst);
+        rig.all_block();
+        rig.may_start.store(true, Ordering::SeqCst);
+        rig.all_block();
+        assert_eq!((rig.take_part(), rig.role(1)), (1, Role::Absent));
+        rig.spares.retry_at -= RETRY * 2;
+        rig.all_block();
+        assert_eq!((rig.take_part(), rig.role(1)), (2, Role::Active));
+    }
 }

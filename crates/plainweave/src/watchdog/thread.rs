@@ -35,6 +35,12 @@ pub(super) fn doing(thread: u32) -> (Doing, Option<Duration>) {
     (doing, used)
 }
 
+/// Returns whether a thread of this process has had no processor since it had used that much: one that waited in the
+/// kernel still does.
+pub(super) fn has_not_run(thread: u32, used: Duration) -> bool {
+    processor_time(thread) == Some(used)
+}
+
 /// Returns the state in a line of proc_pid_stat(5): what follows the name, which may contain anything.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()

@@ -21,6 +21,7 @@ enum Flaw {
     CancelledSleepUncounted,
     ClaimBeforeCount,
     FailedClaimGivesUp,
+    LeavesAnnounced,
     LeaverStaysCounted,
     LeaverWakesNobody,
     LookBeforeAnnouncing,
@@ -41,7 +42,10 @@ struct Setup {
     workers: usize,
     /// Whether the last worker is a spare one, whom a watchdog lets go and takes back.
     spare: bool,
+    /// Or without a thread, if it ends.
     starts_resting: bool,
+    /// Whether its thread ends when it is let go, and another starts; otherwise it rests.
+    ends: bool,
     /// How often the watchdog changes its mind.
     role_changes: u8,
     /// Threads outside the pool: what each does first, and how often.
@@ -61,6 +65,7 @@ impl Setup {
             workers,
             spare: false,
             starts_resting: false,
+            ends: false,
             role_changes: 0,
             pushers: pushers.to_vec(),
             sent_to: None,
@@ -76,6 +81,11 @@ impl Setup {
 
     fn starts_resting(self) -> Self {
         Self { starts_resting: true, ..self }
+    }
+
+    /// Without a driver.
+    fn ends(self) -> Self {
+        Self { ends: true, ..self }
     }
 
     fn sent_to(self, worker: usize) -> Self {
@@ -108,6 +118,10 @@ fn setups(workers: usize) -> Vec<(&'static str, Setup)> {
         ("a spare worker leaves and joins", one_pushes(1).with_spare(2)),
         ("a spare worker joins and leaves", one_pushes(1).with_spare(2).starts_resting()),
         ("two push, a spare worker leaves, tasks hold up", two_push().with_spare(1).held_up()),
+        ("a spare worker ends", one_pushes(1).with_spare(1).ends()),
+        ("a spare worker ends and starts", one_pushes(1).with_spare(2).ends()),
+        ("a spare worker starts and ends", one_pushes(1).with_spare(2).ends().starts_resting()),
+        ("two push, a spare worker ends, tasks hold up", two_push().with_spare(1).ends().held_up()),
         ("one sends to a spare worker", Setup::of(workers, &[(Send, 1)]).with_spare(2).sent_to(workers - 1)),
     ]
 }
@@ -170,6 +184,8 @@ fn planted_flaws_are_found() {
         (FailedClaimGivesUp, "two push", waits),
         (LeaverStaysCounted, "a spare worker leaves and joins", counts),
         (LeaverWakesNobody, "a spare worker leaves", waits),
+        (LeaverWakesNobody, "a spare worker ends", waits),
+        (LeavesAnnounced, "a spare worker ends and starts", counts),
         (LookBeforeAnnouncing, "one pushes twice", waits),
         (MailWakesNobody, "one sends twice, tasks hold up", waits),
         (NoCascade, "one pushes twice, tasks hold up", waits),

@@ -46,6 +46,8 @@ enum Role {
     Active,
     Released,
     Resting,
+    /// Its thread ends or has ended.
+    Ended,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -281,6 +283,7 @@ impl Setup {
                 Role::Active => At::Pop,
                 Role::Released => At::Leave,
                 Role::Resting => At::RestAside,
+                Role::Ended => At::Nowhere,
             },
             At::Pop | At::PopSearching if state.queue > 0 => {
                 state.queue -= 1;
@@ -331,6 +334,7 @@ impl Setup {
             At::LastLookMail => At::LastLookQueue,
             At::LastLookQueue if state.queue > 0 && !self.has(Flaw::NoLookAtQueue) => self.found_at_last_look(),
             At::LastLookQueue => At::LastLookRole,
+            _ if self.role(state, id) != Role::Active && self.has(Flaw::LeavesAnnounced) => At::Leave,
             _ if self.role(state, id) != Role::Active && !self.has(Flaw::NoLookAtRole) => self.found_at_last_look(),
             _ if self.has(Flaw::LookBeforeAnnouncing) => At::Announce,
             _ => At::Rest,
@@ -400,7 +404,7 @@ impl Setup {
             }
             At::LeaveRole => {
                 if state.role == Role::Released {
-                    state.role = Role::Resting;
+                    state.role = if self.ends { Role::Ended } else { Role::Resting };
                 }
                 At::Role
             }
@@ -478,6 +482,11 @@ impl Setup {
                     Role::Active => (Role::Released, At::SignalSpare),
                     Role::Released => (Role::Active, At::ChangeRole),
                     Role::Resting => (Role::Active, At::SignalSpare),
+                    Role::Ended => {
+                        // A new thread starts in its place.
+                        state.threads[spare].at = At::Role;
+                        (Role::Active, At::ChangeRole)
+                    }
                 };
                 state.role = role;
                 next
@@ -503,7 +512,14 @@ impl Model for Setup {
         let pushers = self.pushers.iter().map(|pusher| Thread { at: pusher.0, left: pusher.1, ..IDLE });
         let watchdog = self.spare.then_some(Thread { at: At::ChangeRole, left: self.role_changes, ..IDLE });
         outside.zip(pushers.chain(watchdog)).for_each(|(thread, is)| *thread = is);
-        let role = if self.starts_resting { Role::Resting } else { Role::Active };
+        let role = match (self.starts_resting, self.ends) {
+            (false, _) => Role::Active,
+            (true, false) => Role::Resting,
+            (true, true) => Role::Ended,
+        };
+        if role == Role::Ended {
+            threads[self.workers - 1].at = At::Nowhere;
+        }
         let mut state =
             State { queue: 0, inbox: [0; MOST_WORKERS], asleep: 0, searching: 0, signals: 0, role, threads };
         self.normalise(&mut state);
@@ -521,6 +537,8 @@ impl Model for Setup {
                 }
                 _ if thread.wakes != Wake::No => actions.push(Action::Step(id)),
                 At::Nowhere | At::HeldUp => {}
+                // The watchdog waits for the end of the thread first.
+                At::ChangeRole if state.role == Role::Ended && state.threads[self.workers - 1].at != At::Nowhere => {}
                 At::Rest | At::RestAsideSleep => {
                     if signalled {
                         actions.push(Action::Step(id));

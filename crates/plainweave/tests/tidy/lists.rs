@@ -24,6 +24,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/sched/idle_conn.rs",
     "crates/plainweave/src/prefetch.rs",
     "crates/plainweave/src/io/uring_setup.rs",
+    "crates/plainweave/src/io/no_driver.rs",
     "crates/plainweave/src/io/sim.rs",
     "crates/plainweave/src/io/source.rs",
     "crates/plainweave/src/io/uring.rs",
