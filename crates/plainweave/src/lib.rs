@@ -141,6 +141,7 @@ pub mod time;
 mod timer;
 pub mod trace;
 mod watchdog;
+mod worker_local;
 
 mod api {
     pub use crate::blocking::blocking;
@@ -160,6 +161,7 @@ mod api {
         spawn_local, worker_index, yield_local, yield_now, yield_shared,
     };
     pub use crate::watchdog::report::{self as stall, Stall};
+    pub use crate::worker_local::{WorkerLocal, owns_storage, with_worker_storage};
 }
 pub use api::*;
 

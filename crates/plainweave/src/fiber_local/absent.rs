@@ -47,6 +47,10 @@ pub(crate) fn base_of_worker() -> usize {
 
 pub(crate) fn end_of_fiber() {}
 
+pub(crate) unsafe fn on<R>(_: usize, f: impl FnOnce() -> R) -> R {
+    f()
+}
+
 pub(crate) unsafe fn resume<Y, S: Stack>(
     coroutine: &mut Coroutine<(), Y, (), S>,
     _base: usize,

@@ -74,7 +74,7 @@ mod own;
 mod own;
 
 pub(crate) use cache::{Cache, blocks, tidy};
-pub(crate) use own::{Block, available, base_of_worker, end_of_fiber, resume};
+pub(crate) use own::{Block, available, base_of_worker, end_of_fiber, on, resume};
 
 /// Whose thread-local storage a fiber sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -47,8 +47,8 @@ mod tests;
 
 use std::ptr::{self, NonNull};
 
-#[cfg(not(all(test, loom)))]
 use crate::abort::{Kind, warn_once};
+#[cfg(not(all(test, loom)))]
 use crate::atomics::spin_lock::SpinLock;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::Interrupt;

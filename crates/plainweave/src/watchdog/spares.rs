@@ -394,7 +394,7 @@ impl Spares {
         let mut started = 0;
         for (id, Starting { thread, opened }) in starting {
             // A thread that says nothing has panicked.
-            match opened.recv().map_err(io::Error::other).flatten() {
+            match opened.recv().map_err(io::Error::other).and_then(|opened| opened) {
                 Ok(()) => {
                     started += 1;
                     self.threads.push((id, thread));

@@ -5,6 +5,8 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave-bench/src/files/ring.rs",
     "crates/plainweave-bench/src/mode.rs",
     "crates/plainweave-sim/src/allocator.rs",
+    "crates/plainweave-tracing/src/lib.rs",
+    "crates/plainweave/src/worker_local.rs",
     "crates/plainweave-sim/src/meter.rs",
     "crates/plainweave-cli/src/engine.rs",
     "crates/plainweave-cli/src/cache/store/segment.rs",
@@ -82,7 +84,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["builder", "dump", "trace"],
     &["runtime"],
     &["fs", "future", "scope"],
-    &["blocking", "metrics", "thread", "time", "watchdog"],
+    &["blocking", "metrics", "thread", "time", "watchdog", "worker_local"],
     &["sched"],
     &["fiber"],
     &["io", "policy"],
@@ -101,7 +103,11 @@ pub(crate) const NARROW: &[(&str, &[&str])] = &[
 ];
 
 /// Where `thread_local!` may stand: each fiber sees its worker's, so each is a place to reason about.
-pub(crate) const THREAD_LOCAL: &[&str] = &["crates/plainweave/src/sched/wait.rs", "crates/plainweave/src/fiber/mod.rs"];
+pub(crate) const THREAD_LOCAL: &[&str] = &[
+    "crates/plainweave/src/sched/wait.rs",
+    "crates/plainweave/src/fiber/mod.rs",
+    "crates/plainweave/src/worker_local.rs",
+];
 
 /// What library code may do to the process or its terminal, and where: the messages of an abort.
 pub(crate) const LAST_WORDS: &[(&str, &str)] = &[

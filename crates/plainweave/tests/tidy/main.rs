@@ -50,6 +50,6 @@ fn is_test(file: &File) -> bool {
 
 /// Whether a file belongs to a library that is not a test of it.
 fn is_library(file: &File) -> bool {
-    let library = ["crates/plainweave/src/", "crates/plainweave-http/src/"];
+    let library = ["crates/plainweave/src/", "crates/plainweave-http/src/", "crates/plainweave-tracing/src/"];
     library.iter().any(|dir| file.path.starts_with(dir)) && !is_test(file)
 }

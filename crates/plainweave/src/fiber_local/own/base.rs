@@ -28,7 +28,7 @@ pub(super) unsafe fn set(base: usize) {
 /// # Safety
 /// As for `set`. `f` does not panic, and does not use thread-local storage except in functions that are not inlined.
 #[inline(never)]
-pub(super) unsafe fn on<R>(base: usize, f: impl FnOnce() -> R) -> R {
+pub(crate) unsafe fn on<R>(base: usize, f: impl FnOnce() -> R) -> R {
     let home = self::base();
     // SAFETY: the caller's promise.
     unsafe { set(base) };

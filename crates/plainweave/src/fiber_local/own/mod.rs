@@ -6,6 +6,6 @@ mod glibc;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use base::resume;
+pub(crate) use base::{on, resume};
 pub(crate) use block::{Block, base_of_worker, end_of_fiber};
 pub(crate) use glibc::available;
