@@ -216,10 +216,11 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
     /// Hands the connection to what goes on with it after HTTP.
     fn take_over(&mut self, take_over: TakeOver) -> Result<(), Error> {
         self.link.flush()?;
-        let timeout = self.server.limits().idle_timeout;
-        let set = self.link.stream.set_read_timeout(timeout.max(Duration::from_millis(1)));
+        let timeout = self.server.limits().idle_timeout.max(Duration::from_millis(1));
+        let set = self.link.stream.set_read_timeout(timeout);
         set.map_err(|error| Error::io(error, "the read timeout could not be set"))?;
-        let mut upgraded = Upgraded::new(self.link.stream, self.input.filled());
+        let timeouts = (timeout, Duration::from_millis(self.link.state.write_timeout_ms.into()));
+        let mut upgraded = Upgraded::new(self.link.stream, self.input.filled(), timeouts);
         let done = catch_unwind(AssertUnwindSafe(|| take_over(&mut upgraded)));
         self.link.state.read_timeout_ms = 0; // It may have been changed.
         done.map_err(|_| Error::panic().with_status(None))

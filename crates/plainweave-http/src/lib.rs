@@ -164,5 +164,5 @@ pub use serve::ServerCounts;
 pub use server::{Closed, Server};
 pub use session::TlsSession;
 pub use transport::{Closer, Transport};
-pub use upgraded::Upgraded;
+pub use upgraded::{ReadHalf, Readable, Upgraded, WriteHalf};
 pub use writer::BodyWriter;

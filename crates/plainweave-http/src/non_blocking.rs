@@ -59,7 +59,6 @@ pub struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    #[cfg(feature = "http2")]
     pub(crate) fn new(wakeups: &'a Wakeups, limit: Duration) -> Self {
         Self { reads: false, writes: false, wakeups, limit }
     }
@@ -72,7 +71,6 @@ pub struct Wakeups {
 }
 
 impl Wakeups {
-    #[cfg(feature = "http2")]
     pub(crate) fn new() -> Arc<Self> {
         let (sender, receiver) = plainweave::sync::channel::bounded(1);
         Arc::new(Self { sender, receiver })
@@ -90,7 +88,6 @@ impl Wakeups {
     }
 
     /// Returns whether there was a wake-up since the last call or wait.
-    #[cfg(feature = "http2")]
     pub(crate) fn take(&self) -> bool {
         self.receiver.try_recv().is_ok()
     }

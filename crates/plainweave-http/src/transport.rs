@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plainweave::net;
+use plainweave::sync::select::ReadinessBranch;
 use rustix::net::RecvFlags;
 
 use crate::{NonBlocking, TlsSession};
@@ -20,7 +21,7 @@ pub type Closer = Box<dyn Fn(Shutdown) + Send>;
 /// A call that outlasts its timeout fails with [`io::ErrorKind::TimedOut`] or, as `std`'s sockets do, with
 /// [`io::ErrorKind::WouldBlock`]; the stream stays usable. `write_vectored` should be a real one: heads and bodies
 /// are sent together through it. A stream that keeps what it has taken sends it by `flush`, which follows each answer.
-pub trait Transport: Read + Write {
+pub trait Transport: Read + Write + Send {
     /// Bounds every following read.
     fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()>;
 
@@ -83,6 +84,12 @@ pub trait Transport: Read + Write {
     ///
     /// Only for a stream that is readable just when this socket is.
     fn idle_socket(&self) -> Option<&net::TcpStream> {
+        None
+    }
+
+    /// Returns what says, in a `select!`, that a read may find something which has not been received yet. `None`, the
+    /// default, if nothing does.
+    fn readable_branch(&self) -> Option<ReadinessBranch<'_>> {
         None
     }
 
@@ -206,6 +213,10 @@ macro_rules! fibers {
 
             fn idle_socket(&self) -> Option<&net::TcpStream> {
                 $idle_socket(self)
+            }
+
+            fn readable_branch(&self) -> Option<ReadinessBranch<'_>> {
+                Some(Self::readable_branch(self))
             }
 
             fn closer(&self) -> Option<Closer> {

@@ -1,10 +1,17 @@
 //! A connection that a handler has taken over.
 
+mod halves;
+mod raw;
+
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::time::Duration;
 
-use crate::Transport;
+use plainweave::sync::select::{Case, ReadinessBranch, TimerBranch};
+
+pub use self::halves::{ReadHalf, WriteHalf};
+pub(crate) use self::raw::Raw;
+use self::raw::{timed_out, unsupported};
 
 /// A connection in the hands of a handler, which speaks another protocol on it: see
 /// [`Response::upgrade`](crate::Response::upgrade).
@@ -12,6 +19,41 @@ use crate::Transport;
 /// It reads what the peer has sent behind its request, then from the stream. A read or write that outlasts its timeout
 /// fails with [`io::ErrorKind::TimedOut`] and may be repeated. At first a read may wait for
 /// [`Limits::idle_timeout`](crate::Limits::idle_timeout), and a write as long as one of an answer.
+///
+/// A fiber that waits for its peer *and* for something else has the reads not wait
+/// ([`Upgraded::set_nonblocking_reads`]) and names the stream in a `select!`:
+///
+/// ```
+/// # use plainweave::sync::Receiver;
+/// # use plainweave_http::Upgraded;
+/// use std::io::{ErrorKind, Read, Write};
+///
+/// /// Passes news on to the peer until that, or the source of the news, has gone.
+/// fn tell(stream: &mut Upgraded<'_>, news: &Receiver<String>) -> std::io::Result<()> {
+///     stream.set_nonblocking_reads(true)?;
+///     let mut buf = [0; 1024];
+///     loop {
+///         match stream.read(&mut buf) {
+///             Ok(0) => return Ok(()),
+///             Ok(len) => println!("the peer says {:?}", &buf[..len]),
+///             Err(error) if error.kind() == ErrorKind::WouldBlock => {
+///                 let next = plainweave::select! {
+///                     readable(stream) => None,
+///                     recv(news) -> line => Some(line),
+///                 }?;
+///                 match next {
+///                     Some(Ok(line)) => stream.write_all(line.as_bytes())?,
+///                     Some(Err(_)) => return Ok(()),
+///                     None => {}
+///                 }
+///             }
+///             Err(error) => return Err(error),
+///         }
+///     }
+/// }
+/// ```
+///
+/// Two fibers use the halves of [`Upgraded::split`]. An echo needs neither:
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -33,11 +75,15 @@ use crate::Transport;
 pub struct Upgraded<'a> {
     stream: &'a mut dyn Raw,
     early: &'a [u8],
+    /// Of reads and writes.
+    timeouts: (Duration, Duration),
+    reads_wait: bool,
 }
 
 impl<'a> Upgraded<'a> {
-    pub(crate) fn new(stream: &'a mut dyn Raw, early: &'a [u8]) -> Self {
-        Self { stream, early }
+    /// `timeouts`: those that reads and writes have.
+    pub(crate) fn new(stream: &'a mut dyn Raw, early: &'a [u8], timeouts: (Duration, Duration)) -> Self {
+        Self { stream, early, timeouts, reads_wait: true }
     }
 
     /// Bounds every following read.
@@ -45,6 +91,7 @@ impl<'a> Upgraded<'a> {
     /// # Errors
     /// The transport's.
     pub fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.timeouts.0 = timeout;
         self.stream.set_read_timeout(timeout)
     }
 
@@ -53,7 +100,61 @@ impl<'a> Upgraded<'a> {
     /// # Errors
     /// The transport's.
     pub fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.timeouts.1 = timeout;
         self.stream.set_write_timeout(timeout)
+    }
+
+    /// Sets whether a read that finds nothing fails with [`io::ErrorKind::WouldBlock`] in place of waiting. Writes wait
+    /// in any case.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`]: the server runs on threads, or the transport knows only calls that wait
+    /// ([`Transport::non_blocking`](crate::Transport::non_blocking)).
+    pub fn set_nonblocking_reads(&mut self, on: bool) -> io::Result<()> {
+        if on && self.stream.non_blocking().is_none() {
+            return Err(unsupported());
+        }
+        self.reads_wait = !on;
+        Ok(())
+    }
+
+    /// Returns what makes a read possible as a branch of a `select!`, where `readable(stream)` calls it. It is ready
+    /// also at the end of the stream. Over TLS a read may still find nothing, as when part of a record has come. Where
+    /// nothing says what is readable (a server on threads), it is always ready.
+    pub fn readable_branch(&self) -> Readable<'_> {
+        match self.stream.readable_branch().filter(|_| self.early.is_empty() && !self.stream.holds_input()) {
+            Some(branch) => Readable(Branch::Socket(branch)),
+            None => Readable(Branch::Now(TimerBranch::after(Duration::ZERO))),
+        }
+    }
+
+    /// Splits the connection, so that one fiber reads while another writes, over TLS too. The halves have the timeouts
+    /// of this stream as it is now. While neither is there any more it may be used again.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use plainweave_http::Upgraded;
+    ///
+    /// fn ticks_until_the_peer_leaves(stream: &mut Upgraded<'_>) -> std::io::Result<()> {
+    ///     let (mut reader, mut writer) = stream.split()?;
+    ///     plainweave::scope(|scope| {
+    ///         let ticks = scope.spawn(move || {
+    ///             while writer.write_all(b"tick\n").and_then(|()| writer.flush()).is_ok()
+    ///                 && plainweave::time::sleep(std::time::Duration::from_secs(1)).is_ok()
+    ///             {}
+    ///         });
+    ///         while let Ok(1..) = reader.read(&mut [0; 1024]) {}
+    ///         ticks.cancel();
+    ///     });
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Upgraded::set_nonblocking_reads`].
+    pub fn split(&mut self) -> io::Result<(ReadHalf<'_>, WriteHalf<'_>)> {
+        let early = std::mem::take(&mut self.early);
+        halves::split(self.stream, early, self.timeouts)
     }
 
     /// Ends our direction; the peer reads what was sent, then the end of the stream.
@@ -70,7 +171,10 @@ impl Read for Upgraded<'_> {
         if !self.early.is_empty() {
             return self.early.read(buf);
         }
-        self.stream.read(buf).map_err(timed_out)
+        if self.reads_wait {
+            return self.stream.read(buf).map_err(timed_out);
+        }
+        self.stream.non_blocking().ok_or_else(unsupported)?.try_read(buf)
     }
 }
 
@@ -94,28 +198,32 @@ impl fmt::Debug for Upgraded<'_> {
     }
 }
 
-/// Names a timeout as fibers' sockets do, where `std`'s say that the call would block.
-fn timed_out(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
+/// A read that may find something, as a branch of a `select!`; see [`Upgraded::readable_branch`].
+#[derive(Debug)]
+pub struct Readable<'a>(Branch<'a>);
+
+#[derive(Debug)]
+enum Branch<'a> {
+    Socket(ReadinessBranch<'a>),
+    Now(TimerBranch),
 }
 
-/// A transport whose type nobody needs to know.
-pub(crate) trait Raw: Read + Write {
-    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()>;
-    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()>;
-    fn shutdown_write(&mut self) -> io::Result<()>;
-}
-
-impl<S: Transport> Raw for S {
-    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        Transport::set_read_timeout(self, timeout)
+impl Readable<'_> {
+    /// Returns it as one of the select's cases.
+    #[doc(hidden)]
+    pub fn case(&mut self) -> Case<'_> {
+        match &mut self.0 {
+            Branch::Socket(branch) => branch.case(),
+            Branch::Now(branch) => branch.case(),
+        }
     }
 
-    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        Transport::set_write_timeout(self, timeout)
-    }
-
-    fn shutdown_write(&mut self) -> io::Result<()> {
-        Transport::shutdown_write(self)
+    /// Returns something if it was chosen.
+    #[doc(hidden)]
+    pub fn output(self) -> Option<()> {
+        match self.0 {
+            Branch::Socket(branch) => branch.output(),
+            Branch::Now(branch) => branch.output(),
+        }
     }
 }

@@ -4,11 +4,11 @@
 mod self_signed;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::RefCell;
+
 use std::io::{self, ErrorKind, Read, Write};
-use std::rc::Rc;
-use std::sync::Arc;
+
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plainweave_http::{Next, Request, Response, Server, Transport};
@@ -40,11 +40,11 @@ static ALLOCATOR: Counting = Counting;
 
 /// A client that outlives the server's end of its connection.
 #[derive(Clone)]
-struct Client(Rc<RefCell<ClientConnection>>);
+struct Client(Arc<Mutex<ClientConnection>>);
 
 impl Read for Client {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self.0.borrow_mut().write_tls(&mut &mut buf[..]) {
+        match self.0.lock().expect("not poisoned").write_tls(&mut &mut buf[..]) {
             Ok(0) => Err(ErrorKind::WouldBlock.into()),
             done => done,
         }
@@ -53,7 +53,7 @@ impl Read for Client {
 
 impl Write for Client {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let mut client = self.0.borrow_mut();
+        let mut client = self.0.lock().expect("not poisoned");
         let mut rest = buf;
         while !rest.is_empty() {
             client.read_tls(&mut rest)?;
@@ -98,13 +98,13 @@ fn an_idle_connection_keeps_no_buffer() {
     let connections: Vec<_> = (0..COUNT)
         .map(|_| {
             let host = "localhost".try_into().expect("a name");
-            let client = Rc::new(RefCell::new(ClientConnection::new(config.clone(), host).expect("a client")));
+            let client = Arc::new(Mutex::new(ClientConnection::new(config.clone(), host).expect("a client")));
             let mut stream = acceptor.accept(Client(client.clone()));
             stream.handshake().expect("a handshake");
             let mut state = server.open(&mut stream).expect("open");
             for _ in 0..3 {
                 let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-                client.borrow_mut().writer().write_all(request).expect("taken");
+                client.lock().expect("not poisoned").writer().write_all(request).expect("taken");
                 assert!(matches!(server.serve_ready(&mut stream, &mut state), Next::Park(_)));
             }
             (stream, client)

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use plainweave::sync::select::ReadinessBranch;
 use plainweave::time::now;
 
 use super::engine::{Engine, RECORD};
@@ -465,6 +466,10 @@ impl<S: Transport> Transport for TlsStream<S> {
         self.left()?;
         self.drain()?;
         if self.holds_input() { Ok(true) } else { self.stream.wait_readable(timeout) }
+    }
+
+    fn readable_branch(&self) -> Option<ReadinessBranch<'_>> {
+        self.stream.readable_branch()
     }
 
     fn holds_input(&self) -> bool {

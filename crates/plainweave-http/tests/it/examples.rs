@@ -174,20 +174,41 @@ fn uploads() {
 
 #[test]
 fn websockets() {
-    for threads in [false, true] {
-        let server = Server::new(websocket::handle);
-        let server = if threads { TestServer::on_threads(server) } else { TestServer::start(server) }.unwrap();
+    let closed = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = closed.clone();
+    let server = Server::new(websocket::handler(websocket::Room::default()))
+        .on_close(move |_| _ = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+    let server = TestServer::start(server).unwrap();
+    let join = || {
         let url = format!("ws://{}/", server.address());
-        let (mut socket, answer) = tungstenite::client::client(url, server.connect().unwrap()).unwrap();
+        let (socket, answer) = tungstenite::client::client(url, server.connect().unwrap()).unwrap();
         assert_eq!(answer.status().as_u16(), 101);
-        for n in 0..20 {
-            let message = tungstenite::Message::text("x".repeat(n * n * 100));
-            socket.send(message.clone()).unwrap();
-            assert_eq!(socket.read().unwrap(), message);
-        }
-        socket.close(None).unwrap();
-        while socket.read().is_ok() {}
-        assert_eq!(ask(&server, "GET", "/", "").0, 426);
+        socket
+    };
+    let (mut speaker, mut listener) = (join(), join());
+    for n in 0..20 {
+        let message = tungstenite::Message::text("x".repeat(n * n * 100));
+        // One of them says nothing, and hears all.
+        speaker.send(message.clone()).unwrap();
+        assert_eq!((speaker.read().unwrap(), listener.read().unwrap()), (message.clone(), message));
+    }
+    // Several in one segment.
+    for n in 0..50 {
+        speaker.write(tungstenite::Message::text(n.to_string())).unwrap();
+    }
+    speaker.flush().unwrap();
+    for n in 0..50 {
+        assert_eq!(listener.read().unwrap(), tungstenite::Message::text(n.to_string()));
+    }
+    speaker.close(None).unwrap();
+    while speaker.read().is_ok() {}
+    assert_eq!(ask(&server, "GET", "/", "").0, 426);
+    // One that has left without a word is noticed, though nobody says anything.
+    drop(listener);
+    let start = std::time::Instant::now();
+    while closed.load(std::sync::atomic::Ordering::SeqCst) < 3 {
+        assert!(start.elapsed() < HANG, "a connection of nobody's is kept");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -29,3 +29,4 @@ mod stop;
 mod support;
 mod tls;
 mod twins;
+mod upgrades;

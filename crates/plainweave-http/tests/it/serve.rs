@@ -603,7 +603,7 @@ fn run_serves_until_its_fiber_is_cancelled() {
 /// Bytes that a client sends in pieces, and a client that leaves in the middle, over a stream of each kind.
 #[test]
 fn streams_of_every_kind_carry_connections() {
-    fn serve(stream: impl Transport + Send, mut client: impl Client) {
+    fn serve(stream: impl Transport, mut client: impl Client) {
         let server = Server::new(hello);
         std::thread::scope(|scope| {
             scope.spawn(|| server.serve_stream(stream));

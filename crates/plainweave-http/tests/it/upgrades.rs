@@ -1,0 +1,320 @@
+//! Connections that a handler has taken over, used in both directions at once: on sockets, and over TLS.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plainweave::Runtime;
+use plainweave::net::TcpListener;
+use plainweave_http::tls::{Acceptor, Config};
+use plainweave_http::{HeaderValue, Request, Response, Server, Upgraded};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use crate::tls::peer::{Authority, EACH, NOW};
+
+/// What takes longer hangs.
+const HANG: Duration = Duration::from_secs(30);
+const ASK: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: test\r\n\r\n";
+
+/// A client's end.
+trait Peer: Read + Write + Send {
+    fn end(&mut self);
+}
+
+impl Peer for TcpStream {
+    fn end(&mut self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+impl Peer for StreamOwned<ClientConnection, TcpStream> {
+    fn end(&mut self) {
+        self.conn.send_close_notify();
+        self.flush().unwrap();
+        self.sock.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+/// Has `take_over` serve one connection on a socket and one for each version of TLS, and `play` be its client, with
+/// `early` sent together with the request.
+fn each_transport(
+    take_over: impl Fn(&mut Upgraded<'_>) -> io::Result<()> + Clone + Send + Sync + 'static,
+    early: &str,
+    play: impl Fn(&mut dyn Peer),
+) {
+    let authority = Authority::new("upgrades");
+    let (chain, key) = authority.write("site", &["localhost"], NOW);
+    let acceptor = Acceptor::new(Config::new(chain, key)).unwrap();
+    let clients = EACH.map(|versions| Some(authority.client(versions)));
+    for client in clients.into_iter().chain([None]) {
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.run(|| TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let take_over = take_over.clone();
+        let server = Server::new(move |_: &mut Request<'_>| {
+            let take_over = take_over.clone();
+            Response::upgrade(HeaderValue::from_static("test"), move |stream| take_over(stream).expect("as planned"))
+        });
+        let panics = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = panics.clone();
+        let server = server.on_error(move |error| seen.lock().unwrap().push(error.to_string()));
+        let (acceptor, is_tls) = (acceptor.clone(), client.is_some());
+        let serving = runtime.spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            if is_tls { server.serve_stream(acceptor.accept(stream)) } else { server.serve_stream(stream) }
+        });
+        let mut peer = connect(address, client);
+        peer.write_all([ASK, early].concat().as_bytes()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            peer.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+        play(&mut *peer);
+        drop(peer);
+        serving.join().unwrap();
+        assert_eq!(*panics.lock().unwrap(), [""; 0]);
+    }
+}
+
+fn connect(address: std::net::SocketAddr, client: Option<ClientConfig>) -> Box<dyn Peer> {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    stream.set_write_timeout(Some(HANG)).unwrap();
+    match client {
+        None => Box::new(stream),
+        Some(config) => {
+            let client = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+            Box::new(StreamOwned::new(client, stream))
+        }
+    }
+}
+
+fn pattern(len: usize, from: u8) -> Vec<u8> {
+    (0..len).map(|n| (n as u8).wrapping_mul(31).wrapping_add(from)).collect()
+}
+
+/// More than buffers hold goes in both directions, and neither waits for the other: the peer reads nothing before it
+/// has written all.
+#[test]
+fn both_directions_at_once() {
+    const LEN: usize = 3 << 20;
+    let take_over = |stream: &mut Upgraded<'_>| {
+        let (mut reader, mut writer) = stream.split()?;
+        plainweave::scope(|scope| {
+            let writes = scope.spawn(move || {
+                writer.write_all(&pattern(LEN, 1))?;
+                writer.shutdown_write()
+            });
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read)?;
+            assert!(read == pattern(LEN, 2));
+            writes.join().expect("no panic")
+        })
+    };
+    each_transport(take_over, "", |peer| {
+        peer.write_all(&pattern(LEN, 2)).unwrap();
+        peer.end();
+        let mut read = Vec::new();
+        peer.read_to_end(&mut read).unwrap();
+        assert!(read == pattern(LEN, 1));
+    });
+}
+
+/// One half waits for its peer while the other writes again and again; what has come early is read first.
+#[test]
+fn a_half_that_waits_does_not_hold_up_the_other() {
+    let take_over = |stream: &mut Upgraded<'_>| {
+        let (mut reader, mut writer) = stream.split()?;
+        plainweave::scope(|scope| {
+            let ticks = scope.spawn(move || {
+                for n in 0..20_u8 {
+                    plainweave::time::sleep(Duration::from_millis(1))?;
+                    writer.write_all(&[n])?;
+                    writer.flush()?;
+                }
+                io::Result::Ok(writer)
+            });
+            let mut early = [0; 5];
+            reader.read_exact(&mut early)?;
+            assert_eq!(&early, b"early");
+            // The peer says this when it has heard all ticks.
+            let mut heard = [0; 1];
+            reader.read_exact(&mut heard)?;
+            let mut writer = ticks.join().expect("no panic")?;
+            writer.write_all(&heard)?;
+            writer.flush()
+        })
+    };
+    each_transport(take_over, "early", |peer| {
+        for n in 0..20 {
+            let mut byte = [0];
+            peer.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, [n]);
+        }
+        peer.write_all(b"!").unwrap();
+        peer.flush().unwrap();
+        let mut byte = [0];
+        peer.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"!");
+    });
+}
+
+/// Each half has its own time, and may go on afterwards; a cancelled one ends at once. While both wait, neither spins.
+#[test]
+fn halves_have_times_of_their_own() {
+    let take_over = |stream: &mut Upgraded<'_>| {
+        stream.set_read_timeout(Duration::from_millis(5))?;
+        let (mut reader, mut writer) = stream.split()?;
+        assert_eq!(reader.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
+        writer.set_write_timeout(Duration::from_millis(50));
+        plainweave::scope(|scope| {
+            reader.set_read_timeout(HANG);
+            let reads = scope.spawn(move || {
+                let mut byte = [0];
+                reader.read_exact(&mut byte).map(|()| (byte, reader))
+            });
+            // The peer reads nothing, until this one has given up twice.
+            let block = vec![7; 256 << 10];
+            let switches = || plainweave::metrics().expect("on a fiber").switches;
+            let mut written = 0;
+            for _ in 0..2 {
+                let (mut before, mut blocks) = (switches(), 0);
+                let late = loop {
+                    match writer.write(&block) {
+                        Ok(len) => written += len,
+                        Err(error) => break error,
+                    }
+                    (before, blocks) = (switches(), blocks + 1);
+                };
+                assert_eq!(late.kind(), ErrorKind::TimedOut);
+                // Meanwhile both wait: one with the stream, the other aside.
+                assert!(switches() - before < 1000, "{} switches, {blocks} blocks", switches() - before);
+            }
+            assert!(written > 0 && !reads.is_finished());
+            reads.cancel();
+            let error = reads.join().expect("no panic").map(drop).expect_err("cancelled");
+            assert!(plainweave::is_cancelled(&error), "{error}");
+            Ok(())
+        })
+    };
+    each_transport(take_over, "", |peer| {
+        // Until the server has given up and left.
+        std::thread::sleep(Duration::from_millis(500));
+        let mut buf = vec![0; 1 << 16];
+        while let Ok(1..) = peer.read(&mut buf) {}
+    });
+}
+
+/// A half that gives up at any moment leaves the other one able to go on.
+#[test]
+fn a_half_that_gives_up_holds_up_nobody() {
+    const BYTES: usize = 300;
+    let take_over = |stream: &mut Upgraded<'_>| {
+        stream.set_read_timeout(HANG)?;
+        let (mut reader, mut writer) = stream.split()?;
+        let done = std::sync::atomic::AtomicBool::new(false);
+        plainweave::scope(|scope| {
+            let gives_up = scope.spawn(|| {
+                let mut written = 0;
+                for n in 0_u64.. {
+                    if done.load(std::sync::atomic::Ordering::SeqCst) {
+                        break;
+                    }
+                    let limit = Duration::from_micros(n * 7 % 40);
+                    let wrote = plainweave::time::with_timeout(limit, || writer.write(b"x"));
+                    written += wrote.unwrap_or(0);
+                    plainweave::yield_now();
+                }
+                (written, writer)
+            });
+            for n in 0..BYTES {
+                let mut byte = [0];
+                reader.read_exact(&mut byte)?;
+                assert_eq!(byte, [n as u8]);
+            }
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+            let (written, mut writer) = gives_up.join().expect("no panic");
+            assert!(written > 0);
+            writer.shutdown_write()
+        })
+    };
+    each_transport(take_over, "", |peer| {
+        for n in 0..BYTES {
+            peer.write_all(&[n as u8]).unwrap();
+            peer.flush().unwrap();
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        let mut all = Vec::new();
+        peer.read_to_end(&mut all).unwrap();
+        assert!(all.iter().all(|byte| *byte == b'x'));
+    });
+}
+
+/// One fiber listens to its peer and to the program, by `select!`.
+#[test]
+fn readiness_is_a_branch_of_a_select() {
+    let take_over = |stream: &mut Upgraded<'_>| {
+        stream.set_nonblocking_reads(true)?;
+        let (sender, news) = plainweave::sync::channel::bounded(1);
+        let tells = plainweave::spawn(move || {
+            for n in 0..10_u8 {
+                plainweave::time::sleep(Duration::from_millis(1)).expect("not cancelled");
+                sender.send(n).expect("it listens");
+            }
+        });
+        let (mut heard, mut told) = (Vec::new(), 0);
+        loop {
+            let mut buf = [0; 3];
+            match stream.read(&mut buf) {
+                Ok(0) => break,
+                Ok(len) => {
+                    heard.extend_from_slice(&buf[..len]);
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            let next = plainweave::select! {
+                readable(stream) => None,
+                recv(news) -> n, if told < 10 => Some(n),
+            };
+            if let Some(Ok(n)) = next? {
+                told += 1;
+                stream.write_all(&[n])?;
+                stream.flush()?;
+            }
+        }
+        assert_eq!((heard.as_slice(), told), (&b"early and late"[..], 10));
+        tells.join().expect("no panic");
+        Ok(())
+    };
+    each_transport(take_over, "early ", |peer| {
+        for n in 0..10 {
+            let mut byte = [0];
+            peer.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, [n]);
+        }
+        peer.write_all(b"and late").unwrap();
+        peer.end();
+    });
+}
+
+/// Threads know only calls that wait; they are told so.
+#[test]
+fn threads_are_told_what_they_cannot_do() {
+    let server = Server::new(|_: &mut Request<'_>| {
+        Response::upgrade(HeaderValue::from_static("test"), |stream| {
+            assert_eq!(stream.split().unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(stream.set_nonblocking_reads(true).unwrap_err().kind(), ErrorKind::Unsupported);
+            stream.set_nonblocking_reads(false).unwrap();
+            plainweave::select! { readable(stream) => () }.unwrap();
+            stream.write_all(b"told").unwrap();
+        })
+    });
+    let server = plainweave_http::testing::TestServer::on_threads(server).unwrap();
+    assert!(server.exchange(ASK).unwrap().ends_with(b"\r\n\r\ntold"));
+}
