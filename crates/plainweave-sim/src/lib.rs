@@ -44,6 +44,7 @@ mod workload;
 
 // The runtime's own files. What of them only the runtime uses is idle here.
 mod atomics;
+#[allow(dead_code, reason = "the runtime uses more of it")]
 #[path = "../../plainweave/src/sched/idle.rs"]
 mod idle;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "the runtime uses more of it")]

@@ -148,6 +148,15 @@ pub(crate) fn found<W: Idler>(worker: &W, task: W::Task) {
     worker.run_found(task);
 }
 
+/// Ends the search of a worker that leaves, if it counts as searching: a pusher may have woken it and nobody else, so
+/// another is woken in its place.
+pub(crate) fn leave<W: Idler>(worker: &W) {
+    if worker.searching().take() {
+        let _ = worker.sleepers().end_search();
+        worker.wake_another();
+    }
+}
+
 /// Returns whether others would find a task, in this worker's own queue too: pushes during its search woke nobody.
 fn others_see_work<W: Idler>(worker: &W) -> bool {
     match worker.regular() {

@@ -237,14 +237,6 @@ impl<'a> ModelWorker<'a> {
             None => idle::idle(self),
         }
     }
-
-    /// As `Worker::leave`.
-    fn leave(&self) {
-        if self.searching.take() {
-            let _ = self.pool.sleepers.end_search();
-            self.pool.act_on(Wake::Any);
-        }
-    }
 }
 
 /// A regular worker's loop.
@@ -288,7 +280,7 @@ fn work_as_spare(pool: &Pool, me: WorkerId) {
         pool.drivers[me].poll();
         worker.step();
     }
-    worker.leave();
+    idle::leave(&worker);
 }
 
 /// A spare worker is released while a thread outside pushes, perhaps after that thread has chosen it: the regular

@@ -48,6 +48,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use super::idle;
 use super::pool::PoolShared;
 use super::sleep::earlier;
 use super::worker::Worker;
@@ -201,11 +202,7 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
 
     /// Stops running fibers, unless the watchdog has changed its mind.
     fn leave(&self) {
-        if self.searching.take() {
-            let _ = self.ctx.pool().sleepers.end_search();
-            // A pusher may have woken this worker and nobody else.
-            self.ctx.pool().act_on(Wake::Any);
-        }
+        idle::leave(self);
         if !self.ctx.has_driver() {
             // Nothing waits here, so nothing is left behind.
             if self.role().change(Role::Released, Role::Ended) {
