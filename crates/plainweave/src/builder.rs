@@ -17,7 +17,7 @@ use crate::io::probe::{self, Io};
 use crate::io::release::Tag;
 use crate::policy::{Choice, Numbered, Observed, ObservedParams, Observer, PRESETS, Policy, Visitor};
 use crate::runtime::Runtime;
-use crate::sched::pool::{PoolConfig, PoolShared};
+use crate::sched::pool::{Numbers, PoolConfig, PoolShared};
 use crate::sched::recorder::Recorder;
 use crate::sched::spare::Spare;
 use crate::sched::worker::{self, Worker};
@@ -237,7 +237,7 @@ impl RuntimeBuilder {
             blocking_threads: self.blocking_threads,
             seed,
             virtual_time: matches!(choice, Io::Sim { .. }),
-            recorder: self.recorder(workers + spares + 2)?,
+            recorder: self.recorder(Numbers { regular: workers, spares }.all())?,
         };
         let pool = PoolShared::new(&config, policy.clone())?;
         let mut runtime = Runtime {

@@ -57,20 +57,23 @@ fn join_all<T>(fibers: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     fibers.into_iter().map(|fiber| fiber.join().expect("no panic")).collect()
 }
 
-fn a_lock_of_std_is_held_across_a_sleep(setup: Setup) {
-    on_workers(setup, |runtime| {
-        let lock = Arc::new(Mutex::new(0));
-        let fibers = (0..20).map(|_| {
-            let lock = lock.clone();
-            runtime.spawn(move || {
-                let mut count = lock.lock().expect("not poisoned");
-                time::sleep(ms(1)).expect("not cancelled");
-                *count += 1;
-            })
-        });
-        join_all(fibers);
-        assert_eq!(*lock.lock().expect("not poisoned"), 20);
+/// Has that many fibers hold one lock of `std` across a sleep, one after the other.
+fn hold_a_lock(runtime: &Runtime, fibers: usize, sleep: Duration) {
+    let lock = Arc::new(Mutex::new(0));
+    let all = (0..fibers).map(|_| {
+        let lock = lock.clone();
+        runtime.spawn(move || {
+            let mut count = lock.lock().expect("not poisoned");
+            time::sleep(sleep).expect("not cancelled");
+            *count += 1;
+        })
     });
+    join_all(all);
+    assert_eq!(*lock.lock().expect("not poisoned"), fibers);
+}
+
+fn a_lock_of_std_is_held_across_a_sleep(setup: Setup) {
+    on_workers(setup, |runtime| hold_a_lock(runtime, 20, ms(1)));
 }
 
 fn a_once_lock_is_filled_by_io(setup: Setup) {
@@ -409,17 +412,7 @@ fn a_program_adds_workers(setup: Setup) {
 fn a_lock_is_held_across_a_sleep_by_hundreds(setup: Setup) {
     for workers in [1, 2] {
         let runtime = default_runtime(setup, workers);
-        let lock = Arc::new(Mutex::new(0));
-        let fibers = (0..200).map(|_| {
-            let lock = lock.clone();
-            runtime.spawn(move || {
-                let mut count = lock.lock().expect("not poisoned");
-                time::sleep(ms(2)).expect("not cancelled");
-                *count += 1;
-            })
-        });
-        join_all(fibers);
-        assert_eq!(*lock.lock().expect("not poisoned"), 200);
+        hold_a_lock(&runtime, 200, ms(2));
         let left = runtime.shutdown(HANG / 3);
         assert_eq!((left.leaked_fibers, left.leaked_workers, left.leaked_operations), (0, 0, 0));
     }

@@ -93,6 +93,15 @@ fn connect(address: std::net::SocketAddr, client: Option<ClientConfig>) -> Box<d
     }
 }
 
+/// Reads that many bytes, which count from 0.
+fn hears(peer: &mut dyn Peer, count: u8) {
+    for n in 0..count {
+        let mut byte = [0];
+        peer.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [n]);
+    }
+}
+
 fn pattern(len: usize, from: u8) -> Vec<u8> {
     (0..len).map(|n| (n as u8).wrapping_mul(31).wrapping_add(from)).collect()
 }
@@ -150,11 +159,7 @@ fn a_half_that_waits_does_not_hold_up_the_other() {
         })
     };
     each_transport(take_over, "early", |peer| {
-        for n in 0..20 {
-            let mut byte = [0];
-            peer.read_exact(&mut byte).unwrap();
-            assert_eq!(byte, [n]);
-        }
+        hears(peer, 20);
         peer.write_all(b"!").unwrap();
         peer.flush().unwrap();
         let mut byte = [0];
@@ -293,17 +298,13 @@ fn readiness_is_a_branch_of_a_select() {
         Ok(())
     };
     each_transport(take_over, "early ", |peer| {
-        for n in 0..10 {
-            let mut byte = [0];
-            peer.read_exact(&mut byte).unwrap();
-            assert_eq!(byte, [n]);
-        }
+        hears(peer, 10);
         peer.write_all(b"and late").unwrap();
         peer.end();
     });
 }
 
-/// Threads know only calls that wait; they are told so.
+/// On threads there are only blocking calls, and the error says so.
 #[test]
 fn threads_are_told_what_they_cannot_do() {
     let server = Server::new(|_: &mut Request<'_>| {

@@ -283,64 +283,58 @@ fn work_as_spare(pool: &Pool, me: WorkerId) {
     idle::leave(&worker);
 }
 
+/// A regular worker and a spare one, whose life is `spare`, run a task that `outside` pushes.
+fn check_with_spare(spare: fn(&Pool), outside: fn(&Pool)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(move || {
+        let pool = Pool::new(1, 1);
+        let (here, there) = (pool.clone(), pool.clone());
+        let workers = [loom::thread::spawn(move || work(&here, 0)), loom::thread::spawn(move || spare(&there))];
+        outside(&pool);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(pool.left.load(Ordering::Acquire), 0);
+    });
+}
+
+/// As the watchdog does.
+fn release(pool: &Pool) {
+    pool.released.store(true, Ordering::Release);
+    pool.drivers[1].signal();
+}
+
 /// A spare worker is released while a thread outside pushes, perhaps after that thread has chosen it: the regular
 /// worker runs the task if the spare one does not.
 #[test]
 fn loom_a_push_to_a_spare_worker_that_leaves_is_run() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(|| {
-        let pool = Pool::new(1, 1);
-        let (regular, spare) = (pool.clone(), pool.clone());
-        let workers =
-            [loom::thread::spawn(move || work(&regular, 0)), loom::thread::spawn(move || work_as_spare(&spare, 1))];
+    let push_and_release = |pool: &Pool| {
         pool.schedule_outside();
-        pool.released.store(true, Ordering::Release);
-        pool.drivers[1].signal();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
-        assert_eq!(pool.left.load(Ordering::Acquire), 0);
-    });
+        release(pool);
+    };
+    check_with_spare(|pool| work_as_spare(pool, 1), push_and_release);
 }
 
 /// A spare worker without a driver ends and a new thread starts in its place, while a thread outside pushes: the task
 /// runs, though the number that was chosen may be that of the earlier life.
 #[test]
 fn loom_a_push_beside_a_spare_worker_that_ends_and_starts_is_run() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(|| {
-        let pool = Pool::new(1, 1);
-        let (regular, spare) = (pool.clone(), pool.clone());
-        let regular = loom::thread::spawn(move || work(&regular, 0));
-        let spare = loom::thread::spawn(move || {
-            // One life after another, on one thread: loom has three.
-            work_as_spare(&spare, 1);
-            spare.released.store(false, Ordering::Release);
-            work_as_spare(&spare, 1);
-        });
-        pool.released.store(true, Ordering::Release);
-        pool.drivers[1].signal();
+    // One life after another, on one thread: loom has three.
+    let two_lives = |pool: &Pool| {
+        work_as_spare(pool, 1);
+        pool.released.store(false, Ordering::Release);
+        work_as_spare(pool, 1);
+    };
+    let release_and_push = |pool: &Pool| {
+        release(pool);
         pool.schedule_outside();
-        regular.join().unwrap();
-        spare.join().unwrap();
-        assert_eq!(pool.left.load(Ordering::Acquire), 0);
-    });
+    };
+    check_with_spare(two_lives, release_and_push);
 }
 
 /// A spare worker joins while a thread outside pushes.
 #[test]
 fn loom_a_push_beside_a_spare_worker_that_joins_is_run() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(|| {
-        let pool = Pool::new(1, 1);
-        let (regular, spare) = (pool.clone(), pool.clone());
-        let regular = loom::thread::spawn(move || work(&regular, 0));
-        let spare = loom::thread::spawn(move || work_as_spare(&spare, 1));
-        pool.schedule_outside();
-        regular.join().unwrap();
-        spare.join().unwrap();
-    });
+    check_with_spare(|pool| work_as_spare(pool, 1), Pool::schedule_outside);
 }
 
 /// Two tasks wait for each other, so both workers must come: one that has taken both wakes the other.

@@ -11,6 +11,8 @@
 //! # Whose fields are whose
 //! * *Constant:* what `new` takes from its configuration. Everyone reads it, so nothing that changes often lies beside
 //!   it.
+//! * *Changed by the watchdog alone:* which spare workers exist (`workers` never moves one that was made), and whether
+//!   fresh fibers are held back (`sched/held_back`).
 //! * *Changed rarely, by anyone:* the flags of the end, `added`, `callers`, `reporters`, stacks of unusual sizes.
 //! * *Changed often:* each worker's own words, which are in [`WorkerShared`] on cache lines of their own, and
 //!   `sleepers`, which a push that might wake somebody has to read. `entry` is padded: other pools' spawns write it.
@@ -74,7 +76,8 @@ use super::recorder::Recorder;
 use super::worker::current_worker;
 use super::worker_shared::Registered;
 pub(crate) use super::worker_shared::{Beat, RemoteIo, WorkerShared};
-use super::workers::{Numbers, Workers};
+pub(crate) use super::workers::Numbers;
+use super::workers::Workers;
 use crate::atomics::bell::Bell;
 use crate::atomics::gate::Gate;
 use crate::atomics::sleepers::Sleepers;

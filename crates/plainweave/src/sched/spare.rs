@@ -113,6 +113,11 @@ impl PoolShared {
         self.numbers.regular
     }
 
+    /// Returns how many workers take part in running fibers.
+    pub(crate) fn taking_part(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.role.takes_part()).count()
+    }
+
     /// Returns whether a worker runs nothing at the moment, and nothing keeps it from sleeping.
     pub(crate) fn is_asleep(&self, id: WorkerId) -> bool {
         self.sleepers.is_asleep(id) || self.workers[id].role.is_idle()
@@ -203,15 +208,14 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
     /// Stops running fibers, unless the watchdog has changed its mind.
     fn leave(&self) {
         idle::leave(self);
-        if !self.ctx.has_driver() {
-            // Nothing waits here, so nothing is left behind.
-            if self.role().change(Role::Released, Role::Ended) {
-                self.ctx.set_dry(true);
+        // Without a driver nothing waits here, so nothing is left behind.
+        let rests = self.ctx.has_driver();
+        if self.role().change(Role::Released, if rests { Role::Resting } else { Role::Ended }) {
+            self.ctx.set_dry(true);
+            self.set_rests(rests);
+            if !rests {
                 self.publish_counts(self.stride.get() - self.budget.get());
             }
-        } else if self.role().change(Role::Released, Role::Resting) {
-            self.set_rests(true);
-            self.ctx.set_dry(true);
         }
     }
 

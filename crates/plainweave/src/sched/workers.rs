@@ -67,7 +67,7 @@ impl Numbers {
     }
 
     /// Returns how many numbers there are.
-    fn all(self) -> usize {
+    pub(crate) fn all(self) -> usize {
         self.most() + usize::from(self.spares > 0) + usize::from(self.spares > WITH_DRIVER)
     }
 }

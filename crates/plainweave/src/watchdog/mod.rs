@@ -127,7 +127,7 @@ struct Seen {
     since: Instant,
     /// When it was last seen, and how much of a processor it had used by then; unknown if it slept.
     used: Option<(Instant, Duration)>,
-    /// Whether it was found to wait in the kernel.
+    /// Whether it waited in the kernel at the last look.
     waits: bool,
     /// How much time was discarded because it lacked a processor.
     without: Duration,
@@ -224,8 +224,7 @@ impl Watchdog {
             let stalled = self.scan();
             if !stalled.is_empty() {
                 let next = Instant::now() + EACH * u32::try_from(stalled.len()).unwrap_or(u32::MAX);
-                let take_part = self.pool.workers.iter().filter(|worker| worker.role.takes_part()).count();
-                let others = stalled.len() < take_part;
+                let others = stalled.len() < self.pool.taking_part();
                 let watched = self.take_over(&stalled, others);
                 let no_spare = self.spares.adjust(&self.pool, &stalled);
                 self.leave_notes(no_spare);

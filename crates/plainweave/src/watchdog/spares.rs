@@ -242,8 +242,7 @@ impl Spares {
 
     /// Returns whether as many workers take part as are wanted when none is held up.
     pub(super) fn are_settled(pool: &PoolShared) -> bool {
-        let take_part = pool.workers.iter().filter(|worker| worker.role.takes_part()).count();
-        take_part == wanted(pool) && !pool.held_back.is_on()
+        pool.taking_part() == wanted(pool) && !pool.held_back.is_on()
     }
 
     /// Joins the threads that have ended: their numbers may be used again.
@@ -305,7 +304,7 @@ impl Spares {
         if added > 0 {
             return (added, None);
         }
-        let workers = pool.workers.iter().filter(|worker| worker.role.takes_part()).count();
+        let workers = pool.taking_part();
         let why_not = match self.room {
             _ if refused => NoSpare::Refused { workers, error: self.refused },
             Some(Room { threads, limit }) if threads < pool.numbers.spares => NoSpare::SystemLimit { workers, limit },
@@ -499,7 +498,7 @@ mod tests {
         }
 
         fn take_part(&self) -> usize {
-            self.pool.workers.iter().filter(|worker| worker.role.takes_part()).count()
+            self.pool.taking_part()
         }
 
         fn role(&self, id: WorkerId) -> Role {
