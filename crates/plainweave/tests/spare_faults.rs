@@ -19,7 +19,7 @@ on_every_driver!(
     no_thread_can_be_started,
     the_limit_is_said_once,
     memory_for_a_thread_comes_later,
-    descriptors_come_later,
+    descriptors_are_used_up,
     a_runtime_ends_while_spare_workers_start,
     spare_workers_that_are_stuck_are_counted,
     a_handler_runs_on_spare_workers,
@@ -157,25 +157,22 @@ fn memory_for_a_thread_comes_later(setup: Setup) {
     });
 }
 
-/// A spare worker needs a few descriptors. One starts all the same when none is left, since some are kept for it.
-/// Whichever of them is not there for the next, that one starts later.
-fn descriptors_come_later(setup: Setup) {
-    in_own_process(setup, "descriptors_come_later", &[], || {
-        for free in 0..5 {
+/// The first spare workers need a few descriptors each, and the others none but those of one that waits for them all.
+/// Some are kept for that one, so workers start when none is left: they may be what closes some.
+fn descriptors_are_used_up(setup: Setup) {
+    in_own_process(setup, "descriptors_are_used_up", &[], || {
+        for free in 0..6 {
             let runtime = runtime(setup, 1);
             runtime.run(yield_now);
             let before = limit(libc::RLIMIT_NOFILE, 64);
             let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
             taken.truncate(taken.len() - free);
-            let blocked = Blocked::new(&runtime, 3);
-            eventually("one spare worker starts", || blocked.running() == 2);
-            eventually("the watchdog notices", || runtime.metrics().stalls > 0);
-            std::thread::sleep(ms(20)); // Long enough for a try.
+            let blocked = Blocked::new(&runtime, 20);
+            eventually("all block", || blocked.running() == 20);
+            assert_eq!(runtime.run(|| time::sleep(ms(1)).map_or(0, |()| 5)), 5);
+            blocked.end();
             drop(taken);
             limit(libc::RLIMIT_NOFILE, before);
-            assert_eq!(runtime.run(|| 5), 5);
-            assert!(runtime.metrics().spare_workers > 0);
-            blocked.end();
         }
     });
 }

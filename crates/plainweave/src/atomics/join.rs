@@ -65,6 +65,11 @@ impl<W> Join<W> {
         self.bits.load(Ordering::Relaxed) & ABANDONED != 0
     }
 
+    /// Returns whether somebody waits for the result.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.bits.load(Ordering::Relaxed) & WAITING != 0
+    }
+
     /// Registers the joiner. Returns false if the result is there already; otherwise the joiner will be woken.
     pub(crate) fn wait(&self, waiter: W) -> bool {
         debug_assert_eq!(self.bits.load(Ordering::Relaxed) & WAITING, 0, "two joiners");

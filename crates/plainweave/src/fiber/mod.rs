@@ -44,7 +44,7 @@ use crate::timer::KeyCell;
 use blocks::Blocks;
 use cancel::{CancelWord, Node};
 pub(crate) use handle::FiberHandle;
-use note::{Note, Waits};
+use note::Waits;
 pub use task::FiberTask;
 use wait_link::Waiter;
 
@@ -208,8 +208,9 @@ pub(crate) struct Own {
     pub(crate) registered: Cell<u32>,
     /// Stack size in bytes; 0 for the pool's default.
     pub(crate) stack_size: u32,
-    /// What it waits for, while `waits` says that there is one.
-    pub(crate) note: Cell<*const Note>,
+    /// What it waits for, a [`Note`](note::Note) or a [`Pending`](crate::sched::pending::Pending), while `waits` says
+    /// that there is one.
+    pub(crate) awaited: Cell<*const ()>,
     /// When it started, in nanoseconds since the pool's epoch; set once, before the fiber is put on record.
     pub(crate) born: Cell<u64>,
 }
@@ -220,6 +221,8 @@ pub(crate) struct VTable {
     pub(crate) run: unsafe fn(NonNull<Header>),
     /// Gives the joiner an error instead of running the closure, which is dropped.
     pub(crate) refuse: unsafe fn(NonNull<Header>, std::io::Error),
+    /// Returns whether somebody waits for the fiber's result.
+    pub(crate) is_joined: unsafe fn(NonNull<Header>) -> bool,
     /// Sees to a fiber whose task was dropped; has the task's right to it.
     pub(crate) lost: unsafe fn(NonNull<Header>),
     /// Frees the block, or returns it to a worker's cache.
@@ -323,7 +326,7 @@ impl Header {
                     registered: Cell::new(0),
                     stack_size: spec.stack_size,
                     waits: Waits::new(),
-                    note: Cell::new(ptr::null()),
+                    awaited: Cell::new(ptr::null()),
                     born: Cell::new(0)
                 }
             );

@@ -69,6 +69,8 @@ pub(crate) struct Waits(Cell<u8>);
 const NOTED: u8 = 0x80;
 /// A timer ends the wait.
 const TIMED: u8 = 0x40;
+/// Operations are pending at the worker's driver.
+const PENDING: u8 = 0x20;
 
 impl Waits {
     pub(super) fn new() -> Self {
@@ -78,6 +80,16 @@ impl Waits {
     #[inline(always)]
     pub(crate) fn set(&self, reason: Reason, noted: bool) {
         self.0.set(reason as u8 | if noted { NOTED } else { 0 });
+    }
+
+    /// Notes a wait for operations that `awaited` points to.
+    #[inline(always)]
+    pub(crate) fn set_pending(&self) {
+        self.0.set(Reason::Io as u8 | PENDING);
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.0.get() & PENDING != 0
     }
 
     /// Notes a wait for `reason`, and returns what was noted before.
@@ -98,7 +110,7 @@ impl Waits {
 
     #[inline(always)]
     pub(crate) fn is_for(&self, reason: Reason) -> bool {
-        self.0.get() & !(NOTED | TIMED) == reason as u8
+        self.0.get() & !(NOTED | TIMED | PENDING) == reason as u8
     }
 
     pub(crate) fn is_timed(&self) -> bool {
@@ -122,7 +134,7 @@ impl Header {
         let mut object = Object::default();
         // SAFETY: set before the suspension that set NOTED; the frame that it lies in has not gone on since, nor has
         // what it borrows.
-        let note = unsafe { &*self.own.note.get() };
+        let note = unsafe { &*self.own.awaited.get().cast::<Note>() };
         // SAFETY: as `of` has made it.
         unsafe { (note.describe)(note.object, &Asker { pool: self.pool_ptr().as_ptr(), children }, &mut object) };
         Some(object)

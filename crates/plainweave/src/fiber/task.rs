@@ -77,6 +77,12 @@ impl FiberTask {
         std::mem::forget(self);
     }
 
+    /// Returns whether somebody waits for the fiber's result.
+    pub(crate) fn is_joined(&self) -> bool {
+        // SAFETY: the fiber has not ended.
+        unsafe { (self.header().vtable.is_joined)(self.0) }
+    }
+
     pub(crate) fn has_started(&self) -> bool {
         // SAFETY: whoever holds the task owns the fiber's parts.
         unsafe { (*self.header().own.coroutine.get()).is_some() }

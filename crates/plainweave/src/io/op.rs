@@ -88,6 +88,8 @@ pub(crate) struct Operation {
     /// The driver's own note: a slot, a list position. Meaningless before `submit`.
     pub(crate) note: Cell<u64>,
     pub(crate) result: Cell<Option<RawResult>>,
+    /// Whether its driver was asked to end it early.
+    pub(crate) is_cancelled: Cell<bool>,
 }
 
 /// The party that a completion concerns; opaque to drivers.
@@ -97,8 +99,6 @@ pub(crate) enum OpOwner {
     Nobody,
     /// A fiber's header.
     Fiber(NonNull<()>),
-    /// The header of a fiber that has several operations and is pinned until all have ended.
-    Select(NonNull<()>),
     /// An idle connection's box.
     IdleConn(NonNull<()>),
 }
@@ -112,6 +112,7 @@ impl Operation {
             owner: Cell::new(OpOwner::Nobody),
             note: Cell::new(0),
             result: Cell::new(None),
+            is_cancelled: Cell::new(false),
         }
     }
 

@@ -47,7 +47,13 @@ struct Body<T, F> {
 struct Types<T, F>(PhantomData<(T, F)>);
 
 impl<T, F: FnOnce() -> T> Types<T, F> {
-    const VTABLE: VTable = VTable { run: run::<T, F>, refuse: refuse::<T, F>, lost: wake::lost, free: free::<T, F> };
+    const VTABLE: VTable = VTable {
+        run: run::<T, F>,
+        refuse: refuse::<T, F>,
+        is_joined: is_joined::<T>,
+        lost: wake::lost,
+        free: free::<T, F>,
+    };
 }
 
 /// Creates a fiber, ready to be pushed, and its handle.
@@ -226,6 +232,9 @@ impl<T> RawJoin<T> {
         if join.is_done() || !join.wait(Waker::current()) {
             return Ok(());
         }
+        if let Some(me) = wait::suspendable() {
+            me.worker().pool().let_start_for(me, self.header());
+        }
         let note = Note::of(self.header());
         let wait = WaitSpec::new(Reason::Join, interrupts).target(self.header()).note(&note);
         let waited = wait::until(wait, || join.is_done().then_some(()));
@@ -253,6 +262,13 @@ impl<T> RawJoin<T> {
         // SAFETY: DONE was seen and this handle has not been dropped: the result is its own.
         unsafe { (*self.packet().result.get()).take() }.expect("a result is taken once")
     }
+}
+
+/// # Safety
+/// The header is that of a packet of this type, whose fiber has not ended.
+unsafe fn is_joined<T>(header: NonNull<Header>) -> bool {
+    // SAFETY: the caller's promise; the packet begins with its header.
+    unsafe { header.cast::<Packet<T>>().as_ref() }.join.is_waited_for()
 }
 
 /// A fiber's end, as a select watches it: whatever the type of the result, and whoever has the handle.

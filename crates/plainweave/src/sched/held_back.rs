@@ -3,8 +3,9 @@
 //! A fiber that has started may hold what others block their threads for: a lock of `std`, a connection of a pool. It
 //! is ready somewhere behind a thousand fresh fibers, each of which would take a worker to wait for it. So once many
 //! workers are held up in the kernel, those that have started come first: a worker that pops a fresh fiber leaves it
-//! here. The watchdog lets as many go as there are workers with nothing else to do, **less one**: whoever becomes ready
-//! then finds a worker, and it is always one of those that have started.
+//! here. The watchdog lets as many go as there are workers that are not held up, **less one**: whoever becomes ready
+//! then finds a worker, and it is always one of those that have started. A fresh fiber that another waits for may be
+//! what the others wait for too, so it counts as one that has started.
 //!
 //! The watchdog says when (`watchdog/spares`); it scans every millisecond meanwhile, so what is here waits for no
 //! wake-up. Both the end and each fiber that is left here are under one lock, so none is left behind.
@@ -15,11 +16,11 @@
 //! * *Refusing fresh fibers*: the caller would have to try again, and cannot know when.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::pool::PoolShared;
-use crate::fiber::FiberTask;
+use crate::fiber::{FiberTask, Header};
 use crate::policy::Ready;
 
 /// The fresh fibers of a pool that are held back, oldest first.
@@ -47,7 +48,7 @@ impl HeldBack {
             return Some(task);
         }
         let mut fibers = self.fibers();
-        if !self.is_on() {
+        if !self.is_on() || task.is_joined() {
             return Some(task);
         }
         fibers.push_back(task);
@@ -72,6 +73,8 @@ impl HeldBack {
         let _fibers = self.fibers();
         self.may_start.store(0, Ordering::Relaxed);
         self.on.store(true, Ordering::Relaxed);
+        // With the one in `let_start_for`: either that sees this, or `hold` sees who is joined.
+        fence(Ordering::SeqCst);
     }
 
     fn fibers(&self) -> MutexGuard<'_, VecDeque<FiberTask>> {
@@ -91,6 +94,30 @@ impl PoolShared {
             fibers.drain(..count).collect()
         };
         self.push_back(some);
+    }
+
+    /// Lets a fiber start that `me` has begun to wait for, if it is held back.
+    ///
+    /// Context: the fiber `me`, of this pool, which is registered as the joiner.
+    #[inline]
+    pub(super) fn let_start_for(&self, me: &Header, joined: &Header) {
+        // On x86 the registration is a barrier; elsewhere see `begin`.
+        if cfg!(not(target_arch = "x86_64")) {
+            fence(Ordering::SeqCst);
+        }
+        if self.held_back.is_on() && me.pool_ptr() == joined.pool_ptr() {
+            self.let_one_start(joined);
+        }
+    }
+
+    #[cold]
+    fn let_one_start(&self, fiber: &Header) {
+        let task = {
+            let mut fibers = self.held_back.fibers();
+            let at = fibers.iter().position(|task| std::ptr::eq(task.header(), fiber));
+            at.and_then(|at| fibers.remove(at))
+        };
+        self.push_back(task);
     }
 
     /// Holds none back any more.

@@ -2,9 +2,9 @@
 //!
 //! A fiber: 1. If it is cancelled or past its deadline, it gets an error and nothing starts. 2. A send is tried at
 //! once; anything else, and a send that would block, goes to the worker's driver. Most are done then. 3. Otherwise the
-//! fiber suspends until the driver has completed it. If cancellation or a deadline comes first, the fiber **itself**
-//! (it runs on the worker whose driver has the operation: it is pinned there) asks the driver to cancel, and goes on
-//! waiting for the one completion. Only then may it touch its buffer again.
+//! fiber suspends until the driver has completed it. If cancellation or a deadline comes first, the driver is asked to
+//! cancel: by whoever wakes the fiber (`sched/pending`), or by the fiber itself if it is pinned for good or has not
+//! suspended yet. It goes on waiting for the one completion. Only then may it touch its buffer again.
 //!
 //! **Completion wins**: bytes received or a descriptor accepted are delivered even if the cancellation came first; the
 //! cancellation surfaces at the next call.
@@ -19,12 +19,13 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use crate::fiber::cancel::Interrupt;
-use crate::fiber::{Header, NEVER, Reason, Switch};
+use crate::fiber::{Header, NEVER, Switch};
 use crate::io::driver::Submitted;
 use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult, connect_outcome};
 use crate::io::release;
 use crate::io::source::Source;
 use crate::sched::lent::Lent;
+use crate::sched::pending::Pending;
 use crate::sched::wait::{self, Pin};
 use crate::sched::worker::current_worker;
 use crate::sys;
@@ -188,7 +189,7 @@ fn at_once(header: &Header, result: RawResult) -> io::Result<u32> {
     if result < 0 {
         give_way(header);
     }
-    outcome(result, None)
+    outcome(result, || None)
 }
 
 /// Lets others run before a call fails that has not waited. A loop that goes on after each error would otherwise have
@@ -213,25 +214,26 @@ fn give_way(header: &Header) {
 /// # Safety
 /// The operation is at the driver of the fiber's worker.
 unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io::Result<u32> {
-    let mut interrupt = None;
+    let pending = Pending::one(operation);
     let mut late = false;
     loop {
         // Locked, because the watchdog may complete the operation too.
         let io = header.worker().io();
+        let interrupt = || header.cancelled().or(late.then_some(Interrupt::TimedOut));
         if let Some(result) = operation.result.get() {
             return outcome(result, interrupt);
         }
-        if interrupt.is_none() {
-            interrupt = header.cancelled().or(late.then_some(Interrupt::TimedOut));
-            if interrupt.is_some() {
-                deadline = NEVER;
-                // SAFETY: it was pending; cancelled once.
-                unsafe { header.worker().io_cx(&io).cancel(NonNull::from(operation)) };
+        if interrupt().is_some() {
+            // It stays late: the timer has gone.
+            deadline = NEVER;
+            // SAFETY: pending at this driver, or it has its result.
+            unsafe { header.worker().io_cx(&io).cancel_quietly(operation) };
+            if operation.result.get().is_some() {
                 continue;
             }
         }
         drop(io);
-        late = wait::suspend(header, Reason::Io, deadline);
+        late |= wait::suspend_pending(header, &pending, deadline);
     }
 }
 
@@ -245,11 +247,16 @@ fn not_there(driver: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, text)
 }
 
-fn outcome(result: RawResult, interrupt: Option<Interrupt>) -> io::Result<u32> {
-    match (result, interrupt) {
-        (0.., _) => Ok(result as u32),
-        (_, Some(interrupt)) if result == -libc::ECANCELED || result == -libc::EINTR => Err(interrupt.into()),
-        _ => Err(io::Error::from_raw_os_error(-result)),
+/// Returns the outcome of an operation that has ended; `interrupt` says what it may have been cancelled for.
+#[inline]
+fn outcome(result: RawResult, interrupt: impl FnOnce() -> Option<Interrupt>) -> io::Result<u32> {
+    if result >= 0 {
+        return Ok(result as u32);
+    }
+    let early = result == -libc::ECANCELED || result == -libc::EINTR;
+    match early.then(interrupt).flatten() {
+        Some(interrupt) => Err(interrupt.into()),
+        None => Err(io::Error::from_raw_os_error(-result)),
     }
 }
 
@@ -270,7 +277,7 @@ unsafe fn on_thread(source: &Source, operation: &Operation, limit: Option<Durati
             _ => unsafe { operation.attempt() },
         };
         if result != -libc::EAGAIN && result != -libc::EWOULDBLOCK {
-            return outcome(result, None);
+            return outcome(result, || None);
         }
         poll(source, interest, deadline)?;
         ready = true;

@@ -69,6 +69,7 @@ mod mailbox;
 #[cfg(all(test, loom))]
 mod models;
 mod outside;
+pub(crate) mod pending;
 pub(crate) mod poll_any;
 pub(crate) mod pool;
 pub(crate) mod recorder;

@@ -5,9 +5,9 @@
 //! driver has reported **all**: only then may the operations go. A poll transfers nothing, so nothing is lost by its
 //! cancellation.
 //!
-//! The fiber stays pinned from the first step to the last, because only its worker can cancel what is at its driver.
-//! Therefore its operations have an owner of their own kind (`OpOwner::Select`), whose completion wakes the fiber
-//! without unpinning it. While another fiber stalls the worker, this one waits as a fiber that does not move does.
+//! The fiber stays pinned until the driver has reported all. One that may move leaves step 3 to whoever wakes it, so
+//! that a worker that is held up does not delay it (`sched/pending`). As only the fiber can say whether the condition
+//! is over, any wake-up ends the polls; if it finds that it was woken for nothing, it begins again at step 1.
 //!
 //! A plain thread waits in poll(2), for an eventfd too, by which it is woken for what is not a descriptor.
 
@@ -18,13 +18,14 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use crate::fiber::cancel::Interrupt;
-use crate::fiber::{Header, NEVER, Reason};
+use crate::fiber::{Header, NEVER};
 use crate::io::driver::Submitted;
 use crate::io::eventfd::Wakeup;
 use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult};
 use crate::io::source::Source;
 use crate::sched::lent::Lent;
-use crate::sched::wait::{self, Interrupts, Pin, WaitSpec};
+use crate::sched::pending::Pending;
+use crate::sched::wait::{self, Pin};
 use crate::sys::{self, PollEntry, PollFlags};
 
 /// A descriptor that is waited for.
@@ -58,38 +59,72 @@ fn on_fiber(
     limit: Option<Duration>,
     mut over: impl FnMut() -> Option<()>,
 ) -> Result<(), Interrupt> {
+    let own = limit.map_or(NEVER, |limit| header.worker().now().saturating_add(wait::nanos(limit)));
+    let deadline = header.own.deadline.get().min(own);
+    loop {
+        if let Some(ended) = round(header, polls, deadline, &mut over) {
+            return ended;
+        }
+    }
+}
+
+/// Performs steps 1 to 3. Returns `None` if the polls were ended for nothing.
+fn round(
+    header: &Header,
+    polls: &[Poll<'_>],
+    deadline: u64,
+    over: &mut impl FnMut() -> Option<()>,
+) -> Option<Result<(), Interrupt>> {
     let _lent = Lent::new(header);
     let _pin = Pin::new(header);
     let operations: Vec<_> = polls.iter().map(|poll| Operation::new(Op::Poll(poll.interest), poll.source)).collect();
     // From here on nothing unwinds until the driver has reported all of them.
     for operation in &operations {
-        operation.owner.set(OpOwner::Select(NonNull::from(header).cast()));
+        operation.owner.set(OpOwner::Fiber(NonNull::from(header).cast()));
         // SAFETY: the vector does not change, and this frame does not end before all completions have been seen.
         let submitted = unsafe { header.worker().io().driver.borrow_mut().submit(NonNull::from(operation)) };
         if let Submitted::Done(result) = submitted {
             operation.result.set(Some(result));
         }
     }
-    let waited = wait::until_on_fiber(header, WaitSpec::new(Reason::Io, Interrupts::Allowed).timeout(limit), || {
+    let pending = Pending::any_of(&operations);
+    let mut late = false;
+    let ended = loop {
         // Under the lock, because the watchdog may complete operations too.
         let locked = header.worker().io();
-        let any = operations.iter().any(|operation| operation.result.get().is_some());
+        let is_ready = operations.iter().any(|operation| found(operation).is_some());
+        let all_over = operations.iter().all(|operation| operation.result.get().is_some());
         drop(locked);
-        if any { Some(()) } else { over() }
-    });
-    end_all(header, &operations);
+        if is_ready || over().is_some() {
+            break Some(Ok(()));
+        }
+        // As in `wait::until`: a cancellation comes before a deadline.
+        if let Some(interrupt) = header.cancelled().or(late.then_some(Interrupt::TimedOut)) {
+            break Some(Err(interrupt));
+        }
+        if all_over {
+            break None;
+        }
+        late = wait::suspend_pending(header, &pending, deadline);
+    };
+    end_all(header, &operations, &pending);
     for (poll, operation) in polls.iter().zip(&operations) {
-        poll.result.set(operation.result.get().filter(|result| *result != -libc::ECANCELED));
+        poll.result.set(found(operation));
     }
-    waited
+    ended
+}
+
+/// Returns what a poll has found; `None` if nothing yet, or if it was cancelled before.
+fn found(operation: &Operation) -> Option<RawResult> {
+    operation.result.get().filter(|result| *result != -libc::ECANCELED)
 }
 
 /// Performs step 3.
-fn end_all(header: &Header, operations: &[Operation]) {
+fn end_all(header: &Header, operations: &[Operation], pending: &Pending) {
     for operation in operations {
         let io = header.worker().io();
-        // SAFETY: at the driver of this worker, to which the fiber is pinned, or it has its result; cancelled once.
-        unsafe { header.worker().io_cx(&io).cancel(NonNull::from(operation)) };
+        // SAFETY: at the driver of this worker, to which the fiber is pinned, or it has its result.
+        unsafe { header.worker().io_cx(&io).cancel_quietly(operation) };
     }
     loop {
         let locked = header.worker().io();
@@ -98,7 +133,7 @@ fn end_all(header: &Header, operations: &[Operation]) {
         if all {
             return;
         }
-        wait::suspend(header, Reason::Io, NEVER);
+        wait::suspend_pending(header, pending, NEVER);
     }
 }
 

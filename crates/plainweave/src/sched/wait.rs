@@ -83,6 +83,7 @@ use crate::fiber::note::Note;
 use crate::fiber::{self, FiberHandle, Header, NEVER, Reason, Switch};
 use crate::io::eventfd::Wakeup;
 use crate::sched::lent::Lent;
+use crate::sched::pending::Pending;
 use crate::sched::worker::TimerTarget;
 use std::ptr::NonNull;
 
@@ -419,8 +420,24 @@ fn suspend_for(header: &Header, reason: Reason, note: Option<&Note>, deadline: u
     // Plain stores: a dump reads them while it owns the suspended fiber (`sched/inspect`).
     header.own.waits.set(reason, note.is_some());
     if let Some(note) = note {
-        header.own.note.set(note);
+        header.own.awaited.set(std::ptr::from_ref(note).cast());
     }
+    leave(header, deadline)
+}
+
+/// Does the same for a fiber that has operations at its worker's driver, and notes which: whoever wakes it before these
+/// are over cancels them in its place (`sched/pending`). `pending` and what it points to lie in frames of the fiber's,
+/// and stay there until all results have been seen.
+#[inline(always)]
+pub(super) fn suspend_pending(header: &Header, pending: &Pending, deadline: u64) -> bool {
+    header.own.waits.set_pending();
+    header.own.awaited.set(std::ptr::from_ref(pending).cast());
+    leave(header, deadline)
+}
+
+/// Switches away, with a timer if there is a deadline; the reason has been noted.
+#[inline(always)]
+fn leave(header: &Header, deadline: u64) -> bool {
     if deadline == NEVER {
         header.switch(Switch::Suspend);
         return false;

@@ -32,7 +32,7 @@ use crate::abort::abort;
 use crate::atomics::pinned_state::WakeAction;
 use crate::atomics::state::WakePayload;
 use crate::fiber::cancel::{CancelReason, Node};
-use crate::fiber::{FiberHandle, FiberTask, Header, Movement, Reason};
+use crate::fiber::{FiberHandle, FiberTask, Header, Movement};
 use crate::policy::{Ready, WorkerId};
 use crate::queue::mpsc::Push;
 
@@ -190,15 +190,19 @@ impl PoolShared {
 pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
     let pool_ptr = task.header().pool();
     let local = here.filter(|ctx| ptr::eq(ctx.pool(), pool_ptr.as_ptr()));
-    if let Some(ctx) = local {
-        ctx.record_ready(task.header(), why);
-    }
     match (local, task.header().pinned_to()) {
-        (Some(ctx), Some(worker)) if worker != ctx.id() => send_to(ctx.pool(), worker, task),
-        (Some(ctx), pinned) => {
-            if pinned.is_some() && !task.header().pins() {
-                ctx.io_cx(&ctx.io()).unpin_woken(task.header());
+        (Some(ctx), Some(worker)) if worker != ctx.id() => {
+            ctx.record_ready(task.header(), why);
+            send_to(ctx.pool(), worker, task);
+        }
+        (Some(ctx), Some(_)) if !task.header().pins() => {
+            if let Some(task) = ctx.settle(task) {
+                ctx.record_ready(task.header(), why);
+                ctx.push(task, why);
             }
+        }
+        (Some(ctx), _) => {
+            ctx.record_ready(task.header(), why);
             ctx.push(task, why);
         }
         (None, pinned) => {
@@ -305,6 +309,20 @@ impl WorkerCtx {
         self.push(task, Ready::Woken);
     }
 
+    /// Queues a woken fiber that may be pinned to this worker by what it waits for, unless it has to wait on.
+    #[inline]
+    pub(super) fn schedule_bound(&self, task: FiberTask) {
+        let is_bound = !task.header().pins() && task.header().pinned_to().is_some();
+        let ready = if is_bound { self.settle(task) } else { Some(task) };
+        ready.into_iter().for_each(|task| self.schedule_here(task));
+    }
+
+    /// Does what [`IoCx::settle`] does.
+    #[cold]
+    fn settle(&self, task: FiberTask) -> Option<FiberTask> {
+        self.io_cx(&self.io()).settle(task)
+    }
+
     /// Gives a fiber that is pinned to this worker the grant that another worker sent.
     ///
     /// # Safety
@@ -327,8 +345,7 @@ impl WorkerCtx {
                 return None;
             }
             if task.has_started() {
-                self.io_cx(&self.io()).unpin_woken(header);
-                self.schedule_here(task);
+                self.schedule_bound(task);
             } else {
                 self.push(task, Ready::Spawned);
             }
@@ -344,48 +361,36 @@ impl WorkerCtx {
 }
 
 impl IoCx<'_> {
-    /// Wakes a fiber that waits for this worker's timers or driver. `over` says whether its operation is over.
+    /// Wakes a fiber that waits for this worker's timers or driver.
     #[inline]
-    pub(super) fn wake(self, header: &Header, over: bool) {
+    pub(super) fn wake(self, header: &Header) {
         if header.movement() == Movement::Anytime {
-            self.wake_movable(header, over);
+            self.wake_movable(header);
         } else {
             wake(header, self.here);
         }
     }
 
     /// Wakes a fiber that may move. Unpins it first, so that a busy worker does not delay it.
-    fn wake_movable(self, header: &Header, over: bool) {
+    fn wake_movable(self, header: &Header) {
         if !header.state.wake(WakePayload::Nothing) {
             return; // It is awake, and will check its condition.
         }
-        // This call owns the fiber now. Only its own worker can cancel an operation that is still pending.
-        if over || !header.own.waits.is_for(Reason::Io) {
-            self.unbind(header);
-        }
         // SAFETY: `State::wake` gave the right to queue it to this caller alone.
-        schedule(unsafe { FiberTask::new(NonNull::from(header)) }, Ready::Woken, self.here);
+        let task = unsafe { FiberTask::new(NonNull::from(header)) };
+        if let Some(task) = self.settle(task) {
+            schedule(task, Ready::Woken, self.here);
+        }
     }
 
     /// Unpins a fiber that may move and that the caller owns, and removes its timer from this worker's wheel.
-    fn unbind(self, header: &Header) {
+    pub(super) fn unbind(self, header: &Header) {
         if let Some(timer) = header.own.timer.take() {
             self.io.timers.borrow_mut().remove(timer);
         }
         header.pin_to(None);
         if self.here.is_none() {
             self.pool.counts.rescued.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Unpins a fiber that another thread has woken through this worker's inbox, if it may move.
-    pub(super) fn unpin_woken(self, header: &Header) {
-        // A fiber that waits for I/O may have an operation at this driver, whose completion it must see.
-        if header.movement() == Movement::Anytime
-            && !header.own.waits.is_for(Reason::Io)
-            && header.pinned_to().is_some()
-        {
-            self.unbind(header);
         }
     }
 
@@ -404,9 +409,9 @@ impl IoCx<'_> {
                 send_to(self.pool, self.id, task);
                 continue;
             }
-            self.unpin_woken(header);
             let why = if task.has_started() { Ready::Woken } else { Ready::Spawned };
-            schedule(task, why, None);
+            // What has to stay goes back into the inbox.
+            self.settle(task).into_iter().for_each(|task| schedule(task, why, None));
         }
     }
 }

@@ -611,7 +611,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             // From `suspended` on another worker may run the fiber, and free it: leaking touches nothing of it.
             Some(Switch::Suspend) if task.header().suspended() => task.leak(),
             // It was woken while it left its stack, so it is still this worker's, and ready.
-            Some(Switch::Suspend) => ctx.schedule_here(task),
+            Some(Switch::Suspend) => ctx.schedule_bound(task),
             None if task.finish() => self.retire(task),
             // It stays on record until the message in flight has arrived.
             None => task.leak(),

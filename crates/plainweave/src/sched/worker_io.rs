@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use super::worker::{TimerTarget, WorkerCtx};
 use crate::atomics::biased_lock::{BiasedLock, OwnerGuard, RemoteGuard};
 use crate::io::driver::{Completion, Driver, OpRef, PollFd, Wait};
-use crate::io::op::OpOwner;
+use crate::io::op::{OpOwner, Operation};
 use crate::policy::WorkerId;
 use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::PoolShared;
@@ -138,21 +138,35 @@ impl IoCx<'_> {
         woken
     }
 
-    /// Cancels an operation of this driver, unless it has its result. The look and the cancellation are in one section,
-    /// so the watchdog cannot complete the operation in between, whatever the caller has seen before.
+    /// Cancels an operation of this driver, unless it has its result, or this was asked before. The look and the
+    /// cancellation are in one section, so the watchdog cannot complete the operation in between, whatever the caller
+    /// has seen before.
     ///
     /// # Safety
     /// The operation is in place, and this driver answered
-    /// [`Submitted::Pending`](crate::io::driver::Submitted::Pending) or the result is set. Cancelled at most once.
+    /// [`Submitted::Pending`](crate::io::driver::Submitted::Pending) or the result is set.
     pub(crate) unsafe fn cancel(self, op: OpRef) {
         // SAFETY: in place, by the caller's promise.
-        if unsafe { op.as_ref() }.result.get().is_some() {
+        let operation = unsafe { op.as_ref() };
+        if operation.result.get().is_some() || operation.is_cancelled.replace(true) {
             return;
         }
         let mut done = self.io.done.take();
         // SAFETY: pending, as it has no result: reports set it.
         unsafe { self.io.driver.borrow_mut().cancel(op, &mut done) };
         self.deliver(done);
+    }
+
+    /// Does the same for an operation of the fiber that the caller runs on, or owns. If that ends it at once the fiber
+    /// is not woken: it would find the wake-up at its next wait, and a select would begin anew for it.
+    ///
+    /// # Safety
+    /// As for [`Self::cancel`].
+    pub(crate) unsafe fn cancel_quietly(self, operation: &Operation) {
+        let owner = operation.owner.replace(OpOwner::Nobody);
+        // SAFETY: the caller's promise.
+        unsafe { self.cancel(OpRef::from(operation)) };
+        operation.owner.set(owner);
     }
 
     /// Does what the worker would do at its next turn.
@@ -182,7 +196,7 @@ impl IoCx<'_> {
                 let header = unsafe { header.as_ref() };
                 header.own.timer.set(None);
                 header.own.timer_fired.set(true);
-                self.wake(header, false);
+                self.wake(header);
             }
             // SAFETY: it removes its timer before it is freed.
             TimerTarget::IdleConn(conn) => unsafe { IdleConn::expired(conn, self) },
@@ -220,9 +234,7 @@ impl IoCx<'_> {
             OpOwner::Nobody => {}
             // SAFETY: the operation lies in the frame of that fiber, which has not ended: it takes this worker's I/O
             // lock before it reads the result.
-            OpOwner::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }, true),
-            // SAFETY: as above. It has other operations at this driver, so it stays pinned.
-            OpOwner::Select(header) => self.wake(unsafe { header.cast().as_ref() }, false),
+            OpOwner::Fiber(header) => self.wake(unsafe { header.cast().as_ref() }),
             // SAFETY: the operation lies in that box, which this call consumes.
             OpOwner::IdleConn(conn) => unsafe { IdleConn::completed(conn.cast(), result, self) },
         }

@@ -18,6 +18,11 @@
 //! one. So a fiber that has started, and may hold what the others wait for, does not queue behind a thousand that will
 //! only wait for it; and there is a worker left for it (`room_for_fresh`).
 //!
+//! That may leave nothing for fresh fibers for a long time: the workers that are not held up are never asleep, or many
+//! fibers have started that only sleep, and count as such that may come back. Then one starts all the same, and twice
+//! as many every [`TRICKLE`] as long as no more workers block, for half of the workers that are asleep; after that one
+//! now and then. They are delayed, not refused.
+//!
 //! There can be no more when the limit of `RuntimeBuilder::max_workers` is reached, or what the system leaves
 //! (`limits`). Then one last worker starts, which is not counted in these limits, and one line on standard error says
 //! which limit it was. So **whoever holds the lock gets a worker**, unless more fibers that have started wait for it
@@ -53,6 +58,8 @@ const BURST: usize = 16;
 const DESCRIPTORS: usize = 4;
 /// Workers in the kernel from which on fresh fibers are held back.
 const MANY: usize = 1024;
+/// How long it takes to see whether fresh fibers that were let start have blocked their workers.
+const TRICKLE: Duration = Duration::from_millis(5);
 
 /// Starts the thread of the spare worker with this number, which says whether it could open its driver.
 pub(crate) type Start = Box<dyn Fn(WorkerId) -> io::Result<Starting> + Send>;
@@ -122,6 +129,14 @@ impl Census {
     }
 }
 
+/// When fresh fibers that are held back last got a chance, how many, and how many workers were in the kernel then.
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    at: Instant,
+    count: usize,
+    in_kernel: usize,
+}
+
 /// The watchdog's view of the spare workers.
 pub(crate) struct Spares {
     start: Start,
@@ -130,6 +145,7 @@ pub(crate) struct Spares {
     last_added: Instant,
     /// When many workers were in the kernel.
     crowded: Instant,
+    granted: Granted,
     /// How many were to be added last; 0 if that was a while ago.
     burst: usize,
     retry_at: Instant,
@@ -137,8 +153,8 @@ pub(crate) struct Spares {
     refused: io::ErrorKind,
     /// The most ordinary spare workers that the system allows, and why; asked while none is without a driver.
     room: Option<Room>,
-    /// Descriptors for one worker, so that it starts though the program has used up all others: it may be the one that
-    /// closes some.
+    /// Descriptors for one worker, so that it starts though the program has used up all others: the one by which those
+    /// without a driver wait, if there is one. Whoever closes some then finds a worker.
     reserve: Vec<OwnedFd>,
     /// Whether it may say on standard error that there can be no more.
     prints: bool,
@@ -152,6 +168,7 @@ impl Spares {
             threads: Vec::new(),
             last_added: now,
             crowded: now,
+            granted: Granted { at: now, count: 0, in_kernel: 0 },
             burst: 0,
             retry_at: now,
             refused: io::ErrorKind::Other,
@@ -209,18 +226,53 @@ impl Spares {
             (added, why_not) = self.add(pool, many.max(wanted.saturating_sub(census.take_part)), is_missed);
             self.burst = if added > 0 { many } else { 0 };
         } else if !too_few && self.last_added.elapsed() > KEPT {
-            self.fill_reserve();
+            if pool.numbers.waits_for_others().is_none_or(|id| pool.workers[id].role.get() == Role::Absent) {
+                self.fill_reserve();
+            }
             self.let_go(pool, stalled, free.saturating_sub(wanted));
         }
         if pool.held_back.is_on() {
-            pool.let_start((asleep + added).min(room_for_fresh(pool, census.in_kernel)));
+            self.let_start(pool, free, asleep + added, census.in_kernel);
         }
         why_not.filter(|_| free == 0 && census.long == census.take_part - census.free && is_missed)
     }
 
+    /// Lets some of the fresh fibers start that are held back. `free` and `asleep` are without the one that is kept.
+    fn let_start(&mut self, pool: &PoolShared, free: usize, asleep: usize, in_kernel: usize) {
+        let room = self.room_for_fresh(pool, in_kernel);
+        let mut count = asleep.min(room);
+        let Granted { at, count: before, in_kernel: then } = self.granted;
+        if count == 0 && at.elapsed() >= TRICKLE {
+            let most = if room > 0 { free } else { asleep.div_ceil(2).max(free.min(1)) };
+            if in_kernel <= then {
+                count = most.min(2 * before.max(1));
+            } else if room > 0 || at.elapsed() >= TRICKLE * 10 {
+                count = free.min(1);
+            }
+        }
+        if count > 0 {
+            self.granted = Granted { at: Instant::now(), count, in_kernel };
+        }
+        pool.let_start(count);
+    }
+
+    /// Returns how many fresh fibers may start while others are held back. As many fibers as there are workers may
+    /// block all of these without harm: no other has started. Of more, any may come back to what the others wait for,
+    /// so half of the workers stay for those that do.
+    fn room_for_fresh(&self, pool: &PoolShared, in_kernel: usize) -> usize {
+        let safe = self.most(pool).saturating_sub(pool.started());
+        safe.max((self.most(pool) / 2).saturating_sub(in_kernel))
+    }
+
+    /// Returns how many workers there may be.
+    fn most(&self, pool: &PoolShared) -> usize {
+        let spares = pool.numbers.spares;
+        pool.regular() + self.room.map_or(spares, |room| spares.min(room.threads))
+    }
+
     /// Begins or ends to hold fresh fibers back.
     fn hold_back(&mut self, pool: &PoolShared, census: &Census) {
-        let many = MANY.min(half(pool)).max(1);
+        let many = MANY.min(self.most(pool) / 2).max(1);
         if census.in_kernel > many / 2 {
             self.crowded = Instant::now();
         }
@@ -327,6 +379,7 @@ impl Spares {
         let was_on = pool.held_back.is_on();
         // First this: the worker must not begin with a fresh fiber.
         pool.held_back.begin();
+        self.crowded = Instant::now();
         if role.change(Role::Resting, Role::Active) {
             pool.workers[last].signal();
         } else if !role.change(Role::Released, Role::Active) && self.start_all(pool, &[last]) == 0 && !was_on {
@@ -351,21 +404,40 @@ impl Spares {
         self.room.map_or(pool.numbers.spares, |room| room.threads.min(pool.numbers.spares))
     }
 
-    /// Starts the threads of these workers, which are absent, and of the one that those without a driver need. Returns
-    /// how many have started.
+    /// Starts the threads of these workers, which are absent. If those that have a driver lack the descriptors, one
+    /// without starts. Returns how many have started.
     fn start_all(&mut self, pool: &PoolShared, ids: &[WorkerId]) -> usize {
-        let waits = pool.numbers.waits_for_others().filter(|id| pool.workers[*id].role.get() == Role::Absent);
-        let borrows = ids.iter().any(|id| !pool.numbers.has_driver(*id));
-        if let Some(waits) = waits.filter(|_| borrows)
-            && self.start_some(pool, &[waits]) == 0
-        {
-            let with_driver: Vec<_> = ids.iter().copied().filter(|id| pool.numbers.has_driver(*id)).collect();
-            return self.start_some(pool, &with_driver);
+        let (with_driver, mut without): (Vec<_>, Vec<_>) = ids.iter().partition(|id| pool.numbers.has_driver(**id));
+        let others_may_wait = pool.numbers.waits_for_others().is_some();
+        let mut started = match with_driver.first() {
+            None => 0,
+            Some(_) if others_may_wait => self.try_to_start(pool, &with_driver),
+            Some(first) => self.start_with_reserve(pool, *first, &with_driver),
+        };
+        if others_may_wait && started < with_driver.len() && without.is_empty() {
+            let made = pool.workers.made();
+            let is_absent = |id: &WorkerId| *id >= made || pool.workers[*id].role.get() == Role::Absent;
+            let mut some = pool.numbers.ordinary_spares().filter(|id| !pool.numbers.has_driver(*id));
+            without.extend(some.find(is_absent));
         }
-        self.start_some(pool, ids)
+        if !without.is_empty() && self.others_can_wait(pool) {
+            let some = self.try_to_start(pool, &without);
+            if some == without.len() {
+                self.retry_at = self.last_added;
+            }
+            started += some;
+        }
+        started
     }
 
-    fn start_some(&mut self, pool: &PoolShared, ids: &[WorkerId]) -> usize {
+    /// Returns whether the worker has started by which those without a driver wait, after it has tried to start it.
+    fn others_can_wait(&mut self, pool: &PoolShared) -> bool {
+        let Some(waits) = pool.numbers.waits_for_others() else { return true };
+        pool.workers[waits].role.get() != Role::Absent || self.start_with_reserve(pool, waits, &[waits]) > 0
+    }
+
+    /// Starts some; if none could be, the first with the descriptors that are kept in reserve.
+    fn start_with_reserve(&mut self, pool: &PoolShared, first: WorkerId, ids: &[WorkerId]) -> usize {
         let (before, retry_at) = (self.reserve.len(), self.retry_at);
         let started = self.try_to_start(pool, ids);
         if started > 0 || before == 0 {
@@ -373,7 +445,7 @@ impl Spares {
         }
         self.reserve.clear();
         self.retry_at = retry_at;
-        self.try_to_start(pool, &ids[..1])
+        self.try_to_start(pool, &[first])
     }
 
     fn try_to_start(&mut self, pool: &PoolShared, ids: &[WorkerId]) -> usize {
@@ -412,18 +484,6 @@ impl Spares {
         self.retry_at = self.last_added + RETRY;
         self.refused = error.kind();
     }
-}
-
-/// Returns how many fresh fibers may start while others are held back. As many fibers as there are workers may block
-/// all of these without harm: no other has started. Of more, any may come back to what the others wait for, so half of
-/// the workers stay for those that do.
-fn room_for_fresh(pool: &PoolShared, in_kernel: usize) -> usize {
-    let safe = pool.numbers.most().saturating_sub(pool.started());
-    safe.max(half(pool).saturating_sub(in_kernel))
-}
-
-fn half(pool: &PoolShared) -> usize {
-    pool.numbers.most() / 2
 }
 
 /// Returns how many workers are to take part when none is held up.
@@ -568,7 +628,7 @@ mod tests {
     #[test]
     fn many_in_the_kernel_hold_fresh_fibers_back_for_a_while() {
         let mut rig = Rig::new(2, 500);
-        let many = MANY.min(half(&rig.pool));
+        let many = MANY.min(rig.spares.most(&rig.pool) / 2);
         while rig.take_part() < many {
             rig.all_block();
             assert!(!rig.pool.held_back.is_on());

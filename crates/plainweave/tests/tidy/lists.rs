@@ -31,6 +31,7 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/io/source.rs",
     "crates/plainweave/src/io/uring.rs",
     "crates/plainweave/src/sched/io_call.rs",
+    "crates/plainweave/src/sched/pending.rs",
     "crates/plainweave/src/sched/poll_any.rs",
     "crates/plainweave/src/watchdog/thread.rs",
     "crates/plainweave/src/net/listener.rs",
