@@ -3,7 +3,7 @@
 //! A fiber that has started may hold what others block their threads for: a lock of `std`, a connection of a pool. It
 //! is ready somewhere behind a thousand fresh fibers, each of which would take a worker to wait for it. So once many
 //! workers are held up in the kernel, those that have started come first: a worker that pops a fresh fiber leaves it
-//! here. The watchdog lets as many go as there are workers that are not held up, **less one**: whoever becomes ready
+//! here. The watchdog lets as many go as there are workers with nothing else to do, **less one**: whoever becomes ready
 //! then finds a worker, and it is always one of those that have started. A fresh fiber that another waits for may be
 //! what the others wait for too, so it counts as one that has started.
 //!

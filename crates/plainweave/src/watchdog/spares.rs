@@ -266,8 +266,13 @@ impl Spares {
 
     /// Returns how many workers there may be.
     fn most(&self, pool: &PoolShared) -> usize {
+        pool.regular() + self.ordinary(pool)
+    }
+
+    /// Returns how many ordinary spare workers there may be, by what was last asked of the system.
+    fn ordinary(&self, pool: &PoolShared) -> usize {
         let spares = pool.numbers.spares;
-        pool.regular() + self.room.map_or(spares, |room| spares.min(room.threads))
+        self.room.map_or(spares, |room| spares.min(room.threads))
     }
 
     /// Begins or ends to hold fresh fibers back.
@@ -344,9 +349,9 @@ impl Spares {
                 }
             }
         }
-        let absent = |id: &WorkerId| *id >= made || pool.workers[*id].role.get() == Role::Absent;
         let allowed = self.allowed(pool);
-        let new: Vec<_> = pool.numbers.ordinary_spares().take(allowed).filter(absent).take(many - added).collect();
+        let new: Vec<_> =
+            pool.numbers.ordinary_spares().take(allowed).filter(|id| is_absent(pool, *id)).take(many - added).collect();
         let mut refused = self.last_added < self.retry_at;
         if !refused && !new.is_empty() {
             let started = self.start_all(pool, &new);
@@ -401,7 +406,7 @@ impl Spares {
         if there.all(|id| pool.workers[id].role.get() == Role::Absent) {
             self.room = Some(Room::now());
         }
-        self.room.map_or(pool.numbers.spares, |room| room.threads.min(pool.numbers.spares))
+        self.ordinary(pool)
     }
 
     /// Starts the threads of these workers, which are absent. If those that have a driver lack the descriptors, one
@@ -415,10 +420,8 @@ impl Spares {
             Some(first) => self.start_with_reserve(pool, *first, &with_driver),
         };
         if others_may_wait && started < with_driver.len() && without.is_empty() {
-            let made = pool.workers.made();
-            let is_absent = |id: &WorkerId| *id >= made || pool.workers[*id].role.get() == Role::Absent;
             let mut some = pool.numbers.ordinary_spares().filter(|id| !pool.numbers.has_driver(*id));
-            without.extend(some.find(is_absent));
+            without.extend(some.find(|id| is_absent(pool, *id)));
         }
         if !without.is_empty() && self.others_can_wait(pool) {
             let some = self.try_to_start(pool, &without);
@@ -484,6 +487,11 @@ impl Spares {
         self.retry_at = self.last_added + RETRY;
         self.refused = error.kind();
     }
+}
+
+/// Returns whether a worker has no thread; it may not even be made.
+fn is_absent(pool: &PoolShared, id: WorkerId) -> bool {
+    id >= pool.workers.made() || pool.workers[id].role.get() == Role::Absent
 }
 
 /// Returns how many workers are to take part when none is held up.
