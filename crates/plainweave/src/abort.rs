@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     NoMoreWorkers,
     /// A fiber waits for a lock that it holds.
     LockedByItself,
+    /// An accept has failed for lack of descriptors or memory.
+    AcceptFails,
 }
 
 /// Prints such a sentence, once for each kind.

@@ -37,7 +37,7 @@ where
 {
     let Some(header) = wait::suspendable() else { return Ok(f()) };
     if let Some(interrupt) = wait::interrupted() {
-        return Err(interrupt.into());
+        return Err(wait::failed_at_once(interrupt.into()));
     }
     let pool = header.worker().pool().blocking.clone();
     let wait = WaitSpec::new(Reason::Blocking, Interrupts::Allowed);

@@ -95,7 +95,7 @@ pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
             continue;
         }
         let wait = WaitSpec::new(Reason::Future, Interrupts::Allowed);
-        wait::until(wait, || poller.woken.take().then_some(()))?;
+        wait::until(wait, || poller.woken.take().then_some(())).map_err(wait::fail_after_others)?;
     }
 }
 

@@ -177,7 +177,7 @@ impl Pool {
         T: Send,
     {
         if let Some(interrupt) = wait::interrupted() {
-            return Err(interrupt.into());
+            return Err(wait::failed_at_once(interrupt.into()));
         }
         let place = self.enter(WhenFull::Wait)?;
         let id = place.as_ref().map(Place::id);

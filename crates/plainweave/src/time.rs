@@ -77,18 +77,24 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
     };
     let target = to_ns(header.worker().pool().epoch, time);
     let own = header.own.deadline.get();
+    let mut has_waited = false;
+    let fail = |interrupt: Interrupt, has_waited| match has_waited {
+        true => interrupt.into(),
+        false => wait::failed_at_once(interrupt.into()),
+    };
     loop {
         if let Some(interrupt) = header.cancelled() {
-            return Err(interrupt.into());
+            return Err(fail(interrupt, has_waited));
         }
         let now = header.worker().now();
         if now >= target {
             return Ok(());
         }
         if now >= own {
-            return Err(Interrupt::TimedOut.into());
+            return Err(fail(Interrupt::TimedOut, has_waited));
         }
         wait::suspend(header, Reason::Sleep, target.min(own));
+        has_waited = true;
     }
 }
 

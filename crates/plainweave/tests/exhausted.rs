@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -79,6 +79,7 @@ fn accepts_without_descriptors_let_others_run() {
         });
     }
     calls_that_fail_at_once_let_others_run();
+    cancelled_fibers_let_others_run();
 }
 
 /// A call that fails.
@@ -115,6 +116,73 @@ fn calls_that_fail_at_once_let_others_run() {
                 }
                 over.store(true, Ordering::Relaxed);
                 assert!(trying.join().expect("no panic"), "nobody else ran");
+            }
+        });
+    }
+}
+
+/// A fiber that ignores its cancellation, or that its time is over.
+fn cancelled_fibers_let_others_run() {
+    let calls: [fn() -> Failing; 10] = [
+        || Box::new(|| sleep(ms(1)).expect_err("cancelled")),
+        || Box::new(|| plainweave::park().expect_err("cancelled")),
+        || Box::new(|| plainweave::blocking(|| ()).expect_err("cancelled")),
+        || Box::new(|| UnixStream::connect("/nobody/listens/here").expect_err("cancelled")),
+        || Box::new(|| TcpStream::connect("127.0.0.1:1").expect_err("cancelled")),
+        || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+            Box::new(move || listener.accept().expect_err("cancelled"))
+        },
+        || {
+            let (mut one, other) = UnixStream::pair().expect("a pair");
+            Box::new(move || {
+                let _ = &other;
+                one.read(&mut [0; 8]).expect_err("cancelled")
+            })
+        },
+        || {
+            let (sender, receiver) = plainweave::sync::channel::bounded::<()>(1);
+            Box::new(move || {
+                let _ = &sender;
+                std::io::Error::other(receiver.recv().expect_err("cancelled"))
+            })
+        },
+        || {
+            let lock = Arc::new(plainweave::sync::Semaphore::new(0));
+            Box::new(move || lock.acquire().map(drop).expect_err("cancelled"))
+        },
+        || {
+            let (one, other) = UnixStream::pair().expect("a pair");
+            Box::new(move || {
+                let _ = &other;
+                plainweave::select! { readable(one) => () }.expect_err("cancelled")
+            })
+        },
+    ];
+    for io in [Io::Epoll, Io::Uring] {
+        alone(io).run(move || {
+            for (n, call, is_late) in calls.iter().enumerate().flat_map(|(n, call)| [(n, call, false), (n, call, true)])
+            {
+                let over = Arc::new(AtomicBool::new(false));
+                let (theirs, mut fail, start) = (over.clone(), call(), Instant::now());
+                let again = move || {
+                    while !theirs.load(Ordering::Relaxed) && start.elapsed() < ms(20_000) {
+                        let _ = fail();
+                    }
+                    theirs.load(Ordering::Relaxed)
+                };
+                let trying = match is_late {
+                    true => plainweave::spawn(move || plainweave::time::with_timeout(ms(0), again)),
+                    false => plainweave::spawn(again),
+                };
+                if !is_late {
+                    trying.cancel();
+                }
+                for _ in 0..5 {
+                    sleep(ms(1)).expect("not cancelled");
+                }
+                over.store(true, Ordering::Relaxed);
+                assert!(trying.join().expect("no panic"), "nobody else ran beside call {n}, {io:?}, late: {is_late}");
             }
         });
     }

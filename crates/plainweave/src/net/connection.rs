@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::io::op::{Interest, Op, readable_or_writable};
-use crate::sched::io_call::{Descriptor, failed_at_once, perform, wait_ready};
+use crate::sched::io_call::{Descriptor, perform, wait_ready};
 use crate::sched::wait;
 use crate::time::now;
 
@@ -84,11 +84,11 @@ impl Connection {
     /// many there are: it counts from the last byte that moved.
     pub(super) fn transfer(&self, mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
         if let Some(interrupt) = wait::interrupted() {
-            return Err(interrupt.into());
+            return Err(wait::failed_at_once(interrupt.into()));
         }
         let mut silent_since = None;
         loop {
-            self.source.check_open().map_err(failed_at_once)?;
+            self.source.check_open().map_err(wait::failed_at_once)?;
             match call() {
                 Ok(len) => return Ok(len),
                 Err(Errno::INTR) => {}
@@ -98,7 +98,7 @@ impl Connection {
                     let limit = self.write_timeout().map(|limit| limit.saturating_sub(silence));
                     wait_ready(&self.source, Interest::Write, limit)?;
                 }
-                Err(error) => return Err(failed_at_once(error.into())),
+                Err(error) => return Err(wait::failed_at_once(error.into())),
             }
         }
     }

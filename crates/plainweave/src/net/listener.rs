@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type
 use super::TcpStream;
 use super::addr::{self, ToSocketAddrs};
 use super::connection::descriptor;
+use crate::abort::{Kind, warn_once};
 use crate::io::op::{Interest, Op};
 use crate::sched::io_call::{Descriptor, perform};
 use crate::sync::select::ReadinessBranch;
@@ -195,6 +196,13 @@ pub(super) fn accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> 
 fn pause_if_exhausted(source: &Descriptor, error: &io::Error) {
     let exhausted = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     if error.raw_os_error().is_some_and(|code| exhausted.contains(&code)) {
+        warn_once(
+            Kind::AcceptFails,
+            format_args!(
+                "a listening socket cannot accept ({error}); it tries again after a pause each time. Remedies: raise \
+                 the limit on open files (ulimit -n), or have fewer connections open at once. This is said once"
+            ),
+        );
         let pause = SHORTEST_PAUSE * (1 << source.note_exhausted().min(DOUBLINGS));
         // An interrupt is for the next call to report.
         let _ = sleep(pause);

@@ -12,7 +12,8 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use super::addr::{self, ToSocketAddrs};
 use super::connection::{Connection, descriptor, stream};
 use crate::io::op::{Interest, Op};
-use crate::sched::io_call::{Descriptor, failed_at_once, perform};
+use crate::sched::io_call::{Descriptor, perform};
+use crate::sched::wait;
 use crate::sync::select::ReadinessBranch;
 
 /// A TCP connection. Clones made by [`TcpStream::try_clone`] share the descriptor, which is closed when the last is
@@ -43,7 +44,7 @@ impl TcpStream {
 
     fn connect_to(addr: SocketAddr, limit: Option<Duration>) -> io::Result<Self> {
         let kind = Type::STREAM.nonblocking().cloexec();
-        let socket = Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP)).map_err(failed_at_once)?;
+        let socket = Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP)).map_err(wait::failed_at_once)?;
         let source = Descriptor::new(socket.into());
         let addr = SockAddr::from(addr);
         let op = Op::Connect { addr: addr.as_ptr().cast(), len: addr.len() };

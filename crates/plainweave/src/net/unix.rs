@@ -17,7 +17,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use super::connection::{Connection, descriptor, stream};
 use super::listener::{BACKLOG, accept, listener};
 use crate::io::op::Interest;
-use crate::sched::io_call::{Descriptor, failed_at_once};
+use crate::sched::io_call::Descriptor;
 use crate::sched::wait;
 use crate::sync::select::ReadinessBranch;
 use crate::time::sleep;
@@ -197,9 +197,9 @@ impl UnixStream {
 
     fn connect_to(addr: &SockAddr) -> io::Result<Self> {
         if let Some(interrupt) = wait::interrupted() {
-            return Err(interrupt.into());
+            return Err(wait::failed_at_once(interrupt.into()));
         }
-        let socket = socket().map_err(failed_at_once)?;
+        let socket = socket().map_err(wait::failed_at_once)?;
         let (mut pause, longest) = PAUSE;
         // Such a connection exists at once or not at all, so no driver waits for it. When there is room in a queue that
         // was full no event says so: ask again.
@@ -207,7 +207,7 @@ impl UnixStream {
             match error.kind() {
                 io::ErrorKind::WouldBlock => sleep(pause)?,
                 io::ErrorKind::Interrupted => {}
-                _ => return Err(failed_at_once(error)),
+                _ => return Err(wait::failed_at_once(error)),
             }
             pause = longest.min(pause * 2);
         }

@@ -241,7 +241,7 @@ impl<T> RawJoin<T> {
         if waited.is_err() && !join.retract() {
             return Ok(());
         }
-        waited
+        waited.map_err(wait::fail_after_others)
     }
 
     /// Registers a future's task, to be woken when the result is there. Returns false if it is there already.

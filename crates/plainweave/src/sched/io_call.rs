@@ -19,14 +19,14 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use crate::fiber::cancel::Interrupt;
-use crate::fiber::{Header, NEVER, Switch};
+use crate::fiber::{Header, NEVER};
 use crate::io::driver::Submitted;
 use crate::io::op::{Interest, Op, OpOwner, Operation, RawResult, connect_outcome};
 use crate::io::release;
 use crate::io::source::Source;
 use crate::sched::lent::Lent;
 use crate::sched::pending::Pending;
-use crate::sched::wait::{self, Pin};
+use crate::sched::wait::{self, Pin, failed_at_once};
 use crate::sched::worker::current_worker;
 use crate::sys;
 
@@ -114,12 +114,11 @@ pub(crate) fn wait_ready(source: &Source, interest: Interest, limit: Option<Dura
 /// The operation's pointers are valid until this returns.
 unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
     if let Some(interrupt) = header.cancelled() {
-        return Err(interrupt.into());
+        return Err(failed_at_once(interrupt.into()));
     }
-    let ctx = header.worker();
     let deadline = header.own.deadline.get();
-    if deadline != NEVER && ctx.now() >= deadline {
-        return Err(Interrupt::TimedOut.into());
+    if deadline != NEVER && header.worker().now() >= deadline {
+        return Err(failed_at_once(Interrupt::TimedOut.into()));
     }
     if matches!(operation.op, Op::Send { .. } | Op::SendVectored { .. }) {
         // There is almost always room: then the driver is not involved.
@@ -129,7 +128,7 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
             return at_once(header, result);
         }
     }
-    if !ctx.has_driver() {
+    if !header.worker().has_driver() {
         // SAFETY: the caller's promise.
         return unsafe { on_borrowed_driver(header, operation, limit) };
     }
@@ -187,26 +186,9 @@ unsafe fn at_driver(header: &Header, operation: &Operation, limit: Option<Durati
 #[inline]
 fn at_once(header: &Header, result: RawResult) -> io::Result<u32> {
     if result < 0 {
-        give_way(header);
+        wait::give_way(header);
     }
     outcome(result, || None)
-}
-
-/// Lets others run before a call fails that has not waited. A loop that goes on after each error would otherwise have
-/// the worker to itself.
-///
-/// Context: any thread or fiber.
-#[cold]
-pub(crate) fn failed_at_once(error: io::Error) -> io::Error {
-    if let Some(header) = wait::suspendable() {
-        give_way(header);
-    }
-    error
-}
-
-#[cold]
-fn give_way(header: &Header) {
-    header.switch(Switch::Yield);
 }
 
 /// Waits for the completion; on cancellation or at the deadline asks the driver to cancel.

@@ -48,6 +48,9 @@
 //! turn. A wait whose condition holds already succeeds whatever the deadline (I/O looks at the deadline before it
 //! tries: `sched/io_call`).
 //!
+//! A call that fails before it has waited (cancelled, late, or refused by the kernel) yields once, wherever it is made
+//! ([`failed_at_once`]): a loop around it, right or wrong, must not keep the worker from the fiber that would end it.
+//!
 //! # What it costs
 //! Suspension is inlined into its callers ([`until`], [`suspend`], `park`, the waits of `sync`). A processor predicts
 //! returns from the calls it has seen, and after a stack switch these are another fiber's. So every frame between the
@@ -66,8 +69,11 @@
 //!   word; and the waiter would have to check its condition all the same.
 //! * *Cancellation that unwinds the fiber's stack.* Destructors would run at points where safe code expects none, and a
 //!   buffer that the kernel still writes to would be gone. A cancelled call returns an error instead.
+//! * *A pause that grows with each call that fails at once*, as at accept. A cancelled fiber should end soon, however
+//!   many calls its destructors make; a yield costs it nothing when nobody else is ready.
 
 use std::cell::Cell;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -243,6 +249,39 @@ pub(crate) fn thread_deadline() -> Option<Instant> {
 /// Sets a plain thread's deadline and returns the previous one.
 pub(crate) fn set_thread_deadline(deadline: Option<Instant>) -> Option<Instant> {
     THREAD_DEADLINE.with(|d| d.replace(deadline))
+}
+
+/// Lets others run before a call fails that has not waited. A loop that goes on after each error, or a fiber that
+/// ignores its cancellation, would otherwise have the worker to itself.
+///
+/// Context: any thread or fiber.
+#[cold]
+pub(crate) fn failed_at_once(error: io::Error) -> io::Error {
+    if let Some(header) = suspendable() {
+        give_way(header);
+    }
+    error
+}
+
+/// Lets others run before a wait fails, for that reason, if a cancellation has ended it, which may have come before it
+/// began. (A deadline ends a wait after a suspension.) The caller has left every list by now: what it was given while
+/// others run it would have to return, and two cancelled fibers could serve each other for ever.
+#[cold]
+pub(crate) fn fail_after_others(interrupt: Interrupt) -> Interrupt {
+    if !matches!(interrupt, Interrupt::TimedOut)
+        && let Some(header) = suspendable()
+    {
+        give_way(header);
+    }
+    interrupt
+}
+
+/// Does that for the calling fiber. It yields rather than waits: what others are ready to do comes first, timers and
+/// the driver are looked at as between any two fibers, and the error is late by no more than that.
+#[cold]
+#[inline(never)]
+pub(super) fn give_way(header: &Header) {
+    header.switch(Switch::Yield);
 }
 
 /// What may end a wait before its condition holds.
@@ -503,7 +542,9 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 pub(crate) fn park(limit: Option<Duration>) -> Result<(), Interrupt> {
     let wait = WaitSpec::new(Reason::Park, Interrupts::Allowed).timeout(limit);
     match suspendable() {
-        Some(header) => until_on_fiber(header, wait, || header.take(WakePayload::Token).then_some(())),
+        Some(header) => {
+            until_on_fiber(header, wait, || header.take(WakePayload::Token).then_some(())).map_err(fail_after_others)
+        }
         None => park_thread(wait),
     }
 }

@@ -190,7 +190,7 @@ fn wait_for_first(cases: &mut [Case<'_>], random: &mut Cx, event: Option<&Arc<Wa
         let mut due = cases.iter().filter_map(|case| case.source.due());
         let timer = due.any(|at| at.saturating_duration_since(time::now()) < INSTANT);
         if interrupt != Interrupt::TimedOut || !timer || wait::interrupted().is_some() {
-            return Err(interrupt);
+            return Err(wait::fail_after_others(interrupt));
         }
     }
 }

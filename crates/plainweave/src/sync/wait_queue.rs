@@ -407,7 +407,7 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         // SAFETY: the caller's own; under the lock.
         let left = self.with(|locked| locked.lists[list].leave(unsafe { &*waiter }).then(|| undo(locked)));
         match left {
-            Some(undone) => Err((interrupt, undone)),
+            Some(undone) => Err((wait::fail_after_others(interrupt), undone)),
             None => again().map_err(|_| unreachable!("nothing interrupts this wait")),
         }
     }
