@@ -2,15 +2,22 @@
 //!
 //! The order is that of 13.2.2: If-Match, else If-Unmodified-Since; If-None-Match, else If-Modified-Since; If-Range.
 
+use std::hash::Hasher;
 use std::time::{Duration, SystemTime};
 
 use http::Method;
 use rustix::fs::Stat;
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::coding::Coding;
 use super::fields::{Fields, single};
 use crate::encode::http_date;
 use crate::head::RequestHead;
+
+/// Within that time after a change another one may leave the same time.
+const GRAIN: Duration = Duration::from_secs(2);
+/// Up to this second of 1970 a time is none: tools for reproducible builds give it to all files.
+const PINNED: i64 = 1;
 
 /// What identifies one state of one file to this server. Its clients see no more than the [`Version`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +32,11 @@ impl Identity {
     pub(super) fn of(stat: &Stat) -> Self {
         let changed = (stat.st_ctime, nanos(stat.st_ctime_nsec));
         Self { device: stat.st_dev, inode: stat.st_ino, changed, version: Version::of(stat) }
+    }
+
+    /// Returns whether a later change may leave all of it the same.
+    pub(super) fn is_recent(&self, now: SystemTime) -> bool {
+        is_recent(self.changed, now) || self.version.is_recent(now)
     }
 }
 
@@ -41,12 +53,10 @@ impl Version {
         Self { seconds: stat.st_mtime, nanos: nanos(stat.st_mtime_nsec), size: stat.st_size.try_into().unwrap_or(0) }
     }
 
-    /// Sent as a strong validator. It is as good as the file system's clock: before Linux 6.13 two writes of one size
-    /// within a clock tick (some milliseconds) leave the same tag. Compressed twins say their coding: one that was
-    /// given the file's time and happens to have its size is still another representation.
-    pub(super) fn etag(&self, coding: Option<Coding>) -> String {
-        let (dash, coding) = coding.map_or(("", ""), |coding| ("-", coding.name()));
-        format!("\"{:x}.{:x}-{:x}{dash}{coding}\"", self.seconds, self.nanos, self.size)
+    /// Returns whether a later write may leave the same time: the file system's clock has a grain, 2 s at the coarsest.
+    /// A time in the future says nothing either.
+    fn is_recent(&self, now: SystemTime) -> bool {
+        is_recent((self.seconds, self.nanos), now)
     }
 
     /// `Last-Modified`, never later than now (RFC 9110, 8.8.2.1).
@@ -60,6 +70,51 @@ impl Version {
     }
 }
 
+fn is_recent((seconds, nanos): (i64, u64), now: SystemTime) -> bool {
+    let since_epoch = Duration::new(seconds.max(0).unsigned_abs(), nanos.min(999_999_999) as u32);
+    SystemTime::UNIX_EPOCH.checked_add(since_epoch + GRAIN).is_none_or(|settled| settled > now)
+}
+
+/// What an entity tag is made of. Neither inode nor time of change are in it, so that several nodes with one content
+/// give it one tag; these only say whether this server must look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tagged {
+    /// Of a file that is kept in memory: a hash of its content. SipHash has a fixed key here, so whoever may write both
+    /// contents could make two with one tag, and gains what writing one of them would.
+    Content(u128),
+    /// Of a larger one: its time and size. The tag is weak if they may stay when the content changes: a time that is
+    /// recent, or one that tools for reproducible builds give to all files.
+    Time { weak: bool },
+}
+
+impl Tagged {
+    pub(super) fn content(bytes: &[u8]) -> Self {
+        let mut hasher = SipHasher13::new();
+        hasher.write(bytes);
+        Self::Content(hasher.finish128().as_u128())
+    }
+
+    pub(super) fn time(version: &Version, now: SystemTime) -> Self {
+        Self::Time { weak: version.seconds <= PINNED || version.is_recent(now) }
+    }
+
+    pub(super) fn is_weak(self) -> bool {
+        matches!(self, Self::Time { weak: true })
+    }
+
+    /// Returns the tag without the sign that it is weak. Compressed twins say their coding: one that was given the
+    /// file's time and happens to have its size is still another representation.
+    pub(super) fn opaque(self, version: &Version, coding: Option<Coding>) -> String {
+        let (dash, coding) = coding.map_or(("", ""), |coding| ("-", coding.name()));
+        match self {
+            Self::Content(hash) => format!("\"{hash:032x}{dash}{coding}\""),
+            Self::Time { .. } => {
+                format!("\"{:x}.{:x}-{:x}{dash}{coding}\"", version.seconds, version.nanos, version.size)
+            }
+        }
+    }
+}
+
 /// Of a second. Their type is one with rustix's own system calls, and another through libc, as under Miri.
 fn nanos(value: impl TryInto<u64>) -> u64 {
     value.try_into().unwrap_or(0)
@@ -68,7 +123,9 @@ fn nanos(value: impl TryInto<u64>) -> u64 {
 /// What a client's validators are compared with.
 #[derive(Clone, Debug)]
 pub(super) struct Validators {
+    /// Without the sign that it is weak.
     pub(super) etag: String,
+    pub(super) weak: bool,
     /// In whole seconds.
     pub(super) modified: SystemTime,
 }
@@ -87,9 +144,9 @@ pub(super) enum Verdict {
 
 /// RFC 9110, 13.2.2. `fields` are those of `head`.
 pub(super) fn judge(head: &RequestHead<'_>, fields: Fields, current: &Validators) -> Verdict {
-    let Validators { etag, modified } = current;
+    let Validators { etag, weak, modified } = current;
     if fields.has(Fields::IF_MATCH) {
-        if !any_tag(head, "if-match", |tag| tag.is_strongly(etag)) {
+        if !any_tag(head, "if-match", |tag| tag == Tag::Any || (!weak && tag.is_strongly(etag))) {
             return Verdict::Failed;
         }
     } else if let Some(since) = date(head, fields, Fields::IF_UNMODIFIED_SINCE, "if-unmodified-since")
@@ -119,11 +176,18 @@ pub(super) fn if_range_tag<'b>(head: &RequestHead<'b>) -> Option<&'b [u8]> {
     single(head, "if-range").map(<[u8]>::trim_ascii).filter(|value| value.starts_with(b"\""))
 }
 
+impl Validators {
+    /// Returns whether this is the file's entity tag, and both are strong.
+    pub(super) fn is_strongly(&self, tag: &[u8]) -> bool {
+        !self.weak && tag == self.etag.as_bytes()
+    }
+}
+
 /// RFC 9110, 13.1.5. A date must be the very one, and its second must be over: within it the file can change again
 /// and keep its date.
 fn if_range(head: &RequestHead<'_>, current: &Validators) -> bool {
     if let Some(tag) = if_range_tag(head) {
-        return tag == current.etag.as_bytes();
+        return current.is_strongly(tag);
     }
     let settled = current.modified + Duration::from_secs(1) <= SystemTime::now();
     settled && single(head, "if-range").and_then(parse_date) == Some(current.modified)
@@ -220,8 +284,20 @@ mod tests {
 
     #[test]
     fn validators() {
-        assert_eq!(FILE.etag(None), "\"2ebc98a1.ab-10\"");
-        assert_eq!(FILE.etag(Some(Coding::Br)), "\"2ebc98a1.ab-10-br\"");
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let settled = Tagged::time(&FILE, at(784_111_780));
+        assert_eq!((settled.opaque(&FILE, None).as_str(), settled.is_weak()), ("\"2ebc98a1.ab-10\"", false));
+        assert_eq!(settled.opaque(&FILE, Some(Coding::Br)), "\"2ebc98a1.ab-10-br\"");
+        // Recent, in the future, pinned.
+        assert!(Tagged::time(&FILE, at(784_111_779)).is_weak() && Tagged::time(&FILE, at(0)).is_weak());
+        for seconds in [i64::MIN, -1, 0, 1] {
+            assert!(Tagged::time(&Version { seconds, ..FILE }, SystemTime::now()).is_weak(), "{seconds}");
+        }
+        assert!(Tagged::time(&Version { seconds: i64::MAX, ..FILE }, SystemTime::now()).is_weak());
+        // Whatever time it has; this is what other nodes with the same file give.
+        let content = Tagged::content(b"content");
+        assert_eq!(content.opaque(&FILE, Some(Coding::Gzip)), "\"f8fbc83a2b652509a043a5a86c4594ce-gzip\"");
+        assert!(!content.is_weak() && Tagged::content(b"contend") != content);
         assert_eq!(FILE.last_modified(), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert!(Version { seconds: i64::MAX, ..FILE }.last_modified().ends_with("GMT"));
         assert!(Version { seconds: i64::MIN, ..FILE }.last_modified().contains("1970"));

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::StatusCode;
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use super::coding::{Coding, Codings};
-use super::condition::{Identity, Validators, Version};
+use super::condition::{Identity, Tagged, Validators, Version};
 use super::open::Root;
 use super::path;
 use super::pieces::{Opened, read_resident};
@@ -32,6 +33,9 @@ pub(super) enum Found {
 #[derive(Debug)]
 pub(super) struct FoundFile {
     pub(super) identity: Identity,
+    tagged: Tagged,
+    /// A change since may have left the same identity.
+    recent: bool,
     /// `Content-Type`, then what other answers have too, then what a 304 has too.
     lines: HeaderLines,
     type_bytes: usize,
@@ -63,9 +67,9 @@ impl Found {
         })
     }
 
-    /// In which state a file is known, if it is one.
+    /// In which state a file is known, if it is one, and a change would have shown.
     pub(super) fn known(&self) -> Option<Known> {
-        self.file().map(|file| Known { identity: file.identity, twins: file.twins })
+        self.file().filter(|file| !file.recent).map(|file| Known { identity: file.identity, twins: file.twins })
     }
 
     /// Returns whether both say the same, where there is no content to compare.
@@ -102,8 +106,15 @@ impl FoundFile {
             lines.push_known("Vary", &["Accept-Encoding"]);
         }
         lines.push_known("Last-Modified", &[&identity.version.last_modified()]);
-        lines.push_known("ETag", &[&identity.version.etag(coding)]);
-        Self { identity, lines: lines.shared(), type_bytes, validators_at, coding, twins, content }
+        let now = SystemTime::now();
+        let tagged = match &content {
+            Content::Whole(bytes) => Tagged::content(bytes),
+            Content::Open(_) => Tagged::time(&identity.version, now),
+        };
+        let weak = if tagged.is_weak() { "W/" } else { "" };
+        lines.push_known("ETag", &[weak, &tagged.opaque(&identity.version, coding)]);
+        let recent = identity.is_recent(now);
+        Self { identity, tagged, recent, lines: lines.shared(), type_bytes, validators_at, coding, twins, content }
     }
 
     fn copied(&self) -> Option<Self> {
@@ -133,7 +144,8 @@ impl FoundFile {
 
     /// Returns what the preconditions of a request are compared with.
     pub(super) fn validators(&self) -> Validators {
-        Validators { etag: self.version().etag(self.coding), modified: self.version().modified() }
+        let (etag, weak) = (self.tagged.opaque(self.version(), self.coding), self.tagged.is_weak());
+        Validators { etag, weak, modified: self.version().modified() }
     }
 
     /// Returns the value of `Content-Type`.

@@ -38,7 +38,7 @@ impl<B: Blocking> StaticFiles<B> {
             let continued = if_range_tag(head).and_then(Coding::of_tag).filter(|coding| accepted.accepts(*coding));
             let twin = continued.and_then(|coding| self.twin(path, coding));
             return match twin.as_ref().and_then(|entry| entry.found.file()) {
-                Some(twin) if Some(twin.validators().etag.as_bytes()) == if_range_tag(head) => {
+                Some(twin) if if_range_tag(head).is_some_and(|tag| twin.validators().is_strongly(tag)) => {
                     self.representation(twin, head, fields)
                 }
                 _ => self.representation(file, head, fields),

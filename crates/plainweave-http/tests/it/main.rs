@@ -27,6 +27,7 @@ mod skip;
 mod socket;
 mod stop;
 mod support;
+mod tags;
 mod tls;
 mod twins;
 mod upgrades;
