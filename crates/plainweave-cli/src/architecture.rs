@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use clap::Args;
 use plainweave::pools::{Pool, PoolSpec, Pools};
+use plainweave::time::saturating_add;
 use plainweave::trace::Tracer;
 use plainweave::{Builder, Metrics, Runtime};
 
@@ -201,7 +202,7 @@ impl Runtimes {
 
     /// Waits until nothing is left to run; false: `limit` was not enough.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
-        let end = Instant::now() + limit;
+        let end = saturating_add(Instant::now(), limit);
         self.all().all(|runtime| runtime.wait_idle(end.saturating_duration_since(Instant::now())))
     }
 

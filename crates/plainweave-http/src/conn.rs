@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode, header};
+use plainweave::time::saturating_add;
 
 use crate::body::{Decoder, Step};
 use crate::buffer::{Buffers, Input, Room};
@@ -270,7 +271,9 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             }
             let timeout = match fresh {
                 true => limits.header_timeout,
-                false => time_left(deadline.get_or_insert_with(|| Instant::now() + limits.header_timeout))?,
+                false => {
+                    time_left(deadline.get_or_insert_with(|| saturating_add(Instant::now(), limits.header_timeout)))?
+                }
             };
             match self.link.read(self.input.space(), timeout) {
                 Ok(0) | Err(_) if fresh => return Ok(Head::End),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use plainweave::time::saturating_add;
 
 use crate::encode::Encoder;
 use crate::http2::Http2;
@@ -187,7 +188,7 @@ impl<'a, S: Transport> Link<'a, S> {
         if self.stream.shutdown_write().is_err() {
             return;
         }
-        let deadline = Instant::now() + self.limits.linger_timeout;
+        let deadline = saturating_add(Instant::now(), self.limits.linger_timeout);
         let mut dropped = 0;
         while dropped < self.limits.linger_bytes {
             let left = deadline.saturating_duration_since(Instant::now());

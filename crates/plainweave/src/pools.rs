@@ -40,6 +40,7 @@ use crate::sched::pool::PoolShared;
 use crate::sched::wait;
 use crate::scope::{Scope, ScopedJoinHandle, call_on};
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
+use crate::time::saturating_add;
 use limit::{Limit, Place, WhenFull};
 pub use spec::PoolSpec;
 pub use stage::{Next, Stage, StageMetrics, StageSender, Unsent};
@@ -276,7 +277,7 @@ impl Pools {
     /// If called on a fiber of one of the pools.
     pub fn shutdown(mut self, limit: Duration) -> Vec<Shutdown> {
         self.check_and_close();
-        let deadline = Instant::now() + limit;
+        let deadline = saturating_add(Instant::now(), limit);
         let left = |runtime: Runtime| runtime.shutdown(deadline.saturating_duration_since(Instant::now()));
         std::mem::take(&mut self.runtimes).into_iter().map(left).collect()
     }

@@ -16,6 +16,7 @@ use crate::sched::wait::Waker;
 use crate::sched::worker::current_worker;
 use crate::scope::{Scope, scope_on};
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
+use crate::time::saturating_add;
 use crate::watchdog::Threads;
 
 pub use added_workers::AddedWorkers;
@@ -191,7 +192,7 @@ impl Runtime {
     /// Context: blocks the calling thread, so call it outside the runtime's own fibers.
     #[must_use]
     pub fn wait_idle(&self, limit: Duration) -> bool {
-        self.pool.wait_until_empty(Instant::now() + limit) == 0
+        self.pool.wait_until_empty(saturating_add(Instant::now(), limit)) == 0
     }
 
     /// Cancels every fiber and waits for them until `limit` has passed; then ends the workers. Whatever has not ended
@@ -230,7 +231,7 @@ impl Runtime {
             !self.on_own_fiber(),
             "a runtime was dropped by one of its own fibers, which it would have to wait for"
         );
-        let deadline = Instant::now() + limit;
+        let deadline = saturating_add(Instant::now(), limit);
         self.pool.cancel_all();
         let mut left = Shutdown { leaked_fibers: self.pool.wait_until_empty(deadline), ..Shutdown::default() };
         self.pool.stop();
@@ -245,7 +246,7 @@ impl Runtime {
             // Once all fibers have ended, the workers are about to exit; otherwise give stuck workers no more time.
             while left.leaked_fibers > 0
                 && !thread.is_finished()
-                && Instant::now() < deadline + Duration::from_millis(100)
+                && Instant::now() < saturating_add(deadline, Duration::from_millis(100))
             {
                 self.pool.stop();
                 std::thread::sleep(Duration::from_millis(1));

@@ -34,7 +34,23 @@ pub fn now() -> Instant {
     }
 }
 
-/// Waits for at least `duration`.
+/// Returns the time `duration` after `time`, or one that does not come where a clock could not tell it: the sum for
+/// durations that users choose, of which [`Duration::MAX`] is a usual one. The `+` of std panics.
+///
+/// ```
+/// # use std::time::Duration;
+/// use plainweave::time::{now, saturating_add};
+///
+/// assert!(saturating_add(now(), Duration::MAX) > now() + Duration::from_secs(1_000_000_000));
+/// ```
+#[must_use]
+pub fn saturating_add(time: Instant, duration: Duration) -> Instant {
+    // A thousand years, on Linux far from what an Instant holds.
+    const FAR: Duration = Duration::from_secs(1000 * 365 * 86_400);
+    time.checked_add(duration).or_else(|| time.checked_add(FAR)).unwrap_or(time)
+}
+
+/// Waits for at least `duration`; for ever if no clock could tell the end, as of [`Duration::MAX`].
 ///
 /// # Errors
 /// The caller was cancelled, or its deadline came first.
@@ -48,7 +64,7 @@ pub fn now() -> Instant {
 /// });
 /// ```
 pub fn sleep(duration: Duration) -> io::Result<()> {
-    sleep_until(now().checked_add(duration).ok_or(io::ErrorKind::InvalidInput)?)
+    sleep_until(saturating_add(now(), duration))
 }
 
 /// Waits until `time` or later.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use plainweave::time::saturating_add;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -47,7 +48,7 @@ impl Interrupt {
 
     /// Waits. Returns false if a signal came.
     pub(super) fn pause(&self, length: Duration) -> bool {
-        let end = Instant::now() + length;
+        let end = saturating_add(Instant::now(), length);
         while Instant::now() < end && !self.is_interrupted() {
             std::thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
         }

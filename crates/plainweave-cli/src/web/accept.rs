@@ -45,6 +45,8 @@ impl Acceptor {
     /// Gives the listener the longest queue.
     pub(super) fn new(listener: TcpListener, admission: &Admission) -> Self {
         let Admission { connection_limit, send_buffers, faults, .. } = admission.clone();
+        // The log does.
+        listener.report_exhaustion(false);
         let acceptor = accept::Acceptor::new(listener, connection_limit.clone());
         let acceptor = acceptor.on_fault(move |fault| faults.accept(fault));
         Self { acceptor, connection_limit, send_buffers }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::Reason;
 use h2::server::{self, Connection, Handshake, SendResponse};
+use plainweave::time::saturating_add;
 
 use super::Http2Limits;
 use super::pipe::Pipe;
@@ -139,7 +140,7 @@ pub(super) fn send_some(stream: &mut dyn NonBlocking, out: &[u8]) -> io::Result<
 
 /// Sends what is left, if the client takes it within `limit`.
 pub(super) fn send_last(stream: &mut dyn NonBlocking, pipe: &Pipe, shared: &Shared, limit: Duration) {
-    let deadline = Instant::now() + limit;
+    let deadline = saturating_add(Instant::now(), limit);
     loop {
         let mut pipe = pipe.lock();
         match send_some(stream, pipe.out()) {

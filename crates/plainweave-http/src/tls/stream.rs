@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use plainweave::sync::select::ReadinessBranch;
-use plainweave::time::now;
+use plainweave::time::{now, saturating_add};
 
 use super::engine::{Engine, RECORD};
 use super::error::{Error, Kind};
@@ -82,7 +82,7 @@ pub enum Handshake {
 
 impl<S: Transport> TlsStream<S> {
     pub(super) fn new(stream: S, shared: Arc<Shared>) -> Self {
-        let phase = Phase::New { deadline: after(Limits::default().handshake_timeout) };
+        let phase = Phase::New { deadline: saturating_add(now(), Limits::default().handshake_timeout) };
         let (late, proxy) = (false, ProxyHeader::None);
         Self { stream, shared, phase, read_timeout: UNSET, write_timeout: UNSET, late, proxy }
     }
@@ -362,7 +362,7 @@ fn send_all<S: Transport>(stream: &mut S, engine: &mut Engine, limit: Duration, 
         engine.sent(len);
         left_since += len;
         if left_since >= RECORD {
-            (deadline, left_since) = (Some(after(limit)), 0);
+            (deadline, left_since) = (Some(saturating_add(now(), limit)), 0);
         }
     }
     Ok(())
@@ -377,17 +377,11 @@ fn retried(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Returns when a time will have passed; one without end is a year.
-fn after(limit: Duration) -> Instant {
-    const YEAR: Duration = Duration::from_secs(365 * 86400);
-    now() + limit.min(YEAR)
-}
-
 /// Returns how long the next wait of a call may be; nothing for the first one, to which the stream's own timeout
 /// applies.
 fn time_left(deadline: &mut Option<Instant>, limit: Duration) -> io::Result<Option<Duration>> {
     let Some(deadline) = deadline else {
-        *deadline = Some(after(limit));
+        *deadline = Some(saturating_add(now(), limit));
         return Ok(None);
     };
     let left = deadline.saturating_duration_since(now());
@@ -481,7 +475,7 @@ impl<S: Transport> Transport for TlsStream<S> {
 
     fn set_handshake_timeout(&mut self, timeout: Duration) {
         if let Phase::New { deadline } | Phase::Handshake { deadline, .. } = &mut self.phase {
-            *deadline = after(timeout);
+            *deadline = saturating_add(now(), timeout);
         }
     }
 

@@ -236,6 +236,32 @@ fn time_outs_that_are_set() {
     assert_eq!(script.timeout, Some(Duration::from_secs(3)));
 }
 
+/// The longest time of all is a usual way to say "for ever": no sum of a clock and a limit overflows.
+#[test]
+fn time_outs_may_be_as_long_as_times_can_be() {
+    let ever = Duration::MAX;
+    let limits = Limits {
+        handshake_timeout: ever,
+        header_timeout: ever,
+        idle_timeout: ever,
+        body_timeout: ever,
+        write_timeout: ever,
+        linger_timeout: ever,
+        body_bytes: 10_000,
+        ..Limits::default()
+    };
+    let server = server().with_limits(limits);
+    // In pieces, so that the rest of the head and of the body is waited for; then one that is refused, and lingers.
+    let body = format!("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10000\r\n\r\n{}", "y".repeat(10_000));
+    let refused = format!("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10001\r\n\r\n{}", "y".repeat(10_001));
+    let sent = [GET, &body, GET, &refused].concat();
+    let mut script = Script::new(sent.as_bytes().chunks(7).map(|piece| Event::Data(piece.to_vec())));
+    play(&server, &mut script);
+    let answers = read_answers(&script.out);
+    assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 200, 200, 413]);
+    assert!(script.ended && script.events.is_empty(), "it lingered");
+}
+
 #[test]
 fn a_refusal_is_503_and_the_end() {
     let told = Arc::new(Mutex::new(Vec::new()));

@@ -11,6 +11,7 @@ use crate::policy::WorkerId;
 use crate::sched::inspect::{Ask, Does, Inspected, Stacks, View, name_holder};
 use crate::sched::pool::PoolShared;
 use crate::sched::worker::current_worker;
+use crate::time::saturating_add;
 use crate::watchdog::{self, Sample, Tables};
 
 /// How long to wait for the answer of a worker.
@@ -61,7 +62,7 @@ impl Dump {
         let (numbers, fibers, missing) = (HashMap::new(), Vec::new(), Vec::new());
         let now = pool.clock();
         let mut collector = Collector { pool, options, now, names: Names::default(), numbers, fibers, missing };
-        let deadline = start.checked_add(options.limit).unwrap_or(start + NO_LIMIT);
+        let deadline = saturating_add(start, options.limit);
         let stacks = if options.stacks { Stacks::Everybodys } else { Stacks::Nobodys };
         let ask = Ask { stacks, children: MOST_CHILDREN, deadline, patience: NO_LIMIT };
         let inspected = pool.inspect(&ask, |view| {
@@ -211,7 +212,7 @@ mod tests {
     }
 
     fn ask(limit: Duration, patience: Duration) -> Ask {
-        Ask { stacks: Stacks::Nobodys, children: 0, deadline: Instant::now() + limit, patience }
+        Ask { stacks: Stacks::Nobodys, children: 0, deadline: saturating_add(Instant::now(), limit), patience }
     }
 
     const HANG: Duration = Duration::from_secs(60);

@@ -60,6 +60,12 @@ macro_rules! listener {
                 self.source.check_open().inspect_err(|_| self.source.close())
             }
 
+            /// Sets, for every handle, whether the first accept of the process that fails for lack of descriptors or
+            /// memory is said on standard error. Default: yes; a server that logs such errors turns it off.
+            pub fn report_exhaustion(&self, on: bool) {
+                self.source.report_exhaustion(on);
+            }
+
             /// Ends listening for every handle: calls blocked in `accept` return an error.
             pub fn close(&self) {
                 self.source.close();
@@ -196,13 +202,16 @@ pub(super) fn accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> 
 fn pause_if_exhausted(source: &Descriptor, error: &io::Error) {
     let exhausted = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     if error.raw_os_error().is_some_and(|code| exhausted.contains(&code)) {
-        warn_once(
-            Kind::AcceptFails,
-            format_args!(
-                "a listening socket cannot accept ({error}); it tries again after a pause each time. Remedies: raise \
-                 the limit on open files (ulimit -n), or have fewer connections open at once. This is said once"
-            ),
-        );
+        if source.reports_exhaustion() {
+            warn_once(
+                Kind::AcceptFails,
+                format_args!(
+                    "a listening socket cannot accept ({error}); it tries again after a pause each time. Remedies: \
+                     raise the limit on open files (ulimit -n), or have fewer connections open at once. This is said \
+                     once"
+                ),
+            );
+        }
         let pause = SHORTEST_PAUSE * (1 << source.note_exhausted().min(DOUBLINGS));
         // An interrupt is for the next call to report.
         let _ = sleep(pause);

@@ -9,20 +9,19 @@ use crate::time;
 /// Waits for a time beside others.
 #[derive(Debug)]
 pub struct TimerBranch {
-    /// `None`: beyond what the clock can tell.
-    at: Option<Instant>,
+    at: Instant,
     chosen: bool,
 }
 
 impl TimerBranch {
     /// Creates one that is ready `limit` from now.
     pub fn after(limit: Duration) -> Self {
-        Self { at: time::now().checked_add(limit), chosen: false }
+        Self { at: time::saturating_add(time::now(), limit), chosen: false }
     }
 
     /// Creates one that is ready at `time`, on the caller's clock.
     pub fn at(time: Instant) -> Self {
-        Self { at: Some(time), chosen: false }
+        Self { at: time, chosen: false }
     }
 
     /// Returns it as one of the select's cases.
@@ -38,7 +37,7 @@ impl TimerBranch {
 
 impl Source for TimerBranch {
     fn attempt(&mut self) -> bool {
-        self.chosen = self.at.is_some_and(|at| time::now() >= at);
+        self.chosen = time::now() >= self.at;
         self.chosen
     }
 
@@ -49,6 +48,6 @@ impl Source for TimerBranch {
     fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {}
 
     fn due(&self) -> Option<Instant> {
-        self.at
+        Some(self.at)
     }
 }
