@@ -289,6 +289,9 @@ impl RuntimeBuilder {
             return Err(invalid(format!("workers: the simulated driver runs one worker, not {workers}")));
         }
         self.check_stalls()?;
+        if self.name.contains('\0') {
+            return Err(invalid(format!("thread_name: {:?} has a zero byte, which no thread's name may", self.name)));
+        }
         if self.blocking_threads == 0 {
             return Err(invalid("blocking_threads: at least 1".to_owned()));
         }

@@ -24,6 +24,7 @@ on_every_driver!(
     each_receiver_gets_each_value,
     whoever_falls_behind_is_told,
     a_broadcast_ends_with_its_senders,
+    a_broadcast_may_keep_everything,
     values_are_dropped_once_read,
     a_receiver_that_leaves_with_a_backlog_takes_its_time,
     waits_for_news_are_cancelled_and_late,
@@ -262,6 +263,14 @@ fn whoever_falls_behind_is_told(setup: Setup) {
         let mut later = slow.resubscribe();
         sender.send(5);
         assert_eq!([later.recv().unwrap(), quick.recv().unwrap(), slow.recv().unwrap()], [5; 3]);
+    });
+}
+
+fn a_broadcast_may_keep_everything(setup: Setup) {
+    setup.runtime().run(|| {
+        let (sender, mut receiver) = broadcast::channel(usize::MAX);
+        (0..10_000).for_each(|n| assert_eq!(sender.send(n), 1));
+        (0..10_000).for_each(|n| assert_eq!(receiver.recv().expect("a value"), n));
     });
 }
 

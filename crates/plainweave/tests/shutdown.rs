@@ -100,7 +100,8 @@ fn a_fiber_that_ignores_cancellation_is_left_behind(setup: Setup) {
         plainweave::scope(|s| drop(s.spawn(|| fiber.take().map(|f| f.join().is_ok()))));
     });
     std::thread::sleep(ms(10));
-    let left = runtime.shutdown(ms(50));
+    // Long enough for the others to end, on a busy machine too.
+    let left = runtime.shutdown(ms(500));
     assert_eq!((left.leaked_fibers, left.leaked_operations), (1, 0), "{left:?}");
     // Handles to what was left behind are harmless.
     handle.unpark();
@@ -260,6 +261,7 @@ fn settings_out_of_range_are_errors_that_say_what_is_valid() {
     says(Runtime::builder().blocking_threads(0), &["blocking_threads", "at least 1"]);
     says(Runtime::builder().io(Io::Sim { seed: 1 }).workers(2), &["simulated", "one worker"]);
     says(Runtime::builder().stack_size(100), &[]);
+    says(Runtime::builder().thread_name("a\0b"), &["thread_name", "zero byte"]);
 }
 
 #[test]

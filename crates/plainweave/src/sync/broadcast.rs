@@ -35,6 +35,9 @@ use crate::sched::wait::Interrupts;
 /// The most values that a receiver takes in one section.
 const BATCH: usize = 16;
 
+/// Values for which there is memory from the beginning.
+const AT_ONCE: usize = 4096;
+
 struct State<T> {
     /// The last values that were sent, from the first on that somebody has yet to get.
     values: VecDeque<Slot<T>>,
@@ -92,11 +95,12 @@ enum Why {
     Interrupted(Interrupt),
 }
 
-/// Creates a channel that keeps the last `bound` values for receivers that fall behind. Memory for that many is
-/// allocated at once. (A receiver may keep up to 16 more, which it took together with one that it returned.)
+/// Creates a channel that keeps the last `bound` values for receivers that fall behind. Memory for up to 4,096 of them
+/// is allocated at once, for more when it is needed. (A receiver may keep up to 16 more, which it took together with one
+/// that it returned.)
 ///
 /// # Panics
-/// `bound` is 0, or there is no memory for that many.
+/// `bound` is 0.
 #[must_use]
 pub fn channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     of(WaitQueue::new(State::new(bound)))
@@ -115,8 +119,8 @@ fn of<T>(queue: WaitQueue<State<T>>) -> (Sender<T>, Receiver<T>) {
 impl<T> State<T> {
     fn new(bound: usize) -> Self {
         assert!(bound > 0, "a channel needs room for one value at least, not {bound}");
-        // At once, so that no section allocates.
-        Self { values: VecDeque::with_capacity(bound), bound, sent: 0, senders: 1, receivers: 1 }
+        // At once, so that no section allocates; a bound beyond that is rather a wish for none.
+        Self { values: VecDeque::with_capacity(bound.min(AT_ONCE)), bound, sent: 0, senders: 1, receivers: 1 }
     }
 
     /// Returns the position of the oldest value, or of the next one if there is none.

@@ -64,6 +64,9 @@ impl<T> Primitive for State<T> {
 type Shared<T> = Arc<Channel<T>>;
 type Locked<T> = super::wait_queue::Locked<State<T>, 2>;
 
+/// Up to that much memory a queue keeps for values to come.
+const KEPT_BYTES: usize = 64 << 10;
+
 /// Creates a channel that holds at most `bound` values: `send` waits while it is full, so a slow receiver slows its
 /// senders down.
 ///
@@ -261,10 +264,23 @@ fn try_recv<T>(locked: &mut Locked<T>, value: &mut Option<T>, wakes: &mut Wakes<
     }
     if let Some(sent) = state.queue.pop_front() {
         *value = Some(sent);
+        give_back_room(&mut state.queue);
         wakes.take(locked, SENDERS);
         return Some(Ok(()));
     }
     (state.senders == 0).then_some(Err(Why::Closed))
+}
+
+/// Gives most of a queue's memory back when little of it is used any more, for a channel may be long-lived and its
+/// fullest moment short. Each value taken has paid for it: an eighth is copied after seven eighths were received, and
+/// the half that stays must be filled before it grows.
+#[inline]
+fn give_back_room<T>(queue: &mut VecDeque<T>) {
+    let is_large = queue.capacity() > KEPT_BYTES / size_of::<T>().max(1);
+    // Of values without a size there is no memory, and no end of room.
+    if is_large && size_of::<T>() > 0 && queue.len() < queue.capacity() / 8 {
+        queue.shrink_to(queue.capacity() / 2);
+    }
 }
 
 impl<T> Receiver<T> {
@@ -421,5 +437,30 @@ impl<T> fmt::Debug for Sender<T> {
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver").field("len", &self.len()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// After its fullest moment a queue keeps little memory; and what stays in it stays in order.
+    #[test]
+    fn room_is_given_back() {
+        let (sender, receiver) = unbounded::<u64>();
+        let room = || receiver.0.queue.with(|locked| locked.state.queue.capacity() * size_of::<u64>());
+        for _ in 0..2 {
+            (0..1_000_000).for_each(|n| sender.send(n).expect("a receiver"));
+            assert!(room() >= 8_000_000);
+            for n in 0..1_000_000 {
+                assert_eq!(receiver.try_recv().expect("a value"), n);
+                let few = 8 * (1_000_000 - n as usize) * size_of::<u64>();
+                assert!(room() <= KEPT_BYTES.max(few), "{} bytes at {n}", room());
+            }
+            assert!((1..=KEPT_BYTES).contains(&room()), "{}", room());
+        }
+        let (sender, receiver) = unbounded::<()>();
+        (0..100_000).for_each(|_| sender.send(()).expect("a receiver"));
+        assert_eq!(receiver.try_iter().count(), 100_000);
     }
 }
