@@ -16,16 +16,15 @@ use signal_hook::{flag, low_level};
 use crate::console::say;
 use crate::trace_file::TraceFile;
 
-/// The table, for `--help`.
+/// The table, for `--help`; the argument says what is opened anew, and by which signals.
 macro_rules! help {
-    () => {
-        "\
-Signals:
-  TERM, INT   stop gracefully, see --grace; a second one stops at once
-  HUP         open log files anew; web: the directory too, and the certificates of TLS
-  USR1        open log files anew
-  USR2        write the trace, see --trace
-  QUIT        write counts and what each fiber does to standard error; the server goes on"
+    ($opens:literal) => {
+        concat!(
+            "Signals:\n  TERM, INT   stop gracefully, see --grace; a second one stops at once\n",
+            $opens,
+            "\n  USR2        write the trace, see --trace\n",
+            "  QUIT        write counts and what each fiber does to standard error; the server goes on"
+        )
     };
 }
 pub(crate) use help;

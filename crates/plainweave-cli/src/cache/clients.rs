@@ -18,6 +18,10 @@ pub(crate) struct Clients {
     pub(crate) rejected: AtomicU64,
     /// Those that were closed because too many others were being served.
     pub(crate) shed: AtomicU64,
+    /// Lines that were longer than is allowed.
+    pub(crate) long_lines: AtomicU64,
+    /// Connections that were closed because they left too many long replies unread.
+    pub(crate) cut: AtomicU64,
     /// How often accepting has paused.
     pub(crate) pauses: AtomicU64,
     pub(crate) paused_us: AtomicU64,
@@ -40,6 +44,8 @@ pub(crate) struct Client {
     pub(crate) local: Option<SocketAddr>,
     /// Second of the last command.
     pub(crate) last: AtomicU32,
+    /// Bytes of replies that it was sent and has no room for.
+    pub(crate) unread: AtomicUsize,
     stream: TcpStream,
 }
 
@@ -61,6 +67,8 @@ impl Clients {
             total: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             shed: AtomicU64::new(0),
+            long_lines: AtomicU64::new(0),
+            cut: AtomicU64::new(0),
             pauses: AtomicU64::new(0),
             paused_us: AtomicU64::new(0),
             list: Mutex::default(),
@@ -109,6 +117,7 @@ impl Clients {
             peer: stream.peer_addr().ok(),
             local: stream.local_addr().ok(),
             last: AtomicU32::new(now),
+            unread: AtomicUsize::new(0),
             stream: stream.try_clone()?,
         };
         let client = Arc::new(client);
@@ -127,6 +136,29 @@ impl Clients {
         let mut list = self.lock();
         list.waiting.drain(..).for_each(|fiber| fiber.unpark());
         list.clients.iter().for_each(|(_, client)| drop(client.stream.shutdown(Shutdown::Read)));
+    }
+
+    /// Returns what messages call a client.
+    pub(crate) fn name_of(&self, id: u64) -> String {
+        let list = self.lock();
+        let client = list.clients.iter().find(|(_, client)| client.id == id);
+        client.map_or_else(|| "that has left".to_owned(), |(_, client)| client.peer_address())
+    }
+
+    /// Returns who has not taken all replies, and how many bytes each has left.
+    pub(crate) fn unread(&self) -> Vec<(u64, usize)> {
+        let list = self.lock();
+        let unread = list.clients.iter().map(|(_, client)| (client.id, client.unread.load(Relaxed)));
+        unread.filter(|(_, bytes)| *bytes > 0).collect()
+    }
+
+    /// Ends the connections that have taken nothing since they were in this list.
+    pub(crate) fn cut_those_that_still_are(&self, unread: &[(u64, usize)]) {
+        for (_, client) in &self.lock().clients {
+            if unread.contains(&(client.id, client.unread.load(Relaxed))) {
+                let _ = client.stream.shutdown(Shutdown::Both);
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, List> {

@@ -5,7 +5,7 @@
 //! Between turns a connection is its stream, its place in the protocol and the bytes of a command that has not come in
 //! full; buffers are borrowed for the turn (`scratch`).
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,13 @@ use plainweave::net::{HasStream, TcpStream};
 
 use super::clients::Place;
 use super::exec::{After, Exec};
-use super::reply::{OUTPUT, Replies};
+use super::reply::OUTPUT;
 use super::scratch::Scratch;
 use super::session::{Session, Step};
 use super::shared::Cache;
 use super::store::Time;
 use super::tally::{Count, KINDS, Kind};
+use super::unread;
 use super::watch::{self, Event};
 
 /// One turn in this many is timed for the latency histograms.
@@ -114,7 +115,7 @@ impl Cache {
             loop {
                 let (step, kinds) = self.handling.call(|| self.execute(conn, scratch))?;
                 if step != Step::Busy || scratch.work.out.len() >= OUTPUT {
-                    write_replies(conn, scratch)?;
+                    write_replies(self, conn, scratch)?;
                 }
                 record(scratch, arrived, kinds);
                 match step {
@@ -211,34 +212,16 @@ fn read_commands(conn: &mut Conn, scratch: &mut Scratch) -> io::Result<Option<bo
     Ok((len > 0).then_some(len == room))
 }
 
-/// Writes the replies, with one send if the socket takes all of it.
-fn write_replies(conn: &mut Conn, scratch: &mut Scratch) -> io::Result<()> {
+/// Sends the replies.
+fn write_replies(cache: &Cache, conn: &mut Conn, scratch: &mut Scratch) -> io::Result<()> {
     let out = &mut scratch.work.out;
     if out.is_empty() {
         return Ok(());
     }
     scratch.work.tally.add(Count::BytesWritten, out.len() as u64);
-    let sent = match out.one_piece() {
-        Some(bytes) => conn.stream.write_all(bytes),
-        None => write_pieces(&mut conn.stream, out),
-    };
+    let sent = unread::send(cache, &mut conn.stream, &conn.place.client, out);
     out.clear();
     sent
-}
-
-fn write_pieces(stream: &mut TcpStream, out: &Replies) -> io::Result<()> {
-    let mut pieces = out.pieces();
-    let mut pieces = &mut pieces[..];
-    IoSlice::advance_slices(&mut pieces, 0);
-    while !pieces.is_empty() {
-        match stream.write_vectored(pieces) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(len) => IoSlice::advance_slices(&mut pieces, len),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// Others have their turn.

@@ -1,12 +1,15 @@
 //! Carrying out commands on the store, and wording the replies.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::hotkeys::Sampler;
 use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb};
 use super::reply::{OUTPUT, Replies};
 use super::scratch::Work;
-use super::shared::{Cache, VERSION};
+use super::shared::Cache;
 use super::store::{Count, Counted, Expiry, Found, Mode, PREFETCHED, Removal, Removed, Short, Stored, Time, Write};
 use super::tally::{Count as Stat, KINDS, Kind, Tally};
+use super::version::VERSION;
 use super::watch::{self, Event};
 
 pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
@@ -91,6 +94,21 @@ impl<'a> Exec<'a> {
     pub(crate) fn say(&mut self, text: &str, quiet: bool) {
         if !quiet {
             self.out.line(text);
+        }
+    }
+
+    /// Refuses a line that has no end yet, and says so once.
+    #[cold]
+    pub(crate) fn too_long(&mut self) {
+        self.out
+            .line(&format!("SERVER_ERROR a line has at most {} bytes: ask for fewer keys at once", super::proto::MAX));
+        let clients = &self.cache.clients;
+        if clients.long_lines.fetch_add(1, Relaxed) == 0 {
+            let who = clients.name_of(self.client);
+            self.cache.tell(&format!(
+                "client {who} has sent a get of more than {} bytes, which is refused (logged once, see long_lines)",
+                super::proto::MAX
+            ));
         }
     }
 

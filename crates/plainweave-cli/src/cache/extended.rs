@@ -16,14 +16,18 @@ const MEANINGLESS: &[&str] = &[
     "lru_crawler_tocrawl",
     "lru_maintainer",
     "modern",
+    "no_chunked_items",
+    "no_hashexpand",
     "read_buf_mem_limit",
     "relaxed_privileges",
     "resp_obj_mem_limit",
     "slab_automove",
+    "slab_automove_freeratio",
     "slab_automove_ratio",
     "slab_automove_window",
     "slab_chunk_max",
     "slab_reassign",
+    "slab_sizes",
     "tail_repair_time",
     "temporary_ttl",
     "track_sizes",
@@ -73,7 +77,9 @@ impl FromStr for Extended {
                 }
                 "maxconns_fast" => options.maxconns_fast = Some(true),
                 "no_maxconns_fast" => options.maxconns_fast = Some(false),
-                _ if MEANINGLESS.contains(&name.strip_prefix("no_").unwrap_or(name)) => {
+                _ if MEANINGLESS.contains(&name)
+                    || name.strip_prefix("no_").is_some_and(|it| MEANINGLESS.contains(&it)) =>
+                {
                     options.meaningless.push(name.to_owned());
                 }
                 _ => {
@@ -91,9 +97,12 @@ mod tests {
 
     #[test]
     fn options() {
-        let options: Extended = "idle_timeout=60,maxconns_fast,no_lru_crawler,slab_chunk_max=16384".parse().unwrap();
+        let options: Extended =
+            "idle_timeout=60,maxconns_fast,no_lru_crawler,slab_chunk_max=16384,no_hashexpand,slab_sizes=96-120"
+                .parse()
+                .unwrap();
         assert_eq!(options.idle_timeout, Some(Duration::from_secs(60)));
-        assert_eq!((options.maxconns_fast(), options.meaningless.len()), (true, 2));
+        assert_eq!((options.maxconns_fast(), options.meaningless.len()), (true, 4));
         let later: Extended = "no_maxconns_fast".parse().unwrap();
         assert!(!options.clone().and(&later).maxconns_fast() && options.and(&Extended::default()).maxconns_fast());
         assert_eq!("".parse(), Ok(Extended::default()));

@@ -8,10 +8,11 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::extended::Extended;
+use super::version::VERSION;
 use crate::architecture::ArchitectureFlags;
 use crate::bench_flags::BenchFlags;
 use crate::engine::Io;
-use crate::flag::size;
+use crate::flag::{address, size};
 use crate::mode::Mode;
 use crate::signals;
 
@@ -27,7 +28,7 @@ Environment:
   MEMCACHED_PORT_FILENAME    a file to write the TCP ports to that are listened on, as memcached does
 
 ",
-    signals::help!(),
+    signals::help!("  HUP, USR1   nothing: the cache has no files to open anew"),
     "
 
 docs/cache-compat.md of the sources lists every difference from memcached."
@@ -35,7 +36,7 @@ docs/cache-compat.md of the sources lists every difference from memcached."
 
 /// Serve a memcached-compatible cache.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, args_override_self = true, version = VERSION)]
 pub(crate) struct Flags {
     #[command(flatten)]
     pub(super) listen: Listen,
@@ -61,6 +62,10 @@ pub(crate) struct Flags {
 
     #[command(flatten)]
     pub(super) absent: Absent,
+
+    /// Print the licence
+    #[arg(short = 'i', long, help_heading = "Messages")]
+    pub(super) license: bool,
 }
 
 /// Where to listen.
@@ -90,12 +95,12 @@ pub(super) struct Listen {
     pub(super) listen_backlog: i32,
 
     /// UDP port; only 0 is accepted, because there is no UDP
-    #[arg(short = 'U', long, value_name = "NUM", default_value_t = 0)]
-    #[arg(value_parser = clap::value_parser!(u16).range(0..=0))]
+    #[arg(short = 'U', long, value_name = "NUM", default_value = "0", value_parser = no_udp)]
     pub(super) udp_port: u16,
 
-    /// Serve the status page, /metrics (Prometheus), /health and /hotkeys over HTTP on this address
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Serve the status page, /metrics (Prometheus), /health and /hotkeys over HTTP on this address and port, or on a
+    /// port of 127.0.0.1
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(super) admin: Option<SocketAddr>,
 
     /// Show details (hot keys, and where workers stalled) on the admin address even if it is not a loopback one
@@ -107,8 +112,8 @@ pub(super) struct Listen {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Memory")]
 pub(super) struct Memory {
-    /// Memory for items, in megabytes
-    #[arg(short = 'm', long, value_name = "MB", default_value = "64")]
+    /// Memory for items, in megabytes, or with the suffix m or g
+    #[arg(short = 'm', long, value_name = "MB", default_value = "64", value_parser = megabytes)]
     pub(super) memory_limit: NonZeroU32,
 
     /// Return an error when the memory is full, instead of evicting items
@@ -253,6 +258,10 @@ pub(super) struct Meaningless {
     #[arg(short = 'n', long, value_name = "BYTES")]
     slab_min_size: Option<u32>,
 
+    /// Connections by the queue of the network card: they go to whichever worker is free
+    #[arg(short = 'N', long, value_name = "NUM")]
+    napi_ids: Option<u32>,
+
     /// Large pages: transparent ones are the kernel's to give
     #[arg(short = 'L', long)]
     enable_largepages: bool,
@@ -264,6 +273,7 @@ impl Meaningless {
         let all = [
             (self.slab_growth_factor.is_some(), "-f (there are no slab classes)"),
             (self.slab_min_size.is_some(), "-n (there are no slab classes)"),
+            (self.napi_ids.is_some(), "-N (connections go to whichever worker is free)"),
             (self.enable_largepages, "-L (the kernel gives large pages by itself)"),
         ];
         all.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect()
@@ -327,6 +337,25 @@ fn protocol(text: &str) -> Result<String, String> {
     }
 }
 
+/// Megabytes, with an `m` behind or not, or gigabytes with a `g`.
+fn megabytes(text: &str) -> Result<NonZeroU32, String> {
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 10),
+        _ => (text, 1),
+    };
+    let size = number.parse::<u32>().ok().and_then(|number| number.checked_mul(unit)).and_then(NonZeroU32::new);
+    size.ok_or_else(|| "write a number of megabytes from 1 on, as in 64, 64m or 2g".into())
+}
+
+fn no_udp(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(0) => Ok(0),
+        Ok(1..=65535) => Err("UDP is not here: leave -U out, or write -U 0, and use TCP".into()),
+        _ => Err("write 0, for there is no UDP".into()),
+    }
+}
+
 /// Bytes, or with `k` or `m` behind.
 fn item_size(text: &str) -> Result<usize, String> {
     let (number, unit) = match text.as_bytes().last() {
@@ -373,6 +402,18 @@ mod tests {
         assert_eq!(parse("cache -p -1").unwrap().listen.port, -1);
     }
 
+    /// As `getopt` has it, and with the units that people write.
+    #[test]
+    fn the_last_word_counts() {
+        let flags =
+            parse("cache -m 64 -t 1 -m 2g -t 3 -l ::1 -l 127.0.0.1 -F -F -o modern -o maxconns_fast -N 2").unwrap();
+        assert_eq!((flags.memory.memory_limit.get(), flags.engine.threads.map(NonZeroUsize::get)), (2048, Some(3)));
+        assert_eq!(flags.listen.listen, ["::1", "127.0.0.1"]);
+        assert!(flags.limits.extended().maxconns_fast() && flags.meaningless.given()[0].starts_with("-N"));
+        assert_eq!(parse("cache -m 64m").unwrap().memory.memory_limit.get(), 64);
+        assert_eq!(parse("cache --admin 9180").unwrap().listen.admin, Some("127.0.0.1:9180".parse().unwrap()));
+    }
+
     #[test]
     fn defaults_are_memcached_s() {
         let flags = parse("cache").unwrap();
@@ -397,7 +438,18 @@ mod tests {
 
     #[test]
     fn wrong_values_are_refused() {
-        for line in ["cache -I 1", "cache -I 2g", "cache -m 0", "cache -a 999", "cache -U 11211", "cache -p 70000"] {
+        let said = parse("cache -U 11211").unwrap_err().to_string();
+        assert!(said.contains("UDP is not here") && said.contains("-U 0"), "{said}");
+        for line in [
+            "cache -m 64k",
+            "cache -m 5000000g",
+            "cache -I 1",
+            "cache -I 2g",
+            "cache -m 0",
+            "cache -a 999",
+            "cache -U 11211",
+            "cache -p 70000",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -1,7 +1,8 @@
 //! The budget for memory that connections take beyond their fixed buffers and outside the store.
 //!
-//! Three things are as long as a client likes: a value that is being received, the line of a get of very many keys, and
-//! a long answer of `stats` that the client does not read. All three reserve from one budget, so their sum is bounded
+//! Four things are as long as a client likes: a value that is being received, the line of a get of very many keys, a
+//! long answer of `stats` that the client does not read, and copies of values that it does not read (`unread`). All of
+//! them reserve from one budget, so their sum is bounded
 //! however many connections there are. When it is used up, a client gets memcached's out-of-memory error. Short data (a
 //! value that came in one read, 2 KiB of a line, 64 KiB of replies) is not counted, so the common path touches nothing
 //! shared.
@@ -9,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The smallest budget, for a line of a get is up to 1 MiB whatever `-m` says.
+/// The smallest budget: a get of up to 2 MiB is answered whatever `-m` says.
 const LEAST: usize = 4 << 20;
 
 /// A bound on memory, and how much of it is in use.
@@ -69,8 +70,17 @@ impl Reservation {
     /// Grows the reservation to `bytes` in all; never shrinks it. Returns `false`, and changes nothing, if the budget
     /// does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
+        self.grow_within(bytes, self.budget.max)
+    }
+
+    /// Does the same within the first half of the budget: the other half stays for what clients send.
+    pub(crate) fn grow_within_half(&mut self, bytes: usize) -> bool {
+        self.grow_within(bytes, self.budget.max / 2)
+    }
+
+    fn grow_within(&mut self, bytes: usize, max: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let enough = |used: usize| used.checked_add(more).filter(|used| *used <= self.budget.max);
+        let enough = |used: usize| used.checked_add(more).filter(|used| *used <= max);
         let grown = more == 0 || self.budget.used.fetch_update(Relaxed, Relaxed, enough).is_ok();
         if grown {
             self.bytes += more;

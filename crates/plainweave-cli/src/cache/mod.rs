@@ -3,7 +3,7 @@
 //! [`store`] keeps the items; it does no I/O and knows nothing of fibers. `proto` reads commands, `exec` carries them
 //! out, `session` joins the two for one connection; none of them does I/O either. `conn` is the loop of a connection,
 //! `server` the glue to the runtime. What is counted on the way is in `tally`, `hotkeys` and `details`, and goes out by
-//! `stats`, `admin` and `watch`.
+//! `stats`, `admin` and `watch`. `unread` bounds what clients that do not read may keep.
 
 mod admin;
 mod clients;
@@ -21,6 +21,7 @@ mod memory_bound;
 mod memory_budget;
 mod number;
 mod pidfile;
+mod pinned;
 mod port_file;
 mod privileges;
 mod proto;
@@ -34,6 +35,8 @@ mod stats;
 mod status;
 pub mod store;
 mod tally;
+mod unread;
+mod version;
 mod watch;
 
 use std::num::NonZeroUsize;
@@ -63,6 +66,10 @@ const OTHER_DESCRIPTORS: usize = 32;
 /// Serves until a signal asks to stop.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let engine = &flags.engine;
+    if flags.license {
+        say(io::stdout(), version::LICENSE);
+        return Ok(());
+    }
     if let Some(remedy) = flags.absent.given() {
         bail!("{remedy}");
     }
@@ -84,16 +91,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let (workers, policy) = (Some(workers), engine.policy.as_deref());
     let stalls = engine.report_stalls.then(Arc::<Stalls>::default);
-    let setup = Setup {
-        name: "cache",
-        workers,
-        io: Some(engine.io),
-        policy,
-        mode: engine.mode(),
-        waits: engine.bench.waits.as_deref(),
-        stalls: stalls.as_ref(),
-        traced: engine.trace.is_some(),
-    };
+    let (mode, io) = (engine.mode(), Some(engine.io));
+    let (waits, traced) = (engine.bench.waits.as_deref(), engine.trace.is_some());
+    let setup = Setup { name: "cache", workers, io, policy, mode, waits, stalls: stalls.as_ref(), traced };
     let runtimes = Runtimes::start(setup, engine.architecture.architecture, None)?;
     settings.runtime = runtimes.labels();
     let trace = engine.trace.as_deref().map(|path| TraceFile::open(path, runtimes.tracers())).transpose()?;

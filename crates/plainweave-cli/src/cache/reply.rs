@@ -137,6 +137,27 @@ impl Replies {
         pieces
     }
 
+    /// Returns the segments of the store that the replies hold, each once.
+    pub(crate) fn segments(&self) -> Vec<usize> {
+        let mut segments: Vec<_> = self.values.iter().flat_map(|(_, item)| item.segments()).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        segments
+    }
+
+    /// Copies what follows the first `sent` bytes, and lets go of the values.
+    pub(crate) fn copy_rest(&mut self, sent: usize) {
+        let mut rest = Vec::with_capacity(self.len() - sent);
+        let mut skip = sent;
+        for piece in self.pieces() {
+            let from = skip.min(piece.len());
+            skip -= from;
+            rest.extend_from_slice(&piece[from..]);
+        }
+        (self.bytes, self.len) = (rest, 0);
+        self.values.clear();
+    }
+
     /// Empty again, and small.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();

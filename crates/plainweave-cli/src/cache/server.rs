@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use plainweave::Runtime;
 use plainweave::net::{self, TcpStream};
+use plainweave::time::saturating_add;
 
 use super::admin::Shown;
 use super::conn::{Conn, Next};
@@ -28,6 +29,8 @@ use crate::trace_file::TraceFile;
 
 /// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
+/// How long a stop waits for a client that takes none of its replies.
+const UNREAD: Duration = Duration::from_millis(500);
 /// After the grace time: for cancelled commands to end.
 const CANCELLED: Duration = Duration::from_millis(500);
 /// Between two looks for expired items, and how many are looked at.
@@ -102,7 +105,7 @@ impl Server {
         runtimes.close_idle_connections();
         shared.cache.clients.end();
         drop(listeners.unix);
-        let finished = runtimes.wait_idle(grace);
+        let finished = wait_idle(&runtimes, &shared.cache, grace);
         // A page in progress holds the runtimes.
         drop(admin);
         if let Some(runtimes) = Arc::into_inner(runtimes) {
@@ -112,6 +115,21 @@ impl Server {
             shared.cache.tell("stopped");
         }
         Ok(finished)
+    }
+}
+
+/// Waits for commands in progress, for at most `grace`. Who takes none of its replies for a part of that would not take
+/// them in the rest of it either, and is cut. False: it was not enough.
+fn wait_idle(runtimes: &Runtimes, cache: &Cache, grace: Duration) -> bool {
+    let end = saturating_add(Instant::now(), grace);
+    loop {
+        let unread = cache.clients.unread();
+        let left = end.saturating_duration_since(Instant::now());
+        let is_idle = runtimes.wait_idle(left.min(UNREAD));
+        if is_idle || left.is_zero() {
+            return is_idle;
+        }
+        cache.clients.cut_those_that_still_are(&unread);
     }
 }
 

@@ -40,6 +40,8 @@ enum State {
     Keys(Box<Remaining>),
     /// At the beginning of a line that is long and whose end has not come.
     Long(Box<Long>),
+    /// In a line that was refused: it is dropped up to its end.
+    Skip,
 }
 
 /// A get of very many keys that is coming in.
@@ -151,6 +153,11 @@ impl Session {
                 let State::Long(long) = std::mem::take(&mut self.state) else { return (0, None) };
                 self.line(input, Some(*long), exec)
             }
+            State::Skip => {
+                let Some(end) = memchr::memchr(b'\n', input) else { return (input.len(), None) };
+                self.state = State::Line;
+                (end + 1, Some(After::Next))
+            }
         }
     }
 
@@ -159,7 +166,12 @@ impl Session {
         let (line, len) = match proto::take(input, long.as_ref().map_or(0, |long| long.seen)) {
             Line::Complete(line, len) => (line, len),
             Line::Partial => return self.partial(input, long, exec),
-            Line::TooLong => return (input.len(), Some(After::Close)),
+            Line::NoCommand => return (input.len(), Some(After::Close)),
+            Line::TooLong => {
+                exec.too_long();
+                self.state = State::Skip;
+                return (input.len(), Some(After::Next));
+            }
         };
         let command = match proto::parse(line) {
             Ok(command) => command,

@@ -5,12 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
 use super::settings::Settings;
-use super::{clients, details, hotkeys, memory_budget, scratch, store, watch};
+use super::{clients, details, hotkeys, memory_budget, pinned, scratch, store, watch};
 use crate::architecture::Handling;
 use crate::console::say;
-
-/// What `version` says: the memcached whose protocol this is, and ourselves.
-pub(crate) const VERSION: &str = concat!("1.6.18-plainweave-", env!("CARGO_PKG_VERSION"));
 
 /// What all connections share.
 #[derive(Debug)]
@@ -24,6 +21,8 @@ pub(crate) struct Cache {
     pub(crate) watchers: Arc<watch::Watchers>,
     pub(crate) clients: Arc<clients::Clients>,
     pub(crate) memory_budget: Arc<memory_budget::MemoryBudget>,
+    /// Segments of the store that unread replies hold.
+    pub(crate) pinned: Arc<pinned::Pinned>,
     verbosity: AtomicU32,
     stopping: AtomicBool,
     /// A client has asked for all that has expired to be reclaimed.
@@ -42,6 +41,8 @@ impl Cache {
         let wanted = memory_budget::MemoryBudget::wanted(store.memory, store.item_max);
         let memory_budget = memory_budget::MemoryBudget::new(wanted.min(settings.budget));
         let mut store = store::Store::new(store);
+        // As much of the store's own memory, whatever else there is.
+        let pinned = pinned::Pinned::new(wanted, store.segment_len());
         let tell = watchers.clone();
         store.on_eviction(move |record, now| tell.evicted(record, now));
         let cache = Self {
@@ -53,6 +54,7 @@ impl Cache {
             watchers,
             clients: Arc::new(clients::Clients::new(settings.connections)),
             memory_budget,
+            pinned,
             verbosity: AtomicU32::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             crawl: AtomicBool::new(false),

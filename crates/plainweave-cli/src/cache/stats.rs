@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::number;
 use super::proto::{BAD_FORMAT, Tokens};
 use super::reply::Replies;
-use super::shared::{Cache, VERSION};
+use super::shared::Cache;
 use super::store::{CLASSES, Record, Time, class_size};
 use super::tally::{KINDS, NAMES};
+use super::version::VERSION;
 use super::watch::Escaped;
 
 /// Hot keys that are listed.
@@ -79,6 +80,8 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("total_connections", clients.total.load(Relaxed));
     list.add("rejected_connections", clients.rejected.load(Relaxed));
     list.add("shed_connections", clients.shed.load(Relaxed));
+    list.add("cut_connections", clients.cut.load(Relaxed));
+    list.add("long_lines", clients.long_lines.load(Relaxed));
     let sums = cache.scratch.sums();
     for (name, count) in NAMES.iter().zip(sums.counts) {
         list.add(name, count);
@@ -97,6 +100,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("bytes", stored.bytes);
     list.add("memory_used", stored.memory_used);
     list.add("memory_budget_used", cache.memory_budget.used());
+    list.add("unread_replies_pin", cache.pinned.used());
     list.add("curr_items", stored.items);
     list.add("total_items", stored.total_items);
     list.add("get_expired", stored.get_expired);
@@ -223,8 +227,12 @@ fn conns(cache: &Cache, list: &mut List<'_>) {
         };
         list.add(format_args!("{id}:addr"), address(client.peer));
         list.add(format_args!("{id}:listen_addr"), address(client.local));
-        list.add(format_args!("{id}:state"), "conn_read");
+        let unread = client.unread.load(Relaxed);
+        list.add(format_args!("{id}:state"), if unread > 0 { "conn_mwrite" } else { "conn_read" });
         list.add(format_args!("{id}:secs_since_last_cmd"), now.0.saturating_sub(client.last.load(Relaxed)));
+        if unread > 0 {
+            list.add(format_args!("{id}:unread_bytes"), unread);
+        }
     });
 }
 

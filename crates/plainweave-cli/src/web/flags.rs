@@ -41,7 +41,10 @@ Examples:
   plainweave web --admin 9080                       a page on http://127.0.0.1:9080 shows how it is doing
 
 ",
-    signals::help!()
+    signals::help!(
+        "  HUP         open log files anew, the directory, and the certificates of TLS\n  USR1        open
+log files anew"
+    )
 );
 
 /// Serve the files of a directory over HTTP.

@@ -71,8 +71,11 @@ fn a_client_that_vanishes_anywhere_leaves_nothing_behind() {
         }
     }
     eventually("the last one is served in full", || last.until("get n b\r\n", "END").contains("hi"));
+    // One that is still to be accepted has no descriptor yet.
+    let all = text.len() as u64 + 1;
+    eventually("all have been accepted", || last.stat("total_connections") == 1 + all);
     eventually("the descriptors are freed", || server.descriptors() <= before);
-    assert_eq!(last.stat("curr_connections"), 1);
+    eventually("their places are free", || last.stat("curr_connections") == 1);
 }
 
 #[test]
@@ -182,6 +185,79 @@ fn a_slow_reader_is_cut_and_holds_little() {
     eventually("its connection is gone", || other.stat("curr_connections") == 1);
 }
 
+/// Replies that nobody reads hold no store: others store and keep their items, whatever the length of the values.
+#[test]
+fn readers_that_do_not_read_keep_no_others_from_storing() {
+    for (size, gets) in [(9_000, 20_000), (300_000, 200)] {
+        for way in [&["--io", "epoll"][..], &["--io", "uring"], &["--architecture", "fibers"]] {
+            let server = Running::start(&[way, &["-m", "64", "-t", "1", "-c", "200"]].concat());
+            let mut other = server.connect();
+            let value = "v".repeat(size);
+            let keys = 40;
+            for n in 0..keys {
+                other.ask(format!("set k{n} 0 0 {size}\r\n{value}\r\n"), "STORED\r\n");
+            }
+            let mut stuck: Vec<Client> = (0..60).map(|_| server.connect()).collect();
+            for (n, client) in stuck.iter_mut().enumerate() {
+                client.0.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+                let _ = client.0.write_all(format!("get k{}\r\n", n % keys).repeat(gets).as_bytes());
+            }
+            let unread = |other: &mut Client| {
+                let conns = other.until("stats conns\r\n", "END");
+                conns.lines().filter(|line| line.contains(":unread_bytes ")).count()
+            };
+            eventually("most of them are stuck, or were cut", || {
+                unread(&mut other) + other.stat("cut_connections") as usize >= 50
+            });
+            assert!(unread(&mut other) >= 10, "not all of them are cut");
+            // Four times what there is memory for.
+            for n in 0..30_000 {
+                other.ask(format!("set new{n} 0 0 {size}\r\n{value}\r\n"), "STORED\r\n");
+                if (n + 1) * size > 256 << 20 {
+                    break;
+                }
+            }
+            assert_eq!(other.stat("store_no_memory"), 0, "{size} {way:?}");
+            let kept = other.stat("bytes");
+            assert!(kept > 24 << 20, "{kept} bytes of items are left, {size} {way:?}");
+            // Nor do they keep the server from its end.
+            let start = std::time::Instant::now();
+            server.signal();
+            let said = server.end();
+            assert_eq!(said.0, Some(0), "{said:?}");
+            assert!(start.elapsed() < Duration::from_secs(9), "before its grace is over: {:?}", start.elapsed());
+        }
+    }
+}
+
+/// What is too long is answered, counted and said; the connection goes on.
+#[test]
+fn a_get_of_too_many_keys_is_refused_and_the_connection_goes_on() {
+    const MOST: usize = 8 << 20;
+    for way in WAYS {
+        let server = Running::start(way);
+        let mut client = server.connect();
+        // As memcached: 200,000 keys of 11 bytes.
+        client.ask("set k:0000001 0 0 1\r\nx\r\n", "STORED\r\n");
+        let keys: String = (0..200_000).map(|n| format!(" k:{n:07}")).collect();
+        client.ask(format!("get{keys}\r\n"), "VALUE k:0000001 0 1\r\nx\r\nEND\r\n");
+        for _ in 0..2 {
+            client.send("get ");
+            client.send("key ".repeat(MOST / 4 + 500_000));
+            client.send("key\r\nmn\r\n");
+            let line = client.line();
+            assert!(line.starts_with("SERVER_ERROR ") && line.contains(&MOST.to_string()), "{line}");
+            client.expect("MN\r\n");
+        }
+        assert_eq!((client.stat("long_lines"), client.stat("memory_budget_used")), (2, 0));
+        drop(client);
+        server.signal();
+        let (code, said) = server.end();
+        assert_eq!(code, Some(0));
+        assert!(said.contains("127.0.0.1") && said.matches("long_lines").count() == 1, "once, and who: {said}");
+    }
+}
+
 #[test]
 fn a_get_of_very_many_keys_holds_little_while_it_is_not_read() {
     const KEYS: usize = 100_000;
@@ -234,6 +310,17 @@ fn shutdown_is_obeyed_where_it_is_allowed() {
 }
 
 #[test]
+fn it_says_what_it_is() {
+    for (flag, words) in
+        [("-V", "1.6.18-plainweave-"), ("--version", "1.6.18-plainweave-"), ("-i", "MIT"), ("--license", "MIT")]
+    {
+        let output = child::output(&mut command(&[flag])).unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && said.contains(words), "{flag}: {said}");
+    }
+}
+
+#[test]
 fn wrong_usage_says_what_to_do() {
     for (args, words) in [
         (&["-l", "256.0.0.1"][..], "write ADDRESS or ADDRESS:PORT"),
@@ -241,6 +328,7 @@ fn wrong_usage_says_what_to_do() {
         (&["-p", "0"], "nothing to listen on"),
         (&["-o", "nonsense"], "idle_timeout=SECONDS"),
         (&["-I", "2g"], "1k to 1024m"),
+        (&["-U", "11211"], "UDP is not here"),
         (&["--policy", "nonsense"], "fifo"),
     ] {
         let output = child::output(&mut command(args)).unwrap();

@@ -203,7 +203,19 @@ fn figures_have_memcached_s_names() {
         return skip("memcached has other figures in other versions than 1.6.18");
     }
     for (command, own) in [
-        ("stats", &["idle_kicks", "memory_budget_used", "memory_used", "shed_connections", "slow_readers"][..]),
+        (
+            "stats",
+            &[
+                "cut_connections",
+                "idle_kicks",
+                "long_lines",
+                "memory_budget_used",
+                "memory_used",
+                "shed_connections",
+                "slow_readers",
+                "unread_replies_pin",
+            ][..],
+        ),
         ("stats items", &[]),
         ("stats slabs", &[]),
         ("stats settings", &["write_timeout"]),

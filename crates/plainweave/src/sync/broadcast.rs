@@ -96,8 +96,8 @@ enum Why {
 }
 
 /// Creates a channel that keeps the last `bound` values for receivers that fall behind. Memory for up to 4,096 of them
-/// is allocated at once, for more when it is needed. (A receiver may keep up to 16 more, which it took together with one
-/// that it returned.)
+/// is allocated at once, for more when it is needed. (A receiver may keep up to 16 more, which it took together with
+/// one that it returned.)
 ///
 /// # Panics
 /// `bound` is 0.

@@ -2,8 +2,8 @@
 
 /// A line longer than this must be a get of many keys.
 pub(crate) const LONG: usize = 2048;
-/// No line is longer.
-pub(crate) const MAX: usize = 1 << 20;
+/// Nor is that longer: some 200,000 keys of 40 bytes.
+pub(crate) const MAX: usize = 8 << 20;
 
 /// What stands at the beginning of the input.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(crate) enum Line<'a> {
     /// The end has not come.
     Partial,
     /// Whatever this is, it is no command: close the connection.
+    NoCommand,
+    /// A get of more keys than are answered; the end has not come.
     TooLong,
 }
 
@@ -20,10 +22,11 @@ pub(crate) enum Line<'a> {
 /// first `seen` bytes no end was found before.
 pub(crate) fn take(input: &[u8], seen: usize) -> Line<'_> {
     let Some(end) = memchr::memchr(b'\n', &input[seen..]).map(|end| seen + end) else {
-        return if input.len() > LONG && !is_long_get(input) || input.len() > MAX {
-            Line::TooLong
-        } else {
-            Line::Partial
+        let len = input.len();
+        return match len > LONG {
+            true if !is_long_get(input) => Line::NoCommand,
+            true if len > MAX => Line::TooLong,
+            _ => Line::Partial,
         };
     };
     let mut line = &input[..end];
@@ -61,7 +64,7 @@ mod tests {
     #[test]
     fn only_a_get_may_be_long() {
         assert_eq!(take(&[b'x'; LONG], 0), Line::Partial);
-        assert_eq!(take(&[b'x'; LONG + 1], 0), Line::TooLong);
+        assert_eq!(take(&[b'x'; LONG + 1], 0), Line::NoCommand);
         let get = [&b"  gets "[..], &[b'x'; MAX]].concat();
         assert_eq!(take(&get[..MAX], 0), Line::Partial);
         assert_eq!(take(&get, 0), Line::TooLong);

@@ -355,7 +355,10 @@ impl Shard {
         let expiry = count.touch.unwrap_or(Expiry(entry.expiry));
         // As there: a number that does not fit the old one's bytes is a new item, neither read nor stale.
         let kept = if text.len() > head.payload_len { FREQUENCY } else { u8::MAX };
-        let facts = Facts { flags: head.flags, cas, expiry, marks: entry.marks() & kept };
+        // It is an access: a counter that is only counted is in use.
+        let frequency = (entry.marks() & FREQUENCY) + 1;
+        let marks = entry.marks() & kept & !FREQUENCY | frequency.min(FREQUENCY);
+        let facts = Facts { flags: head.flags, cas, expiry, marks };
         let written = self.write_over(place, &head, key, &text, facts);
         if !written && self.put(hash, key, &[&text], facts).is_err() {
             self.no_room(text.len());

@@ -36,11 +36,20 @@ impl Item {
     /// Returns the value's bytes, in order. A value of up to a sixteenth of a segment (4 KiB with 64 MB of memory) is
     /// one slice; a longer one has a slice for each segment that it touches.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let pins = match &self.bytes {
+        self.pins().iter().map(Pin::bytes)
+    }
+
+    /// Returns the numbers of the segments that this handle keeps from being used again, each as often as it has slices
+    /// there. No other segment has the number meanwhile.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = usize> {
+        self.pins().iter().map(Pin::segment)
+    }
+
+    fn pins(&self) -> &[Pin] {
+        match &self.bytes {
             Bytes::One(pin) => std::slice::from_ref(pin),
             Bytes::Many(pins) => pins,
-        };
-        pins.iter().map(Pin::bytes)
+        }
     }
 
     /// Appends the value to `out`.

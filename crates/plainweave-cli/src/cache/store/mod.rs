@@ -65,6 +65,7 @@ pub const PREFETCHED: usize = 16;
 pub struct Store {
     config: Config,
     hasher: Hash,
+    segment_len: usize,
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     /// The number of the next write. Not on the line of what every get reads.
     cas: CachePadded<AtomicU64>,
@@ -88,7 +89,7 @@ impl Store {
         let hasher = Hash::default();
         let shard = || CachePadded::new(Mutex::new(Shard::new(memory, segment_len, &config, hasher.clone())));
         let shards = std::iter::repeat_with(shard).take(shards).collect();
-        Self { config, hasher, shards, cas: CachePadded::new(AtomicU64::new(1)) }
+        Self { config, hasher, segment_len, shards, cas: CachePadded::new(AtomicU64::new(1)) }
     }
 
     /// From now on `tell` is called with each item that is evicted, and the time. It runs under a lock: it must neither
@@ -104,6 +105,12 @@ impl Store {
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Returns the bytes of a segment: an [`Item`] keeps each that it has slices in from being used again.
+    #[must_use]
+    pub const fn segment_len(&self) -> usize {
+        self.segment_len
     }
 
     /// Finds an item and notes the access: `get`, `gets`.

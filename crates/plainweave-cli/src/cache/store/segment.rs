@@ -258,6 +258,11 @@ impl Pin {
         self.len as usize
     }
 
+    /// Returns a number that no other segment has while this pin lives.
+    pub(super) fn segment(&self) -> usize {
+        Arc::as_ptr(&self.memory).addr()
+    }
+
     /// Returns the bytes.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {

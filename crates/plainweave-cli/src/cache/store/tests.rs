@@ -129,3 +129,22 @@ fn a_handle_outlives_its_item() {
     item.append_to(&mut out);
     assert_eq!(out, b"old");
 }
+
+/// A counter that is only counted is in use, as memcached has it: it outlives what nobody asks for.
+#[test]
+fn to_count_is_an_access() {
+    let store = Store::new(Config { memory: 8 << 20, shards: 1, ..Config::default() });
+    for key in [&b"counted"[..], b"down", b"left alone"] {
+        set(&store, key, b"1000000");
+    }
+    let large = vec![b'v'; 50_000];
+    for n in 0..1_000_u32 {
+        set(&store, &n.to_be_bytes(), &large);
+        for (key, count) in [(&b"counted"[..], Count::up(1)), (b"down", Count::down(1))] {
+            let counted = store.count(key, &count, NOW);
+            assert!(matches!(counted, Counted::Value { created: false, .. }), "{counted:?} after {n} values");
+        }
+    }
+    assert_eq!(value(&store, b"counted", NOW).unwrap(), b"1001000");
+    assert!(value(&store, b"left alone", NOW).is_none(), "the test fills the memory");
+}
