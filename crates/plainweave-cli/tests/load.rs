@@ -411,7 +411,11 @@ fn results_are_written_where_asked() {
     let (csv, json) = (dir.join("load.csv"), dir.join("load.json"));
     let args = ["-c", "3", "-n", "30", "--workers", "2"];
     let url = format!("http://{address}/");
-    let files = ["--csv", csv.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    // What follows a bare --json is no file.
+    let result = Figures::of(0, &[&["http", "--json"][..], &args, &[&url]].concat());
+    assert_eq!(result.figure("ok"), 30.0);
+    let into = format!("--json={}", json.display());
+    let files = ["--csv", csv.to_str().unwrap(), &into];
     let (code, out, error) = load(&[&["http", &url][..], &args, &files].concat());
     assert_eq!((code, error.as_str()), (Some(0), ""), "no progress line without a terminal");
     for said in ["closed loop", "3 connections", "2 workers", "answers   30", "errors    0: none", "p99 ", "CPU"] {

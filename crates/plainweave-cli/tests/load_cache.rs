@@ -151,9 +151,20 @@ fn failures_are_counted_by_kind() {
 
 #[test]
 fn a_load_phase_that_fails_is_said() {
-    let address = server(|mut stream, _| drop(stream.write_all(b"SERVER_ERROR no\r\n")));
+    let address = server(|stream, _| {
+        let (mut stream, mut line) = (BufReader::new(stream), String::new());
+        // A command and its value.
+        while (0..2).all(|_| stream.read_line(&mut line).is_ok_and(|read| read > 0)) {
+            if stream.get_mut().write_all(b"SERVER_ERROR no\r\n").is_err() {
+                return;
+            }
+        }
+    });
     let (code, _, error) = load(&["cache", &address.to_string(), "--timeout", "2s"]);
-    assert!(code == Some(3) && error.contains("the load phase failed"), "{code:?} {error}");
+    assert!(
+        code == Some(3) && error.contains("the load phase failed: error reply, \"SERVER_ERROR no\""),
+        "{code:?} {error}"
+    );
 }
 
 #[test]

@@ -38,7 +38,8 @@ fn a_run_is_written_in_every_form() {
     let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     let [log, html, json] = ["run.hlog", "run.html", "run.json"].map(file);
     let files = [("--hdr-log", &log), ("--html", &html), ("--json", &json)];
-    let files = files.iter().flat_map(|(flag, path)| [*flag, path.to_str().unwrap()]);
+    let files = files.map(|(flag, path)| format!("{flag}={}", path.display()));
+    let files = files.iter().map(String::as_str);
     let args = ["http", &url, "-c", "2", "--rate", "100", "-d", "1500ms", "--workers", "2", "--min-rate", "0"];
     let (code, out, error) = load(&args.into_iter().chain(files).collect::<Vec<_>>());
     assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
@@ -85,12 +86,19 @@ fn a_sweep_is_written_in_every_form() {
     assert!(html.contains("Throughput") && html.contains("Errors") && html.matches("<svg").count() == 3);
 }
 
+/// It took the URL behind it for a file once.
+#[test]
+fn a_file_for_json_without_its_sign_is_no_url() {
+    let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "--json", "run.json"]);
+    assert!(code == Some(2) && error.contains("--json=FILE"), "{code:?} {error}");
+}
+
 #[test]
 fn files_that_cannot_be_written_are_said_before_the_run() {
     let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     for flag in ["--csv", "--json", "--html", "--hdr-log"] {
         // It would last an hour.
-        let (code, out, error) = load(&["http", &url, "-d", "1h", flag, "/no/such/folder/file"]);
+        let (code, out, error) = load(&["http", &url, "-d", "1h", &format!("{flag}=/no/such/folder/file")]);
         assert_eq!((code, out.as_str()), (Some(3), ""), "{flag}");
         assert!(error.contains("cannot write /no/such/folder/file"), "{flag}: {error}");
     }

@@ -15,8 +15,8 @@ use clap::Parser as _;
 use serde_json::{Value, json};
 
 use super::cache::Cache;
-use super::collect::Piece;
-use super::engine::{self, Protocol, Ran};
+use super::collect::{Piece, Ran};
+use super::engine::{self, Protocol};
 use super::files::Files;
 use super::flags::{AgentFlags, Common, Line, What};
 use super::http::Http;

@@ -15,9 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
-use super::collect::{Collector, Piece, Watch};
+use super::collect::{Collector, Piece, Ran, Watch};
 use super::conduct::outcome;
-use super::engine::Ran;
 use super::files::Files;
 use super::flags::Common;
 use super::interrupt::{Interrupt, TICK};

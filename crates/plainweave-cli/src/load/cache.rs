@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -50,6 +51,8 @@ pub(super) struct Cache {
     depth: usize,
     zipf: Option<f64>,
     load: Option<Duration>,
+    /// The first error that a server has answered with.
+    said: OnceLock<String>,
 }
 
 impl Cache {
@@ -80,6 +83,7 @@ impl Cache {
             // Without a distribution of popularity all keys are alike.
             zipf: Some(flags.zipf.unwrap_or(0.0)),
             load: (!flags.no_load).then_some(flags.common.timeout),
+            said: OnceLock::new(),
         };
         Ok((targets, cache))
     }
@@ -174,6 +178,10 @@ impl Cache {
             };
             let (used, part) = input.part(commands, expected)?;
             bytes += used as u64;
+            if matches!(part, Part::Failed | Part::End(Err(Failure::ErrorReply))) {
+                let line = input.buffer[input.start - used..input.start].trim_ascii();
+                self.said.get_or_init(|| line.escape_ascii().to_string());
+            }
             match part {
                 Part::Value { key, fits } => {
                     found += key + 1;
@@ -300,6 +308,10 @@ impl Protocol for Cache {
             }
         }
         Ok(())
+    }
+
+    fn said(&self) -> Option<&str> {
+        self.said.get().map(String::as_str)
     }
 
     fn connect(&self, _server: usize, address: SocketAddr) -> Result<(Connection, Opening), Failure> {

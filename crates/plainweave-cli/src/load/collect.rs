@@ -4,6 +4,7 @@
 //! The total is the sum of all parts, so that nothing depends on how they were cut.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use super::tally::Tally;
 
@@ -17,6 +18,18 @@ pub(super) struct Piece {
     pub(super) tally: Tally,
     /// The worker has ended.
     pub(super) last: bool,
+}
+
+/// What workers say of a run, beside what they count.
+#[derive(Debug)]
+pub(super) struct Ran {
+    /// When the first requests could be sent: all connections were there.
+    pub(super) began: SystemTime,
+    /// From then to the end of the last worker.
+    pub(super) wall: Duration,
+    /// CPU time of the workers under load.
+    pub(super) cpu: Duration,
+    pub(super) driver: String,
 }
 
 /// A second of the load, for those who watch.

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::collect::Collector;
-use super::engine::{self, Protocol, Ran};
+use super::collect::{Collector, Ran};
+use super::engine::{self, Protocol};
 use super::interrupt::Interrupt;
 use super::plan::{Plan, nanos};
 use super::series::Point;

@@ -30,7 +30,7 @@ use anyhow::anyhow;
 use plainweave::{Fiber, LocalJoinHandle, time};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::collect::Piece;
+use super::collect::{Piece, Ran};
 use super::group::{Entry, Group, Making};
 use super::plan::{Plan, nanos};
 use super::popularity::Picker;
@@ -137,6 +137,11 @@ pub(super) trait Protocol: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Returns what a server said first when it refused something, in its words.
+    fn said(&self) -> Option<&str> {
+        None
+    }
+
     /// Connects to a server by its number, at its address.
     fn connect(&self, server: usize, address: SocketAddr) -> Result<(Self::Connection, Opening), Failure>;
 
@@ -155,18 +160,6 @@ pub(super) trait Protocol: Send + Sync + 'static {
         depth: usize,
         done: &mut dyn FnMut(Reply),
     ) -> Result<Next, Broken>;
-}
-
-/// What workers say of a run, beside what they count.
-#[derive(Debug)]
-pub(super) struct Ran {
-    /// When the first requests could be sent: all connections were there.
-    pub(super) began: SystemTime,
-    /// From then to the end of the last worker.
-    pub(super) wall: Duration,
-    /// CPU time of the workers under load.
-    pub(super) cpu: Duration,
-    pub(super) driver: String,
 }
 
 /// Runs the load on threads of its own. Calls `gate` when all connections are open, and the clock starts when it
@@ -207,7 +200,9 @@ pub(super) fn run<P: Protocol>(
     let mut ran = Ran { began: SystemTime::now(), wall: Duration::ZERO, cpu: Duration::ZERO, driver };
     for result in results {
         let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let part = result.map_err(|failure| anyhow!("the load phase failed: {}", failure.name()))?;
+        let said = protocol.said().filter(|_| matches!(result, Err(Failure::ErrorReply)));
+        let said = said.map(|text| format!(", {text:?}")).unwrap_or_default();
+        let part = result.map_err(|failure| anyhow!("the load phase failed: {}{said}", failure.name()))?;
         ran.cpu += part.cpu;
         ran.wall = ran.wall.max(part.wall);
         ran.began = ran.began.min(part.began);

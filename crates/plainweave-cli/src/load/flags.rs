@@ -330,8 +330,9 @@ pub(super) struct Common {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) csv: Option<PathBuf>,
 
-    /// Write the result as JSON: into a file, or in place of the table
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Output")]
+    /// Write the result as JSON: into a file (--json=FILE), or in place of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    #[arg(help_heading = "Output")]
     pub(super) json: Option<PathBuf>,
 }
 

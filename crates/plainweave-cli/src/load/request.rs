@@ -157,7 +157,8 @@ fn method(name: &str) -> anyhow::Result<Method> {
 }
 
 fn parse(url: &str) -> anyhow::Result<Uri> {
-    let wrong = || format!("{url} is not a URL; write http://HOST[:PORT]/PATH or https://");
+    let remedy = if url.ends_with(".json") { "; a file for JSON is given as --json=FILE" } else { "" };
+    let wrong = || format!("{url} is not a URL; write http://HOST[:PORT]/PATH or https://{remedy}");
     let uri: Uri = url.parse().with_context(wrong)?;
     match uri.scheme_str() {
         Some("http" | "https") => Ok(uri),
