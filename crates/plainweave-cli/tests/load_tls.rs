@@ -125,6 +125,36 @@ fn the_name_of_the_url_is_asked_for_and_checked() {
     assert_eq!(result.figure("ok"), 3.0);
 }
 
+/// What `openssl req -x509` makes is an authority, which may be no server; given by --ca it is trusted as it is.
+#[test]
+fn a_certificate_that_is_trusted_itself_need_have_no_authority() {
+    let authority = Authority::new();
+    authority.self_certified("own", &["127.0.0.1"], NOW);
+    authority.self_certified("other", &["127.0.0.1"], NOW);
+    authority.self_certified("past", &["127.0.0.1"], PAST);
+    authority.self_certified("name", &["example.org"], NOW);
+    authority.certify("leaf", &["127.0.0.1"], NOW);
+    let answers = |stream: &mut StreamOwned<ServerConnection, TcpStream>| {
+        while head(stream) && stream.write_all(OK.as_bytes()).is_ok() {}
+    };
+    for (served, trusted, kind) in [
+        ("own", "own", None),
+        ("leaf", "leaf", None),
+        ("own", "other", Some("TLS: bad certificate")),
+        ("leaf", "own", Some("TLS: certificate not trusted")),
+        ("past", "past", Some("TLS: certificate expired or not yet valid")),
+        ("name", "name", Some("TLS: certificate of another name")),
+    ] {
+        let (url, ca) = (by_tls(&authority, served, answers), authority.path(&format!("{trusted}.pem")));
+        let args = ["http", &url, "--ca", &ca, "-c", "1", "-n", "4", "--timeout", "5s", "--json"];
+        let result = Figures::of(i32::from(kind.is_some()), &args);
+        match kind {
+            None => assert_eq!(result.figure("ok"), 4.0, "{served}: {}", result.0),
+            Some(kind) => assert_eq!(result.errors(kind), 4, "{served} by {trusted}: {}", result.0),
+        }
+    }
+}
+
 #[test]
 fn handshakes_that_fail_are_counted_by_kind() {
     let (authority, stranger) = (Authority::new(), Authority::new());

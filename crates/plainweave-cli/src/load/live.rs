@@ -84,8 +84,8 @@ struct View {
 }
 
 impl View {
-    fn take(&mut self, point: Point, tally: &Tally) {
-        self.points.push(point);
+    fn take(&mut self, point: Option<Point>, tally: &Tally) {
+        self.points.extend(point);
         tally.failures.by_kind().for_each(|(failure, count)| self.errors.add(failure, count));
     }
 
@@ -183,6 +183,20 @@ mod tests {
         assert_eq!(view.line(), "3 of 30 s: 5000/s, 3 errors, p50 300 us, p99 3.00 ms");
         assert!(view.frame(20).iter().all(|line| line.chars().count() < 20));
         assert_eq!(view.frame(0).concat(), "");
+    }
+
+    /// The last part of a run may be a millisecond long.
+    #[test]
+    fn a_moment_has_no_rate() {
+        let mut tally = Tally::new();
+        tally.ok = 5;
+        let point = |number, length| Point::of(&Second { number, length, tally: &tally });
+        let mut view = view(&[(500.0, None)]);
+        view.take(point(1, 1_000_000), &tally);
+        assert_eq!(view.line(), "1 of 30 s, warming up: 500/s, 0 errors");
+        view.take(point(1, 500_000_000), &tally);
+        assert_eq!(view.line(), "2 of 30 s: 10/s, 0 errors");
+        assert_eq!(point(0, 1_000_000).map(|point| point.rate), Some(5000.0), "all there is");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use httparse::ParserConfig;
 use super::tally::Failure;
 
 /// Most fields of a head.
-const FIELDS: usize = 64;
+pub(super) const FIELDS: usize = 256;
 /// Longest line of a chunk's size or of a trailer field.
 const LINE: usize = 4096;
 
@@ -29,10 +29,14 @@ pub(super) fn parse(bytes: &[u8], no_body: bool) -> Result<Option<Head>, Failure
     // Not initialised: that would cost as much as the parsing.
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
     let mut raw = httparse::Response::new(&mut []);
-    let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut raw, bytes, &mut fields);
+    // A field that goes on in the next line is deprecated, and clear (RFC 9112, 5.2).
+    let mut lenient = ParserConfig::default();
+    lenient.allow_obsolete_multiline_headers_in_responses(true);
+    let parsed = lenient.parse_response_with_uninit_headers(&mut raw, bytes, &mut fields);
     let len = match parsed {
         Ok(httparse::Status::Complete(len)) => len,
         Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(Failure::TooManyFields),
         Err(_) => return Err(Failure::Garbage),
     };
     let (Some(status), Some(minor)) = (raw.code, raw.version) else { return Err(Failure::Garbage) };
@@ -237,6 +241,17 @@ mod tests {
             assert_eq!(head(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n")), Err(Failure::Garbage), "{fields}");
         }
         assert_eq!(head("SSH-2.0-x\r\n"), Err(Failure::Garbage));
+    }
+
+    #[test]
+    fn many_fields_and_folded_ones() {
+        let with = |fields: usize| head(&format!("HTTP/1.1 204 x\r\n{}\r\n", "A: b\r\n".repeat(fields)));
+        assert_eq!(with(FIELDS).unwrap().unwrap().status, 204);
+        assert_eq!(with(FIELDS + 1), Err(Failure::TooManyFields));
+        let folded = head("HTTP/1.1 200 OK\r\nA: b\r\n  c\r\nContent-Length: 5\r\n\r\n").unwrap().unwrap();
+        assert_eq!(folded.body, Body::Length(5));
+        // What says where the answer ends does so in one line.
+        assert_eq!(head("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n 6\r\n\r\n"), Err(Failure::Garbage));
     }
 
     /// Feeds in pieces of every size; what is left over, or the failure.

@@ -21,16 +21,24 @@ pub(super) struct Point {
 pub(super) const NAMES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
 
+/// Nanoseconds at the end of a run that are too short to have a rate: a few answers in a millisecond are not thousands
+/// a second.
+const TOO_SHORT: u64 = 100_000_000;
+
 impl Point {
-    pub(super) fn of(second: &Second<'_>) -> Self {
+    /// Returns what is drawn of a second; nothing of one that is too short, unless it is all there is.
+    pub(super) fn of(second: &Second<'_>) -> Option<Self> {
+        if second.number > 0 && second.length < TOO_SHORT {
+            return None;
+        }
         let (tally, length) = (second.tally, second.length as f64 / 1e9);
         let latency = |percentile| tally.latency.value_at_percentile(percentile) as f64 / 1e3;
-        Self {
+        Some(Self {
             at: second.number as f64 + length,
             rate: (tally.ok + tally.warming) as f64 / length,
             errors: tally.failures.total() as f64 / length,
             latency: (!tally.latency.is_empty()).then(|| PERCENTILES.map(latency)),
-        }
+        })
     }
 
     pub(super) fn json(&self) -> Value {

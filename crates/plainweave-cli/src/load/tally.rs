@@ -30,6 +30,8 @@ pub(super) enum Failure {
     ErrorReply,
     /// The answer breaks the protocol.
     Garbage,
+    /// The answer has more header fields than are read.
+    TooManyFields,
     /// A well-formed answer of another length than expected.
     WrongLength,
     /// This machine is out of descriptors.
@@ -102,7 +104,7 @@ impl fmt::Display for Failure {
 
 impl Failure {
     /// All kinds but those with a number of their own.
-    pub(super) const ALL: [Failure; 23] = [
+    pub(super) const ALL: [Failure; 24] = [
         Failure::Refused,
         Failure::Unreachable,
         Failure::Reset,
@@ -111,6 +113,7 @@ impl Failure {
         Failure::TimedOut,
         Failure::ErrorReply,
         Failure::Garbage,
+        Failure::TooManyFields,
         Failure::WrongLength,
         Failure::Descriptors,
         Failure::Ports,
@@ -184,6 +187,7 @@ impl Failure {
             Failure::TimedOut => "timeout",
             Failure::ErrorReply => "error reply",
             Failure::Garbage => "garbage",
+            Failure::TooManyFields => "more than 256 header fields",
             Failure::WrongLength => "wrong length",
             Failure::Descriptors => "out of descriptors",
             Failure::Ports => "out of local ports",

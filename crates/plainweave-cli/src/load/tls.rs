@@ -10,11 +10,12 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use plainweave::net::TcpStream;
-use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind,
     RootCertStore, SignatureScheme, StreamOwned,
@@ -27,7 +28,8 @@ use super::tally::Failure;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "TLS")]
 pub(super) struct TlsFlags {
-    /// Trust the authorities in this file (PEM) [default: those that this host trusts]
+    /// Trust the authorities, and the servers' own certificates, in this file (PEM) [default: those that this host
+    /// trusts]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     ca: Option<PathBuf>,
 
@@ -63,11 +65,15 @@ impl Tls {
         }
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-        let builder = if flags.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        let trust = if flags.insecure {
+            Trust::Any
         } else {
-            builder.with_root_certificates(authorities(flags.ca.as_deref(), files)?)
+            let (roots, own) = authorities(flags.ca.as_deref(), files)?;
+            let by_authority =
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
+            Trust::Some { by_authority, own }
         };
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { trust, provider }));
         let mut config = builder.with_no_client_auth();
         config.alpn_protocols = vec![protocol.into()];
         if flags.no_resumption {
@@ -102,21 +108,24 @@ pub(super) fn check_host(host: &str) -> anyhow::Result<()> {
     name.map(drop).with_context(|| format!("https://{host}: no certificate can be for this name"))
 }
 
-fn authorities(file: Option<&Path>, files: &Files) -> anyhow::Result<RootCertStore> {
-    let mut roots = RootCertStore::empty();
+/// Returns the authorities that are trusted, and the certificates of a file that are, too.
+fn authorities(file: Option<&Path>, files: &Files) -> anyhow::Result<(RootCertStore, Vec<CertificateDer<'static>>)> {
+    let (mut roots, mut own) = (RootCertStore::empty(), Vec::new());
     let Some(file) = file else {
         let found = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(found.certs);
         let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
         ensure!(!roots.is_empty(), "this host trusts no authorities{why}: give --ca FILE, or --insecure");
-        return Ok(roots);
+        return Ok((roots, own));
     };
     for certificate in CertificateDer::pem_slice_iter(&files.read(file)?) {
         let bad = |error: &dyn std::fmt::Display| anyhow!("{}: not a certificate: {error}", file.display());
-        roots.add(certificate.map_err(|error| bad(&error))?).map_err(|error| bad(&error))?;
+        let certificate = certificate.map_err(|error| bad(&error))?;
+        roots.add(certificate.clone()).map_err(|error| bad(&error))?;
+        own.push(certificate);
     }
     ensure!(!roots.is_empty(), "{}: there is no certificate in it (write it in PEM)", file.display());
-    Ok(roots)
+    Ok((roots, own))
 }
 
 /// A connection after its handshake. Its errors are [`Failure`]s where TLS is at fault.
@@ -210,20 +219,54 @@ fn failure(error: &Error) -> Failure {
     }
 }
 
-/// Takes any certificate; that the server has its key is checked all the same.
+/// Which certificates are taken. That a server has the key of its own is checked in any case.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+enum Trust {
+    Any,
+    /// What an authority has certified, and the very certificates that are trusted: what `openssl req -x509` makes says
+    /// that it is an authority itself, and no authority may be a server, so it could be trusted in no other way.
+    Some {
+        by_authority: Arc<WebPkiServerVerifier>,
+        own: Vec<CertificateDer<'static>>,
+    },
+}
 
-impl ServerCertVerifier for AnyCertificate {
+/// Checks servers' certificates.
+#[derive(Debug)]
+struct Verifier {
+    trust: Trust,
+    provider: Arc<CryptoProvider>,
+}
+
+/// Returns whether a certificate was refused for who has certified it, or for what it is. Its dates come before.
+fn is_of_no_authority(error: &Error) -> bool {
+    match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
+        Error::InvalidCertificate(CertificateError::Other(other)) => {
+            other.0.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity)
+        }
+        _ => false,
+    }
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        let Trust::Some { by_authority, own } = &self.trust else { return Ok(ServerCertVerified::assertion()) };
+        let certified = by_authority.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match certified {
+            Err(error) if is_of_no_authority(&error) && own.iter().any(|own| own == end_entity) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            certified => certified,
+        }
     }
 
     fn verify_tls12_signature(
@@ -232,7 +275,7 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -241,10 +284,10 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

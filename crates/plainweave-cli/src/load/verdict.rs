@@ -102,7 +102,7 @@ impl Objectives {
         if share > self.max_errors {
             let most = self.max_errors * 100.0;
             let kinds = &tally.failures;
-            let failed = format!("{:.1} % of the requests failed, and --max-errors allows {most} %", share * 100.0);
+            let failed = format!("{:.1} % of the requests failed, and --max-errors allows {most} %", above(share));
             verdict.missed.push(format!("{failed}: {kinds}"));
         }
         verdict.missed.extend(self.shortfall(summary));
@@ -124,9 +124,9 @@ impl Objectives {
         let share = summary.lateness_share().filter(|share| *share > self.max_lateness)?;
         let [late, latency] = [summary.lateness(), summary.latency(99.0)].map(|us| text::time(us.unwrap_or(0.0)));
         Some(format!(
-            "this program itself sent {late} late (p99), {:.0} % of the latency of {latency} that it measured, and \
-             --max-lateness allows {:.0} %: give it more CPUs or a lower rate",
-            share * 100.0,
+            "this program itself sent {late} late (p99), {:.1} % of the latency of {latency} that it measured, and \
+             --max-lateness allows {} %: give it more CPUs or a lower rate",
+            above(share),
             self.max_lateness * 100.0
         ))
     }
@@ -149,6 +149,11 @@ impl Objectives {
     }
 }
 
+/// Returns a share that is above a bound in percent, rounded so that it still reads as above it.
+fn above(share: f64) -> f64 {
+    (share * 1000.0).ceil() / 10.0
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, SystemTime};
@@ -164,6 +169,11 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         common: Common,
+    }
+
+    #[test]
+    fn what_is_above_a_bound_reads_so() {
+        assert_eq!([0.1, 0.10001, 0.1004, 0.25].map(above), [10.0, 10.1, 10.1, 25.0]);
     }
 
     /// A run of 1000 requests/s for 10 s, one worker, of which this many were answered, each in the same time.

@@ -57,7 +57,7 @@ impl Watching<'_> {
 
 impl Watch for Watching<'_> {
     fn second(&mut self, second: &Second<'_>) {
-        self.seconds.push(Point::of(second));
+        self.seconds.extend(Point::of(second));
         if let Some(log) = &mut self.log {
             log.add(self.began.get(), self.tag.as_deref(), second);
         }

@@ -36,7 +36,7 @@ const LONGEST_GREETING: u64 = 4096;
 pub(super) const GREETING: Duration = Duration::from_secs(10);
 /// Bytes of a secret, at least.
 const SECRET: usize = 16;
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// What both sides know, if there is anything.
 pub(super) type Secret = Option<Vec<u8>>;

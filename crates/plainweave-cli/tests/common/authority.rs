@@ -68,6 +68,20 @@ impl Authority {
         ["--tls-cert".to_owned(), paths[0].clone(), "--tls-key".to_owned(), paths[1].clone()]
     }
 
+    /// Writes `NAME.pem` and `NAME.key` as `openssl req -x509` does: certified by itself, and an authority.
+    pub(crate) fn self_certified(&self, file: &str, names: &[&str], years: (i32, i32)) {
+        let mut params =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, file);
+        (params.not_before, params.not_after) =
+            (rcgen::date_time_ymd(years.0, 1, 1), rcgen::date_time_ymd(years.1, 1, 1));
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        fs::write(self.path(&format!("{file}.pem")), certificate.pem()).unwrap();
+        fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).unwrap();
+    }
+
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();

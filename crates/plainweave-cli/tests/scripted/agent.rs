@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// Of the protocol.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 /// How long anything may take before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
