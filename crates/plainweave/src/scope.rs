@@ -50,6 +50,10 @@ pub struct ScopedJoinHandle<'scope, T> {
 
 /// Runs `f` with a scope whose fibers may borrow from the caller, and returns when `f` and all of them have ended.
 ///
+/// A fiber that panics cancels its siblings, but not `f`, which is the caller's own code: its waits go on, and the
+/// panic comes when it has returned. Where `f` waits for what its fibers bring, let it join one, or wait on a channel
+/// whose senders they hold.
+///
 /// # Panics
 /// With `f`'s panic if it panics, else with the first panic of a fiber that was not taken by its handle's `join`.
 /// On a plain thread, with a message that says so.

@@ -16,6 +16,7 @@ in_pools_too!(
     children_spawn_into_their_scope,
     a_panicking_body_waits_for_its_children,
     a_panicking_child_cancels_blocked_siblings,
+    a_panicking_child_leaves_the_body_to_itself,
     the_first_panic_is_propagated,
     a_panic_taken_by_join_is_not_propagated,
     scopes_nest,
@@ -139,6 +140,24 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
         let all = ["accept", "blocking", "connect", "join", "park", "read", "sleep", "wait_readable"];
         assert_eq!(seen, all.map(|what| (what, Some(CancelReason::SiblingPanicked))));
         forever_fiber.unpark();
+    });
+}
+
+fn a_panicking_child_leaves_the_body_to_itself(setup: Setup) {
+    setup.tested().run(|| {
+        let ended = AtomicBool::new(false);
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            scope(|s| {
+                let sibling = s.spawn(|| is_cancelled(&plainweave::park().expect_err("cancelled")));
+                s.spawn(|| panic!("child"));
+                assert!(sibling.join().expect("no panic"));
+                // By now the panic is known.
+                time::sleep(ms(1)).expect("not interrupted");
+                ended.store(true, Ordering::Relaxed);
+            });
+        }));
+        assert_eq!(panic_text(&*panic.expect_err("propagated")), "child");
+        assert!(ended.load(Ordering::Relaxed));
     });
 }
 
