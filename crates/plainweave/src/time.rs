@@ -94,24 +94,22 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
     let target = to_ns(header.worker().pool().epoch, time);
     let own = header.own.deadline.get();
     let mut has_waited = false;
-    let fail = |interrupt: Interrupt, has_waited| match has_waited {
-        true => interrupt.into(),
-        false => wait::failed_at_once(interrupt.into()),
-    };
-    loop {
+    let interrupt = loop {
         if let Some(interrupt) = header.cancelled() {
-            return Err(fail(interrupt, has_waited));
+            break interrupt;
         }
         let now = header.worker().now();
         if now >= target {
             return Ok(());
         }
         if now >= own {
-            return Err(fail(Interrupt::TimedOut, has_waited));
+            break Interrupt::TimedOut;
         }
         wait::suspend(header, Reason::Sleep, target.min(own));
         has_waited = true;
-    }
+    };
+    let error = interrupt.into();
+    Err(if has_waited { error } else { wait::failed_at_once(error) })
 }
 
 /// Runs `f` under a deadline: every blocking call in it, and in the fibers that it spawns into scopes, fails with

@@ -153,15 +153,18 @@ fn its_scope_is_cancelled(setup: Setup) {
     with_lock_held(setup, hold, |outside| outside.sender.send(7).expect("received"));
 }
 
+/// Ends the wait for a byte only after wake-ups that mean nothing to it.
+fn unpark_it_and_send(outside: &mut Outside) {
+    for _ in 0..3 {
+        outside.holder.fiber().unpark();
+        std::thread::sleep(ms(5));
+    }
+    outside.peer.write_all(b"x").expect("open");
+}
+
 fn it_is_unparked(setup: Setup) {
     let hold = |mut stream: TcpStream, _| assert_eq!(stream.read(&mut [0; 8]).expect("a byte"), 1);
-    with_lock_held(setup, hold, |outside| {
-        for _ in 0..3 {
-            outside.holder.fiber().unpark();
-            std::thread::sleep(ms(5));
-        }
-        outside.peer.write_all(b"x").expect("open");
-    });
+    with_lock_held(setup, hold, unpark_it_and_send);
 }
 
 fn its_select_times_out(setup: Setup) {
@@ -203,13 +206,7 @@ fn its_select_is_woken_for_nothing(setup: Setup) {
         assert_eq!(which.expect("not cancelled"), 1);
         assert_eq!(stream.read(&mut [0; 8]).expect("a byte"), 1);
     };
-    with_lock_held(setup, hold, |outside| {
-        for _ in 0..3 {
-            outside.holder.fiber().unpark();
-            std::thread::sleep(ms(5));
-        }
-        outside.peer.write_all(b"x").expect("open");
-    });
+    with_lock_held(setup, hold, unpark_it_and_send);
 }
 
 /// Most of the workers that there may be are blocked, so fresh fibers are held back; but not one that is joined.

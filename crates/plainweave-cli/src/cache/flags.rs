@@ -339,12 +339,7 @@ fn protocol(text: &str) -> Result<String, String> {
 
 /// Megabytes, with an `m` behind or not, or gigabytes with a `g`.
 fn megabytes(text: &str) -> Result<NonZeroU32, String> {
-    let (number, unit) = match text.as_bytes().last() {
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 10),
-        _ => (text, 1),
-    };
-    let size = number.parse::<u32>().ok().and_then(|number| number.checked_mul(unit)).and_then(NonZeroU32::new);
+    let size = scaled(text, [('m', 1), ('g', 1 << 10)]).and_then(|size| NonZeroU32::new(size.try_into().ok()?));
     size.ok_or_else(|| "write a number of megabytes from 1 on, as in 64, 64m or 2g".into())
 }
 
@@ -358,13 +353,15 @@ fn no_udp(text: &str) -> Result<u16, String> {
 
 /// Bytes, or with `k` or `m` behind.
 fn item_size(text: &str) -> Result<usize, String> {
-    let (number, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        _ => (text, 1),
-    };
-    let size = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
-    size.filter(|size| (1 << 10..=1 << 30).contains(size)).ok_or_else(|| "write 1k to 1024m, as in 512k or 4m".into())
+    let size = scaled(text, [('k', 1 << 10), ('m', 1 << 20)]).filter(|size| (1 << 10..=1 << 30).contains(size));
+    size.ok_or_else(|| "write 1k to 1024m, as in 512k or 4m".into())
+}
+
+/// A whole number, times that of the unit that may stand behind it in either case.
+fn scaled(text: &str, units: [(char, usize); 2]) -> Option<usize> {
+    let with = |(letter, unit): (char, usize)| Some((text.strip_suffix([letter, letter.to_ascii_uppercase()])?, unit));
+    let (number, unit) = units.into_iter().find_map(with).unwrap_or((text, 1));
+    number.parse::<usize>().ok()?.checked_mul(unit)
 }
 
 fn octal(text: &str) -> Result<u32, String> {

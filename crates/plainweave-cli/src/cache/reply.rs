@@ -21,7 +21,7 @@ pub(crate) struct Replies {
     /// Values that belong before the byte of this number.
     values: Vec<(usize, Item)>,
     len: usize,
-    /// For a long text.
+    /// For a long text, or copies of values.
     held: Option<Reservation>,
 }
 
@@ -145,8 +145,8 @@ impl Replies {
         segments
     }
 
-    /// Copies what follows the first `sent` bytes, and lets go of the values.
-    pub(crate) fn copy_rest(&mut self, sent: usize) {
+    /// Copies what follows the first `sent` bytes, which `held` is for, and lets go of the values.
+    pub(crate) fn copy_rest(&mut self, sent: usize, held: Reservation) {
         let mut rest = Vec::with_capacity(self.len() - sent);
         let mut skip = sent;
         for piece in self.pieces() {
@@ -154,7 +154,7 @@ impl Replies {
             skip -= from;
             rest.extend_from_slice(&piece[from..]);
         }
-        (self.bytes, self.len) = (rest, 0);
+        (self.bytes, self.len, self.held) = (rest, 0, Some(held));
         self.values.clear();
     }
 

@@ -20,7 +20,6 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send as send_bytes, sendmsg};
 
 use super::clients::Client;
-use super::memory_budget::Reservation;
 use super::pinned::Pins;
 use super::reply::Replies;
 use super::shared::Cache;
@@ -70,30 +69,23 @@ fn or_none(sent: rustix::io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// What unread replies hold: segments of the store, or memory for their copies.
-enum Held {
-    Nothing,
-    Pins { _held: Pins },
-    Copy { _held: Reservation },
-}
-
-/// Makes what is left of the replies fit to wait. Returns what it takes, and how much of `out` was sent.
+/// Makes what is left of the replies fit to wait. Returns the segments that it holds, and how much of `out` was sent.
 #[cold]
-fn hold(cache: &Cache, client: &Client, out: &mut Replies, sent: usize) -> io::Result<(Held, usize)> {
+fn hold(cache: &Cache, client: &Client, out: &mut Replies, sent: usize) -> io::Result<(Option<Pins>, usize)> {
     let (left, segments) = (out.len() - sent, out.segments());
     if segments.is_empty() {
-        return Ok((Held::Nothing, sent));
+        return Ok((None, sent));
     }
     if let Some(held) = cache.pinned.hold(&segments, 2 * left) {
-        return Ok((Held::Pins { _held: held }, sent));
+        return Ok((Some(held), sent));
     }
     let mut copy = cache.memory_budget.reserve();
     if copy.grow_within_half(left) {
-        out.copy_rest(sent);
-        return Ok((Held::Copy { _held: copy }, 0));
+        out.copy_rest(sent, copy);
+        return Ok((None, 0));
     }
     if let Some(held) = cache.pinned.hold(&segments, usize::MAX) {
-        return Ok((Held::Pins { _held: held }, sent));
+        return Ok((Some(held), sent));
     }
     if cache.clients.cut.fetch_add(1, Relaxed) == 0 {
         cache.tell(&format!(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// A connection by TLS.
@@ -23,6 +23,15 @@ pub(crate) const PAST: (i32, i32) = (2001, 2002);
 pub(crate) struct Authority {
     pub(crate) issuer: CertifiedIssuer<'static, KeyPair>,
     pub(crate) directory: PathBuf,
+}
+
+/// Of a server.
+fn params(name: &str, names: &[&str], years: (i32, i32)) -> CertificateParams {
+    let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let mut params = CertificateParams::new(names).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    (params.not_before, params.not_after) = (rcgen::date_time_ymd(years.0, 1, 1), rcgen::date_time_ymd(years.1, 1, 1));
+    params
 }
 
 impl Authority {
@@ -55,31 +64,24 @@ impl Authority {
 
     /// Writes `NAME.pem` and `NAME.key`; gives the flags for them.
     pub(crate) fn certify(&self, file: &str, names: &[&str], years: (i32, i32)) -> [String; 4] {
-        let mut params =
-            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, names[0]);
-        (params.not_before, params.not_after) =
-            (rcgen::date_time_ymd(years.0, 1, 1), rcgen::date_time_ymd(years.1, 1, 1));
-        let key = KeyPair::generate().unwrap();
+        let (params, key) = (params(names[0], names, years), KeyPair::generate().unwrap());
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let paths = [self.path(&format!("{file}.pem")), self.path(&format!("{file}.key"))];
-        fs::write(&paths[0], certificate.pem()).unwrap();
-        fs::write(&paths[1], key.serialize_pem()).unwrap();
+        let paths = self.write(file, &certificate, &key);
         ["--tls-cert".to_owned(), paths[0].clone(), "--tls-key".to_owned(), paths[1].clone()]
     }
 
     /// Writes `NAME.pem` and `NAME.key` as `openssl req -x509` does: certified by itself, and an authority.
     pub(crate) fn self_certified(&self, file: &str, names: &[&str], years: (i32, i32)) {
-        let mut params =
-            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        let (mut params, key) = (params(file, names, years), KeyPair::generate().unwrap());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, file);
-        (params.not_before, params.not_after) =
-            (rcgen::date_time_ymd(years.0, 1, 1), rcgen::date_time_ymd(years.1, 1, 1));
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        fs::write(self.path(&format!("{file}.pem")), certificate.pem()).unwrap();
-        fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).unwrap();
+        self.write(file, &params.self_signed(&key).unwrap(), &key);
+    }
+
+    fn write(&self, file: &str, certificate: &Certificate, key: &KeyPair) -> [String; 2] {
+        let paths = [self.path(&format!("{file}.pem")), self.path(&format!("{file}.key"))];
+        fs::write(&paths[0], certificate.pem()).unwrap();
+        fs::write(&paths[1], key.serialize_pem()).unwrap();
+        paths
     }
 
     pub(crate) fn client(&self) -> Arc<ClientConfig> {

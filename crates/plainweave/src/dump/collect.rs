@@ -212,7 +212,7 @@ mod tests {
     }
 
     fn ask(limit: Duration, patience: Duration) -> Ask {
-        Ask { stacks: Stacks::Nobodys, children: 0, deadline: saturating_add(Instant::now(), limit), patience }
+        Ask { stacks: Stacks::Nobodys, children: 0, deadline: Instant::now() + limit, patience }
     }
 
     const HANG: Duration = Duration::from_secs(60);

@@ -19,8 +19,8 @@ pub(crate) struct Source {
     readable: AtomicBool,
     /// Of a listener: how many accepts in a row have failed because something has run out.
     exhausted: AtomicU8,
-    /// Of a listener: its owner says that something has run out.
-    reported_by_owner: AtomicBool,
+    /// Of a listener: whether standard error gets a line about them.
+    reports_exhaustion: AtomicBool,
     /// One bit per driver (its tag modulo 64) that keeps a registration, to be forgotten when the source goes.
     registered: AtomicU64,
     /// Where the driver that registered it last keeps it, for that driver to check: saves a lookup in each call.
@@ -39,7 +39,7 @@ impl Source {
             closed: AtomicBool::new(false),
             readable: AtomicBool::new(false),
             exhausted: AtomicU8::new(0),
-            reported_by_owner: AtomicBool::new(false),
+            reports_exhaustion: AtomicBool::new(true),
             registered: AtomicU64::new(0),
             hint: AtomicU64::new(0),
         }
@@ -85,12 +85,12 @@ impl Source {
 
     /// Sets whether standard error gets a line about such accepts.
     pub(crate) fn report_exhaustion(&self, on: bool) {
-        self.reported_by_owner.store(!on, Ordering::Relaxed);
+        self.reports_exhaustion.store(on, Ordering::Relaxed);
     }
 
     /// Returns whether it does.
     pub(crate) fn reports_exhaustion(&self) -> bool {
-        !self.reported_by_owner.load(Ordering::Relaxed)
+        self.reports_exhaustion.load(Ordering::Relaxed)
     }
 
     /// Records that a driver keeps state for this source. Called by drivers.

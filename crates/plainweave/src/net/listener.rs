@@ -60,8 +60,8 @@ macro_rules! listener {
                 self.source.check_open().inspect_err(|_| self.source.close())
             }
 
-            /// Sets, for every handle, whether the first accept of the process that fails for lack of descriptors or
-            /// memory is said on standard error. Default: yes; a server that logs such errors turns it off.
+            /// Sets, for every handle, whether an accept that fails for lack of descriptors or memory writes a line to
+            /// standard error, once in the process. On by default; a server that logs such errors turns it off.
             pub fn report_exhaustion(&self, on: bool) {
                 self.source.report_exhaustion(on);
             }

@@ -257,9 +257,7 @@ pub(crate) fn set_thread_deadline(deadline: Option<Instant>) -> Option<Instant> 
 /// Context: any thread or fiber.
 #[cold]
 pub(crate) fn failed_at_once(error: io::Error) -> io::Error {
-    if let Some(header) = suspendable() {
-        give_way(header);
-    }
+    let_others_run();
     error
 }
 
@@ -268,12 +266,17 @@ pub(crate) fn failed_at_once(error: io::Error) -> io::Error {
 /// others run it would have to return, and two cancelled fibers could serve each other for ever.
 #[cold]
 pub(crate) fn fail_after_others(interrupt: Interrupt) -> Interrupt {
-    if !matches!(interrupt, Interrupt::TimedOut)
-        && let Some(header) = suspendable()
-    {
-        give_way(header);
+    if interrupt != Interrupt::TimedOut {
+        let_others_run();
     }
     interrupt
+}
+
+/// Does that where there are others: on a fiber that can suspend.
+fn let_others_run() {
+    if let Some(header) = suspendable() {
+        give_way(header);
+    }
 }
 
 /// Does that for the calling fiber. It yields rather than waits: what others are ready to do comes first, timers and

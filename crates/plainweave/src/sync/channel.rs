@@ -276,9 +276,9 @@ fn try_recv<T>(locked: &mut Locked<T>, value: &mut Option<T>, wakes: &mut Wakes<
 /// the half that stays must be filled before it grows.
 #[inline]
 fn give_back_room<T>(queue: &mut VecDeque<T>) {
-    let is_large = queue.capacity() > KEPT_BYTES / size_of::<T>().max(1);
-    // Of values without a size there is no memory, and no end of room.
-    if is_large && size_of::<T>() > 0 && queue.len() < queue.capacity() / 8 {
+    // Nothing for values without a size, of which there is no end of room.
+    let bytes = queue.capacity().saturating_mul(size_of::<T>());
+    if bytes > KEPT_BYTES && queue.len() < queue.capacity() / 8 {
         queue.shrink_to(queue.capacity() / 2);
     }
 }
