@@ -152,25 +152,106 @@ pub fn with_timeout<T>(limit: Duration, f: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Times that are `period` apart, for what is to be done again and again; see [`interval`].
+#[derive(Debug)]
+pub struct Interval {
+    next: Instant,
+    period: Duration,
+}
+
+/// Returns an interval whose first time is `period` from now. Unlike sleeps of that length, its times do not drift by
+/// what is done between them. Those that have passed when the caller comes late are left out, all but one, so that late
+/// work does not come in bursts.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// plainweave::run(|| {
+///     let mut ticks = plainweave::time::interval(Duration::from_millis(2));
+///     let first = ticks.tick().unwrap();
+///     assert_eq!(ticks.tick().unwrap() - first, Duration::from_millis(2));
+/// });
+/// ```
+///
+/// # Panics
+/// `period` is zero.
+#[must_use]
+pub fn interval(period: Duration) -> Interval {
+    interval_at(saturating_add(now(), period), period)
+}
+
+/// Returns an interval whose first time is `start`, which may have passed.
+///
+/// # Panics
+/// `period` is zero.
+#[must_use]
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    assert!(!period.is_zero(), "an interval without a period would have all its times at once");
+    Interval { next: start, period }
+}
+
+impl Interval {
+    /// Waits for the next time, and returns it. It has passed already if the caller is late.
+    ///
+    /// # Errors
+    /// The caller was cancelled or ran into its deadline. The time is still the next one.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn tick(&mut self) -> io::Result<Instant> {
+        sleep_until(self.next)?;
+        Ok(self.pass())
+    }
+
+    /// Moves on to the next time that has not passed, and returns the one that had come.
+    pub(crate) fn pass(&mut self) -> Instant {
+        let come = self.next;
+        self.next = saturating_add(come, self.period);
+        let late = now().saturating_duration_since(self.next).as_nanos();
+        let missed = late.div_ceil(self.period.as_nanos());
+        if missed > 0 {
+            let skipped = u64::try_from(missed.saturating_mul(self.period.as_nanos())).unwrap_or(u64::MAX);
+            self.next = saturating_add(self.next, Duration::from_nanos(skipped));
+        }
+        come
+    }
+
+    /// Returns the next time.
+    #[must_use]
+    pub fn next(&self) -> Instant {
+        self.next
+    }
+}
+
 /// The previous deadline, restored on drop.
-enum Restore {
+pub(crate) enum Restore {
     Fiber(u64),
     Thread(Option<Instant>),
 }
 
 impl Restore {
-    fn set(deadline: Instant) -> Self {
+    /// Sets the caller's deadline, unless it has a nearer one.
+    pub(crate) fn set(deadline: Instant) -> Self {
+        let before = Self::replace(deadline);
+        match &before {
+            Restore::Fiber(before) => {
+                let own = fiber::current().map(|header| &header.own.deadline);
+                own.into_iter().for_each(|own| own.set(own.get().min(*before)));
+            }
+            Restore::Thread(before) => {
+                wait::set_thread_deadline(wait::earliest(*before, Some(deadline)));
+            }
+        }
+        before
+    }
+
+    /// Sets the caller's deadline in place of the one that it has.
+    pub(crate) fn replace(deadline: Instant) -> Self {
         match fiber::current() {
             Some(header) => {
-                let before = header.own.deadline.get();
-                header.own.deadline.set(before.min(to_ns(header.worker().pool().epoch, deadline)));
-                Restore::Fiber(before)
+                let new = to_ns(header.worker().pool().epoch, deadline);
+                Restore::Fiber(header.own.deadline.replace(new))
             }
-            None => {
-                let before = wait::set_thread_deadline(None);
-                wait::set_thread_deadline(wait::earliest(before, Some(deadline)));
-                Restore::Thread(before)
-            }
+            None => Restore::Thread(wait::set_thread_deadline(Some(deadline))),
         }
     }
 }

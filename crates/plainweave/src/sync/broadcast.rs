@@ -27,6 +27,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::select::{NoticeBranch, Watched, Watchers};
 use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
@@ -46,6 +47,8 @@ struct State<T> {
     sent: u64,
     senders: usize,
     receivers: usize,
+    /// Selects that wait for a value.
+    watchers: Watchers,
 }
 
 struct Slot<T> {
@@ -120,7 +123,8 @@ impl<T> State<T> {
     fn new(bound: usize) -> Self {
         assert!(bound > 0, "a channel needs room for one value at least, not {bound}");
         // At once, so that no section allocates; a bound beyond that is rather a wish for none.
-        Self { values: VecDeque::with_capacity(bound.min(AT_ONCE)), bound, sent: 0, senders: 1, receivers: 1 }
+        let values = VecDeque::with_capacity(bound.min(AT_ONCE));
+        Self { values, bound, sent: 0, senders: 1, receivers: 1, watchers: Watchers::new() }
     }
 
     /// Returns the position of the oldest value, or of the next one if there is none.
@@ -175,10 +179,12 @@ impl<T> Sender<T> {
             let overwritten = if state.values.len() == state.bound { state.values.pop_front() } else { None };
             state.values.push_back(Slot { value: Some(value.clone()), unread: state.receivers });
             state.sent += 1;
-            (state.receivers, overwritten, Some(locked.take_all(0, None)))
+            let selects = state.watchers.take();
+            (state.receivers, overwritten, Some((locked.take_all(0, None), selects)))
         });
-        if let Some(waiters) = waiters {
+        if let Some((waiters, selects)) = waiters {
             waiters.give();
+            selects.give();
         }
         // Destructors of values are user code: run them outside the section.
         drop((value, overwritten));
@@ -250,6 +256,34 @@ impl<T: Clone> Receiver<T> {
     }
 }
 
+impl<T: Clone> Receiver<T> {
+    /// Returns a receive as a branch of a select.
+    #[doc(hidden)]
+    pub fn select_branch(&mut self) -> NoticeBranch<'_, Result<T, RecvError>> {
+        NoticeBranch::new(self)
+    }
+}
+
+impl<T: Clone> Watched for &mut Receiver<T> {
+    type Output = Result<T, RecvError>;
+
+    fn attempt(&mut self) -> Option<Result<T, RecvError>> {
+        match self.try_recv() {
+            Err(RecvError(Why::Empty)) => None,
+            received => Some(received),
+        }
+    }
+
+    fn look(&self, f: &mut dyn FnMut(&mut Watchers, bool)) {
+        self.shared.with(|locked| {
+            let state = &mut locked.state;
+            // A value that was lost counts, too.
+            let may_succeed = !self.taken.is_empty() || self.next != state.sent || state.senders == 0;
+            f(&mut state.watchers, may_succeed);
+        });
+    }
+}
+
 /// Takes values from `next` on, in order, and moves on. `None`: the next one has not been sent yet.
 fn take<T>(locked: &mut Locked<T>, taken: &mut Vec<Arc<T>>, next: &mut u64) -> Option<Result<(), Why>> {
     let state = &mut locked.state;
@@ -295,12 +329,13 @@ impl<T> Clone for Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let waiters = self.0.with(|locked| {
+        let waiting = self.0.with(|locked| {
             locked.state.senders -= 1;
-            (locked.state.senders == 0).then(|| locked.take_all(0, None))
+            (locked.state.senders == 0).then(|| (locked.take_all(0, None), locked.state.watchers.take()))
         });
-        if let Some(waiters) = waiters {
+        if let Some((waiters, selects)) = waiting {
             waiters.give();
+            selects.give();
         }
     }
 }

@@ -284,6 +284,12 @@ fn give_back_room<T>(queue: &mut VecDeque<T>) {
 }
 
 impl<T> Receiver<T> {
+    /// Returns a receive as a branch of a select.
+    #[doc(hidden)]
+    pub fn select_branch(&self) -> RecvBranch<'_, T> {
+        RecvBranch::new(self)
+    }
+
     /// Returns the next value; waits while the channel is empty.
     ///
     /// # Errors

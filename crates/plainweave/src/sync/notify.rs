@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use super::select::{NoticeBranch, Watched, Watchers};
 use super::wait_queue::{self, Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -12,6 +13,14 @@ struct State {
     permit: bool,
     /// How many times all were notified.
     round: u64,
+    /// Selects that wait.
+    watchers: Watchers,
+}
+
+impl State {
+    const fn new() -> Self {
+        Self { permit: false, round: 0, watchers: Watchers::new() }
+    }
 }
 
 impl Primitive for State {
@@ -57,12 +66,12 @@ impl Notify {
     /// Creates one without a notification.
     #[must_use]
     pub const fn new() -> Self {
-        Self(WaitQueue::new(State { permit: false, round: 0 }))
+        Self(WaitQueue::new(State::new()))
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn modelled() -> Self {
-        Self(WaitQueue::modelled(State { permit: false, round: 0 }))
+        Self(WaitQueue::modelled(State::new()))
     }
 
     /// Waits for a notification.
@@ -86,23 +95,36 @@ impl Notify {
     /// Wakes the waiter that has waited longest. If there is none, the next wait returns at once; several calls are
     /// remembered as one.
     pub fn notify_one(&self) {
-        let first = self.0.with(|locked| {
-            let first = locked.take_first(0);
-            locked.state.permit |= first.is_none();
-            first
+        let (first, selects) = self.0.with(|locked| match locked.take_first(0) {
+            Some(first) => (Some(first), None),
+            // Whichever select looks first takes it.
+            None => {
+                locked.state.permit = true;
+                (None, Some(locked.state.watchers.take()))
+            }
         });
         if let Some(grant) = first {
             grant.give();
+        }
+        if let Some(selects) = selects {
+            selects.give();
         }
     }
 
     /// Wakes all current waiters, and ends the wait of each present [`Notified`]. Later waits do not notice it.
     pub fn notify_waiters(&self) {
-        let all = self.0.with(|locked| {
+        let (all, selects) = self.0.with(|locked| {
             locked.state.round += 1;
-            locked.take_all(0, None)
+            (locked.take_all(0, None), locked.state.watchers.take())
         });
         all.give();
+        selects.give();
+    }
+
+    /// Returns a notification as a branch of a select, which notices [`Self::notify_waiters`] from here on.
+    #[doc(hidden)]
+    pub fn select_branch(&self) -> NoticeBranch<'_, ()> {
+        NoticeBranch::new(self.notified())
     }
 }
 
@@ -110,7 +132,18 @@ fn take_permit(locked: &mut Locked) -> Option<()> {
     std::mem::take(&mut locked.state.permit).then_some(())
 }
 
-impl Notified<'_> {
+impl<'a> Notified<'a> {
+    /// Returns whether all were notified since this was created, or a notification for it, which that takes.
+    fn has_come(&self, locked: &mut Locked) -> Option<()> {
+        if locked.state.round != self.round { Some(()) } else { take_permit(locked) }
+    }
+
+    /// Returns the notification as a branch of a select.
+    #[doc(hidden)]
+    pub fn select_branch(&self) -> NoticeBranch<'a, ()> {
+        NoticeBranch::new(Notified { notify: self.notify, round: self.round })
+    }
+
     /// Waits for a notification; returns at once if all were notified since this was created.
     ///
     /// # Errors
@@ -118,11 +151,23 @@ impl Notified<'_> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn wait(self) -> io::Result<()> {
-        let come = |locked: &mut Locked| {
-            if locked.state.round != self.round { Some(()) } else { take_permit(locked) }
-        };
-        self.notify.0.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, come)?;
+        self.notify.0.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| self.has_come(locked))?;
         Ok(())
+    }
+}
+
+impl Watched for Notified<'_> {
+    type Output = ();
+
+    fn attempt(&mut self) -> Option<()> {
+        self.notify.0.with(|locked| self.has_come(locked))
+    }
+
+    fn look(&self, f: &mut dyn FnMut(&mut Watchers, bool)) {
+        self.notify.0.with(|locked| {
+            let come = locked.state.permit || locked.state.round != self.round;
+            f(&mut locked.state.watchers, come);
+        });
     }
 }
 

@@ -11,11 +11,13 @@
 //! sources would have to pass one on, to a waiter that may have left meanwhile.
 //!
 //! # Protocol
-//! 1. Try all branches, in random order. The first that succeeds is chosen, and that is all.
+//! 1. Try all branches, in random order or, if it is biased, as written. The first that succeeds is chosen, and that is
+//!    all.
 //! 2. Open a claim (`atomics/claim`) and enter a watcher in each source's list. A source in which an attempt
 //!    may succeed says so instead (it decides under its lock): then go to 4.
 //! 3. Wait until the claim has ended, or for the nearest timer.
-//! 4. Close the claim, and leave all lists. Go to 1, but try the branch first whose source ended the wait.
+//! 4. Close the claim, and leave all lists. Go to 1, but in random order try the branch first whose source ended the
+//!    wait.
 //!
 //! A source that changes takes *all* its watchers off its list and notifies them, and grants to its first plain waiter
 //! as if there were none. Each looks for itself, and one finds what there is. So a select that is notified and then
@@ -44,10 +46,12 @@
 //! lock and channel would pay for it, and each source would need its own way to pass a grant on. The macro's `send`
 //! evaluating its value only when chosen: a rendezvous peer would have to wait for user code.
 
+mod future;
 mod join;
 mod macros;
 #[cfg(all(test, loom))]
 mod models;
+mod notice;
 mod readiness;
 mod timer;
 mod watchers;
@@ -58,9 +62,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub use self::future::FutureBranch;
 pub use self::join::JoinBranch;
+pub use self::notice::NoticeBranch;
+pub(crate) use self::notice::Watched;
 pub use self::readiness::ReadinessBranch;
-pub use self::timer::TimerBranch;
+pub use self::timer::{TickBranch, TimerBranch};
 pub(crate) use self::watchers::{Notices, Place, Selector, Watchers};
 pub use super::channel::branch::{RecvBranch, SendBranch};
 pub use super::semaphore::AcquireBranch;
@@ -129,8 +136,9 @@ impl fmt::Debug for Case<'_> {
 }
 
 /// Waits until one of the enabled cases has been performed; if `default` is set, only tries. One of the cases has an
-/// output afterwards, unless nothing was ready. An interrupt is returned, and an error if none is enabled.
-pub fn run(cases: &mut [Case<'_>], enabled: &[bool], default: bool) -> Option<io::Error> {
+/// output afterwards, unless nothing was ready. An interrupt is returned, and an error if none is enabled. `biased`: of
+/// several that can be performed, the first is.
+pub fn run(cases: &mut [Case<'_>], enabled: &[bool], default: bool, biased: bool) -> Option<io::Error> {
     let mut count = 0;
     for branch in (0..cases.len()).filter(|branch| enabled[*branch]) {
         cases.swap(count, branch);
@@ -141,8 +149,8 @@ pub fn run(cases: &mut [Case<'_>], enabled: &[bool], default: bool) -> Option<io
     if cases.is_empty() && !default {
         return Some(io::Error::new(io::ErrorKind::InvalidInput, "the conditions of all branches are false"));
     }
-    let mut random = random();
-    if attempt(cases, &mut random) || default {
+    let mut order = if biased { Order::AsWritten } else { Order::Random(random()) };
+    if attempt(cases, &mut order) || default {
         return None;
     }
     let on_thread = wait::suspendable().is_none() && cases.iter().any(|case| case.source.poll().is_some());
@@ -150,7 +158,7 @@ pub fn run(cases: &mut [Case<'_>], enabled: &[bool], default: bool) -> Option<io
         Ok(event) => event.map(Arc::new),
         Err(error) => return Some(error),
     };
-    wait_for_first(cases, &mut random, event.as_ref()).err().map(io::Error::from)
+    wait_for_first(cases, &mut order, event.as_ref()).err().map(io::Error::from)
 }
 
 /// Returns why no case has an output, after [`run`] without a default.
@@ -162,26 +170,25 @@ pub fn interrupted(interrupt: Option<io::Error>) -> io::Error {
 ///
 /// Context: any thread or fiber; may suspend.
 pub(super) fn perform(case: Case<'_>) -> Result<(), Interrupt> {
-    // There is no order to draw.
-    let (mut cases, mut random) = ([case], Cx::new(0));
-    if attempt(&mut cases, &mut random) {
+    let (mut cases, mut order) = ([case], Order::AsWritten);
+    if attempt(&mut cases, &mut order) {
         return Ok(());
     }
-    wait_for_first(&mut cases, &mut random, None)
+    wait_for_first(&mut cases, &mut order, None)
 }
 
 /// Waits until one of the cases, which have been tried in vain, has been performed. A thread that polls descriptors
 /// brings an `event`.
-fn wait_for_first(cases: &mut [Case<'_>], random: &mut Cx, event: Option<&Arc<Wakeup>>) -> Result<(), Interrupt> {
+fn wait_for_first(cases: &mut [Case<'_>], order: &mut Order, event: Option<&Arc<Wakeup>>) -> Result<(), Interrupt> {
     loop {
         let (ended, waited) = watch(cases, event);
         let performed = match ended {
             Some(Ended::Claimed(_)) => true,
-            Some(Ended::Notified(branch)) => attempt_of(cases, branch),
-            None => false,
+            Some(Ended::Notified(branch)) if matches!(order, Order::Random(_)) => attempt_of(cases, branch),
+            Some(Ended::Notified(_)) | None => false,
         };
         // Also after an interrupt: what has come meanwhile is delivered, as by every wait.
-        if performed || attempt(cases, random) {
+        if performed || attempt(cases, order) {
             return Ok(());
         }
         let Err(interrupt) = waited else { continue };
@@ -195,11 +202,20 @@ fn wait_for_first(cases: &mut [Case<'_>], random: &mut Cx, event: Option<&Arc<Wa
     }
 }
 
-/// Performs step 1: a shuffle that stops at the first success.
-fn attempt(cases: &mut [Case<'_>], random: &mut Cx) -> bool {
+/// In which order branches are tried.
+enum Order {
+    /// Drawn anew each time, so that no branch starves another.
+    Random(Cx),
+    AsWritten,
+}
+
+/// Performs step 1: a shuffle, unless there is an order, that stops at the first success.
+fn attempt(cases: &mut [Case<'_>], order: &mut Order) -> bool {
     let count = cases.len();
     (0..count).any(|next| {
-        if next + 1 < count {
+        if let Order::Random(random) = order
+            && next + 1 < count
+        {
             cases.swap(next, next + random.below(count - next));
         }
         cases[next].source.attempt()

@@ -16,6 +16,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::select::{NoticeBranch, Watched, Watchers};
 use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -30,6 +31,39 @@ struct State<T> {
     version: u64,
     senders: usize,
     receivers: usize,
+    /// Selects that wait for a value.
+    watchers: Watchers,
+}
+
+impl<T> State<T> {
+    fn new(value: T) -> Self {
+        Self { value: Arc::new(value), version: 0, senders: 1, receivers: 1, watchers: Watchers::new() }
+    }
+
+    /// Returns the version of the value, unless it is the one that was seen; `Some(None)` if none will come.
+    fn newer_than(&self, seen: u64) -> Option<Option<u64>> {
+        match self.version {
+            version if version != seen => Some(Some(version)),
+            _ if self.senders == 0 => Some(None),
+            _ => None,
+        }
+    }
+}
+
+impl<T> Watched for &mut Receiver<T> {
+    type Output = io::Result<()>;
+
+    fn attempt(&mut self) -> Option<io::Result<()>> {
+        let found = self.shared.with(|locked| locked.state.newer_than(self.seen))?;
+        Some(self.see(found))
+    }
+
+    fn look(&self, f: &mut dyn FnMut(&mut Watchers, bool)) {
+        self.shared.with(|locked| {
+            let found = locked.state.newer_than(self.seen).is_some();
+            f(&mut locked.state.watchers, found);
+        });
+    }
 }
 
 impl<T> Primitive for State<T> {
@@ -57,12 +91,12 @@ pub struct Receiver<T> {
 /// Creates a watched value. The receiver has seen this first value.
 #[must_use]
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
-    of(WaitQueue::new(State { value: Arc::new(value), version: 0, senders: 1, receivers: 1 }))
+    of(WaitQueue::new(State::new(value)))
 }
 
 #[cfg(all(test, loom))]
 pub(super) fn modelled<T>(value: T) -> (Sender<T>, Receiver<T>) {
-    of(WaitQueue::modelled(State { value: Arc::new(value), version: 0, senders: 1, receivers: 1 }))
+    of(WaitQueue::modelled(State::new(value)))
 }
 
 fn of<T>(queue: WaitQueue<State<T>, 2>) -> (Sender<T>, Receiver<T>) {
@@ -79,11 +113,13 @@ impl<T> Sender<T> {
     /// Does what [`Self::send`] does, and returns the value before.
     pub fn send_replace(&self, value: T) -> Arc<T> {
         let new = Arc::new(value);
-        let (old, receivers) = self.0.with(|locked| {
+        let (old, receivers, selects) = self.0.with(|locked| {
             locked.state.version += 1;
-            (std::mem::replace(&mut locked.state.value, new), locked.take_all(RECEIVERS, None))
+            let old = std::mem::replace(&mut locked.state.value, new);
+            (old, locked.take_all(RECEIVERS, None), locked.state.watchers.take())
         });
         receivers.give();
+        selects.give();
         old
     }
 
@@ -157,19 +193,25 @@ impl<T> Receiver<T> {
     /// Context: any thread or fiber; may suspend.
     pub fn changed(&mut self) -> io::Result<()> {
         let seen = self.seen;
-        let look = |locked: &mut Locked<T>| match locked.state.version {
-            version if version != seen => Some(Some(version)),
-            _ if locked.state.senders == 0 => Some(None),
-            _ => None,
-        };
+        let look = |locked: &mut Locked<T>| locked.state.newer_than(seen);
         loop {
             // A grant says: look again.
             if let Some(found) = self.shared.wait_unless((RECEIVERS, QueueEnd::Back), Interrupts::Allowed, look)? {
-                // The error is made here: a section allocates nothing.
-                self.seen = found.ok_or_else(no_sender)?;
-                return Ok(());
+                return self.see(found);
             }
         }
+    }
+
+    /// Notes what [`State::newer_than`] has found. The error is made here: a section allocates nothing.
+    fn see(&mut self, found: Option<u64>) -> io::Result<()> {
+        self.seen = found.ok_or_else(no_sender)?;
+        Ok(())
+    }
+
+    /// Returns a new value's coming as a branch of a select.
+    #[doc(hidden)]
+    pub fn select_branch(&mut self) -> NoticeBranch<'_, io::Result<()>> {
+        NoticeBranch::new(self)
     }
 
     /// Waits until the value is one that `wanted` accepts, and returns that; it may be the present one. Calls `wanted`
@@ -203,12 +245,13 @@ impl<T> Clone for Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let receivers = self.0.with(|locked| {
+        let waiting = self.0.with(|locked| {
             locked.state.senders -= 1;
-            (locked.state.senders == 0).then(|| locked.take_all(RECEIVERS, None))
+            (locked.state.senders == 0).then(|| (locked.take_all(RECEIVERS, None), locked.state.watchers.take()))
         });
-        if let Some(receivers) = receivers {
+        if let Some((receivers, selects)) = waiting {
             receivers.give();
+            selects.give();
         }
     }
 }

@@ -29,19 +29,39 @@
 ///
 /// | branch | is done when | gives |
 /// |---|---|---|
-/// | `recv(receiver) -> result` | a value was received, or the channel is closed | as `recv` |
+/// | `recv(receiver) -> result` | a value was received, or the channel is closed (of `broadcast`, too) | as `recv` |
 /// | `send(sender, value) -> result` | the value was sent, or the channel is closed | as `send` |
 /// | `acquire(semaphore) -> result` | there was a permit, or the semaphore is closed | as `acquire` |
 /// | `signal(signals) -> result` | a signal has come | as [`Signals::wait`](crate::signal::Signals::wait) |
+/// | `changed(receiver) -> result` | a `watch` has a value that was not seen, or no sender | as `changed` |
+/// | `notified(notify)` | a [`Notify`](crate::sync::Notify), or a `Notified`, was notified | |
 /// | `promise(promise) -> result` | the promise has ended | as [`Promise::wait`](crate::sync::Promise::wait) |
 /// | `join(handle) -> result` | the fiber has ended | as `join`; the handle is used up |
 /// | `join_next(set) -> result` | a fiber of a `JoinSet` has ended, or none is left | as `join_next` |
 /// | `readable(socket)`, `writable(stream)` | a read (of a listener, an accept) or a write would not block | |
 /// | `after(duration)`, `at(instant)` | the time has come | |
+/// | `tick(interval) -> instant` | the next time of a [`time::Interval`](crate::time::Interval) has come | it |
+/// | `future(future) -> output` | the future, which the select polls, has ended (lend one to keep it) | its output |
 /// | `default` | nothing else can be done at once; the select does not wait for that | |
 ///
-/// Where several can be done at once, one of them is chosen at random; after a wait, the one that ended it. Branches
-/// are separated by commas, which a block in braces may leave out; there may be one `default`, as the last.
+/// Where several can be done at once, one of them is chosen at random; after a wait, the one that ended it. After
+/// `biased;` it is the first that is written, always: put what ends a loop before what keeps it busy. Branches are
+/// separated by commas, which a block in braces may leave out; there may be one `default`, as the last.
+///
+/// ```
+/// # use plainweave::sync::{Notify, channel, select};
+/// # plainweave::run(|| {
+/// let (stop, (jobs, to_do)) = (Notify::new(), channel::unbounded());
+/// (0..100).for_each(|n| jobs.send(n).unwrap());
+/// stop.notify_one();
+/// let stopped = select! {
+///     biased;
+///     notified(stop) => true,
+///     recv(to_do) -> _ => false,
+/// };
+/// assert!(stopped.unwrap());
+/// # });
+/// ```
 ///
 /// # Conditions
 /// `, if condition` between a branch and its `=>` disables the branch where the condition is false: it is neither tried
@@ -91,6 +111,9 @@ macro_rules! select {
     () => {
         ::core::compile_error!("`select!` has no branch to wait for")
     };
+    (biased; $($branches:tt)+) => {
+        $crate::__select!(@branch [(biased)] $($branches)+)
+    };
     ($($branches:tt)+) => {
         $crate::__select!(@branch [] $($branches)+)
     };
@@ -103,8 +126,17 @@ macro_rules! select {
 #[macro_export]
 macro_rules! __select {
     (@branch [$($done:tt)*] recv($receiver:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value] ($receiver.select_branch()) (value) $($rest)+)
+    };
+    (@branch [$($done:tt)*] changed($watched:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value] ($watched.select_branch()) (value) $($rest)+)
+    };
+    (@branch [$($done:tt)*] future($future:expr) -> $($rest:tt)+) => {
         $crate::__select!(@result [$($done)*] [branch output value]
-            ($crate::sync::select::RecvBranch::new(&$receiver)) (value) $($rest)+)
+            ($crate::sync::select::FutureBranch::new($future)) (value) $($rest)+)
+    };
+    (@branch [$($done:tt)*] tick($interval:expr) -> $($rest:tt)+) => {
+        $crate::__select!(@result [$($done)*] [branch output value] ($interval.select_branch()) (value) $($rest)+)
     };
     (@branch [$($done:tt)*] send($sender:expr, &mut $slot:expr) -> $($rest:tt)+) => {
         $crate::__select!(@result [$($done)*] [branch output value]
@@ -132,6 +164,10 @@ macro_rules! __select {
             let () = value;
             $handle.join()
         }) $($rest)+)
+    };
+    (@branch [$($done:tt)*] notified($notify:expr) $($rest:tt)+) => {
+        $crate::__select!(@plain [$($done)*] [branch output value]
+            ($notify.select_branch()) (let () = value;) $($rest)+)
     };
     (@branch [$($done:tt)*] after($limit:expr) $($rest:tt)+) => {
         $crate::__select!(@plain [$($done)*] [branch output value]
@@ -161,9 +197,9 @@ macro_rules! __select {
     (@wrong $($wrong:tt)+) => {
         ::core::compile_error!(::core::concat!(
             "`select!` expects branches like `recv(receiver) -> result => body`, separated by commas: `recv`, `send`, ",
-            "`acquire`, `signal`, `promise`, `join` and `join_next` with a result, `readable`, `writable`, `after` ",
-            "and `at` without, `, if condition` before `=>` where one is to be disabled at times, and ",
-            "`default => body` as the last; found: `",
+            "`changed`, `acquire`, `signal`, `promise`, `join`, `join_next`, `tick` and `future` with a result, ",
+            "`notified`, `readable`, `writable`, `after` and `at` without, `, if condition` before `=>` where one is ",
+            "to be disabled at times, and `default => body` as the last; found: `",
             ::core::stringify!($($wrong)+),
             "`"
         ))
@@ -203,10 +239,16 @@ macro_rules! __select {
     (@body [$($done:tt)*] [$($branch:tt)+] $body:expr) => {
         $crate::__select!(@branch [$($done)* ($($branch)+ ($body))])
     };
-    (@run [] [$default:expr]) => {
+    (@run [(biased) $($branches:tt)*] [$($default:expr)?]) => {
+        $crate::__select!(@do true [$($branches)*] [$($default)?])
+    };
+    (@run [$($branches:tt)*] [$($default:expr)?]) => {
+        $crate::__select!(@do false [$($branches)*] [$($default)?])
+    };
+    (@do $biased:tt [] [$default:expr]) => {
         $crate::__select!(@ok $default)
     };
-    (@run [$((
+    (@do $biased:tt [$((
         ($branch:ident $output:ident $value:ident) ($initial:expr) ($condition:expr) ($($binding:tt)*) ($body:expr)
     ))+] [$($default:expr)?]) => {{
         // Temporaries in the branches' arguments live until all branches are gone, at the end of this statement.
@@ -216,6 +258,7 @@ macro_rules! __select {
                     &mut [$($branch.case()),+],
                     &enabled,
                     $crate::__select!(@is_some $($default)?),
+                    $biased,
                 );
                 ($($branch.output(),)+ interrupt)
             }
