@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     LockedByItself,
     /// An accept has failed for lack of descriptors or memory.
     AcceptFails,
+    /// A fiber that nobody joins has found no stack.
+    DetachedRefused,
 }
 
 /// Prints such a sentence, once for each kind.

@@ -1,5 +1,7 @@
 //! Metrics of a running runtime.
 
+mod prometheus;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,8 +34,14 @@ pub struct Metrics {
     /// Stacks in use.
     pub stacks_in_use: usize,
     /// The deepest stack use seen, in bytes, rounded up to pages. A stack is measured when it goes back to the shared
-    /// pool; each worker keeps the stacks of its last few dozen fibers, so this is 0 at first.
-    pub stack_high_water: usize,
+    /// pool; each worker keeps the stacks of its last few dozen fibers, so it is `None` at first.
+    pub stack_high_water: Option<usize>,
+    /// Fibers that found no stack to start on. Their joins give the error; one that is detached leaves this.
+    pub refused_fibers: u64,
+    /// Threads of the pool that runs [`blocking`](crate::blocking()) calls.
+    pub blocking_threads: usize,
+    /// Blocking calls that wait for one of these threads.
+    pub blocking_queue: usize,
     /// Times a worker was found held up in a fiber for longer than `RuntimeBuilder::stall_after`.
     pub stalls: u64,
     /// Fibers and idle connections that waited on a stalled worker and were given to another.
@@ -104,6 +112,7 @@ impl Metrics {
             pool.workers.iter().map(|w| f(w).load(Ordering::Relaxed)).sum()
         };
         let (stacks_in_use, stack_high_water) = pool.stack_figures();
+        let (blocking_threads, blocking_queue) = pool.blocking.figures();
         let has_started = |worker: &usize| *worker < pool.regular() || pool.workers[*worker].has_started();
         let workers = (0..pool.workers.made()).filter(has_started).map(|worker| WorkerMetrics::of(pool, worker));
         let workers: Vec<_> = workers.collect();
@@ -118,7 +127,10 @@ impl Metrics {
             insert_overflows: inserts(|counts| counts.insert_overflows),
             sleeping_workers: pool.sleepers.count(),
             stacks_in_use,
-            stack_high_water,
+            stack_high_water: (stack_high_water > 0).then_some(stack_high_water),
+            refused_fibers: pool.counts.refused.load(Ordering::Relaxed),
+            blocking_threads,
+            blocking_queue,
             stalls: pool.counts.stalls.load(Ordering::Relaxed),
             rescued: pool.counts.rescued.load(Ordering::Relaxed),
             spare_workers: pool.workers.iter().skip(pool.regular()).filter(|w| w.role.takes_part()).count(),

@@ -116,7 +116,8 @@ impl JoinError {
         matches!(self.0, Kind::Panicked(..))
     }
 
-    /// Returns whether the fiber could not start because no stack was available.
+    /// Returns whether the fiber did not start: there was no stack for it, or its runtime was shutting down
+    /// ([`crate::is_cancelled`] recognises that in the [`io::Error`] made of this).
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.0, Kind::Refused(_))

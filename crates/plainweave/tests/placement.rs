@@ -305,6 +305,6 @@ fn a_fiber_that_is_sent_to_a_worker_that_has_left_is_refused() {
             (left.leaked_workers == 0).then(|| fiber.join())
         });
         let error = joined.expect("no worker left behind").expect_err("it never ran");
-        assert!(error.to_string().contains("the runtime has ended"), "{error:?}");
+        assert!(error.to_string().contains("the runtime is shutting down"), "{error:?}");
     });
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use plainweave::{CancelReason, Io, Runtime, Shutdown, cancel_reason, is_cancelled, net, time};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 on_every_setup!(
     drop_cancels_and_waits,
@@ -21,7 +22,8 @@ on_every_setup!(
     dropping_it_on_its_own_fiber_panics,
     shutting_it_down_on_its_own_fiber_panics,
     parked_connections_are_told,
-    fibers_spawned_during_the_end_end_too,
+    no_fiber_starts_during_the_end,
+    those_spawned_before_the_end_run,
     a_shutdown_with_operations_in_flight,
     a_graceful_stop,
     shutdown_against_everything,
@@ -160,31 +162,72 @@ fn parked_connections_are_told(setup: Setup) {
     assert_eq!(*reasons.lock().expect("lock"), vec![Some(CancelReason::Shutdown); 50]);
 }
 
-fn fibers_spawned_during_the_end_end_too(setup: Setup) {
+/// Spawns itself again for as long as that works.
+fn respawn(refused: &Arc<AtomicUsize>) {
+    let again = refused.clone();
+    let next = plainweave::spawn(move || {
+        assert!(plainweave::park().is_err());
+        respawn(&again);
+    });
+    match next.join() {
+        Ok(()) => {}
+        Err(error) if error.is_cancelled() => {}
+        Err(error) => {
+            assert!(error.is_refused() && is_cancelled(&error.into()));
+            refused.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+fn no_fiber_starts_during_the_end(setup: Setup) {
     let runtime = setup.runtime();
-    let told = Arc::new(AtomicUsize::new(0));
+    let (told, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     for _ in 0..20 {
-        let told = told.clone();
+        let (told, refused) = (told.clone(), refused.clone());
         drop(runtime.spawn(move || {
             assert!(plainweave::park().is_err());
-            for _ in 0..5 {
-                let told = told.clone();
-                drop(plainweave::spawn(move || {
-                    let error = time::sleep(Duration::from_secs(1000)).expect_err("born cancelled");
-                    assert_eq!(cancel_reason(&error), Some(CancelReason::Shutdown));
-                    let (conn, theirs) = connected();
-                    net::on_readable(conn, None, move |_, outcome| {
-                        assert!(is_cancelled(&outcome.expect_err("nothing is parked any more")));
-                        drop(theirs);
-                        told.fetch_add(1, Ordering::SeqCst);
-                    });
-                }));
-            }
+            respawn(&refused);
+            plainweave::scope(|s| {
+                let error = s.spawn(|| 1).join().expect_err("refused");
+                assert!(error.is_refused(), "{error}");
+                // One that nobody joins makes no noise.
+                s.spawn(|| 2);
+            });
+            // What needs a fiber to be told gets one.
+            let (conn, theirs) = connected();
+            net::on_readable(conn, None, move |_, outcome| {
+                assert!(is_cancelled(&outcome.expect_err("nothing is parked any more")));
+                drop(theirs);
+                told.fetch_add(1, Ordering::SeqCst);
+            });
         }));
     }
     std::thread::sleep(ms(5));
     assert_eq!(runtime.shutdown(Duration::from_secs(20)), Shutdown::default());
-    assert_eq!(told.load(Ordering::SeqCst), 100);
+    assert_eq!((told.load(Ordering::SeqCst), refused.load(Ordering::SeqCst)), (20, 20));
+}
+
+fn those_spawned_before_the_end_run(setup: Setup) {
+    let runtime = setup.workers(1);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = ran.clone();
+    let begun = Arc::new(AtomicBool::new(false));
+    let tell = begun.clone();
+    drop(runtime.spawn(move || {
+        for _ in 0..100 {
+            let count = count.clone();
+            drop(plainweave::spawn(move || {
+                let error = time::sleep(Duration::from_secs(1000)).expect_err("born cancelled");
+                assert_eq!(cancel_reason(&error), Some(CancelReason::Shutdown));
+                count.fetch_add(1, Ordering::SeqCst);
+            }));
+        }
+        tell.store(true, Ordering::SeqCst);
+        assert!(plainweave::park().is_err());
+    }));
+    eventually("all are spawned", || begun.load(Ordering::SeqCst));
+    assert_eq!(runtime.shutdown(Duration::from_secs(20)), Shutdown::default());
+    assert_eq!(ran.load(Ordering::SeqCst), 100);
 }
 
 /// A fiber that ignores its cancellation and goes back to reading: each read fails at once, so it cannot block again.
@@ -305,4 +348,25 @@ fn the_environment_forces_a_driver() {
     }
     let text = stderr_of(&in_child(name, "reports", &[("PLAINWEAVE_IO", "")]));
     assert!(text.contains("driver="), "empty is as if not set: {text}");
+}
+
+/// However little address space there is, the stacks leave some of it to everybody else.
+#[test]
+fn a_runtime_starts_at_any_limit_on_address_space() {
+    let name = "a_runtime_starts_at_any_limit_on_address_space";
+    if let Ok(megabytes) = std::env::var("MEGABYTES") {
+        assert!(is_child("starts"));
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("it has one");
+        let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+        let most = Some(pages * 4096 + (megabytes.parse::<u64>().expect("a number") << 20));
+        setrlimit(Resource::As, Rlimit { current: most, maximum: most }).expect("less");
+        let runtime = Runtime::builder().workers(2).stack_size(64 << 10).build().expect("a runtime");
+        let fibers: Vec<_> = (0..20).map(|_| runtime.spawn(|| time::sleep(ms(1)))).collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().expect("a stack").expect("not cancelled"));
+        return;
+    }
+    for megabytes in (60..700).step_by(20) {
+        let output = in_child(name, "starts", &[("MEGABYTES", &megabytes.to_string())]);
+        assert!(output.status.success(), "{megabytes} MB: {}", stderr_of(&output));
+    }
 }

@@ -307,3 +307,61 @@ fn spare_workers_are_on_the_list_once_they_have_started() {
         finished(&|worker| worker.worker != me) >= 100 && finished(&|worker| worker.spare) >= 1
     });
 }
+
+/// A detached fiber that finds no stack leaves a line and a figure.
+#[test]
+fn a_detached_fiber_that_is_refused_is_reported() {
+    let name = "a_detached_fiber_that_is_refused_is_reported";
+    if is_child("refuses") {
+        let runtime = Runtime::builder().workers(1).max_fibers(10).build().expect("a runtime");
+        let parked: Vec<_> = (0..10).map(|_| runtime.spawn(plainweave::park)).collect();
+        eventually("all have stacks", || runtime.metrics().stacks_in_use == 10);
+        (0..91).for_each(|_| drop(runtime.spawn(|| ())));
+        eventually("they are refused", || runtime.metrics().refused_fibers == 91);
+        assert!(runtime.metrics().to_prometheus().contains("\nplainweave_fibers_refused_total 91\n"));
+        parked.iter().for_each(|p| p.fiber().unpark());
+        return;
+    }
+    let text = String::from_utf8_lossy(&in_child(name, "refuses", &[]).stderr).into_owned();
+    assert_eq!(text.matches("nobody joins could not start").count(), 1, "{text}");
+    let silent = in_child(name, "refuses", &[("PLAINWEAVE_REPORT", "none")]);
+    assert!(!String::from_utf8_lossy(&silent.stderr).contains("could not start"));
+}
+
+#[test]
+fn metrics_are_written_for_prometheus() {
+    let runtime = Runtime::builder().workers(2).blocking_threads(1).build().expect("a runtime");
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let mut finished = Some(finished);
+    let jobs: Vec<_> = (0..4)
+        .map(|_| {
+            let finished = finished.take();
+            runtime
+                .spawn(move || plainweave::blocking(move || finished.is_none_or(|finished| finished.recv().is_err())))
+        })
+        .collect();
+    eventually("three wait", || runtime.metrics().blocking_queue == 3);
+    let text = runtime.metrics().to_prometheus();
+    drop(finish);
+    for line in [
+        "plainweave_fibers 4",
+        "plainweave_blocking_threads 1",
+        "plainweave_blocking_queue 3",
+        "plainweave_worker_steals_total{worker=\"1\"} ",
+        "plainweave_worker_idle_seconds_total{worker=\"0\"} ",
+    ] {
+        assert!(text.contains(&format!("\n{line}")), "{line} in {text}");
+    }
+    // What is not known is left out, and every other line is a sample of the metric above it.
+    assert!(!text.contains("stack_high_water"), "{text}");
+    let mut name = "";
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            name = rest.split(' ').next().expect("a name");
+        } else if !line.starts_with('#') {
+            let value = line.rsplit(' ').next().expect("a value");
+            assert!(line.starts_with(name) && value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+    jobs.into_iter().for_each(|job| assert!(job.join().expect("no panic").expect("not cancelled")));
+}

@@ -248,7 +248,7 @@ fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> F
     let Some(runtimes) = runtimes.upgrade() else { return figures };
     let metrics = runtimes.metrics();
     let sum = |of: fn(&Metrics) -> u64| metrics.iter().map(of).sum();
-    let deepest = metrics.iter().map(|metrics| metrics.stack_high_water as u64).max().unwrap_or(0);
+    let deepest = metrics.iter().filter_map(|metrics| metrics.stack_high_water).max().unwrap_or(0) as u64;
     for (name, kind, help, value) in [
         ("fibers", "gauge", "Fibers alive.", sum(|of| of.live_fibers)),
         ("idle_connections", "gauge", "Idle connections that have no fiber.", sum(|of| of.idle_connections)),

@@ -133,8 +133,7 @@ impl<J, W> Jobs<J, W> {
     }
 
     /// Returns the number of jobs in the queue and of callers that found it full.
-    #[cfg(test)]
-    pub(crate) fn figures(&self) -> (usize, usize) {
+    pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = self.lock();
         (state.queue.len(), state.waiting.len())
     }

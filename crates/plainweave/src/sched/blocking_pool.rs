@@ -41,6 +41,12 @@ impl BlockingPool {
         self.0.threads().0
     }
 
+    /// Returns the numbers of its threads and of jobs that wait for one.
+    pub(crate) fn figures(&self) -> (usize, usize) {
+        let (queued, waiting) = self.0.waiting();
+        (self.0.threads().0, queued + waiting)
+    }
+
     /// Queues the job if there is room; otherwise returns it, and the caller is woken when there is room.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
         let start = || {
@@ -98,11 +104,11 @@ mod tests {
             .collect();
         let deadline = Instant::now() + Duration::from_secs(20);
         let pool = runtime.run(|| crate::sched::pool::current_pool("blocking").blocking.clone());
-        while pool.0.figures().1 < MORE {
+        while pool.0.waiting().1 < MORE {
             assert!(Instant::now() < deadline, "they find the queue full");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(pool.0.figures(), (QUEUE, MORE));
+        assert_eq!(pool.0.waiting(), (QUEUE, MORE));
         drop(finish);
         for n in 0..callers.len() {
             report.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("only {n} jobs have run"));

@@ -10,9 +10,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task;
 
+use crate::abort::{Kind, warn_once};
 use crate::atomics::join::{Finished, Join};
 use crate::fiber::blocks::{self, Blocks};
-use crate::fiber::cancel::{CancelReason, Interrupt};
+use crate::fiber::cancel::{CancelReason, Interrupt, is_cancelled};
 use crate::fiber::note::Note;
 use crate::fiber::{self, FiberHandle, FiberSpec, FiberTask, Header, Reason, VTable, write_fields};
 use crate::fiber_local;
@@ -189,7 +190,22 @@ fn drop_result<T>(packet: &Packet<T>) {
     // SAFETY: `atomics/join` gives the result to one owner.
     match (unsafe { (*packet.result.get()).take() }, &packet.scope) {
         (Some(Err(Failure::Panicked(payload))), Some(scope)) => scope.keep_panic(payload),
+        (Some(Err(Failure::Refused(error))), _) => say_refused(&error),
         (result, _) => drop_contained(result),
+    }
+}
+
+/// Says why a fiber could not start that nobody asks about. That a runtime has ended is no reason to.
+#[cold]
+fn say_refused(error: &io::Error) {
+    if !is_cancelled(error) {
+        warn_once(
+            Kind::DetachedRefused,
+            format_args!(
+                "a fiber that nobody joins could not start, and what it was to do is not done: {error} \
+                 (Metrics::refused_fibers counts them; this is said once)"
+            ),
+        );
     }
 }
 

@@ -1,9 +1,9 @@
 //! How fibers end: their count, and what becomes of those that are left when their worker ends.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use super::closure::drop_contained;
 use super::local_policy::Drained;
@@ -11,6 +11,7 @@ use super::pool::{PoolShared, bump};
 use super::worker::{Worker, WorkerCtx};
 use crate::fiber::FiberTask;
 use crate::fiber::blocks::Blocks;
+use crate::fiber::cancel::{CancelReason, Interrupt};
 use crate::policy::{Policy, WorkerId};
 
 impl WorkerCtx {
@@ -21,6 +22,13 @@ impl WorkerCtx {
         if self.pool().is_closing() {
             self.pool().fiber_ended_late();
         }
+    }
+
+    /// Counts a fiber that will never start here, for lack of a stack.
+    #[cold]
+    pub(super) fn count_refused(&self) {
+        self.pool().counts.refused.fetch_add(1, Ordering::Relaxed);
+        self.count_end();
     }
 }
 
@@ -79,7 +87,7 @@ fn refuse(task: FiberTask, pool: &PoolShared, worker: WorkerId, blocks: Option<&
     } else if header.pinned_to().is_some_and(|home| home != worker) {
         task.leak();
     } else {
-        task.refuse(io::Error::other("the runtime has ended"), blocks);
+        task.refuse(Interrupt::Cancelled(CancelReason::Shutdown).into(), blocks);
         return true;
     }
     false

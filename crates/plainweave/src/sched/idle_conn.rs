@@ -212,7 +212,7 @@ fn spawn_fiber(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
     // SAFETY: the closure is 'static and Send.
     let task =
         unsafe { closure::create_detached(spec, cx.here.map(WorkerCtx::blocks), move || serving.serve(outcome)) };
-    cx.for_event(|| cx.pool.spawn(task, cx.here));
+    cx.for_event(|| cx.pool.enqueue(task, cx.here));
 }
 
 impl IdleConn {

@@ -187,13 +187,15 @@ impl Awaited {
     }
 }
 
-/// The watchdog's counters, for `Metrics`.
+/// What the pool counts for `Metrics` that happens seldom, mostly the watchdog's work.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Stalls of workers.
     pub(crate) stalls: AtomicU64,
     /// Fibers and connections of stalled workers that were handed to other workers.
     pub(crate) rescued: AtomicU64,
+    /// Fibers that found no stack.
+    pub(crate) refused: AtomicU64,
 }
 
 /// Adds one to a word that no other thread writes meanwhile: a load and a store in place of a locked instruction.

@@ -31,7 +31,7 @@ use super::worker_io::IoCx;
 use crate::abort::abort;
 use crate::atomics::pinned_state::WakeAction;
 use crate::atomics::state::WakePayload;
-use crate::fiber::cancel::{CancelReason, Node};
+use crate::fiber::cancel::{CancelReason, Interrupt, Node};
 use crate::fiber::{FiberHandle, FiberTask, Header, Movement};
 use crate::policy::{Ready, WorkerId};
 use crate::queue::mpsc::Push;
@@ -135,16 +135,29 @@ impl Header {
 }
 
 impl PoolShared {
-    /// Counts and queues a new fiber.
+    /// Counts and queues a new fiber. Once the pool's fibers have been cancelled it refuses it: fibers that spawn
+    /// others would otherwise keep the pool from ever ending.
     pub(crate) fn spawn(&self, task: FiberTask, here: Option<&WorkerCtx>) {
+        if self.is_closing() {
+            return refuse_late(task, here);
+        }
+        self.enqueue(task, here);
+    }
+
+    /// Counts and queues a new fiber that the pool cannot refuse: one that ends what another has begun.
+    pub(super) fn enqueue(&self, task: FiberTask, here: Option<&WorkerCtx>) {
         self.count_spawned(here);
         schedule(task, Ready::Spawned, here);
     }
 
-    /// Counts a new fiber and queues it with the worker `home`. If it is not pinned, others may steal it there.
+    /// Spawns a fiber like [`Self::spawn`], and queues it with the worker `home`. If it is not pinned, others may steal
+    /// it there.
     pub(crate) fn spawn_at(&self, home: WorkerId, task: FiberTask, here: Option<&WorkerCtx>) {
+        if self.is_closing() {
+            return refuse_late(task, here);
+        }
         if here.is_some_and(|ctx| ctx.id() == home) {
-            return self.spawn(task, here);
+            return self.enqueue(task, here);
         }
         self.count_spawned(here);
         match here {
@@ -177,12 +190,22 @@ impl PoolShared {
     pub(crate) fn spawn_if_open<R>(&self, create: impl FnOnce(Option<&WorkerCtx>) -> (FiberTask, R)) -> Option<R> {
         let here = current_worker().filter(|ctx| ptr::eq(ctx.pool(), self));
         // A fiber of this pool is counted itself, so the closer waits for what it does. Others pass the gate.
-        let pass = if here.is_some() { None } else { Some(self.entry.enter()?) };
+        let pass = match here {
+            Some(_) if self.is_closing() => return None,
+            Some(_) => None,
+            None => Some(self.entry.enter()?),
+        };
         let (task, handle) = create(here);
-        self.spawn(task, here);
+        self.enqueue(task, here);
         drop(pass);
         Some(handle)
     }
+}
+
+/// Refuses a new fiber of a pool whose fibers have been cancelled. Nobody else knows of it yet.
+#[cold]
+fn refuse_late(task: FiberTask, here: Option<&WorkerCtx>) {
+    task.refuse(Interrupt::Cancelled(CancelReason::Shutdown).into(), here.map(WorkerCtx::blocks));
 }
 
 /// Queues a fiber that the caller has the right to queue. `here` is the worker that the caller runs on, if any.

@@ -588,7 +588,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             // No stack left: the fiber ends without having run, and its join gives the error.
             if let Err(error) = self.start(&task) {
                 task.refuse(error, Some(ctx.blocks()));
-                return ctx.count_end();
+                return ctx.count_refused();
             }
             // SAFETY: this worker's own context, of which `host_ptr` is a part.
             unsafe { task.arrive(ctx.host_ptr(), ctx.id()) };
