@@ -73,6 +73,7 @@
 //! | `.await` | an ordinary call; [`block_on`] for a future of an async crate |
 //! | `spawn_blocking` | [`blocking`], on a bounded pool; or [not at all](#movement-and-storage), for short calls |
 //! | `time::timeout` | [`time::with_timeout`]: blocking calls inside it fail with `TimedOut` |
+//! | `time::interval` | [`time::interval`] |
 //! | `select!`, `JoinSet` | [`sync::select!`](crate::sync::select!), [`sync::JoinSet`] |
 //! | `mpsc`, `oneshot` | [`sync::channel`], [`sync::promise()`] |
 //! | `watch`, `broadcast` | [`sync::watch`], [`sync::broadcast`] |
@@ -100,12 +101,13 @@
 //! Linux on x86-64; for storage of a fiber's own, also Linux 5.9 and a dynamically linked glibc. TCP and Unix streams,
 //! no UDP. No preemption: see above for what replaces it. If a fiber waits while it holds a `std` lock, each fiber that
 //! then locks it blocks its worker: use the locks of [`sync`]. C code whose stack frames exceed 64 KiB can jump over
-//! the guard of a fiber's stack: give its fiber a larger one ([`Builder::stack_size`]).
+//! the guard of a fiber's stack: call it in [`on_big_stack`], or give its fiber a larger one ([`Builder::stack_size`]).
 //!
 //! # Where to look
 //!
 //! * [`Runtime`] and [`RuntimeBuilder`] start workers and set policy, driver and limits.
-//! * [`spawn`], [`Builder`] and [`scope()`] start fibers; [`is_cancelled`] recognises the error of a cancelled one.
+//! * [`spawn`], [`Builder`] and [`scope()`] start fibers; [`is_cancelled`] recognises the error of a cancelled one,
+//!   which may still finish something ([`cancel::shielded`]).
 //! * [`net`], [`fs`], [`time`], [`sync`] and [`signal`] are what fibers call; [`mod@future`] runs async code on them.
 //! * [`policy`] decides which fiber runs next; [`queue`] has the queues that policies are built from.
 //! * [`pools`] puts several runtimes side by side, with calls and bounded queues between them.
@@ -116,6 +118,7 @@ mod aging;
 mod atomics;
 mod blocking;
 mod builder;
+pub mod cancel;
 pub mod dump;
 mod fiber;
 mod fiber_local;
@@ -154,7 +157,7 @@ mod api {
     pub use crate::io::probe::Io;
     pub use crate::metrics::{Metrics, WorkerMetrics, metrics};
     pub use crate::runtime::{AddedWorkers, Runtime, Shutdown, run};
-    pub use crate::scope::{Scope, ScopedJoinHandle, scope};
+    pub use crate::scope::{Scope, ScopedJoinHandle, on_big_stack, scope};
     pub use crate::sys::trim_heap;
     pub use crate::thread::{
         Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park, park_timeout, spawn,

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crate::abort::no_unwind;
 use crate::fiber::cancel::{CancelReason, Node, PlaceId};
-use crate::fiber::{self, FiberTask, Header, NEVER};
+use crate::fiber::{self, FiberSpec, FiberTask, Header, NEVER};
 use crate::sched::children::{Membership, ScopeData};
-use crate::sched::closure::{self, End, RawJoin};
+use crate::sched::closure::{self, End, Failure, RawJoin};
 use crate::sched::pool::{self, Awaited, PoolShared};
 use crate::sched::wait::{self, Interrupts};
 use crate::sched::worker::WorkerCtx;
-use crate::thread::{Fiber, JoinError};
+use crate::thread::{Builder, Fiber, JoinError};
 
 /// A scope in which fibers may borrow; see [`scope`].
 ///
@@ -121,6 +121,63 @@ where
     })
 }
 
+/// Runs `f` on a stack of at least `bytes`, and returns when it has: for code whose frames are larger than a fiber's
+/// stack is made for. That is deep recursion; and C code with large arrays in its frames, which may reach past the
+/// guard below an ordinary stack (64 KiB) without touching it.
+///
+/// On a fiber, `f` runs on a child fiber, in the caller's place: the caller's cancellation and deadline reach it, and
+/// it may borrow. To thread-local variables it is another fiber, as everything that is spawned. On a plain thread it
+/// runs on a thread of its own. The stack of a fiber costs address space, and memory for the pages that are touched.
+///
+/// ```
+/// fn depth(n: u64) -> u64 {
+///     let frame = std::hint::black_box([n; 128]);
+///     if n == 0 { 0 } else { depth(n - 1) + frame[0] / n }
+/// }
+///
+/// plainweave::run(|| {
+///     let levels = [20_000];
+///     assert_eq!(plainweave::on_big_stack(128 << 20, || depth(levels[0])).unwrap(), 20_000);
+/// });
+/// ```
+///
+/// # Errors
+/// `bytes` is out of range (for a fiber 32 KiB to 1 GiB; [`io::ErrorKind::InvalidInput`]), or there is no room for the
+/// stack; then `f` does not run. The runtime is shutting down ([`crate::is_cancelled`]).
+///
+/// # Panics
+/// With `f`'s panic.
+///
+/// Context: any thread or fiber; may suspend.
+pub fn on_big_stack<T: Send, F: FnOnce() -> T + Send>(bytes: usize, f: F) -> io::Result<T> {
+    let ended = match pool::try_current_pool() {
+        None => std::thread::scope(|s| {
+            let thread = std::thread::Builder::new().stack_size(bytes).spawn_scoped(s, f)?;
+            Ok(thread.join())
+        }),
+        Some(pool) => {
+            // Zero would be the default.
+            Builder::new().stack_size(bytes.max(1)).check()?;
+            scope_on(pool.clone(), |s| {
+                let here = fiber::current().map(Header::worker);
+                // `check` made sure that it is less than this.
+                let size = u32::try_from(bytes).unwrap_or(u32::MAX);
+                let (task, child) = s.create(&pool, here, Own { place: None, stack_size: size }, f);
+                pool.spawn(task, here);
+                // It passes the caller's cancellation on.
+                s.data.wait(fiber::current());
+                child.raw.wait(Interrupts::Ignored).expect("an uninterruptible wait ends with its condition");
+                match child.raw.take() {
+                    Ok(value) => Ok(Ok(value)),
+                    Err(Failure::Panicked(payload)) => Ok(Err(payload)),
+                    Err(Failure::Refused(error)) => Err(error),
+                }
+            })
+        }
+    };
+    ended?.map_or_else(|payload| resume_unwind(payload), Ok)
+}
+
 /// Returns the caller's deadline on the clock of `pool`. (Virtual clocks cannot be compared with others.)
 fn inherited_deadline(pool: &PoolShared) -> u64 {
     let Some(me) = fiber::current() else {
@@ -134,6 +191,15 @@ fn inherited_deadline(pool: &PoolShared) -> u64 {
     at.map_or(NEVER, |at| pool.nanos(at))
 }
 
+/// What a child has of its own.
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
+    /// The place that it takes up in a pool that limits its fibers.
+    place: Option<PlaceId>,
+    /// In bytes; 0 for the pool's default.
+    stack_size: u32,
+}
+
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Spawns a fiber that may borrow from the scope's surroundings. It inherits the deadline of the spawning fiber.
     ///
@@ -144,7 +210,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: Send + 'scope,
     {
         let here = fiber::current().map(Header::worker).filter(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
-        let (task, handle) = self.create(&self.pool, here, None, f);
+        let (task, handle) = self.create(&self.pool, here, Own::default(), f);
         self.pool.spawn(task, here);
         handle
     }
@@ -161,7 +227,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        pool.spawn_if_open(|here| self.create(pool, here, place, f))
+        pool.spawn_if_open(|here| self.create(pool, here, Own { place, stack_size: 0 }, f))
     }
 
     /// Creates a child, to be spawned at once, with its handle. `here` is the caller's worker, if it belongs to `pool`.
@@ -170,7 +236,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         pool: &PoolShared,
         here: Option<&WorkerCtx>,
-        place: Option<PlaceId>,
+        Own { place, stack_size }: Own,
         f: F,
     ) -> (FiberTask, ScopedJoinHandle<'scope, T>)
     where
@@ -179,7 +245,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     {
         let own = place.map(|place| Node::with_place(Some(&self.data.node), place));
         let node = own.as_ref().unwrap_or(&self.data.node).clone();
-        let spec = pool.spec(here.map(WorkerCtx::id), Some(node), inherited_deadline(pool));
+        let deadline = inherited_deadline(pool);
+        let spec = FiberSpec { stack_size, ..pool.spec(here.map(WorkerCtx::id), Some(node), deadline) };
         let data = self.data.clone();
         let member = Membership::of_new_child(&data, own);
         let run = move || {

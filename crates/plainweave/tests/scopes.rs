@@ -9,7 +9,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::*;
-use plainweave::{CancelReason, cancel_reason, is_cancelled, scope, time};
+use plainweave::{CancelReason, Runtime, cancel_reason, is_cancelled, scope, time};
 
 in_pools_too!(
     children_borrow,
@@ -455,5 +455,35 @@ fn deeply_nested_scopes_are_cancelled(setup: Setup) {
             }
             s.cancel();
         });
+    });
+}
+
+/// More frames than a fiber's own stack holds, on a fiber and on a thread.
+#[test]
+fn a_big_stack_is_had_for_a_call() {
+    fn depth(n: usize) -> usize {
+        let frame = std::hint::black_box([n; 512]);
+        if n == 0 { 0 } else { depth(n - 1) + frame[n % 512] / n }
+    }
+    let deep = |levels: usize| plainweave::on_big_stack(128 << 20, || depth(levels));
+    assert_eq!(deep(5_000).expect("a stack"), 5_000);
+    let runtime = Runtime::builder().workers(1).report_stalls(false).build().expect("a runtime");
+    runtime.run(|| {
+        assert_eq!(deep(5_000).expect("a stack"), 5_000);
+        let panic = catch_unwind(|| plainweave::on_big_stack(1 << 20, || panic!("within")));
+        assert_eq!(panic_text(&*panic.expect_err("a panic")), "within");
+        for size in [0, 1 << 20 << 11] {
+            let error = plainweave::on_big_stack(size, || ()).expect_err("out of range");
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{size}");
+        }
+        // In the caller's place.
+        let sleep = || plainweave::time::sleep(Duration::from_secs(1000));
+        let late = plainweave::time::with_timeout(ms(5), || plainweave::on_big_stack(1 << 20, sleep));
+        assert_eq!(late.expect("a stack").expect_err("late").kind(), std::io::ErrorKind::TimedOut);
+        let cancelled = plainweave::spawn(move || plainweave::on_big_stack(1 << 20, sleep));
+        plainweave::yield_now();
+        cancelled.cancel();
+        let error = cancelled.join().expect("no panic").expect("a stack").expect_err("cancelled");
+        assert!(plainweave::is_cancelled(&error));
     });
 }

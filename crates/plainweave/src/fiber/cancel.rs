@@ -108,6 +108,36 @@ impl From<Interrupt> for io::Error {
     }
 }
 
+/// What has a say in whether a fiber is cancelled, beside its own word and its pool's. One byte: the header is full.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CancelRules(u8);
+
+impl CancelRules {
+    /// The fiber has a [`Node`] from the start.
+    const IN_SCOPE: u8 = 1;
+    /// Its cancellation waits (`crate::cancel::shielded`).
+    const SHIELDED: u8 = 2;
+
+    pub(crate) fn of_new(in_scope: bool) -> Self {
+        Self(if in_scope { Self::IN_SCOPE } else { 0 })
+    }
+
+    /// Returns whether there are none.
+    #[inline(always)]
+    pub(crate) fn are_none(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn is_shielded(self) -> bool {
+        self.0 & Self::SHIELDED != 0
+    }
+
+    /// Returns the same with the shield, or without.
+    pub(crate) fn with_shield(self, shielded: bool) -> Self {
+        Self(if shielded { self.0 | Self::SHIELDED } else { self.0 & !Self::SHIELDED })
+    }
+}
+
 /// The first reason given for a cancellation, or none.
 #[derive(Debug)]
 pub(crate) struct CancelWord(AtomicU8);

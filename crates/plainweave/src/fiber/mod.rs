@@ -42,7 +42,7 @@ use crate::queue::inbox::Link;
 use crate::stack::{OverflowInfo, Stack};
 use crate::timer::KeyCell;
 use blocks::Blocks;
-use cancel::{CancelWord, Node};
+use cancel::{CancelRules, CancelWord, Node};
 pub(crate) use handle::FiberHandle;
 use note::Waits;
 pub use task::FiberTask;
@@ -191,8 +191,8 @@ pub(crate) struct Own {
     pub(crate) timer_fired: Cell<bool>,
     /// Whether it has fiber-local storage: `block` is set.
     has_block: Cell<bool>,
-    /// Whether it has a `node` from the start.
-    pub(crate) in_scope: bool,
+    /// What has a say in whether it is cancelled, beside its own word and its pool's.
+    pub(crate) cancel_rules: Cell<CancelRules>,
     pub(crate) host: Cell<*const Host>,
     yielder: Cell<*const Yielder<(), Switch>>,
     coroutine: UnsafeCell<Option<Coro>>,
@@ -311,7 +311,7 @@ impl Header {
                 &raw mut (*place).own,
                 Own {
                     has_block: Cell::new(false),
-                    in_scope: spec.node.is_some(),
+                    cancel_rules: Cell::new(CancelRules::of_new(spec.node.is_some())),
                     host: Cell::new(ptr::null()),
                     yielder: Cell::new(ptr::null()),
                     coroutine: UnsafeCell::new(None),

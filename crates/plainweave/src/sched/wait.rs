@@ -211,7 +211,7 @@ impl Header {
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn cancelled(&self) -> Option<Interrupt> {
-        let goes_on = self.stop_reason().is_none() && !self.own.in_scope;
+        let goes_on = self.stop_reason().is_none() && self.own.cancel_rules.get().are_none();
         if goes_on { None } else { self.cancelled_by() }
     }
 
@@ -219,6 +219,9 @@ impl Header {
     /// the tree of nodes, behind a `RefCell`, so only members of a scope ask for it.
     #[inline(never)]
     fn cancelled_by(&self) -> Option<Interrupt> {
+        if self.own.cancel_rules.get().is_shielded() {
+            return None;
+        }
         let by_scope = || self.own.node.borrow().as_ref().and_then(|n| n.cancelled());
         self.stop_reason().or_else(by_scope).map(Interrupt::Cancelled)
     }

@@ -125,7 +125,9 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until it may read, beside other readers. Waits for writers that hold the lock, and for one that waits.
+    /// Waits until it may read, beside other readers. Waits for writers that hold the lock, and for one that waits. So
+    /// a reader that reads once more before it has dropped its first guard waits for ever where a writer has come
+    /// between: pass the guard on instead, or ask by [`try_read`](Self::try_read).
     ///
     /// # Errors
     /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while

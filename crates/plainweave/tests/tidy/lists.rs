@@ -84,7 +84,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["sync"],
     &["builder", "dump", "trace"],
     &["runtime"],
-    &["fs", "future", "scope"],
+    &["cancel", "fs", "future", "scope"],
     &["blocking", "metrics", "thread", "time", "watchdog", "worker_local"],
     &["sched"],
     &["fiber"],
