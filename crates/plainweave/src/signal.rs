@@ -1,6 +1,7 @@
 //! Signals that fibers and threads can wait for.
 
 mod branch;
+mod hold;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,6 +15,7 @@ use signal_hook::{SigId, consts};
 use crate::io::op::Op;
 use crate::sched::io_call::{Descriptor, perform};
 pub use branch::SignalBranch;
+use hold::Hold;
 
 /// "Terminate", as `kill` sends it.
 pub const SIGTERM: i32 = consts::SIGTERM;
@@ -21,13 +23,28 @@ pub const SIGTERM: i32 = consts::SIGTERM;
 pub const SIGINT: i32 = consts::SIGINT;
 /// "Hang up", by convention "reload".
 pub const SIGHUP: i32 = consts::SIGHUP;
+/// "Quit", as Ctrl-\ sends it, by convention "say what you are doing".
+pub const SIGQUIT: i32 = consts::SIGQUIT;
+/// A child process has ended or stopped.
+pub const SIGCHLD: i32 = consts::SIGCHLD;
+/// The terminal has another size.
+pub const SIGWINCH: i32 = consts::SIGWINCH;
+/// The process goes on after a stop.
+pub const SIGCONT: i32 = consts::SIGCONT;
+/// "Stop", as Ctrl-Z sends it.
+pub const SIGTSTP: i32 = consts::SIGTSTP;
+/// A timer of alarm(2) or setitimer(2) has run out.
+pub const SIGALRM: i32 = consts::SIGALRM;
+/// A pipe or socket was written to that nobody reads any more. Rust's runtime ignores it from the start.
+pub const SIGPIPE: i32 = consts::SIGPIPE;
 /// Free for the application.
 pub const SIGUSR1: i32 = consts::SIGUSR1;
 /// Free for the application.
 pub const SIGUSR2: i32 = consts::SIGUSR2;
 
-/// Catches signals while it exists; their default actions do not take place. (Afterwards the process keeps a handler
-/// that ignores them.)
+/// Catches signals while it exists; their default actions do not take place. When the last that catches a signal is
+/// dropped, the signal does what it did before the first: by default SIGTERM ends the process again. (A user of
+/// `signal-hook` that begins to handle the same signal later does not change that.)
 ///
 /// ```
 /// use plainweave::signal::{SIGINT, SIGTERM, Signals};
@@ -48,6 +65,7 @@ pub struct Signals {
 #[derive(Debug)]
 struct Caught {
     signal: i32,
+    _hold: Hold,
     ids: [SigId; 2],
     pipe: Descriptor,
 }
@@ -65,13 +83,14 @@ impl Signals {
                 let message = format!("signal {signal} cannot be caught");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
+            let hold = Hold::take(signal)?;
             let (write, read) = nonblocking_pair()?;
             // The signal's own pipe tells which signal it was; the common one wakes a waiter.
             let own = pipe::register(signal, write)?;
             let common = pipe::register(signal, bell.try_clone()?).inspect_err(|_| {
                 unregister(own);
             })?;
-            this.caught.push(Caught { signal, ids: [own, common], pipe: Descriptor::new(read) });
+            this.caught.push(Caught { signal, _hold: hold, ids: [own, common], pipe: Descriptor::new(read) });
         }
         Ok(this)
     }
