@@ -22,6 +22,7 @@ on_every_driver!(
     a_dropped_connect_is_cancelled,
     a_dropped_accept_swallows_nothing,
     a_stream_goes_on_on_another_runtime,
+    a_stream_goes_on_where_a_runtime_was_before,
 );
 
 async fn read(stream: &mut AsyncTcpStream, buf: &mut [u8]) -> std::io::Result<usize> {
@@ -229,4 +230,22 @@ fn a_stream_goes_on_on_another_runtime(setup: Setup) {
     std::thread::sleep(ms(20));
     theirs.write_all(b"later").expect("room");
     assert_eq!(reading.join().expect("no panic").expect("this runtime lives"), b"later");
+}
+
+/// Another runtime may lie where the one lay that the first poll waited on.
+fn a_stream_goes_on_where_a_runtime_was_before(setup: Setup) {
+    for _ in 0..40 {
+        let (ours, mut theirs) = connected();
+        let mut stream = AsyncTcpStream::from(ours);
+        setup.runtime().run(|| {
+            block_on(poll_fn(|cx| {
+                assert!(stream.poll_read(cx, &mut [0; 8]).is_pending());
+                std::task::Poll::Ready(())
+            }))
+            .expect("not cancelled");
+        });
+        theirs.write_all(b"x").expect("room");
+        let n = setup.runtime().run(|| block_on(read(&mut stream, &mut [0; 8])));
+        assert_eq!(n.expect("not cancelled").expect("this runtime lives"), 1);
+    }
 }

@@ -25,6 +25,8 @@ on_every_setup!(
     a_select_waits_for_sets,
     cancelled_selects_lose_no_result,
     a_set_survives_a_panic_in_a_losing_branch,
+    no_more_run_than_the_limit,
+    a_spawn_that_is_cancelled_or_late_leaves_the_set_as_it_is,
 );
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -349,5 +351,59 @@ fn a_set_survives_a_panic_in_a_losing_branch(setup: Setup) {
         assert!(with_timeout(LONG, || set.join_next()).is_none());
         set.spawn(|| 2);
         assert_eq!(set.join_next().unwrap().unwrap(), 2);
+    });
+}
+
+fn no_more_run_than_the_limit(setup: Setup) {
+    setup.runtime().run(|| {
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut set = JoinSet::new();
+        for n in 0..200 {
+            let (running, most) = (running.clone(), most.clone());
+            let job = move || {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                yield_now();
+                running.fetch_sub(1, Ordering::SeqCst);
+                assert_ne!(n, 150, "one of them panics");
+                n
+            };
+            set.spawn_limited(5, job).expect("not cancelled");
+            assert!(set.running() <= 5);
+            if n % 50 == 0 {
+                // Whichever way results are taken, none is lost.
+                assert!(set.try_join_next().is_none_or(|end| end.is_ok_and(|n| n < 150)));
+            }
+        }
+        assert!(most.load(Ordering::SeqCst) <= 5);
+        let before = set.len();
+        let mut ends = Vec::new();
+        while let Some(end) = select!(join_next(set) -> end => end).expect("not cancelled") {
+            ends.push(end);
+        }
+        assert_eq!((ends.len(), set.len(), set.running()), (before, 0, 0));
+        assert_eq!(ends.iter().filter(|end| end.is_err()).count(), 1);
+    });
+}
+
+fn a_spawn_that_is_cancelled_or_late_leaves_the_set_as_it_is(setup: Setup) {
+    setup.runtime().run(|| {
+        let mut set = JoinSet::new();
+        set.spawn(|| sleep(LONG).is_err());
+        let late = with_timeout(ms(5), || set.spawn_limited(1, || true)).expect_err("late");
+        assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
+        assert_eq!(set.spawn_limited(0, || true).expect_err("no limit").kind(), std::io::ErrorKind::InvalidInput);
+        assert_eq!((set.len(), set.running()), (1, 1));
+        set.cancel_all();
+        set.spawn_limited(1, || true).expect("there is room");
+        assert_eq!(set.len(), 2);
+        assert!(set.join_next().expect("two").expect("no panic") && set.join_next().expect("one").expect("no panic"));
+        let owner = spawn(|| {
+            let mut set = JoinSet::new();
+            set.spawn(park);
+            let error = set.spawn_limited(1, park).expect_err("cancelled");
+            (is_cancelled(&error), set.len())
+        });
+        owner.cancel();
+        assert_eq!(owner.join().expect("no panic"), (true, 1));
     });
 }

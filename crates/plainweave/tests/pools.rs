@@ -99,20 +99,25 @@ fn panics_travel_back(setup: Setup) {
     assert_eq!(a.call(|| b.call(|| 1)).expect("open").expect("open"), 1, "no place is lost");
 }
 
+/// Makes a call under longer and longer limits until it has begun in time, and returns how what it did ended.
+fn once_begun(call: impl Fn() -> io::Result<io::Result<()>>) -> ErrorKind {
+    let limits = (0..10).map(|n| ms(30 << n));
+    let mut ends = limits.map(|limit| time::with_timeout(limit, &call).map(|end| end.expect_err("late").kind()));
+    ends.find_map(|end| end.map_err(|error| assert_eq!(error.kind(), ErrorKind::TimedOut)).ok()).expect("begun in time")
+}
+
 fn deadlines_travel(setup: Setup) {
     let (pools, a, b) = pair(setup, None, None);
     // From a plain thread, from a fiber, and through two pools.
-    let late = time::with_timeout(ms(30), || b.call(|| time::sleep(LONG)));
-    assert_eq!(late.expect("open").expect_err("late").kind(), ErrorKind::TimedOut);
-    let late = a.call(|| time::with_timeout(ms(30), || b.call(|| a.call(|| time::sleep(LONG)))));
-    let late = late.expect("open").expect("begun in time").expect("begun in time");
-    assert_eq!(late.expect_err("late").kind(), ErrorKind::TimedOut);
-    let late = a.call(|| {
-        time::with_timeout(ms(30), || {
-            scope(|s| s.spawn_in(&b, || time::sleep(LONG)).expect("open").join().map_err(io::Error::from)?)
-        })
-    });
-    assert_eq!(late.expect("open").expect_err("late").kind(), ErrorKind::TimedOut);
+    assert_eq!(once_begun(|| b.call(|| time::sleep(LONG))), ErrorKind::TimedOut);
+    let through_two = || b.call(|| a.call(|| time::sleep(LONG))).and_then(|end| end);
+    assert_eq!(a.call(|| once_begun(through_two)).expect("open"), ErrorKind::TimedOut);
+    let into_a_scope = || {
+        let spawned =
+            scope(|s| s.spawn_in(&b, || time::sleep(LONG)).map(|fiber| fiber.join().map_err(io::Error::from)));
+        spawned.and_then(|joined| joined)
+    };
+    assert_eq!(a.call(|| once_begun(into_a_scope)).expect("open"), ErrorKind::TimedOut);
     // Into the fibers of a scope that a plain thread, or a fiber of another pool, has on a runtime.
     let runtime = pools.runtime("b").expect("built");
     let in_scope = || {

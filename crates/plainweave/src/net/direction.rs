@@ -7,23 +7,23 @@
 use std::io;
 use std::pin::Pin;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 
-use crate::fiber;
 use crate::future::Joining;
 use crate::io::op::Interest;
 use crate::sched::io_call::{Descriptor, wait_ready};
+use crate::sched::pool::{self, PoolShared};
 use crate::thread;
 
 /// A fiber that waits for a descriptor, cancelled on drop.
 #[derive(Debug)]
 struct Waiting {
     end: Joining<io::Result<()>>,
-    /// Which runtime it runs on: the address of its pool.
-    runtime: Option<usize>,
+    /// The runtime that it runs on. While there is a reference, no other has its address.
+    runtime: Weak<PoolShared>,
 }
 
 impl Waiting {
@@ -34,13 +34,13 @@ impl Waiting {
             let why = "an async call on a socket of plainweave has to wait, and can do so only on a fiber";
             io::Error::new(io::ErrorKind::Unsupported, why)
         };
-        Ok(Self { end: fiber.ok_or_else(outside)?.into_future(), runtime: this_runtime() })
+        let (fiber, runtime) = fiber.zip(pool::try_current_pool()).ok_or_else(outside)?;
+        Ok(Self { end: fiber.into_future(), runtime: Arc::downgrade(&runtime) })
     }
 
     /// Returns whether the caller is a fiber of another runtime, which must not depend on that one's life.
     fn is_elsewhere(&self) -> bool {
-        let here = this_runtime();
-        here.is_some() && here != self.runtime
+        pool::try_current_pool().is_some_and(|here| !ptr::eq(Arc::as_ptr(&here), self.runtime.as_ptr()))
     }
 }
 
@@ -49,10 +49,6 @@ impl Drop for Waiting {
         // Harmless if it has ended.
         self.end.fiber().cancel();
     }
-}
-
-fn this_runtime() -> Option<usize> {
-    fiber::current().map(|me| ptr::from_ref(me.worker().pool()).addr())
 }
 
 /// One direction, and who waits for it. At most one task does: the last one that polled.

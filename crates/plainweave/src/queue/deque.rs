@@ -237,12 +237,14 @@ impl<T> Deque<T> {
                     continue;
                 }
             }
+            // `wanted` may panic.
+            let retract = Retract(shared);
             let len = announced.len(pushed.load(Acquire));
             let n = if len == 0 { 0 } else { (wanted(len as usize) as u64).min(len) };
             if n == 0 {
-                shared.fetch_and(!FIELD, Relaxed);
                 return None;
             }
+            std::mem::forget(retract);
             let claimed = announced.without_oldest(n).with_gate(MOVING | n);
             match shared.compare_exchange(announced.0, claimed.0, AcqRel, Acquire) {
                 Ok(_) => return Some((word.next(), n)),
@@ -254,6 +256,16 @@ impl<T> Deque<T> {
     /// Performs protocol step 7.
     fn release(&self) {
         self.ends.word.fetch_and(!(MOVING | FIELD), Release);
+    }
+}
+
+/// Takes an announcement back when it is dropped.
+struct Retract<'a>(&'a AtomicU64);
+
+impl Drop for Retract<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.fetch_and(!FIELD, Relaxed);
     }
 }
 

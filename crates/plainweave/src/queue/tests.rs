@@ -123,6 +123,19 @@ fn ring_drops_what_is_left_in_it_and_in_a_batch() {
     assert_eq!(std::sync::Arc::strong_count(&counter), 1);
 }
 
+/// A predicate that panics leaves the deque as it was: others steal from it.
+#[test]
+fn a_panic_in_a_thiefs_predicate_takes_nothing() {
+    let (mut victim, mut thief) = (super::deque::deque(4), super::deque::deque(4));
+    (0..3).for_each(|i| victim.push(i).unwrap());
+    let stealer = victim.stealer();
+    let steal = std::panic::AssertUnwindSafe(|| stealer.steal_into(&mut thief, |_| panic!("undecided")));
+    std::panic::catch_unwind(steal).expect_err("a panic");
+    assert_eq!((stealer.len(), stealer.steal_one()), (3, Some(0)));
+    assert_eq!(victim.pop_oldest(), Some(1));
+    assert_eq!(stealer.steal_into(&mut thief, |_| 1), Some(2));
+}
+
 #[test]
 fn a_ring_does_not_rob_itself_and_stays_within_the_thiefs_room() {
     let (mut victim, mut thief) = (ring(8), ring(2));

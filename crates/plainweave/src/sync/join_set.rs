@@ -7,7 +7,10 @@
 #[cfg(all(test, loom))]
 mod models;
 
+use std::collections::VecDeque;
 use std::fmt;
+#[cfg(not(all(test, loom)))]
+use std::io;
 use std::sync::Arc;
 
 use slab::Slab;
@@ -53,6 +56,8 @@ pub struct JoinSet<T> {
     fibers: Slab<JoinHandle<T>>,
     ended: Receiver<usize>,
     report: Sender<usize>,
+    /// Reports that `spawn_limited` has waited for; they come before those in `ended`.
+    noted: VecDeque<usize>,
 }
 
 /// Reports the end of a closure when it is dropped with it.
@@ -73,7 +78,7 @@ impl<T> JoinSet<T> {
     #[must_use]
     pub fn new() -> Self {
         let (report, ended) = unbounded();
-        Self { fibers: Slab::new(), ended, report }
+        Self { fibers: Slab::new(), ended, report, noted: VecDeque::new() }
     }
 
     /// Returns the number of fibers in the set, running or ended.
@@ -88,6 +93,12 @@ impl<T> JoinSet<T> {
         self.fibers.is_empty()
     }
 
+    /// Returns the number of fibers in the set that have not ended.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.fibers.len() - self.noted.len() - self.ended.len()
+    }
+
     /// Waits until one of the fibers has ended, takes it out of the set and returns its result. Fibers are returned in
     /// the order in which they end; `None` if the set is empty.
     ///
@@ -100,7 +111,8 @@ impl<T> JoinSet<T> {
         if self.is_empty() {
             return None;
         }
-        Some(match self.ended.recv() {
+        let next = self.noted.pop_front().map_or_else(|| self.ended.recv(), Ok);
+        Some(match next {
             Ok(key) => self.fibers.remove(key).join_always(),
             Err(error) => Err(JoinError::interrupted(error.interrupt())),
         })
@@ -113,7 +125,7 @@ impl<T> JoinSet<T> {
     ///
     /// Context: any thread or fiber; may wait for destructors of the fiber's thread-locals.
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
-        let key = self.ended.try_recv().ok()?;
+        let key = next_ended(&mut self.noted, &self.ended)?;
         Some(self.fibers.remove(key).join_always())
     }
 
@@ -124,6 +136,7 @@ impl<T> JoinSet<T> {
 
     /// Empties the set and lets its fibers go on by themselves.
     pub fn detach_all(&mut self) {
+        self.noted.clear();
         // With a channel of its own, so that their reports do not come here.
         (self.report, self.ended) = unbounded();
         self.fibers.clear();
@@ -133,8 +146,14 @@ impl<T> JoinSet<T> {
     #[doc(hidden)]
     pub fn select_branch(&mut self) -> JoinNextBranch<'_, T> {
         let watched = RecvBranch::new(&self.ended);
-        JoinNextBranch { ended: &self.ended, watched, fibers: &mut self.fibers, chosen: None }
+        let (noted, fibers) = (&mut self.noted, &mut self.fibers);
+        JoinNextBranch { noted, ended: &self.ended, watched, fibers, chosen: None }
     }
+}
+
+/// Returns the fiber that has ended first of those that are still in the set; `None` if none has.
+fn next_ended(noted: &mut VecDeque<usize>, ended: &Receiver<usize>) -> Option<usize> {
+    noted.pop_front().or_else(|| ended.try_recv().ok())
 }
 
 impl<T: Send + 'static> JoinSet<T> {
@@ -158,6 +177,45 @@ impl<T: Send + 'static> JoinSet<T> {
     pub fn spawn_on<F: FnOnce() -> T + Send + 'static>(&mut self, runtime: &Runtime, f: F) -> Fiber {
         let body = self.reporting(f);
         self.insert(runtime.spawn(body))
+    }
+
+    /// Waits until fewer than `most` fibers of the set run, and spawns one like [`Self::spawn`]. So ten thousand jobs
+    /// need the stacks of `most` fibers, not one each, as they do where each waits for a permit of a semaphore. Results
+    /// stay in the set until they are joined.
+    ///
+    /// ```
+    /// use plainweave::sync::JoinSet;
+    /// plainweave::run(|| {
+    ///     let mut jobs = JoinSet::new();
+    ///     for n in 0..1000_u64 {
+    ///         jobs.spawn_limited(16, move || n % 7).unwrap();
+    ///         assert!(jobs.running() <= 16);
+    ///     }
+    ///     let results = std::iter::from_fn(|| jobs.join_next());
+    ///     assert_eq!(results.map(|job| job.unwrap()).sum::<u64>(), 2997);
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
+    /// it waited: `f` is dropped, and the set is as it was. `most` is zero ([`io::ErrorKind::InvalidInput`]).
+    ///
+    /// # Panics
+    /// As for [`Self::spawn`].
+    ///
+    /// Context: a fiber; may suspend.
+    #[cfg(not(all(test, loom)))]
+    #[track_caller]
+    pub fn spawn_limited<F: FnOnce() -> T + Send + 'static>(&mut self, most: usize, f: F) -> io::Result<Fiber> {
+        if most == 0 {
+            let message = "a set of which no fiber may run would wait for ever";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        while self.running() >= most {
+            let key = self.ended.recv().map_err(|error| io::Error::from(error.interrupt()))?;
+            self.noted.push_back(key);
+        }
+        Ok(self.spawn(f))
     }
 
     /// Returns the closure of the next fiber.
@@ -201,6 +259,7 @@ impl<T> fmt::Debug for JoinSet<T> {
 /// The next end of a fiber of a set, waited for beside others.
 #[derive(Debug)]
 pub struct JoinNextBranch<'a, T> {
+    noted: &'a mut VecDeque<usize>,
     ended: &'a Receiver<usize>,
     /// For its watcher alone: no peer claims a receive from a channel with room.
     watched: RecvBranch<'a, usize>,
@@ -225,7 +284,7 @@ impl<T> Source for JoinNextBranch<'_, T> {
     fn attempt(&mut self) -> bool {
         if self.fibers.is_empty() {
             self.chosen = Some(None);
-        } else if let Ok(key) = self.ended.try_recv() {
+        } else if let Some(key) = next_ended(self.noted, self.ended) {
             // A report and its fiber go together, whatever becomes of the branch.
             self.chosen = Some(Some(self.fibers.remove(key)));
         }
