@@ -30,22 +30,13 @@ fn secure(to: String, next: fn(&mut Request<'_>) -> Response) -> impl Fn(&mut Re
     }
 }
 
-/// Serves both listeners until they are closed.
-pub(crate) fn serve(plain: &TcpListener, tls: &TcpListener, acceptor: &Acceptor) -> Result<(), Failure> {
+/// Serves both listeners until the one with TLS is closed. Each connection's handshake runs on the fiber that serves
+/// it.
+pub(crate) fn serve(plain: TcpListener, tls: TcpListener, acceptor: &Acceptor) -> Result<(), Failure> {
     let to = tls.local_addr()?.to_string();
     let server = Arc::new(Server::new(secure(to, hello)));
-    plainweave::scope(|scope| {
-        scope.spawn(|| {
-            while let Ok((stream, _)) = plain.accept() {
-                let server = server.clone();
-                plainweave::spawn(move || server.serve_stream(stream));
-            }
-        });
-        while let Ok((stream, _)) = tls.accept() {
-            let (server, stream) = (server.clone(), acceptor.accept(stream));
-            plainweave::spawn(move || server.serve_stream(stream));
-        }
-    });
+    server.start(plain)?;
+    server.serve(acceptor.listen(tls))?;
     server.stop();
     Ok(())
 }
@@ -57,5 +48,5 @@ fn main() -> Result<(), Failure> {
     };
     let acceptor = Acceptor::new(Config::new(chain, key))?;
     let (plain, tls) = (plain.clone(), tls.clone());
-    plainweave::run(move || serve(&TcpListener::bind(plain.as_str())?, &TcpListener::bind(tls.as_str())?, &acceptor))
+    plainweave::run(move || serve(TcpListener::bind(plain.as_str())?, TcpListener::bind(tls.as_str())?, &acceptor))
 }

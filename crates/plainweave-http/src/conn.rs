@@ -16,6 +16,7 @@ use plainweave::time::saturating_add;
 
 use crate::body::{Decoder, Step};
 use crate::buffer::{Buffers, Input, Room};
+use crate::error::request_named;
 use crate::idle::Added;
 use crate::incoming::{Incoming, Rest};
 use crate::link::{ConnState, Link, Next, Pace, millis};
@@ -190,20 +191,22 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let head = parse_head(bytes, &mut slots)?;
 
         let started = self.server.start_time();
-        let done = respond(self.server, &mut self.link, room, &head);
+        let done = respond(self.server, &mut self.link, room, &head).map_err(|error| error.of_request(&head));
         if self.server.has_exchange_hook() {
             self.reported = true;
             let duration = started.map_or(Duration::ZERO, |started| started.elapsed());
-            let panic = self.link.panicked.then(Error::panic);
+            let panic = self.link.panic.take();
             tell(self.server, &self.link, Some(&head), done.as_ref().err().or(panic.as_ref()), duration);
         }
         let (rest, keep) = done?;
         self.reported = false;
 
+        let take_over = self.link.take_over.take().map(|take_over| (take_over, request_named(&head)));
         self.input.finish(len, rest.range);
-        if let Some(take_over) = self.link.take_over.take() {
+        if let Some((take_over, request)) = take_over {
             // What was said last must not be lost to a reset, and nobody knows what the peer still sends.
-            return self.take_over(take_over).map(|()| Turn::Last { linger: true });
+            let done = self.take_over(take_over).map_err(|error| error.at(request));
+            return done.map(|()| Turn::Last { linger: true });
         }
         if !keep {
             let unread = rest.hopeless || !rest.decoder.is_done() || !self.input.is_empty();
@@ -224,7 +227,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let mut upgraded = Upgraded::new(self.link.stream, self.input.filled(), timeouts);
         let done = catch_unwind(AssertUnwindSafe(|| take_over(&mut upgraded)));
         self.link.state.read_timeout_ms = 0; // It may have been changed.
-        done.map_err(|_| Error::panic().with_status(None))
+        done.map_err(|payload| Error::panic(payload).with_status(None))
     }
 
     /// Takes the header of the PROXY protocol from what has come. Returns false if more of it is to come.
@@ -335,13 +338,13 @@ fn respond<S: Transport, H: Handler>(
     room: Room<'_>,
     head: &RequestHead<'_>,
 ) -> Result<(Rest, bool), Error> {
-    (link.status, link.body_bytes, link.panicked) = (None, 0, false);
+    (link.status, link.body_bytes, link.panic) = (None, 0, None);
     link.allowed = server.limits_of(head);
     let tls = link.stream.tls().cloned();
     let mut body = Incoming::new(link, room, head)?;
-    let answered = answer(server, &mut Request::new(head, &mut body).with_tls(tls.as_deref()));
+    let (answered, panic) = answer(server, &mut Request::new(head, &mut body).with_tls(tls.as_deref()));
     let rest = body.finish()?;
-    link.panicked = answered.is_none();
+    link.panic = panic;
     let mut response = answered.unwrap_or_else(|| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
     if matches!(response.body(), Body::Upgrade(_)) && (rest.hopeless || !rest.decoder.is_done()) {
         response = Response::plain(StatusCode::BAD_REQUEST);
@@ -412,13 +415,14 @@ fn slow_head() -> Error {
     Error::timeout(Some(StatusCode::REQUEST_TIMEOUT), "the request head arrives too slowly")
 }
 
-/// Calls the handler. Its panic is caught and reported here, so that it costs one request: `None`.
-fn answer<H: Handler>(server: &Server<H>, request: &mut Request<'_>) -> Option<Response> {
+/// Calls the handler. Returns its response, or its panic, which is caught and reported here, so that it costs one
+/// request.
+fn answer<H: Handler>(server: &Server<H>, request: &mut Request<'_>) -> (Option<Response>, Option<Error>) {
     // Written where it is wanted: a response is large, and the result of the closure would be copied twice.
     let mut response = None;
+    let head = request.head();
     let done = catch_unwind(AssertUnwindSafe(|| response = Some(server.handler().handle(request))));
-    if done.is_err() {
-        server.report(&Error::panic());
-    }
-    response
+    let panic = done.err().map(|payload| Error::panic(payload).of_request(head));
+    panic.iter().for_each(|panic| server.report(panic));
+    (response, panic)
 }

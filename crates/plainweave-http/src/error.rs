@@ -1,9 +1,13 @@
 //! The library's one error type: opaque, asked by `is_*()`.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::{fmt, io};
 
 use http::StatusCode;
+
+use crate::head::RequestHead;
 
 /// What went wrong on a connection or with a value given to this library.
 ///
@@ -23,6 +27,15 @@ pub struct Error {
     status: Option<StatusCode>,
     what: &'static str,
     source: Option<Arc<io::Error>>,
+    panic: Option<Arc<Panic>>,
+}
+
+/// What is known of a panic.
+#[derive(Debug)]
+struct Panic {
+    text: Box<str>,
+    /// The method and the path, where it is known which request was answered.
+    request: Option<Box<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +53,7 @@ enum Kind {
 
 impl Error {
     fn new(kind: Kind, status: Option<StatusCode>, what: &'static str) -> Self {
-        Self { kind, status, what, source: None }
+        Self { kind, status, what, source: None, panic: None }
     }
 
     pub(crate) fn parse(status: StatusCode, what: &'static str) -> Self {
@@ -71,8 +84,28 @@ impl Error {
         Self::new(Kind::Refused, None, "the peer was refused when it connected")
     }
 
-    pub(crate) fn panic() -> Self {
-        Self::new(Kind::Panic, Some(StatusCode::INTERNAL_SERVER_ERROR), "the handler panicked")
+    /// Reports a panic of the handler, or of what writes a body for it. The payload is dropped.
+    pub(crate) fn panic(payload: Box<dyn Any + Send>) -> Self {
+        let text = payload.downcast_ref::<&'static str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("").into();
+        // A payload may panic when it is dropped. Nobody catches that one.
+        if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(second);
+        }
+        let panic = Some(Arc::new(Panic { text, request: None }));
+        Self { panic, ..Self::new(Kind::Panic, Some(StatusCode::INTERNAL_SERVER_ERROR), "the handler panicked") }
+    }
+
+    /// Returns the same error; a panic with the request that it was the answer to.
+    pub(crate) fn of_request(self, head: &RequestHead<'_>) -> Self {
+        if self.is_panic() { self.at(request_named(head)) } else { self }
+    }
+
+    /// Does what [`Self::of_request`] does, where only the name is left of the request.
+    pub(crate) fn at(self, request: Box<str>) -> Self {
+        let Some(panic) = self.panic.as_ref().filter(|panic| panic.request.is_none()) else { return self };
+        let panic = Panic { text: panic.text.clone(), request: Some(request) };
+        Self { panic: Some(Arc::new(panic)), ..self }
     }
 
     /// Reports a response body that could not be produced as promised.
@@ -141,9 +174,15 @@ impl Error {
         self.kind == Kind::Header
     }
 
-    /// Returns whether the handler panicked; the peer got 500.
+    /// Returns whether the handler panicked; the peer got 500. The error's text has the method, the path and the
+    /// panic's message.
     pub fn is_panic(&self) -> bool {
         self.kind == Kind::Panic
+    }
+
+    /// Returns the panic's message, if it is a panic that has one.
+    pub fn panic_text(&self) -> Option<&str> {
+        self.panic.as_ref().map(|panic| &*panic.text).filter(|text| !text.is_empty())
     }
 
     /// Returns whether [`Server::on_open`](crate::Server::on_open) refused the peer.
@@ -157,9 +196,20 @@ impl Error {
     }
 }
 
+/// Returns how a panic's message names a request: the path escaped, so that it stays on its line in a log, and without
+/// the query, which may hold secrets.
+pub(crate) fn request_named(head: &RequestHead<'_>) -> Box<str> {
+    format!("{} {}", head.method(), head.path().escape_debug()).into()
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what)
+        f.write_str(self.what)?;
+        let Some(panic) = &self.panic else { return Ok(()) };
+        if let Some(request) = &panic.request {
+            write!(f, " at {request}")?;
+        }
+        self.panic_text().map_or(Ok(()), |text| write!(f, ": {text}"))
     }
 }
 

@@ -56,7 +56,7 @@
 //! | graceful shutdown by a future | [`Server::shutdown`], from any fiber or thread |
 //! | `TimeoutLayer`, `RequestBodyLimitLayer` | [`Limits`], on by default; [`Server::with_request_limits`] by route |
 //! | `hyper::upgrade` | [`Response::upgrade`], [`Response::tunnel`] |
-//! | tokio-rustls | the feature `tls`: `tls::Acceptor` |
+//! | tokio-rustls | the feature `tls`: `server.serve(acceptor.listen(listener))` |
 //! | `ServeDir` | [`files::StaticFiles`] |
 //!
 //! # Movement and storage
@@ -86,8 +86,9 @@
 //! `wait_idle` returns when the last request in progress has been answered, or at its limit.
 //!
 //! # TLS
-//! With the cargo feature `tls`, the module `tls` wraps any [`Transport`] in TLS: pass what `tls::Acceptor` returns to
-//! [`Server::serve_stream`]. [`Request::tls`] has the outcome of the handshake.
+//! With the cargo feature `tls`, `tls::Acceptor::listen` makes a [`Listener`] of any other one whose connections speak
+//! TLS; the example `https` serves one beside one without. A program that accepts connections itself wraps each stream
+//! by `tls::Acceptor::accept`, for [`Server::serve_stream`]. [`Request::tls`] has the outcome of the handshake.
 //!
 //! # HTTP/2
 //! With the cargo feature `http2`, connections on fibers speak HTTP/2 too: those that begin with its preface, and over

@@ -62,8 +62,8 @@ pub(crate) struct Link<'a, S> {
     pub(crate) status: Option<StatusCode>,
     /// Of its body, handed over so far.
     pub(crate) body_bytes: u64,
-    /// The handler of the request at hand has panicked.
-    pub(crate) panicked: bool,
+    /// The panic of this request's handler.
+    pub(crate) panic: Option<Error>,
     /// What takes the connection over once the response has been sent.
     pub(crate) take_over: Option<TakeOver>,
 }
@@ -76,8 +76,8 @@ impl<'a, S: Transport> Link<'a, S> {
         limits: &'a Limits,
     ) -> Self {
         let (allowed, pace) = (limits.of_request(), Pace::new(limits.write_timeout, limits.min_rate));
-        let (broken, panicked, status, body_bytes, take_over) = (false, false, None, 0, None);
-        Self { stream, encoder, state, limits, allowed, pace, broken, status, body_bytes, panicked, take_over }
+        let (broken, panic, status, body_bytes, take_over) = (false, None, None, 0, None);
+        Self { stream, encoder, state, limits, allowed, pace, broken, status, body_bytes, panic, take_over }
     }
 
     /// Reads once, after sending everything gathered: a connection that waits for its peer owes it nothing.

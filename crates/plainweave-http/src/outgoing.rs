@@ -170,7 +170,7 @@ impl<S: Transport> Link<'_, S> {
         let Written { gathered, trailers, failed } = writer.end();
         let error = match (failed, done) {
             (Some(error), _) => Some(error),
-            (None, Err(_)) => Some(Error::panic().with_status(None)),
+            (None, Err(payload)) => Some(Error::panic(payload).with_status(None)),
             (None, Ok(Err(error))) => Some(Error::body("the body could not be written", Some(error))),
             (None, Ok(Ok(()))) => None,
         };

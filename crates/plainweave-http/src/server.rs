@@ -163,7 +163,7 @@ impl<H: Handler> Server<H> {
     }
 
     /// Calls `hook` for each connection, and each request of HTTP/2, that ended in an error, before the peer is
-    /// notified, and for each handler that panicked.
+    /// notified, and for each handler that panicked, with the path and the panic's message in the error's text.
     pub fn on_error(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.hooks.error = Some(Box::new(hook));
         self

@@ -237,7 +237,7 @@ impl<'a> Outgoing<'a> {
         let Written { gathered, trailers, failed: error } = writer.end();
         match (error, done) {
             (Some(error), _) => return Err(error),
-            (None, Err(_)) => return Err(Error::panic().with_status(None)),
+            (None, Err(payload)) => return Err(Error::panic(payload).with_status(None)),
             (None, Ok(Err(error))) => return Err(Error::body("the body could not be written", Some(error))),
             (None, Ok(Ok(()))) => {}
         }

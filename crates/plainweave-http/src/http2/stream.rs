@@ -89,15 +89,18 @@ impl<'a, H: Handler> Answer<'a, H> {
         let answered = catch_unwind(AssertUnwindSafe(|| self.server.handler().handle(&mut request)));
         let (error, limits) = body.finish();
         self.outgoing.set_limits(limits);
-        let panic = answered.is_err().then(Error::panic);
-        if let Some(panic) = &panic {
-            self.server.report(panic);
-        }
+        let (response, panic) = match answered {
+            Ok(response) => (response, None),
+            Err(payload) => {
+                let panic = Error::panic(payload).of_request(head);
+                self.server.report(&panic);
+                (Response::plain(StatusCode::INTERNAL_SERVER_ERROR), Some(panic))
+            }
+        };
         if let Some(error) = error {
             return Err(error);
         }
         self.shared.count();
-        let response = answered.unwrap_or_else(|_| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
         let sent = self.outgoing.send(response, self.head_only).map(|()| panic);
         if sent.is_ok() && !body.is_withheld() {
             *rest = Some(body);
@@ -110,6 +113,7 @@ impl<'a, H: Handler> Answer<'a, H> {
         let error = match done {
             Ok(panic) => panic,
             Err(error) => {
+                let error = head.into_iter().fold(error, Error::of_request);
                 self.server.report(&error);
                 self.refuse(&error);
                 Some(error)

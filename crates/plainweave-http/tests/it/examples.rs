@@ -101,7 +101,7 @@ fn https_and_the_way_there() {
     let (plain, tls) = (bind(), bind());
     let to = [&plain, &tls].map(|listener| listener.local_addr().unwrap());
     let closing = [&plain, &tls].map(|listener| listener.try_clone().unwrap());
-    let serving = runtime.spawn(move || https::serve(&plain, &tls, &acceptor).map_err(|error| error.to_string()));
+    let serving = runtime.spawn(move || https::serve(plain, tls, &acceptor).map_err(|error| error.to_string()));
     let connect = |to| {
         let stream = std::net::TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(HANG)).unwrap();

@@ -138,7 +138,10 @@ fn a_body_that_cannot_be_written_shows() {
         let answers = read_answers(&in_memory(&server, get("/small") + &get(path)));
         assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 500], "{path}");
     }
-    assert_eq!(errors.taken(), ["the body could not be written", "the handler panicked"]);
+    assert_eq!(
+        errors.taken(),
+        ["the body could not be written", "the handler panicked at GET /panics-first: asked to panic"]
+    );
     let cut = text(&server, get("/fails-later"));
     assert!(cut.ends_with("4\r\npart\r\n"), "no last chunk: {cut}");
     assert_eq!(errors.taken(), ["the body could not be written"]);
@@ -234,7 +237,7 @@ fn a_handler_takes_the_stream_over() {
     assert!(!tunnel.contains("Content-Length"), "{tunnel}");
     assert!(errors.taken().is_empty());
     text(&server, ask + "panic\n");
-    assert_eq!(errors.taken(), ["the handler panicked"]);
+    assert_eq!(errors.taken(), ["the handler panicked at GET /up: asked to panic"]);
 }
 
 #[test]
@@ -439,10 +442,10 @@ fn a_panic_is_reported_and_the_connection_goes_on() {
         let panicked = exchange.error.is_some_and(|error| error.is_panic());
         list.lock().unwrap().push((exchange.status.map(|status| status.as_u16()), panicked));
     });
-    let post = "POST /panic HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+    let post = "POST /panic?secret HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
     let answers = read_answers(&in_memory(&server, [post, &get("/")].concat()));
     assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [500, 200]);
-    assert_eq!(errors.taken(), ["the handler panicked"]);
+    assert_eq!(errors.taken(), ["the handler panicked at POST /panic: asked to panic"]);
     assert_eq!(*told.lock().unwrap(), [(Some(500), true), (Some(200), false)]);
 }
 
@@ -453,7 +456,9 @@ fn a_panic_over_a_bad_body_is_reported_too() {
     let server = errors.of(Server::new(|request: &mut Request<'_>| Response::ok(request.read_body(9).unwrap())));
     let bad = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nno size";
     assert_eq!(read_answers(&in_memory(&server, bad))[0].status, 400);
-    assert_eq!(errors.taken(), ["the handler panicked", "malformed chunked body"]);
+    let errors = errors.taken();
+    assert!(errors[0].starts_with("the handler panicked at POST /: called `Result::unwrap()`"), "{}", errors[0]);
+    assert_eq!(errors[1..], ["malformed chunked body"]);
 }
 
 /// 100 is sent when the handler first reads, and not at all if it does not.
