@@ -33,8 +33,11 @@ const BACK_OFF: Duration = Duration::from_millis(50);
 const UNREAD: Duration = Duration::from_millis(500);
 /// After the grace time: for cancelled commands to end.
 const CANCELLED: Duration = Duration::from_millis(500);
-/// Between two looks for expired items, and how many are looked at.
-const MAINTENANCE: (Duration, usize) = (Duration::from_millis(100), 20_000);
+/// Between two looks for expired items: usually, and while many are found.
+const MAINTENANCE: Duration = Duration::from_millis(100);
+const MUCH_TO_RECLAIM: Duration = Duration::from_millis(5);
+/// How many are looked at.
+const LOOKS: usize = 20_000;
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// A cache on its runtime.
@@ -180,13 +183,12 @@ fn wait(stop: Stop, asked: mpsc::Receiver<()>) -> &'static str {
 
 /// Reclaims what has expired, a little at a time; without pauses between, if a client has asked for all of it.
 fn maintain(cache: &Cache) {
-    let (pause, budget) = MAINTENANCE;
+    let mut pause = MAINTENANCE;
     while !cache.is_stopping() && plainweave::time::sleep(pause).is_ok() {
-        let steps = if cache.is_to_crawl() { cache.store.begin_round(budget) } else { 1 };
-        for _ in 0..steps {
-            cache.store.maintain(budget, cache.clock.now());
-            plainweave::yield_now();
-        }
+        let rounds = if cache.is_to_crawl() { cache.store.begin_round(LOOKS) } else { 1 };
+        let reclaim = |_| cache.store.maintain(LOOKS, cache.clock.now(), plainweave::yield_now);
+        let removed: usize = (0..rounds).map(reclaim).sum();
+        pause = if removed > LOOKS / 10 { MUCH_TO_RECLAIM } else { MAINTENANCE };
     }
 }
 

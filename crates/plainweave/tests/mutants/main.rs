@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -105,12 +106,45 @@ fn mutants() -> Vec<Mutant> {
 fn planted(mutant: &Mutant, text: &str) -> Result<String, String> {
     let mut text = text.to_owned();
     for (old, new) in &mutant.hunks {
-        match text.matches(old.as_str()).count() {
-            1 => text = text.replacen(old.as_str(), new, 1),
-            n => return Err(format!("{}: {}: {n} places with {old:?}", mutant.file, mutant.what)),
-        }
+        let places: Vec<_> = places(&text, old).collect();
+        let [place] = &places[..] else {
+            return Err(format!("{}: {}: {} places with {old:?}", mutant.file, mutant.what, places.len()));
+        };
+        text.replace_range(place.clone(), new);
     }
     if mutant.hunks.is_empty() { Err(format!("{}: {}: no change", mutant.file, mutant.what)) } else { Ok(text) }
+}
+
+/// Returns where the code stands in a text, whatever the line breaks, and the commas that come with them.
+fn places<'a>(text: &'a str, code: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let (start, end) = (next..text.len()).find_map(|at| Some((at, end_of(text.as_bytes(), at, code)?)))?;
+        next = end;
+        Some(start..end)
+    })
+}
+
+/// Returns where the code that begins at a place of the text ends there; `None`: other code begins there.
+fn end_of(text: &[u8], start: usize, code: &str) -> Option<usize> {
+    let skip = |mut at: usize| {
+        while text.get(at).is_some_and(u8::is_ascii_whitespace) {
+            at += 1;
+        }
+        at
+    };
+    let (mut at, mut begun) = (start, false);
+    for byte in code.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
+        let mut here = if begun { skip(at) } else { at };
+        if text.get(here) == Some(&b',') && b")]}".contains(&byte) {
+            here = skip(here + 1);
+        }
+        if text.get(here) != Some(&byte) {
+            return None;
+        }
+        (at, begun) = (here + 1, true);
+    }
+    begun.then_some(at)
 }
 
 /// Returns the text of all tests of a program.

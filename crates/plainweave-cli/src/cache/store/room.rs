@@ -28,6 +28,8 @@ use super::shard::{Cleaning, Plan, Shard, Why};
 const RESERVE: usize = 1;
 /// Bytes settled for each byte appended.
 const PACE: usize = 4;
+/// How many looks at items a removal counts for.
+const REMOVAL: usize = 4;
 /// A segment is compacted if at most this part of it lives, in percent; without eviction [`COMPACT_LAST`].
 const COMPACT: usize = 60;
 const COMPACT_LAST: usize = 90;
@@ -226,11 +228,12 @@ impl Shard {
     /// the items in them.
     pub(super) const fn begin_round(&mut self) -> usize {
         (self.crawl, self.round) = (0, (None, 0));
-        self.index.buckets() + self.index.len()
+        self.index.buckets() + self.index.len() * (1 + REMOVAL)
     }
 
-    /// Looks at about `budget` items of the index and drops those that have expired or were flushed. How many. Nothing
-    /// expires within a second, so a bucket is looked at once in each, unless there was a flush.
+    /// Looks at about `budget` items of the index and drops those that have expired or were flushed. How many. One that
+    /// is dropped counts for several. Nothing expires within a second, so a bucket is looked at once in each, unless
+    /// there was a flush.
     pub(super) fn maintain(&mut self, budget: usize, now: Time) -> usize {
         self.turn(now);
         let mut found = Vec::new();
@@ -257,7 +260,7 @@ impl Shard {
                 if let Some(place) = self.index.find(hash, |found| found == loc) {
                     let why = if self.log.flushed(loc) { Why::Flushed } else { Why::Crawled };
                     self.discard(place, why);
-                    removed += 1;
+                    (removed, seen) = (removed + 1, seen + REMOVAL);
                 }
             }
         }

@@ -99,18 +99,18 @@ fn expired_items_go_in_the_background() {
         let expiry = if number % 2 == 0 { Expiry::at(Time(110)) } else { Expiry::NEVER };
         store.write(&Write { expiry, ..Write::new(number.to_string().as_bytes(), b"v") }, NOW);
     }
-    assert_eq!(store.maintain(100_000, Time(109)), 0);
+    assert_eq!(store.maintain(100_000, Time(109), || ()), 0);
     let mut removed = 0;
     for _ in 0..1000 {
-        removed += store.maintain(100, Time(110));
+        removed += store.maintain(100, Time(110), || ());
     }
     let stats = store.stats();
     assert_eq!((removed, stats.items, stats.crawler_reclaimed), (500, 500, 500));
     let gone = set_to_end(&store, Time(110));
-    let removed: usize = (0..store.begin_round(100)).map(|_| store.maintain(100, Time(111))).sum();
+    let removed: usize = (0..store.begin_round(100)).map(|_| store.maintain(100, Time(111), || ())).sum();
     assert_eq!((removed, store.stats().items), (gone, 500), "a round misses nothing");
     store.flush(Time(111), Time(111));
-    assert_eq!(store.maintain(usize::MAX, Time(111)), 500);
+    assert_eq!(store.maintain(100_000, Time(111), || ()), 500);
     assert_eq!((store.stats().items, store.stats().bytes), (0, 0));
 }
 

@@ -239,7 +239,7 @@ impl Both {
             }
             Command::Wait(seconds) => self.now = now.after(seconds),
             Command::Maintain(budget) => {
-                self.store.maintain(budget, now);
+                self.store.maintain(budget, now, || ());
             }
             Command::Dump => self.dump(),
             Command::Hold(number) => {
