@@ -1,4 +1,5 @@
-//! Embeds the commit that the program is built from, so that figures name their sources wherever it runs.
+//! Embeds the commit that the program is built from, so that figures name their sources wherever it
+//! runs.
 
 use std::process::Command;
 
@@ -25,5 +26,8 @@ fn main() {
 /// Returns what git answers; `None` without it, or outside a repository.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

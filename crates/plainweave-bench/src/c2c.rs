@@ -1,7 +1,8 @@
 //! How far apart the CPUs are: the round trip of a cache line between CPU 0 and CPU 1.
 //!
-//! On a virtual machine the host moves them between near and far places in phases of seconds, which makes whatever two
-//! workers share two to three times as dear. A figure of two workers counts if they were near before and after.
+//! On a virtual machine the host moves them between near and far places in phases of seconds, which
+//! makes whatever two workers share two to three times as dear. A figure of two workers counts if
+//! they were near before and after.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,7 +19,8 @@ const TRIES: usize = 4;
 const SLICES: usize = 9;
 const ROUNDS: u32 = 5_000;
 
-/// Returns the median of [`SLICES`] slices, in nanoseconds. `None` where there are not two CPUs to bind threads to.
+/// Returns the median of [`SLICES`] slices, in nanoseconds. `None` where there are not two CPUs to
+/// bind threads to.
 pub(crate) fn round_trip() -> Option<f64> {
     let line = Arc::new((CachePadded::new(AtomicU32::new(0)), AtomicBool::new(false)));
     let other = line.clone();
@@ -36,7 +38,11 @@ pub(crate) fn round_trip() -> Option<f64> {
     let ask = std::thread::spawn(move || {
         let mut slices = [0.0; SLICES];
         let mut n = 0;
-        for slice in if machine::pin_to(0) { &mut slices[..] } else { &mut [] } {
+        for slice in if machine::pin_to(0) {
+            &mut slices[..]
+        } else {
+            &mut []
+        } {
             let started = Instant::now();
             for _ in 0..ROUNDS {
                 line.0.store(n + 1, Ordering::Release);
@@ -59,7 +65,8 @@ pub(crate) fn round_trip() -> Option<f64> {
     if echoed { slices } else { None }
 }
 
-/// Runs a repetition, again if the CPUs were far from each other; whether they still were at the last try.
+/// Runs a repetition, again if the CPUs were far from each other; whether they still were at the
+/// last try.
 pub(crate) fn near<T>(
     workers: usize,
     gated: bool,

@@ -1,10 +1,11 @@
 //! The cache server beside memcached, in CPU time of the server per request.
 //!
-//! The servers run at once, each with one worker in a process of its own on CPU 0. A closed-loop client on CPU 1 drives
-//! them in turn, some thousand requests a turn, so that all see the same machine in the same minute; one round warms
-//! up. What counts is the ratio to memcached in the same round, and to the limit: a raw epoll loop that sends fixed
-//! replies. Two more cases ask what a cache keeps: the hit ratio of a skewed trace of mixed sizes, and the number of
-//! small items in 64 MB. The last one measures latency where CPU is short.
+//! The servers run at once, each with one worker in a process of its own on CPU 0. A closed-loop
+//! client on CPU 1 drives them in turn, some thousand requests a turn, so that all see the same
+//! machine in the same minute; one round warms up. What counts is the ratio to memcached in the
+//! same round, and to the limit: a raw epoll loop that sends fixed replies. Two more cases ask what
+//! a cache keeps: the hit ratio of a skewed trace of mixed sizes, and the number of small items in
+//! 64 MB. The last one measures latency where CPU is short.
 
 mod client;
 mod quota;
@@ -62,21 +63,65 @@ struct Case {
     mix: Mix,
 }
 
-const fn case(name: &'static str, what: &'static str, connections: usize, depth: usize, updates: u64) -> Case {
-    Case { name, what, connections, mix: Mix { depth, updates } }
+const fn case(
+    name: &'static str,
+    what: &'static str,
+    connections: usize,
+    depth: usize,
+    updates: u64,
+) -> Case {
+    Case {
+        name,
+        what,
+        connections,
+        mix: Mix { depth, updates },
+    }
 }
 
 const CASES: [Case; 4] = [
-    case("64", "64 connections, one request under way on each, 3 % updates", 64, 1, 3),
-    case("512", "512 connections, one request under way on each, 3 % updates", 512, 1, 3),
-    case("64x16", "64 connections, 16 requests under way on each, 3 % updates", 64, 16, 3),
-    case("15360", "15,360 connections (or as --connections says), one request under way on each", 0, 1, 3),
+    case(
+        "64",
+        "64 connections, one request under way on each, 3 % updates",
+        64,
+        1,
+        3,
+    ),
+    case(
+        "512",
+        "512 connections, one request under way on each, 3 % updates",
+        512,
+        1,
+        3,
+    ),
+    case(
+        "64x16",
+        "64 connections, 16 requests under way on each, 3 % updates",
+        64,
+        16,
+        3,
+    ),
+    case(
+        "15360",
+        "15,360 connections (or as --connections says), one request under way on each",
+        0,
+        1,
+        3,
+    ),
 ];
 /// Sets among a hundred requests; what they cost is compared with the first.
 const UPDATES: [u64; 4] = [3, 5, 10, 50];
-const UPDATE: (&str, &str) = ("updates", "64 connections, 3, 5, 10 and 50 % updates in turn, each beside 3 %");
-const HIT_RATIO: (&str, &str) = ("hit-ratio", "hits of a Zipf(0.99) trace of 400,000 keys of 32 B to 4 KB in 64 MB");
-const ITEMS: (&str, &str) = ("items", "items of 11 B keys and 32 B values that 64 MB hold");
+const UPDATE: (&str, &str) = (
+    "updates",
+    "64 connections, 3, 5, 10 and 50 % updates in turn, each beside 3 %",
+);
+const HIT_RATIO: (&str, &str) = (
+    "hit-ratio",
+    "hits of a Zipf(0.99) trace of 400,000 keys of 32 B to 4 KB in 64 MB",
+);
+const ITEMS: (&str, &str) = (
+    "items",
+    "items of 11 B keys and 32 B values that 64 MB hold",
+);
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let all = || {
@@ -97,21 +142,36 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (systems, mut absent) = available();
     let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
     for case in CASES.iter().filter(|case| wanted(case.name)) {
-        // With this many connections, descriptors suffice for one server at a time only: no ratios then.
-        let together = if case.connections == 0 { 1 } else { systems.len().max(1) };
+        // With this many connections, descriptors suffice for one server at a time only: no ratios
+        // then.
+        let together = if case.connections == 0 {
+            1
+        } else {
+            systems.len().max(1)
+        };
         for some in systems.chunks(together) {
-            rows.extend(failures.catch(case.name, || cost(case, flags, some)).unwrap_or_default());
+            rows.extend(
+                failures
+                    .catch(case.name, || cost(case, flags, some))
+                    .unwrap_or_default(),
+            );
         }
     }
     if wanted(UPDATE.0) {
-        rows.extend(failures.catch(UPDATE.0, || updates(flags, &systems)).unwrap_or_default());
+        rows.extend(
+            failures
+                .catch(UPDATE.0, || updates(flags, &systems))
+                .unwrap_or_default(),
+        );
     }
     if wanted(HIT_RATIO.0) {
         let ratio = |server: &Server| {
             let zipf = trace::Zipf::new(400_000, 0.99);
             trace::hit_ratio(server.address, &zipf, flags.iterations.get() * 20)
         };
-        let found = failures.catch(HIT_RATIO.0, || kept(HIT_RATIO.0, "hit_ratio", "1", &systems, ratio));
+        let found = failures.catch(HIT_RATIO.0, || {
+            kept(HIT_RATIO.0, "hit_ratio", "1", &systems, ratio)
+        });
         rows.extend(found.unwrap_or_default());
     }
     if wanted(ITEMS.0) {
@@ -119,27 +179,57 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let found = failures.catch(ITEMS.0, || kept(ITEMS.0, "items", "1", &systems, items));
         rows.extend(found.unwrap_or_default());
     }
-    let mut under_quota = |case: &str, run: &dyn Fn() -> anyhow::Result<Result<Vec<Row>, &'static str>>| match failures
-        .catch(case, run)
-    {
-        Some(Ok(found)) => rows.extend(found),
-        Some(Err(why)) => absent.push((case.to_owned(), why.to_owned())),
-        None => {}
-    };
+    let mut under_quota =
+        |case: &str, run: &dyn Fn() -> anyhow::Result<Result<Vec<Row>, &'static str>>| {
+            match failures.catch(case, run) {
+                Some(Ok(found)) => rows.extend(found),
+                Some(Err(why)) => absent.push((case.to_owned(), why.to_owned())),
+                None => {}
+            }
+        };
     if wanted(quota::CASE.0) {
         // Replies that are the same whatever was asked are errors to `plainweave load`.
-        let servers: Vec<_> = systems.iter().copied().filter(|system| *system != System::Limit).collect();
-        under_quota(quota::CASE.0, &|| quota::run(flags.runs.get(), flags.iterations.get(), &servers));
+        let servers: Vec<_> = systems
+            .iter()
+            .copied()
+            .filter(|system| *system != System::Limit)
+            .collect();
+        under_quota(quota::CASE.0, &|| {
+            quota::run(flags.runs.get(), flags.iterations.get(), &servers)
+        });
     }
     if wanted(two_workers::CASE.0) {
-        under_quota(two_workers::CASE.0, &|| two_workers::run(flags.runs.get(), flags.iterations.get(), &systems));
+        under_quota(two_workers::CASE.0, &|| {
+            two_workers::run(flags.runs.get(), flags.iterations.get(), &systems)
+        });
     }
     let parameters = vec![
-        ("rounds", format!("{}, the servers in turn, {} requests a turn", flags.runs, flags.iterations)),
-        ("placement", "servers on CPU 0 with one worker each, but for 1024-2, client on CPU 1".to_owned()),
-        ("keys and values", format!("{} keys, values of {} B", client::KEYS, client::VALUE)),
+        (
+            "rounds",
+            format!(
+                "{}, the servers in turn, {} requests a turn",
+                flags.runs, flags.iterations
+            ),
+        ),
+        (
+            "placement",
+            "servers on CPU 0 with one worker each, but for 1024-2, client on CPU 1".to_owned(),
+        ),
+        (
+            "keys and values",
+            format!("{} keys, values of {} B", client::KEYS, client::VALUE),
+        ),
     ];
-    failures.publish(Report { experiment: "cache", parameters, rows, absent }, flags.out.as_deref(), None)
+    failures.publish(
+        Report {
+            experiment: "cache",
+            parameters,
+            rows,
+            absent,
+        },
+        flags.out.as_deref(),
+        None,
+    )
 }
 
 /// Returns the systems that can be started here, and why not the others.
@@ -148,10 +238,14 @@ fn available() -> (Vec<System>, Vec<(String, String)>) {
     for system in System::ALL {
         match Server::start(system, 64) {
             Ok(_) => systems.push(system),
-            Err(_) if system == System::Memcached => {
-                absent.push((system.name().to_owned(), "memcached is not installed".to_owned()))
-            }
-            Err(_) => absent.push((system.name().to_owned(), "it does not start here".to_owned())),
+            Err(_) if system == System::Memcached => absent.push((
+                system.name().to_owned(),
+                "memcached is not installed".to_owned(),
+            )),
+            Err(_) => absent.push((
+                system.name().to_owned(),
+                "it does not start here".to_owned(),
+            )),
         }
     }
     (systems, absent)
@@ -159,7 +253,11 @@ fn available() -> (Vec<System>, Vec<(String, String)>) {
 
 /// CPU time per request, and its ratio to memcached's.
 fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
-    let connections = if case.connections == 0 { flags.connections.get() } else { case.connections };
+    let connections = if case.connections == 0 {
+        flags.connections.get()
+    } else {
+        case.connections
+    };
     let mut servers = Vec::new();
     for system in systems {
         let server = Server::start(*system, 64)?;
@@ -168,18 +266,28 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
         servers.push((client, server, Vec::new()));
     }
     for round in 0..=flags.runs.get() {
-        report::progress(&format!("cache: {}, round {round} of {}", case.name, flags.runs));
+        report::progress(&format!(
+            "cache: {}, round {round} of {}",
+            case.name, flags.runs
+        ));
         for (system, (client, server, costs)) in systems.iter().zip(&mut servers) {
-            let cost = server.cost(client, flags.iterations.get(), case.mix).with_context(|| system.name())?;
+            let cost = server
+                .cost(client, flags.iterations.get(), case.mix)
+                .with_context(|| system.name())?;
             costs.extend((round > 0).then_some(cost));
         }
     }
     let mut rows = Vec::new();
     for (system, (_, server, costs)) in systems.iter().zip(&servers) {
         rows.push(system.row(case.name, "cpu_us_per_request", "us", costs.clone()));
-        let others = [(System::Memcached, "ratio_to_memcached"), (System::Limit, "ratio_to_limit")];
+        let others = [
+            (System::Memcached, "ratio_to_memcached"),
+            (System::Limit, "ratio_to_limit"),
+        ];
         for (other, metric) in others.into_iter().filter(|(other, _)| other != system) {
-            let Some(at) = systems.iter().position(|system| *system == other) else { continue };
+            let Some(at) = systems.iter().position(|system| *system == other) else {
+                continue;
+            };
             rows.push(system.row(case.name, metric, "1", ratios(costs, &servers[at].2)));
         }
         rows.push(system.row(case.name, "resident_bytes", "B", vec![server.resident()]));
@@ -187,11 +295,12 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
     Ok(rows)
 }
 
-/// CPU time per request by the share of sets, and its ratios to that of the first share and to the limit's in the same
-/// round.
+/// CPU time per request by the share of sets, and its ratios to that of the first share and to the
+/// limit's in the same round.
 fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
     let mut servers = Vec::new();
-    let compared = |system: &&System| matches!(system, System::Memcached | System::IdleConn | System::Limit);
+    let compared =
+        |system: &&System| matches!(system, System::Memcached | System::IdleConn | System::Limit);
     for system in systems.iter().filter(compared) {
         let server = Server::start(*system, 64)?;
         Client::fill(server.address)?;
@@ -200,7 +309,10 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
         servers.push((*system, client, server, costs));
     }
     for round in 0..=flags.runs.get() {
-        report::progress(&format!("cache: {}, round {round} of {}", UPDATE.0, flags.runs));
+        report::progress(&format!(
+            "cache: {}, round {round} of {}",
+            UPDATE.0, flags.runs
+        ));
         for (n, updates) in UPDATES.into_iter().enumerate() {
             for (system, client, server, costs) in &mut servers {
                 let cost = server.cost(client, flags.iterations.get(), Mix { depth: 1, updates });
@@ -208,13 +320,21 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
             }
         }
     }
-    let limit = servers.iter().find(|(system, ..)| *system == System::Limit).map(|(.., costs)| costs);
+    let limit = servers
+        .iter()
+        .find(|(system, ..)| *system == System::Limit)
+        .map(|(.., costs)| costs);
     let mut rows = Vec::new();
     for (system, _, _, costs) in &servers {
         for (n, updates) in UPDATES.iter().enumerate() {
             let name = format!("{}-{updates}", UPDATE.0);
             rows.push(system.row(&name, "cpu_us_per_request", "us", costs[n].clone()));
-            rows.push(system.row(&name, "ratio_to_3_percent", "1", ratios(&costs[n], &costs[0])));
+            rows.push(system.row(
+                &name,
+                "ratio_to_3_percent",
+                "1",
+                ratios(&costs[n], &costs[0]),
+            ));
             if let Some(limit) = limit.filter(|_| *system != System::Limit) {
                 rows.push(system.row(&name, "ratio_to_limit", "1", ratios(&costs[n], &limit[n])));
             }
@@ -232,7 +352,10 @@ fn kept(
     measure: impl Fn(&Server) -> anyhow::Result<f64>,
 ) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for system in systems.iter().filter(|system| matches!(system, System::Memcached | System::IdleConn)) {
+    for system in systems
+        .iter()
+        .filter(|system| matches!(system, System::Memcached | System::IdleConn))
+    {
         report::progress(&format!("cache: {case}, {}", system.name()));
         let server = Server::start(*system, 64)?;
         rows.push(system.row(case, metric, unit, vec![measure(&server)?]));

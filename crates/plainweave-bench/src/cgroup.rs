@@ -1,6 +1,8 @@
-//! A control group of version 1 around a process: its CPU time with that of kernel threads on its behalf, and a quota.
+//! A control group of version 1 around a process: its CPU time with that of kernel threads on its
+//! behalf, and a quota.
 //!
-//! Where no such group is available (no rights, version 2), callers fall back to the process's own figures.
+//! Where no such group is available (no rights, version 2), callers fall back to the process's own
+//! figures.
 
 use std::fs;
 use std::io;
@@ -17,7 +19,8 @@ pub(crate) fn part(text: &str) -> Result<f64, String> {
     part.ok_or("0.01 to 1".to_owned())
 }
 
-/// A directory in each of some controllers' hierarchies; removed at the end, when its processes have ended.
+/// A directory in each of some controllers' hierarchies; removed at the end, when its processes
+/// have ended.
 #[derive(Debug)]
 pub(crate) struct Group {
     dirs: Vec<(&'static str, PathBuf)>,
@@ -41,7 +44,11 @@ impl Group {
         system: &str,
         limit: impl FnOnce(&Self) -> io::Result<()>,
     ) -> Option<Self> {
-        let group = Self::new(&format!("{purpose}-{}", system.replace(' ', "-")), &["cpu", "cpuacct"]).ok()?;
+        let group = Self::new(
+            &format!("{purpose}-{}", system.replace(' ', "-")),
+            &["cpu", "cpuacct"],
+        )
+        .ok()?;
         limit(&group).ok()?;
         Some(group)
     }
@@ -49,8 +56,13 @@ impl Group {
     /// Returns the command, to be run in the group from its first instruction on.
     pub(crate) fn around(&self, command: &Command) -> Command {
         let mut shell = Command::new("sh");
-        let enter = self.dirs.iter().map(|(_, dir)| format!("echo 0 >{}/cgroup.procs && ", dir.display()));
-        shell.arg("-c").arg(enter.collect::<String>() + "exec \"$0\" \"$@\"");
+        let enter = self
+            .dirs
+            .iter()
+            .map(|(_, dir)| format!("echo 0 >{}/cgroup.procs && ", dir.display()));
+        shell
+            .arg("-c")
+            .arg(enter.collect::<String>() + "exec \"$0\" \"$@\"");
         shell.arg(command.get_program()).args(command.get_args());
         for (key, value) in command.get_envs() {
             match value {
@@ -72,16 +84,20 @@ impl Group {
         self.set("cpu", "cpu.cfs_quota_us", &quota.to_string())
     }
 
-    /// The same in shorter periods, so that whoever has used up its quota waits less for the next: of 10 ms, or longer
-    /// where the quota would be less than the kernel's least, a millisecond.
+    /// The same in shorter periods, so that whoever has used up its quota waits less for the next:
+    /// of 10 ms, or longer where the quota would be less than the kernel's least, a millisecond.
     pub(crate) fn limit_finely(&self, share: f64) -> io::Result<()> {
         let period = (1000.0 / share).max(10_000.0);
         self.set("cpu", "cpu.cfs_period_us", &(period as u64).to_string())?;
-        self.set("cpu", "cpu.cfs_quota_us", &((share * period).ceil() as u64).to_string())
+        self.set(
+            "cpu",
+            "cpu.cfs_quota_us",
+            &((share * period).ceil() as u64).to_string(),
+        )
     }
 
-    /// Makes a fresh group with this many bytes of memory, and this many bytes a second to read from the disk that `at`
-    /// lies on. `None`: not available here.
+    /// Makes a fresh group with this many bytes of memory, and this many bytes a second to read
+    /// from the disk that `at` lies on. `None`: not available here.
     pub(crate) fn confined(name: &str, at: &Path, memory: usize, disk: u64) -> Option<Self> {
         let group = Self::new(name, &["cpuacct", "memory", "blkio"]).ok()?;
         group.limit_memory(memory).ok()?;
@@ -89,7 +105,8 @@ impl Group {
         Some(group)
     }
 
-    /// At most this many bytes of memory, the pages of files among them that its processes touched first.
+    /// At most this many bytes of memory, the pages of files among them that its processes touched
+    /// first.
     pub(crate) fn limit_memory(&self, bytes: usize) -> io::Result<()> {
         self.set("memory", "memory.limit_in_bytes", &bytes.to_string())
     }
@@ -98,7 +115,11 @@ impl Group {
     pub(crate) fn throttle(&self, at: &Path, bytes: u64) -> io::Result<()> {
         let device = fs::metadata(at)?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        self.set("blkio", "blkio.throttle.read_bps_device", &format!("{major}:{minor} {bytes}"))
+        self.set(
+            "blkio",
+            "blkio.throttle.read_bps_device",
+            &format!("{major}:{minor} {bytes}"),
+        )
     }
 
     /// Bytes that it has read from disks.
@@ -117,11 +138,16 @@ impl Group {
     /// Reads one that holds a number.
     pub(crate) fn get(&self, controller: &str, file: &str) -> io::Result<u64> {
         let text = fs::read_to_string(self.dir(controller).join(file))?;
-        text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
+        text.trim()
+            .parse()
+            .map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
     fn dir(&self, controller: &str) -> &Path {
-        self.dirs.iter().find(|(name, _)| *name == controller).map_or(Path::new(""), |(_, dir)| dir)
+        self.dirs
+            .iter()
+            .find(|(name, _)| *name == controller)
+            .map_or(Path::new(""), |(_, dir)| dir)
     }
 }
 
@@ -144,7 +170,10 @@ fn own(controller: &str) -> io::Result<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     let path = groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        controllers.split(',').any(|c| c == controller).then_some(path)
+        controllers
+            .split(',')
+            .any(|c| c == controller)
+            .then_some(path)
     });
     match (mounted, path) {
         (Some(at), Some(path)) => Ok(Path::new(at).join(path.trim_start_matches('/'))),

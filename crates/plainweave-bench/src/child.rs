@@ -1,4 +1,5 @@
-//! A repetition in a process of its own: each begins with a fresh heap and fresh pools, and one that hangs is ended.
+//! A repetition in a process of its own: each begins with a fresh heap and fresh pools, and one
+//! that hangs is ended.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -11,7 +12,11 @@ use anyhow::{Context, bail, ensure};
 /// # Errors
 /// It fails: the message is its first line on standard error. Or it takes longer than `patience`.
 pub(crate) fn output(mut command: Command, patience: Duration) -> anyhow::Result<String> {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start a child")?;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start a child")?;
     let started = Instant::now();
     let status = loop {
         match child.try_wait()? {
@@ -25,10 +30,26 @@ pub(crate) fn output(mut command: Command, patience: Duration) -> anyhow::Result
         }
     };
     let (mut text, mut errors) = (String::new(), String::new());
-    child.stdout.take().context("no pipe")?.read_to_string(&mut text)?;
-    child.stderr.take().context("no pipe")?.read_to_string(&mut errors)?;
+    child
+        .stdout
+        .take()
+        .context("no pipe")?
+        .read_to_string(&mut text)?;
+    child
+        .stderr
+        .take()
+        .context("no pipe")?
+        .read_to_string(&mut errors)?;
     let first = errors.trim().lines().next().unwrap_or_default();
-    ensure!(status.success(), "{}", if first.is_empty() { status.to_string() } else { first.to_owned() });
+    ensure!(
+        status.success(),
+        "{}",
+        if first.is_empty() {
+            status.to_string()
+        } else {
+            first.to_owned()
+        }
+    );
     Ok(text)
 }
 
@@ -36,7 +57,9 @@ pub(crate) fn output(mut command: Command, patience: Duration) -> anyhow::Result
 pub(crate) fn values(text: &str) -> anyhow::Result<Vec<(&str, f64)>> {
     let value = |line| {
         let figure = |(name, value): (_, &str)| Some((name, value.parse().ok()?));
-        str::split_once(line, ' ').and_then(figure).with_context(|| format!("not a figure: '{line}'"))
+        str::split_once(line, ' ')
+            .and_then(figure)
+            .with_context(|| format!("not a figure: '{line}'"))
     };
     text.lines().map(value).collect()
 }

@@ -1,14 +1,17 @@
-//! Does composition pay? Packets beside a slow side task: two pools with two policies against single policies.
+//! Does composition pay? Packets beside a slow side task: two pools with two policies against
+//! single policies.
 //!
-//! One packet in a thousand brings a job of the side task, which computes, or blocks its thread, for a thousand times
-//! as long as a packet takes. On a single runtime jobs and packets share the workers; with two pools each kind has its
-//! own. All systems have as many threads in all, none adds spare ones, and fibers carry their urgency (jobs have a
-//! lower priority), for the policies that heed it.
+//! One packet in a thousand brings a job of the side task, which computes, or blocks its thread,
+//! for a thousand times as long as a packet takes. On a single runtime jobs and packets share the
+//! workers; with two pools each kind has its own. All systems have as many threads in all, none
+//! adds spare ones, and fibers carry their urgency (jobs have a lower priority), for the policies
+//! that heed it.
 //!
-//! A pre-round of one repetition each ranks the single policies: the best in throughput and the best in p99 in turn, so
-//! that the strongest in either are among those that are kept. Then the systems take turns, round by round. Each
-//! repetition is a process of its own (`workload`), which checks that no packet and no job was lost and that each
-//! packet had its line ends where they belong.
+//! A pre-round of one repetition each ranks the single policies: the best in throughput and the
+//! best in p99 in turn, so that the strongest in either are among those that are kept. Then the
+//! systems take turns, round by round. Each repetition is a process of its own (`workload`), which
+//! checks that no packet and no job was lost and that each packet had its line ends where they
+//! belong.
 
 mod verdict;
 mod workload;
@@ -41,7 +44,12 @@ pub(crate) struct Flags {
     list: bool,
 
     /// What the side task does while it is slow
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "compute,block")]
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "compute,block"
+    )]
     cases: Vec<Case>,
 
     #[command(flatten)]
@@ -63,7 +71,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
     side_workers: u16,
 
-    /// Single policies of the pre-round; a parameter is added after a colon [default: all that have a name]
+    /// Single policies of the pre-round; a parameter is added after a colon [default: all that have
+    /// a name]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = policy)]
     policies: Vec<String>,
 
@@ -71,7 +80,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = value_parser!(u16).range(1..=100))]
     best: u16,
 
-    /// Mode of all pools: never, before-start or anytime, a slash, and shared or own (thread-local storage)
+    /// Mode of all pools: never, before-start or anytime, a slash, and shared or own (thread-local
+    /// storage)
     #[arg(long, value_name = "MODE", default_value = "before-start/shared")]
     mode: String,
 
@@ -79,7 +89,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "15")]
     runs: NonZeroUsize,
 
-    /// Goes on with a run that was interrupted: what it has measured with the same flags is not measured again
+    /// Goes on with a run that was interrupted: what it has measured with the same flags is not
+    /// measured again
     #[arg(long)]
     resume: bool,
 
@@ -100,8 +111,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ALL: &str = "all";
 
 /// A metric's name, its unit.
-const METRICS: [(&str, &str); 5] =
-    [("packets_per_s", "1/s"), ("p50_us", "us"), ("p99_us", "us"), ("p9999_us", "us"), ("side_per_s", "1/s")];
+const METRICS: [(&str, &str); 5] = [
+    ("packets_per_s", "1/s"),
+    ("p50_us", "us"),
+    ("p99_us", "us"),
+    ("p9999_us", "us"),
+    ("side_per_s", "1/s"),
+];
 
 /// Pools to measure.
 #[derive(Clone, Debug)]
@@ -113,28 +129,58 @@ struct System {
 
 impl System {
     fn single(policy: &str, workers: u16) -> Self {
-        Self { name: policy.replace(',', ";"), pools: vec![format!("{ALL}:{policy}/{workers}")] }
+        Self {
+            name: policy.replace(',', ";"),
+            pools: vec![format!("{ALL}:{policy}/{workers}")],
+        }
     }
 
     fn pair(flags: &Flags) -> Self {
-        let Flags { packet_policy, packet_workers, side_policy, side_workers, .. } = flags;
-        let name = format!("{packet_policy}/{packet_workers} + {side_policy}/{side_workers}").replace(',', ";");
-        let pools =
-            vec![format!("packets:{packet_policy}/{packet_workers}"), format!("side:{side_policy}/{side_workers}")];
+        let Flags {
+            packet_policy,
+            packet_workers,
+            side_policy,
+            side_workers,
+            ..
+        } = flags;
+        let name = format!("{packet_policy}/{packet_workers} + {side_policy}/{side_workers}")
+            .replace(',', ";");
+        let pools = vec![
+            format!("packets:{packet_policy}/{packet_workers}"),
+            format!("side:{side_policy}/{side_workers}"),
+        ];
         Self { name, pools }
     }
 
     /// Runs one repetition.
     fn repetition(&self, case: Case, flags: &Flags) -> anyhow::Result<Vec<f64>> {
-        let Size { packets, in_flight, one_in, side_us, iterations } = &flags.size;
+        let Size {
+            packets,
+            in_flight,
+            one_in,
+            side_us,
+            iterations,
+        } = &flags.size;
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["compose-child", case.name()]).args(&self.pools).arg(format!("--mode={}", flags.mode));
-        command.arg(format!("--packets={packets}")).arg(format!("--in-flight={in_flight}"));
-        command.arg(format!("--one-in={one_in}")).arg(format!("--side-us={side_us}"));
+        command
+            .args(["compose-child", case.name()])
+            .args(&self.pools)
+            .arg(format!("--mode={}", flags.mode));
+        command
+            .arg(format!("--packets={packets}"))
+            .arg(format!("--in-flight={in_flight}"));
+        command
+            .arg(format!("--one-in={one_in}"))
+            .arg(format!("--side-us={side_us}"));
         command.arg(format!("--iterations={iterations}"));
         let text = child::output(command, PATIENCE)?;
         let values = child::values(&text)?;
-        let value = |name| values.iter().find(|(metric, _)| *metric == name).map_or(f64::NAN, |(_, value)| *value);
+        let value = |name| {
+            values
+                .iter()
+                .find(|(metric, _)| *metric == name)
+                .map_or(f64::NAN, |(_, value)| *value)
+        };
         Ok(METRICS.iter().map(|(metric, _)| value(*metric)).collect())
     }
 }
@@ -142,13 +188,20 @@ impl System {
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Mode::parse(&flags.mode)?;
     if flags.list {
-        Case::value_variants().iter().for_each(|case| report::say(&format!("case: {}", case.name())));
+        Case::value_variants()
+            .iter()
+            .for_each(|case| report::say(&format!("case: {}", case.name())));
         report::say(&format!("pools: {}", System::pair(flags).name));
-        report::say("single policies: the strongest of `plainweave policies`, which a round before the others finds");
+        report::say(
+            "single policies: the strongest of `plainweave policies`, which a round before the others finds",
+        );
         return Ok(());
     }
     let (one_in, packets) = (flags.size.one_in, flags.size.packets);
-    ensure!(one_in <= packets, "--one-in: from 1 to {packets}, the number of packets, not {one_in}");
+    ensure!(
+        one_in <= packets,
+        "--one-in: from 1 to {packets}, the number of packets, not {one_in}"
+    );
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
     let (mut turns, mut failures) = (begin(flags, &out)?, Failures::begin()?);
     let mut absent = Vec::new();
@@ -162,20 +215,40 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows.extend(rounds(case, &systems, flags, &mut turns, &mut failures));
         notes.extend(verdict::lines(&rows, case.name(), &pair.name, &names));
     }
-    scatter::write(&panels(&rows, &flags.cases, &pair.name), &out.join("compose.svg"))?;
+    scatter::write(
+        &panels(&rows, &flags.cases, &pair.name),
+        &out.join("compose.svg"),
+    )?;
     let mut parameters = parameters(flags);
     parameters.extend(notes.into_iter().map(|note| ("verdict", note)));
-    failures.publish(Report { experiment: "compose", parameters, rows, absent }, Some(&out), None)
+    failures.publish(
+        Report {
+            experiment: "compose",
+            parameters,
+            rows,
+            absent,
+        },
+        Some(&out),
+        None,
+    )
 }
 
 /// A panel a case: throughput across, p99 upwards.
 fn panels(rows: &[Row], cases: &[Case], pair: &str) -> Vec<Panel> {
     let points = |case: Case| {
-        let of = |metric: &'static str| rows.iter().filter(move |row| row.case == case.name() && row.metric == metric);
+        let of = |metric: &'static str| {
+            rows.iter()
+                .filter(move |row| row.case == case.name() && row.metric == metric)
+        };
         let point = |(rate, p99): (&Row, &Row)| {
             let (across, label) = (rate.spread(), rate.system.clone());
             let (across, up_us) = ([across.q1, across.median, across.q3], p99.spread().median);
-            Point { marked: label == pair, label, across, up_us }
+            Point {
+                marked: label == pair,
+                label,
+                across,
+                up_us,
+            }
         };
         of("packets_per_s").zip(of("p99_us")).map(point).collect()
     };
@@ -194,27 +267,68 @@ fn threads(flags: &Flags) -> u16 {
 }
 
 fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
-    let Size { packets, in_flight, one_in, side_us, iterations } = &flags.size;
+    let Size {
+        packets,
+        in_flight,
+        one_in,
+        side_us,
+        iterations,
+    } = &flags.size;
     vec![
-        ("packets", format!("{packets} an iteration, at most {in_flight} under way")),
-        ("side task", format!("a job for every {one_in} packets, of {side_us} us")),
-        ("rounds", format!("{}, each of {iterations} iterations in a process, after one that is dropped", flags.runs)),
-        ("threads", format!("{} in each system, mode {}", threads(flags), flags.mode)),
+        (
+            "packets",
+            format!("{packets} an iteration, at most {in_flight} under way"),
+        ),
+        (
+            "side task",
+            format!("a job for every {one_in} packets, of {side_us} us"),
+        ),
+        (
+            "rounds",
+            format!(
+                "{}, each of {iterations} iterations in a process, after one that is dropped",
+                flags.runs
+            ),
+        ),
+        (
+            "threads",
+            format!("{} in each system, mode {}", threads(flags), flags.mode),
+        ),
     ]
 }
 
 /// Returns the policies of the pre-round.
 fn policies(flags: &Flags) -> Vec<String> {
-    let named = || PRESETS.iter().map(|preset| preset.name.to_owned()).collect();
-    if flags.policies.is_empty() { named() } else { flags.policies.clone() }
+    let named = || {
+        PRESETS
+            .iter()
+            .map(|preset| preset.name.to_owned())
+            .collect()
+    };
+    if flags.policies.is_empty() {
+        named()
+    } else {
+        flags.policies.clone()
+    }
 }
 
 /// Begins with the turns, or goes on with those that there are.
 fn begin(flags: &Flags, out: &Path) -> anyhow::Result<Turns> {
-    let Size { packets, one_in, side_us, iterations, .. } = &flags.size;
-    let is_measured = |policy: &String| Choice::parse(policy).is_ok_and(|choice| choice.experiment().is_none());
-    let singles = policies(flags).iter().filter(|policy| is_measured(policy)).count();
-    let all = flags.cases.len() * (singles + flags.runs.get() * (1 + singles.min(flags.best.into())));
+    let Size {
+        packets,
+        one_in,
+        side_us,
+        iterations,
+        ..
+    } = &flags.size;
+    let is_measured =
+        |policy: &String| Choice::parse(policy).is_ok_and(|choice| choice.experiment().is_none());
+    let singles = policies(flags)
+        .iter()
+        .filter(|policy| is_measured(policy))
+        .count();
+    let all =
+        flags.cases.len() * (singles + flags.runs.get() * (1 + singles.min(flags.best.into())));
     let same = format!("{:?}, mode {}", flags.size, flags.mode);
     let turns = Turns::begin("compose", out, &same, flags.resume, all)?;
     // A packet takes about two microseconds, and one iteration is dropped.
@@ -224,11 +338,26 @@ fn begin(flags: &Flags, out: &Path) -> anyhow::Result<Turns> {
 }
 
 /// Returns a repetition's figures, in the order of [`METRICS`].
-fn figures(turns: &mut Turns, place: &str, case: Case, system: &System, flags: &Flags) -> anyhow::Result<Vec<f64>> {
-    let key = format!("{}, {place}, {}, {}", case.name(), system.name, system.pools.join(" "));
+fn figures(
+    turns: &mut Turns,
+    place: &str,
+    case: Case,
+    system: &System,
+    flags: &Flags,
+) -> anyhow::Result<Vec<f64>> {
+    let key = format!(
+        "{}, {place}, {}, {}",
+        case.name(),
+        system.name,
+        system.pools.join(" ")
+    );
     let values = turns.take(&key, || {
         let figures = system.repetition(case, flags)?;
-        Ok(METRICS.iter().zip(figures).map(|((name, _), value)| ((*name).to_owned(), value)).collect())
+        Ok(METRICS
+            .iter()
+            .zip(figures)
+            .map(|((name, _), value)| ((*name).to_owned(), value))
+            .collect())
     })?;
     Ok(values.into_iter().map(|(_, value)| value).collect())
 }
@@ -244,7 +373,9 @@ fn rank(
     for policy in &policies(flags) {
         ensure!(interrupt::came().is_none(), "interrupted");
         let system = System::single(policy, threads(flags));
-        let why = Choice::parse(policy).map_err(anyhow::Error::msg)?.experiment();
+        let why = Choice::parse(policy)
+            .map_err(anyhow::Error::msg)?
+            .experiment();
         let figures = match why {
             Some(why) => Err(anyhow::Error::msg(why)),
             None => figures(turns, "pre-round", case, &system, flags),
@@ -254,29 +385,43 @@ fn rank(
             Err(error) => absent.push((format!("{policy}, {}", case.name()), format!("{error:#}"))),
         }
     }
-    ensure!(!measured.is_empty(), "{}: no single policy could be measured", case.name());
+    ensure!(
+        !measured.is_empty(),
+        "{}: no single policy could be measured",
+        case.name()
+    );
     Ok(alternate(measured, usize::from(flags.best)))
 }
 
-/// Returns the best of the measured ones: the fastest, then the one with the least p99 of the rest, and so on.
+/// Returns the best of the measured ones: the fastest, then the one with the least p99 of the rest,
+/// and so on.
 fn alternate(mut measured: Vec<(System, f64, f64)>, count: usize) -> Vec<System> {
     let mut best = Vec::new();
     while best.len() < count && !measured.is_empty() {
         let by_rate = best.len() % 2 == 0;
         let key = |(_, rate, p99): &(System, f64, f64)| if by_rate { -rate } else { *p99 };
-        let place = (0..measured.len()).min_by(|a, b| key(&measured[*a]).total_cmp(&key(&measured[*b])));
+        let place =
+            (0..measured.len()).min_by(|a, b| key(&measured[*a]).total_cmp(&key(&measured[*b])));
         best.push(measured.remove(place.unwrap_or(0)).0);
     }
     best
 }
 
 /// Lets the systems take turns, except those that have failed.
-fn rounds(case: Case, systems: &[System], flags: &Flags, kept: &mut Turns, failures: &mut Failures) -> Vec<Row> {
+fn rounds(
+    case: Case,
+    systems: &[System],
+    flags: &Flags,
+    kept: &mut Turns,
+    failures: &mut Failures,
+) -> Vec<Row> {
     let mut turns: Vec<Option<Vec<Vec<f64>>>> = vec![Some(Vec::new()); systems.len()];
     for round in 1..=flags.runs.get() {
         for (system, turns) in systems.iter().zip(&mut turns) {
             let what = format!("{} {}", case.name(), system.name);
-            failures.again(turns, &what, || figures(kept, &format!("round {round}"), case, system, flags));
+            failures.again(turns, &what, || {
+                figures(kept, &format!("round {round}"), case, system, flags)
+            });
         }
     }
     let row = |system: &System, metric, unit, values| Row {
@@ -291,7 +436,11 @@ fn rounds(case: Case, systems: &[System], flags: &Flags, kept: &mut Turns, failu
     let mut rows = Vec::new();
     for (place, (metric, unit)) in METRICS.into_iter().enumerate() {
         for (system, turns) in systems.iter().zip(&turns) {
-            let values: Vec<_> = turns.iter().flatten().map(|figures| figures[place]).collect();
+            let values: Vec<_> = turns
+                .iter()
+                .flatten()
+                .map(|figures| figures[place])
+                .collect();
             if !values.is_empty() {
                 rows.push(row(system, metric, unit, values));
             }
@@ -306,9 +455,21 @@ mod tests {
 
     #[test]
     fn the_best_in_either_figure_are_kept() {
-        let measured = [("fast", 9.0, 50.0), ("prompt", 1.0, 1.0), ("slow", 2.0, 90.0), ("second", 8.0, 40.0)];
-        let measured = measured.map(|(name, rate, p99)| (System::single(name, 2), rate, p99)).to_vec();
-        let names = |count| -> Vec<_> { alternate(measured.clone(), count).into_iter().map(|s| s.name).collect() };
+        let measured = [
+            ("fast", 9.0, 50.0),
+            ("prompt", 1.0, 1.0),
+            ("slow", 2.0, 90.0),
+            ("second", 8.0, 40.0),
+        ];
+        let measured = measured
+            .map(|(name, rate, p99)| (System::single(name, 2), rate, p99))
+            .to_vec();
+        let names = |count| -> Vec<_> {
+            alternate(measured.clone(), count)
+                .into_iter()
+                .map(|s| s.name)
+                .collect()
+        };
         assert_eq!(names(3), ["fast", "prompt", "second"]);
         assert_eq!(names(9), ["fast", "prompt", "second", "slow"]);
     }

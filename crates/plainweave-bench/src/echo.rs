@@ -1,10 +1,11 @@
 //! Echo over loopback: what a fiber adds to a bare epoll loop, in CPU of the server per request.
 //!
-//! Five servers run at once, each in a process of its own on CPU 0: a plain epoll loop, and a fiber per connection
-//! on epoll and on io_uring, as our servers run it (before-start/shared) and as the library does unasked
-//! (anytime/own). A closed-loop client on CPU 1 drives them in turn, some thousand requests a turn, so that all see
-//! the same machine in the same minute. The figure is CPU time of all threads of the server process (the kernel's
-//! io_uring workers are among them), and above all its ratio to the bare loop's in the same round.
+//! Five servers run at once, each in a process of its own on CPU 0: a plain epoll loop, and a fiber
+//! per connection on epoll and on io_uring, as our servers run it (before-start/shared) and as the
+//! library does unasked (anytime/own). A closed-loop client on CPU 1 drives them in turn, some
+//! thousand requests a turn, so that all see the same machine in the same minute. The figure is CPU
+//! time of all threads of the server process (the kernel's io_uring workers are among them), and
+//! above all its ratio to the bare loop's in the same round.
 
 pub(crate) mod client;
 mod server;
@@ -69,7 +70,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 5] = [Kind::Raw, Kind::Epoll, Kind::Uring, Kind::EpollAnytime, Kind::UringAnytime];
+    const ALL: [Kind; 5] = [
+        Kind::Raw,
+        Kind::Epoll,
+        Kind::Uring,
+        Kind::EpollAnytime,
+        Kind::UringAnytime,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -102,14 +109,25 @@ struct Server {
 impl Server {
     fn start(kind: Kind, flags: &Flags) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["echo-server", kind.argument()]).env_remove("PLAINWEAVE_IO");
-        let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start a server")?;
+        command
+            .args(["echo-server", kind.argument()])
+            .env_remove("PLAINWEAVE_IO");
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a server")?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
         let address = line.trim().parse::<SocketAddr>();
         let address = address.with_context(|| format!("the {} server did not start", kind.name()));
-        match address.and_then(|a| client::Client::connect(a, flags.connections.get(), flags.size.get())) {
-            Ok(client) => Ok(Self { kind, child, client }),
+        match address
+            .and_then(|a| client::Client::connect(a, flags.connections.get(), flags.size.get()))
+        {
+            Ok(client) => Ok(Self {
+                kind,
+                child,
+                client,
+            }),
             Err(error) => {
                 let _ = child.kill();
                 Err(error)
@@ -121,7 +139,11 @@ impl Server {
     fn turn(&mut self, requests: usize) -> anyhow::Result<f64> {
         let before = machine::cpu_ns(self.child.id())?;
         let echoed = self.client.drive(requests)?;
-        ensure!(echoed >= requests, "{} answered {echoed} of {requests} requests", self.kind.name());
+        ensure!(
+            echoed >= requests,
+            "{} answered {echoed} of {requests} requests",
+            self.kind.name()
+        );
         Ok((machine::cpu_ns(self.child.id())? - before) as f64 / echoed as f64 / 1000.0)
     }
 }
@@ -143,9 +165,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     for kind in Kind::ALL {
         match Server::start(kind, flags) {
             Ok(server) => servers.push(server),
-            Err(_) if matches!(kind, Kind::Uring | Kind::UringAnytime) => {
-                absent.push((kind.name().to_owned(), "io_uring is not available here".to_owned()))
-            }
+            Err(_) if matches!(kind, Kind::Uring | Kind::UringAnytime) => absent.push((
+                kind.name().to_owned(),
+                "io_uring is not available here".to_owned(),
+            )),
             Err(error) => return Err(error),
         }
     }
@@ -172,15 +195,43 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         values,
     };
     let named = || servers.iter().map(|s| s.kind.name()).zip(&costs);
-    let mut rows: Vec<_> = named().map(|(name, c)| row(name, "cpu_us_per_request", "us", c.clone())).collect();
+    let mut rows: Vec<_> = named()
+        .map(|(name, c)| row(name, "cpu_us_per_request", "us", c.clone()))
+        .collect();
     for (name, own) in named().skip(1) {
         let ratios = ratios(own, &costs[0]);
         rows.push(row(name, "ratio_to_raw", "1", ratios));
     }
     let parameters = vec![
-        ("rounds", format!("{}, the servers in turn, {} requests a turn", flags.runs, flags.iterations)),
-        ("placement", if pinned { "servers on CPU 0, client on CPU 1" } else { "not pinned" }.to_owned()),
-        ("policy", "fifo, one worker, a fiber per connection".to_owned()),
+        (
+            "rounds",
+            format!(
+                "{}, the servers in turn, {} requests a turn",
+                flags.runs, flags.iterations
+            ),
+        ),
+        (
+            "placement",
+            if pinned {
+                "servers on CPU 0, client on CPU 1"
+            } else {
+                "not pinned"
+            }
+            .to_owned(),
+        ),
+        (
+            "policy",
+            "fifo, one worker, a fiber per connection".to_owned(),
+        ),
     ];
-    failures.publish(Report { experiment: "echo", parameters, rows, absent }, flags.out.as_deref(), None)
+    failures.publish(
+        Report {
+            experiment: "echo",
+            parameters,
+            rows,
+            absent,
+        },
+        flags.out.as_deref(),
+        None,
+    )
 }

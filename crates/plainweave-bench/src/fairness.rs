@@ -1,15 +1,17 @@
-//! What does a fair scheduler cost in a real server? Policies, modes and drivers under the traffic of memcached and of
-//! a web site, one change at a time.
+//! What does a fair scheduler cost in a real server? Policies, modes and drivers under the traffic
+//! of memcached and of a web site, one change at a time.
 //!
-//! The base is the first of each list of flags: the policy of Cforall's thesis, which asked the question, on fibers
-//! that move at any time with storage of their own, on epoll. Each other row changes one of these; `--full` takes all
-//! combinations. A connection has a fiber, so that the policy schedules what a thread per connection would.
+//! The base is the first of each list of flags: the policy of Cforall's thesis, which asked the
+//! question, on fibers that move at any time with storage of their own, on epoll. Each other row
+//! changes one of these; `--full` takes all combinations. A connection has a fiber, so that the
+//! policy schedules what a thread per connection would.
 //!
-//! With one worker the server has CPU 0 and `plainweave load` has CPU 1. A turn is three loads: a closed loop, for
-//! throughput and CPU per request; requests at half the base's throughput, for latency; and the same on a server whose
-//! policy is observed ([`Observed`](plainweave::policy::Observed)), for how long ready fibers wait and how many go
-//! before them. With two workers server and load share the CPUs, each with the time of one by quota: then only CPU per
-//! request is reported, since the load's share decides the rest.
+//! With one worker the server has CPU 0 and `plainweave load` has CPU 1. A turn is three loads: a
+//! closed loop, for throughput and CPU per request; requests at half the base's throughput, for
+//! latency; and the same on a server whose policy is observed
+//! ([`Observed`](plainweave::policy::Observed)), for how long ready fibers wait and how many go
+//! before them. With two workers server and load share the CPUs, each with the time of one by
+//! quota: then only CPU per request is reported, since the load's share decides the rest.
 
 mod plan;
 mod transfer;
@@ -67,7 +69,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "5")]
     runs: NonZeroUsize,
 
-    /// Goes on with a run that was interrupted: what it has measured with the same flags is not measured again
+    /// Goes on with a run that was interrupted: what it has measured with the same flags is not
+    /// measured again
     #[arg(long)]
     resume: bool,
 
@@ -109,28 +112,54 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let systems = flags.choices.systems()?;
     if flags.list {
         report::say(&format!("cases: {}", CASES.join(", ")));
-        systems.iter().for_each(|system| report::say(&format!("{}, workers: {}", system.name(), system.workers)));
+        systems.iter().for_each(|system| {
+            report::say(&format!("{}, workers: {}", system.name(), system.workers))
+        });
         return Ok(());
     }
-    let wanted = |name: &str| flags.cases.is_empty() || flags.cases.iter().any(|given| given == name);
+    let wanted =
+        |name: &str| flags.cases.is_empty() || flags.cases.iter().any(|given| given == name);
     let site = Site::new()?;
     let mix = Catalog::mix(&site, flags.scale.get())?;
-    let mut bench = Bench { flags, site, mix, rates: HashMap::new() };
+    let mut bench = Bench {
+        flags,
+        site,
+        mix,
+        rates: HashMap::new(),
+    };
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
-    let cases = ["cache", "web"].into_iter().filter(|case| wanted(case)).count();
-    let transfers = if wanted("transfer") { flags.choices.policies.len() } else { 0 };
-    let mut kept = begin(flags, &out, cases * systems.len() * flags.runs.get() + transfers)?;
+    let cases = ["cache", "web"]
+        .into_iter()
+        .filter(|case| wanted(case))
+        .count();
+    let transfers = if wanted("transfer") {
+        flags.choices.policies.len()
+    } else {
+        0
+    };
+    let mut kept = begin(
+        flags,
+        &out,
+        cases * systems.len() * flags.runs.get() + transfers,
+    )?;
     let (mut turns, mut absent): (HashMap<_, _>, Vec<(String, String)>) = Default::default();
     let mut failures = Failures::begin()?;
     for round in 1..=flags.runs.get() {
         for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
             for system in systems.iter().filter(|_| wanted(case)) {
-                let name = format!("{case}, {}, workers: {}", system.described(kind), system.workers);
+                let name = format!(
+                    "{case}, {}, workers: {}",
+                    system.described(kind),
+                    system.workers
+                );
                 match bench.absence(kind, system) {
                     None => {
-                        let measured = turns.entry((case, system.clone())).or_insert_with(|| Some(Vec::new()));
+                        let measured = turns
+                            .entry((case, system.clone()))
+                            .or_insert_with(|| Some(Vec::new()));
                         failures.again(measured, &name, || {
-                            let measure = || bench.turn(case, kind, system).map(|turn| turn.values());
+                            let measure =
+                                || bench.turn(case, kind, system).map(|turn| turn.values());
                             let values = kept.take(&format!("round {round}, {name}"), measure)?;
                             bench.keep_rate(case, &values);
                             Ok(values)
@@ -142,24 +171,55 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
-    let turns: Turns = turns.into_iter().filter_map(|(of, measured)| Some((of, measured?))).collect();
+    let turns: Turns = turns
+        .into_iter()
+        .filter_map(|(of, measured)| Some((of, measured?)))
+        .collect();
     let mut rows = rows(&turns, &systems);
     for policy in flags.choices.policies.iter().filter(|_| wanted("transfer")) {
-        let (mode, runs, name) = (&flags.choices.modes[0], flags.runs.get(), format!("transfer, {policy}"));
+        let (mode, runs, name) = (
+            &flags.choices.modes[0],
+            flags.runs.get(),
+            format!("transfer, {policy}"),
+        );
         let measure = || transfer::turn(policy, mode, runs, flags.seconds, bench.site.dir());
-        let turn = failures.catch(&name, || kept.take(&format!("{name}, {runs} runs"), measure));
-        rows.extend(turn.iter().flat_map(|turn| transfer::rows(policy, mode, turn)));
+        let turn = failures.catch(&name, || {
+            kept.take(&format!("{name}, {runs} runs"), measure)
+        });
+        rows.extend(
+            turn.iter()
+                .flat_map(|turn| transfer::rows(policy, mode, turn)),
+        );
     }
     ensure!(!rows.is_empty(), "nothing could be measured");
     scatter::write(&panels(&rows, &systems), &out.join("fairness.svg"))?;
-    failures.publish(Report { experiment: "fairness", parameters: bench.parameters(), rows, absent }, Some(&out), None)
+    failures.publish(
+        Report {
+            experiment: "fairness",
+            parameters: bench.parameters(),
+            rows,
+            absent,
+        },
+        Some(&out),
+        None,
+    )
 }
 
 /// Begins with the turns, or goes on with those that there are.
 fn begin(flags: &Flags, out: &Path, all: usize) -> anyhow::Result<turns::Turns> {
-    let Flags { choices, connections, scale, seconds, .. } = flags;
+    let Flags {
+        choices,
+        connections,
+        scale,
+        seconds,
+        ..
+    } = flags;
     // The rates come from the base.
-    let base = (choices.policies.first(), choices.modes.first(), choices.drivers.first());
+    let base = (
+        choices.policies.first(),
+        choices.modes.first(),
+        choices.drivers.first(),
+    );
     let same = format!("{connections} connections, scale {scale}, {seconds:?}, base {base:?}");
     let kept = turns::Turns::begin("fairness", out, &same, flags.resume, all)?;
     kept.estimate(*seconds * 3 + STARTS);
@@ -181,24 +241,46 @@ fn panels(rows: &[Row], systems: &[System]) -> Vec<Panel> {
 fn points(rows: &[Row], systems: &[System], case: &str) -> Vec<Point> {
     let base = &systems[0];
     let of = |name: &str, metric: &str| {
-        let row = rows.iter().find(|r| r.case == case && r.system == name && r.workers == 1 && r.metric == metric)?;
+        let row = rows
+            .iter()
+            .find(|r| r.case == case && r.system == name && r.workers == 1 && r.metric == metric)?;
         Some(row.spread())
     };
     let point = |system: &System| {
         let name = system.name();
         let marked = system == base;
-        let across =
-            if marked { [1.0; 3] } else { of(&name, "cpu_to_base").map(|cost| [cost.q1, cost.median, cost.q3])? };
-        let label = format!("{}{}", system.change(base)?, if marked { " (base)" } else { "" });
-        Some(Point { label, marked, across, up_us: of(&name, "greatest_wait_us")?.median })
+        let across = if marked {
+            [1.0; 3]
+        } else {
+            of(&name, "cpu_to_base").map(|cost| [cost.q1, cost.median, cost.q3])?
+        };
+        let label = format!(
+            "{}{}",
+            system.change(base)?,
+            if marked { " (base)" } else { "" }
+        );
+        Some(Point {
+            label,
+            marked,
+            across,
+            up_us: of(&name, "greatest_wait_us")?.median,
+        })
     };
-    systems.iter().filter(|system| system.workers == 1).filter_map(point).collect()
+    systems
+        .iter()
+        .filter(|system| system.workers == 1)
+        .filter_map(point)
+        .collect()
 }
 
 impl Bench<'_> {
     fn connections(&self, kind: Kind) -> usize {
         let all = self.flags.connections.get();
-        if kind == Kind::Cache { all } else { all.div_ceil(LESS) }
+        if kind == Kind::Cache {
+            all
+        } else {
+            all.div_ceil(LESS)
+        }
     }
 
     /// Returns why there is no such turn.
@@ -209,27 +291,43 @@ impl Bench<'_> {
         if system.workers > 1 && one_cpu("probe").is_err() {
             return Some("no control group of version 1 with a CPU quota is available here");
         }
-        if system.is_ours() { None } else { kind.absence(&system.name()) }
+        if system.is_ours() {
+            None
+        } else {
+            kind.absence(&system.name())
+        }
     }
 
     fn turn(&mut self, case: &'static str, kind: Kind, system: &System) -> anyhow::Result<Turn> {
         let server = self.start(kind, system, None)?;
         let closed = self.load(kind, &server, None)?;
         if system.workers > 1 {
-            return Ok(Turn { closed, open: None, waits: None });
+            return Ok(Turn {
+                closed,
+                open: None,
+                waits: None,
+            });
         }
         self.keep_rate(case, &[("requests_per_s".to_owned(), closed.rate)]);
         let rate = self.rates[case];
         let open = Some(self.load(kind, &server, Some(rate))?);
         drop(server);
         if !system.is_ours() {
-            return Ok(Turn { closed, open, waits: None });
+            return Ok(Turn {
+                closed,
+                open,
+                waits: None,
+            });
         }
         let file = self.site.dir().join("waits.csv");
         let server = self.start(kind, system, Some(&file))?;
         let observed = self.load(kind, &server, Some(rate))?;
         let waits = Some(Waits::read(&file, observed.steady)?);
-        Ok(Turn { closed, open, waits })
+        Ok(Turn {
+            closed,
+            open,
+            waits,
+        })
     }
 
     /// Sets the rate of a case by its first turn, which is the base's.
@@ -242,7 +340,9 @@ impl Bench<'_> {
     fn start(&self, kind: Kind, system: &System, waits: Option<&Path>) -> anyhow::Result<Server> {
         let mut arguments = system.arguments();
         match (system.whose(), kind) {
-            (Whose::Ours(_), Kind::Web) => arguments.extend(["--open-files", "4000"].map(str::to_owned)),
+            (Whose::Ours(_), Kind::Web) => {
+                arguments.extend(["--open-files", "4000"].map(str::to_owned))
+            }
             (Whose::Limit, _) => arguments.push(format!("--bytes={}", self.what(kind).mean())),
             _ => {}
         }
@@ -254,7 +354,11 @@ impl Bench<'_> {
     }
 
     fn what(&self, kind: Kind) -> What<'_> {
-        if kind == Kind::Web { What::Mix(&self.mix) } else { What::Updates }
+        if kind == Kind::Web {
+            What::Mix(&self.mix)
+        } else {
+            What::Updates
+        }
     }
 
     fn load(&self, kind: Kind, server: &Server, rate: Option<usize>) -> anyhow::Result<Figures> {
@@ -271,7 +375,11 @@ impl Bench<'_> {
 
     fn parameters(&self) -> Vec<(&'static str, String)> {
         let flags = self.flags;
-        let rates: Vec<_> = self.rates.iter().map(|(case, rate)| format!("{case} {rate}/s")).collect();
+        let rates: Vec<_> = self
+            .rates
+            .iter()
+            .map(|(case, rate)| format!("{case} {rate}/s"))
+            .collect();
         vec![
             (
                 "two workers",
@@ -306,19 +414,32 @@ type Metric = (&'static str, &'static str, fn(&Turn) -> Option<f64>);
 
 const METRICS: [Metric; 9] = [
     ("cpu_per_request", "us", |turn| Some(turn.closed.cpu_us)),
-    ("requests_per_s", "1/s", |turn| turn.open.is_some().then_some(turn.closed.rate)),
+    ("requests_per_s", "1/s", |turn| {
+        turn.open.is_some().then_some(turn.closed.rate)
+    }),
     ("p99_us", "us", |turn| Some(turn.open?.p99)),
     ("p999_us", "us", |turn| Some(turn.open?.p999)),
-    ("errors", "1", |turn| Some(turn.closed.errors + turn.open.map_or(0.0, |open| open.errors))),
+    ("errors", "1", |turn| {
+        Some(turn.closed.errors + turn.open.map_or(0.0, |open| open.errors))
+    }),
     ("wait_us", "us", |turn| Some(turn.waits.as_ref()?.mean_us)),
-    ("greatest_wait_us", "us", |turn| Some(turn.waits.as_ref()?.greatest_us)),
-    ("rank_error", "1", |turn| Some(turn.waits.as_ref()?.rank_error)),
-    ("greatest_rank_error", "1", |turn| Some(turn.waits.as_ref()?.greatest_rank_error)),
+    ("greatest_wait_us", "us", |turn| {
+        Some(turn.waits.as_ref()?.greatest_us)
+    }),
+    ("rank_error", "1", |turn| {
+        Some(turn.waits.as_ref()?.rank_error)
+    }),
+    ("greatest_rank_error", "1", |turn| {
+        Some(turn.waits.as_ref()?.greatest_rank_error)
+    }),
 ];
 
 impl Turn {
     fn values(&self) -> Values {
-        METRICS.iter().filter_map(|(metric, _, of)| Some(((*metric).to_owned(), of(self)?))).collect()
+        METRICS
+            .iter()
+            .filter_map(|(metric, _, of)| Some(((*metric).to_owned(), of(self)?)))
+            .collect()
     }
 }
 
@@ -326,7 +447,9 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
         for system in systems {
-            let Some(own) = turns.get(&(case, system.clone())) else { continue };
+            let Some(own) = turns.get(&(case, system.clone())) else {
+                continue;
+            };
             let mut row = |metric, unit, values: Vec<f64>| {
                 if !values.is_empty() {
                     let (system, workers) = (system.described(kind), system.workers);
@@ -342,18 +465,41 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
                 }
             };
             for (metric, unit, _) in METRICS {
-                row(metric, unit, own.iter().filter_map(|turn| value(turn, metric)).collect());
+                row(
+                    metric,
+                    unit,
+                    own.iter().filter_map(|turn| value(turn, metric)).collect(),
+                );
             }
             let cpu = |turn: &Values| value(turn, "cpu_per_request").unwrap_or(f64::NAN);
-            let ratios = |to: &[Values]| own.iter().zip(to).map(|(own, to)| cpu(own) / cpu(to)).collect();
+            let ratios = |to: &[Values]| {
+                own.iter()
+                    .zip(to)
+                    .map(|(own, to)| cpu(own) / cpu(to))
+                    .collect()
+            };
             let first = systems.iter().find(|other| other.workers == system.workers);
-            let base = first.and_then(|base| turns.get(&(case, base.clone()))).filter(|_| first != Some(system));
+            let base = first
+                .and_then(|base| turns.get(&(case, base.clone())))
+                .filter(|_| first != Some(system));
             let other = |other: System| turns.get(&(case, other)).filter(|_| system.is_ours());
             let peer = other(System::peer(system.workers));
             let limit = other(System::LIMIT).filter(|_| system.workers == 1);
-            row("cpu_to_base", "1", base.map(|base| ratios(base)).unwrap_or_default());
-            row("cpu_to_peer", "1", peer.map(|peer| ratios(peer)).unwrap_or_default());
-            row("cpu_to_limit", "1", limit.map(|limit| ratios(limit)).unwrap_or_default());
+            row(
+                "cpu_to_base",
+                "1",
+                base.map(|base| ratios(base)).unwrap_or_default(),
+            );
+            row(
+                "cpu_to_peer",
+                "1",
+                peer.map(|peer| ratios(peer)).unwrap_or_default(),
+            );
+            row(
+                "cpu_to_limit",
+                "1",
+                limit.map(|limit| ratios(limit)).unwrap_or_default(),
+            );
         }
     }
     rows

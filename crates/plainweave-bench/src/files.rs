@@ -1,11 +1,13 @@
-//! How a file gets into a socket: `sendfile`, `splice`, linked splices on io_uring, and read then send on io_uring.
+//! How a file gets into a socket: `sendfile`, `splice`, linked splices on io_uring, and read then
+//! send on io_uring.
 //!
-//! One worker thread on CPU 0 sends files of 1 MiB on some streams at once, each on from file to file; sinks on CPU 1
-//! take them and look at what comes. Once all files are in memory; once a tenth of them is, in a memory cgroup, with
-//! reads throttled to the rate of a slow disk (as `plainweave bench web --cases disk`). Each run is a process of its
-//! own, `child`. Measured are bytes a second, CPU a MiB (kernel threads of the process included, sinks not), the
-//! threads that there were, and for how long the worker did not look at its events: what a worker that waits for the
-//! disk does to everything else it has to do.
+//! One worker thread on CPU 0 sends files of 1 MiB on some streams at once, each on from file to
+//! file; sinks on CPU 1 take them and look at what comes. Once all files are in memory; once a
+//! tenth of them is, in a memory cgroup, with reads throttled to the rate of a slow disk (as
+//! `plainweave bench web --cases disk`). Each run is a process of its own, `child`. Measured are
+//! bytes a second, CPU a MiB (kernel threads of the process included, sinks not), the threads that
+//! there were, and for how long the worker did not look at its events: what a worker that waits for
+//! the disk does to everything else it has to do.
 
 mod child;
 mod course;
@@ -78,12 +80,14 @@ struct Files(PathBuf);
 
 impl Files {
     fn new(count: usize) -> anyhow::Result<Self> {
-        let files = Self(std::env::temp_dir().join(format!("plainweave-files-{}", std::process::id())));
+        let files =
+            Self(std::env::temp_dir().join(format!("plainweave-files-{}", std::process::id())));
         std::fs::create_dir_all(&files.0)?;
         let content: Vec<u8> = (0..SIZE).map(course::byte).collect();
         for number in 0..count {
             let path = course::path(&files.0, number);
-            std::fs::write(&path, &content).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(&path, &content)
+                .with_context(|| format!("cannot write {}", path.display()))?;
             File::open(&path)?.sync_data()?;
         }
         Ok(files)
@@ -111,7 +115,9 @@ impl Drop for Files {
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
         report::say("cases: memory, disk");
-        Method::value_variants().iter().for_each(|method| report::say(&format!("method: {}", method.name())));
+        Method::value_variants()
+            .iter()
+            .for_each(|method| report::say(&format!("method: {}", method.name())));
         return Ok(());
     }
     ensure!(flags.seconds > 0.0, "--seconds: give more than 0");
@@ -123,7 +129,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let mut values = vec![vec![Vec::new(); FIGURES.len()]; Method::value_variants().len()];
         for round in 1..=flags.runs.get() {
             for (method, values) in Method::value_variants().iter().zip(&mut values) {
-                report::progress(&format!("files: {case}, round {round} of {}, {}", flags.runs, method.name()));
+                report::progress(&format!(
+                    "files: {case}, round {round} of {}, {}",
+                    flags.runs,
+                    method.name()
+                ));
                 let group = match resident {
                     true => None,
                     false => match Group::confined(method.name(), &files.0, memory, DISK) {
@@ -132,47 +142,106 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     },
                 };
                 files.prepare(count, resident)?;
-                for (values, figure) in values.iter_mut().zip(turn(*method, flags, &files.0, group.as_ref())?) {
+                for (values, figure) in
+                    values
+                        .iter_mut()
+                        .zip(turn(*method, flags, &files.0, group.as_ref())?)
+                {
                     values.push(figure);
                 }
             }
         }
         if values[0][0].is_empty() {
-            absent.push((case.to_owned(), "no cgroups of version 1 for memory and blkio are available".to_owned()));
+            absent.push((
+                case.to_owned(),
+                "no cgroups of version 1 for memory and blkio are available".to_owned(),
+            ));
             continue;
         }
         for (method, values) in Method::value_variants().iter().zip(values) {
             for ((metric, unit), values) in FIGURES.into_iter().zip(values) {
                 let (case, system) = (case.to_owned(), method.name().to_owned());
-                rows.push(Row { experiment: "files", case, system, workers: 1, metric, unit, values });
+                rows.push(Row {
+                    experiment: "files",
+                    case,
+                    system,
+                    workers: 1,
+                    metric,
+                    unit,
+                    values,
+                });
             }
         }
     }
     let parameters = vec![
-        ("rounds", format!("{}, the methods in turn, {} s a turn", flags.runs, flags.seconds)),
-        ("files", format!("{count} of 1 MiB, {} streams at once, in random order", flags.streams)),
-        ("disk", format!("{} MB of memory, {} MB/s by blkio throttling", memory >> 20, DISK >> 20)),
-        ("away", "how long the worker was between two looks at its events".to_owned()),
+        (
+            "rounds",
+            format!(
+                "{}, the methods in turn, {} s a turn",
+                flags.runs, flags.seconds
+            ),
+        ),
+        (
+            "files",
+            format!(
+                "{count} of 1 MiB, {} streams at once, in random order",
+                flags.streams
+            ),
+        ),
+        (
+            "disk",
+            format!(
+                "{} MB of memory, {} MB/s by blkio throttling",
+                memory >> 20,
+                DISK >> 20
+            ),
+        ),
+        (
+            "away",
+            "how long the worker was between two looks at its events".to_owned(),
+        ),
     ];
-    Report { experiment: "files", parameters, rows, absent }.publish(flags.out.as_deref())
+    Report {
+        experiment: "files",
+        parameters,
+        rows,
+        absent,
+    }
+    .publish(flags.out.as_deref())
 }
 
 /// Runs one method in a process of its own; returns its figures in the order of `FIGURES`.
-fn turn(method: Method, flags: &Flags, dir: &Path, group: Option<&Group>) -> anyhow::Result<Vec<f64>> {
+fn turn(
+    method: Method,
+    flags: &Flags,
+    dir: &Path,
+    group: Option<&Group>,
+) -> anyhow::Result<Vec<f64>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["files-child", method.name()]).arg(dir);
-    command.args([flags.files.to_string(), flags.streams.to_string(), flags.seconds.to_string()]);
+    command.args([
+        flags.files.to_string(),
+        flags.streams.to_string(),
+        flags.seconds.to_string(),
+    ]);
     if let Some(group) = group {
         command = group.around(&command);
     }
     let output = command.output().context("cannot run itself")?;
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        bail!("{}: {}", method.name(), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "{}: {}",
+            method.name(),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     let figure = |name: &str| -> anyhow::Result<f64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.parse().ok()).with_context(|| format!("no {name} among {text}"))
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok())
+            .with_context(|| format!("no {name} among {text}"))
     };
     FIGURES.iter().map(|(name, _)| figure(name)).collect()
 }

@@ -1,9 +1,10 @@
 //! The HTTP library and `plainweave web` beside their peers, in CPU time of the server per request.
 //!
-//! All servers of a case run at once, each in processes of its own on CPU 0 with one worker; clients on CPU 1 load them
-//! in turn, those of closed loops in slices of 50 ms, so that all see the same machine in the same second. What counts
-//! are ratios of the same round: to the peers, and to `limit`, a raw epoll loop that sends a fixed answer. Answers are
-//! checked before the load and now and then while it runs.
+//! All servers of a case run at once, each in processes of its own on CPU 0 with one worker;
+//! clients on CPU 1 load them in turn, those of closed loops in slices of 50 ms, so that all see
+//! the same machine in the same second. What counts are ratios of the same round: to the peers, and
+//! to `limit`, a raw epoll loop that sends a fixed answer. Answers are checked before the load and
+//! now and then while it runs.
 
 mod bench;
 mod h2;
@@ -47,7 +48,8 @@ pub(crate) struct Flags {
     size: Size,
 }
 
-/// A fixed answer through the HTTP library, beside its peers: the cases hello, hello-chunked and seed of `http`.
+/// A fixed answer through the HTTP library, beside its peers: the cases hello, hello-chunked and
+/// seed of `http`.
 #[derive(Args, Debug)]
 pub(crate) struct HelloFlags {
     /// Print the cases and run nothing
@@ -114,14 +116,26 @@ const CASES: [Case; 7] = [
         summary: "the same answer, 10,000 requests, 1,000 at a time, a connection for each; failures",
         run: seed::run,
     },
-    Case { name: "tls", summary: "CPU per request, files of 1 KiB by TLS 1.3, 64 connections", run: tls::run },
+    Case {
+        name: "tls",
+        summary: "CPU per request, files of 1 KiB by TLS 1.3, 64 connections",
+        run: tls::run,
+    },
     Case {
         name: "handshakes",
         summary: "p99 of 64 connections by TLS beside 1,000 full handshakes at once (ECDSA P-256)",
         run: handshakes::run,
     },
-    Case { name: "websocket", summary: "CPU per message, echo of 64 bytes on 64 connections", run: websocket::run },
-    Case { name: "h2", summary: "CPU per request, files of 1 KiB by HTTP/2, 32 streams of a connection", run: h2::run },
+    Case {
+        name: "websocket",
+        summary: "CPU per message, echo of 64 bytes on 64 connections",
+        run: websocket::run,
+    },
+    Case {
+        name: "h2",
+        summary: "CPU per request, files of 1 KiB by HTTP/2, 32 streams of a connection",
+        run: h2::run,
+    },
 ];
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -130,7 +144,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         return Ok(());
     }
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
-    measure("http", &flags.size, |name| flags.cases.is_empty() || flags.cases.iter().any(|case| case == name))
+    measure("http", &flags.size, |name| {
+        flags.cases.is_empty() || flags.cases.iter().any(|case| case == name)
+    })
 }
 
 pub(crate) fn run_hello(flags: &HelloFlags) -> anyhow::Result<()> {
@@ -147,7 +163,11 @@ fn list(wanted: impl Fn(&str) -> bool) {
     wanted.for_each(|case| report::say(&format!("{:<14} {}", case.name, case.summary)));
 }
 
-fn measure(experiment: &'static str, size: &Size, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+fn measure(
+    experiment: &'static str,
+    size: &Size,
+    wanted: impl Fn(&str) -> bool,
+) -> anyhow::Result<()> {
     let mut bench = Bench {
         experiment,
         runs: size.runs.get(),
@@ -163,18 +183,50 @@ fn measure(experiment: &'static str, size: &Size, wanted: impl Fn(&str) -> bool)
     };
     let mut failures = Failures::begin()?;
     for case in CASES.iter().filter(|case| wanted(case.name)) {
-        failures.catch(&format!("the case {}", case.name), || (case.run)(&mut bench));
+        failures.catch(&format!("the case {}", case.name), || {
+            (case.run)(&mut bench)
+        });
     }
     let mut parameters = vec![
-        ("rounds", format!("{}, the systems in turn, {} s for each", size.runs, size.seconds.as_secs_f64())),
-        ("connections", format!("{} kept alive, or {} at a time", size.connections, size.crowd)),
-        ("placement", "servers on CPU 0 with one worker each, client on CPU 1".to_owned()),
+        (
+            "rounds",
+            format!(
+                "{}, the systems in turn, {} s for each",
+                size.runs,
+                size.seconds.as_secs_f64()
+            ),
+        ),
+        (
+            "connections",
+            format!(
+                "{} kept alive, or {} at a time",
+                size.connections, size.crowd
+            ),
+        ),
+        (
+            "placement",
+            "servers on CPU 0 with one worker each, client on CPU 1".to_owned(),
+        ),
     ];
     if machine::cpus() < 2 {
         parameters.push(("warning", "one CPU: servers and client share it".to_owned()));
     }
     parameters.extend(versions::all());
-    let Bench { facts, rows, absent, .. } = bench;
+    let Bench {
+        facts,
+        rows,
+        absent,
+        ..
+    } = bench;
     parameters.extend(facts);
-    failures.publish(Report { experiment, parameters, rows, absent }, size.out.as_deref(), None)
+    failures.publish(
+        Report {
+            experiment,
+            parameters,
+            rows,
+            absent,
+        },
+        size.out.as_deref(),
+        None,
+    )
 }

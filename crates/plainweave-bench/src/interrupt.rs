@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM in the middle of an experiment: the first ends it with a result of what was measured until then,
-//! the second at once.
+//! SIGINT and SIGTERM in the middle of an experiment: the first ends it with a result of what was
+//! measured until then, the second at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,8 @@ pub(crate) fn install() -> anyhow::Result<()> {
     let (came, again) = (Arc::new(AtomicUsize::new(0)), Arc::default());
     for signal in [SIGINT, SIGTERM] {
         let caught = || "cannot catch signals";
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again)).with_context(caught)?;
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))
+            .with_context(caught)?;
         flag::register(signal, Arc::clone(&again)).with_context(caught)?;
         flag::register_usize(signal, Arc::clone(&came), signal as usize).with_context(caught)?;
     }

@@ -1,9 +1,10 @@
-//! The system `limit`: an epoll loop that reads a request and sends a fixed answer from memory. It has no parser, no
-//! timeouts and nothing of ours, so that it shows what the kernel takes for the calls alone.
+//! The system `limit`: an epoll loop that reads a request and sends a fixed answer from memory. It
+//! has no parser, no timeouts and nothing of ours, so that it shows what the kernel takes for the
+//! calls alone.
 //!
-//! It knows as much of a protocol as it needs to answer each request once: where a request ends, on connections whose
-//! clients send it in one piece. Level-triggered: an event, a read, a write; nothing else, unless the socket does not
-//! take an answer at once.
+//! It knows as much of a protocol as it needs to answer each request once: where a request ends, on
+//! connections whose clients send it in one piece. Level-triggered: an event, a read, a write;
+//! nothing else, unless the socket does not take an answer at once.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,8 +21,8 @@ use crate::{machine, report};
 
 pub(crate) const NAME: &str = "limit";
 
-/// Every server reads into a buffer of this size, larger than a message: a server cannot know how long one is, and a
-/// read that fills its buffer would make an edge-triggered server ask once more.
+/// Every server reads into a buffer of this size, larger than a message: a server cannot know how
+/// long one is, and a read that fills its buffer would make an edge-triggered server ask once more.
 pub(crate) const BUFFER: usize = 4096;
 
 /// Connections that the kernel holds until they are accepted.
@@ -66,7 +67,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     machine::end_with_parent();
     let listener = listen()?;
     match flags.protocol {
-        Protocol::Http { bytes, close, chunked } => serve(&listener, Http::new(bytes, close, chunked)),
+        Protocol::Http {
+            bytes,
+            close,
+            chunked,
+        } => serve(&listener, Http::new(bytes, close, chunked)),
         Protocol::Cache { bytes } => serve(&listener, Cache::new(bytes)),
     }
 }
@@ -122,7 +127,11 @@ impl Http {
     fn new(bytes: usize, close: bool, chunked: bool) -> Self {
         let connection = if close { "close" } else { "keep-alive" };
         let (length, before, after) = match chunked {
-            true => ("Transfer-Encoding: chunked".to_owned(), format!("{bytes:x}\r\n"), "\r\n0\r\n\r\n"),
+            true => (
+                "Transfer-Encoding: chunked".to_owned(),
+                format!("{bytes:x}\r\n"),
+                "\r\n0\r\n\r\n",
+            ),
             false => (format!("Content-Length: {bytes}"), String::new(), ""),
         };
         let head = format!(
@@ -130,7 +139,15 @@ impl Http {
              {length}\r\nConnection: {connection}\r\n\r\n{before}"
         );
         let body = "Hello, World!".bytes().cycle().take(bytes);
-        Self { answer: head.into_bytes().into_iter().chain(body).chain(after.bytes()).collect(), close }
+        Self {
+            answer: head
+                .into_bytes()
+                .into_iter()
+                .chain(body)
+                .chain(after.bytes())
+                .collect(),
+            close,
+        }
     }
 }
 
@@ -138,7 +155,11 @@ impl Answers for Http {
     type State = ();
 
     fn answer<'a>(&'a mut self, (): &mut (), input: &'a [u8]) -> &'a [u8] {
-        if input.ends_with(b"\r\n\r\n") { &self.answer } else { &[] }
+        if input.ends_with(b"\r\n\r\n") {
+            &self.answer
+        } else {
+            &[]
+        }
     }
 
     fn rest(&self, unsent: usize) -> &[u8] {
@@ -162,7 +183,10 @@ impl Cache {
         let mut hit = format!(" 0 {bytes}\r\n").into_bytes();
         hit.resize(hit.len() + bytes, b'v');
         hit.extend_from_slice(b"\r\nEND\r\n");
-        Self { hit, out: Vec::new() }
+        Self {
+            hit,
+            out: Vec::new(),
+        }
     }
 
     /// Answers the whole requests at the beginning; returns how long these are.
@@ -174,13 +198,22 @@ impl Cache {
                 Some(b's') => (length(line) + 2, [b"STORED\r\n", b"", b""]),
                 Some(b'm') => (0, [b"MN\r\n", b"", b""]),
                 // Clients look whether it is their key.
-                _ => (0, [b"VALUE ", line.get(4..).unwrap_or_default().trim_ascii_end(), &self.hit]),
+                _ => (
+                    0,
+                    [
+                        b"VALUE ",
+                        line.get(4..).unwrap_or_default().trim_ascii_end(),
+                        &self.hit,
+                    ],
+                ),
             };
             let next = taken + end + 1 + value;
             if next > input.len() {
                 break;
             }
-            answer.into_iter().for_each(|part| self.out.extend_from_slice(part));
+            answer
+                .into_iter()
+                .for_each(|part| self.out.extend_from_slice(part));
             taken = next;
         }
         taken
@@ -189,8 +222,15 @@ impl Cache {
 
 /// Returns the number at the end of a line.
 fn length(line: &[u8]) -> usize {
-    let digits = line.trim_ascii_end().rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    let digits = line
+        .trim_ascii_end()
+        .rsplit(|byte| *byte == b' ')
+        .next()
+        .unwrap_or_default();
+    std::str::from_utf8(digits)
+        .ok()
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or(0)
 }
 
 impl Answers for Cache {
@@ -227,7 +267,12 @@ struct Connection<S> {
 pub(crate) fn serve<A: Answers>(listener: &TcpListener, mut answers: A) -> anyhow::Result<()> {
     const LISTENER: u64 = u64::MAX;
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    epoll::add(&poll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+    epoll::add(
+        &poll,
+        listener,
+        epoll::EventData::new_u64(LISTENER),
+        epoll::EventFlags::IN,
+    )?;
     report::say(&listener.local_addr()?.to_string());
     // By their descriptors.
     let mut connections: Vec<Option<Connection<A::State>>> = Vec::new();
@@ -252,14 +297,33 @@ pub(crate) fn serve<A: Answers>(listener: &TcpListener, mut answers: A) -> anyho
     }
 }
 
-fn accept<S: Default>(listener: &TcpListener, poll: &OwnedFd, connections: &mut Vec<Option<Connection<S>>>) {
+fn accept<S: Default>(
+    listener: &TcpListener,
+    poll: &OwnedFd,
+    connections: &mut Vec<Option<Connection<S>>>,
+) {
     // What fails to be accepted has gone, or comes again when there are descriptors.
-    let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) else { return };
+    let Ok(socket) =
+        rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+    else {
+        return;
+    };
     let stream = TcpStream::from(socket);
     let key = stream.as_raw_fd() as usize;
-    if epoll::add(poll, &stream, epoll::EventData::new_u64(key as u64), epoll::EventFlags::IN).is_ok() {
+    if epoll::add(
+        poll,
+        &stream,
+        epoll::EventData::new_u64(key as u64),
+        epoll::EventFlags::IN,
+    )
+    .is_ok()
+    {
         connections.resize_with(connections.len().max(key + 1), || None);
-        connections[key] = Some(Connection { stream, state: S::default(), unsent: 0 });
+        connections[key] = Some(Connection {
+            stream,
+            state: S::default(),
+            unsent: 0,
+        });
     }
 }
 
@@ -280,7 +344,9 @@ fn request<A: Answers>(
         return true;
     }
     let length = answer.len();
-    let Some(sent) = send(&mut connection.stream, answer) else { return false };
+    let Some(sent) = send(&mut connection.stream, answer) else {
+        return false;
+    };
     connection.unsent = length - sent;
     if connection.unsent == 0 {
         return !answers.closes();
@@ -289,11 +355,18 @@ fn request<A: Answers>(
 }
 
 /// Goes on with an answer. Returns `false` if the connection is to end.
-fn send_rest<A: Answers>(poll: &OwnedFd, connection: &mut Connection<A::State>, answers: &A) -> bool {
+fn send_rest<A: Answers>(
+    poll: &OwnedFd,
+    connection: &mut Connection<A::State>,
+    answers: &A,
+) -> bool {
     let rest = answers.rest(connection.unsent);
-    let Some(sent) = send(&mut connection.stream, rest).filter(|_| !rest.is_empty()) else { return false };
+    let Some(sent) = send(&mut connection.stream, rest).filter(|_| !rest.is_empty()) else {
+        return false;
+    };
     connection.unsent -= sent;
-    connection.unsent > 0 || (!answers.closes() && watch(poll, &connection.stream, epoll::EventFlags::IN))
+    connection.unsent > 0
+        || (!answers.closes() && watch(poll, &connection.stream, epoll::EventFlags::IN))
 }
 
 /// Returns how much the socket took; `None`: the peer is gone.
@@ -305,7 +378,13 @@ fn send(stream: &mut TcpStream, bytes: &[u8]) -> Option<usize> {
 }
 
 fn watch(poll: &OwnedFd, stream: &TcpStream, flags: epoll::EventFlags) -> bool {
-    epoll::modify(poll, stream, epoll::EventData::new_u64(stream.as_raw_fd() as u64), flags).is_ok()
+    epoll::modify(
+        poll,
+        stream,
+        epoll::EventData::new_u64(stream.as_raw_fd() as u64),
+        flags,
+    )
+    .is_ok()
 }
 
 #[cfg(test)]
@@ -314,7 +393,8 @@ mod tests {
 
     #[test]
     fn a_cache_answers_each_request_once_however_it_is_cut() {
-        let input = b"get key00000001\r\nset key00000002 0 0 5\r\nab\ncd\r\nget key00000003\r\nmn\r\n";
+        let input =
+            b"get key00000001\r\nset key00000002 0 0 5\r\nab\ncd\r\nget key00000003\r\nmn\r\n";
         let hit = |key| format!("VALUE key0000000{key} 0 3\r\nvvv\r\nEND\r\n");
         let expected = format!("{}STORED\r\n{}MN\r\n", hit(1), hit(3));
         for cut in 0..input.len() {
@@ -330,9 +410,17 @@ mod tests {
     #[test]
     fn an_answer_has_as_many_bytes_as_it_says() {
         let mut http = Http::new(1024, false, false);
-        let text = String::from_utf8(http.answer(&mut (), b"GET / HTTP/1.1\r\n\r\n").to_vec()).unwrap();
+        let text =
+            String::from_utf8(http.answer(&mut (), b"GET / HTTP/1.1\r\n\r\n").to_vec()).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains("Content-Length: 1024") && body.len() == 1024 && body.starts_with("Hello, World!Hello"));
-        assert!(http.rest(3) == &text.as_bytes()[text.len() - 3..] && http.answer(&mut (), b"GET / HTT").is_empty());
+        assert!(
+            head.contains("Content-Length: 1024")
+                && body.len() == 1024
+                && body.starts_with("Hello, World!Hello")
+        );
+        assert!(
+            http.rest(3) == &text.as_bytes()[text.len() - 3..]
+                && http.answer(&mut (), b"GET / HTT").is_empty()
+        );
     }
 }

@@ -1,13 +1,13 @@
-//! Is `plainweave load` to be believed? What it costs a server and itself, beside other load generators, and what it
-//! says of latencies that are known.
+//! Is `plainweave load` to be believed? What it costs a server and itself, beside other load
+//! generators, and what it says of latencies that are known.
 //!
-//! `generators`: the generators take turns, in another order each round, with the same connections and depth on one
-//! server, closed loop. A server spends on a request what it spends, whoever asks: if its CPU per request is another
-//! under one generator, that generator asks in another way. wrk takes part twice; what lies between its two turns of a
-//! round is the noise (A/A).
+//! `generators`: the generators take turns, in another order each round, with the same connections
+//! and depth on one server, closed loop. A server spends on a request what it spends, whoever asks:
+//! if its CPU per request is another under one generator, that generator asks in another way. wrk
+//! takes part twice; what lies between its two turns of a round is the noise (A/A).
 //!
-//! `oracle`: an open loop on a server that sleeps, and notes for how long each request was with it. Its own percentiles
-//! are what a generator has to find, but for the way there and back.
+//! `oracle`: an open loop on a server that sleeps, and notes for how long each request was with it.
+//! Its own percentiles are what a generator has to find, but for the way there and back.
 
 mod bench;
 mod generators;
@@ -80,29 +80,71 @@ const CASES: [Case; 2] = [
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        CASES.iter().for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
+        CASES
+            .iter()
+            .for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
         return Ok(());
     }
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
-    ensure!(server::plainweave_program().is_some(), "the program plainweave is not beside plainweave-bench");
+    ensure!(
+        server::plainweave_program().is_some(),
+        "the program plainweave is not beside plainweave-bench"
+    );
     let (connections, runs, turn) = (flags.connections.get(), flags.runs.get(), flags.seconds);
     let (site, facts, rows, absent) = (Site::new()?, Vec::new(), Vec::new(), Vec::new());
-    let mut bench = Bench { connections, runs, turn, site, facts, rows, absent };
-    let chosen = |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
+    let mut bench = Bench {
+        connections,
+        runs,
+        turn,
+        site,
+        facts,
+        rows,
+        absent,
+    };
+    let chosen =
+        |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
     let mut failures = Failures::begin()?;
     for case in CASES.iter().filter(chosen) {
-        failures.catch(&format!("the case {}", case.name), || (case.run)(&mut bench));
+        failures.catch(&format!("the case {}", case.name), || {
+            (case.run)(&mut bench)
+        });
     }
     let mut parameters = vec![
-        ("rounds", format!("{runs}, the generators in turn, {} s for each", turn.as_secs_f64())),
-        ("placement", "servers on CPU 0, generators on CPU 1, a thread each".to_owned()),
+        (
+            "rounds",
+            format!(
+                "{runs}, the generators in turn, {} s for each",
+                turn.as_secs_f64()
+            ),
+        ),
+        (
+            "placement",
+            "servers on CPU 0, generators on CPU 1, a thread each".to_owned(),
+        ),
         ("nginx", nginx::version()),
         ("wrk", wrk::version()),
     ];
     if machine::cpus() < 2 {
-        parameters.push(("warning", "one CPU: servers and generators share it".to_owned()));
+        parameters.push((
+            "warning",
+            "one CPU: servers and generators share it".to_owned(),
+        ));
     }
-    let Bench { facts, rows, absent, .. } = bench;
+    let Bench {
+        facts,
+        rows,
+        absent,
+        ..
+    } = bench;
     parameters.extend(facts);
-    failures.publish(Report { experiment: "load", parameters, rows, absent }, flags.out.as_deref(), None)
+    failures.publish(
+        Report {
+            experiment: "load",
+            parameters,
+            rows,
+            absent,
+        },
+        flags.out.as_deref(),
+        None,
+    )
 }

@@ -18,7 +18,14 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
     let memory = first_line_of("/proc/meminfo", "MemTotal");
     vec![
         ("host", uname.nodename().to_string_lossy().into_owned()),
-        ("kernel", format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())),
+        (
+            "kernel",
+            format!(
+                "{} {}",
+                uname.sysname().to_string_lossy(),
+                uname.release().to_string_lossy()
+            ),
+        ),
         ("CPU", format!("{} x {cpu}", cpus())),
         ("memory", memory),
         ("date", output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
@@ -29,21 +36,41 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
 /// Returns the number of CPUs of the machine, not of those that this process is bound to.
 pub(crate) fn cpus() -> usize {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    text.lines().filter(|line| line.starts_with("processor")).count().max(1)
+    text.lines()
+        .filter(|line| line.starts_with("processor"))
+        .count()
+        .max(1)
 }
 
-/// Ticks of all CPUs since the machine started, and how many of them its host gave to others (`steal` of proc(5)).
+/// Ticks of all CPUs since the machine started, and how many of them its host gave to others
+/// (`steal` of proc(5)).
 pub(crate) fn ticks() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let all: Vec<u64> = text.lines().next().unwrap_or_default().split(' ').filter_map(|n| n.parse().ok()).collect();
-    [all.iter().take(8).sum(), all.get(7).copied().unwrap_or_default()]
+    let all: Vec<u64> = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    [
+        all.iter().take(8).sum(),
+        all.get(7).copied().unwrap_or_default(),
+    ]
 }
 
-/// Returns where results go unless a flag says so: `results/<date>-<host>`, or, if this program's sources are no commit
-/// that others can look at, the same below `target`.
+/// Returns where results go unless a flag says so: `results/<date>-<host>`, or, if this program's
+/// sources are no commit that others can look at, the same below `target`.
 pub(crate) fn results_dir() -> PathBuf {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let folder = if is_clean(commit()) { "results" } else { "target/results" };
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let folder = if is_clean(commit()) {
+        "results"
+    } else {
+        "target/results"
+    };
     PathBuf::from(folder).join(format!("{}-{host}", output("date", &["-u", "+%F"])))
 }
 
@@ -52,7 +79,8 @@ fn is_clean(commit: &str) -> bool {
     commit != "unknown" && !commit.contains(' ')
 }
 
-/// Checks a directory that a flag names for results: those that a checkout keeps come from a commit.
+/// Checks a directory that a flag names for results: those that a checkout keeps come from a
+/// commit.
 pub(crate) fn out(text: &str) -> Result<PathBuf, String> {
     out_of(commit(), text)
 }
@@ -60,8 +88,9 @@ pub(crate) fn out(text: &str) -> Result<PathBuf, String> {
 fn out_of(commit: &str, text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let absolute = std::path::absolute(&path).map_err(|error| error.to_string())?;
-    let kept =
-        absolute.ancestors().any(|at| at.ends_with("results") && at.with_file_name("crates/plainweave").is_dir());
+    let kept = absolute
+        .ancestors()
+        .any(|at| at.ends_with("results") && at.with_file_name("crates/plainweave").is_dir());
     if !kept || is_clean(commit) {
         return Ok(path);
     }
@@ -71,7 +100,8 @@ fn out_of(commit: &str, text: &str) -> Result<PathBuf, String> {
     ))
 }
 
-/// Binds the calling thread, and the threads that it starts, to one CPU. False where that is not allowed.
+/// Binds the calling thread, and the threads that it starts, to one CPU. False where that is not
+/// allowed.
 pub(crate) fn pin_to(cpu: usize) -> bool {
     let mut set = CpuSet::new();
     set.set(cpu);
@@ -85,7 +115,8 @@ pub(crate) fn pin_to_first(cpus: usize) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
-/// Has the kernel end this process when the thread that started it is gone, however that came about.
+/// Has the kernel end this process when the thread that started it is gone, however that came
+/// about.
 pub(crate) fn end_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
@@ -104,7 +135,11 @@ pub(crate) fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
             }
             Err(error) => return Err(error.into()),
         };
-        total += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).context("no schedstat")?;
+        total += text
+            .split(' ')
+            .next()
+            .and_then(|ns| ns.parse::<u64>().ok())
+            .context("no schedstat")?;
     }
     Ok(total)
 }
@@ -123,19 +158,29 @@ pub(crate) fn installed(program: &str) -> bool {
 
 fn first_line_of(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
-    line.split_once(':').map_or(String::new(), |(_, value)| value.trim().to_owned())
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(key))
+        .unwrap_or_default();
+    line.split_once(':')
+        .map_or(String::new(), |(_, value)| value.trim().to_owned())
 }
 
 fn output(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output();
-    output.map_or(String::new(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
+    output.map_or(String::new(), |o| {
+        String::from_utf8_lossy(&o.stdout).trim().to_owned()
+    })
 }
 
 /// Returns a line of `/proc/self/status` in bytes, such as `VmRSS`.
 pub(crate) fn status_bytes(key: &str) -> f64 {
     let line = first_line_of("/proc/self/status", key);
-    line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) * 1024.0
+    line.split_whitespace()
+        .next()
+        .and_then(|kib| kib.parse::<f64>().ok())
+        .unwrap_or(f64::NAN)
+        * 1024.0
 }
 
 /// Mappings of this process.
@@ -146,7 +191,11 @@ pub(crate) fn mappings() -> f64 {
 /// Resident memory of a process in bytes.
 pub(crate) fn resident_bytes(pid: u32) -> f64 {
     let line = first_line_of(&format!("/proc/{pid}/status"), "VmRSS");
-    line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) * 1024.0
+    line.split_whitespace()
+        .next()
+        .and_then(|kib| kib.parse::<f64>().ok())
+        .unwrap_or(f64::NAN)
+        * 1024.0
 }
 
 #[cfg(test)]
@@ -155,14 +204,23 @@ mod tests {
 
     #[test]
     fn kept_results_come_from_a_clean_commit() {
-        assert!(is_clean("2bb5abd12345") && !is_clean("2bb5abd12345 with changes") && !is_clean("unknown"));
+        assert!(
+            is_clean("2bb5abd12345")
+                && !is_clean("2bb5abd12345 with changes")
+                && !is_clean("unknown")
+        );
         let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/2026-01-01-lab");
         assert!(out_of("2bb5abd12345", kept).is_ok());
         for commit in ["unknown", "2bb5abd12345 with changes"] {
             let error = out_of(commit, kept).unwrap_err();
-            assert!(error.contains(commit) && error.contains("clean commit"), "{error}");
+            assert!(
+                error.contains(commit) && error.contains("clean commit"),
+                "{error}"
+            );
             // Somebody's own folder.
-            assert!(out_of(commit, "/tmp/results/mine").is_ok() && out_of(commit, "elsewhere").is_ok());
+            assert!(
+                out_of(commit, "/tmp/results/mine").is_ok() && out_of(commit, "elsewhere").is_ok()
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `plainweave-bench`: runs the experiments, prints a table, writes a CSV and an HTML report.
 //!
-//! Exit codes: 0 fine, 1 a benchmark did not do its work or could not run, 2 wrong usage, 130 and 143 ended by SIGINT
-//! and SIGTERM.
+//! Exit codes: 0 fine, 1 a benchmark did not do its work or could not run, 2 wrong usage, 130 and
+//! 143 ended by SIGINT and SIGTERM.
 
 mod c2c;
 mod cache;

@@ -1,7 +1,7 @@
 //! When measured fibers move, and whose thread-local storage they see: every result states it.
 //!
-//! Two modes are `unsafe` to choose. They are what other systems' published figures are measured in, so they are
-//! measured here too, and this is the one file of the benches with that word.
+//! Two modes are `unsafe` to choose. They are what other systems' published figures are measured
+//! in, so they are measured here too, and this is the one file of the benches with that word.
 
 use anyhow::{Context, Result};
 use plainweave::{Movement, Runtime, RuntimeBuilder};
@@ -16,7 +16,11 @@ pub(crate) struct Mode {
 }
 
 const fn mode(name: &'static str, movement: Movement, own: bool) -> Mode {
-    Mode { name, movement, own }
+    Mode {
+        name,
+        movement,
+        own,
+    }
 }
 
 impl Mode {
@@ -48,8 +52,9 @@ impl Mode {
         let builder = Runtime::builder().report_stalls(false);
         match (self.movement, self.own) {
             (movement, true) => builder.own_storage().movement(movement),
-            // SAFETY: no fiber of the benches holds a guard of scoped thread-local storage; they use no thread-locals.
-            // What they hold across a suspension is `Send`: the workloads' futures are required to be.
+            // SAFETY: no fiber of the benches holds a guard of scoped thread-local storage; they
+            // use no thread-locals. What they hold across a suspension is `Send`: the workloads'
+            // futures are required to be.
             (Movement::Anytime, false) => unsafe { builder.shared_storage().movement_anytime() },
             // SAFETY: as above.
             (movement, false) => unsafe { builder.shared_storage() }.movement(movement),

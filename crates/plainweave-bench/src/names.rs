@@ -9,9 +9,15 @@ pub(crate) fn check<'a>(
     wanted: &[String],
     known: impl Iterator<Item = &'a str> + Clone,
 ) -> anyhow::Result<()> {
-    if let Some(wrong) = wanted.iter().find(|name| known.clone().all(|known| known != **name)) {
+    if let Some(wrong) = wanted
+        .iter()
+        .find(|name| known.clone().all(|known| known != **name))
+    {
         let known: Vec<_> = known.collect();
-        bail!("no {what} is called '{wrong}'; there are: {}", known.join(", "));
+        bail!(
+            "no {what} is called '{wrong}'; there are: {}",
+            known.join(", ")
+        );
     }
     Ok(())
 }

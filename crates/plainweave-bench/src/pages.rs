@@ -1,12 +1,15 @@
-//! `plainweave bench report`: a page for each run and one for the project, from the CSV files of a results folder.
+//! `plainweave bench report`: a page for each run and one for the project, from the CSV files of a
+//! results folder.
 //!
-//! A run is a folder of CSV files, `results/<date>-<host>`. Its page, `index.html`, and `README.md` are written into
-//! it; the project's page, with the newest file of each name, lies above. Pages have no scripts and need nothing beside
-//! them. All sentences and colours are computed from the rows: `meaning` says whose a system is and which way a metric
-//! is better, `compare` who wins, `finding` puts it into words. `published` is a page of its own: what a thesis has
-//! measured, and whether its claims hold in our rows.
+//! A run is a folder of CSV files, `results/<date>-<host>`. Its page, `index.html`, and `README.md`
+//! are written into it; the project's page, with the newest file of each name, lies above. Pages
+//! have no scripts and need nothing beside them. All sentences and colours are computed from the
+//! rows: `meaning` says whose a system is and which way a metric is better, `compare` who wins,
+//! `finding` puts it into words. `published` is a page of its own: what a thesis has measured, and
+//! whether its claims hold in our rows.
 //!
-//! A file that cannot be read is named and skipped. The pages are written all the same; the exit code is 1.
+//! A file that cannot be read is named and skipped. The pages are written all the same; the exit
+//! code is 1.
 
 mod compare;
 mod experiment;
@@ -100,14 +103,24 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 fn nothing(folder: &Path, problems: &[String]) -> String {
-    let found = format!("no results in {}: name a folder with CSV files of `plainweave bench`", folder.display());
-    std::iter::once(&found).chain(problems).cloned().collect::<Vec<_>>().join("\n")
+    let found = format!(
+        "no results in {}: name a folder with CSV files of `plainweave bench`",
+        folder.display()
+    );
+    std::iter::once(&found)
+        .chain(problems)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Returns what is in a folder, in order.
 fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     paths.sort();
     Ok(paths)
 }
@@ -133,7 +146,11 @@ impl Run {
             }
         }
         let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        let name = whole.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = whole
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         Ok(Self { name, tables })
     }
 
@@ -147,7 +164,10 @@ impl Run {
         let readme = folder.join(README);
         match std::fs::read_to_string(&readme) {
             Ok(text) if !text.contains(MARK) => {
-                note(&format!("{}: kept: it was not written by this command", readme.display()));
+                note(&format!(
+                    "{}: kept: it was not written by this command",
+                    readme.display()
+                ));
                 Ok(())
             }
             _ => write(&readme, &self.readme()),
@@ -156,14 +176,27 @@ impl Run {
 
     /// Returns the run's files, as the page above the runs links to them.
     fn sources(&self) -> Vec<Source<'_>> {
-        let source = |table| Source { table, run: &self.name, page: format!("{}/{PAGE}", attribute(&self.name)) };
+        let source = |table| Source {
+            table,
+            run: &self.name,
+            page: format!("{}/{PAGE}", attribute(&self.name)),
+        };
         self.tables.iter().map(source).collect()
     }
 
-    /// Returns the run's files that have something published beside them, as the run's own page links to them.
+    /// Returns the run's files that have something published beside them, as the run's own page
+    /// links to them.
     fn own_sources(&self) -> Vec<Source<'_>> {
-        let sources = self.sources().into_iter().filter(|source| published::is_beside(source.table));
-        sources.map(|source| Source { page: PAGE.to_owned(), ..source }).collect()
+        let sources = self
+            .sources()
+            .into_iter()
+            .filter(|source| published::is_beside(source.table));
+        sources
+            .map(|source| Source {
+                page: PAGE.to_owned(),
+                ..source
+            })
+            .collect()
     }
 
     fn page(&self) -> String {
@@ -188,7 +221,8 @@ impl Run {
         for sentence in [what, wins, loses] {
             let _ = write!(text, "\n{}\n", filled(&sentence));
         }
-        let rest = format!("{MARK}. [The page]({PAGE}) has the plots; the CSV files have the figures.");
+        let rest =
+            format!("{MARK}. [The page]({PAGE}) has the plots; the CSV files have the figures.");
         let _ = write!(text, "\n{}\n", filled(&rest));
         text
     }
@@ -228,7 +262,12 @@ const END: &str = "</body></html>\n";
 fn navigation<'a>(tables: impl Iterator<Item = &'a Table>) -> String {
     let mut html = "<nav>".to_owned();
     for table in tables {
-        let _ = write!(html, "<a href='#{}'>{}</a> ", experiment::id(&table.name), escape(&table.name));
+        let _ = write!(
+            html,
+            "<a href='#{}'>{}</a> ",
+            experiment::id(&table.name),
+            escape(&table.name)
+        );
     }
     html + "</nav>"
 }
@@ -254,7 +293,11 @@ fn project(runs: &[Run]) -> String {
     for run in runs {
         let found: Vec<_> = run.tables.iter().flat_map(compare::all).collect();
         let score = Score::of(&found);
-        let cpu = run.tables.iter().find_map(|table| table.fact("CPU")).unwrap_or("not recorded");
+        let cpu = run
+            .tables
+            .iter()
+            .find_map(|table| table.fact("CPU"))
+            .unwrap_or("not recorded");
         let _ = write!(
             html,
             "<tr><th><a href='{6}/{PAGE}'>{0}</a></th><td>{1}</td><td>{2}</td><td class='good'>{3}</td>\
@@ -269,7 +312,9 @@ fn project(runs: &[Run]) -> String {
         );
     }
     html.push_str("</table></div>");
-    html.push_str(&link(&runs.iter().flat_map(Run::sources).collect::<Vec<_>>()));
+    html.push_str(&link(
+        &runs.iter().flat_map(Run::sources).collect::<Vec<_>>(),
+    ));
     let mut newest: Vec<(&Run, &Table)> = Vec::new();
     for run in runs {
         for table in &run.tables {
@@ -293,7 +338,11 @@ fn project(runs: &[Run]) -> String {
             attribute(&run.name)
         );
         let matrix = summary::matrix(table);
-        html.push_str(if matrix.is_empty() { "<p>Nothing of another system's to compare.</p>" } else { &matrix });
+        html.push_str(if matrix.is_empty() {
+            "<p>Nothing of another system's to compare.</p>"
+        } else {
+            &matrix
+        });
         html.push_str("</section>");
     }
     html + END

@@ -1,7 +1,9 @@
-//! Pictures for pages: SVG and tables without scripts, in the colours of the reader's light or dark system.
+//! Pictures for pages: SVG and tables without scripts, in the colours of the reader's light or dark
+//! system.
 //!
-//! A panel is as wide as a phone ([`PANEL`]) and stands beside others where there is room, so that its text is never
-//! scaled down. Labels are measured ([`text`]) and broken, never cut: `inside` checks that none leaves its picture.
+//! A panel is as wide as a phone ([`PANEL`]) and stands beside others where there is room, so that
+//! its text is never scaled down. Labels are measured ([`text`]) and broken, never cut: `inside`
+//! checks that none leaves its picture.
 
 pub(crate) mod axis;
 pub(crate) mod dots;
@@ -22,8 +24,8 @@ pub(crate) enum Role {
     Bound,
 }
 
-/// Colours and shapes of all pictures. Colours of lines are told apart in light and dark, and by people who see red and
-/// green alike.
+/// Colours and shapes of all pictures. Colours of lines are told apart in light and dark, and by
+/// people who see red and green alike.
 pub(crate) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1f2933;--faint:#5f6b76;--rule:#c8d0d8;--paper:#fff;--card:#f6f8fa;--good:#c6ead0;\
 --bad:#f8d0cc;--even:#e6eaee;--c0:#1d6fb8;--c1:#c2570c;--c2:#0b7f73;--c3:#8a3fd1;--c4:#b91c3c;--c5:#6b5b2a;--p:#7b8794;\
@@ -80,7 +82,10 @@ pub(crate) fn inside(page: &str) {
         for tag in picture.split("<text").skip(1) {
             let (head, rest) = tag.split_once('>').unwrap();
             let shown = rest.split("</text>").next().unwrap();
-            let shown = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+            let shown = shown
+                .replace("&lt;", "<")
+                .replace("&gt;", ">")
+                .replace("&amp;", "&");
             let number = |name: &str| attribute(head, name).unwrap().parse::<f64>().unwrap();
             let (x, y, size) = (number("x"), number("y"), number("font-size"));
             let width = text::width(&shown, size);
@@ -90,7 +95,10 @@ pub(crate) fn inside(page: &str) {
                 _ => x,
             };
             let fits = left >= -0.11 && left + width <= corners[2] + 0.11;
-            assert!(fits && y >= size * 0.8 && y + size * 0.25 <= corners[3], "'{shown}' leaves {corners:?}: {head}");
+            assert!(
+                fits && y >= size * 0.8 && y + size * 0.25 <= corners[3],
+                "'{shown}' leaves {corners:?}: {head}"
+            );
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Does the simulator predict what this machine does? The same policies and workloads, measured and simulated.
+//! Does the simulator predict what this machine does? The same policies and workloads, measured and
+//! simulated.
 //!
-//! First what things cost here is measured (`constants`). Five constants that no loop can tell from a scheduler are
-//! fitted, each to one figure (`fit`). All other figures the simulator has to predict: `workloads` runs them in both
-//! ways, with the same sizes. The result keeps fitted and predicted apart, and what the model does not cover; and the
-//! constants are a file that `plainweave sim` takes.
+//! First what things cost here is measured (`constants`). Five constants that no loop can tell from
+//! a scheduler are fitted, each to one figure (`fit`). All other figures the simulator has to
+//! predict: `workloads` runs them in both ways, with the same sizes. The result keeps fitted and
+//! predicted apart, and what the model does not cover; and the constants are a file that
+//! `plainweave sim` takes.
 
 mod constants;
 mod fit;
@@ -25,14 +27,16 @@ use constants::{Constant, Effort};
 use fit::FITS;
 use workloads::{Length, POLICIES, Throughput, WORKERS, WORKLOADS, Workload};
 
-/// What the simulator predicts for this machine beside what is measured: constants, throughput of 1 and 2 workers.
+/// What the simulator predicts for this machine beside what is measured: constants, throughput of 1
+/// and 2 workers.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     /// Print the workloads, policies and numbers of workers, and run nothing
     #[arg(long)]
     list: bool,
 
-    /// Simulate with the constants of this file, as an earlier run has written it, in place of measuring them
+    /// Simulate with the constants of this file, as an earlier run has written it, in place of
+    /// measuring them
     #[arg(long, value_name = "FILE", conflicts_with = "calibrate_only")]
     costs: Option<PathBuf>,
 
@@ -63,11 +67,15 @@ pub(crate) struct Flags {
 }
 
 fn scale(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|scale| (0.01..=10.0).contains(scale));
+    let value = text
+        .parse()
+        .ok()
+        .filter(|scale| (0.01..=10.0).contains(scale));
     value.ok_or_else(|| "a number from 0.01 to 10".to_owned())
 }
 
-/// Of all that was predicted: the deviation in percent that half of it does not exceed, and that none of it does.
+/// Of all that was predicted: the deviation in percent that half of it does not exceed, and that
+/// none of it does.
 const GOALS: [(&str, f64); 2] = [("median_error", 20.0), ("worst_error", 50.0)];
 
 /// The file of constants.
@@ -75,13 +83,23 @@ const COSTS: &str = "machine.toml";
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        WORKLOADS.iter().for_each(|workload| report::say(workload.title));
-        report::say(&format!("policies: {}; workers: {WORKERS:?}", POLICIES.join(", ")));
+        WORKLOADS
+            .iter()
+            .for_each(|workload| report::say(workload.title));
+        report::say(&format!(
+            "policies: {}; workers: {WORKERS:?}",
+            POLICIES.join(", ")
+        ));
         return Ok(());
     }
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    let length = Length { scale: flags.scale, rounds: flags.runs.get(), seconds: flags.seconds, far: flags.far };
+    let length = Length {
+        scale: flags.scale,
+        rounds: flags.runs.get(),
+        seconds: flags.seconds,
+        far: flags.far,
+    };
     let (file, parts) = (out.join(COSTS), out.join("predict"));
     if let Some(costs) = &flags.costs {
         ensure!(costs.is_file(), "--costs: {} is not there", costs.display());
@@ -107,15 +125,25 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         None => (fit::all(constants, &measured, flags.scale, &file)?, file),
     };
     let (mut simulated, mut absent) = (Vec::new(), Vec::new());
-    for (workload, policy) in WORKLOADS.into_iter().flat_map(|workload| POLICIES.map(|policy| (workload, policy))) {
+    for (workload, policy) in WORKLOADS
+        .into_iter()
+        .flat_map(|workload| POLICIES.map(|policy| (workload, policy)))
+    {
         report::progress(&format!("predict: simulating {}", workload.title));
         match workloads::simulated(workload, &[policy], &WORKERS, flags.scale, &file) {
             Ok(figures) => simulated.extend(figures),
             // A checker of the simulator may object.
-            Err(error) => absent.push((format!("simulated {} {policy}", workload.title), format!("{error:#}"))),
+            Err(error) => absent.push((
+                format!("simulated {} {policy}", workload.title),
+                format!("{error:#}"),
+            )),
         }
     }
-    ensure!(!simulated.is_empty(), "nothing could be simulated: {}", absent[0].1);
+    ensure!(
+        !simulated.is_empty(),
+        "nothing could be simulated: {}",
+        absent[0].1
+    );
     let pairs = pairs(&measured, &simulated)?;
     let rows = rows(&pairs);
     let mut parameters = vec![
@@ -133,8 +161,18 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
         ("goals", format!("{} % for the median, {} % for the worst", GOALS[0].1, GOALS[1].1)),
     ];
-    parameters.extend(constants.iter().map(|c| ("constant", format!("{} = {} ns: {}", c.name, c.value, c.source))));
-    let report = Report { experiment: "predict", parameters, rows, absent };
+    parameters.extend(constants.iter().map(|c| {
+        (
+            "constant",
+            format!("{} = {} ns: {}", c.name, c.value, c.source),
+        )
+    }));
+    let report = Report {
+        experiment: "predict",
+        parameters,
+        rows,
+        absent,
+    };
     report.publish_with(Some(&out), &picture(&pairs))?;
     summarise(&pairs);
     Ok(())
@@ -166,7 +204,12 @@ fn fitted_to(length: Length, parts: &Path) -> anyhow::Result<Vec<Throughput>> {
 }
 
 fn list(constants: &[Constant]) {
-    for Constant { name, value, source } in constants {
+    for Constant {
+        name,
+        value,
+        source,
+    } in constants
+    {
         report::say(&format!("{name:<10} {value:>10.2} ns  {source}"));
     }
 }
@@ -209,16 +252,25 @@ impl Pair<'_> {
     }
 }
 
-fn pairs<'a>(measured: &'a [Throughput], simulated: &'a [Throughput]) -> anyhow::Result<Vec<Pair<'a>>> {
+fn pairs<'a>(
+    measured: &'a [Throughput],
+    simulated: &'a [Throughput],
+) -> anyhow::Result<Vec<Pair<'a>>> {
     let pair = |simulated: &'a Throughput| {
-        let found = measured.iter().find(|measured| measured.key() == simulated.key());
+        let found = measured
+            .iter()
+            .find(|measured| measured.key() == simulated.key());
         let measured = found.with_context(|| format!("{:?} was not measured", simulated.key()))?;
         let kind = match simulated.workload.covered {
             _ if FITS.iter().any(|fit| fit.is_of(simulated)) => Kind::Fitted,
             true => Kind::Predicted,
             false => Kind::NotCovered,
         };
-        Ok(Pair { measured, simulated, kind })
+        Ok(Pair {
+            measured,
+            simulated,
+            kind,
+        })
     };
     simulated.iter().map(pair).collect()
 }
@@ -229,7 +281,9 @@ fn predicted<'a>(pairs: &'a [Pair<'a>]) -> impl Iterator<Item = &'a Pair<'a>> {
 
 /// Returns the greatest deviation that the better half of the predictions has, and that of all.
 fn errors(pairs: &[Pair<'_>]) -> [f64; 2] {
-    let errors: Vec<_> = predicted(pairs).map(|pair| pair.deviation().abs()).collect();
+    let errors: Vec<_> = predicted(pairs)
+        .map(|pair| pair.deviation().abs())
+        .collect();
     let Spread { median, max, .. } = Spread::of(&errors);
     [median, max]
 }
@@ -237,19 +291,61 @@ fn errors(pairs: &[Pair<'_>]) -> [f64; 2] {
 fn rows(pairs: &[Pair<'_>]) -> Vec<Row> {
     let row = |case: &str, system: &str, workers, metric, unit, values| {
         let (case, system) = (case.to_owned(), system.to_owned());
-        Row { experiment: "predict", case, system, workers, metric, unit, values }
+        Row {
+            experiment: "predict",
+            case,
+            system,
+            workers,
+            metric,
+            unit,
+            values,
+        }
     };
     let mut rows = Vec::new();
     for pair in pairs {
         let (case, workers) = (pair.case(), pair.measured.workers);
         let system = pair.kind.system();
-        let Spread { median, q1, q3, min, max } = pair.measured.spread;
-        rows.push(row(&case, "measured", workers, "throughput", "1/s", vec![min, q1, median, q3, max]));
-        rows.push(row(&case, system, workers, "throughput", "1/s", vec![pair.simulated.spread.median]));
-        rows.push(row(&case, system, workers, "deviation", "%", vec![pair.deviation()]));
+        let Spread {
+            median,
+            q1,
+            q3,
+            min,
+            max,
+        } = pair.measured.spread;
+        rows.push(row(
+            &case,
+            "measured",
+            workers,
+            "throughput",
+            "1/s",
+            vec![min, q1, median, q3, max],
+        ));
+        rows.push(row(
+            &case,
+            system,
+            workers,
+            "throughput",
+            "1/s",
+            vec![pair.simulated.spread.median],
+        ));
+        rows.push(row(
+            &case,
+            system,
+            workers,
+            "deviation",
+            "%",
+            vec![pair.deviation()],
+        ));
     }
     for ((metric, goal), error) in GOALS.into_iter().zip(errors(pairs)) {
-        rows.push(row("all predicted", "simulated", 2, metric, "%", vec![error]));
+        rows.push(row(
+            "all predicted",
+            "simulated",
+            2,
+            metric,
+            "%",
+            vec![error],
+        ));
         rows.push(row("all predicted", "goal", 2, metric, "%", vec![goal]));
     }
     rows
@@ -258,40 +354,85 @@ fn rows(pairs: &[Pair<'_>]) -> Vec<Row> {
 /// Draws how many times the measured throughput the simulated one is: exact is 1.
 fn picture(pairs: &[Pair<'_>]) -> String {
     let panel = |workload: &Workload| {
-        let of = pairs.iter().filter(|pair| pair.measured.workload.title == workload.title);
+        let of = pairs
+            .iter()
+            .filter(|pair| pair.measured.workload.title == workload.title);
         let row = |pair: &Pair<'_>| {
-            let Spread { median, q1, q3, min, max } = pair.measured.spread;
+            let Spread {
+                median,
+                q1,
+                q3,
+                min,
+                max,
+            } = pair.measured.spread;
             let to = |measured: f64| pair.simulated.spread.median / measured;
-            let spread = Spread { median: to(median), q1: to(q3), q3: to(q1), min: to(max), max: to(min) };
+            let spread = Spread {
+                median: to(median),
+                q1: to(q3),
+                q3: to(q1),
+                min: to(max),
+                max: to(min),
+            };
             let workers = pair.measured.workers;
-            let name = format!("{}, {workers} worker{}", pair.measured.policy, if workers == 1 { "" } else { "s" });
+            let name = format!(
+                "{}, {workers} worker{}",
+                pair.measured.policy,
+                if workers == 1 { "" } else { "s" }
+            );
             let (name, role) = match pair.kind {
                 Kind::Fitted => (format!("{name} (fitted)"), Role::Peer),
                 Kind::Predicted | Kind::NotCovered => (name, Role::Ours),
             };
             dots::Row { name, role, spread }
         };
-        let beyond = if workload.covered { "" } else { ", not covered by the model" };
-        let title = format!("{}: simulated throughput to measured{beyond}", workload.title);
-        dots::Panel { title, better: "1 is exact", unit: "1".to_owned(), rows: of.map(row).collect() }.svg()
+        let beyond = if workload.covered {
+            ""
+        } else {
+            ", not covered by the model"
+        };
+        let title = format!(
+            "{}: simulated throughput to measured{beyond}",
+            workload.title
+        );
+        dots::Panel {
+            title,
+            better: "1 is exact",
+            unit: "1".to_owned(),
+            rows: of.map(row).collect(),
+        }
+        .svg()
     };
-    format!("<div class='panels'>{}</div>", WORKLOADS.iter().map(panel).collect::<String>())
+    format!(
+        "<div class='panels'>{}</div>",
+        WORKLOADS.iter().map(panel).collect::<String>()
+    )
 }
 
 fn summarise(pairs: &[Pair<'_>]) {
     report::say("\nThroughput in millions a second, measured and simulated:");
     for pair in pairs {
         let million = |figure: &Throughput| figure.spread.median / 1e6;
-        let (case, system) = (pair.case(), pair.kind.system().trim_start_matches("simulated"));
+        let (case, system) = (
+            pair.case(),
+            pair.kind.system().trim_start_matches("simulated"),
+        );
         let (measured, simulated) = (million(pair.measured), million(pair.simulated));
         let (workers, deviation) = (pair.measured.workers, pair.deviation());
-        report::say(&format!("{case:<20} {workers} {measured:>10.4} {simulated:>10.4} {deviation:>+7.0} %{system}"));
+        report::say(&format!(
+            "{case:<20} {workers} {measured:>10.4} {simulated:>10.4} {deviation:>+7.0} %{system}"
+        ));
     }
     let [median, worst] = errors(pairs);
     let predicted = predicted(pairs).count();
     let [half, all] = [(GOALS[0].1, median), (GOALS[1].1, worst)].map(|(goal, error)| {
-        let reached = if error <= goal { "reached" } else { "not reached" };
+        let reached = if error <= goal {
+            "reached"
+        } else {
+            "not reached"
+        };
         format!("within {error:.0} % (goal {goal} %, {reached})")
     });
-    report::say(&format!("{predicted} figures predicted: half of them {half}, all {all}"));
+    report::say(&format!(
+        "{predicted} figures predicted: half of them {half}, all {all}"
+    ));
 }

@@ -18,7 +18,11 @@ impl Program {
     /// `go` is not installed, or does not build the program.
     pub(crate) fn go(sources: &[(&str, &str)]) -> anyhow::Result<Self> {
         let usual = "/usr/local/go/bin/go";
-        let go = if Path::new(usual).exists() { usual } else { "go" };
+        let go = if Path::new(usual).exists() {
+            usual
+        } else {
+            "go"
+        };
         Self::build(sources, Command::new(go).args(["build", "-o", "peer", "."]))
     }
 
@@ -26,9 +30,15 @@ impl Program {
     ///
     /// # Errors
     /// `c++` is not installed, or does not build the program.
-    pub(crate) fn cpp(source: &str, flags: impl IntoIterator<Item = String>) -> anyhow::Result<Self> {
+    pub(crate) fn cpp(
+        source: &str,
+        flags: impl IntoIterator<Item = String>,
+    ) -> anyhow::Result<Self> {
         let usual = ["-std=c++17", "-O3", "-pthread", "-o", "peer", "main.cc"];
-        Self::build(&[("main.cc", source)], Command::new("c++").args(usual).args(flags))
+        Self::build(
+            &[("main.cc", source)],
+            Command::new("c++").args(usual).args(flags),
+        )
     }
 
     /// With Haskell's compiler, from a text that uses Warp.
@@ -36,21 +46,37 @@ impl Program {
     /// # Errors
     /// `ghc` is not installed, or does not build the program.
     pub(crate) fn haskell(source: &str) -> anyhow::Result<Self> {
-        let usual = ["-O2", "-threaded", "-rtsopts", "-with-rtsopts=-N1", "-o", "peer", "Main.hs"];
+        let usual = [
+            "-O2",
+            "-threaded",
+            "-rtsopts",
+            "-with-rtsopts=-N1",
+            "-o",
+            "peer",
+            "Main.hs",
+        ];
         Self::build(&[("Main.hs", source)], Command::new("ghc").args(usual))
     }
 
     fn build(sources: &[(&str, &str)], compiler: &mut Command) -> anyhow::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("plainweave-bench-peer-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "plainweave-bench-peer-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let dir = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))?;
         let program = Self { dir };
         for (name, text) in sources {
             std::fs::write(program.dir.join(name), text)?;
         }
         let name = compiler.get_program().to_string_lossy().into_owned();
-        let built = compiler.current_dir(&program.dir).output().with_context(|| format!("{name} is not installed"))?;
+        let built = compiler
+            .current_dir(&program.dir)
+            .output()
+            .with_context(|| format!("{name} is not installed"))?;
         let errors = String::from_utf8_lossy(&built.stderr);
         ensure!(built.status.success(), "{name} failed: {}", errors.trim());
         Ok(program)

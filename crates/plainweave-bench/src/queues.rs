@@ -1,8 +1,9 @@
 //! The queues that policies are built from, beside crossbeam's and st3's.
 //!
-//! Items are the numbers from 1 on, a word each as a task is. A repetition runs in a process of its own and checks that
-//! each item came out once (their number and two sums); the systems of a case take turns, repetition by repetition.
-//! With two threads one is bound to each of the first two CPUs, and a repetition counts if these were near ([`c2c`]).
+//! Items are the numbers from 1 on, a word each as a task is. A repetition runs in a process of its
+//! own and checks that each item came out once (their number and two sums); the systems of a case
+//! take turns, repetition by repetition. With two threads one is bound to each of the first two
+//! CPUs, and a repetition counts if these were near ([`c2c`]).
 
 mod repetition;
 mod shared;
@@ -60,13 +61,17 @@ pub(crate) struct Flags {
 }
 
 fn even(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|n: &usize| (2..=1000).contains(n) && n.is_multiple_of(2));
+    let number = text
+        .parse()
+        .ok()
+        .filter(|n: &usize| (2..=1000).contains(n) && n.is_multiple_of(2));
     number.ok_or_else(|| "an even number from 2 to 1000".to_owned())
 }
 
 impl Flags {
     fn runs(&self) -> usize {
-        self.runs.map_or(if self.full { 10 } else { 5 }, NonZeroUsize::get)
+        self.runs
+            .map_or(if self.full { 10 } else { 5 }, NonZeroUsize::get)
     }
 
     /// Returns the numbers of threads of a case.
@@ -167,30 +172,55 @@ const CASES: [Case; 9] = [
 ];
 
 pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
-    let case = CASES.iter().find(|case| case.name == flags.case).context("no such case")?;
+    let case = CASES
+        .iter()
+        .find(|case| case.name == flags.case)
+        .context("no such case")?;
     machine::pin_to(0);
-    let ns = (case.run)(&Job { system: flags.system.clone(), threads: flags.threads, items: flags.items })?;
+    let ns = (case.run)(&Job {
+        system: flags.system.clone(),
+        threads: flags.threads,
+        items: flags.items,
+    })?;
     report::say(&ns.to_string());
     Ok(())
 }
 
 fn repetition(case: &Case, system: &str, threads: usize, flags: &Flags) -> anyhow::Result<f64> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["queues-child", case.name, system, &format!("--threads={threads}")]);
-    let output = command.arg(format!("--items={}", flags.items)).output().context("cannot start a child")?;
+    command.args([
+        "queues-child",
+        case.name,
+        system,
+        &format!("--threads={threads}"),
+    ]);
+    let output = command
+        .arg(format!("--items={}", flags.items))
+        .output()
+        .context("cannot start a child")?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{} {system}: {}", case.name, errors.trim());
+    ensure!(
+        output.status.success(),
+        "{} {system}: {}",
+        case.name,
+        errors.trim()
+    );
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        CASES.iter().for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
+        CASES
+            .iter()
+            .for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
         return Ok(());
     }
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
     let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
-    for case in CASES.iter().filter(|case| flags.cases.is_empty() || flags.cases.iter().any(|c| c == case.name)) {
+    for case in CASES
+        .iter()
+        .filter(|case| flags.cases.is_empty() || flags.cases.iter().any(|c| c == case.name))
+    {
         for threads in flags.threads(case) {
             measure(case, threads, flags, &mut rows, &mut failures);
         }
@@ -198,17 +228,40 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let parameters = vec![
         (
             "items",
-            format!("{} a repetition, 8 bytes each; a repetition is a process, systems alternately", flags.items),
+            format!(
+                "{} a repetition, 8 bytes each; a repetition is a process, systems alternately",
+                flags.items
+            ),
         ),
-        ("time", "from the first push until all items are out, divided by the items".to_owned()),
-        ("near", format!("with 2 threads: core to core at most {} ns before and after", c2c::NEAR_NS)),
+        (
+            "time",
+            "from the first push until all items are out, divided by the items".to_owned(),
+        ),
+        (
+            "near",
+            format!(
+                "with 2 threads: core to core at most {} ns before and after",
+                c2c::NEAR_NS
+            ),
+        ),
     ];
-    let report = Report { experiment: "queues", parameters, rows, absent: Vec::new() };
+    let report = Report {
+        experiment: "queues",
+        parameters,
+        rows,
+        absent: Vec::new(),
+    };
     failures.publish(report, flags.out.as_deref(), None)
 }
 
 /// Adds the rows of a case: of a run that is interrupted, what was measured until then.
-fn measure(case: &Case, threads: usize, flags: &Flags, all: &mut Vec<Row>, failures: &mut Failures) {
+fn measure(
+    case: &Case,
+    threads: usize,
+    flags: &Flags,
+    all: &mut Vec<Row>,
+    failures: &mut Failures,
+) {
     let row = |system: &str, metric, unit| Row {
         experiment: "queues",
         case: case.name.to_owned(),
@@ -218,14 +271,25 @@ fn measure(case: &Case, threads: usize, flags: &Flags, all: &mut Vec<Row>, failu
         unit,
         values: Vec::new(),
     };
-    let mut rows: Vec<Row> = case.systems.iter().map(|system| row(system, "ns_per_item", "ns")).collect();
+    let mut rows: Vec<Row> = case
+        .systems
+        .iter()
+        .map(|system| row(system, "ns_per_item", "ns"))
+        .collect();
     let mut far = 0;
     for run in 0..flags.runs() {
-        report::progress(&format!("queues: {}, {threads} threads: {run} of {}", case.name, flags.runs()));
+        report::progress(&format!(
+            "queues: {}, {threads} threads: {run} of {}",
+            case.name,
+            flags.runs()
+        ));
         for (system, row) in case.systems.iter().zip(&mut rows) {
             let what = format!("{} {system}, {threads} threads", case.name);
-            let measured =
-                failures.catch(&what, || c2c::near(threads, !flags.far, || repetition(case, system, threads, flags)));
+            let measured = failures.catch(&what, || {
+                c2c::near(threads, !flags.far, || {
+                    repetition(case, system, threads, flags)
+                })
+            });
             if let Some((ns, was_far)) = measured {
                 row.values.push(ns);
                 far += usize::from(was_far);
@@ -233,7 +297,10 @@ fn measure(case: &Case, threads: usize, flags: &Flags, all: &mut Vec<Row>, failu
         }
     }
     if threads > 1 {
-        rows.push(Row { values: vec![far as f64], ..row("all", "far_repetitions", "count") });
+        rows.push(Row {
+            values: vec![far as f64],
+            ..row("all", "far_repetitions", "count")
+        });
     }
     rows.retain(|row| !row.values.is_empty());
     all.extend(rows);

@@ -56,8 +56,9 @@ pub(crate) struct Report {
     pub(crate) absent: Vec<(String, String)>,
 }
 
-/// What could not be measured though it should have been. It is said at once and stands among what was not measured;
-/// when all else is written, the program fails. After a signal nothing more is measured.
+/// What could not be measured though it should have been. It is said at once and stands among what
+/// was not measured; when all else is written, the program fails. After a signal nothing more is
+/// measured.
 #[derive(Default)]
 pub(crate) struct Failures {
     failed: Vec<(String, String)>,
@@ -73,8 +74,16 @@ impl Failures {
     }
 
     /// Measures, and returns the value, or notes what went wrong with `what`.
-    pub(crate) fn catch<T>(&mut self, what: &str, measure: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
-        let result = if interrupt::came().is_none() { Some(measure()) } else { None };
+    pub(crate) fn catch<T>(
+        &mut self,
+        what: &str,
+        measure: impl FnOnce() -> anyhow::Result<T>,
+    ) -> Option<T> {
+        let result = if interrupt::came().is_none() {
+            Some(measure())
+        } else {
+            None
+        };
         match result {
             Some(Ok(value)) => return Some(value),
             // The signal has ended servers and clients too.
@@ -89,8 +98,8 @@ impl Failures {
         None
     }
 
-    /// Measures once more, as long as that does not fail: then what was measured before does not count (`None`), and
-    /// nothing more is. A signal leaves it as it is.
+    /// Measures once more, as long as that does not fail: then what was measured before does not
+    /// count (`None`), and nothing more is. A signal leaves it as it is.
     pub(crate) fn again<T>(
         &mut self,
         measured: &mut Option<Vec<T>>,
@@ -109,24 +118,40 @@ impl Failures {
     ///
     /// # Errors
     /// Something failed before, a signal came, or the result cannot be written.
-    pub(crate) fn publish(self, mut report: Report, out: Option<&Path>, picture: Option<&str>) -> anyhow::Result<()> {
+    pub(crate) fn publish(
+        self,
+        mut report: Report,
+        out: Option<&Path>,
+        picture: Option<&str>,
+    ) -> anyhow::Result<()> {
         report.absent.extend(self.failed.iter().cloned());
         if self.interrupted {
-            report.absent.push(("what was to come".to_owned(), "interrupted by a signal".to_owned()));
+            report.absent.push((
+                "what was to come".to_owned(),
+                "interrupted by a signal".to_owned(),
+            ));
         }
         match picture {
             Some(picture) => report.publish_with(out, picture)?,
             None => report.publish(out)?,
         }
-        ensure!(!self.interrupted, "interrupted; what was measured until then is written");
+        ensure!(
+            !self.interrupted,
+            "interrupted; what was measured until then is written"
+        );
         let failed: Vec<_> = self.failed.iter().map(|(what, _)| what.as_str()).collect();
-        ensure!(failed.is_empty(), "the result is incomplete; what failed: {}", failed.join("; "));
+        ensure!(
+            failed.is_empty(),
+            "the result is incomplete; what failed: {}",
+            failed.join("; ")
+        );
         Ok(())
     }
 }
 
 impl Report {
-    /// Prints the table and writes `<experiment>.csv`, `<experiment>.html` and `raw/<experiment>.csv` into `out`.
+    /// Prints the table and writes `<experiment>.csv`, `<experiment>.html` and
+    /// `raw/<experiment>.csv` into `out`.
     pub(crate) fn publish(&self, out: Option<&Path>) -> anyhow::Result<()> {
         self.publish_with(out, &self.all_dots())
     }
@@ -137,7 +162,8 @@ impl Report {
         say(&self.table());
         let out = out.map_or_else(machine::results_dir, Path::to_owned);
         let raw = out.join(RAW);
-        std::fs::create_dir_all(&raw).with_context(|| format!("cannot create {}", raw.display()))?;
+        std::fs::create_dir_all(&raw)
+            .with_context(|| format!("cannot create {}", raw.display()))?;
         let file = |dir: &Path, ending: &str| dir.join(format!("{}.{ending}", self.experiment));
         let files = [
             (file(&out, "csv"), self.csv()),
@@ -145,7 +171,8 @@ impl Report {
             (file(&raw, "csv"), self.raw()),
         ];
         for (path, text) in files {
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(&path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
             say(&format!("written: {}", path.display()));
         }
         Ok(())
@@ -154,8 +181,16 @@ impl Report {
     /// Returns the rows, under a head with what the page has too.
     fn csv(&self) -> String {
         let line = |key: &str, value: &str| format!("# {key}: {}\n", value.replace('\n', " "));
-        let mut text: String = self.facts().iter().map(|(key, value)| line(key, value)).collect();
-        text.extend(self.absent.iter().map(|(system, why)| line("not measured", &format!("{system} ({why})"))));
+        let mut text: String = self
+            .facts()
+            .iter()
+            .map(|(key, value)| line(key, value))
+            .collect();
+        text.extend(
+            self.absent
+                .iter()
+                .map(|(system, why)| line("not measured", &format!("{system} ({why})"))),
+        );
         text.push_str(COLUMNS);
         text.extend(self.rows.iter().map(|row| format!("\n{}", row.csv())));
         text + "\n"
@@ -164,9 +199,21 @@ impl Report {
     /// Returns every value of every row.
     fn raw(&self) -> String {
         let mut text = "case,system,workers,metric,unit,run,value\n".to_owned();
-        for Row { case, system, workers, metric, unit, values, .. } in &self.rows {
+        for Row {
+            case,
+            system,
+            workers,
+            metric,
+            unit,
+            values,
+            ..
+        } in &self.rows
+        {
             for (run, value) in (1..).zip(values) {
-                let _ = writeln!(text, "{case},{system},{workers},{metric},{unit},{run},{value}");
+                let _ = writeln!(
+                    text,
+                    "{case},{system},{workers},{metric},{unit},{run},{value}"
+                );
             }
         }
         text
@@ -174,8 +221,12 @@ impl Report {
 
     fn facts(&self) -> Vec<(&'static str, String)> {
         let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-        [machine::describe(), vec![("command", format!("plainweave bench {command}"))], self.parameters.clone()]
-            .concat()
+        [
+            machine::describe(),
+            vec![("command", format!("plainweave bench {command}"))],
+            self.parameters.clone(),
+        ]
+        .concat()
     }
 
     fn table(&self) -> String {
@@ -189,7 +240,13 @@ impl Report {
             "case", "system", "workers", "metric", "median", "q1", "q3", "min", "max"
         );
         for row in &self.rows {
-            let Spread { median, q1, q3, min, max } = row.spread();
+            let Spread {
+                median,
+                q1,
+                q3,
+                min,
+                max,
+            } = row.spread();
             let metric = format!("{} ({})", row.metric, row.unit);
             let _ = writeln!(
                 text,
@@ -219,7 +276,12 @@ impl Report {
         page.push_str("</table>");
         page.push_str(picture);
         for (system, why) in &self.absent {
-            let _ = write!(page, "<p>{}: not measured ({})", escape(system), escape(why));
+            let _ = write!(
+                page,
+                "<p>{}: not measured ({})",
+                escape(system),
+                escape(why)
+            );
         }
         page
     }
@@ -231,7 +293,11 @@ impl Report {
             if !drawn.insert((case, metric)) {
                 continue;
             }
-            let rows: Vec<_> = self.rows.iter().filter(|r| r.case == case && r.metric == metric).collect();
+            let rows: Vec<_> = self
+                .rows
+                .iter()
+                .filter(|r| r.case == case && r.metric == metric)
+                .collect();
             page.push_str(&dots(case, metric, &rows));
         }
         page + "</div>"
@@ -247,11 +313,26 @@ th{text-align:left;font-weight:600;padding-right:1rem;vertical-align:top}";
 /// Draws a row for each system.
 fn dots(case: &str, metric: &str, rows: &[&Row]) -> String {
     let row = |row: &&Row| {
-        let name = format!("{}, {} worker{}", row.system, row.workers, if row.workers == 1 { "" } else { "s" });
-        dots::Row { name, role: Role::Ours, spread: row.spread() }
+        let name = format!(
+            "{}, {} worker{}",
+            row.system,
+            row.workers,
+            if row.workers == 1 { "" } else { "s" }
+        );
+        dots::Row {
+            name,
+            role: Role::Ours,
+            spread: row.spread(),
+        }
     };
     let unit = rows.first().map_or("", |row| row.unit).to_owned();
-    Panel { title: format!("{case}: {metric}"), better: "", unit, rows: rows.iter().map(row).collect() }.svg()
+    Panel {
+        title: format!("{case}: {metric}"),
+        better: "",
+        unit,
+        rows: rows.iter().map(row).collect(),
+    }
+    .svg()
 }
 
 #[cfg(test)]

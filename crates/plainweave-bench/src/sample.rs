@@ -19,8 +19,22 @@ impl Row {
     }
 
     pub(crate) fn csv(&self) -> String {
-        let Spread { median, q1, q3, min, max } = self.spread();
-        let Row { experiment, case, system, workers, metric, unit, values } = self;
+        let Spread {
+            median,
+            q1,
+            q3,
+            min,
+            max,
+        } = self.spread();
+        let Row {
+            experiment,
+            case,
+            system,
+            workers,
+            metric,
+            unit,
+            values,
+        } = self;
         let runs = values.len();
         format!(
             "{experiment},{case},{system},{workers},{metric},{unit},\
@@ -44,17 +58,33 @@ impl Spread {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |share| quantile(&sorted, share);
-        Self { median: at(0.5), q1: at(0.25), q3: at(0.75), min: at(0.0), max: at(1.0) }
+        Self {
+            median: at(0.5),
+            q1: at(0.25),
+            q3: at(0.75),
+            min: at(0.0),
+            max: at(1.0),
+        }
     }
 }
 
-/// Returns the value below which this share of the sorted values lies, interpolated between neighbours.
+/// Returns the value below which this share of the sorted values lies, interpolated between
+/// neighbours.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return f64::NAN;
+    };
     let place = share * last as f64;
-    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    let (below, above) = (
+        sorted[place.floor() as usize],
+        sorted[place.ceil() as usize],
+    );
     // Neighbours may both be infinite, and their difference no number.
-    if below == above { below } else { below + (above - below) * place.fract() }
+    if below == above {
+        below
+    } else {
+        below + (above - below) * place.fract()
+    }
 }
 
 /// Returns each value's ratio to that of the same round.
@@ -63,7 +93,8 @@ pub(crate) fn ratios(own: &[f64], to: &[f64]) -> Vec<f64> {
 }
 
 /// The CSV's first line. (Results from before quartiles lack `q1` and `q3`: go by the names.)
-pub(crate) const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs";
+pub(crate) const COLUMNS: &str =
+    "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs";
 
 #[cfg(test)]
 mod tests {
@@ -72,7 +103,15 @@ mod tests {
     fn spread(values: &[f64]) -> [f64; 5] {
         let text = |name: &str| name.to_owned();
         let (case, system, values) = (text("yield"), text("threads"), values.to_vec());
-        let row = Row { experiment: "micro", case, system, workers: 1, metric: "ops", unit: "count", values };
+        let row = Row {
+            experiment: "micro",
+            case,
+            system,
+            workers: 1,
+            metric: "ops",
+            unit: "count",
+            values,
+        };
         let spread = row.spread();
         [spread.median, spread.q1, spread.q3, spread.min, spread.max]
     }
@@ -81,7 +120,10 @@ mod tests {
     fn quartiles_lie_between_the_values() {
         assert_eq!(spread(&[7.0]), [7.0; 5]);
         assert_eq!(spread(&[4.0, 1.0, 3.0, 2.0]), [2.5, 1.75, 3.25, 1.0, 4.0]);
-        assert_eq!(spread(&[5.0, 1.0, 4.0, 2.0, 3.0]), [3.0, 2.0, 4.0, 1.0, 5.0]);
+        assert_eq!(
+            spread(&[5.0, 1.0, 4.0, 2.0, 3.0]),
+            [3.0, 2.0, 4.0, 1.0, 5.0]
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Web and cache servers, ours and their peers, under `plainweave load`: what experiments share that treat both alike.
+//! Web and cache servers, ours and their peers, under `plainweave load`: what experiments share
+//! that treat both alike.
 
 use std::time::Duration;
 
@@ -16,8 +17,13 @@ pub(crate) use server::{Driver, Kind, PEER, Server, Whose, one_cpu};
 
 /// Reads a positive number of seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().ok().filter(|number| (0.05..=3600.0).contains(number));
-    number.map(Duration::from_secs_f64).ok_or("0.05 to 3600".to_owned())
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (0.05..=3600.0).contains(number));
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or("0.05 to 3600".to_owned())
 }
 
 /// Returns `count` places from the first to the last, evenly spaced; at least two.

@@ -1,14 +1,17 @@
-//! The five architectures of `plainweave web` and `plainweave cache` side by side, under the same traffic.
+//! The five architectures of `plainweave web` and `plainweave cache` side by side, under the same
+//! traffic.
 //!
-//! What serves a connection: a fresh fiber for each request, a fiber for life, a fiber of a fixed number that accepts
-//! again afterwards, an event loop that a listener has dealt it to, or the two stages of a pipeline (`--architecture`).
-//! The code that serves a request is the same, and so are driver, policy and mode.
+//! What serves a connection: a fresh fiber for each request, a fiber for life, a fiber of a fixed
+//! number that accepts again afterwards, an event loop that a listener has dealt it to, or the two
+//! stages of a pipeline (`--architecture`). The code that serves a request is the same, and so are
+//! driver, policy and mode.
 //!
-//! In each round every architecture, the peer (nginx or memcached) and the raw loop `limit` get a turn at every case:
-//! the server starts on CPU 0 with one worker, `plainweave load` runs on CPU 1, and memory is read in the middle of the
-//! load. In the closed loop, whose throughput the client's CPU may decide, the figure to look at is the server's CPU
-//! per request. In the case `block` one request in a hundred blocks its thread for 50 ms, and requests come at a fixed
-//! rate: here it is the latency of the others that tells the architectures apart. A pipeline has threads to block
+//! In each round every architecture, the peer (nginx or memcached) and the raw loop `limit` get a
+//! turn at every case: the server starts on CPU 0 with one worker, `plainweave load` runs on CPU 1,
+//! and memory is read in the middle of the load. In the closed loop, whose throughput the client's
+//! CPU may decide, the figure to look at is the server's CPU per request. In the case `block` one
+//! request in a hundred blocks its thread for 50 ms, and requests come at a fixed rate: here it is
+//! the latency of the others that tells the architectures apart. A pipeline has threads to block
 //! beside its worker.
 
 use std::collections::HashMap;
@@ -43,7 +46,12 @@ pub(crate) struct Flags {
     systems: Vec<String>,
 
     /// Connections of the cases that keep them
-    #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "64,1024,10000")]
+    #[arg(
+        long,
+        value_name = "N,M",
+        value_delimiter = ',',
+        default_value = "64,1024,10000"
+    )]
     connections: Vec<NonZeroUsize>,
 
     /// I/O driver of ours
@@ -100,50 +108,83 @@ impl Case {
     }
 
     fn connections(self) -> usize {
-        if let Case::Keep(connections) = self { connections } else { FEW }
+        if let Case::Keep(connections) = self {
+            connections
+        } else {
+            FEW
+        }
     }
 
     /// Returns why there is no such turn.
     fn absence(self, kind: Kind, system: &str) -> Option<&'static str> {
         match self {
-            Case::Connect if kind == Kind::Cache => Some("`plainweave load cache` keeps its connections"),
-            Case::Block if !ARCHITECTURES.contains(&system) => Some("it has no handler that blocks"),
-            Case::Keep(connections) if !descriptors::at_least(connections) => Some(descriptors::TOO_FEW),
+            Case::Connect if kind == Kind::Cache => {
+                Some("`plainweave load cache` keeps its connections")
+            }
+            Case::Block if !ARCHITECTURES.contains(&system) => {
+                Some("it has no handler that blocks")
+            }
+            Case::Keep(connections) if !descriptors::at_least(connections) => {
+                Some(descriptors::TOO_FEW)
+            }
             _ => None,
         }
     }
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let cases: Vec<_> =
-        flags.connections.iter().map(|n| Case::Keep(n.get())).chain([Case::Connect, Case::Block]).collect();
+    let cases: Vec<_> = flags
+        .connections
+        .iter()
+        .map(|n| Case::Keep(n.get()))
+        .chain([Case::Connect, Case::Block])
+        .collect();
     let case_names: Vec<_> = cases.iter().map(|case| case.name()).collect();
     let systems = || [limit::NAME, PEER].into_iter().chain(ARCHITECTURES);
     if flags.list {
-        report::say(&format!("cases, for web and cache: {}", case_names.join(", ")));
-        report::say(&format!("systems: {}", systems().collect::<Vec<_>>().join(", ")));
+        report::say(&format!(
+            "cases, for web and cache: {}",
+            case_names.join(", ")
+        ));
+        report::say(&format!(
+            "systems: {}",
+            systems().collect::<Vec<_>>().join(", ")
+        ));
         return Ok(());
     }
     names::check("case", &flags.cases, case_names.iter().map(String::as_str))?;
     names::check("system", &flags.systems, systems())?;
-    let wanted = |given: &[String], name: &str| given.is_empty() || given.iter().any(|given| given == name);
+    let wanted =
+        |given: &[String], name: &str| given.is_empty() || given.iter().any(|given| given == name);
     let site = Site::new()?;
     let (mut turns, mut absent): (Turns, Vec<(String, String)>) = Default::default();
     let mut failures = Failures::begin()?;
     for round in 1..=flags.runs.get() {
         for kind in [Kind::Web, Kind::Cache] {
-            for case in cases.iter().filter(|case| wanted(&flags.cases, &case.name())) {
+            for case in cases
+                .iter()
+                .filter(|case| wanted(&flags.cases, &case.name()))
+            {
                 for system in systems().filter(|system| wanted(&flags.systems, system)) {
-                    let (place, name) = (format!("{} {}", kind.name(), case.name()), kind.system(system));
-                    report::progress(&format!("shapes: round {round} of {}, {place}, {name}", flags.runs));
+                    let (place, name) = (
+                        format!("{} {}", kind.name(), case.name()),
+                        kind.system(system),
+                    );
+                    report::progress(&format!(
+                        "shapes: round {round} of {}, {place}, {name}",
+                        flags.runs
+                    ));
                     let why = case.absence(kind, system).or_else(|| kind.absence(system));
                     match why {
                         None => {
                             let what = format!("{place}, {name}");
-                            let figures = failures.catch(&what, || turn(flags, &site, kind, *case, system));
+                            let figures =
+                                failures.catch(&what, || turn(flags, &site, kind, *case, system));
                             turns.entry((place, name)).or_default().extend(figures);
                         }
-                        Some(why) if round == 1 => absent.push((format!("{place}, {name}"), why.to_owned())),
+                        Some(why) if round == 1 => {
+                            absent.push((format!("{place}, {name}"), why.to_owned()))
+                        }
                         Some(_) => {}
                     }
                 }
@@ -153,22 +194,51 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     turns.retain(|_, turns| !turns.is_empty());
     let rows = rows(&turns, &cases, systems);
     ensure!(!rows.is_empty(), "nothing could be measured");
-    let report = Report { experiment: "shapes", parameters: parameters(flags), rows, absent };
+    let report = Report {
+        experiment: "shapes",
+        parameters: parameters(flags),
+        rows,
+        absent,
+    };
     failures.publish(report, flags.out.as_deref(), None)
 }
 
 fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
     vec![
-        ("load", format!("closed loop, {FEW} connections where the case names none; block: {}/s", flags.rate)),
-        ("blocking", format!("{BLOCK}: how long, and one request in how many, by sleeping on the worker's thread")),
-        ("ours", format!("driver {:?}, mode {}, policy fifo", flags.io, flags.mode).to_lowercase()),
+        (
+            "load",
+            format!(
+                "closed loop, {FEW} connections where the case names none; block: {}/s",
+                flags.rate
+            ),
+        ),
+        (
+            "blocking",
+            format!(
+                "{BLOCK}: how long, and one request in how many, by sleeping on the worker's thread"
+            ),
+        ),
+        (
+            "ours",
+            format!("driver {:?}, mode {}, policy fifo", flags.io, flags.mode).to_lowercase(),
+        ),
         (
             "acceptors, pipeline",
             "as many acceptors as connections; a pipeline's second stage has 16 threads".to_owned(),
         ),
-        (limit::NAME, "a raw epoll loop that sends a fixed answer of the same size, nothing of ours in it".to_owned()),
-        ("rounds", format!("{}, turns of {:?}", flags.runs, flags.seconds)),
-        ("placement", "the server on CPU 0, with one worker; `plainweave load` on CPU 1".to_owned()),
+        (
+            limit::NAME,
+            "a raw epoll loop that sends a fixed answer of the same size, nothing of ours in it"
+                .to_owned(),
+        ),
+        (
+            "rounds",
+            format!("{}, turns of {:?}", flags.runs, flags.seconds),
+        ),
+        (
+            "placement",
+            "the server on CPU 0, with one worker; `plainweave load` on CPU 1".to_owned(),
+        ),
     ]
 }
 
@@ -176,9 +246,19 @@ fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
 type Turns = HashMap<(String, String), Vec<Figures>>;
 
 /// Starts a server, loads it, and ends it.
-fn turn(flags: &Flags, site: &Site, kind: Kind, case: Case, system: &str) -> anyhow::Result<Figures> {
+fn turn(
+    flags: &Flags,
+    site: &Site,
+    kind: Kind,
+    case: Case,
+    system: &str,
+) -> anyhow::Result<Figures> {
     let mut arguments = Vec::new();
-    let what = if kind == Kind::Web { What::File } else { What::Keys };
+    let what = if kind == Kind::Web {
+        What::File
+    } else {
+        What::Keys
+    };
     let whose = match system {
         PEER => Whose::Peer,
         limit::NAME => Whose::Limit,
@@ -192,7 +272,8 @@ fn turn(flags: &Flags, site: &Site, kind: Kind, case: Case, system: &str) -> any
             "acceptors" => format!("acceptors:{}", case.connections()),
             other => other.to_owned(),
         };
-        arguments.extend(["--architecture", &architecture, "--mode", &flags.mode].map(str::to_owned));
+        arguments
+            .extend(["--architecture", &architecture, "--mode", &flags.mode].map(str::to_owned));
         if case == Case::Block {
             arguments.extend(["--bench-block", BLOCK].map(str::to_owned));
         }
@@ -224,7 +305,11 @@ const METRICS: [Metric; 7] = [
     ("errors", "1", |turn| turn.errors),
 ];
 
-fn rows<I: Iterator<Item = &'static str>>(turns: &Turns, cases: &[Case], systems: impl Fn() -> I) -> Vec<Row> {
+fn rows<I: Iterator<Item = &'static str>>(
+    turns: &Turns,
+    cases: &[Case],
+    systems: impl Fn() -> I,
+) -> Vec<Row> {
     let mut rows = Vec::new();
     for kind in [Kind::Web, Kind::Cache] {
         for case in cases {
@@ -240,11 +325,17 @@ fn rows<I: Iterator<Item = &'static str>>(turns: &Turns, cases: &[Case], systems
                 values,
             };
             for (system, figures) in systems().filter_map(|system| Some((system, of(system)?))) {
-                let all = METRICS.map(|(metric, unit, of)| row(system, metric, unit, figures.iter().map(of).collect()));
+                let all = METRICS.map(|(metric, unit, of)| {
+                    row(system, metric, unit, figures.iter().map(of).collect())
+                });
                 rows.extend(all);
                 for (metric, to) in [("cpu_to_peer", PEER), ("cpu_to_limit", limit::NAME)] {
                     if let Some(to) = of(to).filter(|_| system != to && system != limit::NAME) {
-                        let ratios = figures.iter().zip(to).map(|(own, to)| own.cpu_us / to.cpu_us).collect();
+                        let ratios = figures
+                            .iter()
+                            .zip(to)
+                            .map(|(own, to)| own.cpu_us / to.cpu_us)
+                            .collect();
                         rows.push(row(system, metric, "1", ratios));
                     }
                 }

@@ -1,14 +1,16 @@
-//! A server, one of whose requests in a hundred holds up its thread for 50 ms: what becomes of the others?
+//! A server, one of whose requests in a hundred holds up its thread for 50 ms: what becomes of the
+//! others?
 //!
-//! Connections of which each sends a request now and then, and waits for its answer; some requests tell the server to
-//! compute first, or to block its thread in the kernel (`slow`). A request is a byte, which comes back, or one over
-//! HTTP (`case`). The figures are the latencies of the *other* requests, with slow ones among them and without, and
-//! above all their ratio. With two workers, the default, while one is held up the other could serve everybody. At the
-//! default rate (128 requests a second, 6 % of a worker in slow ones) both are held up at once for 0.2 % of the time,
+//! Connections of which each sends a request now and then, and waits for its answer; some requests
+//! tell the server to compute first, or to block its thread in the kernel (`slow`). A request is a
+//! byte, which comes back, or one over HTTP (`case`). The figures are the latencies of the *other*
+//! requests, with slow ones among them and without, and above all their ratio. With two workers,
+//! the default, while one is held up the other could serve everybody. At the default rate (128
+//! requests a second, 6 % of a worker in slow ones) both are held up at once for 0.2 % of the time,
 //! so a p99 can be kept. With one worker, nobody is served unless the system adds a thread.
 //!
-//! The systems take their turns in each round. Clients are threads of this process, on the same CPUs as the server;
-//! an answer counts as come when the kernel has it for them.
+//! The systems take their turns in each round. Clients are threads of this process, on the same
+//! CPUs as the server; an answer counts as come when the kernel has it for them.
 
 mod case;
 mod client;
@@ -56,12 +58,13 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "60")]
     requests: NonZeroUsize,
 
-    /// Workers of each server that has them: of a runtime of fibers, of Tokio's, and Go's GOMAXPROCS
+    /// Workers of each server that has them: of a runtime of fibers, of Tokio's, and Go's
+    /// GOMAXPROCS
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 
-    /// Requests a second over all connections, if each is answered at once. A connection waits for its answer, then
-    /// for a time uniform from half to one and a half times the mean
+    /// Requests a second over all connections, if each is answered at once. A connection waits for
+    /// its answer, then for a time uniform from half to one and a half times the mean
     #[arg(long, value_name = "N", default_value = "128", value_parser = rate)]
     rate: f64,
 
@@ -90,11 +93,23 @@ pub(crate) struct Flags {
 impl Flags {
     /// Returns the systems to run.
     fn systems(&self) -> anyhow::Result<Vec<&'static System>> {
-        names::check("system", &self.systems, SYSTEMS.iter().map(|system| system.name))?;
+        names::check(
+            "system",
+            &self.systems,
+            SYSTEMS.iter().map(|system| system.name),
+        )?;
         let of_case = |system: &System| self.cases.is_empty() || self.cases.contains(&system.case);
-        let named = |system: &System| self.systems.is_empty() || self.systems.iter().any(|name| name == system.name);
-        let wanted: Vec<_> = SYSTEMS.iter().filter(|system| of_case(system) && named(system)).collect();
-        ensure!(!wanted.is_empty(), "none of these systems is in these cases; --list prints them");
+        let named = |system: &System| {
+            self.systems.is_empty() || self.systems.iter().any(|name| name == system.name)
+        };
+        let wanted: Vec<_> = SYSTEMS
+            .iter()
+            .filter(|system| of_case(system) && named(system))
+            .collect();
+        ensure!(
+            !wanted.is_empty(),
+            "none of these systems is in these cases; --list prints them"
+        );
         Ok(wanted)
     }
 }
@@ -138,12 +153,17 @@ fn rate(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        SYSTEMS.iter().for_each(|system| report::say(&format!("{:<4} {}", system.case.name(), system.name)));
+        SYSTEMS
+            .iter()
+            .for_each(|system| report::say(&format!("{:<4} {}", system.case.name(), system.name)));
         return Ok(());
     }
     let wanted = flags.systems()?;
     let workers = usize::from(flags.workers);
-    let slow = Slow { by: flags.slow_by, time: Duration::from_millis(flags.slow) };
+    let slow = Slow {
+        by: flags.slow_by,
+        time: Duration::from_millis(flags.slow),
+    };
     let turn = |case: Case, one_in: u32| Turn {
         case,
         connections: flags.connections.get(),
@@ -159,7 +179,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             if absent.iter().any(|(name, _)| name == system.name) {
                 continue;
             }
-            report::progress(&format!("stall: round {round} of {}, {}", flags.runs, system.name));
+            report::progress(&format!(
+                "stall: round {round} of {}, {}",
+                flags.runs, system.name
+            ));
             let server = match Server::start(system, workers, slow) {
                 Ok(server) => server,
                 Err(error) => {
@@ -167,25 +190,66 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     continue;
                 }
             };
-            for (one_in, kept) in [(0, &mut turns.unloaded), (flags.one_in.get(), &mut turns.beside)] {
-                let run = || quietest(|| turn(system.case, one_in).run(server.address, round as u64));
+            for (one_in, kept) in [
+                (0, &mut turns.unloaded),
+                (flags.one_in.get(), &mut turns.beside),
+            ] {
+                let run =
+                    || quietest(|| turn(system.case, one_in).run(server.address, round as u64));
                 kept.extend(failures.catch(system.name, run));
             }
         }
     }
-    let rows = wanted.iter().zip(&turns).flat_map(|(system, turns)| rows(system, workers, turns)).collect();
-    let report = Report { experiment: "stall", parameters: parameters(flags), rows, absent };
+    let rows = wanted
+        .iter()
+        .zip(&turns)
+        .flat_map(|(system, turns)| rows(system, workers, turns))
+        .collect();
+    let report = Report {
+        experiment: "stall",
+        parameters: parameters(flags),
+        rows,
+        absent,
+    };
     failures.publish(report, flags.out.as_deref(), None)
 }
 
 fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
     vec![
-        ("load", format!("{} connections, {} requests a second", flags.connections, flags.rate)),
-        ("slow requests", format!("one in {}, {} ms by {}", flags.one_in, flags.slow, flags.slow_by.name())),
-        ("rounds", format!("{}, {} requests a connection in each turn", flags.runs, flags.requests)),
-        ("again", format!("turns of which the host took over {STOLEN}, {TRIES} times at most; the quietest counts")),
+        (
+            "load",
+            format!(
+                "{} connections, {} requests a second",
+                flags.connections, flags.rate
+            ),
+        ),
+        (
+            "slow requests",
+            format!(
+                "one in {}, {} ms by {}",
+                flags.one_in,
+                flags.slow,
+                flags.slow_by.name()
+            ),
+        ),
+        (
+            "rounds",
+            format!(
+                "{}, {} requests a connection in each turn",
+                flags.runs, flags.requests
+            ),
+        ),
+        (
+            "again",
+            format!(
+                "turns of which the host took over {STOLEN}, {TRIES} times at most; the quietest counts"
+            ),
+        ),
         ("placement", "servers and clients on all CPUs".to_owned()),
-        ("latency", "until the kernel of the client has the answer (SO_TIMESTAMPNS)".to_owned()),
+        (
+            "latency",
+            "until the kernel of the client has the answer (SO_TIMESTAMPNS)".to_owned(),
+        ),
     ]
 }
 
@@ -196,10 +260,14 @@ fn quietest(turn: impl Fn() -> anyhow::Result<Figures>) -> anyhow::Result<Measur
         let before = machine::ticks();
         let figures = turn()?;
         let [all, stolen] = machine::ticks();
-        let share = stolen.saturating_sub(before[1]) as f64 / all.saturating_sub(before[0]).max(1) as f64;
+        let share =
+            stolen.saturating_sub(before[1]) as f64 / all.saturating_sub(before[0]).max(1) as f64;
         let stolen_percent = share * 100.0;
         if best.is_none_or(|best| stolen_percent < best.stolen_percent) {
-            best = Some(Measured { figures, stolen_percent });
+            best = Some(Measured {
+                figures,
+                stolen_percent,
+            });
         }
         if share <= STOLEN {
             break;
@@ -222,12 +290,23 @@ fn rows(system: &System, workers: usize, turns: &Turns) -> Vec<Row> {
         unit,
         values,
     };
-    let ratio = |(beside, unloaded): (&Measured, &Measured)| beside.figures.p99 / unloaded.figures.p99;
-    let mut rows = vec![row("beside", "p99_to_unloaded", "1", beside.iter().zip(unloaded).map(ratio).collect())];
+    let ratio =
+        |(beside, unloaded): (&Measured, &Measured)| beside.figures.p99 / unloaded.figures.p99;
+    let mut rows = vec![row(
+        "beside",
+        "p99_to_unloaded",
+        "1",
+        beside.iter().zip(unloaded).map(ratio).collect(),
+    )];
     for (case, turns) in [("unloaded", unloaded), ("beside", beside)] {
-        let rows_of_case =
-            METRICS.map(|(metric, unit, of)| row(case, metric, unit, turns.iter().filter_map(of).collect()));
-        rows.extend(rows_of_case.into_iter().filter(|row| !row.values.is_empty()));
+        let rows_of_case = METRICS.map(|(metric, unit, of)| {
+            row(case, metric, unit, turns.iter().filter_map(of).collect())
+        });
+        rows.extend(
+            rows_of_case
+                .into_iter()
+                .filter(|row| !row.values.is_empty()),
+        );
     }
     rows
 }

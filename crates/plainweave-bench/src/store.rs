@@ -1,9 +1,11 @@
-//! The cache's store, without a server: what a call costs, how many items fit, and how often a get finds something.
+//! The cache's store, without a server: what a call costs, how many items fit, and how often a get
+//! finds something.
 //!
-//! The hit ratio is that of a cache in front of something slow: a get, and on a miss a set. Keys follow a Zipf law;
-//! each key has a size of its own. Three caches see the same requests, 64 gets in a row before the sets of those that
-//! missed: the store, memcached over a Unix socket with the same `-m`, and a model of memcached's segmented LRU without
-//! memcached's slabs. The first half of the requests warms up.
+//! The hit ratio is that of a cache in front of something slow: a get, and on a miss a set. Keys
+//! follow a Zipf law; each key has a size of its own. Three caches see the same requests, 64 gets
+//! in a row before the sets of those that missed: the store, memcached over a Unix socket with the
+//! same `-m`, and a model of memcached's segmented LRU without memcached's slabs. The first half of
+//! the requests warms up.
 
 mod caches;
 mod trace;
@@ -60,23 +62,43 @@ pub(crate) struct Flags {
 const CASES: [(&str, &str); 8] = [
     ("get", "a get of one of 10,000 items of 200 B, copied out"),
     ("get-many", "the same of 300,000 items of 32 B"),
-    ("set", "a set of one of 10,000 items of 200 B, over the old value"),
-    ("set-evicting", "a set of a new item of 200 B in a full store"),
-    ("held-20", "items with keys of 10 B and values of 20 B that stay"),
+    (
+        "set",
+        "a set of one of 10,000 items of 200 B, over the old value",
+    ),
+    (
+        "set-evicting",
+        "a set of a new item of 200 B in a full store",
+    ),
+    (
+        "held-20",
+        "items with keys of 10 B and values of 20 B that stay",
+    ),
     ("held-200", "the same with values of 200 B"),
-    ("zipf-fb", "hit ratio, Zipf(0.99), keys and values of the fb distributions"),
-    ("zipf-wide", "hit ratio, Zipf(0.99), values of 16 B to 64 KiB"),
+    (
+        "zipf-fb",
+        "hit ratio, Zipf(0.99), keys and values of the fb distributions",
+    ),
+    (
+        "zipf-wide",
+        "hit ratio, Zipf(0.99), values of 16 B to 64 KiB",
+    ),
 ];
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        CASES.iter().for_each(|(name, summary)| report::say(&format!("{name:<16} {summary}")));
+        CASES
+            .iter()
+            .for_each(|(name, summary)| report::say(&format!("{name:<16} {summary}")));
         return Ok(());
     }
     names::check("case", &flags.cases, CASES.iter().map(|(name, _)| *name))?;
     let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
     let pinned = machine::pin_to(1);
-    for (name, _) in CASES.iter().filter(|(name, _)| flags.cases.is_empty() || flags.cases.iter().any(|c| c == name)) {
+    for (name, _) in CASES
+        .iter()
+        .filter(|(name, _)| flags.cases.is_empty() || flags.cases.iter().any(|c| c == name))
+    {
         report::progress(&format!("store: {name}"));
         let measured = failures.catch(name, || {
             Ok(match *name {
@@ -93,24 +115,70 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows.extend(measured.unwrap_or_default());
     }
     let parameters = vec![
-        ("memory", format!("{} MB, items up to 1 MB, one shard", flags.memory)),
-        ("traces", format!("{} requests, half of them to warm up, {} keys", flags.requests, flags.keys)),
-        ("placement", if pinned { "store and clients on CPU 1, memcached on CPU 0" } else { "not pinned" }.to_owned()),
+        (
+            "memory",
+            format!("{} MB, items up to 1 MB, one shard", flags.memory),
+        ),
+        (
+            "traces",
+            format!(
+                "{} requests, half of them to warm up, {} keys",
+                flags.requests, flags.keys
+            ),
+        ),
+        (
+            "placement",
+            if pinned {
+                "store and clients on CPU 1, memcached on CPU 0"
+            } else {
+                "not pinned"
+            }
+            .to_owned(),
+        ),
     ];
-    let report = Report { experiment: "store", parameters, rows, absent: Vec::new() };
+    let report = Report {
+        experiment: "store",
+        parameters,
+        rows,
+        absent: Vec::new(),
+    };
     failures.publish(report, flags.out.as_deref(), None)
 }
 
 fn config(flags: &Flags) -> Config {
-    Config { memory: flags.memory.get() << 20, shards: 1, ..Config::default() }
+    Config {
+        memory: flags.memory.get() << 20,
+        shards: 1,
+        ..Config::default()
+    }
 }
 
-fn row(case: &str, system: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {
-    Row { experiment: "store", case: case.to_owned(), system: system.to_owned(), workers: 1, metric, unit, values }
+fn row(
+    case: &str,
+    system: &str,
+    metric: &'static str,
+    unit: &'static str,
+    values: Vec<f64>,
+) -> Row {
+    Row {
+        experiment: "store",
+        case: case.to_owned(),
+        system: system.to_owned(),
+        workers: 1,
+        metric,
+        unit,
+        values,
+    }
 }
 
 fn timed(case: &str, flags: &Flags, mut measure: impl FnMut() -> f64) -> Row {
-    row(case, "plainweave", "time", "ns", (0..flags.runs.get()).map(|_| measure()).collect())
+    row(
+        case,
+        "plainweave",
+        "time",
+        "ns",
+        (0..flags.runs.get()).map(|_| measure()).collect(),
+    )
 }
 
 /// Nanoseconds of one of `count` calls.
@@ -120,7 +188,8 @@ fn each(count: usize, mut call: impl FnMut(usize)) -> f64 {
     start.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// Returns a fixed walk over `0..len` in no order: its step is a prime that divides no length in use.
+/// Returns a fixed walk over `0..len` in no order: its step is a prime that divides no length in
+/// use.
 fn scattered(turn: usize, len: usize) -> usize {
     turn.wrapping_mul(7_368_787) % len
 }
@@ -132,7 +201,8 @@ fn key(number: usize) -> String {
 fn gets(flags: &Flags, items: usize, len: usize) -> f64 {
     let store = Store::new(config(flags));
     let keys: Vec<_> = (0..items).map(key).collect();
-    keys.iter().for_each(|key| _ = store.write(&Write::new(key.as_bytes(), &vec![1; len]), NOW));
+    keys.iter()
+        .for_each(|key| _ = store.write(&Write::new(key.as_bytes(), &vec![1; len]), NOW));
     let mut out = Vec::with_capacity(len);
     each(4_000_000, |turn| {
         out.clear();
@@ -147,9 +217,13 @@ fn sets(flags: &Flags) -> f64 {
     let store = Store::new(config(flags));
     let keys: Vec<_> = (0..10_000).map(key).collect();
     let value = [1; 200];
-    keys.iter().for_each(|key| _ = store.write(&Write::new(key.as_bytes(), &value), NOW));
+    keys.iter()
+        .for_each(|key| _ = store.write(&Write::new(key.as_bytes(), &value), NOW));
     each(4_000_000, |turn| {
-        black_box(store.write(&Write::new(keys[scattered(turn, 10_000)].as_bytes(), &value), NOW));
+        black_box(store.write(
+            &Write::new(keys[scattered(turn, 10_000)].as_bytes(), &value),
+            NOW,
+        ));
     })
 }
 
@@ -172,11 +246,19 @@ fn held(case: &str, flags: &Flags, len: usize) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for mut cache in systems(flags)? {
         for first in (0..count).step_by(64) {
-            let keys: Vec<_> = (first..first + 64).map(|number| format!("{number:010}").into_bytes()).collect();
+            let keys: Vec<_> = (first..first + 64)
+                .map(|number| format!("{number:010}").into_bytes())
+                .collect();
             let items: Vec<_> = keys.iter().map(|key| (&**key, len)).collect();
             cache.set(&items)?;
         }
-        rows.push(row(case, cache.name(), "held", "items", vec![cache.items()? as f64]));
+        rows.push(row(
+            case,
+            cache.name(),
+            "held",
+            "items",
+            vec![cache.items()? as f64],
+        ));
     }
     Ok(rows)
 }
@@ -216,7 +298,11 @@ fn hit_ratio(cache: &mut dyn Cache, flags: &Flags, sizes: Sizes, seed: u64) -> a
             hits += found.iter().filter(|&&found| found).count();
             asked += found.len();
         }
-        let missed = batch.iter().zip(found).filter(|(_, found)| !found).map(|((key, len), _)| (&**key, *len));
+        let missed = batch
+            .iter()
+            .zip(found)
+            .filter(|(_, found)| !found)
+            .map(|((key, len), _)| (&**key, *len));
         cache.set(&missed.collect::<Vec<_>>())?;
     }
     Ok(f64::from(u32::try_from(hits)?) / f64::from(u32::try_from(asked)?))

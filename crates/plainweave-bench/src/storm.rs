@@ -1,8 +1,10 @@
-//! A storm of deadlines: many fibers whose deadlines fall into one tick, beside others that go on working.
+//! A storm of deadlines: many fibers whose deadlines fall into one tick, beside others that go on
+//! working.
 //!
-//! One worker has both. The fibers of the storm wait in a scope under one deadline; half of the others yield all the
-//! time, half pass messages on. Each repetition is a process of its own (`workload`), which checks that each fiber of
-//! the storm ended, because of its deadline and not before it. The goals are rows of their own.
+//! One worker has both. The fibers of the storm wait in a scope under one deadline; half of the
+//! others yield all the time, half pass messages on. Each repetition is a process of its own
+//! (`workload`), which checks that each fiber of the storm ended, because of its deadline and not
+//! before it. The goals are rows of their own.
 
 mod workload;
 
@@ -31,7 +33,12 @@ pub(crate) struct Flags {
     list: bool,
 
     /// What the fibers wait for
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "sleep,channel,read-epoll,read-uring")]
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "sleep,channel,read-epoll,read-uring"
+    )]
     cases: Vec<Case>,
 
     #[command(flatten)]
@@ -42,7 +49,12 @@ pub(crate) struct Flags {
     policy: Vec<String>,
 
     /// Modes: never, before-start or anytime, a slash, and shared or own (thread-local storage)
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "before-start/shared,anytime/own")]
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "before-start/shared,anytime/own"
+    )]
     modes: Vec<String>,
 
     /// Repetitions of each measurement
@@ -75,7 +87,9 @@ const METRICS: [(&str, &str, Option<f64>); 10] = [
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        Case::value_variants().iter().for_each(|case| report::say(case.name()));
+        Case::value_variants()
+            .iter()
+            .for_each(|case| report::say(case.name()));
         return Ok(());
     }
     let (mut rows, mut absent, mut failures) = (Vec::new(), Vec::new(), Failures::begin()?);
@@ -88,7 +102,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             absent.push((case.name().to_owned(), descriptors::TOO_FEW.to_owned()));
             continue;
         }
-        for (policy, mode) in flags.policy.iter().flat_map(|policy| flags.modes.iter().map(move |mode| (policy, mode)))
+        for (policy, mode) in flags
+            .policy
+            .iter()
+            .flat_map(|policy| flags.modes.iter().map(move |mode| (policy, mode)))
         {
             let what = format!("{} {policy} {mode}", case.name());
             let measured = failures.catch(&what, || match measure(case, policy, mode, flags) {
@@ -101,42 +118,111 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             });
             rows.extend(measured.unwrap_or_default());
         }
-        let goals =
-            METRICS.iter().filter_map(|&(metric, unit, goal)| Some(row(case, "goal", metric, unit, vec![goal?])));
+        let goals = METRICS
+            .iter()
+            .filter_map(|&(metric, unit, goal)| Some(row(case, "goal", metric, unit, vec![goal?])));
         rows.extend(goals);
     }
-    let Size { fibers, connections, others, settle, window } = &flags.size;
+    let Size {
+        fibers,
+        connections,
+        others,
+        settle,
+        window,
+    } = &flags.size;
     let parameters = vec![
-        ("command", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
-        ("storm", format!("{fibers} fibers that sleep or receive, {connections} that read, under one deadline")),
+        (
+            "command",
+            std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        ),
+        (
+            "storm",
+            format!(
+                "{fibers} fibers that sleep or receive, {connections} that read, under one deadline"
+            ),
+        ),
         (
             "others",
-            format!("{others} fibers on the same worker: yields and messages, for {window} ms before and after"),
+            format!(
+                "{others} fibers on the same worker: yields and messages, for {window} ms before and after"
+            ),
         ),
-        ("goals", "during_to_before at least, worker_cpu_ms at most, memory_returned about".to_owned()),
-        ("repetitions", format!("{}, each a process of its own; {settle} ms to start all fibers", flags.runs)),
+        (
+            "goals",
+            "during_to_before at least, worker_cpu_ms at most, memory_returned about".to_owned(),
+        ),
+        (
+            "repetitions",
+            format!(
+                "{}, each a process of its own; {settle} ms to start all fibers",
+                flags.runs
+            ),
+        ),
     ];
-    failures.publish(Report { experiment: "storm", parameters, rows, absent }, flags.out.as_deref(), None)
+    failures.publish(
+        Report {
+            experiment: "storm",
+            parameters,
+            rows,
+            absent,
+        },
+        flags.out.as_deref(),
+        None,
+    )
 }
 
-fn row(case: Case, system: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {
+fn row(
+    case: Case,
+    system: &str,
+    metric: &'static str,
+    unit: &'static str,
+    values: Vec<f64>,
+) -> Row {
     let (case, system) = (case.name().to_owned(), system.replace(',', ";"));
-    Row { experiment: "storm", case, system, workers: 1, metric, unit, values }
+    Row {
+        experiment: "storm",
+        case,
+        system,
+        workers: 1,
+        metric,
+        unit,
+        values,
+    }
 }
 
 /// Runs all repetitions of a case and returns their rows.
 fn measure(case: Case, policy: &str, mode: &str, flags: &Flags) -> anyhow::Result<Vec<Row>> {
     let system = format!("{policy} {mode}");
-    let mut rows: Vec<Row> =
-        METRICS.iter().map(|&(metric, unit, _)| row(case, &system, metric, unit, Vec::new())).collect();
-    let Size { fibers, connections, others, settle, window } = &flags.size;
+    let mut rows: Vec<Row> = METRICS
+        .iter()
+        .map(|&(metric, unit, _)| row(case, &system, metric, unit, Vec::new()))
+        .collect();
+    let Size {
+        fibers,
+        connections,
+        others,
+        settle,
+        window,
+    } = &flags.size;
     let patience = Duration::from_secs(60) + Duration::from_millis(settle + 4 * window);
     for run in 1..=flags.runs.get() {
-        report::progress(&format!("storm: {}, {system}: {run} of {}", case.name(), flags.runs));
+        report::progress(&format!(
+            "storm: {}, {system}: {run} of {}",
+            case.name(),
+            flags.runs
+        ));
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["storm-child", case.name()]).arg(format!("--policy={policy}")).arg(format!("--mode={mode}"));
-        command.arg(format!("--fibers={fibers}")).arg(format!("--connections={connections}"));
-        command.arg(format!("--others={others}")).arg(format!("--settle={settle}")).arg(format!("--window={window}"));
+        command
+            .args(["storm-child", case.name()])
+            .arg(format!("--policy={policy}"))
+            .arg(format!("--mode={mode}"));
+        command
+            .arg(format!("--fibers={fibers}"))
+            .arg(format!("--connections={connections}"));
+        command
+            .arg(format!("--others={others}"))
+            .arg(format!("--settle={settle}"))
+            .arg(format!("--window={window}"));
         let text = child::output(command, patience)?;
         for (metric, value) in child::values(&text)? {
             if let Some(row) = rows.iter_mut().find(|row| row.metric == metric) {

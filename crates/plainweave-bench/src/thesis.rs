@@ -1,10 +1,12 @@
 //! The workloads of the OCaml schedulers' thesis, on the real runtime and on its peers.
 //!
-//! Each workload is written once over [`Shim`](crate::shim::Shim) and checks in every iteration what it was to do. Its
-//! parameters are a table (`parameters`), of which its options are made; published combinations are cases. A repetition
-//! is a process of its own (`child`) of as many iterations as published, the first of which are dropped: the rows'
-//! medians and quartiles are over the others. What an observer sees comes from a repetition besides, which it slows.
-//! Each repetition is a turn, kept as soon as it has ended, so that `--resume` goes on after an interruption.
+//! Each workload is written once over [`Shim`](crate::shim::Shim) and checks in every iteration
+//! what it was to do. Its parameters are a table (`parameters`), of which its options are made;
+//! published combinations are cases. A repetition is a process of its own (`child`) of as many
+//! iterations as published, the first of which are dropped: the rows' medians and quartiles are
+//! over the others. What an observer sees comes from a repetition besides, which it slows. Each
+//! repetition is a turn, kept as soon as it has ended, so that `--resume` goes on after an
+//! interruption.
 
 mod bimodal;
 mod cache_effects;
@@ -63,7 +65,12 @@ pub(crate) struct Flags<T: Table> {
     cases: Vec<String>,
 
     /// Systems to measure
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "plainweave,tokio,go,threads,may")]
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "plainweave,tokio,go,threads,may"
+    )]
     systems: Vec<String>,
 
     /// Numbers of workers
@@ -71,17 +78,23 @@ pub(crate) struct Flags<T: Table> {
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Vec<u16>,
 
-    /// Plainweave's scheduling policies, or `all` that have a name; a parameter is added after a colon [default: those
-    /// of the case]
+    /// Plainweave's scheduling policies, or `all` that have a name; a parameter is added after a
+    /// colon [default: those of the case]
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     policy: Vec<String>,
 
-    /// Plainweave's modes: never, before-start or anytime, a slash, and shared or own (thread-local storage)
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "before-start/shared")]
+    /// Plainweave's modes: never, before-start or anytime, a slash, and shared or own (thread-local
+    /// storage)
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "before-start/shared"
+    )]
     modes: Vec<String>,
 
-    /// Iterations of a repetition, in one process; the first are dropped (`--dropped`) [default: as many as end within
-    /// minutes; as published with --full]
+    /// Iterations of a repetition, in one process; the first are dropped (`--dropped`) [default: as
+    /// many as end within minutes; as published with --full]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
     iterations: Option<u32>,
 
@@ -100,7 +113,8 @@ pub(crate) struct Flags<T: Table> {
     #[command(flatten)]
     options: Options<T>,
 
-    /// Goes on with a run that was interrupted: what it has measured with the same flags is not measured again
+    /// Goes on with a run that was interrupted: what it has measured with the same flags is not
+    /// measured again
     #[arg(long)]
     resume: bool,
 
@@ -114,13 +128,27 @@ pub(crate) struct Flags<T: Table> {
 pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
     let experiment = workloads::named(T::NAME)?;
     if flags.list {
-        experiment.cases.iter().for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
+        experiment
+            .cases
+            .iter()
+            .for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
         return Ok(());
     }
-    let mut run = Run { experiment, flags, length: length(experiment, flags)?, rows: Vec::new(), absent: Vec::new() };
-    names::check("case", &flags.cases, experiment.cases.iter().map(|case| case.name))?;
+    let mut run = Run {
+        experiment,
+        flags,
+        length: length(experiment, flags)?,
+        rows: Vec::new(),
+        absent: Vec::new(),
+    };
+    names::check(
+        "case",
+        &flags.cases,
+        experiment.cases.iter().map(|case| case.name),
+    )?;
     names::check("system", &flags.systems, SYSTEMS.into_iter())?;
-    let chosen = |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
+    let chosen =
+        |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
     let cases: Vec<_> = experiment.cases.iter().filter(chosen).collect();
     let mut plans = Vec::new();
     for case in cases {
@@ -134,9 +162,22 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
         jobs.push((plan, [run.ours(case)?, peers.clone()].concat()));
     }
     // Ours have a second one, with an observer.
-    let all: usize = jobs.iter().flat_map(|(_, systems)| systems).map(|system| 1 + usize::from(system.is_ours())).sum();
-    let (out, same) = (flags.out.clone().unwrap_or_else(machine::results_dir), flags.same(run.length));
-    let mut turns = Turns::begin(experiment.name, &out, &same, flags.resume, all * flags.workers.len())?;
+    let all: usize = jobs
+        .iter()
+        .flat_map(|(_, systems)| systems)
+        .map(|system| 1 + usize::from(system.is_ours()))
+        .sum();
+    let (out, same) = (
+        flags.out.clone().unwrap_or_else(machine::results_dir),
+        flags.same(run.length),
+    );
+    let mut turns = Turns::begin(
+        experiment.name,
+        &out,
+        &same,
+        flags.resume,
+        all * flags.workers.len(),
+    )?;
     for (plan, systems) in &jobs {
         for workers in flags.workers.iter().map(|n| usize::from(*n)) {
             for system in systems {
@@ -145,18 +186,60 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
             }
         }
     }
-    let Run { length, rows, absent, .. } = run;
-    let why = absent.first().map_or(String::new(), |(what, why)| format!(": {what}: {why}"));
+    let Run {
+        length,
+        rows,
+        absent,
+        ..
+    } = run;
+    let why = absent
+        .first()
+        .map_or(String::new(), |(what, why)| format!(": {what}: {why}"));
     ensure!(!rows.is_empty(), "nothing could be measured{why}");
     let mut parameters = vec![
-        ("command", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
-        ("iterations", format!("{} in a process, {} of them dropped", length.iterations, length.dropped)),
-        ("random numbers", "each has a seed; the same on all systems of this process's kind".to_owned()),
-        ("scale", "measured on this machine; what needs more cores is left to the simulator".to_owned()),
-        ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
+        (
+            "command",
+            std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        ),
+        (
+            "iterations",
+            format!(
+                "{} in a process, {} of them dropped",
+                length.iterations, length.dropped
+            ),
+        ),
+        (
+            "random numbers",
+            "each has a seed; the same on all systems of this process's kind".to_owned(),
+        ),
+        (
+            "scale",
+            "measured on this machine; what needs more cores is left to the simulator".to_owned(),
+        ),
+        (
+            "near",
+            format!(
+                "with 2 workers: core to core at most {} ns before and after",
+                c2c::NEAR_NS
+            ),
+        ),
     ];
-    parameters.extend(plans.iter().map(|(_, plan)| ("case", format!("{}: {}", plan.title, plan.texts().join(" ")))));
-    failures.publish(Report { experiment: experiment.name, parameters, rows, absent }, Some(&out), None)
+    parameters.extend(plans.iter().map(|(_, plan)| {
+        (
+            "case",
+            format!("{}: {}", plan.title, plan.texts().join(" ")),
+        )
+    }));
+    failures.publish(
+        Report {
+            experiment: experiment.name,
+            parameters,
+            rows,
+            absent,
+        },
+        Some(&out),
+        None,
+    )
 }
 
 /// Returns how long a repetition is.
@@ -165,22 +248,45 @@ fn length<T: Table>(experiment: &Experiment, flags: &Flags<T>) -> anyhow::Result
     let iterations = flags.iterations.unwrap_or(experiment.iterations[size]);
     let most = iterations - 1;
     let dropped = flags.dropped.unwrap_or(experiment.dropped[size].min(most));
-    ensure!(dropped <= most, "--dropped {dropped}: from 0 to {most}, so that of {iterations} iterations one is left");
-    Ok(Length { iterations, dropped, patience: Duration::from_secs(if flags.full { 3600 } else { 300 }) })
+    ensure!(
+        dropped <= most,
+        "--dropped {dropped}: from 0 to {most}, so that of {iterations} iterations one is left"
+    );
+    Ok(Length {
+        iterations,
+        dropped,
+        patience: Duration::from_secs(if flags.full { 3600 } else { 300 }),
+    })
 }
 
-/// Returns whether an experiment's rows have a case under a policy by default, and whether there is such a metric.
+/// Returns whether an experiment's rows have a case under a policy by default, and whether there is
+/// such a metric.
 #[cfg(test)]
 pub(crate) fn reports(experiment: &str, title: &str, policy: &str, metric: (&str, &str)) -> bool {
     let experiment = workloads::named(experiment).unwrap();
-    let case = experiment.cases.iter().find(|case| title.split(' ').next() == Some(case.name));
-    case.is_some_and(|case| experiment.policies_of(case).contains(&policy)) && metrics::METRICS.contains(&metric)
+    let case = experiment
+        .cases
+        .iter()
+        .find(|case| title.split(' ').next() == Some(case.name));
+    case.is_some_and(|case| experiment.policies_of(case).contains(&policy))
+        && metrics::METRICS.contains(&metric)
 }
 
 impl<T: Table> Flags<T> {
     /// Says what all turns of a run have in common.
-    fn same(&self, Length { iterations, dropped, .. }: Length) -> String {
-        let far = if self.far { "however far the CPUs are" } else { "CPUs near" };
+    fn same(
+        &self,
+        Length {
+            iterations,
+            dropped,
+            ..
+        }: Length,
+    ) -> String {
+        let far = if self.far {
+            "however far the CPUs are"
+        } else {
+            "CPUs near"
+        };
         format!("{iterations} iterations, {dropped} dropped, {far}")
     }
 }
@@ -227,14 +333,19 @@ impl<T: Table> Run<'_, T> {
         let given = &self.flags.policy;
         let named = self.experiment.policies_of(case);
         let policies: Vec<String> = if given.iter().any(|policy| policy == "all") {
-            plainweave::policy::PRESETS.iter().map(|preset| preset.name.to_owned()).collect()
+            plainweave::policy::PRESETS
+                .iter()
+                .map(|preset| preset.name.to_owned())
+                .collect()
         } else if given.is_empty() {
             named.iter().map(|&policy| policy.to_owned()).collect()
         } else {
             given.clone()
         };
         let mut systems = Vec::new();
-        for (policy, mode) in policies.iter().flat_map(|policy| self.flags.modes.iter().map(move |mode| (policy, mode)))
+        for (policy, mode) in policies
+            .iter()
+            .flat_map(|policy| self.flags.modes.iter().map(move |mode| (policy, mode)))
         {
             systems.push(System::ours(policy, mode)?);
         }
@@ -242,14 +353,24 @@ impl<T: Table> Run<'_, T> {
     }
 
     /// Measures a plan on a system, and adds its rows.
-    fn measure(&mut self, turns: &mut Turns, plan: &Plan, system: &System, workers: usize) -> anyhow::Result<()> {
+    fn measure(
+        &mut self,
+        turns: &mut Turns,
+        plan: &Plan,
+        system: &System,
+        workers: usize,
+    ) -> anyhow::Result<()> {
         let what = format!("{}, {}", system.name, plan.title);
         let least = (self.experiment.least_workers)(plan);
         if workers < least {
-            self.lacks(what, format!("--workers {workers}: this needs at least {least}"));
+            self.lacks(
+                what,
+                format!("--workers {workers}: this needs at least {least}"),
+            );
             return Ok(());
         }
-        if let Some(why) = (self.experiment.lacks)(plan, system.kind).filter(|_| !system.is_ours()) {
+        if let Some(why) = (self.experiment.lacks)(plan, system.kind).filter(|_| !system.is_ours())
+        {
             self.lacks(what, why.to_owned());
             return Ok(());
         }
@@ -271,8 +392,15 @@ impl<T: Table> Run<'_, T> {
         }
         let alone = (self.experiment.pools)(plan, workers).is_empty();
         if system.is_ours() && alone {
-            let length = Length { iterations: self.length.dropped + 1, ..self.length };
-            let observed = || system.repetition(self.experiment, plan, workers, length, true).map(metrics::values);
+            let length = Length {
+                iterations: self.length.dropped + 1,
+                ..self.length
+            };
+            let observed = || {
+                system
+                    .repetition(self.experiment, plan, workers, length, true)
+                    .map(metrics::values)
+            };
             let figures = turns.take(&format!("{turn}, observed"), observed)?;
             self.add(plan, system, workers, metrics::figures(&figures)?)?;
         }
@@ -289,13 +417,29 @@ impl<T: Table> Run<'_, T> {
     ) -> anyhow::Result<()> {
         let from = self.rows.len();
         for (metric, unit) in metrics::METRICS {
-            let values: Vec<_> = figures.iter().filter(|(name, _)| *name == metric).map(|(_, value)| *value).collect();
+            let values: Vec<_> = figures
+                .iter()
+                .filter(|(name, _)| *name == metric)
+                .map(|(_, value)| *value)
+                .collect();
             if !values.is_empty() {
                 let (case, system) = (plan.title.clone(), system.name.clone());
-                self.rows.push(Row { experiment: self.experiment.name, case, system, workers, metric, unit, values });
+                self.rows.push(Row {
+                    experiment: self.experiment.name,
+                    case,
+                    system,
+                    workers,
+                    metric,
+                    unit,
+                    values,
+                });
             }
         }
-        ensure!(self.rows.len() > from, "{} has reported no figures", system.name);
+        ensure!(
+            self.rows.len() > from,
+            "{} has reported no figures",
+            system.name
+        );
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! A trace as a picture: a row for each worker, a bar for each time that a fiber ran, lines for wake-ups, spawns and
-//! steals. For pages; to look into a trace, use a viewer (docs/trace.md).
+//! A trace as a picture: a row for each worker, a bar for each time that a fiber ran, lines for
+//! wake-ups, spawns and steals. For pages; to look into a trace, use a viewer (docs/trace.md).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -74,10 +74,18 @@ struct Trace {
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let file = &flags.file;
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let trace = Trace::read(&text).with_context(|| format!("{} is not a trace of Plainweave", file.display()))?;
+    let trace = Trace::read(&text)
+        .with_context(|| format!("{} is not a trace of Plainweave", file.display()))?;
     let trace = trace.cut(flags.from, flags.length)?;
-    let out = flags.out.clone().unwrap_or_else(|| file.with_extension("svg"));
-    ensure!(out != *file, "{} is the trace itself: name the picture by --out", out.display());
+    let out = flags
+        .out
+        .clone()
+        .unwrap_or_else(|| file.with_extension("svg"));
+    ensure!(
+        out != *file,
+        "{} is the trace itself: name the picture by --out",
+        out.display()
+    );
     std::fs::write(&out, trace.svg()).with_context(|| format!("cannot write {}", out.display()))?;
     say(&format!("written: {}", out.display()));
     Ok(())
@@ -86,21 +94,45 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 impl Trace {
     fn read(text: &[u8]) -> anyhow::Result<Self> {
         let file: Value = serde_json::from_slice(text)?;
-        let events = file["traceEvents"].as_array().context("it has no traceEvents")?;
+        let events = file["traceEvents"]
+            .as_array()
+            .context("it has no traceEvents")?;
         let (mut trace, mut begun, mut ended) = (Self::default(), BTreeMap::new(), Vec::new());
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         for event in events {
-            let number = |key: &str| event[key].as_u64().with_context(|| format!("no {key} in {event}"));
-            let time = |key: &str| event[key].as_f64().with_context(|| format!("no {key} in {event}"));
+            let number = |key: &str| {
+                event[key]
+                    .as_u64()
+                    .with_context(|| format!("no {key} in {event}"))
+            };
+            let time = |key: &str| {
+                event[key]
+                    .as_f64()
+                    .with_context(|| format!("no {key} in {event}"))
+            };
             let (track, at) = ((number("pid")?, number("tid")?), time("ts")?);
             match event["ph"].as_str().unwrap_or_default() {
                 "M" if event["name"] == "thread_name" => {
                     trace.tracks.insert(track, word(&event["args"]["name"]));
                 }
                 "X" => {
-                    let (name, cat, then) = (word(&event["name"]), word(&event["cat"]), word(&event["args"]["then"]));
-                    trace.tracks.entry(track).or_insert_with(|| "(no name)".to_owned());
-                    trace.slices.push(Slice { track, name, cat, then, begin: at, end: at + time("dur")? });
+                    let (name, cat, then) = (
+                        word(&event["name"]),
+                        word(&event["cat"]),
+                        word(&event["args"]["then"]),
+                    );
+                    trace
+                        .tracks
+                        .entry(track)
+                        .or_insert_with(|| "(no name)".to_owned());
+                    trace.slices.push(Slice {
+                        track,
+                        name,
+                        cat,
+                        then,
+                        begin: at,
+                        end: at + time("dur")?,
+                    });
                 }
                 "s" => {
                     begun.insert(number("id")?, (track, at));
@@ -109,37 +141,81 @@ impl Trace {
                 _ => {}
             }
         }
-        let arrows = ended.into_iter().filter_map(|(id, kind, to)| Some(Arrow { kind, from: begun.remove(&id)?, to }));
+        let arrows = ended.into_iter().filter_map(|(id, kind, to)| {
+            Some(Arrow {
+                kind,
+                from: begun.remove(&id)?,
+                to,
+            })
+        });
         trace.arrows = arrows.collect();
         Ok(trace)
     }
 
     /// Returns what lies between two points in time, and the tracks that it takes.
     fn cut(self, from: Option<f64>, length: Option<f64>) -> anyhow::Result<Self> {
-        let first = self.slices.iter().map(|slice| slice.begin).fold(f64::INFINITY, f64::min);
+        let first = self
+            .slices
+            .iter()
+            .map(|slice| slice.begin)
+            .fold(f64::INFINITY, f64::min);
         let begin = from.map_or(first, |ms| ms * 1e3);
         let end = length.map_or(f64::INFINITY, |ms| begin + ms * 1e3);
         let within = |at: Micros| (begin..=end).contains(&at);
-        let Self { mut tracks, slices, arrows } = self;
-        let slices = slices.into_iter().filter(|slice| slice.end >= begin && slice.begin <= end);
-        let cut = |slice: Slice| Slice { begin: slice.begin.max(begin), end: slice.end.min(end), ..slice };
+        let Self {
+            mut tracks,
+            slices,
+            arrows,
+        } = self;
+        let slices = slices
+            .into_iter()
+            .filter(|slice| slice.end >= begin && slice.begin <= end);
+        let cut = |slice: Slice| Slice {
+            begin: slice.begin.max(begin),
+            end: slice.end.min(end),
+            ..slice
+        };
         let slices: Vec<_> = slices.map(cut).collect();
-        let arrows = arrows.into_iter().filter(|arrow| within(arrow.from.1) && within(arrow.to.1));
+        let arrows = arrows
+            .into_iter()
+            .filter(|arrow| within(arrow.from.1) && within(arrow.to.1));
         let arrows: Vec<_> = arrows.collect();
-        ensure!(!slices.is_empty(), "nothing happens there: choose other values of --from and --for");
+        ensure!(
+            !slices.is_empty(),
+            "nothing happens there: choose other values of --from and --for"
+        );
         let shapes = slices.len() + arrows.len();
-        ensure!(shapes <= MOST, "{shapes} slices and arrows are too many for a picture: narrow it by --from and --for");
+        ensure!(
+            shapes <= MOST,
+            "{shapes} slices and arrows are too many for a picture: narrow it by --from and --for"
+        );
         tracks.retain(|track, _| slices.iter().any(|slice| slice.track == *track));
-        Ok(Self { tracks, slices, arrows })
+        Ok(Self {
+            tracks,
+            slices,
+            arrows,
+        })
     }
 
     fn svg(&self) -> String {
-        let first = self.slices.iter().map(|slice| slice.begin).fold(f64::INFINITY, f64::min);
-        let last = self.slices.iter().map(|slice| slice.end).fold(f64::NEG_INFINITY, f64::max);
+        let first = self
+            .slices
+            .iter()
+            .map(|slice| slice.begin)
+            .fold(f64::INFINITY, f64::min);
+        let last = self
+            .slices
+            .iter()
+            .map(|slice| slice.end)
+            .fold(f64::NEG_INFINITY, f64::max);
         let scale = (WIDTH - LABELS - 10.0) / (last - first).max(1e-3);
         let x = |at: Micros| LABELS + (at - first) * scale;
-        let rows: BTreeMap<Track, f64> =
-            self.tracks.keys().enumerate().map(|(i, track)| (*track, TOP + i as f64 * ROW)).collect();
+        let rows: BTreeMap<Track, f64> = self
+            .tracks
+            .keys()
+            .enumerate()
+            .map(|(i, track)| (*track, TOP + i as f64 * ROW))
+            .collect();
         let height = TOP + self.tracks.len() as f64 * ROW + 10.0;
         let mut svg = format!(
             "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' role='img'><style>{STYLE}</style>"
@@ -150,15 +226,30 @@ impl Trace {
             let _ = write!(svg, "<text x='4' y='{y}'>{}</text>", escape(name));
         }
         for slice in &self.slices {
-            bar(&mut svg, slice, rows[&slice.track], x(slice.begin), (slice.end - slice.begin) * scale);
+            bar(
+                &mut svg,
+                slice,
+                rows[&slice.track],
+                x(slice.begin),
+                (slice.end - slice.begin) * scale,
+            );
         }
         for Arrow { kind, from, to } in &self.arrows {
-            let (Some(from_y), Some(to_y)) = (rows.get(&from.0), rows.get(&to.0)) else { continue };
+            let (Some(from_y), Some(to_y)) = (rows.get(&from.0), rows.get(&to.0)) else {
+                continue;
+            };
             // Within a row from the top edge, else between the edges that face each other.
             let down = to_y > from_y;
-            let (y1, y2) = (from_y + if down { BAR } else { 0.0 }, to_y + if down { 0.0 } else { BAR });
+            let (y1, y2) = (
+                from_y + if down { BAR } else { 0.0 },
+                to_y + if down { 0.0 } else { BAR },
+            );
             let (x1, x2, y2) = (x(from.1), x(to.1), if to_y == from_y { *to_y } else { y2 });
-            let bend = if to_y == from_y { y1 - 8.0 } else { (y1 + y2) / 2.0 };
+            let bend = if to_y == from_y {
+                y1 - 8.0
+            } else {
+                (y1 + y2) / 2.0
+            };
             let _ = write!(
                 svg,
                 "<path class='{}' d='M{x1:.2} {y1:.1}Q{:.2} {bend:.1} {x2:.2} {y2:.1}'/>",
@@ -181,26 +272,46 @@ path{fill:none;stroke-width:.8;opacity:.7}.wake{stroke:#222}.spawn{stroke:#2a8a3
 fn axis(svg: &mut String, first: Micros, last: Micros, height: f64, x: impl Fn(Micros) -> f64) {
     let rough = (last - first).max(1e-3) / 8.0;
     let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| *step >= rough).unwrap_or(rough);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|n| n * power)
+        .into_iter()
+        .find(|step| *step >= rough)
+        .unwrap_or(rough);
     let mut at = 0.0;
     while at <= last - first {
         let (x, label) = (x(first + at), time(at, last - first));
-        let _ =
-            write!(svg, "<line x1='{x:.2}' x2='{x:.2}' y1='18' y2='{height}'/><text x='{x:.2}' y='12'>{label}</text>");
+        let _ = write!(
+            svg,
+            "<line x1='{x:.2}' x2='{x:.2}' y1='18' y2='{height}'/><text x='{x:.2}' y='12'>{label}</text>"
+        );
         at += step;
     }
 }
 
 /// Returns a time in words, in the unit that fits `span`.
 fn time(at: Micros, span: Micros) -> String {
-    let (value, unit) = if span >= 2e3 { (at / 1e3, "ms") } else { (at, "\u{b5}s") };
+    let (value, unit) = if span >= 2e3 {
+        (at / 1e3, "ms")
+    } else {
+        (at, "\u{b5}s")
+    };
     let value = format!("{value:.3}");
-    format!("{} {unit}", value.trim_end_matches('0').trim_end_matches('.'))
+    format!(
+        "{} {unit}",
+        value.trim_end_matches('0').trim_end_matches('.')
+    )
 }
 
 /// Draws a slice, with its name if there is room.
 fn bar(svg: &mut String, slice: &Slice, y: f64, x: f64, width: f64) {
-    let Slice { name, cat, then, begin, end, .. } = slice;
+    let Slice {
+        name,
+        cat,
+        then,
+        begin,
+        end,
+        ..
+    } = slice;
     let title = format!("{name}: {:.3} \u{b5}s, {then}", end - begin);
     let (class, fill) = match cat.as_str() {
         "fiber" => ("fiber", format!(" fill='hsl({} 55% 42%)'", hue(name))),
@@ -214,14 +325,22 @@ fn bar(svg: &mut String, slice: &Slice, y: f64, x: f64, width: f64) {
         escape(&title)
     );
     if cat == "fiber" && width > 7.0 * name.chars().count() as f64 {
-        let _ = write!(svg, "<text class='in' x='{:.2}' y='{:.1}'>{}</text>", x + 3.0, y + 14.0, escape(name));
+        let _ = write!(
+            svg,
+            "<text class='in' x='{:.2}' y='{:.1}'>{}</text>",
+            x + 3.0,
+            y + 14.0,
+            escape(name)
+        );
     }
 }
 
 /// A color for a name, in degrees: the same for the same name.
 fn hue(name: &str) -> u32 {
     // Fowler, Noll and Vo's hash, 32 bits.
-    let hash = name.bytes().fold(0x811C_9DC5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = name.bytes().fold(0x811C_9DC5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
     hash % 360
 }
 
@@ -241,19 +360,45 @@ mod tests {
     #[test]
     fn what_is_drawn() {
         let trace = Trace::read(TRACE.as_bytes()).unwrap();
-        assert_eq!((trace.slices.len(), trace.arrows.len(), trace.tracks.len()), (2, 1, 3));
-        assert_eq!(trace.arrows[0], Arrow { kind: "wake".to_owned(), from: ((1, 0), 2.0), to: ((1, 1), 3.0) });
+        assert_eq!(
+            (trace.slices.len(), trace.arrows.len(), trace.tracks.len()),
+            (2, 1, 3)
+        );
+        assert_eq!(
+            trace.arrows[0],
+            Arrow {
+                kind: "wake".to_owned(),
+                from: ((1, 0), 2.0),
+                to: ((1, 1), 3.0)
+            }
+        );
         let svg = trace.cut(None, None).unwrap().svg();
-        assert!(svg.contains("a &amp; b: 3.000 \u{b5}s, ended") && svg.contains("worker &lt;1&gt;"), "{svg}");
-        assert_eq!((svg.matches("<rect").count(), svg.matches("<path class='wake'").count()), (2, 1), "{svg}");
-        assert!(!svg.contains("unused") && svg.contains(">0 ms<") && svg.contains(">1 ms<"), "{svg}");
+        assert!(
+            svg.contains("a &amp; b: 3.000 \u{b5}s, ended") && svg.contains("worker &lt;1&gt;"),
+            "{svg}"
+        );
+        assert_eq!(
+            (
+                svg.matches("<rect").count(),
+                svg.matches("<path class='wake'").count()
+            ),
+            (2, 1),
+            "{svg}"
+        );
+        assert!(
+            !svg.contains("unused") && svg.contains(">0 ms<") && svg.contains(">1 ms<"),
+            "{svg}"
+        );
     }
 
     #[test]
     fn a_part_is_cut_out() {
         let cut = |from, length| Trace::read(TRACE.as_bytes()).unwrap().cut(from, length);
         let part = cut(Some(1.0), Some(1.0)).unwrap();
-        assert_eq!((part.slices.len(), part.arrows.len(), part.tracks.len()), (1, 0, 1));
+        assert_eq!(
+            (part.slices.len(), part.arrows.len(), part.tracks.len()),
+            (1, 0, 1)
+        );
         assert_eq!((part.slices[0].begin, part.slices[0].end), (1000.0, 2000.0));
         let error = cut(Some(10.0), None).unwrap_err();
         assert!(error.to_string().contains("--from"), "{error}");
@@ -261,9 +406,12 @@ mod tests {
 
     #[test]
     fn what_is_no_trace_is_refused() {
-        for text in
-            ["", "{}", r#"{"traceEvents":[{"ph":"X"}]}"#, r#"{"traceEvents":[{"ph":"X","pid":1,"tid":1,"ts":1}]}"#]
-        {
+        for text in [
+            "",
+            "{}",
+            r#"{"traceEvents":[{"ph":"X"}]}"#,
+            r#"{"traceEvents":[{"ph":"X","pid":1,"tid":1,"ts":1}]}"#,
+        ] {
             assert!(Trace::read(text.as_bytes()).is_err(), "{text}");
         }
     }

@@ -1,8 +1,10 @@
-//! Turns of a long experiment, kept as they come: what was measured survives an interruption, and `--resume` goes on.
+//! Turns of a long experiment, kept as they come: what was measured survives an interruption, and
+//! `--resume` goes on.
 //!
-//! Each turn is one line of `raw/<experiment>-turns.csv`, written at once: its key, then `metric=value` fields. The
-//! first line says what all turns have in common (flags, commit), so that turns of different experiments do not mix. A
-//! line that was cut is dropped, and its turn measured again.
+//! Each turn is one line of `raw/<experiment>-turns.csv`, written at once: its key, then
+//! `metric=value` fields. The first line says what all turns have in common (flags, commit), so
+//! that turns of different experiments do not mix. A line that was cut is dropped, and its turn
+//! measured again.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -35,7 +37,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Begins, or goes on with what `out` has if `resume` is set. `same` is what all turns have in common.
+    /// Begins, or goes on with what `out` has if `resume` is set. `same` is what all turns have in
+    /// common.
     ///
     /// # Errors
     /// What is there was measured otherwise.
@@ -46,9 +49,19 @@ impl Turns {
         resume: bool,
         all: usize,
     ) -> anyhow::Result<Self> {
-        let path = out.join(report::RAW).join(format!("{experiment}-turns.csv"));
-        let head = format!("# commit {}; {}\n", machine::commit(), same.replace('\n', " "));
-        let text = if resume { std::fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
+        let path = out
+            .join(report::RAW)
+            .join(format!("{experiment}-turns.csv"));
+        let head = format!(
+            "# commit {}; {}\n",
+            machine::commit(),
+            same.replace('\n', " ")
+        );
+        let text = if resume {
+            std::fs::read_to_string(&path).unwrap_or_default()
+        } else {
+            String::new()
+        };
         // The last line may be cut.
         let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
         let turns = whole.strip_prefix(&head);
@@ -59,9 +72,23 @@ impl Turns {
             differences(whole, &head)
         );
         let known: HashMap<_, _> = turns.unwrap_or_default().lines().filter_map(turn).collect();
-        let kept = if whole.is_empty() { head } else { whole.to_owned() };
+        let kept = if whole.is_empty() {
+            head
+        } else {
+            whole.to_owned()
+        };
         let (before, measured, spent) = (0, 0, Duration::ZERO);
-        Ok(Self { experiment, path, kept, file: None, known, all, before, measured, spent })
+        Ok(Self {
+            experiment,
+            path,
+            kept,
+            file: None,
+            known,
+            all,
+            before,
+            measured,
+            spent,
+        })
     }
 
     /// Opens the file, so that it is known before a measurement that what comes of it can be kept.
@@ -82,7 +109,10 @@ impl Turns {
     pub(crate) fn estimate(&self, each: Duration) {
         let left = self.all.saturating_sub(self.known.len());
         let (all, time) = (self.all, humane_time(each * left as u32));
-        report::note(&format!("{}: {all} turns, {left} to measure, about {time}", self.experiment));
+        report::note(&format!(
+            "{}: {all} turns, {left} to measure, about {time}",
+            self.experiment
+        ));
     }
 
     /// Returns a turn's values: those that are known, else measured ones, which are kept.
@@ -101,15 +131,30 @@ impl Turns {
         }
         self.open()?;
         let done = self.before + self.measured;
-        let left = (self.spent / self.measured.max(1) as u32) * self.all.saturating_sub(done) as u32;
-        let time = if self.measured > 0 { format!(", {} left", humane_time(left)) } else { String::new() };
-        report::progress(&format!("{}: turn {} of {}{time}: {key}", self.experiment, done + 1, self.all));
+        let left =
+            (self.spent / self.measured.max(1) as u32) * self.all.saturating_sub(done) as u32;
+        let time = if self.measured > 0 {
+            format!(", {} left", humane_time(left))
+        } else {
+            String::new()
+        };
+        report::progress(&format!(
+            "{}: turn {} of {}{time}: {key}",
+            self.experiment,
+            done + 1,
+            self.all
+        ));
         let start = Instant::now();
         let values = measure()?;
         self.spent += start.elapsed();
         self.measured += 1;
-        let fields: String = values.iter().map(|(name, value)| format!(",{name}={value}")).collect();
-        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(format!("{key}{fields}\n").as_bytes()));
+        let fields: String = values
+            .iter()
+            .map(|(name, value)| format!(",{name}={value}"))
+            .collect();
+        let written = self.file.as_mut().map_or(Ok(()), |file| {
+            file.write_all(format!("{key}{fields}\n").as_bytes())
+        });
         written.with_context(|| format!("cannot write {}", self.path.display()))?;
         Ok(values)
     }
@@ -118,14 +163,30 @@ impl Turns {
 /// Returns what two heads have each for itself.
 fn differences(there: &str, now: &str) -> String {
     let [there, now] = [there, now].map(|head| -> Vec<&str> {
-        let line = head.lines().next().unwrap_or_default().trim_start_matches("# ");
+        let line = head
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("# ");
         line.split([';', ',']).map(str::trim).collect()
     });
     let alone = |these: &[&str], those: &[&str]| {
-        let alone: Vec<_> = these.iter().copied().filter(|part| !those.contains(part)).collect();
-        if alone.is_empty() { "nothing else".to_owned() } else { alone.join(", ") }
+        let alone: Vec<_> = these
+            .iter()
+            .copied()
+            .filter(|part| !those.contains(part))
+            .collect();
+        if alone.is_empty() {
+            "nothing else".to_owned()
+        } else {
+            alone.join(", ")
+        }
     };
-    format!("there: {}, now: {}", alone(&there, &now), alone(&now, &there))
+    format!(
+        "there: {}, now: {}",
+        alone(&there, &now),
+        alone(&now, &there)
+    )
 }
 
 /// Writes a time as people say it.
@@ -139,7 +200,10 @@ fn humane_time(time: Duration) -> String {
 
 /// Returns a value by its name.
 pub(crate) fn value(values: &[(String, f64)], name: &str) -> Option<f64> {
-    values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    values
+        .iter()
+        .find(|(known, _)| known == name)
+        .map(|(_, value)| *value)
 }
 
 /// Reads a turn's line.
@@ -162,7 +226,8 @@ mod tests {
     use super::{Turns, humane_time};
 
     fn folder(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("plainweave-turns-{}-{name}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("plainweave-turns-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         dir
     }
@@ -185,11 +250,20 @@ mod tests {
     #[test]
     fn what_is_there_is_not_measured_again() {
         let dir = folder("resume");
-        assert_eq!(take(&dir, "flags", false).unwrap(), (vec![1.5, f64::INFINITY], 2));
-        assert_eq!(take(&dir, "flags", true).unwrap(), (vec![1.5, f64::INFINITY], 0));
+        assert_eq!(
+            take(&dir, "flags", false).unwrap(),
+            (vec![1.5, f64::INFINITY], 2)
+        );
+        assert_eq!(
+            take(&dir, "flags", true).unwrap(),
+            (vec![1.5, f64::INFINITY], 0)
+        );
         let error = take(&dir, "others", true).unwrap_err();
         let said = error.to_string();
-        assert!(said.contains("(there: flags, now: others)") && said.contains("--resume"), "{said}");
+        assert!(
+            said.contains("(there: flags, now: others)") && said.contains("--resume"),
+            "{said}"
+        );
         // A line that was cut is measured again, and kept.
         let path = dir.join("raw/test-turns.csv");
         let text = std::fs::read_to_string(&path).unwrap();
@@ -203,7 +277,8 @@ mod tests {
 
     #[test]
     fn times_are_short() {
-        let said = [5, 99, 100, 5999, 7500].map(|seconds| humane_time(Duration::from_secs(seconds)));
+        let said =
+            [5, 99, 100, 5999, 7500].map(|seconds| humane_time(Duration::from_secs(seconds)));
         assert_eq!(said, ["5 s", "99 s", "2 min", "100 min", "2 h 5 min"]);
     }
 }

@@ -1,12 +1,14 @@
-//! `plainweave web` beside nginx: CPU per request, memory of idle connections, latency when CPU is short.
+//! `plainweave web` beside nginx: CPU per request, memory of idle connections, latency when CPU is
+//! short.
 //!
-//! The servers run at once, each in processes of its own on CPU 0, and serve the same files; clients on CPU 1 drive
-//! them in turn, those of closed loops in turns of 50 ms, so that all see the same machine in the same second. nginx is
-//! Debian's, tuned and with its defaults (`serving/nginx`), with one worker. Where all bodies
-//! have one length, up to 128 KiB, a raw epoll loop that sends a fixed answer of that length shows the limit of this
-//! machine. Ours is the program `plainweave` that stands beside this one, with `--workers 1` and otherwise its
-//! defaults, on each driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes where
-//! there is no such group.
+//! The servers run at once, each in processes of its own on CPU 0, and serve the same files;
+//! clients on CPU 1 drive them in turn, those of closed loops in turns of 50 ms, so that all see
+//! the same machine in the same second. nginx is Debian's, tuned and with its defaults
+//! (`serving/nginx`), with one worker. Where all bodies have one length, up to 128 KiB, a raw epoll
+//! loop that sends a fixed answer of that length shows the limit of this machine. Ours is the
+//! program `plainweave` that stands beside this one, with `--workers 1` and otherwise its defaults,
+//! on each driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes
+//! where there is no such group.
 
 mod bench;
 pub(crate) mod catalog;
@@ -98,13 +100,29 @@ const CASES: [Case; 16] = [
     Case {
         name: "1k-curl",
         summary: "the same, all requests with the head that curl sends (1k-64: in turn as curl, a browser and a proxy)",
-        run: |bench| requests::run(bench, "1k-curl", &Load { heads: &FIELDS[..1], ..Load::kept(64, Catalog::small()) }),
+        run: |bench| {
+            requests::run(
+                bench,
+                "1k-curl",
+                &Load {
+                    heads: &FIELDS[..1],
+                    ..Load::kept(64, Catalog::small())
+                },
+            )
+        },
     },
     Case {
         name: "1k-browser",
         summary: "the same with a browser's head of 460 bytes",
         run: |bench| {
-            requests::run(bench, "1k-browser", &Load { heads: &FIELDS[1..2], ..Load::kept(64, Catalog::small()) })
+            requests::run(
+                bench,
+                "1k-browser",
+                &Load {
+                    heads: &FIELDS[1..2],
+                    ..Load::kept(64, Catalog::small())
+                },
+            )
         },
     },
     Case {
@@ -131,44 +149,98 @@ const CASES: [Case; 16] = [
     Case {
         name: "1k-close",
         summary: "the same with a connection for each request, 64 at a time",
-        run: |bench| requests::run(bench, "1k-close", &Load { close: true, ..Load::kept(64, Catalog::small()) }),
+        run: |bench| {
+            requests::run(
+                bench,
+                "1k-close",
+                &Load {
+                    close: true,
+                    ..Load::kept(64, Catalog::small())
+                },
+            )
+        },
     },
     Case {
         name: "100k",
         summary: "100 KiB files, 64 connections",
-        run: |bench| requests::run(bench, "100k", &Load::kept(64, Catalog::of(&bench.site, 20, 100 << 10)?)),
+        run: |bench| {
+            requests::run(
+                bench,
+                "100k",
+                &Load::kept(64, Catalog::of(&bench.site, 20, 100 << 10)?),
+            )
+        },
     },
     Case {
         name: "1m",
         summary: "1 MiB files, 64 connections",
-        run: |bench| requests::run(bench, "1m", &Load::kept(64, Catalog::of(&bench.site, 4, 1 << 20)?)),
+        run: |bench| {
+            requests::run(
+                bench,
+                "1m",
+                &Load::kept(64, Catalog::of(&bench.site, 4, 1 << 20)?),
+            )
+        },
     },
     Case {
         name: "mix",
         summary: "21,600 files of 100 B to 900 KiB as published, scaled, 64 connections",
-        run: |bench| requests::run(bench, "mix", &Load::kept(64, Catalog::mix(&bench.site, bench.mix_scale)?)),
+        run: |bench| {
+            requests::run(
+                bench,
+                "mix",
+                &Load::kept(64, Catalog::mix(&bench.site, bench.mix_scale)?),
+            )
+        },
     },
-    Case { name: "access-log", summary: "CPU per request with an access log, beside none", run: log::run },
-    Case { name: "disk", summary: "p99 of cached files while others are read from a slow disk", run: disk::run },
-    Case { name: "idle-10000", summary: "memory of idle connections, CPU of idleness", run: idle::run },
+    Case {
+        name: "access-log",
+        summary: "CPU per request with an access log, beside none",
+        run: log::run,
+    },
+    Case {
+        name: "disk",
+        summary: "p99 of cached files while others are read from a slow disk",
+        run: disk::run,
+    },
+    Case {
+        name: "idle-10000",
+        summary: "memory of idle connections, CPU of idleness",
+        run: idle::run,
+    },
     Case {
         name: "quota-p99",
         summary: "p99 and p99.9 at a quarter of a core, at 30, 60 and 90 % of nginx's peak",
         run: quota::run,
     },
-    Case { name: "overload", summary: "an eighth of a core, offered 1.5 and 2 times its peak", run: overload::run },
-    Case { name: "slow-10000", summary: "p99 beside clients that send or read next to nothing", run: slow::run },
+    Case {
+        name: "overload",
+        summary: "an eighth of a core, offered 1.5 and 2 times its peak",
+        run: overload::run,
+    },
+    Case {
+        name: "slow-10000",
+        summary: "p99 beside clients that send or read next to nothing",
+        run: slow::run,
+    },
 ];
 
 /// Reads a number of seconds, at least a tenth.
 fn length(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.filter(|length| *length >= Duration::from_millis(100)).ok_or("at least 0.1".to_owned())
+    let seconds = text
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|length| *length >= Duration::from_millis(100))
+        .ok_or("at least 0.1".to_owned())
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        CASES.iter().for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
+        CASES
+            .iter()
+            .for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
         return Ok(());
     }
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
@@ -184,13 +256,23 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows: Vec::new(),
         absent: Vec::new(),
     };
-    let chosen = |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
+    let chosen =
+        |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
     let mut failures = Failures::begin()?;
     for case in CASES.iter().filter(chosen) {
-        failures.catch(&format!("the case {}", case.name), || (case.run)(&mut bench));
+        failures.catch(&format!("the case {}", case.name), || {
+            (case.run)(&mut bench)
+        });
     }
     let mut parameters = vec![
-        ("rounds", format!("{}, the systems in turn, {} s for each", flags.runs, flags.seconds.as_secs_f64())),
+        (
+            "rounds",
+            format!(
+                "{}, the systems in turn, {} s for each",
+                flags.runs,
+                flags.seconds.as_secs_f64()
+            ),
+        ),
         ("placement", "servers on CPU 0, client on CPU 1".to_owned()),
         ("nginx", nginx::version()),
         ("wrk", wrk::version()),
@@ -198,8 +280,25 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if machine::cpus() < 2 {
         parameters.push(("warning", "one CPU: servers and client share it".to_owned()));
     }
-    let Bench { facts, rows, absent, .. } = bench;
+    let Bench {
+        facts,
+        rows,
+        absent,
+        ..
+    } = bench;
     parameters.extend(facts);
-    let absent = absent.into_iter().map(|(system, why)| (system.to_owned(), why.to_owned())).collect();
-    failures.publish(Report { experiment: "web", parameters, rows, absent }, flags.out.as_deref(), None)
+    let absent = absent
+        .into_iter()
+        .map(|(system, why)| (system.to_owned(), why.to_owned()))
+        .collect();
+    failures.publish(
+        Report {
+            experiment: "web",
+            parameters,
+            rows,
+            absent,
+        },
+        flags.out.as_deref(),
+        None,
+    )
 }

@@ -4,15 +4,31 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn run(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench")).args(args).output().unwrap();
-    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench"))
+        .args(args)
+        .output()
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
+    )
 }
 
 #[test]
 fn a_run_of_the_thesis_goes_on_where_it_was_cut() {
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("thesis-resume");
     let _ = std::fs::remove_dir_all(&out);
-    let small = ["fib", "--systems", "plainweave", "--workers", "1", "--policy", "fifo,lifo", "--iterations", "2"];
+    let small = [
+        "fib",
+        "--systems",
+        "plainweave",
+        "--workers",
+        "1",
+        "--policy",
+        "fifo,lifo",
+        "--iterations",
+        "2",
+    ];
     let go = |more: &[&str]| run(&[&small[..], &["--out", out.to_str().unwrap()], more].concat());
     let (code, text) = go(&[]);
     assert_eq!(code, Some(0), "{text}");
@@ -22,7 +38,10 @@ fn a_run_of_the_thesis_goes_on_where_it_was_cut() {
     assert_eq!(whole.lines().count(), 5, "{whole}");
     let csv = || {
         let text = std::fs::read_to_string(out.join("fib.csv")).unwrap();
-        text.lines().filter(|line| !line.starts_with("# ")).map(str::to_owned).collect::<Vec<_>>()
+        text.lines()
+            .filter(|line| !line.starts_with("# "))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let rows = csv();
     // Cut within the last turn, which alone is measured again.
@@ -31,7 +50,10 @@ fn a_run_of_the_thesis_goes_on_where_it_was_cut() {
     assert_eq!(code, Some(0), "{text}");
     let again = std::fs::read_to_string(&turns).unwrap();
     let kept = whole[..whole.trim_end().rfind('\n').unwrap()].len();
-    assert!(again.lines().count() == 5 && again[..kept] == whole[..kept], "{again}");
+    assert!(
+        again.lines().count() == 5 && again[..kept] == whole[..kept],
+        "{again}"
+    );
     assert_eq!(csv().len(), rows.len());
     let (code, text) = go(&["--resume", "--dropped", "0"]);
     let refused = text.contains("(there: 1 dropped, now: 0 dropped)") && text.contains("--resume");

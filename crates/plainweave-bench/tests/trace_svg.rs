@@ -4,8 +4,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn run(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench")).args(args).output().unwrap();
-    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    let output = Command::new(env!("CARGO_BIN_EXE_plainweave-bench"))
+        .args(args)
+        .output()
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
+    )
 }
 
 #[test]
@@ -20,8 +26,14 @@ fn a_trace_is_drawn() {
     let (code, said) = run(&["trace-svg", good.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{said}");
     let svg = std::fs::read_to_string(folder.join("good.svg")).unwrap();
-    assert!(svg.contains("<title>main: 8.000 \u{b5}s, ended</title>"), "{svg}");
-    for (file, complaint) in [(bad.to_str().unwrap(), "is not a trace"), ("/nowhere", "cannot read /nowhere")] {
+    assert!(
+        svg.contains("<title>main: 8.000 \u{b5}s, ended</title>"),
+        "{svg}"
+    );
+    for (file, complaint) in [
+        (bad.to_str().unwrap(), "is not a trace"),
+        ("/nowhere", "cannot read /nowhere"),
+    ] {
         let (code, said) = run(&["trace-svg", file]);
         assert!(code == Some(1) && said.contains(complaint), "{said}");
     }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 fn installed(program: &str) -> bool {
-    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(program).is_file())
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|dir| dir.join(program).is_file())
 }
 
 /// A run of some cases; it ends with the value.
@@ -22,22 +23,65 @@ impl Run {
         let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("web-{name}"));
         let _ = std::fs::remove_dir_all(&out);
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", "240", env!("CARGO_BIN_EXE_plainweave-bench")]);
-        command.args(["web", "--cases", cases, "--runs", "1", "--seconds", seconds, "--out", out.to_str().unwrap()]);
-        command.args(["--idle", "50", "--many", "100", "--mix-scale", "500", "--large", "20"]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Self { child: Some(child), out }
+        command.args([
+            "--kill-after=5",
+            "240",
+            env!("CARGO_BIN_EXE_plainweave-bench"),
+        ]);
+        command.args([
+            "web",
+            "--cases",
+            cases,
+            "--runs",
+            "1",
+            "--seconds",
+            seconds,
+            "--out",
+            out.to_str().unwrap(),
+        ]);
+        command.args([
+            "--idle",
+            "50",
+            "--many",
+            "100",
+            "--mix-scale",
+            "500",
+            "--large",
+            "20",
+        ]);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            child: Some(child),
+            out,
+        }
     }
 
     /// What it said, and the rows of its table.
     fn end(mut self) -> (String, Vec<Vec<String>>) {
-        let Output { status, stdout, stderr } = self.child.take().unwrap().wait_with_output().unwrap();
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.child.take().unwrap().wait_with_output().unwrap();
         let text = String::from_utf8([stdout, stderr].concat()).unwrap();
         assert_eq!(status.code(), Some(0), "{text}");
         let csv = std::fs::read_to_string(self.out.join("web.csv")).unwrap();
         let mut lines = csv.lines().filter(|line| !line.starts_with("# "));
-        assert_eq!(lines.next(), Some("experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs"));
-        (text, lines.map(|line| line.split(',').map(str::to_owned).collect()).collect())
+        assert_eq!(
+            lines.next(),
+            Some("experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs")
+        );
+        (
+            text,
+            lines
+                .map(|line| line.split(',').map(str::to_owned).collect())
+                .collect(),
+        )
     }
 }
 
@@ -52,18 +96,27 @@ impl Drop for Run {
     }
 }
 
-/// Most of their time they wait, so they run beside each other; what they measure then is nothing. Those that take all
-/// of the CPU are not beside those that are late without it.
+/// Most of their time they wait, so they run beside each other; what they measure then is nothing.
+/// Those that take all of the CPU are not beside those that are late without it.
 #[test]
 fn every_case_gives_its_rows() {
-    let ours = Path::new(env!("CARGO_BIN_EXE_plainweave-bench")).with_file_name("plainweave").exists();
+    let ours = Path::new(env!("CARGO_BIN_EXE_plainweave-bench"))
+        .with_file_name("plainweave")
+        .exists();
     let (mut text, mut rows) = (String::new(), Vec::new());
     for beside in [
         [
-            ("closed", "1k-64,1k-curl,1k-browser,1k-1024,1k-1024-2,1k-8000,1k-close,100k,1m,mix,access-log", "0.3"),
+            (
+                "closed",
+                "1k-64,1k-curl,1k-browser,1k-1024,1k-1024-2,1k-8000,1k-close,100k,1m,mix,access-log",
+                "0.3",
+            ),
             ("overload", "overload", "0.5"),
         ],
-        [("slow", "slow-10000", "0.3"), ("others", "disk,idle-10000,quota-p99", "0.3")],
+        [
+            ("slow", "slow-10000", "0.3"),
+            ("others", "disk,idle-10000,quota-p99", "0.3"),
+        ],
     ] {
         for run in beside.map(|(name, cases, seconds)| Run::start(name, cases, seconds)) {
             let (said, more) = run.end();
@@ -72,9 +125,14 @@ fn every_case_gives_its_rows() {
         }
     }
     let expect = |case: &str, system: &str, metric: &str| {
-        let row = rows.iter().find(|row| row[..3] == ["web", case, system] && row[4] == metric);
+        let row = rows
+            .iter()
+            .find(|row| row[..3] == ["web", case, system] && row[4] == metric);
         let row = row.unwrap_or_else(|| panic!("no {metric} of {system} in {case}: {text}"));
-        assert!(row[6].parse::<f64>().unwrap().is_finite() && row[11] == "1", "{row:?}");
+        assert!(
+            row[6].parse::<f64>().unwrap().is_finite() && row[11] == "1",
+            "{row:?}"
+        );
     };
     let (nginx, wrk) = (installed("nginx"), installed("wrk"));
     for (there, what) in [(nginx, "nginx"), (wrk, "wrk"), (ours, "plainweave")] {
@@ -83,9 +141,23 @@ fn every_case_gives_its_rows() {
             assert!(text.contains("not measured"), "{text}");
         }
     }
-    for (system, there) in [("nginx", nginx), ("nginx defaults", nginx), ("plainweave epoll", ours)] {
+    for (system, there) in [
+        ("nginx", nginx),
+        ("nginx defaults", nginx),
+        ("plainweave epoll", ours),
+    ] {
         if there && wrk {
-            for case in ["1k-64", "1k-curl", "1k-browser", "1k-1024", "1k-8000", "1k-close", "100k", "1m", "mix"] {
+            for case in [
+                "1k-64",
+                "1k-curl",
+                "1k-browser",
+                "1k-1024",
+                "1k-8000",
+                "1k-close",
+                "100k",
+                "1m",
+                "mix",
+            ] {
                 expect(case, system, "cpu_us_per_request");
                 expect(case, system, "requests_per_second");
             }
@@ -95,25 +167,50 @@ fn every_case_gives_its_rows() {
         }
     }
     if wrk {
-        for case in ["1k-64", "1k-curl", "1k-browser", "1k-1024", "1k-8000", "1k-close", "100k"] {
+        for case in [
+            "1k-64",
+            "1k-curl",
+            "1k-browser",
+            "1k-1024",
+            "1k-8000",
+            "1k-close",
+            "100k",
+        ] {
             expect(case, "limit", "cpu_us_per_request");
         }
         let limits = |case: &str| rows.iter().any(|row| row[1] == case && row[2] == "limit");
-        assert!(!limits("mix") && !limits("1m"), "files of many lengths, or so long that copying them is no limit");
+        assert!(
+            !limits("mix") && !limits("1m"),
+            "files of many lengths, or so long that copying them is no limit"
+        );
     }
     if wrk && ours {
         expect("100k", "plainweave epoll", "ratio_to_limit");
         expect("access-log", "plainweave epoll", "cpu_us_per_request");
-        expect("access-log", "plainweave epoll combined log", "ratio_to_silent");
+        expect(
+            "access-log",
+            "plainweave epoll combined log",
+            "ratio_to_silent",
+        );
     }
-    if wrk && ours && !text.contains("CPU quota is available") && !text.contains("it takes two CPUs") {
+    if wrk
+        && ours
+        && !text.contains("CPU quota is available")
+        && !text.contains("it takes two CPUs")
+    {
         expect("1k-1024-2", "plainweave epoll", "ratio_to_1_worker");
-        let two = rows.iter().any(|row| row[1] == "1k-1024-2" && row[3] == "2" && row[4] == "requests_per_second");
+        let two = rows
+            .iter()
+            .any(|row| row[1] == "1k-1024-2" && row[3] == "2" && row[4] == "requests_per_second");
         assert!(two, "{text}");
     }
     if nginx && ours && !text.contains("CPU quota is available") {
         for load in [30, 60, 90] {
-            expect(&format!("quota-p99-{load}"), "plainweave epoll", "p999_to_third_quartile");
+            expect(
+                &format!("quota-p99-{load}"),
+                "plainweave epoll",
+                "p999_to_third_quartile",
+            );
         }
         expect("overload-2x", "plainweave epoll", "goodput_to_peak");
     }
@@ -128,10 +225,22 @@ fn every_case_gives_its_rows() {
 
 #[test]
 fn cases_are_listed_and_checked() {
-    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_plainweave-bench")).args(args).output().unwrap();
+    let run = |args: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_plainweave-bench"))
+            .args(args)
+            .output()
+            .unwrap()
+    };
     let listed = String::from_utf8(run(&["web", "--list"]).stdout).unwrap();
-    assert!(["1k-64", "1k-1024", "idle-10000", "quota-p99"].iter().all(|case| listed.contains(case)));
+    assert!(
+        ["1k-64", "1k-1024", "idle-10000", "quota-p99"]
+            .iter()
+            .all(|case| listed.contains(case))
+    );
     let wrong = run(&["web", "--cases", "nonsense"]);
     let said = String::from_utf8(wrong.stderr).unwrap();
-    assert!(wrong.status.code() == Some(1) && said.contains("'nonsense'") && said.contains("quota-p99"), "{said}");
+    assert!(
+        wrong.status.code() == Some(1) && said.contains("'nonsense'") && said.contains("quota-p99"),
+        "{said}"
+    );
 }

@@ -9,7 +9,11 @@ use crate::beside::become_program;
 #[command(disable_help_flag = true)]
 pub(crate) struct Flags {
     /// What plainweave-bench understands; --help lists it
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGS"
+    )]
     args: Vec<OsString>,
 }
 

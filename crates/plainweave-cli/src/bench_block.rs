@@ -1,4 +1,5 @@
-//! `--bench-block`: requests that block, for benchmarks. Neither server has handlers of users, which might.
+//! `--bench-block`: requests that block, for benchmarks. Neither server has handlers of users,
+//! which might.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,8 +18,13 @@ pub(crate) struct BenchBlock {
 impl BenchBlock {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (time, every) = text.split_once('/').ok_or("write TIME/N, as in 50ms/100")?;
-        let every = every.parse().map_err(|_| "N is a whole number from 1, as in 50ms/100")?;
-        Ok(Self { time: flag::time(time)?, every })
+        let every = every
+            .parse()
+            .map_err(|_| "N is a whole number from 1, as in 50ms/100")?;
+        Ok(Self {
+            time: flag::time(time)?,
+            every,
+        })
     }
 }
 
@@ -31,10 +37,14 @@ pub(crate) struct Blocker {
 
 impl Blocker {
     pub(crate) fn new(block: BenchBlock) -> Self {
-        Self { block, requests: AtomicU64::new(0) }
+        Self {
+            block,
+            requests: AtomicU64::new(0),
+        }
     }
 
-    /// Is called once for each request. Blocks the calling *thread*, as a handler does that knows no fibers.
+    /// Is called once for each request. Blocks the calling *thread*, as a handler does that knows
+    /// no fibers.
     pub(crate) fn pass(&self) {
         if (self.requests.fetch_add(1, Relaxed) + 1).is_multiple_of(self.block.every.get()) {
             thread::sleep(self.block.time);
@@ -49,7 +59,10 @@ mod tests {
     #[test]
     fn how_often_and_how_long() {
         let block = BenchBlock::parse("50ms/100").unwrap();
-        assert_eq!((block.time, block.every.get()), (Duration::from_millis(50), 100));
+        assert_eq!(
+            (block.time, block.every.get()),
+            (Duration::from_millis(50), 100)
+        );
         for text in ["", "50ms", "50ms/0", "50ms/x", "/100", "0s/100"] {
             assert!(BenchBlock::parse(text).is_err(), "{text}");
         }

@@ -24,7 +24,8 @@ pub(crate) struct BenchFlags {
     #[arg(long = "bench-block", value_name = "TIME/N", value_parser = BenchBlock::parse, hide = true)]
     pub(crate) block: Option<BenchBlock>,
 
-    /// For `bench fairness`: write to this file, ten times a second, how long ready fibers have waited
+    /// For `bench fairness`: write to this file, ten times a second, how long ready fibers have
+    /// waited
     #[arg(long = "bench-waits", value_name = "FILE", hide = true)]
     pub(crate) waits: Option<PathBuf>,
 
@@ -36,8 +37,15 @@ pub(crate) struct BenchFlags {
 impl BenchFlags {
     /// Returns the mode to serve in, where `--mode` says `asked`.
     pub(crate) fn mode(&self, asked: Mode) -> Mode {
-        let unsafe_mode = Mode { movement: Movement::Anytime, storage: Storage::Shared };
-        if self.anytime_shared { unsafe_mode } else { asked }
+        let unsafe_mode = Mode {
+            movement: Movement::Anytime,
+            storage: Storage::Shared,
+        };
+        if self.anytime_shared {
+            unsafe_mode
+        } else {
+            asked
+        }
     }
 }
 
@@ -45,18 +53,28 @@ impl BenchFlags {
 pub(crate) fn start_observed(builder: RuntimeBuilder, file: &Path) -> anyhow::Result<Runtime> {
     let file = File::create(file).with_context(|| format!("cannot create {}", file.display()))?;
     let observer = Observer::new();
-    let runtime = builder.build_observed(observer.clone()).context("cannot start the runtime")?;
-    thread::Builder::new().name("waits".to_owned()).spawn(move || write_waits(&observer, file))?;
+    let runtime = builder
+        .build_observed(observer.clone())
+        .context("cannot start the runtime")?;
+    thread::Builder::new()
+        .name("waits".to_owned())
+        .spawn(move || write_waits(&observer, file))?;
     Ok(runtime)
 }
 
 /// Writes a line each period, until the file cannot be written or the process ends.
 fn write_waits(observer: &Observer, mut file: File) {
-    let mut written = writeln!(file, "unix_ms,pops,total_ns,greatest_ns,rank_errors,greatest_rank_error");
+    let mut written = writeln!(
+        file,
+        "unix_ms,pops,total_ns,greatest_ns,rank_errors,greatest_rank_error"
+    );
     while written.is_ok() {
         thread::sleep(PERIOD);
         let waits = observer.take();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis();
         let (total, greatest) = (waits.total.as_nanos(), waits.greatest.as_nanos());
         let ranks = format!("{},{}", waits.rank_errors, waits.greatest_rank_error);
         written = writeln!(file, "{now},{},{total},{greatest},{ranks}", waits.pops);

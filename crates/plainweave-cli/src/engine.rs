@@ -34,7 +34,8 @@ pub(crate) fn policy(text: &str) -> Result<String, String> {
     Choice::parse(text).map(|_| text.to_owned())
 }
 
-/// What `--pools` describes: a pool for the connections, and one in which files are looked up and read.
+/// What `--pools` describes: a pool for the connections, and one in which files are looked up and
+/// read.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoPools {
     pub(crate) connections: PoolSpec,
@@ -45,7 +46,8 @@ impl TwoPools {
     /// Reads them; the message says what is wrong with the text, and where.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         // SAFETY: as for `Setup::builder`.
-        let specs = unsafe { PoolSpec::parse_with_shared_storage(text) }.map_err(|error| error.to_string())?;
+        let specs = unsafe { PoolSpec::parse_with_shared_storage(text) }
+            .map_err(|error| error.to_string())?;
         let number = specs.len();
         let [connections, files] = <[PoolSpec; 2]>::try_from(specs).map_err(|_| {
             format!(
@@ -67,8 +69,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) mode: Mode,
     /// Where to write how long fibers wait, for a benchmark.
     pub(crate) waits: Option<&'a Path>,
-    /// Where stalls are reported, and on standard error. The names in a report take memory, 30 MB in a debug build, so
-    /// this is optional.
+    /// Where stalls are reported, and on standard error. The names in a report take memory, 30 MB
+    /// in a debug build, so this is optional.
     pub(crate) stalls: Option<&'a Arc<Stalls>>,
     /// Whether its workers record what they do.
     pub(crate) traced: bool,
@@ -80,7 +82,8 @@ impl Setup<'_> {
         self.start_with(self.builder())
     }
 
-    /// Starts the runtime of these settings, of which driver, reports, recording and observation are as this says.
+    /// Starts the runtime of these settings, of which driver, reports, recording and observation
+    /// are as this says.
     pub(crate) fn start_with(self, builder: RuntimeBuilder) -> anyhow::Result<Runtime> {
         let builder = self.on(builder);
         match self.waits {
@@ -103,11 +106,15 @@ impl Setup<'_> {
             Some(Io::Uring) => plainweave::Io::Uring,
             Some(Io::Epoll) => plainweave::Io::Epoll,
         });
-        let builder = if self.traced { builder.trace_capacity(TRACED_EVENTS) } else { builder };
+        let builder = if self.traced {
+            builder.trace_capacity(TRACED_EVENTS)
+        } else {
+            builder
+        };
         match self.stalls.cloned() {
-            Some(stalls) => {
-                builder.on_stall(move |stall: &Stall| stalls.note(self.name, stall, |line| say(io::stderr(), line)))
-            }
+            Some(stalls) => builder.on_stall(move |stall: &Stall| {
+                stalls.note(self.name, stall, |line| say(io::stderr(), line))
+            }),
             None => builder,
         }
     }
@@ -116,18 +123,22 @@ impl Setup<'_> {
     pub(crate) fn builder(self) -> RuntimeBuilder {
         let builder = match (self.mode.storage, self.mode.movement) {
             (Storage::Own, movement) => Runtime::builder().own_storage().movement(movement),
-            // SAFETY: only `bench fairness` asks for this mode. What the servers' fibers hold across a suspension was
-            // looked through: they and the HTTP library have no thread-local, `Rc` or `RefCell` (`load` has, and
-            // never runs so), and release a lock of `std` before they suspend; sockets, buffers, the store's and the
-            // file cache's entries are `Send` and counted atomically. Dependencies use thread-locals within calls
-            // that do not suspend: `foldhash` and `RandomState` for seeds, the C library for `errno`, which `rustix`
-            // does without. `std` asks for the thread's count of panics when a lock is taken and released, but only
-            // while somewhere a panic unwinds, and the load of the benchmark makes nothing panic.
-            (_, Movement::Anytime) => unsafe { Runtime::builder().shared_storage().movement_anytime() },
-            // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither they nor the HTTP
-            // library use `tracing`, `scoped-tls` or the like; what `std` and the compressors keep in thread-locals is
-            // used within calls that do not suspend. rustls and ring are called without I/O, so no call of theirs
-            // suspends either.
+            // SAFETY: only `bench fairness` asks for this mode. What the servers' fibers hold
+            // across a suspension was looked through: they and the HTTP library have no
+            // thread-local, `Rc` or `RefCell` (`load` has, and never runs so), and release a lock
+            // of `std` before they suspend; sockets, buffers, the store's and the file cache's
+            // entries are `Send` and counted atomically. Dependencies use thread-locals within
+            // calls that do not suspend: `foldhash` and `RandomState` for seeds, the C library for
+            // `errno`, which `rustix` does without. `std` asks for the thread's count of panics
+            // when a lock is taken and released, but only while somewhere a panic unwinds, and the
+            // load of the benchmark makes nothing panic.
+            (_, Movement::Anytime) => unsafe {
+                Runtime::builder().shared_storage().movement_anytime()
+            },
+            // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither
+            // they nor the HTTP library use `tracing`, `scoped-tls` or the like; what `std` and the
+            // compressors keep in thread-locals is used within calls that do not suspend. rustls
+            // and ring are called without I/O, so no call of theirs suspends either.
             (_, movement) => unsafe { Runtime::builder().shared_storage() }.movement(movement),
         };
         let mut builder = builder.thread_name(self.name);
@@ -154,8 +165,14 @@ impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (driver, workers, policy) = (self.0.driver(), self.0.workers(), self.0.policy());
         let (s, mode) = (if workers == 1 { "" } else { "s" }, Mode::of(self.0));
-        write!(f, "driver {driver}, {workers} worker{s}, policy {policy}, mode {mode}")?;
-        if let Some(why) = Choice::parse(policy).ok().and_then(|choice| choice.experiment()) {
+        write!(
+            f,
+            "driver {driver}, {workers} worker{s}, policy {policy}, mode {mode}"
+        )?;
+        if let Some(why) = Choice::parse(policy)
+            .ok()
+            .and_then(|choice| choice.experiment())
+        {
             write!(f, "; this policy is for experiments: {why}")?;
         }
         match self.0.fallback_reason() {

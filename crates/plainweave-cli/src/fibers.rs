@@ -42,7 +42,10 @@ impl FiberPages {
         let (kind, text) = if json {
             ("application/json", self::json(&self.runtimes, stacks, hide))
         } else {
-            ("text/plain; charset=utf-8", self::text(&self.runtimes, stacks, hide))
+            (
+                "text/plain; charset=utf-8",
+                self::text(&self.runtimes, stacks, hide),
+            )
         };
         Some(Response::ok(text).with_header(CONTENT_TYPE, HeaderValue::from_static(kind)))
     }
@@ -50,10 +53,25 @@ impl FiberPages {
 
 /// Dumps each runtime, by its role.
 fn dumps(runtimes: &Weak<Runtimes>, stacks: bool) -> Vec<(String, Dump)> {
-    let Some(runtimes) = runtimes.upgrade() else { return Vec::new() };
-    let options = if stacks { Options::new().stacks(true).limit(LIMIT) } else { Options::new() };
-    let named = |name: String| if name.is_empty() { "main".to_owned() } else { name.trim_end_matches(':').to_owned() };
-    runtimes.named().map(|(name, runtime)| (named(name), runtime.dump_with(&options))).collect()
+    let Some(runtimes) = runtimes.upgrade() else {
+        return Vec::new();
+    };
+    let options = if stacks {
+        Options::new().stacks(true).limit(LIMIT)
+    } else {
+        Options::new()
+    };
+    let named = |name: String| {
+        if name.is_empty() {
+            "main".to_owned()
+        } else {
+            name.trim_end_matches(':').to_owned()
+        }
+    };
+    runtimes
+        .named()
+        .map(|(name, runtime)| (named(name), runtime.dump_with(&options)))
+        .collect()
 }
 
 /// Returns the dumps of all runtimes as text.
@@ -67,7 +85,8 @@ pub(crate) fn text(runtimes: &Weak<Runtimes>, stacks: bool, hide: impl Fn(Dump) 
 
 fn json(runtimes: &Weak<Runtimes>, stacks: bool, hide: impl Fn(Dump) -> Dump) -> String {
     let each = dumps(runtimes, stacks).into_iter();
-    let each: Vec<_> =
-        each.map(|(name, dump)| format!("{{\"name\":\"{name}\",\"dump\":{}}}", hide(dump).json())).collect();
+    let each: Vec<_> = each
+        .map(|(name, dump)| format!("{{\"name\":\"{name}\",\"dump\":{}}}", hide(dump).json()))
+        .collect();
     format!("{{\"runtimes\":[{}]}}\n", each.join(","))
 }

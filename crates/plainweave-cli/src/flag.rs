@@ -5,7 +5,10 @@ use std::time::Duration;
 
 /// Parses a positive whole number of `ms`, `s`, `m` or `h`; seconds if there is no unit.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) = text.split_at(
+        text.find(|digit: char| !digit.is_ascii_digit())
+            .unwrap_or(text.len()),
+    );
     let millis = match unit {
         "ms" => 1,
         "s" | "" => 1000,
@@ -13,7 +16,10 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         "h" => 3_600_000,
         _ => 0,
     };
-    match number.parse::<u32>().map(|number| u64::from(number) * millis) {
+    match number
+        .parse::<u32>()
+        .map(|number| u64::from(number) * millis)
+    {
         Ok(millis @ 1..) => Ok(Duration::from_millis(millis)),
         _ => Err("write a positive number of ms, s, m or h, as in 500ms or 10s".to_owned()),
     }
@@ -21,7 +27,10 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 
 /// Parses a whole number of bytes, or of `k`, `m` or `g` (1024 each).
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let (number, unit) = text.split_at(text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) = text.split_at(
+        text.find(|digit: char| !digit.is_ascii_digit())
+            .unwrap_or(text.len()),
+    );
     let shift = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kib" => 10,
@@ -29,7 +38,10 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         "g" | "gib" => 30,
         _ => 64,
     };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1u64.checked_shl(shift)?));
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(1u64.checked_shl(shift)?));
     bytes.ok_or_else(|| "write a number of bytes, or of k, m or g, as in 64m".to_owned())
 }
 
@@ -38,7 +50,9 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
     }
-    text.parse().map_err(|_| "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned())
+    text.parse().map_err(|_| {
+        "write ADDRESS:PORT as in 0.0.0.0:8080 or [::]:8080, or a port alone".to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -54,7 +68,13 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (text, bytes) in [("0", 0), ("512", 512), ("64k", 64 << 10), ("64M", 64 << 20), ("2GiB", 2 << 30)] {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("64k", 64 << 10),
+            ("64M", 64 << 20),
+            ("2GiB", 2 << 30),
+        ] {
             assert_eq!(size(text), Ok(bytes));
         }
         for text in ["", "k", "-1", "1.5m", "1 k", "1t", "99999999999999g"] {
@@ -64,10 +84,26 @@ mod tests {
 
     #[test]
     fn times() {
-        for (text, millis) in [("500ms", 500), ("10s", 10_000), ("7", 7_000), ("2m", 120_000), ("1h", 3_600_000)] {
+        for (text, millis) in [
+            ("500ms", 500),
+            ("10s", 10_000),
+            ("7", 7_000),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+        ] {
             assert_eq!(time(text), Ok(Duration::from_millis(millis)));
         }
-        for text in ["", "s", "0", "0s", "-1s", "1.5s", "1 s", "1d", "99999999999s"] {
+        for text in [
+            "",
+            "s",
+            "0",
+            "0s",
+            "-1s",
+            "1.5s",
+            "1 s",
+            "1d",
+            "99999999999s",
+        ] {
             assert!(time(text).is_err(), "{text}");
         }
     }

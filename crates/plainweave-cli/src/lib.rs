@@ -1,6 +1,7 @@
 //! The `plainweave` program: one binary, a subcommand for each product.
 //!
-//! It is a library so that tests and fuzz targets reach its parsers and stores; `main.rs` only calls [`main`].
+//! It is a library so that tests and fuzz targets reach its parsers and stores; `main.rs` only
+//! calls [`main`].
 
 mod admin;
 mod architecture;
@@ -34,7 +35,8 @@ use arguments::{Arguments, Command};
 
 /// Parses the arguments, runs a subcommand, and says what went wrong on standard error.
 ///
-/// The exit code is 0 if all was well, 1 after an error at run time, 2 after wrong usage; `load` has more of them.
+/// The exit code is 0 if all was well, 1 after an error at run time, 2 after wrong usage; `load`
+/// has more of them.
 pub fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Web(flags) => web::run(&flags),

@@ -1,9 +1,11 @@
-//! How much memory the process may take: the least limit of its control group and of the groups above it, or else the
-//! machine's memory. A process beyond the first is killed, so the servers derive from it how much they take on.
+//! How much memory the process may take: the least limit of its control group and of the groups
+//! above it, or else the machine's memory. A process beyond the first is killed, so the servers
+//! derive from it how much they take on.
 //!
-//! `/proc/self/cgroup` names the group in each hierarchy, `/proc/self/mountinfo` says where a hierarchy is mounted. A
-//! container may see a part of it only: then the mount's root is the container's group, and limits above it are out of
-//! sight. Both versions are read, for a machine may mount both; the memory controller is in one of them.
+//! `/proc/self/cgroup` names the group in each hierarchy, `/proc/self/mountinfo` says where a
+//! hierarchy is mounted. A container may see a part of it only: then the mount's root is the
+//! container's group, and limits above it are out of sight. Both versions are read, for a machine
+//! may mount both; the memory controller is in one of them.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +14,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Returns a number of things as the machine counts them; more than it can count is the most that it can.
+/// Returns a number of things as the machine counts them; more than it can count is the most that
+/// it can.
 pub(crate) fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -55,13 +58,22 @@ impl Version {
 }
 
 impl MemoryLimit {
-    /// Returns the limit that a flag gives, or else the one that is found. `None`: the flag is 0, or there is no
-    /// telling.
+    /// Returns the limit that a flag gives, or else the one that is found. `None`: the flag is 0,
+    /// or there is no telling.
     pub(crate) fn choose(flag: Option<u64>) -> Option<Self> {
         // Something may be mounted at a path that is not UTF-8.
-        let text = |path: &Path| fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let text = |path: &Path| {
+            fs::read(path)
+                .ok()
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        };
         let read = |path: &str| text(Path::new(path)).unwrap_or_default();
-        let found = find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"), &read("/proc/meminfo"), text);
+        let found = find(
+            &read("/proc/self/cgroup"),
+            &read("/proc/self/mountinfo"),
+            &read("/proc/meminfo"),
+            text,
+        );
         match flag {
             Some(0) => None,
             Some(bytes) => Some(Self {
@@ -78,8 +90,8 @@ impl MemoryLimit {
         self.source != Source::Machine
     }
 
-    /// Returns whether the kernel's buffers of sockets count against it. Version 1 counts them by themselves
-    /// (`memory.kmem.tcp.usage_in_bytes`), and kills nobody for them.
+    /// Returns whether the kernel's buffers of sockets count against it. Version 1 counts them by
+    /// themselves (`memory.kmem.tcp.usage_in_bytes`), and kills nobody for them.
     pub(crate) fn counts_sockets(&self) -> bool {
         self.counts_sockets
     }
@@ -99,19 +111,39 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-/// Finds the limit in these files' texts; `read` returns the text of a group's file, if it is there.
-fn find(cgroup: &str, mountinfo: &str, meminfo: &str, read: impl Fn(&Path) -> Option<String>) -> Option<MemoryLimit> {
-    let machine =
-        total_memory(meminfo).map(|bytes| MemoryLimit { bytes, source: Source::Machine, counts_sockets: false });
-    let limits = mountinfo.lines().filter_map(Mount::parse).flat_map(|mount| mount.files(cgroup)).filter_map(
-        |(file, version)| {
+/// Finds the limit in these files' texts; `read` returns the text of a group's file, if it is
+/// there.
+fn find(
+    cgroup: &str,
+    mountinfo: &str,
+    meminfo: &str,
+    read: impl Fn(&Path) -> Option<String>,
+) -> Option<MemoryLimit> {
+    let machine = total_memory(meminfo).map(|bytes| MemoryLimit {
+        bytes,
+        source: Source::Machine,
+        counts_sockets: false,
+    });
+    let limits = mountinfo
+        .lines()
+        .filter_map(Mount::parse)
+        .flat_map(|mount| mount.files(cgroup))
+        .filter_map(|(file, version)| {
             // "max" is no number.
-            let bytes = read(&file)?.trim().parse().ok().filter(|bytes| *bytes < UNLIMITED)?;
+            let bytes = read(&file)?
+                .trim()
+                .parse()
+                .ok()
+                .filter(|bytes| *bytes < UNLIMITED)?;
             let counts_sockets = version == Version::Two;
-            Some(MemoryLimit { bytes, source: Source::Group(file, version), counts_sockets })
-        },
-    );
-    // Of equal ones the first: the group's own before those above it, the machine's only if there is no other.
+            Some(MemoryLimit {
+                bytes,
+                source: Source::Group(file, version),
+                counts_sockets,
+            })
+        });
+    // Of equal ones the first: the group's own before those above it, the machine's only if there
+    // is no other.
     limits.chain(machine).min_by_key(|limit| limit.bytes)
 }
 
@@ -124,7 +156,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// Reads a line of mountinfo: `id parent device root point options [tags] - type source options`.
+    /// Reads a line of mountinfo: `id parent device root point options [tags] - type source
+    /// options`.
     fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
         let (before, mut after) = (before.split(' ').collect::<Vec<_>>(), after.split(' '));
@@ -135,25 +168,44 @@ impl Mount {
             _ => return None,
         };
         let path = |n: usize| before.get(n).map(|text| PathBuf::from(unescaped(text)));
-        Some(Self { version, root: path(3)?, point: path(4)? })
+        Some(Self {
+            version,
+            root: path(3)?,
+            point: path(4)?,
+        })
     }
 
-    /// Returns the files with the limits of the process's group and of those above it, up to the mount point.
+    /// Returns the files with the limits of the process's group and of those above it, up to the
+    /// mount point.
     fn files(self, cgroup: &str) -> Vec<(PathBuf, Version)> {
         let group = cgroup.lines().find_map(|line| {
             let (id, rest) = line.split_once(':')?;
             let (controllers, path) = rest.split_once(':')?;
             let ours = match self.version {
-                Version::One => controllers.split(',').any(|controller| controller == "memory"),
+                Version::One => controllers
+                    .split(',')
+                    .any(|controller| controller == "memory"),
                 Version::Two => id == "0" && controllers.is_empty(),
             };
             ours.then_some(path)
         });
-        let Some(group) = group else { return Vec::new() };
+        let Some(group) = group else {
+            return Vec::new();
+        };
         // What is not beneath the root is outside this view: what can be seen is the mount point.
         let inside = Path::new(group).strip_prefix(&self.root).ok();
-        let inside = inside.filter(|path| !path.starts_with("..")).unwrap_or(Path::new(""));
-        inside.ancestors().map(|part| (self.point.join(part).join(self.version.file()), self.version)).collect()
+        let inside = inside
+            .filter(|path| !path.starts_with(".."))
+            .unwrap_or(Path::new(""));
+        inside
+            .ancestors()
+            .map(|part| {
+                (
+                    self.point.join(part).join(self.version.file()),
+                    self.version,
+                )
+            })
+            .collect()
     }
 }
 
@@ -162,7 +214,9 @@ fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        let code = part
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
         match code {
             Some(code) => {
                 plain.push(code.into());
@@ -179,8 +233,15 @@ fn unescaped(text: &str) -> String {
 
 /// Returns the `MemTotal` of meminfo, in bytes.
 fn total_memory(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kilobytes| kilobytes << 10)
 }
 
 #[cfg(test)]
@@ -229,7 +290,11 @@ mod tests {
             ([(own, "41943040"), (slice, "41943040")], 41_943_040, own),
             ([(own, "max"), (slice, "max")], TOTAL, "Machine"),
         ] {
-            assert_eq!(found(groups, V2, &texts), (bytes, source.to_owned()), "{texts:?}");
+            assert_eq!(
+                found(groups, V2, &texts),
+                (bytes, source.to_owned()),
+                "{texts:?}"
+            );
         }
         // The root has no such file, and a machine without the controller has none at all.
         assert_eq!(found(groups, V2, &[]).0, TOTAL);
@@ -238,22 +303,43 @@ mod tests {
     #[test]
     fn a_container_of_version_2_sees_its_group_as_the_root() {
         let file = "/sys/fs/cgroup/memory.max";
-        assert_eq!(found("0::/\n", V2, &[(file, "536870912")]), (512 << 20, file.to_owned()));
-        // Without a namespace of its own: the mount is of the container's group, the path leads from the real root.
+        assert_eq!(
+            found("0::/\n", V2, &[(file, "536870912")]),
+            (512 << 20, file.to_owned())
+        );
+        // Without a namespace of its own: the mount is of the container's group, the path leads
+        // from the real root.
         let bound = V2.replace("0:30 / /sys", "0:30 /docker/0a1b /sys");
-        assert_eq!(found("0::/docker/0a1b\n", &bound, &[(file, "536870912")]), (512 << 20, file.to_owned()));
+        assert_eq!(
+            found("0::/docker/0a1b\n", &bound, &[(file, "536870912")]),
+            (512 << 20, file.to_owned())
+        );
         let child = "/sys/fs/cgroup/child/memory.max";
-        assert_eq!(found("0::/docker/0a1b/child\n", &bound, &[(child, "9"), (file, "10")]), (9, child.to_owned()));
+        assert_eq!(
+            found(
+                "0::/docker/0a1b/child\n",
+                &bound,
+                &[(child, "9"), (file, "10")]
+            ),
+            (9, child.to_owned())
+        );
         // Entered from outside, or in a group that this mount does not show.
         for groups in ["0::/../other\n", "0::/docker/else\n"] {
-            assert_eq!(found(groups, &bound, &[(file, "536870912")]), (512 << 20, file.to_owned()), "{groups}");
+            assert_eq!(
+                found(groups, &bound, &[(file, "536870912")]),
+                (512 << 20, file.to_owned()),
+                "{groups}"
+            );
         }
     }
 
     #[test]
     fn version_1_is_found_beside_version_2() {
         let own = "/sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes";
-        let (jobs, root) = ("/sys/fs/cgroup/memory/jobs/memory.limit_in_bytes", "9223372036854771712");
+        let (jobs, root) = (
+            "/sys/fs/cgroup/memory/jobs/memory.limit_in_bytes",
+            "9223372036854771712",
+        );
         let top = ("/sys/fs/cgroup/memory/memory.limit_in_bytes", root);
         let limit = |one, two| found(HYBRID_GROUPS, HYBRID, &[(own, one), (jobs, two), top]);
         assert_eq!(limit("41943040", root), (40 << 20, own.to_owned()));
@@ -267,10 +353,22 @@ mod tests {
     fn what_cannot_be_read_is_no_limit() {
         let no = |_: &Path| None;
         assert_eq!(find("", "", "", no), None);
-        assert_eq!(find("nonsense\n4:memory\n", "1 2 - cgroup2\n - \nx - cgroup cgroup rw,memory\n", "", no), None);
+        assert_eq!(
+            find(
+                "nonsense\n4:memory\n",
+                "1 2 - cgroup2\n - \nx - cgroup cgroup rw,memory\n",
+                "",
+                no
+            ),
+            None
+        );
         assert_eq!(find("", "", MEMINFO, no).unwrap().bytes, TOTAL);
         for text in ["", "-1", "40M", "max"] {
-            assert_eq!(found("0::/\n", V2, &[("/sys/fs/cgroup/memory.max", text)]).0, TOTAL, "{text}");
+            assert_eq!(
+                found("0::/\n", V2, &[("/sys/fs/cgroup/memory.max", text)]).0,
+                TOTAL,
+                "{text}"
+            );
         }
     }
 
@@ -279,22 +377,32 @@ mod tests {
         assert_eq!(unescaped(r"/mnt/a\040b\134c\09"), r"/mnt/a b\c\09");
         let mounts = r"35 24 0:30 / /mnt/my\040groups rw - cgroup2 none rw";
         let file = "/mnt/my groups/a b/memory.max";
-        assert_eq!(found("0::/a b\n", mounts, &[(file, "4096")]), (4096, file.to_owned()));
+        assert_eq!(
+            found("0::/a b\n", mounts, &[(file, "4096")]),
+            (4096, file.to_owned())
+        );
     }
 
     #[test]
     fn a_flag_comes_first_and_0_is_none() {
         assert_eq!(MemoryLimit::choose(Some(0)), None);
         let given = MemoryLimit::choose(Some(40 << 20)).unwrap();
-        assert_eq!((given.to_string(), given.is_hard()), ("40 MiB (--max-memory)".to_owned(), true));
+        assert_eq!(
+            (given.to_string(), given.is_hard()),
+            ("40 MiB (--max-memory)".to_owned(), true)
+        );
         // This machine says something.
         assert!(MemoryLimit::choose(None).is_some_and(|limit| limit.bytes > 0));
     }
 
     #[test]
     fn sockets_count_in_version_2_alone() {
-        let limit = |mountinfo, groups| find(groups, mountinfo, MEMINFO, |_| Some("4096".to_owned())).unwrap();
-        assert!(limit(V2, "0::/\n").counts_sockets() && !limit(HYBRID, HYBRID_GROUPS).counts_sockets());
+        let limit = |mountinfo, groups| {
+            find(groups, mountinfo, MEMINFO, |_| Some("4096".to_owned())).unwrap()
+        };
+        assert!(
+            limit(V2, "0::/\n").counts_sockets() && !limit(HYBRID, HYBRID_GROUPS).counts_sockets()
+        );
         let machine = find("", "", MEMINFO, |_| None).unwrap();
         assert!(!machine.counts_sockets() && !machine.is_hard());
         assert_eq!(machine.to_string(), "23 GiB (the machine's memory)");

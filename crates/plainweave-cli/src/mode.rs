@@ -26,8 +26,8 @@ impl Mode {
     /// What has the cheapest switch.
     pub(crate) const DEFAULT: Mode = mode(Movement::BeforeStart, Storage::Shared);
 
-    /// The most that spare workers take in any mode: by the runtime's default of `max_workers`, each a driver, its
-    /// wake-up and what the watchdog waits on.
+    /// The most that spare workers take in any mode: by the runtime's default of `max_workers`,
+    /// each a driver, its wake-up and what the watchdog waits on.
     pub(crate) const MOST_SPARE_DESCRIPTORS: usize = 64 * 3;
 
     /// The mode of a runtime.
@@ -35,9 +35,14 @@ impl Mode {
         mode(runtime.movement(), runtime.storage())
     }
 
-    /// Returns how many descriptors spare workers may take, which come where fibers move at any time.
+    /// Returns how many descriptors spare workers may take, which come where fibers move at any
+    /// time.
     pub(crate) fn spare_descriptors(self) -> usize {
-        if self.movement == Movement::Anytime { Self::MOST_SPARE_DESCRIPTORS } else { 0 }
+        if self.movement == Movement::Anytime {
+            Self::MOST_SPARE_DESCRIPTORS
+        } else {
+            0
+        }
     }
 
     /// Finds a mode by its name; the message says what is valid.
@@ -48,7 +53,10 @@ impl Mode {
                        (docs/soundness.md of the sources)";
             return Err(format!("it is unsafe: {why}; choose among {known}"));
         }
-        MODES.into_iter().find(|mode| mode.to_string() == text).ok_or_else(|| format!("choose among {known}"))
+        MODES
+            .into_iter()
+            .find(|mode| mode.to_string() == text)
+            .ok_or_else(|| format!("choose among {known}"))
     }
 }
 
@@ -59,7 +67,15 @@ impl fmt::Display for Mode {
             Movement::BeforeStart => "before-start",
             _ => "anytime",
         };
-        write!(f, "{movement}/{}", if self.storage == Storage::Own { "own" } else { "shared" })
+        write!(
+            f,
+            "{movement}/{}",
+            if self.storage == Storage::Own {
+                "own"
+            } else {
+                "shared"
+            }
+        )
     }
 }
 
@@ -69,11 +85,27 @@ mod tests {
 
     #[test]
     fn names() {
-        for name in ["never/shared", "before-start/shared", "before-start/own", "anytime/own"] {
-            assert_eq!(Mode::parse(name).map(|mode| mode.to_string()), Ok(name.to_owned()));
+        for name in [
+            "never/shared",
+            "before-start/shared",
+            "before-start/own",
+            "anytime/own",
+        ] {
+            assert_eq!(
+                Mode::parse(name).map(|mode| mode.to_string()),
+                Ok(name.to_owned())
+            );
         }
-        assert!(Mode::parse("anytime/shared").unwrap_err().starts_with("it is unsafe: "));
-        assert!(Mode::parse("anytime").unwrap_err().ends_with("before-start/own, anytime/own"));
+        assert!(
+            Mode::parse("anytime/shared")
+                .unwrap_err()
+                .starts_with("it is unsafe: ")
+        );
+        assert!(
+            Mode::parse("anytime")
+                .unwrap_err()
+                .ends_with("before-start/own, anytime/own")
+        );
         assert_eq!(Mode::DEFAULT.to_string(), "before-start/shared");
     }
 }

@@ -1,4 +1,5 @@
-//! `plainweave policies`: the scheduling policies, where they come from, and what their parameters are.
+//! `plainweave policies`: the scheduling policies, where they come from, and what their parameters
+//! are.
 
 use std::io::stdout;
 
@@ -13,8 +14,10 @@ const WIDTH: usize = 100;
 
 /// List the scheduling policies that --policy knows
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  plainweave policies\n  plainweave policies fifo\n  \
-                        plainweave web --policy lifo-slot\n  plainweave web --policy fifo:capacity=64,victim=near:2")]
+#[command(
+    after_help = "Examples:\n  plainweave policies\n  plainweave policies fifo\n  \
+                        plainweave web --policy lifo-slot\n  plainweave web --policy fifo:capacity=64,victim=near:2"
+)]
 pub(crate) struct Flags {
     /// Show this one with its parameters
     #[arg(value_name = "NAME")]
@@ -46,34 +49,59 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 fn table(presets: &[&Preset]) {
-    let name = presets.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
+    let name = presets
+        .iter()
+        .map(|preset| preset.name.len())
+        .max()
+        .unwrap_or(0);
     for preset in presets {
         let head = format!("{:name$}  {}", preset.name, preset.tradeoff);
         lines(&head, name + 2);
         lines(&format!("{:name$}  from {}", "", preset.source), name + 2);
         let promises = format!("{}; {}", waits(preset), idle_workers(preset).1);
-        lines(&format!("{:name$}  is {}; {promises}", "", family(preset)), name + 2);
+        lines(
+            &format!("{:name$}  is {}; {promises}", "", family(preset)),
+            name + 2,
+        );
     }
-    say(stdout(), "\nNAME:param=value,... changes a policy; `plainweave policies NAME` shows its parameters.");
+    say(
+        stdout(),
+        "\nNAME:param=value,... changes a policy; `plainweave policies NAME` shows its parameters.",
+    );
 }
 
 fn waits(preset: &Preset) -> &'static str {
-    if preset.bounded { "waits are bounded" } else { "waits are not bounded" }
+    if preset.bounded {
+        "waits are bounded"
+    } else {
+        "waits are not bounded"
+    }
 }
 
 /// What it promises to workers without work: its name in JSON, and in words.
 fn idle_workers(preset: &Preset) -> (&'static str, &'static str) {
     match Choice::parse(preset.name).map(|choice| choice.conservation()) {
         Ok(Conservation::Always) => ("always", "no worker sleeps beside work"),
-        Ok(Conservation::AfterSearches) => ("after-searches", "no worker sleeps beside work but between two searches"),
+        Ok(Conservation::AfterSearches) => (
+            "after-searches",
+            "no worker sleeps beside work but between two searches",
+        ),
         Ok(Conservation::Never) | Err(_) => ("never", "workers may sleep beside others' work"),
     }
 }
 
 fn family(preset: &Preset) -> String {
-    let with = if preset.settings.is_empty() { "" } else { " with " };
+    let with = if preset.settings.is_empty() {
+        ""
+    } else {
+        " with "
+    };
     // With room to break the line.
-    format!("{}{with}{}", preset.family, preset.settings.replace(',', ", "))
+    format!(
+        "{}{with}{}",
+        preset.family,
+        preset.settings.replace(',', ", ")
+    )
 }
 
 fn show(preset: &Preset) {
@@ -87,7 +115,14 @@ fn show(preset: &Preset) {
     ] {
         lines(&format!("{what:<10} {text}"), 11);
     }
-    say(stdout(), if preset.keys().is_empty() { "no parameters" } else { "parameters" });
+    say(
+        stdout(),
+        if preset.keys().is_empty() {
+            "no parameters"
+        } else {
+            "parameters"
+        },
+    );
     for key in preset.keys() {
         lines(&format!("  {}={}", key.name, key.values), 6);
         lines(&format!("      {}", key.what), 6);
@@ -109,7 +144,10 @@ fn lines(text: &str, indent: usize) {
 }
 
 fn as_json(preset: &Preset) -> Value {
-    let keys = preset.keys().iter().map(|key| json!({"name": key.name, "values": key.values, "what": key.what}));
+    let keys = preset
+        .keys()
+        .iter()
+        .map(|key| json!({"name": key.name, "values": key.values, "what": key.what}));
     json!({
         "name": preset.name,
         "family": preset.family,

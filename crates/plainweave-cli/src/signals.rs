@@ -1,7 +1,7 @@
 //! What signals mean to the servers; `docs/signals.md` has the same table.
 //!
-//! TERM and INT end the server: the first asks it to stop, the second ends the process ([`Stop`]). The others never do;
-//! a thread attends to them ([`Attention`]).
+//! TERM and INT end the server: the first asks it to stop, the second ends the process ([`Stop`]).
+//! The others never do; a thread attends to them ([`Attention`]).
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -64,7 +64,8 @@ pub(crate) trait Operated: Send + 'static {
     /// Returns where the trace goes, if there is one.
     fn trace(&self) -> Option<&TraceFile>;
 
-    /// Loads again what SIGHUP asks for, and returns what came of it. `None`: there is nothing to load.
+    /// Loads again what SIGHUP asks for, and returns what came of it. `None`: there is nothing to
+    /// load.
     fn reload(&self) -> Option<String> {
         None
     }
@@ -89,8 +90,13 @@ impl Attention {
         let mut signals = Signals::new([SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT])?;
         let handle = signals.handle();
         let attend = move || signals.forever().for_each(|signal| answer(&server, signal));
-        let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(attend)?;
-        Ok(Self { handle, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(attend)?;
+        Ok(Self {
+            handle,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -130,5 +136,9 @@ fn hang_up<S: Operated>(server: &S) -> String {
 }
 
 fn reopened(done: bool) -> &'static str {
-    if done { "the log is opened anew" } else { "there is no log to open anew" }
+    if done {
+        "the log is opened anew"
+    } else {
+        "there is no log to open anew"
+    }
 }

@@ -46,8 +46,9 @@ pub(crate) struct Past {
 }
 
 impl Stalls {
-    /// Keeps a stall, and says it: at most once a second, with the number of those left out. What the machine's other
-    /// programs have caused, and what was over before it could be looked at, is in the metrics alone.
+    /// Keeps a stall, and says it: at most once a second, with the number of those left out. What
+    /// the machine's other programs have caused, and what was over before it could be looked at, is
+    /// in the metrics alone.
     pub(crate) fn note(&self, name: &str, stall: &Stall, say: impl FnOnce(&str)) {
         let own = stall.held.saturating_sub(stall.starved) >= STALL;
         if !own || !matches!(stall.culprit, Culprit::Fiber { .. } | Culprit::Silent) {
@@ -66,7 +67,11 @@ impl Stalls {
         reported.last = Some(Instant::now());
         // The page does not wait for standard error.
         drop(reported);
-        let others = if left_out > 0 { format!("\n    (before it, {left_out} were left out)") } else { String::new() };
+        let others = if left_out > 0 {
+            format!("\n    (before it, {left_out} were left out)")
+        } else {
+            String::new()
+        };
         say(&format!("plainweave {name}: {stall}{others}"));
     }
 
@@ -88,16 +93,30 @@ impl Past {
             _ => (None, &[][..]),
         };
         // From the program's own code on, where that is known.
-        let own = stall.own_frame().and_then(|own| frames.iter().position(|frame| frame == own)).unwrap_or(0);
+        let own = stall
+            .own_frame()
+            .and_then(|own| frames.iter().position(|frame| frame == own))
+            .unwrap_or(0);
         let calls = frames[own..].iter().filter_map(call).take(CALLS).collect();
-        Self { at: Instant::now(), worker: stall.worker, held: stall.held, starved: stall.starved, fiber, calls }
+        Self {
+            at: Instant::now(),
+            worker: stall.worker,
+            held: stall.held,
+            starved: stall.starved,
+            fiber,
+            calls,
+        }
     }
 }
 
 /// Returns a function with its line; `None` for one that has no name, whose report is an address.
 fn call(frame: &Frame) -> Option<String> {
     let function = frame.function.as_deref()?;
-    let file = frame.file.as_deref().and_then(|file| file.file_name()).map(|name| name.to_string_lossy());
+    let file = frame
+        .file
+        .as_deref()
+        .and_then(|file| file.file_name())
+        .map(|name| name.to_string_lossy());
     Some(match (file, frame.line) {
         (Some(file), Some(line)) => format!("{function} ({file}:{line})"),
         _ => function.to_owned(),
@@ -124,15 +143,24 @@ mod tests {
         let fiber = runtime.spawn_with(fiber, move || wait.recv()).unwrap();
         // Others may be the machine's fault, or over; this one is reported until it ends.
         let stall = stalled.iter().find(|stall| {
-            matches!(stall.culprit, Culprit::Fiber { .. }) && stall.held.saturating_sub(stall.starved) >= STALL
+            matches!(stall.culprit, Culprit::Fiber { .. })
+                && stall.held.saturating_sub(stall.starved) >= STALL
         });
         let (stall, stalls, mut lines) = (stall.unwrap(), Stalls::default(), Vec::new());
         (0..3).for_each(|_| stalls.note("test", &stall, |line| lines.push(line.to_owned())));
         assert_eq!(lines.len(), 1);
-        assert!(lines[0].starts_with("plainweave test: worker "), "{}", lines[0]);
+        assert!(
+            lines[0].starts_with("plainweave test: worker "),
+            "{}",
+            lines[0]
+        );
         stalls.lock().last = None;
         stalls.note("test", &stall, |line| lines.push(line.to_owned()));
-        assert!(lines[1].ends_with("\n    (before it, 2 were left out)"), "{}", lines[1]);
+        assert!(
+            lines[1].ends_with("\n    (before it, 2 were left out)"),
+            "{}",
+            lines[1]
+        );
         let mut starved = stall.clone();
         starved.starved = starved.held;
         stalls.lock().last = None;
@@ -144,10 +172,22 @@ mod tests {
             stalls.note("test", &other, |_| {});
         }
         let past = stalls.past();
-        assert_eq!((past.len(), past[0].worker, past[KEPT - 1].worker), (KEPT, 29, 10));
-        assert_eq!(past[0].fiber.as_ref().unwrap().1.as_deref(), Some("<b>\u{7}"));
-        assert!(past[0].calls.len() <= CALLS && past[0].calls[0].contains("stalls.rs:"), "{past:?}");
-        assert!(!past[0].calls.iter().any(|call| call.contains("0x")), "{past:?}");
+        assert_eq!(
+            (past.len(), past[0].worker, past[KEPT - 1].worker),
+            (KEPT, 29, 10)
+        );
+        assert_eq!(
+            past[0].fiber.as_ref().unwrap().1.as_deref(),
+            Some("<b>\u{7}")
+        );
+        assert!(
+            past[0].calls.len() <= CALLS && past[0].calls[0].contains("stalls.rs:"),
+            "{past:?}"
+        );
+        assert!(
+            !past[0].calls.iter().any(|call| call.contains("0x")),
+            "{past:?}"
+        );
         drop(ended);
         let _ = fiber.join();
     }

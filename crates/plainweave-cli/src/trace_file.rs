@@ -1,8 +1,9 @@
 //! `--trace`: the file that a server's trace is written to, on SIGUSR2 and at its end.
 //!
-//! Each writing replaces what was written before. It goes to a new file beside it, of the same name with the process's
-//! id and `.part` behind it, which is then renamed: a reader finds a whole trace or the last one, a full disk costs the
-//! new one only, and no other file is touched. A character device is written to directly.
+//! Each writing replaces what was written before. It goes to a new file beside it, of the same name
+//! with the process's id and `.part` behind it, which is then renamed: a reader finds a whole trace
+//! or the last one, a full disk costs the new one only, and no other file is touched. A character
+//! device is written to directly.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -33,17 +34,33 @@ pub(crate) struct TraceFile {
 impl TraceFile {
     /// Checks that the file can be written, and creates it.
     pub(crate) fn open(path: &Path, tracers: Vec<Tracer>) -> anyhow::Result<Self> {
-        let remedy = || format!("cannot write a trace to {} (give --trace another FILE)", path.display());
+        let remedy = || {
+            format!(
+                "cannot write a trace to {} (give --trace another FILE)",
+                path.display()
+            )
+        };
         // Looked at before it is opened: opening a pipe may block.
         let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
         let is_other = fs::metadata(path).is_ok_and(|found| !found.is_file()) && !is_device;
         ensure!(!is_other, "{}: it is neither a file nor a device", remedy());
-        File::options().create(true).append(true).open(path).with_context(remedy)?;
+        File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .with_context(remedy)?;
         let path = path.canonicalize().with_context(remedy)?;
-        let file = Self { path, is_device, tracers, writing: Mutex::new(()) };
+        let file = Self {
+            path,
+            is_device,
+            tracers,
+            writing: Mutex::new(()),
+        };
         if !file.is_device {
             // Its folder may not be ours to write to.
-            file.create_part().and_then(|(part, _)| fs::remove_file(part)).with_context(remedy)?;
+            file.create_part()
+                .and_then(|(part, _)| fs::remove_file(part))
+                .with_context(remedy)?;
         }
         Ok(file)
     }
@@ -53,10 +70,12 @@ impl TraceFile {
         let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.path.display();
         if self.is_device {
-            let written = File::create(&self.path).and_then(|device| trace::write_json(&self.tracers, device));
+            let written = File::create(&self.path)
+                .and_then(|device| trace::write_json(&self.tracers, device));
             written.with_context(|| format!("cannot write the trace to {path}"))?;
         } else {
-            self.replace().with_context(|| format!("cannot write the trace to {path}, which is as it was"))?;
+            self.replace()
+                .with_context(|| format!("cannot write the trace to {path}, which is as it was"))?;
         }
         Ok(format!("the trace is written to {path}"))
     }
@@ -70,7 +89,8 @@ impl TraceFile {
 
     fn replace(&self) -> io::Result<()> {
         let (part, file) = self.create_part()?;
-        let written = trace::write_json(&self.tracers, file).and_then(|()| fs::rename(&part, &self.path));
+        let written =
+            trace::write_json(&self.tracers, file).and_then(|()| fs::rename(&part, &self.path));
         if written.is_err() {
             let _ = fs::remove_file(&part);
         }
@@ -82,10 +102,17 @@ impl TraceFile {
         let (id, mut taken) = (process::id(), 0);
         loop {
             let mut name = OsString::from(&self.path);
-            name.push(if taken == 0 { format!(".{id}.part") } else { format!(".{id}.{taken}.part") });
+            name.push(if taken == 0 {
+                format!(".{id}.part")
+            } else {
+                format!(".{id}.{taken}.part")
+            });
             match File::options().write(true).create_new(true).open(&name) {
-                // It may be the user's, or be left by a process that had the same number, as in a container.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && taken < TAKEN => taken += 1,
+                // It may be the user's, or be left by a process that had the same number, as in a
+                // container.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && taken < TAKEN => {
+                    taken += 1
+                }
                 opened => return opened.map(|file| (name.into(), file)),
             }
         }
@@ -102,14 +129,21 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("plainweave-trace-{id}"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).unwrap();
-        let others = ["trace.part".to_owned(), format!("trace.{id}.part")].map(|name| folder.join(name));
+        let others =
+            ["trace.part".to_owned(), format!("trace.{id}.part")].map(|name| folder.join(name));
         for other in &others {
             fs::write(other, "the user's").unwrap();
         }
         let file = TraceFile::open(&folder.join("trace"), Vec::new()).unwrap();
         let written = file.write();
-        let left: Vec<_> = others.iter().map(|other| fs::read_to_string(other).unwrap_or_default()).collect();
-        let (trace, count) = (fs::read(folder.join("trace")).unwrap(), fs::read_dir(&folder).unwrap().count());
+        let left: Vec<_> = others
+            .iter()
+            .map(|other| fs::read_to_string(other).unwrap_or_default())
+            .collect();
+        let (trace, count) = (
+            fs::read(folder.join("trace")).unwrap(),
+            fs::read_dir(&folder).unwrap().count(),
+        );
         fs::remove_dir_all(&folder).unwrap();
         assert!(written.is_ok() && !trace.is_empty(), "{written:?}");
         assert_eq!((left, count), (vec!["the user's".to_owned(); 2], 3));

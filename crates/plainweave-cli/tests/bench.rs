@@ -30,10 +30,17 @@ fn bench(program: &Path, cargo: &Path) -> (Option<i32>, String, String) {
 
 fn beside(program: &Path, cargo: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(program);
-    command.args(args).env("CARGO", cargo).env("PATH", "/usr/bin:/bin");
+    command
+        .args(args)
+        .env("CARGO", cargo)
+        .env("PATH", "/usr/bin:/bin");
     let output = child::output(&mut command).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 /// One test: a script that is written while another thread makes a process may be busy.
@@ -48,14 +55,25 @@ fn the_program_that_measures_is_found_or_built() {
     script(&cargo, "echo built; exit 1");
     let (code, out, error) = bench(&installed, &cargo);
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert!(error.contains("cargo install --path crates/plainweave-bench"), "{error}");
+    assert!(
+        error.contains("cargo install --path crates/plainweave-bench"),
+        "{error}"
+    );
     script(&place.join("bin/plainweave-bench"), "echo \"measures: $*\"");
     let (code, out, error) = bench(&installed, &cargo);
-    assert_eq!((code, out.as_str()), (Some(0), "measures: micro --quick\n"), "{error}");
+    assert_eq!(
+        (code, out.as_str()),
+        (Some(0), "measures: micro --quick\n"),
+        "{error}"
+    );
     // The simulator is found in the same way; its flags are its own.
     script(&place.join("bin/plainweave-sim"), "echo \"simulates: $*\"");
     let (code, out, error) = beside(&installed, &cargo, &["sim", "--workers", "2", "--help"]);
-    assert_eq!((code, out.as_str()), (Some(0), "simulates: --workers 2 --help\n"), "{error}");
+    assert_eq!(
+        (code, out.as_str()),
+        (Some(0), "simulates: --workers 2 --help\n"),
+        "{error}"
+    );
 
     // In the sources: it is built by the same profile, into the same folder.
     for (folder, profile) in [("debug", "dev"), ("release", "release")] {
@@ -64,12 +82,25 @@ fn the_program_that_measures_is_found_or_built() {
         fs::write(target.join("CACHEDIR.TAG"), "").unwrap();
         script(&cargo, "echo \"cargo $*\"; exit 101");
         let (code, out, error) = bench(&built, &cargo);
-        assert!(code == Some(1) && error.contains("could not be built"), "{error}");
-        let expected = format!("cargo build --package plainweave-bench --profile {profile} --manifest-path ");
+        assert!(
+            code == Some(1) && error.contains("could not be built"),
+            "{error}"
+        );
+        let expected =
+            format!("cargo build --package plainweave-bench --profile {profile} --manifest-path ");
         let ending = format!("/Cargo.toml --target-dir {}\n", target.display());
-        assert!(out.starts_with(&expected) && out.ends_with(&ending), "{out}");
+        assert!(
+            out.starts_with(&expected) && out.ends_with(&ending),
+            "{out}"
+        );
         let neighbour = target.join(folder).join("plainweave-bench");
-        script(&cargo, &format!("printf '#!/bin/sh\\necho fresh' > {0}; chmod +x {0}", neighbour.display()));
+        script(
+            &cargo,
+            &format!(
+                "printf '#!/bin/sh\\necho fresh' > {0}; chmod +x {0}",
+                neighbour.display()
+            ),
+        );
         assert_eq!(bench(&built, &cargo).1, "fresh\n");
         // A machine without cargo has what was copied there.
         assert_eq!(bench(&built, Path::new("/no/such/cargo")).1, "fresh\n");

@@ -1,7 +1,9 @@
-//! Ranges and preconditions, asked of this server, of nginx and of Go's file server: where the answers differ, the
-//! difference belongs to a class that is explained here and in `docs/web-differences.md`.
+//! Ranges and preconditions, asked of this server, of nginx and of Go's file server: where the
+//! answers differ, the difference belongs to a class that is explained here and in
+//! `docs/web-differences.md`.
 //!
-//! A class that no request falls into any more fails the test too: then the explanation has become wrong.
+//! A class that no request falls into any more fails the test too: then the explanation has become
+//! wrong.
 
 #![expect(clippy::print_stdout, reason = "says what it compared")]
 
@@ -28,14 +30,21 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(peer: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("plainweave-differential-{peer}-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!(
+            "plainweave-differential-{peer}-{}",
+            std::process::id()
+        ));
         let site = path.join("site");
         fs::create_dir_all(&site).unwrap();
         for (name, size) in FILES {
             let content: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
             fs::write(site.join(name), content).unwrap();
-            let file = fs::File::options().write(true).open(site.join(name)).unwrap();
-            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(TIME)).unwrap();
+            let file = fs::File::options()
+                .write(true)
+                .open(site.join(name))
+                .unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(TIME))
+                .unwrap();
         }
         Self(path)
     }
@@ -61,7 +70,12 @@ struct Outcome {
 
 impl Outcome {
     fn of(answer: &Answer) -> Self {
-        let mut outcome = Self { status: answer.status, range: None, content: Vec::new(), parts: Vec::new() };
+        let mut outcome = Self {
+            status: answer.status,
+            range: None,
+            content: Vec::new(),
+            parts: Vec::new(),
+        };
         if matches!(answer.status, 206 | 416) {
             outcome.range = answer.field("content-range").map(str::to_owned);
         }
@@ -80,9 +94,12 @@ impl Outcome {
 fn parts(body: &[u8], boundary: &str) -> Vec<(String, Vec<u8>)> {
     let delimiter = format!("\r\n--{boundary}");
     let body = [b"\r\n", body].concat();
-    let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
+    let find =
+        |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
     let mut parts = Vec::new();
-    let Some(start) = find(&body, delimiter.as_bytes()) else { return parts };
+    let Some(start) = find(&body, delimiter.as_bytes()) else {
+        return parts;
+    };
     let mut rest = &body[start + delimiter.len()..];
     while !rest.starts_with(b"--") {
         let head = find(rest, b"\r\n\r\n").expect("a part's head") + 4;
@@ -103,7 +120,9 @@ struct Class {
 }
 
 fn is(asked: &Asked, field: &str, values: &[&str]) -> bool {
-    asked.field(field).is_some_and(|value| values.contains(&value))
+    asked
+        .field(field)
+        .is_some_and(|value| values.contains(&value))
 }
 
 fn statuses(ours: &Outcome, theirs: &Outcome, ours_are: &[u16], theirs_are: &[u16]) -> bool {
@@ -120,17 +139,21 @@ const HEAD: Class = Class {
 const MALFORMED: Class = Class {
     why: "malformed Range: ignored here, 416 there; 9110, 14.2 allows both",
     covers: |asked, ours, theirs| {
-        matches!(asked.kind, Kind::Malformed | Kind::Nothing) && statuses(ours, theirs, &[200], &[416])
+        matches!(asked.kind, Kind::Malformed | Kind::Nothing)
+            && statuses(ours, theirs, &[200], &[416])
     },
 };
 
 /// 17.15 advises a bound on the number of ranges.
 const MANY: Class = Class {
     why: "more than 64 ranges: the whole file here (9110, 17.15), all of them there",
-    covers: |asked, ours, theirs| asked.kind == Kind::Many && statuses(ours, theirs, &[200], &[206]),
+    covers: |asked, ours, theirs| {
+        asked.kind == Kind::Many && statuses(ours, theirs, &[200], &[206])
+    },
 };
 
-/// No range begins within a file of no bytes; 15.5.17 says 416. Both others send the nothing there is.
+/// No range begins within a file of no bytes; 15.5.17 says 416. Both others send the nothing there
+/// is.
 const EMPTY: Class = Class {
     why: "a range of an empty file: 416 here (9110, 15.5.17), 200 there",
     covers: |asked, ours, theirs| asked.file == "empty" && statuses(ours, theirs, &[416], &[200]),
@@ -139,36 +162,47 @@ const EMPTY: Class = Class {
 /// 14.1.2 sets no bound on digits.
 const HUGE: Class = Class {
     why: "a number beyond 64 bits: beyond the file here, malformed there",
-    covers: |asked, ours, theirs| asked.kind == Kind::Huge && statuses(ours, theirs, &[200, 206, 416], &[416]),
+    covers: |asked, ours, theirs| {
+        asked.kind == Kind::Huge && statuses(ours, theirs, &[200, 206, 416], &[416])
+    },
 };
 
 const NGINX: &[Class] = &[
     Class {
         why: "If-Unmodified-Since that is no date: ignored here (13.1.4), 412 there",
-        covers: |asked, _, theirs| is(asked, "If-Unmodified-Since", &["yesterday"]) && theirs.status == 412,
+        covers: |asked, _, theirs| {
+            is(asked, "If-Unmodified-Since", &["yesterday"]) && theirs.status == 412
+        },
     },
     Class {
         why: "If-Unmodified-Since beside If-Match: left out here (13.2.2, step 1), judged too there",
         covers: |asked, _, theirs| {
-            let both = asked.field("If-Match").is_some() && asked.field("If-Unmodified-Since").is_some();
+            let both =
+                asked.field("If-Match").is_some() && asked.field("If-Unmodified-Since").is_some();
             both && theirs.status == 412
         },
     },
     Class {
         why: "If-Modified-Since beside If-None-Match: left out here (13.2.2, step 3), judged too there",
         covers: |asked, ours, theirs| {
-            let both = asked.field("If-None-Match").is_some() && asked.field("If-Modified-Since").is_some();
+            let both = asked.field("If-None-Match").is_some()
+                && asked.field("If-Modified-Since").is_some();
             both && ours.status == 304 && theirs.status != 304
         },
     },
     Class {
         why: "empty elements in a list of ranges: passed over here (5.6.1.2), 416 there",
-        covers: |asked, ours, theirs| asked.kind == Kind::Gaps && statuses(ours, theirs, &[200, 206], &[416]),
+        covers: |asked, ours, theirs| {
+            asked.kind == Kind::Gaps && statuses(ours, theirs, &[200, 206], &[416])
+        },
     },
     Class {
         why: "a range whose last byte is before its first, among others: all are ignored here, this one there",
         covers: |asked, ours, theirs| {
-            asked.field("Range").is_some_and(|list| list.ends_with(",5-3")) && statuses(ours, theirs, &[200], &[206])
+            asked
+                .field("Range")
+                .is_some_and(|list| list.ends_with(",5-3"))
+                && statuses(ours, theirs, &[200], &[206])
         },
     },
     HEAD,
@@ -181,15 +215,21 @@ const NGINX: &[Class] = &[
 const GO: &[Class] = &[
     Class {
         why: "the suffix of no bytes: not satisfiable here (14.1.2), a part of no bytes there",
-        covers: |asked, _, theirs| asked.kind == Kind::ZeroSuffix && matches!(theirs.status, 200 | 206),
+        covers: |asked, _, theirs| {
+            asked.kind == Kind::ZeroSuffix && matches!(theirs.status, 200 | 206)
+        },
     },
     Class {
         why: "a suffix of an empty file: 200 here, 206 with `bytes 0--1/0` there",
-        covers: |asked, ours, theirs| asked.file == "empty" && statuses(ours, theirs, &[200], &[206]),
+        covers: |asked, ours, theirs| {
+            asked.file == "empty" && statuses(ours, theirs, &[200], &[206])
+        },
     },
     Class {
         why: "a unit that is not known: ignored here (14.2), 416 there",
-        covers: |asked, ours, theirs| asked.kind == Kind::OtherUnit && statuses(ours, theirs, &[200], &[416]),
+        covers: |asked, ours, theirs| {
+            asked.kind == Kind::OtherUnit && statuses(ours, theirs, &[200], &[416])
+        },
     },
     HEAD,
     MALFORMED,
@@ -215,14 +255,30 @@ fn compare(name: &str, classes: &[Class], ours: &mut Peer, theirs: &mut Peer) {
         if ours == theirs {
             continue;
         }
-        match classes.iter().position(|class| (class.covers)(&asked, &ours, &theirs)) {
+        match classes
+            .iter()
+            .position(|class| (class.covers)(&asked, &ours, &theirs))
+        {
             Some(class) => counts[class] += 1,
             None => {
                 let brief = |outcome: &Outcome| {
-                    let places: Vec<_> = outcome.parts.iter().map(|(place, _)| place.as_str()).collect();
-                    format!("{} {:?} {} bytes {places:?}", outcome.status, outcome.range, outcome.content.len())
+                    let places: Vec<_> = outcome
+                        .parts
+                        .iter()
+                        .map(|(place, _)| place.as_str())
+                        .collect();
+                    format!(
+                        "{} {:?} {} bytes {places:?}",
+                        outcome.status,
+                        outcome.range,
+                        outcome.content.len()
+                    )
                 };
-                unexplained.push(format!("{asked:?}\n   here {}\n  there {}", brief(&ours), brief(&theirs)));
+                unexplained.push(format!(
+                    "{asked:?}\n   here {}\n  there {}",
+                    brief(&ours),
+                    brief(&theirs)
+                ));
             }
         }
     }
@@ -230,10 +286,23 @@ fn compare(name: &str, classes: &[Class], ours: &mut Peer, theirs: &mut Peer) {
     for (class, count) in classes.iter().zip(&counts) {
         println!("{count:6} {}", class.why);
     }
-    let shown = unexplained.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
-    assert!(unexplained.is_empty(), "{} differences from {name} are not explained:\n{shown}", unexplained.len());
+    let shown = unexplained
+        .iter()
+        .take(20)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("\n");
+    assert!(
+        unexplained.is_empty(),
+        "{} differences from {name} are not explained:\n{shown}",
+        unexplained.len()
+    );
     for (class, count) in classes.iter().zip(&counts) {
-        assert!(*count > 0, "{name}: no request differs in this way: {}", class.why);
+        assert!(
+            *count > 0,
+            "{name}: no request differs in this way: {}",
+            class.why
+        );
     }
 }
 
@@ -244,7 +313,12 @@ fn beside_nginx() {
         skip::skip("nginx is not installed");
         return;
     };
-    compare("nginx", NGINX, &mut peers::plainweave(&scratch.0.join("site")), &mut theirs);
+    compare(
+        "nginx",
+        NGINX,
+        &mut peers::plainweave(&scratch.0.join("site")),
+        &mut theirs,
+    );
 }
 
 #[test]
@@ -254,5 +328,10 @@ fn beside_go() {
         skip::skip("Go is not installed");
         return;
     };
-    compare("Go", GO, &mut peers::plainweave(&scratch.0.join("site")), &mut theirs);
+    compare(
+        "Go",
+        GO,
+        &mut peers::plainweave(&scratch.0.join("site")),
+        &mut theirs,
+    );
 }

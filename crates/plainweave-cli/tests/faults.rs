@@ -1,5 +1,5 @@
-//! Clients that misbehave, vanish or come in crowds, and a stop in the middle of it, on both drivers, in both
-//! styles, with fibers that move and fibers that do not.
+//! Clients that misbehave, vanish or come in crowds, and a stop in the middle of it, on both
+//! drivers, in both styles, with fibers that move and fibers that do not.
 
 mod common;
 
@@ -15,20 +15,78 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 const STYLES: [&[&str]; 10] = [
     &["--io", "epoll", "--workers", "2"],
     &["--io", "uring", "--workers", "2"],
-    &["--io", "epoll", "--workers", "2", "--architecture", "fibers", "--policy", "lifo-slot"],
-    &["--io", "uring", "--workers", "2", "--architecture", "fibers"],
+    &[
+        "--io",
+        "epoll",
+        "--workers",
+        "2",
+        "--architecture",
+        "fibers",
+        "--policy",
+        "lifo-slot",
+    ],
+    &[
+        "--io",
+        "uring",
+        "--workers",
+        "2",
+        "--architecture",
+        "fibers",
+    ],
     &["--io", "epoll", "--workers", "2", "--mode", "anytime/own"],
-    &["--io", "epoll", "--workers", "2", "--mode", "anytime/own", "--architecture", "fibers", "--policy", "helping"],
-    &["--io", "uring", "--workers", "2", "--mode", "anytime/own", "--architecture", "fibers"],
-    &["--io", "uring", "--workers", "2", "--architecture", "acceptors"],
-    &["--io", "epoll", "--workers", "2", "--architecture", "event-loops"],
-    &["--io", "epoll", "--workers", "2", "--architecture", "pipeline:4"],
+    &[
+        "--io",
+        "epoll",
+        "--workers",
+        "2",
+        "--mode",
+        "anytime/own",
+        "--architecture",
+        "fibers",
+        "--policy",
+        "helping",
+    ],
+    &[
+        "--io",
+        "uring",
+        "--workers",
+        "2",
+        "--mode",
+        "anytime/own",
+        "--architecture",
+        "fibers",
+    ],
+    &[
+        "--io",
+        "uring",
+        "--workers",
+        "2",
+        "--architecture",
+        "acceptors",
+    ],
+    &[
+        "--io",
+        "epoll",
+        "--workers",
+        "2",
+        "--architecture",
+        "event-loops",
+    ],
+    &[
+        "--io",
+        "epoll",
+        "--workers",
+        "2",
+        "--architecture",
+        "pipeline:4",
+    ],
 ];
 
 /// A request whose answer is a whole file.
 const GET: &[u8] = b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// Reads one answer with a `Content-Length`. `None`: the connection was closed before its first byte.
+/// Reads one answer with a `Content-Length`. `None`: the connection was closed before its first
+/// byte.
 fn answer(stream: &mut TcpStream) -> Option<String> {
     let mut text = Vec::new();
     let mut byte = [0];
@@ -37,12 +95,19 @@ fn answer(stream: &mut TcpStream) -> Option<String> {
             Ok(0) if text.is_empty() => return None,
             Ok(0) => panic!("cut in the head: {}", String::from_utf8_lossy(&text)),
             Ok(_) => text.push(byte[0]),
-            Err(error) if text.is_empty() && error.kind() == ErrorKind::ConnectionReset => return None,
+            Err(error) if text.is_empty() && error.kind() == ErrorKind::ConnectionReset => {
+                return None;
+            }
             Err(error) => panic!("{error} after {}", String::from_utf8_lossy(&text)),
         }
     }
     let head = String::from_utf8(text).unwrap();
-    let length = head.lines().find_map(|l| l.strip_prefix("Content-Length: ")).expect("a length").parse().unwrap();
+    let length = head
+        .lines()
+        .find_map(|l| l.strip_prefix("Content-Length: "))
+        .expect("a length")
+        .parse()
+        .unwrap();
     let mut body = vec![0; length];
     stream.read_exact(&mut body).expect("a whole body");
     Some(head)
@@ -51,15 +116,27 @@ fn answer(stream: &mut TcpStream) -> Option<String> {
 #[test]
 fn bad_requests_get_their_status_and_a_closed_connection() {
     let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(100_000));
-    let big = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "a".repeat(100_000));
+    let big = format!(
+        "GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n",
+        "a".repeat(100_000)
+    );
     let cases: [(&str, &[u16]); 9] = [
         ("nonsense\r\n\r\n", &[400]),
         ("GET / HTTP/1.1\r\n\r\n", &[400]),
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", &[400]),
         ("GET / HTTP/3.7\r\nHost: h\r\n\r\n", &[505]),
-        ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n", &[400]),
-        ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n", &[400]),
-        ("GET /../../etc/passwd HTTP/1.1\r\nHost: h\r\n\r\n", &[400, 403, 404]),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n",
+            &[400],
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n",
+            &[400],
+        ),
+        (
+            "GET /../../etc/passwd HTTP/1.1\r\nHost: h\r\n\r\n",
+            &[400, 403, 404],
+        ),
         (&long, &[414]),
         (&big, &[431]),
     ];
@@ -72,7 +149,11 @@ fn bad_requests_get_their_status_and_a_closed_connection() {
             let _ = stream.shutdown(Shutdown::Write);
             let text = rest(stream);
             let status: u16 = text.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
-            assert!(statuses.contains(&status), "{style:?} {:?}: {text:?}", &request[..request.len().min(60)]);
+            assert!(
+                statuses.contains(&status),
+                "{style:?} {:?}: {text:?}",
+                &request[..request.len().min(60)]
+            );
         }
         server.signal();
         assert_eq!(server.end().0, Some(0));
@@ -97,7 +178,9 @@ fn a_client_that_vanishes_at_any_byte_leaks_nothing() {
                 let _ = stream.read(&mut [0]);
             }
         }
-        eventually("the number of descriptors before", || server.descriptors() <= before);
+        eventually("the number of descriptors before", || {
+            server.descriptors() <= before
+        });
         first.write_all(GET).unwrap();
         answer(&mut first).expect("the first connection still works");
         server.signal();
@@ -116,9 +199,13 @@ fn a_stop_under_load_cuts_no_answer() {
             for _ in 0..8 {
                 scope.spawn(|| {
                     while let Ok(mut stream) = TcpStream::connect(server.address) {
-                        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+                        stream
+                            .set_read_timeout(Some(Duration::from_secs(10)))
+                            .unwrap();
                         while stream.write_all(GET).is_ok() {
-                            let Some(head) = answer(&mut stream) else { break };
+                            let Some(head) = answer(&mut stream) else {
+                                break;
+                            };
                             answers.fetch_add(1, Ordering::Relaxed);
                             if head.contains("Connection: close") {
                                 break;
@@ -142,13 +229,17 @@ fn out_of_descriptors_it_pauses_and_goes_on() {
         first.write_all(GET).unwrap();
         answer(&mut first).expect("an answer");
         let crowd: Vec<_> = (0..100).map(|_| server.connect()).collect();
-        // No descriptor is left to accept with; files cannot be opened either, which is an answer of its own.
-        first.write_all(b"GET /no-such-file HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        // No descriptor is left to accept with; files cannot be opened either, which is an answer
+        // of its own.
+        first
+            .write_all(b"GET /no-such-file HTTP/1.1\r\nHost: h\r\n\r\n")
+            .unwrap();
         answer(&mut first).expect("an answer to who is connected already");
         drop(crowd);
         eventually("a new connection's answer", || {
             let mut stream = server.connect();
-            stream.write_all(GET).is_ok() && answer(&mut stream).is_some_and(|head| head.contains("200 OK"))
+            stream.write_all(GET).is_ok()
+                && answer(&mut stream).is_some_and(|head| head.contains("200 OK"))
         });
         server.signal();
         assert_eq!(server.end().0, Some(0));
@@ -164,7 +255,17 @@ fn a_limit_lowered_meanwhile_is_said_once() {
         first.write_all(GET).unwrap();
         answer(&mut first).expect("an answer");
         let pid = Some(Pid::from_child(&server.child));
-        let limit = |current| prlimit(pid, Resource::Nofile, Rlimit { current, maximum: Some(1024) }).unwrap();
+        let limit = |current| {
+            prlimit(
+                pid,
+                Resource::Nofile,
+                Rlimit {
+                    current,
+                    maximum: Some(1024),
+                },
+            )
+            .unwrap()
+        };
         limit(Some(5));
         let mut second = server.connect();
         second.write_all(GET).unwrap();
@@ -176,7 +277,10 @@ fn a_limit_lowered_meanwhile_is_said_once() {
         answer(&mut second).expect("an answer, once there are descriptors");
         server.signal();
         let (code, said) = server.end();
-        assert!(code == Some(0) && said.contains("cannot accept connections: Too many open files"), "{said}");
+        assert!(
+            code == Some(0) && said.contains("cannot accept connections: Too many open files"),
+            "{said}"
+        );
         assert_eq!(said.lines().count(), 1, "once a minute: {said}");
     }
 }
@@ -190,8 +294,13 @@ fn a_directory_that_is_gone_is_said_and_answered() {
         let server = Running::start_in(&root, &[style, &["--staleness", "0s"]].concat());
         let mut stream = server.connect();
         let mut ask = |status: &str| {
-            stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-            assert!(answer(&mut stream).is_some_and(|head| head.contains(status)), "{style:?} {status}");
+            stream
+                .write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n")
+                .unwrap();
+            assert!(
+                answer(&mut stream).is_some_and(|head| head.contains(status)),
+                "{style:?} {status}"
+            );
         };
         ask("200 OK");
         std::fs::remove_dir_all(&root).unwrap();
@@ -199,13 +308,17 @@ fn a_directory_that_is_gone_is_said_and_answered() {
         ask("503 ");
         server.signal();
         let (code, said) = server.end();
-        assert!(code == Some(0) && said.contains("\"/f\" is answered 503: the served directory is gone"), "{said}");
+        assert!(
+            code == Some(0)
+                && said.contains("\"/f\" is answered 503: the served directory is gone"),
+            "{said}"
+        );
         assert_eq!(said.lines().count(), 1, "once a minute: {said}");
     }
 }
 
-/// By a build that makes it anew, and by a link that is switched: within `--staleness`, without a signal and without an
-/// error once it is there; `/health` says when it is not.
+/// By a build that makes it anew, and by a link that is switched: within `--staleness`, without a
+/// signal and without an error once it is there; `/health` says when it is not.
 #[test]
 fn a_directory_that_is_replaced_is_served() {
     for style in &STYLES[..2] {
@@ -224,7 +337,9 @@ fn a_directory_that_is_replaced_is_served() {
         assert!(serves("one") && health("200 OK"));
         for text in ["two", "three"] {
             std::fs::remove_dir_all(&root).unwrap();
-            eventually("503", || serves("503 Service Unavailable\n") && health("503 "));
+            eventually("503", || {
+                serves("503 Service Unavailable\n") && health("503 ")
+            });
             assert!(health("the served directory is gone"));
             build(text);
             eventually(text, || serves(text));
@@ -239,12 +354,20 @@ fn a_directory_that_is_replaced_is_served() {
         std::fs::write(base.0.join("next/f"), "four").unwrap();
         std::os::unix::fs::symlink("next", base.0.join("new")).unwrap();
         std::fs::rename(base.0.join("new"), &link).unwrap();
-        assert!(common::get(server.address, "/f").ends_with("three"), "believed for an hour");
+        assert!(
+            common::get(server.address, "/f").ends_with("three"),
+            "believed for an hour"
+        );
         kill_process(Pid::from_child(&server.child), Signal::HUP).unwrap();
-        eventually("the next release", || common::get(server.address, "/f").ends_with("four"));
+        eventually("the next release", || {
+            common::get(server.address, "/f").ends_with("four")
+        });
         server.signal();
         let (code, said) = server.end();
-        assert!(code == Some(0) && said.contains("SIGHUP: the directory is opened anew"), "{said}");
+        assert!(
+            code == Some(0) && said.contains("SIGHUP: the directory is opened anew"),
+            "{said}"
+        );
     }
 }
 

@@ -14,8 +14,24 @@ use common::Running;
 const STYLES: [&[&str]; 4] = [
     &["--io", "epoll", "--workers", "1"],
     &["--io", "uring", "--workers", "1"],
-    &["--io", "epoll", "--workers", "2", "--architecture", "fibers"],
-    &["--io", "uring", "--workers", "1", "--open-files", "0", "--cache", "0"],
+    &[
+        "--io",
+        "epoll",
+        "--workers",
+        "2",
+        "--architecture",
+        "fibers",
+    ],
+    &[
+        "--io",
+        "uring",
+        "--workers",
+        "1",
+        "--open-files",
+        "0",
+        "--cache",
+        "0",
+    ],
 ];
 
 const LEN: usize = 9_000_001;
@@ -25,7 +41,11 @@ struct Site(PathBuf);
 impl Site {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!("plainweave-large-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let unique = format!(
+            "plainweave-large-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let root = std::env::temp_dir().join(unique);
         fs::create_dir_all(&root).unwrap();
         let bytes: Vec<u8> = (0..LEN).map(byte).collect();
@@ -58,7 +78,12 @@ fn head(stream: &mut TcpStream) -> (u16, usize) {
         text.push(byte[0]);
     }
     let text = String::from_utf8(text).unwrap();
-    let length = text.lines().find_map(|l| l.strip_prefix("Content-Length: ")).unwrap().parse().unwrap();
+    let length = text
+        .lines()
+        .find_map(|l| l.strip_prefix("Content-Length: "))
+        .unwrap()
+        .parse()
+        .unwrap();
     (text[9..12].parse().unwrap(), length)
 }
 
@@ -82,10 +107,21 @@ fn whole_files_and_parts_of_them() {
         assert_eq!(head(&mut stream), (200, 5));
         assert_eq!(body(&mut stream, 5), b"small");
         assert_eq!(head(&mut stream), (200, LEN));
-        assert!(body(&mut stream, LEN).iter().enumerate().all(|(n, &got)| got == byte(n)), "{style:?}");
+        assert!(
+            body(&mut stream, LEN)
+                .iter()
+                .enumerate()
+                .all(|(n, &got)| got == byte(n)),
+            "{style:?}"
+        );
         assert_eq!(head(&mut stream), (206, 1_000_000));
         let part = body(&mut stream, 1_000_000);
-        assert!(part.iter().enumerate().all(|(n, &got)| got == byte(8_000_000 + n)), "{style:?}");
+        assert!(
+            part.iter()
+                .enumerate()
+                .all(|(n, &got)| got == byte(8_000_000 + n)),
+            "{style:?}"
+        );
         assert_eq!(head(&mut stream), (200, 5));
         assert_eq!(body(&mut stream, 5), b"small");
     }
@@ -106,7 +142,13 @@ fn who_does_not_read_holds_up_nobody() {
         }
         // Nothing was lost by the waiting.
         assert_eq!(head(&mut slow[0]), (200, LEN));
-        assert!(body(&mut slow[0], LEN).iter().enumerate().all(|(n, &got)| got == byte(n)), "{style:?}");
+        assert!(
+            body(&mut slow[0], LEN)
+                .iter()
+                .enumerate()
+                .all(|(n, &got)| got == byte(n)),
+            "{style:?}"
+        );
         drop(slow);
         ask(&mut other, "/small", "");
         assert_eq!(head(&mut other), (200, 5));
@@ -130,7 +172,10 @@ fn a_reader_that_has_shut_its_own_side_gets_its_file() {
         }
         stream.read_to_end(&mut got).unwrap();
         assert_eq!(got.len(), LEN, "{style:?}");
-        assert!(got.iter().enumerate().all(|(n, &got)| got == byte(n)), "{style:?}");
+        assert!(
+            got.iter().enumerate().all(|(n, &got)| got == byte(n)),
+            "{style:?}"
+        );
     }
 }
 
@@ -143,9 +188,14 @@ fn a_file_that_shrinks_meanwhile_is_cut_off_and_the_server_goes_on() {
         ask(&mut stream, "/big", "");
         assert_eq!(head(&mut stream), (200, LEN));
         // More than the socket's buffers hold, so that the server is still at it.
-        let file = File::options().write(true).open(site.0.join("big")).unwrap();
+        let file = File::options()
+            .write(true)
+            .open(site.0.join("big"))
+            .unwrap();
         file.set_len(7_500_000).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         let (mut got, mut buf) = (0, vec![0; 65_536]);
         loop {
             match stream.read(&mut buf) {
@@ -155,12 +205,18 @@ fn a_file_that_shrinks_meanwhile_is_cut_off_and_the_server_goes_on() {
                 Err(error) => panic!("{error} after {got} bytes"),
             }
         }
-        assert!(got <= 7_500_000, "{got}: nothing stands in for what is no longer there");
+        assert!(
+            got <= 7_500_000,
+            "{got}: nothing stands in for what is no longer there"
+        );
         let mut other = server.connect();
         ask(&mut other, "/small", "");
         assert_eq!(head(&mut other), (200, 5));
         server.signal();
         let (code, said) = server.end();
-        assert!(code == Some(0) && said.contains("an answer was cut off: the body ended"), "{said}");
+        assert!(
+            code == Some(0) && said.contains("an answer was cut off: the body ended"),
+            "{said}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Each limit's flag does what it says: it cuts off who is over it, long before the default would, and nobody else.
+//! Each limit's flag does what it says: it cuts off who is over it, long before the default would,
+//! and nobody else.
 
 mod common;
 
@@ -25,7 +26,10 @@ impl Site {
         fs::write(root.join("f"), "here").unwrap();
         fs::write(root.join("f.gz"), "packed").unwrap();
         // More than both ends' buffers hold; a hole.
-        fs::File::create(root.join("large")).unwrap().set_len(256 << 20).unwrap();
+        fs::File::create(root.join("large"))
+            .unwrap()
+            .set_len(256 << 20)
+            .unwrap();
         Self(root)
     }
 }
@@ -36,8 +40,8 @@ impl Drop for Site {
     }
 }
 
-/// What a client sees that sends these pieces, with pauses, and reads to the end. A client's own timeout is shorter
-/// than any default, so that an end is the flag's doing.
+/// What a client sees that sends these pieces, with pauses, and reads to the end. A client's own
+/// timeout is shorter than any default, so that an end is the flag's doing.
 fn seen(server: &Running, pieces: &[&[u8]], pause: Duration) -> String {
     let mut stream = server.connect();
     for piece in pieces {
@@ -47,7 +51,9 @@ fn seen(server: &Running, pieces: &[&[u8]], pause: Duration) -> String {
     }
     let mut text = Vec::new();
     match stream.read_to_end(&mut text) {
-        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => panic!("{error} after {text:?}"),
+        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => {
+            panic!("{error} after {text:?}")
+        }
         _ => String::from_utf8(text).unwrap(),
     }
 }
@@ -63,9 +69,14 @@ fn who_is_silent_is_cut_off() {
             ("--body-timeout", POST, &["405"]),
         ] {
             for style in [&[][..], &["--architecture", "fibers"]] {
-                let server = Running::start_in(&site.0, &[&["--io", driver, flag, "200ms"], style].concat());
+                let server =
+                    Running::start_in(&site.0, &[&["--io", driver, flag, "200ms"], style].concat());
                 let text = seen(&server, &[sent], Duration::ZERO);
-                let got: Vec<_> = text.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+                let got: Vec<_> = text
+                    .split("HTTP/1.1 ")
+                    .skip(1)
+                    .map(|answer| &answer[..3])
+                    .collect();
                 assert_eq!(got, statuses, "{driver} {flag}: {text}");
             }
         }
@@ -76,22 +87,36 @@ fn who_is_silent_is_cut_off() {
 fn a_client_that_reads_nothing_is_cut_off() {
     let site = Site::new("deaf");
     for driver in DRIVERS {
-        let flags = ["--io", driver, "--write-timeout", "400ms", "--admin", "127.0.0.1:0"];
+        let flags = [
+            "--io",
+            driver,
+            "--write-timeout",
+            "400ms",
+            "--admin",
+            "127.0.0.1:0",
+        ];
         let server = Running::start_in(&site.0, &flags);
         let admin = admin(&server);
-        // Also one that has nothing more to say: the state of its socket must not pass for room to send.
+        // Also one that has nothing more to say: the state of its socket must not pass for room to
+        // send.
         for (cuts, half_closed) in [(1.0, false), (2.0, true)] {
             let used = server.cpu_time();
             let mut deaf = server.connect();
-            deaf.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            deaf.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n")
+                .unwrap();
             if half_closed {
                 deaf.shutdown(Shutdown::Write).unwrap();
             }
             let cut = "plainweave_http_errors_total{kind=\"timeout\"}";
             eventually(cut, || figure(admin, cut) == cuts);
-            eventually("no connection", || figure(admin, "plainweave_connections") == 0.0);
+            eventually("no connection", || {
+                figure(admin, "plainweave_connections") == 0.0
+            });
             let used = server.cpu_time() - used;
-            assert!(used < Duration::from_millis(250), "{driver}, {half_closed}: waiting took {used:?} of CPU");
+            assert!(
+                used < Duration::from_millis(250),
+                "{driver}, {half_closed}: waiting took {used:?} of CPU"
+            );
         }
     }
 }
@@ -105,11 +130,28 @@ fn who_is_slow_is_cut_off_by_the_rate_alone() {
             for (rate, statuses) in [("1000000", &["405"][..]), ("0", &["405", "200"])] {
                 let root = &site.0;
                 scope.spawn(move || {
-                    let flags = ["--io", driver, "--body-timeout", "2s", "--min-rate", rate, "--max-requests", "2"];
+                    let flags = [
+                        "--io",
+                        driver,
+                        "--body-timeout",
+                        "2s",
+                        "--min-rate",
+                        rate,
+                        "--max-requests",
+                        "2",
+                    ];
                     let server = Running::start_in(root, &flags);
                     let bytes: Vec<&[u8]> = vec![b"x"; 30];
-                    let text = seen(&server, &[&[POST], &bytes[..], &[GET]].concat(), Duration::from_millis(100));
-                    let got: Vec<_> = text.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+                    let text = seen(
+                        &server,
+                        &[&[POST], &bytes[..], &[GET]].concat(),
+                        Duration::from_millis(100),
+                    );
+                    let got: Vec<_> = text
+                        .split("HTTP/1.1 ")
+                        .skip(1)
+                        .map(|answer| &answer[..3])
+                        .collect();
                     assert_eq!(got, statuses, "{driver} {rate}: {text}");
                 });
             }
@@ -125,20 +167,36 @@ fn a_connection_has_its_requests() {
         let mut stream: TcpStream = server.connect();
         stream.write_all(&GET.repeat(3)).unwrap();
         let mut text = rest(stream);
-        assert_eq!((text.matches("200 OK").count(), text.matches("Connection: close").count()), (2, 1), "{text}");
+        assert_eq!(
+            (
+                text.matches("200 OK").count(),
+                text.matches("Connection: close").count()
+            ),
+            (2, 1),
+            "{text}"
+        );
         text.truncate(text.find("Connection: close").unwrap());
-        assert_eq!(text.matches("200 OK").count(), 2, "the second one is the last");
+        assert_eq!(
+            text.matches("200 OK").count(),
+            2,
+            "the second one is the last"
+        );
     }
 }
 
 #[test]
 fn twins_are_sent_where_they_are_asked_for() {
     let site = Site::new("twins");
-    let request = "GET /f HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n";
+    let request =
+        "GET /f HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n";
     for (flags, body) in [(&["--precompressed"][..], "packed"), (&[], "here")] {
         let server = Running::start_in(&site.0, flags);
         let text = ask(server.address, request);
-        assert_eq!(text.contains("Content-Encoding: gzip\r\n"), body == "packed", "{text}");
+        assert_eq!(
+            text.contains("Content-Encoding: gzip\r\n"),
+            body == "packed",
+            "{text}"
+        );
         assert!(text.ends_with(&format!("\r\n\r\n{body}")), "{text}");
     }
 }
@@ -147,9 +205,14 @@ fn twins_are_sent_where_they_are_asked_for() {
 fn unacknowledged(server: &Running) -> Vec<u64> {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let ours = format!(":{:04X}", server.address.port());
-    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let rows = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
     let established = rows.filter(|row| row[1].ends_with(&ours) && row[3] == "01");
-    established.map(|row| u64::from_str_radix(row[4].split(':').next().unwrap(), 16).unwrap()).collect()
+    established
+        .map(|row| u64::from_str_radix(row[4].split(':').next().unwrap(), 16).unwrap())
+        .collect()
 }
 
 #[test]
@@ -166,7 +229,9 @@ fn of_a_crowd_that_does_not_read_each_takes_little_memory() {
         let mut crowd: Vec<TcpStream> = (0..300).map(client).collect();
         eventually("answers under way, large ones to the first 256", || {
             let held = unacknowledged(&server);
-            held.len() == 300 && !held.contains(&0) && held.iter().filter(|bytes| **bytes > 256 << 10).count() == 256
+            held.len() == 300
+                && !held.contains(&0)
+                && held.iter().filter(|bytes| **bytes > 256 << 10).count() == 256
         });
         // A small part is no smaller answer.
         let mut last = crowd.pop().unwrap();

@@ -1,4 +1,5 @@
-//! The listing of a directory as a browser shows it. The pictures are kept in `target/listing`, to be looked at.
+//! The listing of a directory as a browser shows it. The pictures are kept in `target/listing`, to
+//! be looked at.
 
 mod common;
 #[path = "../../plainweave/tests/common/skip.rs"]
@@ -28,25 +29,40 @@ impl Drop for Scratch {
 }
 
 fn site() -> Scratch {
-    let scratch = Scratch(std::env::temp_dir().join(format!("plainweave-listing-{}", std::process::id())));
+    let scratch =
+        Scratch(std::env::temp_dir().join(format!("plainweave-listing-{}", std::process::id())));
     for directory in ["site/docs/guide", "site/photos", "profile"] {
         fs::create_dir_all(scratch.0.join(directory)).unwrap();
     }
     for (n, name) in NAMES.iter().enumerate() {
         // A name may hold a slash in HTML only.
-        fs::write(scratch.0.join("site").join(name.replace('/', "\u{2215}")), vec![b'x'; 7 << (4 * n)]).unwrap();
+        fs::write(
+            scratch.0.join("site").join(name.replace('/', "\u{2215}")),
+            vec![b'x'; 7 << (4 * n)],
+        )
+        .unwrap();
     }
     scratch
 }
 
 fn browser() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    names.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success()))
+    names.into_iter().find(|name| {
+        Command::new(name)
+            .arg("--version")
+            .output()
+            .is_ok_and(|out| out.status.success())
+    })
 }
 
 fn chromium(program: &str, profile: &Path) -> Command {
     let mut command = Command::new(program);
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+    ]);
     command.arg(format!("--user-data-dir={}", profile.display()));
     command
 }
@@ -66,7 +82,12 @@ fn in_a_browser() {
     };
     let scratch = site();
     let root = scratch.0.join("site");
-    let server = Running::spawn(command(&[root.to_str().unwrap(), "--listing", "--listen", "127.0.0.1:0"]));
+    let server = Running::spawn(command(&[
+        root.to_str().unwrap(),
+        "--listing",
+        "--listen",
+        "127.0.0.1:0",
+    ]));
     let url = format!("http://{}/", server.address);
     let profile = scratch.0.join("profile");
 
@@ -74,9 +95,15 @@ fn in_a_browser() {
     let dom = String::from_utf8(dom.stdout).unwrap();
     assert_eq!(dom.matches("<tr>").count(), 1 + 2 + NAMES.len(), "{dom}");
     assert!(!dom.contains("<b>") && !dom.contains("<script"), "{dom}");
-    assert!(dom.contains("&lt;b&gt;bold&lt;\u{2215}b&gt; &amp; \"quoted\".html"), "{dom}");
+    assert!(
+        dom.contains("&lt;b&gt;bold&lt;\u{2215}b&gt; &amp; \"quoted\".html"),
+        "{dom}"
+    );
 
-    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("listing");
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .unwrap()
+        .join("listing");
     fs::create_dir_all(&pictures).unwrap();
     let mut seen = Vec::new();
     for (name, width, height) in [("phone", 390, 844), ("desktop", 1200, 760)] {
@@ -84,9 +111,14 @@ fn in_a_browser() {
             let path = pictures.join(format!("{name}-{scheme}.png"));
             let _ = fs::remove_file(&path);
             let mut shot = chromium(program, &profile);
-            shot.arg(format!("--window-size={width},{height}")).arg(format!("--screenshot={}", path.display()));
+            shot.arg(format!("--window-size={width},{height}"))
+                .arg(format!("--screenshot={}", path.display()));
             let done = child::output(shot.args(flag).arg(&url)).unwrap();
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            assert!(
+                done.status.success(),
+                "{}",
+                String::from_utf8_lossy(&done.stderr)
+            );
             let picture = fs::read(&path).unwrap();
             assert_eq!(size(&picture), (width, height));
             assert!(!seen.contains(&picture), "light and dark look the same");

@@ -1,4 +1,5 @@
-//! Clients that ask and do not read, more than there is memory for: the server refuses some and lives on.
+//! Clients that ask and do not read, more than there is memory for: the server refuses some and
+//! lives on.
 
 mod common;
 #[path = "common/group.rs"]
@@ -53,7 +54,8 @@ fn status(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&line[9..]).into_owned()
 }
 
-/// Waits until the crowd has been dealt with: as many requests are in progress as there may be, the others refused.
+/// Waits until the crowd has been dealt with: as many requests are in progress as there may be, the
+/// others refused.
 fn settled(server: &Running, crowd: usize) -> usize {
     let figure = |name: &str| figure(admin(server), name) as usize;
     let most = figure("plainweave_requests_in_progress_max");
@@ -79,23 +81,45 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
             Err(why) => return skip::skip(&why),
         };
         let root = site.0.to_str().unwrap();
-        let flags = [root, "--listen", "127.0.0.1:0", "--io", driver, "--admin", "127.0.0.1:0"];
+        let flags = [
+            root,
+            "--listen",
+            "127.0.0.1:0",
+            "--io",
+            driver,
+            "--admin",
+            "127.0.0.1:0",
+        ];
         let server = Running::spawn(group.around(&command(&flags)));
-        let bound = format!(" requests at a time in 40 MiB ({}/memory.", group.path().display());
+        let bound = format!(
+            " requests at a time in 40 MiB ({}/memory.",
+            group.path().display()
+        );
         assert!(server.line.contains(&bound), "{}", server.line);
         let mut clients = crowd(&server, CROWD);
         let most = settled(&server, CROWD);
         let mut answers: Vec<String> = clients.iter_mut().map(status).collect();
         answers.sort();
-        assert_eq!(answers, [vec!["200"; most], vec!["503"; CROWD - most]].concat(), "{driver}");
+        assert_eq!(
+            answers,
+            [vec!["200"; most], vec!["503"; CROWD - most]].concat(),
+            "{driver}"
+        );
         drop(clients);
         let in_progress = "plainweave_requests_in_progress";
-        eventually("no request in progress", || figure(admin(&server), in_progress) == 0.0);
-        assert!(get(server.address, "/small").ends_with("\r\n\r\nhere"), "a new client is served");
+        eventually("no request in progress", || {
+            figure(admin(&server), in_progress) == 0.0
+        });
+        assert!(
+            get(server.address, "/small").ends_with("\r\n\r\nhere"),
+            "a new client is served"
+        );
         server.signal();
         let (code, said) = server.end();
         // On a busy machine they are also more than it has time for.
-        let refusals = said.matches("there is memory for no more; others are answered 503").count();
+        let refusals = said
+            .matches("there is memory for no more; others are answered 503")
+            .count();
         assert_eq!((code, refusals), (Some(0), 1), "said once: {said}");
     }
 }
@@ -105,26 +129,58 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
 fn above_the_bound_requests_are_refused_and_connections_are_kept() {
     let site = Site::new("memory-flag");
     for driver in DRIVERS {
-        let server = Running::start_in(&site.0, &["--io", driver, "--max-memory", "24m", "--admin", "127.0.0.1:0"]);
-        assert!(server.line.contains(" requests at a time in 24 MiB (--max-memory)"), "{}", server.line);
+        let server = Running::start_in(
+            &site.0,
+            &[
+                "--io",
+                driver,
+                "--max-memory",
+                "24m",
+                "--admin",
+                "127.0.0.1:0",
+            ],
+        );
+        assert!(
+            server
+                .line
+                .contains(" requests at a time in 24 MiB (--max-memory)"),
+            "{}",
+            server.line
+        );
         let most = figure(admin(&server), "plainweave_requests_in_progress_max") as usize;
         // It has asked before, and is idle meanwhile.
         let mut idle = server.connect();
-        idle.write_all(b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        idle.write_all(b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n")
+            .unwrap();
         assert_eq!(status(&mut idle), "200");
         let in_progress = "plainweave_requests_in_progress";
-        eventually("the end of its turn", || figure(admin(&server), in_progress) == 0.0);
+        eventually("the end of its turn", || {
+            figure(admin(&server), in_progress) == 0.0
+        });
         let deaf = crowd(&server, most);
-        eventually("as many requests as there may be", || figure(admin(&server), in_progress) == most as f64);
+        eventually("as many requests as there may be", || {
+            figure(admin(&server), in_progress) == most as f64
+        });
         let refused = get(server.address, "/small");
-        assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nRetry-After: 1\r\n"), "{refused}");
+        assert!(
+            refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nRetry-After: 1\r\n"),
+            "{refused}"
+        );
         let refusals = "plainweave_http_responses_total{status=\"5xx\"}";
-        eventually("the refusal is counted", || figure(admin(&server), refusals) == 1.0);
+        eventually("the refusal is counted", || {
+            figure(admin(&server), refusals) == 1.0
+        });
         drop(deaf);
-        eventually("no request in progress", || figure(admin(&server), in_progress) == 0.0);
+        eventually("no request in progress", || {
+            figure(admin(&server), in_progress) == 0.0
+        });
         assert!(get(server.address, "/small").starts_with("HTTP/1.1 200 "));
-        idle.write_all(b"GET /none HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
-        assert!(common::rest(idle).contains("HTTP/1.1 404 "), "idle connections are not refused");
+        idle.write_all(b"GET /none HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        assert!(
+            common::rest(idle).contains("HTTP/1.1 404 "),
+            "idle connections are not refused"
+        );
     }
 }
 
@@ -139,7 +195,11 @@ fn flags_come_before_the_memory_limit() {
     let line = started(&["--max-memory", "24m", "--architecture", "fibers"]);
     let count = |text: &str| text.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
     let (connections, rest) = line.split_once(" connections, ").unwrap();
-    assert_eq!(count(connections), rest.split(' ').next().unwrap().parse::<usize>().unwrap(), "{line}");
+    assert_eq!(
+        count(connections),
+        rest.split(' ').next().unwrap().parse::<usize>().unwrap(),
+        "{line}"
+    );
 }
 
 #[test]
@@ -147,7 +207,13 @@ fn a_limit_that_is_too_low_is_told() {
     let server = Running::start(&["--max-memory", "4m"]);
     server.signal();
     let (code, said) = server.end();
-    assert!(code == Some(0) && said.contains("4 MiB (--max-memory) of memory is not enough"), "{said}");
+    assert!(
+        code == Some(0) && said.contains("4 MiB (--max-memory) of memory is not enough"),
+        "{said}"
+    );
     let (code, said) = output(&["--max-memory", "4x"]);
-    assert!(code == Some(2) && said.contains("write a number of bytes"), "{said}");
+    assert!(
+        code == Some(2) && said.contains("write a number of bytes"),
+        "{said}"
+    );
 }

@@ -24,19 +24,37 @@ struct Server {
 impl Server {
     fn start(args: &[&str], ask: &'static [u8], answer: &'static [u8]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
-        let mut child = Kept::spawn(command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
+        let mut child = Kept::spawn(
+            command
+                .args(args)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped()),
+        )
+        .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         let at = line.find("127.0.0.1:").expect(&line);
         let address = line[at..].split([' ', ',', '(']).next().unwrap().to_owned();
         let said = BufReader::new(child.stderr.take().unwrap());
-        Self { child, said, address, ask, answer }
+        Self {
+            child,
+            said,
+            address,
+            ask,
+            answer,
+        }
     }
 
     fn web(args: &[&str]) -> Self {
         let root = env!("CARGO_MANIFEST_DIR");
         let ask = b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-        Self::start(&[&["web", root, "--listen", "127.0.0.1:0"], args].concat(), ask, b"HTTP/1.1 200")
+        Self::start(
+            &[&["web", root, "--listen", "127.0.0.1:0"], args].concat(),
+            ask,
+            b"HTTP/1.1 200",
+        )
     }
 
     fn cache(args: &[&str]) -> Self {
@@ -54,7 +72,9 @@ impl Server {
 
     fn serves(&self) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
         stream.write_all(self.ask).unwrap();
         let mut answer = vec![0; self.answer.len()];
         stream.read_exact(&mut answer).unwrap();
@@ -71,27 +91,50 @@ impl Server {
 fn no_signal_of_an_operator_ends_a_server() {
     let no_log = "there is no log to open anew";
     for (mut server, name, hang_up, counts) in [
-        (Server::web(&[]), "plainweave web", "the directory is opened anew", "1 accepted"),
-        (Server::cache(&[]), "plainweave cache", no_log, "1 accepted, 0 items of 0 bytes"),
+        (
+            Server::web(&[]),
+            "plainweave web",
+            "the directory is opened anew",
+            "1 accepted",
+        ),
+        (
+            Server::cache(&[]),
+            "plainweave cache",
+            no_log,
+            "1 accepted, 0 items of 0 bytes",
+        ),
     ] {
         server.serves();
         for (signal, signal_name, effect) in [
             (Signal::HUP, "SIGHUP", hang_up),
             (Signal::USR1, "SIGUSR1", no_log),
-            (Signal::USR2, "SIGUSR2", "there is no trace: start the server with --trace FILE"),
+            (
+                Signal::USR2,
+                "SIGUSR2",
+                "there is no trace: start the server with --trace FILE",
+            ),
             (Signal::QUIT, "SIGQUIT", counts),
         ] {
             let line = server.signal(signal);
-            assert!(line.starts_with(&format!("{name}: {signal_name}: ")) && line.contains(effect), "{line}");
+            assert!(
+                line.starts_with(&format!("{name}: {signal_name}: ")) && line.contains(effect),
+                "{line}"
+            );
         }
         // After the counts, each fiber: the one that accepts is among them.
         let mut lines = Vec::new();
-        while lines.last().is_none_or(|line: &String| !line.starts_with("fiber #")) {
+        while lines
+            .last()
+            .is_none_or(|line: &String| !line.starts_with("fiber #"))
+        {
             let mut line = String::new();
             assert!(server.said.read_line(&mut line).unwrap() > 0, "{lines:?}");
             lines.push(line);
         }
-        assert!(lines[0].starts_with("runtime main: ") && lines[0].contains(" fibers: "), "{lines:?}");
+        assert!(
+            lines[0].starts_with("runtime main: ") && lines[0].contains(" fibers: "),
+            "{lines:?}"
+        );
         assert!(lines[1].starts_with("worker 0: "), "{lines:?}");
         server.serves();
         server.stop();
@@ -135,7 +178,9 @@ impl Folder {
 
     fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
     }
 }
 
@@ -159,10 +204,25 @@ fn a_trace_is_written_on_demand_and_at_the_end() {
     type Start = fn(&[&str]) -> Server;
     for (start, name, runtimes, more) in [
         (Server::web as Start, "web", 1, &["--io", "epoll"][..]),
-        (Server::web, "web", 1, &["--io", "uring", "--mode", "anytime/own"]),
-        (Server::web, "web", 3, &["--workers", "2", "--architecture", "event-loops"]),
+        (
+            Server::web,
+            "web",
+            1,
+            &["--io", "uring", "--mode", "anytime/own"],
+        ),
+        (
+            Server::web,
+            "web",
+            3,
+            &["--workers", "2", "--architecture", "event-loops"],
+        ),
         (Server::cache, "cache", 1, &["--io", "epoll"]),
-        (Server::cache, "cache", 1, &["--io", "uring", "--mode", "never/shared"]),
+        (
+            Server::cache,
+            "cache",
+            1,
+            &["--io", "uring", "--mode", "never/shared"],
+        ),
     ] {
         let file = folder.file("trace.json");
         let mut server = start(&[&["--trace", &file], more].concat());
@@ -191,22 +251,44 @@ fn a_trace_is_written_on_demand_and_at_the_end() {
 fn a_trace_that_cannot_be_written_is_reported() {
     let folder = Folder::new("trace-faults");
     let pipe = folder.file("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    for (subcommand, file) in
-        [("web", "/nowhere/trace.json"), ("cache", "/nowhere/trace.json"), ("web", &pipe), ("cache", "/")]
-    {
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    for (subcommand, file) in [
+        ("web", "/nowhere/trace.json"),
+        ("cache", "/nowhere/trace.json"),
+        ("web", &pipe),
+        ("cache", "/"),
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
-        let listen: &[&str] = if subcommand == "web" { &[".", "--listen", "127.0.0.1:0"] } else { &["-p", "-1"] };
-        let output = child::output(command.arg(subcommand).args(listen).args(["--trace", file])).unwrap();
+        let listen: &[&str] = if subcommand == "web" {
+            &[".", "--listen", "127.0.0.1:0"]
+        } else {
+            &["-p", "-1"]
+        };
+        let output =
+            child::output(command.arg(subcommand).args(listen).args(["--trace", file])).unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(&format!("cannot write a trace to {file} (give --trace another FILE)")), "{said}");
+        assert!(
+            said.contains(&format!(
+                "cannot write a trace to {file} (give --trace another FILE)"
+            )),
+            "{said}"
+        );
     }
     for start in [Server::web as fn(&[&str]) -> Server, Server::cache] {
         // The disk is full from the start.
         let mut server = start(&["--trace", "/dev/full"]);
         let said = server.signal(Signal::USR2);
-        assert!(said.contains("cannot write the trace to /dev/full: No space left on device"), "{said}");
+        assert!(
+            said.contains("cannot write the trace to /dev/full: No space left on device"),
+            "{said}"
+        );
         assert!(said.ends_with("; the server goes on\n"), "{said}");
         server.serves();
         server.stop();
@@ -217,7 +299,9 @@ fn a_trace_that_cannot_be_written_is_reported() {
         std::fs::remove_dir_all(&gone).unwrap();
         let said = server.signal(Signal::USR2);
         assert!(
-            said.contains(&format!("cannot write the trace to {file}, which is as it was: No such file")),
+            said.contains(&format!(
+                "cannot write the trace to {file}, which is as it was: No such file"
+            )),
             "{said}"
         );
         server.serves();

@@ -1,14 +1,15 @@
-//! Clients of all kinds, good and bad, on the web server and on a server of the library, for as long as one likes: each
-//! good one is served, and memory and descriptors stay where they are. In the tests a few seconds; as a command, an
-//! hour:
+//! Clients of all kinds, good and bad, on the web server and on a server of the library, for as
+//! long as one likes: each good one is served, and memory and descriptors stay where they are. In
+//! the tests a few seconds; as a command, an hour:
 //!
 //!     PLAINWEAVE_SOAK=3600 cargo test --release -p plainweave-cli --test soak -- --nocapture
 //!
-//! **How memory is judged.** Each process's resident memory is read every tenth of a second. The first quarter of the
-//! time is for warming up. The most in the last quarter may be a tenth and 8 MiB above the most in the second: between
-//! the two lies half of the time, so in two minutes a kilobyte lost with each of 500 connections a second is 30 MB, in
-//! an hour 20 bytes are. Stacks, buffers and the heap's own reserves are part of it; what the kernel holds for sockets
-//! is not. Descriptors, which stand for connections, must return to what they were before.
+//! **How memory is judged.** Each process's resident memory is read every tenth of a second. The
+//! first quarter of the time is for warming up. The most in the last quarter may be a tenth and 8
+//! MiB above the most in the second: between the two lies half of the time, so in two minutes a
+//! kilobyte lost with each of 500 connections a second is 30 MB, in an hour 20 bytes are. Stacks,
+//! buffers and the heap's own reserves are part of it; what the kernel holds for sockets is not.
+//! Descriptors, which stand for connections, must return to what they were before.
 
 #![cfg(all(feature = "http2", feature = "tls"))]
 #![expect(clippy::print_stderr, reason = "says how it goes")]
@@ -38,7 +39,8 @@ const LARGE: usize = 300_000;
 
 /// How long to run.
 fn time() -> Duration {
-    let seconds = std::env::var("PLAINWEAVE_SOAK").map_or(4, |seconds| seconds.parse().expect("a number of seconds"));
+    let seconds = std::env::var("PLAINWEAVE_SOAK")
+        .map_or(4, |seconds| seconds.parse().expect("a number of seconds"));
     common::child::extend(seconds);
     Duration::from_secs(seconds)
 }
@@ -86,7 +88,12 @@ fn answer(stream: &mut impl Read) -> io::Result<(String, u64)> {
         head.push(byte[0]);
     }
     let head = String::from_utf8(head).unwrap();
-    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect(&head).parse().unwrap();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Length: "))
+        .expect(&head)
+        .parse()
+        .unwrap();
     let body = io::copy(&mut stream.take(length), &mut io::sink())?;
     assert_eq!(body, length, "cut short: {head}");
     Ok((head.lines().next().unwrap().to_owned(), body))
@@ -106,7 +113,9 @@ type Turn = fn(&Target, &Authority, usize);
 fn keeps(target: &Target, _: &Authority, _: usize) {
     let mut stream = target.connect();
     for _ in 0..20 {
-        stream.write_all(get("/small", "").repeat(3).as_bytes()).unwrap();
+        stream
+            .write_all(get("/small", "").repeat(3).as_bytes())
+            .unwrap();
         (0..3).for_each(|_| is_ok(answer(&mut stream), SMALL.len()));
     }
 }
@@ -138,12 +147,19 @@ fn by_http2(target: &Target, _: &Authority, n: usize) {
     // GET, http, /small, localhost: fields of the static table, and two values.
     const FIELDS: &[u8] = b"\x82\x86\x04\x06/small\x01\x09localhost";
     let mut stream = target.connect();
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
-    let requests: Vec<u8> = [1, 3, 5].iter().flat_map(|id| frame(HEADERS, 5, *id, FIELDS)).collect();
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .unwrap();
+    let requests: Vec<u8> = [1, 3, 5]
+        .iter()
+        .flat_map(|id| frame(HEADERS, 5, *id, FIELDS))
+        .collect();
     stream.write_all(&requests).unwrap();
     let cancels = n.is_multiple_of(2);
     if cancels {
-        stream.write_all(&frame(3, 0, 5, &8_u32.to_be_bytes())).unwrap();
+        stream
+            .write_all(&frame(3, 0, 5, &8_u32.to_be_bytes()))
+            .unwrap();
     }
     let mut answered = [0; 2];
     while answered.iter().filter(|len| **len == SMALL.len()).count() < 2 {
@@ -164,15 +180,25 @@ fn by_http2(target: &Target, _: &Authority, n: usize) {
 
 /// A frame of HTTP/2.
 fn frame(kind: u8, flags: u8, id: u8, content: &[u8]) -> Vec<u8> {
-    [&[0, 0, content.len() as u8, kind, flags, 0, 0, 0, id], content].concat()
+    [
+        &[0, 0, content.len() as u8, kind, flags, 0, 0, 0, id],
+        content,
+    ]
+    .concat()
 }
 
 /// Leaves in the middle of its handshake.
 fn shakes_half_a_hand(target: &Target, authority: &Authority, n: usize) {
     let mut hello = Vec::new();
-    authority.connect_to(target.tls).conn.write_tls(&mut hello).unwrap();
+    authority
+        .connect_to(target.tls)
+        .conn
+        .write_tls(&mut hello)
+        .unwrap();
     let mut stream = TcpStream::connect(target.tls).unwrap();
-    stream.write_all(&hello[..(n * 37) % (hello.len() + 1)]).unwrap();
+    stream
+        .write_all(&hello[..(n * 37) % (hello.len() + 1)])
+        .unwrap();
     if n.is_multiple_of(2) {
         reset(&stream);
     }
@@ -180,14 +206,18 @@ fn shakes_half_a_hand(target: &Target, authority: &Authority, n: usize) {
 
 /// The connection is broken when it is dropped.
 fn reset(stream: &TcpStream) {
-    socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+    socket2::SockRef::from(stream)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
 }
 
 /// Breaks the connection in its request, or in the answer.
 fn resets(target: &Target, _: &Authority, n: usize) {
     let mut stream = target.connect();
     let text = get("/large", "");
-    stream.write_all(&text.as_bytes()[..text.len().min(n % (text.len() * 2))]).unwrap();
+    stream
+        .write_all(&text.as_bytes()[..text.len().min(n % (text.len() * 2))])
+        .unwrap();
     if n % (text.len() * 2) >= text.len() {
         let _ = stream.read(&mut [0; 1000]);
     }
@@ -222,9 +252,13 @@ impl Read for ReadSlowly<'_> {
 /// A chunked body, whole or broken off. Whoever takes no bodies refuses it.
 fn uploads(target: &Target, _: &Authority, n: usize) {
     let mut stream = target.connect();
-    let head = format!("POST /small HTTP/1.1\r\nHost: localhost\r\n{CLOSE}Transfer-Encoding: chunked\r\n\r\n");
+    let head = format!(
+        "POST /small HTTP/1.1\r\nHost: localhost\r\n{CLOSE}Transfer-Encoding: chunked\r\n\r\n"
+    );
     let chunk = [&b"1000\r\n"[..], &[b'x'; 4096], b"\r\n"].concat();
-    let sent = stream.write_all(head.as_bytes()).and_then(|()| (0..20).try_for_each(|_| stream.write_all(&chunk)));
+    let sent = stream
+        .write_all(head.as_bytes())
+        .and_then(|()| (0..20).try_for_each(|_| stream.write_all(&chunk)));
     if !target.takes_bodies {
         return;
     }
@@ -252,8 +286,18 @@ fn streams(target: &Target, _: &Authority, n: usize) {
     assert!(all.starts_with(b"HTTP/1.1 200 OK\r\n") && all.ends_with(b"\r\n0\r\n\r\n"));
 }
 
-const CLIENTS: [Turn; 10] =
-    [keeps, comes_and_goes, comes_and_goes, by_tls, by_http2, shakes_half_a_hand, resets, is_slow, uploads, streams];
+const CLIENTS: [Turn; 10] = [
+    keeps,
+    comes_and_goes,
+    comes_and_goes,
+    by_tls,
+    by_http2,
+    shakes_half_a_hand,
+    resets,
+    is_slow,
+    uploads,
+    streams,
+];
 
 fn handle(request: &mut Request<'_>) -> Response {
     if *request.method() == Method::POST {
@@ -264,7 +308,9 @@ fn handle(request: &mut Request<'_>) -> Response {
     }
     match request.path() {
         "/large" => Response::ok(vec![b'x'; LARGE]),
-        "/stream" => Response::ok(Body::writer(|out| (0..50).try_for_each(|_| out.write_all(&[b'y'; 5000])))),
+        "/stream" => Response::ok(Body::writer(|out| {
+            (0..50).try_for_each(|_| out.write_all(&[b'y'; 5000]))
+        })),
         _ => Response::ok(SMALL),
     }
 }
@@ -273,7 +319,9 @@ fn handle(request: &mut Request<'_>) -> Response {
 fn load(targets: &[Target], authority: &Authority, time: Duration) -> Vec<Vec<usize>> {
     let start = Instant::now();
     thread::scope(|scope| {
-        let pairs = targets.iter().flat_map(|target| CLIENTS.map(|client| (target, client)));
+        let pairs = targets
+            .iter()
+            .flat_map(|target| CLIENTS.map(|client| (target, client)));
         let clients: Vec<_> = pairs
             .map(|(target, client)| {
                 scope.spawn(move || {
@@ -290,10 +338,15 @@ fn load(targets: &[Target], authority: &Authority, time: Duration) -> Vec<Vec<us
         let mut samples = vec![Vec::new(); targets.len()];
         let mut minute = 0;
         while start.elapsed() < time && clients.iter().all(|client| !client.is_finished()) {
-            samples.iter_mut().zip(targets).for_each(|(samples, target)| samples.push(target.resident()));
+            samples
+                .iter_mut()
+                .zip(targets)
+                .for_each(|(samples, target)| samples.push(target.resident()));
             if start.elapsed().as_secs() / 60 > minute {
                 minute += 1;
-                let megabytes = samples.iter().map(|samples| samples[samples.len() - 1] >> 20);
+                let megabytes = samples
+                    .iter()
+                    .map(|samples| samples[samples.len() - 1] >> 20);
                 eprintln!("{minute} min: {:?} MB", megabytes.collect::<Vec<_>>());
             }
             thread::sleep(EACH);
@@ -305,7 +358,13 @@ fn load(targets: &[Target], authority: &Authority, time: Duration) -> Vec<Vec<us
 /// The most in each quarter.
 fn quarters(samples: &[usize]) -> [usize; 4] {
     let len = samples.len();
-    [0, 1, 2, 3].map(|n| samples[len * n / 4..(len * (n + 1) / 4).max(len * n / 4 + 1)].iter().copied().max().unwrap())
+    [0, 1, 2, 3].map(|n| {
+        samples[len * n / 4..(len * (n + 1) / 4).max(len * n / 4 + 1)]
+            .iter()
+            .copied()
+            .max()
+            .unwrap()
+    })
 }
 
 #[test]
@@ -316,31 +375,79 @@ fn mixed_clients_leave_nothing_behind() {
     fs::write(site.join("small"), SMALL).unwrap();
     fs::write(site.join("large"), vec![b'x'; LARGE]).unwrap();
     let pair = authority.certify("localhost", &["localhost"], NOW);
-    let flags: Vec<_> = pair.iter().map(String::as_str).chain(["--tls-listen", "127.0.0.1:0"]).collect();
+    let flags: Vec<_> = pair
+        .iter()
+        .map(String::as_str)
+        .chain(["--tls-listen", "127.0.0.1:0"])
+        .collect();
     let web = Running::start_in(&site, &flags);
-    let tls = web.line.split_once("https://").expect(&web.line).1.split(' ').next().unwrap().parse().unwrap();
-    let web_target = Target { name: "web", pid: web.child.id(), plain: web.address, tls, takes_bodies: false };
+    let tls = web
+        .line
+        .split_once("https://")
+        .expect(&web.line)
+        .1
+        .split(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let web_target = Target {
+        name: "web",
+        pid: web.child.id(),
+        plain: web.address,
+        tls,
+        takes_bodies: false,
+    };
 
-    let runtime = plainweave::Runtime::builder().workers(2).max_workers(2).report_stalls(false).build().unwrap();
+    let runtime = plainweave::Runtime::builder()
+        .workers(2)
+        .max_workers(2)
+        .report_stalls(false)
+        .build()
+        .unwrap();
     let server = Arc::new(Server::new(handle));
     let acceptor = Acceptor::new(Config::new(&pair[1], &pair[3])).unwrap();
     let bind = || TcpListener::bind("127.0.0.1:0").unwrap();
-    let addresses = runtime.run(|| [server.start(bind()).unwrap(), server.start(acceptor.listen(bind())).unwrap()]);
+    let addresses = runtime.run(|| {
+        [
+            server.start(bind()).unwrap(),
+            server.start(acceptor.listen(bind())).unwrap(),
+        ]
+    });
     let [plain, tls] = addresses.map(|address| address.tcp().unwrap());
-    let library = Target { name: "the library", pid: std::process::id(), plain, tls, takes_bodies: true };
+    let library = Target {
+        name: "the library",
+        pid: std::process::id(),
+        plain,
+        tls,
+        takes_bodies: true,
+    };
 
     let targets = [web_target, library];
     // What is opened once.
-    targets.iter().for_each(|target| CLIENTS.iter().for_each(|client| client(target, &authority, 1)));
+    targets.iter().for_each(|target| {
+        CLIENTS
+            .iter()
+            .for_each(|client| client(target, &authority, 1))
+    });
     thread::sleep(Duration::from_millis(200));
     let before: Vec<_> = targets.iter().map(Target::descriptors).collect();
     let samples = load(&targets, &authority, time);
     for ((target, samples), before) in targets.iter().zip(&samples).zip(before) {
-        eventually("the descriptors from before", || target.descriptors() <= before);
+        eventually("the descriptors from before", || {
+            target.descriptors() <= before
+        });
         let most = quarters(samples);
         let shown = most.map(|bytes| format!("{:.1} MB", bytes as f64 / 1e6));
-        eprintln!("{}: at most {shown:?} by quarters, {before} descriptors", target.name);
-        assert!(most[3] <= most[1] + most[1] / 10 + (8 << 20), "{}: memory grows: {shown:?}", target.name);
+        eprintln!(
+            "{}: at most {shown:?} by quarters, {before} descriptors",
+            target.name
+        );
+        assert!(
+            most[3] <= most[1] + most[1] / 10 + (8 << 20),
+            "{}: memory grows: {shown:?}",
+            target.name
+        );
     }
     assert!(runtime.run(|| server.shutdown(HANG)));
     web.signal();

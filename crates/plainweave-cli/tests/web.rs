@@ -13,13 +13,24 @@ use common::{Running, output, rest};
 #[test]
 fn serves_and_says_what() {
     let server = Running::start(&[]);
-    for said in [env!("CARGO_MANIFEST_DIR"), "127.0.0.1:", "driver", "workers", "policy"] {
+    for said in [
+        env!("CARGO_MANIFEST_DIR"),
+        "127.0.0.1:",
+        "driver",
+        "workers",
+        "policy",
+    ] {
         assert!(server.line.contains(said), "{}", server.line);
     }
     let mut stream = server.connect();
-    stream.write_all(b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let text = rest(stream);
-    assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("name = \"plainweave-cli\""), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("name = \"plainweave-cli\""),
+        "{text}"
+    );
     server.signal();
     assert_eq!(server.end(), (Some(0), String::new()));
 }
@@ -36,31 +47,68 @@ fn directories_are_listed_on_loopback() {
         (&["--listen", "0.0.0.0:0", "--listing"], true),
     ] {
         let server = Running::start(args);
-        assert_eq!(server.line.contains("directories are listed"), listed, "{}", server.line);
+        assert_eq!(
+            server.line.contains("directories are listed"),
+            listed,
+            "{}",
+            server.line
+        );
         let mut stream = server.connect();
-        stream.write_all(b"GET /src/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET /src/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let text = rest(stream);
         // The fallback is there in place of 404.
-        let status = if listed || args.contains(&"--fallback") { "200 OK" } else { "404 Not Found" };
-        assert!(text.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{args:?}: {text}");
+        let status = if listed || args.contains(&"--fallback") {
+            "200 OK"
+        } else {
+            "404 Not Found"
+        };
+        assert!(
+            text.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+            "{args:?}: {text}"
+        );
         assert_eq!(text.contains("admin.rs"), listed, "{args:?}: {text}");
     }
 }
 
 #[test]
 fn sends_what_the_flags_say() {
-    let server = Running::start(&["--listing", "--fallback", "/Cargo.toml", "--error-page", "405=/src/main.rs"]);
+    let server = Running::start(&[
+        "--listing",
+        "--fallback",
+        "/Cargo.toml",
+        "--error-page",
+        "405=/src/main.rs",
+    ]);
     for (request, fields, status, said) in [
-        ("GET /src/?format=json", "", "200 OK", "{\"name\":\"main.rs\","),
-        ("GET /page", "Accept: text/html\r\n", "200 OK", "name = \"plainweave-cli\""),
+        (
+            "GET /src/?format=json",
+            "",
+            "200 OK",
+            "{\"name\":\"main.rs\",",
+        ),
+        (
+            "GET /page",
+            "Accept: text/html\r\n",
+            "200 OK",
+            "name = \"plainweave-cli\"",
+        ),
         ("GET /page", "", "200 OK", "name = \"plainweave-cli\""),
         ("GET /page.js", "", "404 Not Found", "404 Not Found"),
         ("POST /", "", "405 Method Not Allowed", "fn main()"),
     ] {
         let mut stream = server.connect();
-        write!(stream, "{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n").unwrap();
+        write!(
+            stream,
+            "{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n"
+        )
+        .unwrap();
         let text = rest(stream);
-        assert!(text.starts_with(&format!("HTTP/1.1 {status}\r\n")) && text.contains(said), "{request}: {text}");
+        assert!(
+            text.starts_with(&format!("HTTP/1.1 {status}\r\n")) && text.contains(said),
+            "{request}: {text}"
+        );
     }
 }
 
@@ -68,7 +116,8 @@ fn sends_what_the_flags_say() {
 fn stops_gracefully() {
     let server = Running::start(&[]);
     let (idle, mut kept, mut busy) = (server.connect(), server.connect(), server.connect());
-    kept.write_all(b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    kept.write_all(b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n")
+        .unwrap();
     kept.read_exact(&mut [0]).unwrap();
     busy.write_all(b"GET /Cargo.toml HTTP/1.1\r\n").unwrap();
     std::thread::sleep(Duration::from_millis(200)); // The server has the beginning of it in hand.
@@ -78,7 +127,10 @@ fn stops_gracefully() {
     assert!(TcpStream::connect(server.address).is_err());
     busy.write_all(b"Host: h\r\n\r\n").unwrap();
     let text = rest(busy);
-    assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("Connection: close\r\n"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("Connection: close\r\n"),
+        "{text}"
+    );
     assert_eq!(server.end(), (Some(0), String::new()));
 }
 
@@ -94,7 +146,9 @@ fn clients_that_are_never_idle_do_not_delay_a_stop() {
                     std::thread::spawn(move || {
                         let mut answers = 0;
                         let mut buf = [0; 4096];
-                        while client.write_all(b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n").is_ok()
+                        while client
+                            .write_all(b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n")
+                            .is_ok()
                             && client.read(&mut buf).is_ok_and(|len| len > 0)
                         {
                             answers += 1;
@@ -121,7 +175,10 @@ fn a_stop_has_a_deadline() {
     std::thread::sleep(Duration::from_millis(200));
     server.signal();
     let (code, said) = server.end();
-    assert!(code == Some(0) && said.contains("--grace"), "{code:?} {said}");
+    assert!(
+        code == Some(0) && said.contains("--grace"),
+        "{code:?} {said}"
+    );
     drop(busy);
 }
 
@@ -137,13 +194,19 @@ fn both_families_have_the_same_port() {
     let server = Running::start(&["--listen", &v4, "--listen", &v6]);
     for host in ["127.0.0.1", "[::1]"] {
         let address = format!("{host}:{port}").parse().unwrap();
-        assert!(common::get(address, "/Cargo.toml").contains("name = \"plainweave-cli\""), "{host}");
+        assert!(
+            common::get(address, "/Cargo.toml").contains("name = \"plainweave-cli\""),
+            "{host}"
+        );
     }
     drop(server);
 
     // Alone it is for IPv6 alone, as that of nginx and of `plainweave cache`.
     let server = Running::start(&["--listen", &v6]);
-    assert!(TcpStream::connect(("::1", port)).is_ok() && TcpStream::connect(("127.0.0.1", port)).is_err());
+    assert!(
+        TcpStream::connect(("::1", port)).is_ok()
+            && TcpStream::connect(("127.0.0.1", port)).is_err()
+    );
     drop(server);
 }
 
@@ -152,23 +215,50 @@ fn errors_name_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (args, code, said) in [
-        (&["--listen", &address][..], 1, "choose another with --listen"),
+        (
+            &["--listen", &address][..],
+            1,
+            "choose another with --listen",
+        ),
         (&["--listen", "203.0.113.1:8080"], 1, "no such address"),
-        (&["--listen", "127.0.0.1:9", "--listen", "9"], 1, "cannot listen on 127.0.0.1:9 twice"),
+        (
+            &["--listen", "127.0.0.1:9", "--listen", "9"],
+            1,
+            "cannot listen on 127.0.0.1:9 twice",
+        ),
         (&["/no/such/directory"], 1, "give an existing directory"),
         (&["Cargo.toml"], 1, "give an existing directory"),
         (&["--listen", "nonsense"], 2, "write ADDRESS:PORT"),
         (&["--header-timeout", "0"], 2, "positive number"),
-        (&["--fallback", "/none.html"], 1, "give a file of the directory"),
+        (
+            &["--fallback", "/none.html"],
+            1,
+            "give a file of the directory",
+        ),
         (&["--error-page", "404=/src"], 1, "not a regular file"),
-        (&["--error-page", "200=/Cargo.toml"], 2, "an error status and a path"),
-        (&["--error-page", "414=/Cargo.toml"], 2, "no error page is ever sent with 414; give one of 400, 403"),
+        (
+            &["--error-page", "200=/Cargo.toml"],
+            2,
+            "an error status and a path",
+        ),
+        (
+            &["--error-page", "414=/Cargo.toml"],
+            2,
+            "no error page is ever sent with 414; give one of 400, 403",
+        ),
         (&["--workers", "0"], 2, "--workers"),
-        (&["--listing", "--no-listing"], 2, "cannot be used with '--no-listing'"),
+        (
+            &["--listing", "--no-listing"],
+            2,
+            "cannot be used with '--no-listing'",
+        ),
         (&["--frobnicate"], 2, "--frobnicate"),
     ] {
         let (got, text) = output(args);
-        assert!(got == Some(code) && text.contains(said), "{args:?}: {got:?} {text}");
+        assert!(
+            got == Some(code) && text.contains(said),
+            "{args:?}: {got:?} {text}"
+        );
     }
 }
 
@@ -176,7 +266,14 @@ fn errors_name_the_remedy() {
 fn help_is_complete() {
     let (code, text) = output(&["--help"]);
     assert_eq!(code, Some(0));
-    for said in ["What to serve", "Where to listen", "Runtime", "Timeouts and limits", "Examples:", "[default: 10s]"] {
+    for said in [
+        "What to serve",
+        "Where to listen",
+        "Runtime",
+        "Timeouts and limits",
+        "Examples:",
+        "[default: 10s]",
+    ] {
         assert!(text.contains(said), "{said}: {text}");
     }
 }

@@ -1,5 +1,6 @@
-//! An application with a database: a synchronous client over any `Read + Write`, here for Redis, whose protocol the
-//! crate redis-protocol reads and writes. While a query waits, its fiber waits, and the worker does something else.
+//! An application with a database: a synchronous client over any `Read + Write`, here for Redis,
+//! whose protocol the crate redis-protocol reads and writes. While a query waits, its fiber waits,
+//! and the worker does something else.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -24,7 +25,9 @@ struct Database<S> {
 
 impl<S: Read + Write> Database<S> {
     fn query(&mut self, words: &[&str]) -> io::Result<OwnedFrame> {
-        let words = words.iter().map(|word| OwnedFrame::BulkString(word.as_bytes().to_vec()));
+        let words = words
+            .iter()
+            .map(|word| OwnedFrame::BulkString(word.as_bytes().to_vec()));
         let command = OwnedFrame::Array(words.collect());
         let mut out = vec![0; command.encode_len(false)];
         let len = encode(&mut out, &command, false).map_err(io::Error::other)?;
@@ -56,7 +59,10 @@ impl Connections {
         with_timeout(PATIENCE, || {
             let mut database = match pooled {
                 Some(database) => database,
-                None => Database { stream: TcpStream::connect(self.address)?, received: Vec::new() },
+                None => Database {
+                    stream: TcpStream::connect(self.address)?,
+                    received: Vec::new(),
+                },
             };
             let answer = database.query(words)?;
             // One that failed is dropped: nobody knows what comes next on it.
@@ -67,17 +73,31 @@ impl Connections {
 }
 
 pub(crate) fn handler(address: SocketAddr) -> impl Handler {
-    let connections = Connections { address, idle: Mutex::default() };
+    let connections = Connections {
+        address,
+        idle: Mutex::default(),
+    };
     move |request: &mut Request<'_>| {
         let key = format!("visits:{}", request.path());
         match connections.query(&["INCR", &key]) {
-            Ok(OwnedFrame::Integer(visits)) => Response::ok(format!("visit {visits} of {}\n", request.path())),
-            Ok(other) => Response::text(StatusCode::BAD_GATEWAY, format!("the database says {other:?}\n")),
-            Err(error) => Response::text(StatusCode::BAD_GATEWAY, format!("the database does not answer: {error}\n")),
+            Ok(OwnedFrame::Integer(visits)) => {
+                Response::ok(format!("visit {visits} of {}\n", request.path()))
+            }
+            Ok(other) => Response::text(
+                StatusCode::BAD_GATEWAY,
+                format!("the database says {other:?}\n"),
+            ),
+            Err(error) => Response::text(
+                StatusCode::BAD_GATEWAY,
+                format!("the database does not answer: {error}\n"),
+            ),
         }
     }
 }
 
 fn main() -> io::Result<()> {
-    Server::run("127.0.0.1:8080", handler(SocketAddr::from(([127, 0, 0, 1], 6379))))
+    Server::run(
+        "127.0.0.1:8080",
+        handler(SocketAddr::from(([127, 0, 0, 1], 6379))),
+    )
 }

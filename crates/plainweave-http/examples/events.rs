@@ -1,5 +1,5 @@
-//! Server-sent events: what is posted to `/publish` reaches everybody at `/events`. A fiber waits for each listener,
-//! and each event is flushed.
+//! Server-sent events: what is posted to `/publish` reaches everybody at `/events`. A fiber waits
+//! for each listener, and each event is flushed.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,7 +7,9 @@ use std::time::Duration;
 use plainweave::sync::broadcast;
 use plainweave::time::with_timeout;
 use plainweave_http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use plainweave_http::{Body, BodyWriter, Handler, HeaderValue, Request, Response, Server, StatusCode};
+use plainweave_http::{
+    Body, BodyWriter, Handler, HeaderValue, Request, Response, Server, StatusCode,
+};
 
 /// Bytes of a message.
 const LONGEST: usize = 16 << 10;
@@ -21,7 +23,9 @@ fn follow(messages: &mut broadcast::Receiver<String>, out: &mut BodyWriter<'_>) 
         out.flush()?;
         match with_timeout(SILENCE, || messages.recv()) {
             Ok(message) => {
-                message.lines().try_for_each(|line| writeln!(out, "data: {line}"))?;
+                message
+                    .lines()
+                    .try_for_each(|line| writeln!(out, "data: {line}"))?;
                 writeln!(out)?;
             }
             Err(error) if error.is_timed_out() => write!(out, ": still there\n\n")?,

@@ -1,4 +1,5 @@
-//! The same server on fibers and on threads: `hello [ADDRESS] [--threads]`. The listener makes the difference.
+//! The same server on fibers and on threads: `hello [ADDRESS] [--threads]`. The listener makes the
+//! difference.
 #![allow(clippy::print_stdout, reason = "it says where it listens")]
 
 use std::io;

@@ -27,17 +27,27 @@ struct Notes {
 type Answer = Result<(StatusCode, Value), (StatusCode, &'static str)>;
 
 fn document(request: &mut Request<'_>) -> Result<Value, (StatusCode, &'static str)> {
-    let body = request.read_body(LONGEST).map_err(|_| (StatusCode::BAD_REQUEST, "no body of at most 64 KiB"))?;
+    let body = request
+        .read_body(LONGEST)
+        .map_err(|_| (StatusCode::BAD_REQUEST, "no body of at most 64 KiB"))?;
     serde_json::from_slice(&body).map_err(|_| (StatusCode::BAD_REQUEST, "the body is not JSON"))
 }
 
 fn answer(routes: &Router<Route>, notes: &Mutex<Notes>, request: &mut Request<'_>) -> Answer {
     const MISSING: (StatusCode, &str) = (StatusCode::NOT_FOUND, "there is nothing of that name");
     let found = routes.at(request.head().path()).map_err(|_| MISSING)?;
-    let id = found.params.get("id").and_then(|id| id.parse().ok()).unwrap_or(0);
+    let id = found
+        .params
+        .get("id")
+        .and_then(|id| id.parse().ok())
+        .unwrap_or(0);
     // Before the lock: a client may take its time.
     let method = request.method().as_str().to_owned();
-    let sent = if matches!(&*method, "POST" | "PUT") { document(request)? } else { Value::Null };
+    let sent = if matches!(&*method, "POST" | "PUT") {
+        document(request)?
+    } else {
+        Value::Null
+    };
     let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
     match (*found.value, &*method) {
         (Route::Notes, "GET") => Ok((StatusCode::OK, json!(notes.notes))),
@@ -47,13 +57,21 @@ fn answer(routes: &Router<Route>, notes: &Mutex<Notes>, request: &mut Request<'_
             notes.notes.insert(id, sent);
             Ok((StatusCode::CREATED, json!({ "id": id })))
         }
-        (Route::Note, "GET") => notes.notes.get(&id).map(|note| (StatusCode::OK, note.clone())).ok_or(MISSING),
+        (Route::Note, "GET") => notes
+            .notes
+            .get(&id)
+            .map(|note| (StatusCode::OK, note.clone()))
+            .ok_or(MISSING),
         (Route::Note, "PUT") => {
             let note = notes.notes.get_mut(&id).ok_or(MISSING)?;
             *note = sent;
             Ok((StatusCode::OK, note.clone()))
         }
-        (Route::Note, "DELETE") => notes.notes.remove(&id).map(|note| (StatusCode::OK, note)).ok_or(MISSING),
+        (Route::Note, "DELETE") => notes
+            .notes
+            .remove(&id)
+            .map(|note| (StatusCode::OK, note))
+            .ok_or(MISSING),
         _ => Err((StatusCode::METHOD_NOT_ALLOWED, "not with this method")),
     }
 }
@@ -65,8 +83,8 @@ pub(crate) fn handler() -> impl Handler {
     }
     let notes = Mutex::new(Notes::default());
     move |request: &mut Request<'_>| {
-        let (status, value) =
-            answer(&routes, &notes, request).unwrap_or_else(|(status, why)| (status, json!({ "error": why })));
+        let (status, value) = answer(&routes, &notes, request)
+            .unwrap_or_else(|(status, why)| (status, json!({ "error": why })));
         let response = Response::new(status).with_body(format!("{value}\n"));
         response.with_header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
     }

@@ -1,4 +1,5 @@
-//! Handlers that compute, on a pool of their own: at most eight at a time, beside connections that stay quick.
+//! Handlers that compute, on a pool of their own: at most eight at a time, beside connections that
+//! stay quick.
 
 use std::error::Error;
 
@@ -6,10 +7,13 @@ use plainweave::pools::{Pool, PoolSpec, Pools};
 use plainweave_http::{Handler, Request, Response, Server, StatusCode};
 
 fn primes_below(n: u32) -> usize {
-    (2..n).filter(|n| (2..).take_while(|d| d * d <= *n).all(|d| n % d != 0)).count()
+    (2..n)
+        .filter(|n| (2..).take_while(|d| d * d <= *n).all(|d| n % d != 0))
+        .count()
 }
 
-/// Middleware: has another handler run in a pool. The call may borrow the request, for the caller waits.
+/// Middleware: has another handler run in a pool. The call may borrow the request, for the caller
+/// waits.
 pub(crate) fn in_pool(pool: Pool, handler: impl Handler) -> impl Handler {
     move |request: &mut Request<'_>| {
         let head = request.head();
@@ -19,7 +23,10 @@ pub(crate) fn in_pool(pool: Pool, handler: impl Handler) -> impl Handler {
         }
         let answered = pool.call(|| match path["/primes/".len()..].parse() {
             Ok(n) if n <= 1_000_000 => Response::ok(format!("{}\n", primes_below(n))),
-            _ => Response::text(StatusCode::BAD_REQUEST, "/primes/N, where N is at most 1000000\n"),
+            _ => Response::text(
+                StatusCode::BAD_REQUEST,
+                "/primes/N, where N is at most 1000000\n",
+            ),
         });
         // The pool has ended, or this fiber was cancelled.
         answered.unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE))

@@ -1,8 +1,11 @@
-//! Bodies that nobody holds in memory: read from somewhere, written by a function, counted as they come in.
+//! Bodies that nobody holds in memory: read from somewhere, written by a function, counted as they
+//! come in.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-use plainweave_http::{Body, HeaderName, HeaderValue, Method, Request, Response, Server, StatusCode};
+use plainweave_http::{
+    Body, HeaderName, HeaderValue, Method, Request, Response, Server, StatusCode,
+};
 
 /// Any reader is a body; with its length, if that is known.
 fn zeros(len: u64) -> Response {
@@ -35,7 +38,12 @@ fn count_lines(request: &mut Request<'_>) -> io::Result<Response> {
 }
 
 pub(crate) fn handle(request: &mut Request<'_>) -> Response {
-    let number = |prefix| request.path().strip_prefix(prefix).and_then(|text| text.parse().ok());
+    let number = |prefix| {
+        request
+            .path()
+            .strip_prefix(prefix)
+            .and_then(|text| text.parse().ok())
+    };
     if *request.method() == Method::POST {
         // What goes wrong with the body is the client's doing; the server answers 408, 413 or 400.
         return count_lines(request).unwrap_or_else(|_| Response::plain(StatusCode::BAD_REQUEST));

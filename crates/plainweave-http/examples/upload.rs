@@ -1,4 +1,5 @@
-//! Uploads: `curl -T FILE http://127.0.0.1:8080/NAME` writes to a file as the bytes come in, up to 1 GiB.
+//! Uploads: `curl -T FILE http://127.0.0.1:8080/NAME` writes to a file as the bytes come in, up to
+//! 1 GiB.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,14 +11,20 @@ use plainweave_http::{Handler, Method, Request, Response, Server, StatusCode};
 
 /// Names that stay in the directory, and are no hidden files.
 fn is_plain(name: &str) -> bool {
-    !name.starts_with('.') && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    !name.starts_with('.')
+        && !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-/// Makes a file that nobody else writes to: not another upload, nor another process in the same directory.
+/// Makes a file that nobody else writes to: not another upload, nor another process in the same
+/// directory.
 fn create_part(beside: &Path) -> io::Result<(PathBuf, fs::File)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
-        let part = beside.with_file_name(format!(".upload-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let part =
+            beside.with_file_name(format!(".upload-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         match std::fs::File::create_new(&part) {
             Ok(file) => return Ok((part, fs::File::from_std(file))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -46,7 +53,10 @@ pub(crate) fn server(directory: PathBuf) -> Server<impl Handler> {
     let server = Server::new(move |request: &mut Request<'_>| {
         let name = request.path().trim_start_matches('/');
         if *request.method() != Method::PUT || !is_plain(name) {
-            return Response::text(StatusCode::BAD_REQUEST, "PUT /NAME, of letters, digits, '.', '_' and '-'\n");
+            return Response::text(
+                StatusCode::BAD_REQUEST,
+                "PUT /NAME, of letters, digits, '.', '_' and '-'\n",
+            );
         }
         match store(request, &directory.join(name)) {
             Ok(len) => Response::text(StatusCode::CREATED, format!("{len} bytes\n")),

@@ -1,5 +1,5 @@
-//! A room by tungstenite, a synchronous crate: what one member says, all hear. The handler takes the stream over. It
-//! listens to its client and to the others at once, on one fiber.
+//! A room by tungstenite, a synchronous crate: what one member says, all hear. The handler takes
+//! the stream over. It listens to its client and to the others at once, on one fiber.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,18 +78,22 @@ pub(crate) fn handler(room: Room) -> impl Handler {
     move |request: &mut Request<'_>| {
         let wants = |name, value: &str| {
             request.header_all(name).any(|field| {
-                field.split(|byte| *byte == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(value.as_bytes()))
+                field
+                    .split(|byte| *byte == b',')
+                    .any(|word| word.trim_ascii().eq_ignore_ascii_case(value.as_bytes()))
             })
         };
-        let asked =
-            wants("connection", "upgrade") && wants("upgrade", "websocket") && wants("sec-websocket-version", "13");
+        let asked = wants("connection", "upgrade")
+            && wants("upgrade", "websocket")
+            && wants("sec-websocket-version", "13");
         let key = request.header(SEC_WEBSOCKET_KEY.as_str()).filter(|_| asked);
         match key.map(|key| HeaderValue::from_str(&derive_accept_key(key))) {
             Some(Ok(accept)) => {
                 let room = room.clone();
                 // How the conversation has ended is nobody's concern.
                 let talk = move |stream: &mut Upgraded<'_>| drop(talk(stream, &room));
-                Response::upgrade(HeaderValue::from_static("websocket"), talk).with_header(SEC_WEBSOCKET_ACCEPT, accept)
+                Response::upgrade(HeaderValue::from_static("websocket"), talk)
+                    .with_header(SEC_WEBSOCKET_ACCEPT, accept)
             }
             _ => Response::plain(StatusCode::UPGRADE_REQUIRED),
         }

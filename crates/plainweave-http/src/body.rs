@@ -1,8 +1,9 @@
-//! Message bodies, sans I/O: a decoder for lengths and for strict chunked coding, an encoder for chunked.
+//! Message bodies, sans I/O: a decoder for lengths and for strict chunked coding, an encoder for
+//! chunked.
 //!
-//! Chunked is where request smuggling lives, so the decoder takes the grammar of RFC 9112, 7.1 and nothing more:
-//! no blanks around a size, CRLF everywhere, sizes that fit 64 bits. Extensions are checked, bounded and dropped;
-//! trailers are checked and bounded.
+//! Chunked is where request smuggling lives, so the decoder takes the grammar of RFC 9112, 7.1 and
+//! nothing more: no blanks around a size, CRLF everywhere, sizes that fit 64 bits. Extensions are
+//! checked, bounded and dropped; trailers are checked and bounded.
 
 use http::StatusCode;
 
@@ -23,8 +24,8 @@ pub enum Step {
     Data(usize),
     /// This many bytes (never 0) are framing: drop them and call again.
     Framing(usize),
-    /// This many bytes (never 0) are of the trailer section, which ends in an empty line: keep or drop them, and call
-    /// again.
+    /// This many bytes (never 0) are of the trailer section, which ends in an empty line: keep or
+    /// drop them, and call again.
     Trailer(usize),
     /// More input is needed.
     More,
@@ -92,8 +93,17 @@ impl Decoder {
             Framing::Chunked => State::Size { digits: 0, size: 0 },
         };
         // A length counts from the beginning, a chunk when it is announced.
-        let announced = if let Framing::Length(len) = framing { len } else { 0 };
-        Ok(Self { state, limit, allowed: limit - announced, overhead: 0 })
+        let announced = if let Framing::Length(len) = framing {
+            len
+        } else {
+            0
+        };
+        Ok(Self {
+            state,
+            limit,
+            allowed: limit - announced,
+            overhead: 0,
+        })
     }
 
     /// Replaces the limit. Fails if what has come, or what is known to come, exceeds it.
@@ -118,7 +128,8 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of bytes of data that come next without framing between them; 0 outside data.
+    /// Returns the number of bytes of data that come next without framing between them; 0 outside
+    /// data.
     pub fn run(&self) -> u64 {
         match self.state {
             State::Length(left) | State::Data(left) => left,
@@ -133,9 +144,16 @@ impl Decoder {
         }
         let run = self.run();
         if run > 0 {
-            let len = usize::try_from(run).unwrap_or(usize::MAX).min(input.len()).min(max);
+            let len = usize::try_from(run)
+                .unwrap_or(usize::MAX)
+                .min(input.len())
+                .min(max);
             self.took(len);
-            return Ok(if len == 0 { Step::More } else { Step::Data(len) });
+            return Ok(if len == 0 {
+                Step::More
+            } else {
+                Step::Data(len)
+            });
         }
         let (mut used, in_trailers) = (0, self.in_trailers());
         for &byte in input {
@@ -154,7 +172,10 @@ impl Decoder {
 
     fn in_trailers(&self) -> bool {
         use State as S;
-        matches!(self.state, S::LineStart { .. } | S::Name { .. } | S::Value { .. } | S::LineLf { .. } | S::LastLf)
+        matches!(
+            self.state,
+            S::LineStart { .. } | S::Name { .. } | S::Value { .. } | S::LineLf { .. } | S::LastLf
+        )
     }
 
     /// Accounts for data that the caller received elsewhere, at most [`Decoder::run`] bytes of it.
@@ -172,11 +193,15 @@ impl Decoder {
     /// Takes one byte of framing.
     fn framing(&mut self, byte: u8) -> Result<State, Error> {
         let next = match (self.state, byte) {
-            (State::Size { digits, size }, _) if byte.is_ascii_hexdigit() => add_digit(digits, size, byte)?,
+            (State::Size { digits, size }, _) if byte.is_ascii_hexdigit() => {
+                add_digit(digits, size, byte)?
+            }
             (State::Size { digits: 1.., size }, b';') => State::Extension { size, len: 0 },
             (State::Size { digits: 1.., size }, b'\r') => State::SizeLf { size },
             (State::Size { digits: 1.., size }, b' ' | b'\t') => State::Blank { size, len: 1 },
-            (State::Blank { size, len }, b' ' | b'\t') if len < MAX_EXTENSION => State::Blank { size, len: len + 1 },
+            (State::Blank { size, len }, b' ' | b'\t') if len < MAX_EXTENSION => {
+                State::Blank { size, len: len + 1 }
+            }
             (State::Blank { size, len }, b';') => State::Extension { size, len },
             (State::Extension { size, .. }, b'\r') => State::SizeLf { size },
             (State::Extension { size, len }, _) if is_text(byte) && len < MAX_EXTENSION => {
@@ -188,11 +213,19 @@ impl Decoder {
             (State::DataLf, b'\n') => State::Size { digits: 0, size: 0 },
             (State::LineStart { .. }, b'\r') => State::LastLf,
             (State::LineStart { total } | State::Name { total }, _) if is_token(byte) => {
-                State::Name { total: trailer(total)? }
+                State::Name {
+                    total: trailer(total)?,
+                }
             }
-            (State::Name { total }, b':') => State::Value { total: trailer(total)? },
-            (State::Value { total }, b'\r') => State::LineLf { total: trailer(total)? },
-            (State::Value { total }, _) if is_text(byte) => State::Value { total: trailer(total)? },
+            (State::Name { total }, b':') => State::Value {
+                total: trailer(total)?,
+            },
+            (State::Value { total }, b'\r') => State::LineLf {
+                total: trailer(total)?,
+            },
+            (State::Value { total }, _) if is_text(byte) => State::Value {
+                total: trailer(total)?,
+            },
             (State::LineLf { total }, b'\n') => State::LineStart { total },
             (State::LastLf, b'\n') => State::Done,
             _ => return Err(Error::bad("malformed chunked body")),
@@ -204,8 +237,9 @@ impl Decoder {
         Ok(next)
     }
 
-    /// Begins a chunk: checks the limit, and lets its data pay for the framing, so that long streams of modest
-    /// chunks pass while a stream of one-byte chunks with long extensions does not.
+    /// Begins a chunk: checks the limit, and lets its data pay for the framing, so that long
+    /// streams of modest chunks pass while a stream of one-byte chunks with long extensions does
+    /// not.
     fn pay(&mut self, size: u64) -> Result<u64, Error> {
         self.allowed = self.allowed.checked_sub(size).ok_or_else(too_large)?;
         self.overhead = self.overhead.saturating_sub(size.saturating_add(16));
@@ -214,7 +248,10 @@ impl Decoder {
 }
 
 fn too_large() -> Error {
-    Error::too_large(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large")
+    Error::too_large(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "the request body is too large",
+    )
 }
 
 fn add_digit(digits: u8, size: u64, byte: u8) -> Result<State, Error> {
@@ -222,12 +259,18 @@ fn add_digit(digits: u8, size: u64, byte: u8) -> Result<State, Error> {
     if digits == 16 {
         return Err(Error::bad("a chunk size that overflows"));
     }
-    Ok(State::Size { digits: digits + 1, size: size << 4 | u64::from(digit) })
+    Ok(State::Size {
+        digits: digits + 1,
+        size: size << 4 | u64::from(digit),
+    })
 }
 
 fn trailer(total: usize) -> Result<usize, Error> {
     if total == MAX_TRAILERS {
-        return Err(Error::too_large(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too large a trailer section"));
+        return Err(Error::too_large(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "too large a trailer section",
+        ));
     }
     Ok(total + 1)
 }

@@ -22,7 +22,11 @@ pub(crate) struct Input {
 
 impl Input {
     pub(crate) fn new(head_bytes: usize) -> Self {
-        Self { bytes: vec![0; head_bytes + BODY_ROOM].into(), start: 0, end: 0 }
+        Self {
+            bytes: vec![0; head_bytes + BODY_ROOM].into(),
+            start: 0,
+            end: 0,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -64,11 +68,19 @@ impl Input {
         (self.start, self.end) = (0, self.end - self.start);
     }
 
-    /// Returns the head, and the room behind it with what is already there of the body and of later requests.
+    /// Returns the head, and the room behind it with what is already there of the body and of later
+    /// requests.
     pub(crate) fn split(&mut self, head: usize) -> (&[u8], Room<'_>) {
         let (head, rest) = self.bytes[self.start..].split_at_mut(head);
         let end = self.end - self.start - head.len();
-        (head, Room { bytes: rest, start: 0, end })
+        (
+            head,
+            Room {
+                bytes: rest,
+                start: 0,
+                end,
+            },
+        )
     }
 
     /// Ends a request: `start..end` of the room behind its head of `head` bytes is left.
@@ -108,14 +120,20 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(head_bytes: usize) -> Self {
-        Self { shards: PerCpu::new(Mutex::default), head_bytes }
+        Self {
+            shards: PerCpu::new(Mutex::default),
+            head_bytes,
+        }
     }
 
     /// Runs `work` with buffers of its own.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Buffers) -> T) -> T {
         let shard = self.shards.own();
         let pooled = shard.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let new = || Buffers { input: Input::new(self.head_bytes), encoder: Encoder::default() };
+        let new = || Buffers {
+            input: Input::new(self.head_bytes),
+            encoder: Encoder::default(),
+        };
         let mut buffers = pooled.unwrap_or_else(new);
         let result = work(&mut buffers);
         buffers.input.discard();
@@ -146,7 +164,10 @@ mod tests {
         input.make_room(6);
         assert_eq!(input.filled(), b"456789");
         let (head, room) = input.split(2);
-        assert_eq!((head, &room.bytes[room.start..room.end]), (&b"45"[..], &b"6789"[..]));
+        assert_eq!(
+            (head, &room.bytes[room.start..room.end]),
+            (&b"45"[..], &b"6789"[..])
+        );
         assert!(room.bytes.len() >= BODY_ROOM);
         input.finish(2, (1, 4));
         assert_eq!(input.filled(), b"789");

@@ -1,10 +1,12 @@
 //! The life of a connection: read a request, call the handler, write the response.
 //!
 //! Blocking code, in two styles. [`Server::serve_stream`] is a fiber (or a thread) per connection.
-//! [`Server::serve_ready`] is one turn of it: it is called when the stream is readable, answers all that is there and
-//! returns. Between turns a connection is its stream and a [`ConnState`] of a few bytes: no stack, no buffer.
+//! [`Server::serve_ready`] is one turn of it: it is called when the stream is readable, answers all
+//! that is there and returns. Between turns a connection is its stream and a [`ConnState`] of a few
+//! bytes: no stack, no buffer.
 //!
-//! Answers are gathered and leave together, at the latest before the connection next waits for its peer.
+//! Answers are gathered and leave together, at the latest before the connection next waits for its
+//! peer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,25 +26,40 @@ use crate::outgoing::Terms;
 use crate::parse::{HeadScanner, Scan, header_slots, list, parse_head};
 use crate::proxy::{self, Proxied};
 use crate::response::TakeOver;
-use crate::{Body, Error, Exchange, Handler, Request, RequestHead, Response, Server, Transport, Upgraded, http2};
+use crate::{
+    Body, Error, Exchange, Handler, Request, RequestHead, Response, Server, Transport, Upgraded,
+    http2,
+};
 
 impl<H: Handler> Server<H> {
     /// Takes a fresh stream in charge. Nothing is read: go on as after [`Next::Park`] with
     /// [`Limits::header_timeout`](crate::Limits::header_timeout).
     ///
     /// # Errors
-    /// The write timeout cannot be set; [`Server::on_open`] refuses the peer ([`Error::is_refused`]).
+    /// The write timeout cannot be set; [`Server::on_open`] refuses the peer
+    /// ([`Error::is_refused`]).
     pub fn open<S: Transport>(&self, stream: &mut S) -> Result<ConnState, Error> {
         let set = stream.set_write_timeout(self.limits().write_timeout);
         set.map_err(|error| Error::io(error, "the write timeout could not be set"))?;
         stream.set_handshake_timeout(self.limits().handshake_timeout);
-        let peer = if self.knows_peers() { stream.peer().map(canonical) } else { None };
+        let peer = if self.knows_peers() {
+            stream.peer().map(canonical)
+        } else {
+            None
+        };
         if !self.admits(peer) {
             return Err(Error::refused());
         }
         let awaits_proxy = self.is_behind_proxy() && !stream.expect_proxy_header();
         let write_timeout_ms = millis(self.limits().write_timeout);
-        Ok(ConnState { served: 0, read_timeout_ms: 0, write_timeout_ms, awaits_proxy, peer, http2: None })
+        Ok(ConnState {
+            served: 0,
+            read_timeout_ms: 0,
+            write_timeout_ms,
+            awaits_proxy,
+            peer,
+            http2: None,
+        })
     }
 
     /// Does what [`Server::open`] does, and reports an error that is no refusal.
@@ -57,10 +74,16 @@ impl<H: Handler> Server<H> {
 
     /// Serves a connection to its end, waiting for one request after the other.
     pub fn serve_stream<S: Transport>(&self, mut stream: S) {
-        let Some(mut state) = self.try_open(&mut stream) else { return };
+        let Some(mut state) = self.try_open(&mut stream) else {
+            return;
+        };
         let added = self.idle().add(&stream);
         // Also if a hook panics.
-        let mut ending = Ending { server: self, state: &mut state, added };
+        let mut ending = Ending {
+            server: self,
+            state: &mut state,
+            added,
+        };
         let mut timeout = self.limits().header_timeout;
         while let Ok(true) = ending.wait(&mut stream, timeout) {
             ending.state.read_timeout_ms = 0; // The wait may have changed it.
@@ -72,29 +95,42 @@ impl<H: Handler> Server<H> {
         self.end(&mut stream, ending.state);
     }
 
-    /// Ends a connection that is idle, before it is dropped: by HTTP/2 and TLS its peer is notified, without waiting
-    /// for long.
+    /// Ends a connection that is idle, before it is dropped: by HTTP/2 and TLS its peer is
+    /// notified, without waiting for long.
     pub fn end<S: Transport>(&self, stream: &mut S, state: &mut ConnState) {
         http2::end(stream, state);
         stream.end();
     }
 
-    /// Serves the requests that have arrived. To be called when the stream is readable; blocks (within the limits)
-    /// only in the middle of a request or of an answer. A connection of HTTP/2 is served until no request is in
-    /// progress.
+    /// Serves the requests that have arrived. To be called when the stream is readable; blocks
+    /// (within the limits) only in the middle of a request or of an answer. A connection of HTTP/2
+    /// is served until no request is in progress.
     pub fn serve_ready<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> Next {
         self.serve_ready_with(stream, state, ())
     }
 
-    /// Does what [`Server::serve_ready`] does, and drops `permit` afterwards, or as soon as the connection is found to
-    /// speak HTTP/2: for a server that counts requests, whose [`Server::with_admission`] is asked from then on.
-    pub fn serve_ready_with<S: Transport, P>(&self, stream: &mut S, state: &mut ConnState, permit: P) -> Next {
+    /// Does what [`Server::serve_ready`] does, and drops `permit` afterwards, or as soon as the
+    /// connection is found to speak HTTP/2: for a server that counts requests, whose
+    /// [`Server::with_admission`] is asked from then on.
+    pub fn serve_ready_with<S: Transport, P>(
+        &self,
+        stream: &mut S,
+        state: &mut ConnState,
+        permit: P,
+    ) -> Next {
         if state.http2.is_some() {
             return http2::turn(self, stream, state);
         }
         let served = self.pool().with(|Buffers { input, encoder }| {
             let link = Link::new(stream, encoder, state, self.limits());
-            let next = Conn { server: self, link, input, readable: true, reported: false }.run();
+            let next = Conn {
+                server: self,
+                link,
+                input,
+                readable: true,
+                reported: false,
+            }
+            .run();
             next.ok_or_else(|| input.filled().to_vec())
         });
         drop(permit);
@@ -191,46 +227,70 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let head = parse_head(bytes, &mut slots)?;
 
         let started = self.server.start_time();
-        let done = respond(self.server, &mut self.link, room, &head).map_err(|error| error.of_request(&head));
+        let done = respond(self.server, &mut self.link, room, &head)
+            .map_err(|error| error.of_request(&head));
         if self.server.has_exchange_hook() {
             self.reported = true;
             let duration = started.map_or(Duration::ZERO, |started| started.elapsed());
             let panic = self.link.panic.take();
-            tell(self.server, &self.link, Some(&head), done.as_ref().err().or(panic.as_ref()), duration);
+            tell(
+                self.server,
+                &self.link,
+                Some(&head),
+                done.as_ref().err().or(panic.as_ref()),
+                duration,
+            );
         }
         let (rest, keep) = done?;
         self.reported = false;
 
-        let take_over = self.link.take_over.take().map(|take_over| (take_over, request_named(&head)));
+        let take_over = self
+            .link
+            .take_over
+            .take()
+            .map(|take_over| (take_over, request_named(&head)));
         self.input.finish(len, rest.range);
         if let Some((take_over, request)) = take_over {
-            // What was said last must not be lost to a reset, and nobody knows what the peer still sends.
+            // What was said last must not be lost to a reset, and nobody knows what the peer still
+            // sends.
             let done = self.take_over(take_over).map_err(|error| error.at(request));
             return done.map(|()| Turn::Last { linger: true });
         }
         if !keep {
             let unread = rest.hopeless || !rest.decoder.is_done() || !self.input.is_empty();
-            // By TLS a peer that has sent its last request says so, in bytes that nobody reads otherwise.
-            return Ok(Turn::Last { linger: unread || self.link.stream.tls().is_some() });
+            // By TLS a peer that has sent its last request says so, in bytes that nobody reads
+            // otherwise.
+            return Ok(Turn::Last {
+                linger: unread || self.link.stream.tls().is_some(),
+            });
         }
-        self.drain(rest.decoder).map_err(|error| error.with_status(None))?;
+        self.drain(rest.decoder)
+            .map_err(|error| error.with_status(None))?;
         Ok(Turn::Again)
     }
 
     /// Hands the connection to what goes on with it after HTTP.
     fn take_over(&mut self, take_over: TakeOver) -> Result<(), Error> {
         self.link.flush()?;
-        let timeout = self.server.limits().idle_timeout.max(Duration::from_millis(1));
+        let timeout = self
+            .server
+            .limits()
+            .idle_timeout
+            .max(Duration::from_millis(1));
         let set = self.link.stream.set_read_timeout(timeout);
         set.map_err(|error| Error::io(error, "the read timeout could not be set"))?;
-        let timeouts = (timeout, Duration::from_millis(self.link.state.write_timeout_ms.into()));
+        let timeouts = (
+            timeout,
+            Duration::from_millis(self.link.state.write_timeout_ms.into()),
+        );
         let mut upgraded = Upgraded::new(self.link.stream, self.input.filled(), timeouts);
         let done = catch_unwind(AssertUnwindSafe(|| take_over(&mut upgraded)));
         self.link.state.read_timeout_ms = 0; // It may have been changed.
         done.map_err(|payload| Error::panic(payload).with_status(None))
     }
 
-    /// Takes the header of the PROXY protocol from what has come. Returns false if more of it is to come.
+    /// Takes the header of the PROXY protocol from what has come. Returns false if more of it is to
+    /// come.
     fn take_proxy_header(&mut self) -> Result<bool, Error> {
         // Whatever this is, it need not speak HTTP.
         match proxy::parse(self.input.filled()).map_err(|error| error.with_status(None))? {
@@ -255,7 +315,12 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                     continue;
                 }
             } else if !self.input.is_empty() {
-                if http2::begins(self.server, self.link.stream, self.link.state, self.input.filled()) {
+                if http2::begins(
+                    self.server,
+                    self.link.stream,
+                    self.link.state,
+                    self.input.filled(),
+                ) {
                     return Ok(Head::Http2);
                 }
                 match scanner.scan(self.input.filled(), limits)? {
@@ -272,15 +337,20 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             if fresh && !std::mem::take(&mut self.readable) && !self.link.stream.holds_input() {
                 return Ok(Head::Idle);
             }
-            let timeout = match fresh {
-                true => limits.header_timeout,
-                false => {
-                    time_left(deadline.get_or_insert_with(|| saturating_add(Instant::now(), limits.header_timeout)))?
-                }
-            };
+            let timeout =
+                match fresh {
+                    true => limits.header_timeout,
+                    false => time_left(deadline.get_or_insert_with(|| {
+                        saturating_add(Instant::now(), limits.header_timeout)
+                    }))?,
+                };
             match self.link.read(self.input.space(), timeout) {
                 Ok(0) | Err(_) if fresh => return Ok(Head::End),
-                Ok(0) => return Err(Error::closed("the peer left in the middle of a request head")),
+                Ok(0) => {
+                    return Err(Error::closed(
+                        "the peer left in the middle of a request head",
+                    ));
+                }
                 Ok(len) => self.input.extend(len),
                 Err(error) if error.is_timeout() => return Err(slow_head()),
                 Err(error) => return Err(error),
@@ -297,13 +367,19 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         let mut pace = Pace::new(self.link.allowed.body_timeout, self.link.allowed.min_rate);
         loop {
             match decoder.step(self.input.filled(), usize::MAX)? {
-                Step::Data(len) | Step::Framing(len) | Step::Trailer(len) => self.input.consume(len),
+                Step::Data(len) | Step::Framing(len) | Step::Trailer(len) => {
+                    self.input.consume(len)
+                }
                 Step::Done => return Ok(()),
                 Step::More => {
-                    let timeout = pace.left().ok_or_else(|| Error::timeout(None, "an unread body came too slowly"))?;
+                    let timeout = pace
+                        .left()
+                        .ok_or_else(|| Error::timeout(None, "an unread body came too slowly"))?;
                     let len = self.link.read(self.input.space(), timeout)?;
                     if len == 0 {
-                        return Err(Error::closed("the peer left in the middle of an unread body"));
+                        return Err(Error::closed(
+                            "the peer left in the middle of an unread body",
+                        ));
                     }
                     pace.progress(len);
                     self.input.extend(len);
@@ -323,7 +399,10 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             return;
         };
         let terms = last_terms(self.server, self.input.filled());
-        let sent = self.link.send(Response::plain(status), terms).and_then(|_| self.link.flush());
+        let sent = self
+            .link
+            .send(Response::plain(status), terms)
+            .and_then(|_| self.link.flush());
         if sent.is_ok() {
             self.link.linger(self.input.discard());
         }
@@ -342,30 +421,48 @@ fn respond<S: Transport, H: Handler>(
     link.allowed = server.limits_of(head);
     let tls = link.stream.tls().cloned();
     let mut body = Incoming::new(link, room, head)?;
-    let (answered, panic) = answer(server, &mut Request::new(head, &mut body).with_tls(tls.as_deref()));
+    let (answered, panic) = answer(
+        server,
+        &mut Request::new(head, &mut body).with_tls(tls.as_deref()),
+    );
     let rest = body.finish()?;
     link.panic = panic;
-    let mut response = answered.unwrap_or_else(|| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
+    let mut response =
+        answered.unwrap_or_else(|| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
     if matches!(response.body(), Body::Upgrade(_)) && (rest.hopeless || !rest.decoder.is_done()) {
         response = Response::plain(StatusCode::BAD_REQUEST);
     }
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS && head.version() != http::Version::HTTP_10 {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && head.version() != http::Version::HTTP_10
+    {
         response = only_if_asked(response, head);
     }
 
     link.state.served = link.state.served.saturating_add(1);
     let keep_alive = head.keep_alive() && !rest.hopeless && !is_last(server, link.state);
     let (version, head_only) = (head.version(), *head.method() == Method::HEAD);
-    let keep = link.send(response, Terms { version, head_only, keep_alive, server: server.name() })?;
+    let keep = link.send(
+        response,
+        Terms {
+            version,
+            head_only,
+            keep_alive,
+            server: server.name(),
+        },
+    )?;
     Ok((rest, keep))
 }
 
-/// Returns a response that switches to another protocol, or a 426 that names it if the client has not asked for it
-/// (RFC 9110, 7.8 and 15.5.22): its next bytes would be another request.
+/// Returns a response that switches to another protocol, or a 426 that names it if the client has
+/// not asked for it (RFC 9110, 7.8 and 15.5.22): its next bytes would be another request.
 fn only_if_asked(response: Response, head: &RequestHead<'_>) -> Response {
-    let Some(protocol) = response.headers().get(header::UPGRADE).cloned() else { return response };
+    let Some(protocol) = response.headers().get(header::UPGRADE).cloned() else {
+        return response;
+    };
     let names = |field: &'static str, what: &[u8]| {
-        head.header_all(field).flat_map(list).any(|element| element.eq_ignore_ascii_case(what))
+        head.header_all(field)
+            .flat_map(list)
+            .any(|element| element.eq_ignore_ascii_case(what))
     };
     if names("connection", b"upgrade") && names("upgrade", protocol.as_bytes()) {
         return response;
@@ -373,17 +470,26 @@ fn only_if_asked(response: Response, head: &RequestHead<'_>) -> Response {
     Response::plain(StatusCode::UPGRADE_REQUIRED).with_header(header::UPGRADE, protocol)
 }
 
-/// Returns how a refusal is sent after what has come of a request, which need not be a whole head: an answer to HEAD
-/// has no body, whatever else is wrong with it (RFC 9110, 9.3.2).
+/// Returns how a refusal is sent after what has come of a request, which need not be a whole head:
+/// an answer to HEAD has no body, whatever else is wrong with it (RFC 9110, 9.3.2).
 pub(crate) fn last_terms<'s, H: Handler>(server: &'s Server<H>, request: &[u8]) -> Terms<'s> {
     let head_only = request.starts_with(b"HEAD ");
-    Terms { version: http::Version::HTTP_11, head_only, keep_alive: false, server: server.name() }
+    Terms {
+        version: http::Version::HTTP_11,
+        head_only,
+        keep_alive: false,
+        server: server.name(),
+    }
 }
 
-/// Returns an address as people know it: that of an IPv4 client of a socket for both families is no IPv6 address.
+/// Returns an address as people know it: that of an IPv4 client of a socket for both families is no
+/// IPv6 address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address {
-        SocketAddr::V6(v6) => v6.ip().to_ipv4_mapped().map_or(address, |ip| (ip, v6.port()).into()),
+        SocketAddr::V6(v6) => v6
+            .ip()
+            .to_ipv4_mapped()
+            .map_or(address, |ip| (ip, v6.port()).into()),
         SocketAddr::V4(_) => address,
     }
 }
@@ -397,7 +503,14 @@ pub(crate) fn tell<S, H: Handler>(
     duration: Duration,
 ) {
     let status = error.and_then(Error::status).or(link.status);
-    server.exchanged(&Exchange { peer: link.state.peer, head, status, body_bytes: link.body_bytes, duration, error });
+    server.exchanged(&Exchange {
+        peer: link.state.peer,
+        head,
+        status,
+        body_bytes: link.body_bytes,
+        duration,
+        error,
+    });
 }
 
 /// Returns whether a connection that has served `state.served` requests may serve no more.
@@ -408,21 +521,36 @@ fn is_last<H: Handler>(server: &Server<H>, state: &ConnState) -> bool {
 
 fn time_left(deadline: &Instant) -> Result<Duration, Error> {
     let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(slow_head()) } else { Ok(left) }
+    if left.is_zero() {
+        Err(slow_head())
+    } else {
+        Ok(left)
+    }
 }
 
 fn slow_head() -> Error {
-    Error::timeout(Some(StatusCode::REQUEST_TIMEOUT), "the request head arrives too slowly")
+    Error::timeout(
+        Some(StatusCode::REQUEST_TIMEOUT),
+        "the request head arrives too slowly",
+    )
 }
 
-/// Calls the handler. Returns its response, or its panic, which is caught and reported here, so that it costs one
-/// request.
-fn answer<H: Handler>(server: &Server<H>, request: &mut Request<'_>) -> (Option<Response>, Option<Error>) {
-    // Written where it is wanted: a response is large, and the result of the closure would be copied twice.
+/// Calls the handler. Returns its response, or its panic, which is caught and reported here, so
+/// that it costs one request.
+fn answer<H: Handler>(
+    server: &Server<H>,
+    request: &mut Request<'_>,
+) -> (Option<Response>, Option<Error>) {
+    // Written where it is wanted: a response is large, and the result of the closure would be
+    // copied twice.
     let mut response = None;
     let head = request.head();
-    let done = catch_unwind(AssertUnwindSafe(|| response = Some(server.handler().handle(request))));
-    let panic = done.err().map(|payload| Error::panic(payload).of_request(head));
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        response = Some(server.handler().handle(request))
+    }));
+    let panic = done
+        .err()
+        .map(|payload| Error::panic(payload).of_request(head));
     panic.iter().for_each(|panic| server.report(panic));
     (response, panic)
 }

@@ -60,9 +60,15 @@ impl Encoder {
         }
         match delimiter {
             Delimiter::Length(len) => {
-                append_line(&mut self.out, "Content-Length", itoa::Buffer::new().format(len).as_bytes());
+                append_line(
+                    &mut self.out,
+                    "Content-Length",
+                    itoa::Buffer::new().format(len).as_bytes(),
+                );
             }
-            Delimiter::Chunked => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Delimiter::Chunked => self
+                .out
+                .extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             Delimiter::None | Delimiter::Close => {}
         }
         self.out.extend_from_slice(match connection {
@@ -85,7 +91,8 @@ impl Encoder {
         self.out.extend_from_slice(b"HTTP/1.1 ");
         self.out.extend_from_slice(status.as_str().as_bytes());
         self.out.push(b' ');
-        self.out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+        self.out
+            .extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
         self.out.extend_from_slice(b"\r\n");
     }
 }
@@ -99,7 +106,10 @@ pub(crate) struct DateCache {
 
 impl Default for DateCache {
     fn default() -> Self {
-        Self { second: u64::MAX, line: Vec::new() }
+        Self {
+            second: u64::MAX,
+            line: Vec::new(),
+        }
     }
 }
 
@@ -107,7 +117,11 @@ impl DateCache {
     /// Returns the value of the field.
     #[cfg(feature = "http2")]
     pub(crate) fn value(&mut self) -> http::HeaderValue {
-        let value = self.line(now()).trim_ascii_end().strip_prefix(b"Date: ").unwrap_or_default();
+        let value = self
+            .line(now())
+            .trim_ascii_end()
+            .strip_prefix(b"Date: ")
+            .unwrap_or_default();
         http::HeaderValue::from_bytes(value).unwrap_or_else(|_| http::HeaderValue::from_static(""))
     }
 
@@ -125,13 +139,18 @@ impl DateCache {
 
 /// Seconds since 1970.
 fn now() -> u64 {
-    rustix::time::clock_gettime(ClockId::RealtimeCoarse).tv_sec.unsigned_abs()
+    rustix::time::clock_gettime(ClockId::RealtimeCoarse)
+        .tv_sec
+        .unsigned_abs()
 }
 
 /// IMF-fixdate; times before 1970 or after 9999 are moved to these bounds.
 pub(crate) fn http_date(time: SystemTime) -> String {
     const LAST: Duration = Duration::from_secs(253_402_300_799);
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().min(LAST);
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .min(LAST);
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
 }
 
@@ -142,11 +161,20 @@ mod tests {
     #[test]
     fn dates_are_made_once_a_second_and_never_panic() {
         let mut cache = DateCache::default();
-        assert_eq!(cache.line(784_111_777), b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+        assert_eq!(
+            cache.line(784_111_777),
+            b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
+        );
         cache.line.push(b'!');
-        assert!(cache.line(784_111_777).ends_with(b"\r\n!"), "made again within the second");
+        assert!(
+            cache.line(784_111_777).ends_with(b"\r\n!"),
+            "made again within the second"
+        );
         assert!(cache.line(784_111_778).ends_with(b":38 GMT\r\n"));
-        assert!(http_date(SystemTime::UNIX_EPOCH - Duration::from_secs(9)).starts_with("Thu, 01 Jan 1970"));
+        assert!(
+            http_date(SystemTime::UNIX_EPOCH - Duration::from_secs(9))
+                .starts_with("Thu, 01 Jan 1970")
+        );
         assert!(http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40)).contains("9999"));
     }
 }

@@ -11,8 +11,8 @@ use crate::head::RequestHead;
 
 /// What went wrong on a connection or with a value given to this library.
 ///
-/// An error that was found before the answer began carries the status that is sent to the peer ([`Error::status`]);
-/// any other ends the connection without a word.
+/// An error that was found before the answer began carries the status that is sent to the peer
+/// ([`Error::status`]); any other ends the connection without a word.
 ///
 /// ```
 /// use plainweave_http::parse::{header_slots, parse_head};
@@ -53,7 +53,13 @@ enum Kind {
 
 impl Error {
     fn new(kind: Kind, status: Option<StatusCode>, what: &'static str) -> Self {
-        Self { kind, status, what, source: None, panic: None }
+        Self {
+            kind,
+            status,
+            what,
+            source: None,
+            panic: None,
+        }
     }
 
     pub(crate) fn parse(status: StatusCode, what: &'static str) -> Self {
@@ -81,42 +87,78 @@ impl Error {
     }
 
     pub(crate) fn refused() -> Self {
-        Self::new(Kind::Refused, None, "the peer was refused when it connected")
+        Self::new(
+            Kind::Refused,
+            None,
+            "the peer was refused when it connected",
+        )
     }
 
     /// Reports a panic of the handler, or of what writes a body for it. The payload is dropped.
     pub(crate) fn panic(payload: Box<dyn Any + Send>) -> Self {
         let text = payload.downcast_ref::<&'static str>().copied();
-        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("").into();
+        let text = text
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("")
+            .into();
         // A payload may panic when it is dropped. Nobody catches that one.
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(second);
         }
-        let panic = Some(Arc::new(Panic { text, request: None }));
-        Self { panic, ..Self::new(Kind::Panic, Some(StatusCode::INTERNAL_SERVER_ERROR), "the handler panicked") }
+        let panic = Some(Arc::new(Panic {
+            text,
+            request: None,
+        }));
+        Self {
+            panic,
+            ..Self::new(
+                Kind::Panic,
+                Some(StatusCode::INTERNAL_SERVER_ERROR),
+                "the handler panicked",
+            )
+        }
     }
 
     /// Returns the same error; a panic with the request that it was the answer to.
     pub(crate) fn of_request(self, head: &RequestHead<'_>) -> Self {
-        if self.is_panic() { self.at(request_named(head)) } else { self }
+        if self.is_panic() {
+            self.at(request_named(head))
+        } else {
+            self
+        }
     }
 
     /// Does what [`Self::of_request`] does, where only the name is left of the request.
     pub(crate) fn at(self, request: Box<str>) -> Self {
-        let Some(panic) = self.panic.as_ref().filter(|panic| panic.request.is_none()) else { return self };
-        let panic = Panic { text: panic.text.clone(), request: Some(request) };
-        Self { panic: Some(Arc::new(panic)), ..self }
+        let Some(panic) = self.panic.as_ref().filter(|panic| panic.request.is_none()) else {
+            return self;
+        };
+        let panic = Panic {
+            text: panic.text.clone(),
+            request: Some(request),
+        };
+        Self {
+            panic: Some(Arc::new(panic)),
+            ..self
+        }
     }
 
     /// Reports a response body that could not be produced as promised.
     pub(crate) fn body(what: &'static str, source: Option<io::Error>) -> Self {
-        Self { source: source.map(Arc::new), ..Self::new(Kind::Body, None, what) }
+        Self {
+            source: source.map(Arc::new),
+            ..Self::new(Kind::Body, None, what)
+        }
     }
 
-    /// Reports a peer that breaks the rules of the protocol so that no request is left to be answered.
+    /// Reports a peer that breaks the rules of the protocol so that no request is left to be
+    /// answered.
     #[cfg(feature = "http2")]
     pub(crate) fn peer(source: io::Error, what: &'static str) -> Self {
-        Self { source: Some(Arc::new(source)), ..Self::new(Kind::Parse, None, what) }
+        Self {
+            source: Some(Arc::new(source)),
+            ..Self::new(Kind::Parse, None, what)
+        }
     }
 
     /// Classifies a transport's error: timeouts, vanished peers, the rest.
@@ -125,12 +167,17 @@ impl Error {
         let kind = match source.kind() {
             // std's sockets say WouldBlock when SO_RCVTIMEO or SO_SNDTIMEO has passed.
             E::TimedOut | E::WouldBlock => Kind::Timeout,
-            E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe | E::NotConnected | E::UnexpectedEof => {
-                Kind::Closed
-            }
+            E::ConnectionReset
+            | E::ConnectionAborted
+            | E::BrokenPipe
+            | E::NotConnected
+            | E::UnexpectedEof => Kind::Closed,
             _ => Kind::Io,
         };
-        Self { source: Some(Arc::new(source)), ..Self::new(kind, None, what) }
+        Self {
+            source: Some(Arc::new(source)),
+            ..Self::new(kind, None, what)
+        }
     }
 
     /// Returns the same error with the answer it deserves; `None` when it is too late to answer.
@@ -143,8 +190,8 @@ impl Error {
         self.status
     }
 
-    /// Returns whether the peer's bytes are not HTTP as RFC 9110, RFC 9112 and RFC 9113 define it, or a part of it that
-    /// is not supported.
+    /// Returns whether the peer's bytes are not HTTP as RFC 9110, RFC 9112 and RFC 9113 define it,
+    /// or a part of it that is not supported.
     pub fn is_parse(&self) -> bool {
         self.kind == Kind::Parse
     }
@@ -164,25 +211,30 @@ impl Error {
         self.kind == Kind::Closed
     }
 
-    /// Returns whether the transport failed in another way; cancellation by the runtime is found through `source()`.
+    /// Returns whether the transport failed in another way; cancellation by the runtime is found
+    /// through `source()`.
     pub fn is_io(&self) -> bool {
         self.kind == Kind::Io
     }
 
-    /// Returns whether it is a header name or value that must not be sent (with CR, LF or NUL, for instance).
+    /// Returns whether it is a header name or value that must not be sent (with CR, LF or NUL, for
+    /// instance).
     pub fn is_invalid_header(&self) -> bool {
         self.kind == Kind::Header
     }
 
-    /// Returns whether the handler panicked; the peer got 500. The error's text has the method, the path and the
-    /// panic's message.
+    /// Returns whether the handler panicked; the peer got 500. The error's text has the method, the
+    /// path and the panic's message.
     pub fn is_panic(&self) -> bool {
         self.kind == Kind::Panic
     }
 
     /// Returns the panic's message, if it is a panic that has one.
     pub fn panic_text(&self) -> Option<&str> {
-        self.panic.as_ref().map(|panic| &*panic.text).filter(|text| !text.is_empty())
+        self.panic
+            .as_ref()
+            .map(|panic| &*panic.text)
+            .filter(|text| !text.is_empty())
     }
 
     /// Returns whether [`Server::on_open`](crate::Server::on_open) refused the peer.
@@ -190,14 +242,15 @@ impl Error {
         self.kind == Kind::Refused
     }
 
-    /// Returns whether the response body ended early or its reader failed; the connection was closed to show it.
+    /// Returns whether the response body ended early or its reader failed; the connection was
+    /// closed to show it.
     pub fn is_response_body(&self) -> bool {
         self.kind == Kind::Body
     }
 }
 
-/// Returns how a panic's message names a request: the path escaped, so that it stays on its line in a log, and without
-/// the query, which may hold secrets.
+/// Returns how a panic's message names a request: the path escaped, so that it stays on its line in
+/// a log, and without the query, which may hold secrets.
 pub(crate) fn request_named(head: &RequestHead<'_>) -> Box<str> {
     format!("{} {}", head.method(), head.path().escape_debug()).into()
 }
@@ -205,11 +258,14 @@ pub(crate) fn request_named(head: &RequestHead<'_>) -> Box<str> {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.what)?;
-        let Some(panic) = &self.panic else { return Ok(()) };
+        let Some(panic) = &self.panic else {
+            return Ok(());
+        };
         if let Some(request) = &panic.request {
             write!(f, " at {request}")?;
         }
-        self.panic_text().map_or(Ok(()), |text| write!(f, ": {text}"))
+        self.panic_text()
+            .map_or(Ok(()), |text| write!(f, ": {text}"))
     }
 }
 

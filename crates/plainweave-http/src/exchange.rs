@@ -7,7 +7,8 @@ use http::StatusCode;
 
 use crate::{Error, RequestHead};
 
-/// A request and its answer, over and done. See [`Server::on_exchange`](crate::Server::on_exchange).
+/// A request and its answer, over and done. See
+/// [`Server::on_exchange`](crate::Server::on_exchange).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Exchange<'a> {
@@ -17,11 +18,14 @@ pub struct Exchange<'a> {
     pub head: Option<&'a RequestHead<'a>>,
     /// Of the answer; `None` if none was begun.
     pub status: Option<StatusCode>,
-    /// Bytes of the answer's body that were handed to the transport, or to a buffer that leaves next.
+    /// Bytes of the answer's body that were handed to the transport, or to a buffer that leaves
+    /// next.
     pub body_bytes: u64,
-    /// From the complete head to the last byte of the answer handed over; nothing for a head that cannot be read,
-    /// nor where no times are taken ([`Server::without_times`](crate::Server::without_times)).
+    /// From the complete head to the last byte of the answer handed over; nothing for a head that
+    /// cannot be read, nor where no times are taken
+    /// ([`Server::without_times`](crate::Server::without_times)).
     pub duration: Duration,
-    /// Why the connection ended with this exchange, if it ended badly; or that the handler panicked.
+    /// Why the connection ended with this exchange, if it ended badly; or that the handler
+    /// panicked.
     pub error: Option<&'a Error>,
 }

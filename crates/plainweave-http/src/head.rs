@@ -41,7 +41,8 @@ pub enum Target<'b> {
 pub enum Framing {
     /// This many bytes; none when neither length nor coding was given.
     Length(u64),
-    /// Up to its end, which its framing tells: `Transfer-Encoding: chunked`, or HTTP/2 without `Content-Length`.
+    /// Up to its end, which its framing tells: `Transfer-Encoding: chunked`, or HTTP/2 without
+    /// `Content-Length`.
     Chunked,
 }
 
@@ -66,12 +67,16 @@ impl<'b> RequestHead<'b> {
         self.target
     }
 
-    /// Returns the path, still percent-encoded, without the query: begins with `/`, or is empty for `*` and
-    /// `host:port`.
+    /// Returns the path, still percent-encoded, without the query: begins with `/`, or is empty for
+    /// `*` and `host:port`.
     pub fn path(&self) -> &'b str {
         let (path, _) = self.path_and_query();
         // RFC 9110, 4.2.3: an empty path is the same as "/".
-        if path.is_empty() && matches!(self.target, Target::Absolute { .. }) { "/" } else { path }
+        if path.is_empty() && matches!(self.target, Target::Absolute { .. }) {
+            "/"
+        } else {
+            path
+        }
     }
 
     /// Returns what follows the first `?`.
@@ -90,11 +95,14 @@ impl<'b> RequestHead<'b> {
         }
     }
 
-    /// Returns host and port: the target's own in absolute form (RFC 9112, 3.2.2), otherwise those of `Host`.
+    /// Returns host and port: the target's own in absolute form (RFC 9112, 3.2.2), otherwise those
+    /// of `Host`.
     pub fn host(&self) -> Option<&'b str> {
         match self.target {
             Target::Absolute { authority, .. } | Target::Authority(authority) => Some(authority),
-            Target::Origin(_) | Target::Asterisk => self.host.and_then(|host| str::from_utf8(host).ok()),
+            Target::Origin(_) | Target::Asterisk => {
+                self.host.and_then(|host| str::from_utf8(host).ok())
+            }
         }
     }
 
@@ -115,7 +123,9 @@ impl<'b> RequestHead<'b> {
 
     /// Returns the fields as sent, in order.
     pub fn headers(&self) -> impl Iterator<Item = (&'b str, &'b [u8])> + use<'b> {
-        self.headers.iter().map(|header| (header.name, header.value))
+        self.headers
+            .iter()
+            .map(|header| (header.name, header.value))
     }
 
     /// Returns the first value of the field with this name, in any case.
@@ -129,7 +139,8 @@ impl<'b> RequestHead<'b> {
         self.headers.iter().filter(same).map(|header| header.value)
     }
 
-    /// Returns the fields copied into a map, for code that wants the `http` crate's types; allocates.
+    /// Returns the fields copied into a map, for code that wants the `http` crate's types;
+    /// allocates.
     pub fn to_header_map(&self) -> HeaderMap {
         let mut map = HeaderMap::with_capacity(self.headers.len());
         for (name, value) in self.headers() {

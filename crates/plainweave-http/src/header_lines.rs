@@ -1,12 +1,13 @@
-//! Header fields as encoded lines, checked when they are added: one field each, and none that is the connection's.
+//! Header fields as encoded lines, checked when they are added: one field each, and none that is
+//! the connection's.
 
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 
 use crate::Error;
 
-/// Header fields encoded when they are added, for handlers that count nanoseconds: one buffer, no map. Lines that
-/// were made once can be shared by many responses.
+/// Header fields encoded when they are added, for handlers that count nanoseconds: one buffer, no
+/// map. Lines that were made once can be shared by many responses.
 #[derive(Clone, Debug)]
 pub struct HeaderLines(Lines);
 
@@ -23,8 +24,8 @@ impl Default for HeaderLines {
 }
 
 impl HeaderLines {
-    /// Appends a field. Refuses names that are none, values with control characters (CR, LF, NUL), and the fields
-    /// that the connection writes itself.
+    /// Appends a field. Refuses names that are none, values with control characters (CR, LF, NUL),
+    /// and the fields that the connection writes itself.
     pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), Error> {
         checked_line(self.own(), name, value.as_ref())
     }
@@ -38,7 +39,8 @@ impl HeaderLines {
         }))
     }
 
-    /// Returns a copy that can be shared, and that others than those of its own clones do not share.
+    /// Returns a copy that can be shared, and that others than those of its own clones do not
+    /// share.
     pub(crate) fn copied(&self) -> Self {
         Self(Lines::Shared(Bytes::copy_from_slice(self.as_bytes())))
     }
@@ -92,7 +94,10 @@ const SPELLED: [&str; 8] = [
 
 /// Appends a field, its name spelled as HTTP/1 knows it: with capitals where its words begin.
 pub(crate) fn append_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
-    if let Some(spelled) = SPELLED.iter().find(|spelled| name.as_str().eq_ignore_ascii_case(spelled)) {
+    if let Some(spelled) = SPELLED
+        .iter()
+        .find(|spelled| name.as_str().eq_ignore_ascii_case(spelled))
+    {
         return append_line(out, spelled, value);
     }
     let start = out.len();
@@ -106,8 +111,8 @@ pub(crate) fn append_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     }
 }
 
-/// Appends a field as it is. (Inlined, which LLVM would not do by itself: most names are constants, and copying one is
-/// then a few plain moves.)
+/// Appends a field as it is. (Inlined, which LLVM would not do by itself: most names are constants,
+/// and copying one is then a few plain moves.)
 #[inline(always)]
 pub(crate) fn append_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
@@ -116,19 +121,33 @@ pub(crate) fn append_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Returns whether only the connection may write this field: a handler's own would break the framing.
+/// Returns whether only the connection may write this field: a handler's own would break the
+/// framing.
 pub(crate) fn is_ours(name: &HeaderName) -> bool {
-    [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::TE, header::TRAILER].contains(name)
+    [
+        header::CONNECTION,
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::TE,
+        header::TRAILER,
+    ]
+    .contains(name)
         || name == "keep-alive"
 }
 
 /// Appends a field after checking that it is one field and nothing else (RFC 9110, 5.1 and 5.5).
 fn checked_line(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), Error> {
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Error::header("not a header name"))?;
+    let name =
+        HeaderName::from_bytes(name.as_bytes()).map_err(|_| Error::header("not a header name"))?;
     if is_ours(&name) {
-        return Err(Error::header("a header field that the connection writes itself"));
+        return Err(Error::header(
+            "a header field that the connection writes itself",
+        ));
     }
-    if value.iter().any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
+    if value
+        .iter()
+        .any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f)
+    {
         return Err(Error::header("a header value with a control character"));
     }
     append_field(out, &name, value);
@@ -143,11 +162,24 @@ mod tests {
     fn values_that_would_split_a_response_are_refused() {
         for value in [&b"a\r\nSet-Cookie: b"[..], b"a\nb", b"a\0b", b"\x7f", b"\r"] {
             let mut out = Vec::new();
-            assert!(checked_line(&mut out, "X-A", value).is_err_and(|error| error.is_invalid_header()));
+            assert!(
+                checked_line(&mut out, "X-A", value).is_err_and(|error| error.is_invalid_header())
+            );
             assert!(out.is_empty());
         }
-        for name in ["", "a b", "a:", "a\r\n", "content-length", "Transfer-Encoding", "Connection"] {
-            assert!(checked_line(&mut Vec::new(), name, b"1").is_err(), "{name:?}");
+        for name in [
+            "",
+            "a b",
+            "a:",
+            "a\r\n",
+            "content-length",
+            "Transfer-Encoding",
+            "Connection",
+        ] {
+            assert!(
+                checked_line(&mut Vec::new(), name, b"1").is_err(),
+                "{name:?}"
+            );
         }
         assert!(checked_line(&mut Vec::new(), "X-A", "tab\t and gr\u{fc}n".as_bytes()).is_ok());
     }

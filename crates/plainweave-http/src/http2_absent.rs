@@ -24,7 +24,11 @@ pub(crate) fn begin<S: Transport, H: Handler>(
     Next::Close
 }
 
-pub(crate) fn turn<S: Transport, H: Handler>(_server: &Server<H>, _stream: &mut S, _state: &mut ConnState) -> Next {
+pub(crate) fn turn<S: Transport, H: Handler>(
+    _server: &Server<H>,
+    _stream: &mut S,
+    _state: &mut ConnState,
+) -> Next {
     Next::Close
 }
 

@@ -1,9 +1,10 @@
-//! Connections that wait for their next request, on a fiber or thread or without one, so that a stop can end these
-//! waits, and no others.
+//! Connections that wait for their next request, on a fiber or thread or without one, so that a
+//! stop can end these waits, and no others.
 //!
-//! Whether a connection waits and whether its waits have ended stand in one word: either the stop finds that it waits,
-//! and closes it, or its next wait finds that the server stops. Each has a word of its own, and the lock is that of the
-//! list alone: a request writes nothing that other connections write.
+//! Whether a connection waits and whether its waits have ended stand in one word: either the stop
+//! finds that it waits, and closes it, or its next wait finds that the server stops. Each has a
+//! word of its own, and the lock is that of the list alone: a request writes nothing that other
+//! connections write.
 
 use std::fmt;
 use std::io;
@@ -17,7 +18,8 @@ use slab::Slab;
 use crate::Transport;
 use crate::transport::Closer;
 
-/// The wait of a connection that is idle when the server stops: what its peer has sent by then is still answered.
+/// The wait of a connection that is idle when the server stops: what its peer has sent by then is
+/// still answered.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// The connection waits for its next request.
@@ -42,8 +44,8 @@ struct Connection {
     shared: Arc<Shared>,
 }
 
-/// What the list and the connection both look at. It has a cache line of its own: its neighbours may belong to
-/// connections that other workers serve.
+/// What the list and the connection both look at. It has a cache line of its own: its neighbours
+/// may belong to connections that other workers serve.
 #[repr(align(64))]
 struct Shared {
     /// `WAITS`, `ENDED`, both or neither.
@@ -62,9 +64,19 @@ impl IdleConnections {
         let close = stream.closer();
         let mut list = self.lock();
         let state = AtomicU32::new(if list.stopping { ENDED } else { 0 });
-        let shared = Arc::new(Shared { state, requests: AtomicU32::new(0) });
-        let key = list.connections.insert(Connection { close, shared: shared.clone() });
-        Added { list: self.clone(), key, shared }
+        let shared = Arc::new(Shared {
+            state,
+            requests: AtomicU32::new(0),
+        });
+        let key = list.connections.insert(Connection {
+            close,
+            shared: shared.clone(),
+        });
+        Added {
+            list: self.clone(),
+            key,
+            shared,
+        }
     }
 
     /// Ends all waits, now and from now on, where that is possible.
@@ -80,13 +92,19 @@ impl IdleConnections {
 
     /// Ends all connections.
     pub(crate) fn cut(&self) {
-        self.lock().connections.iter().for_each(|(_, connection)| connection.close(Shutdown::Both));
+        self.lock()
+            .connections
+            .iter()
+            .for_each(|(_, connection)| connection.close(Shutdown::Both));
     }
 
     /// Returns how many requests were answered.
     pub(crate) fn requests(&self) -> u64 {
         let list = self.lock();
-        let open = list.connections.iter().map(|(_, connection)| connection.shared.requests());
+        let open = list
+            .connections
+            .iter()
+            .map(|(_, connection)| connection.shared.requests());
         list.requests + open.sum::<u64>()
     }
 }
@@ -120,17 +138,27 @@ pub(crate) struct Added {
 
 impl Added {
     /// Waits until the stream is readable. False: too long. `requests`: how many it has had.
-    pub(crate) fn wait<S: Transport>(&self, stream: &mut S, timeout: Duration, requests: u32) -> io::Result<bool> {
+    pub(crate) fn wait<S: Transport>(
+        &self,
+        stream: &mut S,
+        timeout: Duration,
+        requests: u32,
+    ) -> io::Result<bool> {
         let readable = stream.wait_readable(self.begin_wait(timeout, requests));
         self.end_wait(requests);
         readable
     }
 
-    /// Notes that it begins to wait for `timeout` at most. Returns how long it may: not for long if the server stops.
+    /// Notes that it begins to wait for `timeout` at most. Returns how long it may: not for long if
+    /// the server stops.
     pub(crate) fn begin_wait(&self, timeout: Duration, requests: u32) -> Duration {
         self.shared.requests.store(requests, Ordering::Relaxed);
         let ended = self.shared.state.fetch_or(WAITS, Ordering::AcqRel) & ENDED != 0;
-        if ended { LAST_LOOK.min(timeout) } else { timeout }
+        if ended {
+            LAST_LOOK.min(timeout)
+        } else {
+            timeout
+        }
     }
 
     /// Notes that it does not wait (any longer), and how many requests it has had.

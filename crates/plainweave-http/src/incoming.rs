@@ -16,7 +16,8 @@ use crate::{Error, RequestLimits, Transport};
 
 /// Reads at least this long go past the connection's buffer, straight into the handler's.
 const DIRECT: usize = 4 << 10;
-/// What a handler left of a body is read and dropped up to this length; a longer rest costs the connection.
+/// What a handler left of a body is read and dropped up to this length; a longer rest costs the
+/// connection.
 pub(crate) const MAX_DRAINED: u64 = 64 << 10;
 
 /// The body of the request at hand. It holds the link, for reading may first have to send.
@@ -48,14 +49,30 @@ pub(crate) struct Rest {
 }
 
 impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
-    pub(crate) fn new(link: &'a mut Link<'l, S>, room: Room<'a>, head: &RequestHead<'_>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        link: &'a mut Link<'l, S>,
+        room: Room<'a>,
+        head: &RequestHead<'_>,
+    ) -> Result<Self, Error> {
         let decoder = Decoder::new(head.framing(), link.allowed.body_bytes)?;
         let pace = Pace::new(link.allowed.body_timeout, link.allowed.min_rate);
-        let source = Source { link, expects: head.expects_continue(), pace };
-        // The body of such a request means nothing, so no client waits for an answer in the middle of it; and if it is
-        // malformed, this is no request to be answered.
-        let awaited = head.framing() == Framing::Chunked && matches!(*head.method(), Method::GET | Method::HEAD);
-        Ok(Self { source, room, decoder, trailers: Vec::new(), awaited, failed: None })
+        let source = Source {
+            link,
+            expects: head.expects_continue(),
+            pace,
+        };
+        // The body of such a request means nothing, so no client waits for an answer in the middle
+        // of it; and if it is malformed, this is no request to be answered.
+        let awaited = head.framing() == Framing::Chunked
+            && matches!(*head.method(), Method::GET | Method::HEAD);
+        Ok(Self {
+            source,
+            room,
+            decoder,
+            trailers: Vec::new(),
+            awaited,
+            failed: None,
+        })
     }
 
     fn next(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
@@ -77,7 +94,9 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
                 }
                 Step::Done => return Ok(0),
                 Step::More if self.decoder.run() > 0 && buf.len() >= DIRECT => {
-                    let max = usize::try_from(self.decoder.run()).unwrap_or(usize::MAX).min(buf.len());
+                    let max = usize::try_from(self.decoder.run())
+                        .unwrap_or(usize::MAX)
+                        .min(buf.len());
                     let len = self.source.receive(&mut buf[..max])?;
                     self.decoder.took(len);
                     return Ok(len);
@@ -95,8 +114,8 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
         Ok(())
     }
 
-    /// Ends the body after its handler. Returns what the handler left unread, less what could be dropped at once, or
-    /// the error that it met.
+    /// Ends the body after its handler. Returns what the handler left unread, less what could be
+    /// dropped at once, or the error that it met.
     pub(crate) fn finish(mut self) -> Result<Rest, Error> {
         // A pause is the handler's: nobody else waits without bound.
         self.source.pace.resume();
@@ -115,16 +134,30 @@ impl<'a, 'l, S: Transport> Incoming<'a, 'l, S> {
                 // A peer that was not sent 100 may or may not send the body.
                 Step::More if self.source.expects => break true,
                 Step::More if self.awaited && dropped < MAX_DRAINED => self.fill()?,
-                Step::More => break self.decoder.remaining().is_none_or(|left| left > MAX_DRAINED),
+                Step::More => {
+                    break self
+                        .decoder
+                        .remaining()
+                        .is_none_or(|left| left > MAX_DRAINED);
+                }
             }
         };
-        Ok(Rest { range: (self.room.start, self.room.end), decoder: self.decoder, hopeless })
+        Ok(Rest {
+            range: (self.room.start, self.room.end),
+            decoder: self.decoder,
+            hopeless,
+        })
     }
 }
 
 impl<S: Transport> Source<'_, '_, S> {
     fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
-        let slow = || Error::timeout(Some(StatusCode::REQUEST_TIMEOUT), "the request body arrives too slowly");
+        let slow = || {
+            Error::timeout(
+                Some(StatusCode::REQUEST_TIMEOUT),
+                "the request body arrives too slowly",
+            )
+        };
         if std::mem::take(&mut self.expects) {
             self.link.encoder.go_on();
         }
@@ -152,7 +185,8 @@ fn parse_trailers(section: &[u8]) -> Result<HeaderMap, Error> {
     }
     let malformed = || Error::bad("a malformed trailer section");
     let mut slots = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let Ok(httparse::Status::Complete((_, fields))) = httparse::parse_headers(section, &mut slots) else {
+    let Ok(httparse::Status::Complete((_, fields))) = httparse::parse_headers(section, &mut slots)
+    else {
         return Err(malformed());
     };
     for field in fields {
@@ -167,11 +201,19 @@ fn parse_trailers(section: &[u8]) -> Result<HeaderMap, Error> {
 
 impl<S: Transport> RequestBody for Incoming<'_, '_, S> {
     fn trailers(&self) -> Result<HeaderMap, Error> {
-        if self.decoder.is_done() { parse_trailers(&self.trailers) } else { Ok(HeaderMap::new()) }
+        if self.decoder.is_done() {
+            parse_trailers(&self.trailers)
+        } else {
+            Ok(HeaderMap::new())
+        }
     }
 
     fn peer(&self) -> Option<SocketAddr> {
-        self.source.link.state.peer.or_else(|| self.source.link.stream.peer())
+        self.source
+            .link
+            .state
+            .peer
+            .or_else(|| self.source.link.stream.peer())
     }
 
     fn limits(&self) -> RequestLimits {
@@ -180,7 +222,9 @@ impl<S: Transport> RequestBody for Incoming<'_, '_, S> {
 
     fn set_limits(&mut self, limits: RequestLimits) {
         self.source.link.allowed = limits;
-        self.source.pace.change(limits.body_timeout, limits.min_rate);
+        self.source
+            .pace
+            .change(limits.body_timeout, limits.min_rate);
         if let Err(error) = self.decoder.set_limit(limits.body_bytes) {
             self.failed.get_or_insert(error);
         }

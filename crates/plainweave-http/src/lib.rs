@@ -1,7 +1,8 @@
 //! An HTTP/1 and HTTP/2 server library for plain blocking handlers.
 //!
-//! A handler is a function from [`Request`] to [`Response`]; bodies are `Read`. There is no `async`: connections run on
-//! fibers of [`plainweave`], or on threads, and a handler that waits holds up no other connection.
+//! A handler is a function from [`Request`] to [`Response`]; bodies are `Read`. There is no
+//! `async`: connections run on fibers of [`plainweave`], or on threads, and a handler that waits
+//! holds up no other connection.
 //!
 //! ```no_run
 //! use plainweave_http::{Request, Response, Server};
@@ -13,10 +14,11 @@
 //! ```
 //!
 //! # Listeners
-//! A server can have several, on TCP and on Unix sockets. On a fiber, a listener of [`plainweave::net`] gives each
-//! connection a fiber (over TCP only while it has a request: an idle connection has no stack); one of `std`, or any off
-//! a fiber, gives it a thread. Any other stream with timeouts can carry a connection too: implement [`Transport`] and
-//! hand it to [`Server::serve_stream`].
+//! A server can have several, on TCP and on Unix sockets. On a fiber, a listener of
+//! [`plainweave::net`] gives each connection a fiber (over TCP only while it has a request: an idle
+//! connection has no stack); one of `std`, or any off a fiber, gives it a thread. Any other stream
+//! with timeouts can carry a connection too: implement [`Transport`] and hand it to
+//! [`Server::serve_stream`].
 //! ```no_run
 //! # use std::{sync::Arc, time::Duration};
 //! use plainweave::net::{TcpListener, UnixListener};
@@ -60,17 +62,18 @@
 //! | `ServeDir` | [`files::StaticFiles`] |
 //!
 //! # Movement and storage
-//! [`Server::run`] uses the default runtime: a fiber may change its worker whenever it waits, and has thread-local
-//! variables of its own. So a handler may use any crate that works on threads, and a handler that computes or blocks
-//! its thread holds up others for some 10 ms, until the watchdog notices, and for no longer. To choose otherwise, build
-//! a [`plainweave::Runtime`] and serve in it.
+//! [`Server::run`] uses the default runtime: a fiber may change its worker whenever it waits, and
+//! has thread-local variables of its own. So a handler may use any crate that works on threads, and
+//! a handler that computes or blocks its thread holds up others for some 10 ms, until the watchdog
+//! notices, and for no longer. To choose otherwise, build a [`plainweave::Runtime`] and serve in
+//! it.
 //!
 //! # Stopping
-//! [`Server::shutdown`] closes the listeners and idle connections, makes the next answer of each other connection its
-//! last, and waits for at most the given time; then it cuts what is left. A connection that has sent a request by then
-//! still gets that last answer, whose `Connection: close` tells the client that requests pipelined behind it are not
-//! served. A program that accepts connections itself, and keeps idle ones without a fiber, does the same on a plain
-//! thread by
+//! [`Server::shutdown`] closes the listeners and idle connections, makes the next answer of each
+//! other connection its last, and waits for at most the given time; then it cuts what is left. A
+//! connection that has sent a request by then still gets that last answer, whose `Connection:
+//! close` tells the client that requests pipelined behind it are not served. A program that accepts
+//! connections itself, and keeps idle ones without a fiber, does the same on a plain thread by
 //! ```no_run
 //! # use std::time::Duration;
 //! # fn stop<H: plainweave_http::Handler>(
@@ -86,23 +89,26 @@
 //! `wait_idle` returns when the last request in progress has been answered, or at its limit.
 //!
 //! # TLS
-//! With the cargo feature `tls`, `tls::Acceptor::listen` makes a [`Listener`] of any other one whose connections speak
-//! TLS; the example `https` serves one beside one without. A program that accepts connections itself wraps each stream
-//! by `tls::Acceptor::accept`, for [`Server::serve_stream`]. [`Request::tls`] has the outcome of the handshake.
+//! With the cargo feature `tls`, `tls::Acceptor::listen` makes a [`Listener`] of any other one
+//! whose connections speak TLS; the example `https` serves one beside one without. A program that
+//! accepts connections itself wraps each stream by `tls::Acceptor::accept`, for
+//! [`Server::serve_stream`]. [`Request::tls`] has the outcome of the handshake.
 //!
 //! # HTTP/2
-//! With the cargo feature `http2`, connections on fibers speak HTTP/2 too: those that begin with its preface, and over
-//! TLS those that negotiate `h2` (`Config::with_alpn(["h2", "http/1.1"])`). Each request has its own fiber and calls
-//! the same handler. [`Limits::http2`] bounds it.
+//! With the cargo feature `http2`, connections on fibers speak HTTP/2 too: those that begin with
+//! its preface, and over TLS those that negotiate `h2` (`Config::with_alpn(["h2", "http/1.1"])`).
+//! Each request has its own fiber and calls the same handler. [`Limits::http2`] bounds it.
 //!
 //! # Limits
-//! No HTTP/3, no compression, no router and no client: other crates have those, and the examples show some at work.
-//! HTTP/2 is served on fibers only. [`Limits`] names every bound on sizes, counts and times.
+//! No HTTP/3, no compression, no router and no client: other crates have those, and the examples
+//! show some at work. HTTP/2 is served on fibers only. [`Limits`] names every bound on sizes,
+//! counts and times.
 //!
 //! # Where to look
-//! [`Server`] serves; [`Request`], [`Response`] and [`Body`] are what handlers see. [`files`] serves a directory.
-//! [`accept`] decides which clients are let in, and [`proxy`] reads the PROXY protocol's header. [`parse`] and [`body`]
-//! read HTTP/1 without doing any I/O. [`testing`] has servers for tests.
+//! [`Server`] serves; [`Request`], [`Response`] and [`Body`] are what handlers see. [`files`]
+//! serves a directory. [`accept`] decides which clients are let in, and [`proxy`] reads the PROXY
+//! protocol's header. [`parse`] and [`body`] read HTTP/1 without doing any I/O. [`testing`] has
+//! servers for tests.
 
 pub mod accept;
 pub mod body;

@@ -32,31 +32,36 @@ pub struct Limits {
     pub body_bytes: u64,
     /// Requests on one connection before it is closed; 0 for no bound.
     pub requests: u32,
-    /// From the opening of a connection by TLS to the end of its handshake; then the connection is closed.
+    /// From the opening of a connection by TLS to the end of its handshake; then the connection is
+    /// closed.
     pub handshake_timeout: Duration,
-    /// From a connection's opening to the first byte, and from a request's first byte to the end of its head; 408.
+    /// From a connection's opening to the first byte, and from a request's first byte to the end of
+    /// its head; 408.
     pub header_timeout: Duration,
     /// Silence allowed between two requests; then the connection is closed.
     pub idle_timeout: Duration,
     /// Start of the allowance for a request body, which `min_rate` extends as bytes arrive; 408.
     pub body_timeout: Duration,
-    /// Longest wait for the peer to take any byte of an answer; with `min_rate`, the start of its allowance.
+    /// Longest wait for the peer to take any byte of an answer; with `min_rate`, the start of its
+    /// allowance.
     pub write_timeout: Duration,
-    /// Bytes a second below which a body's receiver or sender is cut, once its timeout has passed; 0 switches the
-    /// allowance off: then only silence is bounded.
+    /// Bytes a second below which a body's receiver or sender is cut, once its timeout has passed;
+    /// 0 switches the allowance off: then only silence is bounded.
     pub min_rate: u32,
     /// How long the end of a connection in error waits for the peer to read the answer.
     pub linger_timeout: Duration,
     /// Bytes read and dropped meanwhile.
     pub linger_bytes: usize,
-    /// Connections that [`Server::serve`](crate::Server::serve) keeps open at a time, over all listeners; more wait in
-    /// the kernel. 0, the default: as many as there may be descriptors for, less a few that other things need. A
-    /// connection over a socket of `std` takes two ([`Transport::DESCRIPTORS`](crate::Transport::DESCRIPTORS)); a
-    /// server that listens on one of these counts two for every connection.
+    /// Connections that [`Server::serve`](crate::Server::serve) keeps open at a time, over all
+    /// listeners; more wait in the kernel. 0, the default: as many as there may be descriptors for,
+    /// less a few that other things need. A connection over a socket of `std` takes two
+    /// ([`Transport::DESCRIPTORS`](crate::Transport::DESCRIPTORS)); a server that listens on one of
+    /// these counts two for every connection.
     pub connections: usize,
-    /// Of these, from one address; more are closed at once. Also the requests of HTTP/2 that one address may have in
-    /// progress, over all its connections; more are answered 503, and a connection's client is asked not to send more.
-    /// 0, the default: any number, for many clients can share an address.
+    /// Of these, from one address; more are closed at once. Also the requests of HTTP/2 that one
+    /// address may have in progress, over all its connections; more are answered 503, and a
+    /// connection's client is asked not to send more. 0, the default: any number, for many clients
+    /// can share an address.
     pub connections_per_address: usize,
     /// What bounds connections of HTTP/2 beside this; `None`: it is not spoken.
     #[cfg(feature = "http2")]
@@ -69,7 +74,8 @@ const OTHER_DESCRIPTORS: u64 = 64;
 /// Returns how many connections there are descriptors for, with as many for `each`.
 pub(crate) fn affordable(each: usize) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let left = usize::try_from(descriptors - OTHER_DESCRIPTORS.min(descriptors / 2)).unwrap_or(usize::MAX);
+    let left =
+        usize::try_from(descriptors - OTHER_DESCRIPTORS.min(descriptors / 2)).unwrap_or(usize::MAX);
     (left / each.max(1)).max(1)
 }
 
@@ -89,8 +95,19 @@ pub struct RequestLimits {
 impl Limits {
     /// Returns what holds for a request of which nothing else is said.
     pub fn of_request(&self) -> RequestLimits {
-        let Self { body_bytes, body_timeout, write_timeout, min_rate, .. } = *self;
-        RequestLimits { body_bytes, body_timeout, write_timeout, min_rate }
+        let Self {
+            body_bytes,
+            body_timeout,
+            write_timeout,
+            min_rate,
+            ..
+        } = *self;
+        RequestLimits {
+            body_bytes,
+            body_timeout,
+            write_timeout,
+            min_rate,
+        }
     }
 
     /// Returns how many requests one connection of HTTP/2 may have in progress.
@@ -100,12 +117,18 @@ impl Limits {
             0 => u32::MAX,
             most => u32::try_from(most).unwrap_or(u32::MAX),
         };
-        self.http2.as_ref().map_or(0, |own| own.streams.min(of_address))
+        self.http2
+            .as_ref()
+            .map_or(0, |own| own.streams.min(of_address))
     }
 
     /// Returns what counts the connections of a server.
     pub(crate) fn connection_limit(&self) -> Arc<ConnectionLimit> {
-        let max = if self.connections == 0 { affordable(1) } else { self.connections };
+        let max = if self.connections == 0 {
+            affordable(1)
+        } else {
+            self.connections
+        };
         ConnectionLimit::new(max, self.connections_per_address)
     }
 }

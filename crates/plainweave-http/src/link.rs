@@ -1,4 +1,5 @@
-//! One connection's stream while it is busy: reads and writes within the limits, answers gathered before they go.
+//! One connection's stream while it is busy: reads and writes within the limits, answers gathered
+//! before they go.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -40,7 +41,8 @@ impl ConnState {
 /// What becomes of a connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Everything received is answered and sent. Call again when the stream is readable; drop it after this time.
+    /// Everything received is answered and sent. Call again when the stream is readable; drop it
+    /// after this time.
     Park(Duration),
     /// Drop the stream.
     Close,
@@ -75,12 +77,28 @@ impl<'a, S: Transport> Link<'a, S> {
         state: &'a mut ConnState,
         limits: &'a Limits,
     ) -> Self {
-        let (allowed, pace) = (limits.of_request(), Pace::new(limits.write_timeout, limits.min_rate));
+        let (allowed, pace) = (
+            limits.of_request(),
+            Pace::new(limits.write_timeout, limits.min_rate),
+        );
         let (broken, panic, status, body_bytes, take_over) = (false, None, None, 0, None);
-        Self { stream, encoder, state, limits, allowed, pace, broken, status, body_bytes, panic, take_over }
+        Self {
+            stream,
+            encoder,
+            state,
+            limits,
+            allowed,
+            pace,
+            broken,
+            status,
+            body_bytes,
+            panic,
+            take_over,
+        }
     }
 
-    /// Reads once, after sending everything gathered: a connection that waits for its peer owes it nothing.
+    /// Reads once, after sending everything gathered: a connection that waits for its peer owes it
+    /// nothing.
     pub(crate) fn read(&mut self, buf: &mut [u8], timeout: Duration) -> Result<usize, Error> {
         self.flush()?;
         self.read_timeout(timeout)?;
@@ -110,7 +128,9 @@ impl<'a, S: Transport> Link<'a, S> {
     pub(crate) fn write_timeout(&mut self) -> Result<(), Error> {
         let millis = millis(self.allowed.write_timeout);
         if millis != self.state.write_timeout_ms {
-            let set = self.stream.set_write_timeout(Duration::from_millis(millis.into()));
+            let set = self
+                .stream
+                .set_write_timeout(Duration::from_millis(millis.into()));
             set.map_err(|error| Error::io(error, "the write timeout could not be set"))?;
             self.state.write_timeout_ms = millis;
         }
@@ -138,7 +158,11 @@ impl<'a, S: Transport> Link<'a, S> {
     fn send_gathered(&mut self, more: bool) -> Result<(), Error> {
         let mut sent = 0;
         while let Some(rest @ [_, ..]) = self.encoder.out.get(sent..) {
-            let written = if more { self.stream.write_more(rest) } else { self.stream.write(rest) };
+            let written = if more {
+                self.stream.write_more(rest)
+            } else {
+                self.stream.write(rest)
+            };
             sent += self.pace.taken(written, rest.len())?;
         }
         self.encoder.out.clear();
@@ -164,11 +188,16 @@ impl<'a, S: Transport> Link<'a, S> {
 
     /// Has the stream send what it has taken and not sent, as TLS may.
     fn flush_stream(&mut self) -> Result<(), Error> {
-        self.stream.flush().map_err(|error| Error::io(error, "the answer could not be sent"))
+        self.stream
+            .flush()
+            .map_err(|error| Error::io(error, "the answer could not be sent"))
     }
 
     /// Sends bytes of a file behind what the encoder holds. `None`: that cannot be done here.
-    pub(crate) fn send_file(&mut self, (file, offset, len): (&File, u64, usize)) -> Result<Option<usize>, Error> {
+    pub(crate) fn send_file(
+        &mut self,
+        (file, offset, len): (&File, u64, usize),
+    ) -> Result<Option<usize>, Error> {
         let sent = self.send_gathered(true).and_then(|()| {
             self.pace.left().ok_or_else(slow_reader)?;
             match self.stream.send_file(file, offset, len) {
@@ -178,12 +207,14 @@ impl<'a, S: Transport> Link<'a, S> {
             }
         });
         self.broken |= sent.is_err();
-        self.pace.progress(sent.as_ref().ok().copied().flatten().unwrap_or(0));
+        self.pace
+            .progress(sent.as_ref().ok().copied().flatten().unwrap_or(0));
         sent
     }
 
-    /// Ends our direction, then reads and drops what the peer still sends: a socket closed over unread bytes answers
-    /// with RST, which can destroy the answer before the peer has read it (RFC 9112, 9.6).
+    /// Ends our direction, then reads and drops what the peer still sends: a socket closed over
+    /// unread bytes answers with RST, which can destroy the answer before the peer has read it (RFC
+    /// 9112, 9.6).
     pub(crate) fn linger(&mut self, scratch: &mut [u8]) {
         if self.stream.shutdown_write().is_err() {
             return;
@@ -205,15 +236,18 @@ impl<'a, S: Transport> Link<'a, S> {
 
 /// Returns a timeout as a connection notes it: at least a millisecond, at most 49 days.
 pub(crate) fn millis(timeout: Duration) -> u32 {
-    u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1)
+    u32::try_from(timeout.as_millis())
+        .unwrap_or(u32::MAX)
+        .max(1)
 }
 
 pub(crate) fn slow_reader() -> Error {
     Error::timeout(None, "the peer reads the answer too slowly")
 }
 
-/// The time that a transfer may still take: `base` for any silence, and in all `base` plus what its bytes earn at
-/// the minimum rate. A peer that drips one byte a second has no credit; one on a slow but honest line does.
+/// The time that a transfer may still take: `base` for any silence, and in all `base` plus what its
+/// bytes earn at the minimum rate. A peer that drips one byte a second has no credit; one on a slow
+/// but honest line does.
 #[derive(Debug)]
 pub(crate) struct Pace {
     base: Duration,
@@ -226,7 +260,13 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(base: Duration, rate: u32) -> Self {
-        Self { base, rate, started: None, paused: None, bytes: 0 }
+        Self {
+            base,
+            rate,
+            started: None,
+            paused: None,
+            bytes: 0,
+        }
     }
 
     /// Goes on with other bounds, from the same start.
@@ -267,7 +307,8 @@ impl Pace {
         }
     }
 
-    /// Returns how long the next wait may be; `None` if the transfer is too slow. The clock starts at the first call.
+    /// Returns how long the next wait may be; `None` if the transfer is too slow. The clock starts
+    /// at the first call.
     pub(crate) fn left(&mut self) -> Option<Duration> {
         let started = *self.started.get_or_insert_with(Instant::now);
         if self.paused.is_some() {
@@ -277,7 +318,10 @@ impl Pace {
             return Some(self.base);
         }
         let earned = Duration::from_secs(self.bytes / u64::from(self.rate));
-        let left = self.base.saturating_add(earned).checked_sub(started.elapsed())?;
+        let left = self
+            .base
+            .saturating_add(earned)
+            .checked_sub(started.elapsed())?;
         Some(left.min(self.base)).filter(|left| !left.is_zero())
     }
 }
@@ -298,7 +342,10 @@ mod tests {
             pace.resume();
             let started = pace.started.unwrap();
             let ran = Duration::from_secs(ran);
-            assert!(started + ran >= now && started + ran <= Instant::now(), "{paused} {started:?}");
+            assert!(
+                started + ran >= now && started + ran <= Instant::now(),
+                "{paused} {started:?}"
+            );
             assert!(pace.left().unwrap() <= Duration::from_secs(60) - ran);
         }
     }

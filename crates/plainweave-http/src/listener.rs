@@ -31,13 +31,19 @@ pub enum Address {
 impl Address {
     /// Returns the address of TCP.
     pub fn tcp(&self) -> Option<SocketAddr> {
-        if let Self::Tcp(address) = self { Some(*address) } else { None }
+        if let Self::Tcp(address) = self {
+            Some(*address)
+        } else {
+            None
+        }
     }
 
     fn of_unix(address: &unix::SocketAddr) -> Self {
         let name = address.as_abstract_name().map(|name| [b"@", name].concat());
         let name = name.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(&name)));
-        Self::Unix(name.unwrap_or_else(|| address.as_pathname().map(PathBuf::from).unwrap_or_default()))
+        Self::Unix(
+            name.unwrap_or_else(|| address.as_pathname().map(PathBuf::from).unwrap_or_default()),
+        )
     }
 }
 
@@ -52,14 +58,15 @@ impl fmt::Display for Address {
 
 /// A listening socket, and what runs the connections that it accepts.
 ///
-/// Those of `plainweave::net` give each connection a fiber (a thread, if the server is not on a fiber itself), which a
-/// TCP connection has only while it is served; those of `std` give it a thread.
+/// Those of `plainweave::net` give each connection a fiber (a thread, if the server is not on a
+/// fiber itself), which a TCP connection has only while it is served; those of `std` give it a
+/// thread.
 pub trait Listener: Send + Sync + 'static {
     /// What it accepts.
     type Stream: Transport + Send + 'static;
 
-    /// Waits for a connection, for at most `patience`: then it fails with [`io::ErrorKind::TimedOut`]. Gives the peer's
-    /// address too, where there is one.
+    /// Waits for a connection, for at most `patience`: then it fails with
+    /// [`io::ErrorKind::TimedOut`]. Gives the peer's address too, where there is one.
     fn accept(&self, patience: Option<Duration>) -> io::Result<(Self::Stream, Option<SocketAddr>)>;
 
     /// Ends listening: an accept in progress fails.
@@ -68,7 +75,8 @@ pub trait Listener: Send + Sync + 'static {
     /// Returns where it listens.
     fn address(&self) -> Option<Address>;
 
-    /// Sets, before the first accept, what its streams are to have: TCP sends small answers at once.
+    /// Sets, before the first accept, what its streams are to have: TCP sends small answers at
+    /// once.
     fn prepare(&self) -> io::Result<()> {
         Ok(())
     }
@@ -76,13 +84,14 @@ pub trait Listener: Send + Sync + 'static {
     /// Sets how many connections the kernel may hold until they are accepted.
     fn set_backlog(&self, connections: u32) -> io::Result<()>;
 
-    /// Returns how many connections wait in the kernel. An error, the default: nobody knows, and there is no overload
-    /// control but the connection limit.
+    /// Returns how many connections wait in the kernel. An error, the default: nobody knows, and
+    /// there is no overload control but the connection limit.
     fn queued(&self) -> io::Result<u32> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Runs a connection, or an accept loop, beside the caller. Fails if there is no stack or no thread for it.
+    /// Runs a connection, or an accept loop, beside the caller. Fails if there is no stack or no
+    /// thread for it.
     fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()>;
 }
 
@@ -237,7 +246,8 @@ fn within<T>(patience: Option<Duration>, accept: impl FnOnce() -> io::Result<T>)
     }
 }
 
-/// Waits until a blocking accept would not wait. Without a limit, that is left to the accept itself.
+/// Waits until a blocking accept would not wait. Without a limit, that is left to the accept
+/// itself.
 fn wait_on_thread(listener: &impl AsFd, patience: Option<Duration>) -> io::Result<()> {
     let Some(limit) = patience else { return Ok(()) };
     let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -253,16 +263,26 @@ fn end(listener: &impl AsFd) {
 }
 
 fn listen(listener: &impl AsFd, connections: u32) -> io::Result<()> {
-    Ok(rustix::net::listen(listener, i32::try_from(connections).unwrap_or(i32::MAX))?)
+    Ok(rustix::net::listen(
+        listener,
+        i32::try_from(connections).unwrap_or(i32::MAX),
+    )?)
 }
 
 fn on_fiber_or_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     match plainweave::on_fiber() {
-        true => plainweave::Builder::new().name("http").in_turn().spawn(work).map(drop),
+        true => plainweave::Builder::new()
+            .name("http")
+            .in_turn()
+            .spawn(work)
+            .map(drop),
         false => on_thread(work),
     }
 }
 
 fn on_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new().name("http".to_owned()).spawn(work).map(drop)
+    std::thread::Builder::new()
+        .name("http".to_owned())
+        .spawn(work)
+        .map(drop)
 }

@@ -34,12 +34,22 @@ impl Listeners {
         if state.stopping {
             listener.close();
         }
-        let key = state.entries.insert(Entry { address, close: Box::new(move || listener.close()) });
-        Added { list: self.clone(), key }
+        let key = state.entries.insert(Entry {
+            address,
+            close: Box::new(move || listener.close()),
+        });
+        Added {
+            list: self.clone(),
+            key,
+        }
     }
 
     pub(crate) fn addresses(&self) -> Vec<Address> {
-        self.lock().entries.iter().filter_map(|(_, entry)| entry.address.clone()).collect()
+        self.lock()
+            .entries
+            .iter()
+            .filter_map(|(_, entry)| entry.address.clone())
+            .collect()
     }
 
     /// Closes all, now and from now on.

@@ -1,5 +1,6 @@
-//! What HTTP/2 needs of a stream beside what every connection needs: calls that do not wait, and one wait for
-//! everything, since a connection that has many requests in hand waits for its peer and for its handlers.
+//! What HTTP/2 needs of a stream beside what every connection needs: calls that do not wait, and
+//! one wait for everything, since a connection that has many requests in hand waits for its peer
+//! and for its handlers.
 
 use std::fmt;
 use std::io;
@@ -15,7 +16,8 @@ use rustix::net::{RecvFlags, SendFlags};
 /// Longer waits than this are cut: whoever waits looks around and waits again.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// A stream that can be used without waiting for it; see [`Transport::non_blocking`](crate::Transport::non_blocking).
+/// A stream that can be used without waiting for it; see
+/// [`Transport::non_blocking`](crate::Transport::non_blocking).
 pub trait NonBlocking {
     /// Reads what is there; 0 is the end of the stream.
     ///
@@ -23,7 +25,8 @@ pub trait NonBlocking {
     /// [`io::ErrorKind::WouldBlock`]: there is nothing. Any other is the stream's.
     fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes what there is room for. After [`io::ErrorKind::WouldBlock`] the next call must begin with the same bytes.
+    /// Writes what there is room for. After [`io::ErrorKind::WouldBlock`] the next call must begin
+    /// with the same bytes.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`]: there is no room. Any other is the stream's.
@@ -60,7 +63,12 @@ pub struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     pub(crate) fn new(wakeups: &'a Wakeups, limit: Duration) -> Self {
-        Self { reads: false, writes: false, wakeups, limit }
+        Self {
+            reads: false,
+            writes: false,
+            wakeups,
+            limit,
+        }
     }
 }
 
@@ -106,7 +114,9 @@ impl Wake for Wakeups {
 
 impl fmt::Debug for Wakeups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wakeups").field("woken", &!self.receiver.is_empty()).finish()
+        f.debug_struct("Wakeups")
+            .field("woken", &!self.receiver.is_empty())
+            .finish()
     }
 }
 

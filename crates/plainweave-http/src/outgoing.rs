@@ -30,14 +30,17 @@ pub(crate) struct Terms<'a> {
 }
 
 impl<S: Transport> Link<'_, S> {
-    /// Sends a response, or gathers it to be sent with the next ones. Says whether the connection stays open.
+    /// Sends a response, or gathers it to be sent with the next ones. Says whether the connection
+    /// stays open.
     pub(crate) fn send(&mut self, mut response: Response, terms: Terms<'_>) -> Result<bool, Error> {
         match (&response.body, response.status) {
             (Body::Upgrade(_), _) if terms.version == Version::HTTP_10 => {
                 response = Response::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED);
             }
             (Body::Upgrade(_), StatusCode::SWITCHING_PROTOCOLS) => {}
-            (_, status) if status.is_informational() => response = Response::plain(StatusCode::INTERNAL_SERVER_ERROR),
+            (_, status) if status.is_informational() => {
+                response = Response::plain(StatusCode::INTERNAL_SERVER_ERROR)
+            }
             // RFC 9110, 15.3.6: it has no content.
             (_, StatusCode::RESET_CONTENT) => response.body = Body::Empty,
             _ => {}
@@ -60,13 +63,16 @@ impl<S: Transport> Link<'_, S> {
         }
         let mark = self.encoder.out.len();
         let fields = (&response.lines, &response.headers);
-        self.encoder.head(response.status, fields, delimiter, connection, terms.server);
+        self.encoder
+            .head(response.status, fields, delimiter, connection, terms.server);
         (self.status, self.body_bytes) = (Some(response.status), 0);
         match response.body {
             Body::Upgrade(take_over) => self.take_over = Some(take_over),
             _ if terms.head_only || delimiter == Delimiter::None => {}
             Body::Empty | Body::Omitted(0) => {}
-            Body::Omitted(_) => return Err(self.take_back(mark, Error::body("a body was left out", None))),
+            Body::Omitted(_) => {
+                return Err(self.take_back(mark, Error::body("a body was left out", None)));
+            }
             Body::Bytes(bytes) => {
                 self.body_bytes = bytes.len() as u64;
                 if bytes.len() <= COPIED {
@@ -77,14 +83,21 @@ impl<S: Transport> Link<'_, S> {
             }
             Body::Stream(mut source, Some(len)) => self.stream(&mut *source, len, mark)?,
             Body::File(mut part, len) => self.file(&mut *part, len, mark)?,
-            Body::Stream(mut source, None) => self.stream_open_ended(&mut *source, delimiter == Delimiter::Chunked)?,
+            Body::Stream(mut source, None) => {
+                self.stream_open_ended(&mut *source, delimiter == Delimiter::Chunked)?
+            }
             Body::Writer(write) => self.write_body(write, delimiter == Delimiter::Chunked, mark)?,
         }
         Ok(keep)
     }
 
     /// Sends a body of a promised length; the head goes with its first piece.
-    fn stream<R: BufRead + ?Sized>(&mut self, source: &mut R, len: u64, mark: usize) -> Result<(), Error> {
+    fn stream<R: BufRead + ?Sized>(
+        &mut self,
+        source: &mut R,
+        len: u64,
+        mark: usize,
+    ) -> Result<(), Error> {
         let mut left = len;
         while left > 0 {
             left -= self.piece(source, left, mark)?;
@@ -96,9 +109,18 @@ impl<S: Transport> Link<'_, S> {
     }
 
     /// Sends one piece of it, of `left` bytes at most.
-    fn piece<R: BufRead + ?Sized>(&mut self, source: &mut R, left: u64, mark: usize) -> Result<u64, Error> {
+    fn piece<R: BufRead + ?Sized>(
+        &mut self,
+        source: &mut R,
+        left: u64,
+        mark: usize,
+    ) -> Result<u64, Error> {
         let piece = match fill(source) {
-            Ok([]) => return Err(self.take_back(mark, Error::body("the body ended before its length", None))),
+            Ok([]) => {
+                return Err(
+                    self.take_back(mark, Error::body("the body ended before its length", None))
+                );
+            }
             Ok(piece) => piece,
             Err(error) => return Err(self.take_back(mark, error)),
         };
@@ -110,7 +132,8 @@ impl<S: Transport> Link<'_, S> {
         Ok(take as u64)
     }
 
-    /// Sends a part of a file: from the page cache what is there, otherwise, or if the transport cannot, by reading.
+    /// Sends a part of a file: from the page cache what is there, otherwise, or if the transport
+    /// cannot, by reading.
     fn file(&mut self, part: &mut dyn FilePart, len: u64, mark: usize) -> Result<(), Error> {
         if !self.stream.sends_files() {
             return self.stream(part, len, mark);
@@ -164,14 +187,23 @@ impl<S: Transport> Link<'_, S> {
 
     /// Has a producer write the body of the response whose head begins at `mark`.
     fn write_body(&mut self, write: WriteBody, chunked: bool, mark: usize) -> Result<(), Error> {
-        let mut sink = OpenEnded { link: &mut *self, chunked };
+        let mut sink = OpenEnded {
+            link: &mut *self,
+            chunked,
+        };
         let mut writer = BodyWriter::new(&mut sink);
         let done = catch_unwind(AssertUnwindSafe(|| write(&mut writer)));
-        let Written { gathered, trailers, failed } = writer.end();
+        let Written {
+            gathered,
+            trailers,
+            failed,
+        } = writer.end();
         let error = match (failed, done) {
             (Some(error), _) => Some(error),
             (None, Err(payload)) => Some(Error::panic(payload).with_status(None)),
-            (None, Ok(Err(error))) => Some(Error::body("the body could not be written", Some(error))),
+            (None, Ok(Err(error))) => {
+                Some(Error::body("the body could not be written", Some(error)))
+            }
             (None, Ok(Ok(()))) => None,
         };
         if let Some(error) = error {
@@ -189,13 +221,15 @@ impl<S: Transport> Link<'_, S> {
             out.extend_from_slice(CHUNK_END);
         }
         out.extend_from_slice(b"0\r\n");
-        trailers.iter().for_each(|(name, value)| append_field(out, name, value.as_bytes()));
+        trailers
+            .iter()
+            .for_each(|(name, value)| append_field(out, name, value.as_bytes()));
         out.extend_from_slice(b"\r\n");
         Ok(())
     }
 
-    /// Handles a body that failed: as long as its head has not been sent, the peer gets 500. A peer that takes nothing
-    /// more gets no other answer, whatever is left of this one.
+    /// Handles a body that failed: as long as its head has not been sent, the peer gets 500. A peer
+    /// that takes nothing more gets no other answer, whatever is left of this one.
     fn take_back(&mut self, mark: usize, error: Error) -> Error {
         if self.broken || self.encoder.out.len() <= mark {
             return error;
@@ -222,7 +256,8 @@ impl<S: Transport> Sink for OpenEnded<'_, '_, S> {
         if self.chunked {
             chunk_line(&mut self.link.encoder.out, piece.len());
         }
-        self.link.write([piece, if self.chunked { CHUNK_END } else { b"" }])?;
+        self.link
+            .write([piece, if self.chunked { CHUNK_END } else { b"" }])?;
         self.link.body_bytes += piece.len() as u64;
         Ok(())
     }
@@ -247,7 +282,9 @@ fn delimiter(response: &Response, terms: Terms<'_>) -> Delimiter {
 
 pub(crate) fn asks_to_close(response: &Response) -> bool {
     let values = response.headers.get_all(header::CONNECTION).into_iter();
-    values.flat_map(|value| list(value.as_bytes())).any(|option| option.eq_ignore_ascii_case(b"close"))
+    values
+        .flat_map(|value| list(value.as_bytes()))
+        .any(|option| option.eq_ignore_ascii_case(b"close"))
 }
 
 pub(crate) fn fill<R: BufRead + ?Sized>(source: &mut R) -> Result<&[u8], Error> {
@@ -259,5 +296,7 @@ pub(crate) fn fill<R: BufRead + ?Sized>(source: &mut R) -> Result<&[u8], Error> 
             Err(error) => return Err(Error::body("the body could not be read", Some(error))),
         }
     }
-    source.fill_buf().map_err(|error| Error::body("the body could not be read", Some(error)))
+    source
+        .fill_buf()
+        .map_err(|error| Error::body("the body could not be read", Some(error)))
 }

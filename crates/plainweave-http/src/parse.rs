@@ -1,11 +1,13 @@
 //! Request heads, sans I/O, as strict as RFC 9112 allows.
 //!
-//! Two steps, because input arrives in pieces. [`HeadScanner`] looks for the empty line, remembers where it stopped
-//! (so that a peer that sends byte by byte costs linear work) and enforces the size limits while there is nothing to
-//! parse yet. [`parse_head`] then sees a complete head exactly once: `httparse` checks the grammar, the rest of this
-//! file checks what makes two readers of one connection disagree on where a request ends.
+//! Two steps, because input arrives in pieces. [`HeadScanner`] looks for the empty line, remembers
+//! where it stopped (so that a peer that sends byte by byte costs linear work) and enforces the
+//! size limits while there is nothing to parse yet. [`parse_head`] then sees a complete head
+//! exactly once: `httparse` checks the grammar, the rest of this file checks what makes two readers
+//! of one connection disagree on where a request ends.
 //!
-//! Line ends: CRLF only. RFC 9112, 2.2 lets a recipient take a bare LF; we refuse it, for a proxy in front may not.
+//! Line ends: CRLF only. RFC 9112, 2.2 lets a recipient take a bare LF; we refuse it, for a proxy
+//! in front may not.
 
 use std::mem::MaybeUninit;
 
@@ -29,7 +31,10 @@ pub struct HeaderSlots<'b> {
 
 /// Makes empty [`HeaderSlots`].
 pub fn header_slots<'b>() -> HeaderSlots<'b> {
-    HeaderSlots { slots: [const { MaybeUninit::uninit() }; MAX_HEADERS], later: Vec::new() }
+    HeaderSlots {
+        slots: [const { MaybeUninit::uninit() }; MAX_HEADERS],
+        later: Vec::new(),
+    }
 }
 
 /// The first byte of a TLS client's greeting (RFC 8446, 5.1).
@@ -40,7 +45,8 @@ const TLS_HANDSHAKE: u8 = 22;
 pub enum Scan {
     /// No end yet: read more, then scan the longer buffer.
     More,
-    /// This many bytes of an empty line before the request (RFC 9112, 2.2): drop them, start with a fresh scanner.
+    /// This many bytes of an empty line before the request (RFC 9112, 2.2): drop them, start with a
+    /// fresh scanner.
     Blank(usize),
     /// The head is complete and has this length, its empty line included.
     Head(usize),
@@ -66,10 +72,14 @@ pub struct HeadScanner {
 }
 
 impl HeadScanner {
-    /// Looks on from where the last look stopped. `buf` begins with the request and holds all that was received of
-    /// it: between two calls it may only have grown.
+    /// Looks on from where the last look stopped. `buf` begins with the request and holds all that
+    /// was received of it: between two calls it may only have grown.
     pub fn scan(&mut self, buf: &[u8], limits: &Limits) -> Result<Scan, Error> {
-        if self.next == 0 && buf.first().is_some_and(|&first| !is_token(first) && !matches!(first, b'\r' | b'\n')) {
+        if self.next == 0
+            && buf
+                .first()
+                .is_some_and(|&first| !is_token(first) && !matches!(first, b'\r' | b'\n'))
+        {
             // Said at once: a client that speaks something else may send no line end, and wait.
             return Err(match buf {
                 [TLS_HANDSHAKE, ..] => Error::bad("a TLS handshake where HTTP is expected"),
@@ -103,17 +113,26 @@ impl HeadScanner {
 
     fn check_size(&self, len: usize, limits: &Limits) -> Result<(), Error> {
         if self.lines == 0 && len > limits.line_bytes {
-            return Err(Error::too_large(StatusCode::URI_TOO_LONG, "the request line is too long"));
+            return Err(Error::too_large(
+                StatusCode::URI_TOO_LONG,
+                "the request line is too long",
+            ));
         }
         if len > limits.head_bytes {
-            return Err(Error::too_large(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the request head is too large"));
+            return Err(Error::too_large(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "the request head is too large",
+            ));
         }
         Ok(())
     }
 }
 
 fn too_many() -> Error {
-    Error::too_large(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many header fields")
+    Error::too_large(
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "too many header fields",
+    )
 }
 
 /// Parses a complete head, as [`HeadScanner`] delimits it.
@@ -126,7 +145,10 @@ fn too_many() -> Error {
 /// assert_eq!((head.path(), head.header("host")), ("/a", Some(&b"h"[..])));
 /// # Ok::<(), plainweave_http::Error>(())
 /// ```
-pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<RequestHead<'b>, Error> {
+pub fn parse_head<'b>(
+    buf: &'b [u8],
+    slots: &'b mut HeaderSlots<'b>,
+) -> Result<RequestHead<'b>, Error> {
     let mut raw = httparse::Request::new(&mut []);
     match raw.parse_with_uninit_headers(buf, &mut slots.slots) {
         Ok(httparse::Status::Complete(len)) if len == buf.len() => {}
@@ -137,15 +159,25 @@ pub fn parse_head<'b>(buf: &'b [u8], slots: &'b mut HeaderSlots<'b>) -> Result<R
     let (Some(method), Some(target_text), Some(minor)) = (raw.method, raw.path, raw.version) else {
         return Err(Error::bad("malformed request line"));
     };
-    let version = if minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    let version = if minor == 0 {
+        Version::HTTP_10
+    } else {
+        Version::HTTP_11
+    };
     judge(method, target_text, version, raw.headers)
 }
 
-/// Parses the head of a later HTTP/1, as one of HTTP/1.1 (RFC 9110, 2.5). Method and target were found well formed.
+/// Parses the head of a later HTTP/1, as one of HTTP/1.1 (RFC 9110, 2.5). Method and target were
+/// found well formed.
 #[cold]
-fn parse_later<'b>(buf: &'b [u8], fields: &'b mut Vec<httparse::Header<'b>>) -> Result<RequestHead<'b>, Error> {
+fn parse_later<'b>(
+    buf: &'b [u8],
+    fields: &'b mut Vec<httparse::Header<'b>>,
+) -> Result<RequestHead<'b>, Error> {
     let line = buf.split(|&byte| byte == b'\r').next().unwrap_or(buf);
-    let rest = buf[line.len()..].strip_prefix(b"\r\n").ok_or_else(|| Error::bad("malformed request line"))?;
+    let rest = buf[line.len()..]
+        .strip_prefix(b"\r\n")
+        .ok_or_else(|| Error::bad("malformed request line"))?;
     let mut words = line.split(|&byte| byte == b' ');
     let (method, target, version, more) = (words.next(), words.next(), words.next(), words.next());
     match version.filter(|_| more.is_none()) {
@@ -153,7 +185,10 @@ fn parse_later<'b>(buf: &'b [u8], fields: &'b mut Vec<httparse::Header<'b>>) -> 
         Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
-            return Err(Error::parse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1 is spoken here"));
+            return Err(Error::parse(
+                StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+                "only HTTP/1 is spoken here",
+            ));
         }
         _ => return Err(Error::bad("malformed HTTP version")),
     }
@@ -188,7 +223,8 @@ fn judge<'b>(
     version: Version,
     headers: &'b [httparse::Header<'b>],
 ) -> Result<RequestHead<'b>, Error> {
-    let method = Method::from_bytes(method.as_bytes()).map_err(|_| Error::bad("malformed method"))?;
+    let method =
+        Method::from_bytes(method.as_bytes()).map_err(|_| Error::bad("malformed method"))?;
     let target = parse_target(&method, target_text)?;
     let fields = Fields::collect(headers)?;
     if fields.host.is_none() && version == Version::HTTP_11 {
@@ -207,23 +243,35 @@ fn judge<'b>(
     })
 }
 
-/// RFC 9112, 3.2. Fragments, controls and raw non-ASCII bytes are refused; the parser has already refused spaces.
+/// RFC 9112, 3.2. Fragments, controls and raw non-ASCII bytes are refused; the parser has already
+/// refused spaces.
 pub(crate) fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Target<'b>, Error> {
     let bad = Error::bad("malformed request-target");
-    if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+    if !target
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'#')
+    {
         return Err(bad);
     }
     if *method == Method::CONNECT {
         let port = target.rsplit_once(':').map(|(_, port)| port);
         let valid = port.is_some_and(|port| port.ends_with(|last: char| last.is_ascii_digit()))
             && is_authority(target.as_bytes());
-        return if valid { Ok(Target::Authority(target)) } else { Err(bad) };
+        return if valid {
+            Ok(Target::Authority(target))
+        } else {
+            Err(bad)
+        };
     }
     if target.starts_with('/') {
         return Ok(Target::Origin(target));
     }
     if target == "*" {
-        return if *method == Method::OPTIONS { Ok(Target::Asterisk) } else { Err(bad) };
+        return if *method == Method::OPTIONS {
+            Ok(Target::Asterisk)
+        } else {
+            Err(bad)
+        };
     }
     let Some((scheme, after)) = target.split_once("://") else {
         return Err(bad);
@@ -272,7 +320,8 @@ impl<'b> Fields<'b> {
         Ok(fields)
     }
 
-    /// An empty one says that the target has no authority (RFC 9112, 3.2), and then ours holds (3.3).
+    /// An empty one says that the target has no authority (RFC 9112, 3.2), and then ours holds
+    /// (3.3).
     fn add_host(&mut self, value: &'b [u8]) -> Result<(), Error> {
         let sound = value.is_empty() || is_authority(value);
         match (self.host, sound) {
@@ -293,7 +342,8 @@ impl<'b> Fields<'b> {
     /// RFC 9110, 8.6: repeated lengths are taken when they all say the same.
     fn add_length(&mut self, value: &[u8]) -> Result<(), Error> {
         for item in value.split(|&byte| byte == b',') {
-            let number = parse_length(item.trim_ascii()).ok_or(Error::bad("malformed Content-Length"))?;
+            let number =
+                parse_length(item.trim_ascii()).ok_or(Error::bad("malformed Content-Length"))?;
             if self.length.is_some_and(|length| length != number) {
                 return Err(Error::bad("Content-Length fields that differ"));
             }
@@ -307,7 +357,9 @@ impl<'b> Fields<'b> {
         for coding in list(value) {
             let chunked = coding.eq_ignore_ascii_case(b"chunked");
             self.coding = match self.coding {
-                Some(Coding::Chunked) => return Err(Error::bad("chunked is not the last transfer coding, once")),
+                Some(Coding::Chunked) => {
+                    return Err(Error::bad("chunked is not the last transfer coding, once"));
+                }
                 None if chunked => Some(Coding::Chunked),
                 _ => Some(Coding::Other),
             };
@@ -323,11 +375,14 @@ impl<'b> Fields<'b> {
         match (self.coding, self.length) {
             (None, length) => Ok(Framing::Length(length.unwrap_or(0))),
             (Some(_), Some(_)) => Err(Error::bad("both Content-Length and Transfer-Encoding")),
-            (Some(_), None) if version == Version::HTTP_10 => Err(Error::bad("Transfer-Encoding in HTTP/1.0")),
-            (Some(Coding::Chunked), None) => Ok(Framing::Chunked),
-            (Some(Coding::Other), None) => {
-                Err(Error::parse(StatusCode::NOT_IMPLEMENTED, "a transfer coding other than chunked"))
+            (Some(_), None) if version == Version::HTTP_10 => {
+                Err(Error::bad("Transfer-Encoding in HTTP/1.0"))
             }
+            (Some(Coding::Chunked), None) => Ok(Framing::Chunked),
+            (Some(Coding::Other), None) => Err(Error::parse(
+                StatusCode::NOT_IMPLEMENTED,
+                "a transfer coding other than chunked",
+            )),
         }
     }
 
@@ -335,13 +390,21 @@ impl<'b> Fields<'b> {
     fn expects_continue(&self, version: Version) -> Result<bool, Error> {
         match self.expect {
             None => Ok(false),
-            Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(version == Version::HTTP_11),
-            Some(_) => Err(Error::parse(StatusCode::EXPECTATION_FAILED, "an expectation other than 100-continue")),
+            Some(value) if value.eq_ignore_ascii_case(b"100-continue") => {
+                Ok(version == Version::HTTP_11)
+            }
+            Some(_) => Err(Error::parse(
+                StatusCode::EXPECTATION_FAILED,
+                "an expectation other than 100-continue",
+            )),
         }
     }
 }
 
 /// Returns the non-empty elements of a comma-separated list.
 pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|item| !item.is_empty())
+    value
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|item| !item.is_empty())
 }

@@ -1,5 +1,6 @@
-//! One of a thing for each processor, each on cache lines of its own, so that processors seldom write to the same
-//! memory. Which processor a thread is on is a hint: it may be moved at any time, so each thing is shared all the same.
+//! One of a thing for each processor, each on cache lines of its own, so that processors seldom
+//! write to the same memory. Which processor a thread is on is a hint: it may be moved at any time,
+//! so each thing is shared all the same.
 
 use std::ops::Deref;
 
@@ -11,8 +12,8 @@ use rustix::thread::{sched_getaffinity, sched_getcpu};
 pub struct PerCpu<T>(Box<[CachePadded<T>]>);
 
 impl<T> PerCpu<T> {
-    /// Makes one for each processor that this process may run on, with whatever share of its time: under a quota of one
-    /// processor's time several may run at once.
+    /// Makes one for each processor that this process may run on, with whatever share of its time:
+    /// under a quota of one processor's time several may run at once.
     pub fn new(make: impl Fn() -> T) -> Self {
         let cpus = sched_getaffinity(None).map_or(1, |cpus| cpus.count().max(1));
         Self((0..cpus).map(|_| CachePadded::new(make())).collect())
@@ -20,7 +21,11 @@ impl<T> PerCpu<T> {
 
     /// Returns the place of the one that is the calling thread's now.
     pub fn here(&self) -> usize {
-        if self.0.len() == 1 { 0 } else { sched_getcpu() % self.0.len() }
+        if self.0.len() == 1 {
+            0
+        } else {
+            sched_getcpu() % self.0.len()
+        }
     }
 
     /// Returns the one that is the calling thread's now.

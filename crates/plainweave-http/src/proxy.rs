@@ -1,8 +1,10 @@
-//! The PROXY protocol, versions 1 and 2, sans I/O: with it a proxy in front tells whose connection it passes on.
+//! The PROXY protocol, versions 1 and 2, sans I/O: with it a proxy in front tells whose connection
+//! it passes on.
 //!
-//! Published by HAProxy (`doc/proxy-protocol.txt`, 2.2 of 2020). The header stands before the first byte of HTTP, once
-//! for each connection. Nothing in it proves that a proxy sent it, so it is read only where every connection must have
-//! one: see [`Server::with_proxy_protocol`](crate::Server::with_proxy_protocol).
+//! Published by HAProxy (`doc/proxy-protocol.txt`, 2.2 of 2020). The header stands before the first
+//! byte of HTTP, once for each connection. Nothing in it proves that a proxy sent it, so it is read
+//! only where every connection must have one: see
+//! [`Server::with_proxy_protocol`](crate::Server::with_proxy_protocol).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,7 +16,8 @@ const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const WORD: &[u8] = b"PROXY ";
 /// The longest header of version 1, its line end included.
 const LINE: usize = 107;
-/// The longest of version 2 that is taken; its addresses need 36 bytes, the rest are options that are not read.
+/// The longest of version 2 that is taken; its addresses need 36 bytes, the rest are options that
+/// are not read.
 const LONGEST: usize = 4 << 10;
 
 /// What a look at the beginning of a connection found.
@@ -26,7 +29,8 @@ pub enum Proxied {
     Header {
         /// Its length in bytes.
         len: usize,
-        /// The client's address. `None`: the proxy does not say, or speaks for itself, as for a health check.
+        /// The client's address. `None`: the proxy does not say, or speaks for itself, as for a
+        /// health check.
         client: Option<SocketAddr>,
     },
 }
@@ -37,12 +41,18 @@ pub enum Proxied {
 /// The connection does not begin with one, or it is malformed or longer than 4 KiB.
 pub fn parse(bytes: &[u8]) -> Result<Proxied, Error> {
     if begins(bytes, SIGNATURE) {
-        return if bytes.len() < 16 { Ok(Proxied::More) } else { binary(bytes) };
+        return if bytes.len() < 16 {
+            Ok(Proxied::More)
+        } else {
+            binary(bytes)
+        };
     }
     if begins(bytes, WORD) {
         return line(bytes);
     }
-    Err(Error::bad("the connection does not begin with a header of the PROXY protocol"))
+    Err(Error::bad(
+        "the connection does not begin with a header of the PROXY protocol",
+    ))
 }
 
 /// Returns whether `bytes` may begin with `start`, as far as they go.
@@ -55,9 +65,16 @@ fn begins(bytes: &[u8], start: &[u8]) -> bool {
 fn line(bytes: &[u8]) -> Result<Proxied, Error> {
     let head = &bytes[..bytes.len().min(LINE)];
     let Some(end) = memchr::memchr(b'\n', head) else {
-        return if head.len() < LINE { Ok(Proxied::More) } else { Err(malformed()) };
+        return if head.len() < LINE {
+            Ok(Proxied::More)
+        } else {
+            Err(malformed())
+        };
     };
-    let text = head[..end].strip_suffix(b"\r").and_then(|line| str::from_utf8(line).ok()).ok_or_else(malformed)?;
+    let text = head[..end]
+        .strip_suffix(b"\r")
+        .and_then(|line| str::from_utf8(line).ok())
+        .ok_or_else(malformed)?;
     let len = end + 1;
     let mut words = text.split(' ').skip(1);
     let mut word = || words.next().ok_or_else(malformed);
@@ -68,25 +85,40 @@ fn line(bytes: &[u8]) -> Result<Proxied, Error> {
         _ => return Err(malformed()),
     };
     let (client, server) = (ip(word()?, is_v6)?, ip(word()?, is_v6)?);
-    let (client, _server) = (SocketAddr::new(client, port(word()?)?), SocketAddr::new(server, port(word()?)?));
+    let (client, _server) = (
+        SocketAddr::new(client, port(word()?)?),
+        SocketAddr::new(server, port(word()?)?),
+    );
     if words.next().is_some() {
         return Err(malformed());
     }
-    Ok(Proxied::Header { len, client: Some(client) })
+    Ok(Proxied::Header {
+        len,
+        client: Some(client),
+    })
 }
 
 fn ip(text: &str, is_v6: bool) -> Result<IpAddr, Error> {
     let address: IpAddr = text.parse().map_err(|_| malformed())?;
-    if address.is_ipv6() == is_v6 { Ok(address) } else { Err(malformed()) }
+    if address.is_ipv6() == is_v6 {
+        Ok(address)
+    } else {
+        Err(malformed())
+    }
 }
 
 /// Decimal, without a sign or a leading zero.
 fn port(text: &str) -> Result<u16, Error> {
     let plain = text == "0" || !text.starts_with(['0', '+']);
-    if plain { text.parse().map_err(|_| malformed()) } else { Err(malformed()) }
+    if plain {
+        text.parse().map_err(|_| malformed())
+    } else {
+        Err(malformed())
+    }
 }
 
-/// Version 2, of which the first 16 bytes are there: signature, version and command, family, length.
+/// Version 2, of which the first 16 bytes are there: signature, version and command, family,
+/// length.
 fn binary(bytes: &[u8]) -> Result<Proxied, Error> {
     let (version_command, family) = (bytes[12], bytes[13]);
     let len = 16 + usize::from(u16::from_be_bytes([bytes[14], bytes[15]]));
@@ -94,9 +126,13 @@ fn binary(bytes: &[u8]) -> Result<Proxied, Error> {
         return Err(malformed());
     }
     if len > LONGEST {
-        return Err(Error::bad("a header of the PROXY protocol that is too long"));
+        return Err(Error::bad(
+            "a header of the PROXY protocol that is too long",
+        ));
     }
-    let Some(body) = bytes.get(16..len) else { return Ok(Proxied::More) };
+    let Some(body) = bytes.get(16..len) else {
+        return Ok(Proxied::More);
+    };
     let is_local = version_command & 15 == 0;
     let client = match family {
         _ if is_local => None,
@@ -118,7 +154,10 @@ fn addresses<const N: usize>(body: &[u8]) -> Result<SocketAddr, Error> {
         4 => Ipv4Addr::from([wide[0], wide[1], wide[2], wide[3]]).into(),
         _ => Ipv6Addr::from(wide).into(),
     };
-    Ok(SocketAddr::new(ip, u16::from_be_bytes([ports[0], ports[1]])))
+    Ok(SocketAddr::new(
+        ip,
+        u16::from_be_bytes([ports[0], ports[1]]),
+    ))
 }
 
 fn malformed() -> Error {

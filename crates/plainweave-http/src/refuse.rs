@@ -1,4 +1,5 @@
-//! The refusal of a request that a server has no means to serve: cheap, and without a wait for the peer.
+//! The refusal of a request that a server has no means to serve: cheap, and without a wait for the
+//! peer.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use crate::{Handler, Response, Server, Transport};
 const PATIENCE: Duration = Duration::from_millis(10);
 
 impl<H: Handler> Server<H> {
-    /// Refuses what has arrived: answers 503 with `Retry-After: 1`, whatever was asked, and ends our direction. Drop
-    /// the stream afterwards. To be called in place of [`Server::serve_ready`] by a server that is short of memory or
-    /// of time; blocks for a few milliseconds at most.
+    /// Refuses what has arrived: answers 503 with `Retry-After: 1`, whatever was asked, and ends
+    /// our direction. Drop the stream afterwards. To be called in place of [`Server::serve_ready`]
+    /// by a server that is short of memory or of time; blocks for a few milliseconds at most.
     ///
-    /// One buffer of what has arrived is read, since closing a socket over unread bytes could destroy the answer. A
-    /// peer that sent more than that may see a reset instead.
+    /// One buffer of what has arrived is read, since closing a socket over unread bytes could
+    /// destroy the answer. A peer that sent more than that may see a reset instead.
     ///
     /// Returns `false` if there was nothing to refuse, for the peer has left.
     pub fn refuse<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> bool {
@@ -26,10 +27,15 @@ impl<H: Handler> Server<H> {
             let mut link = Link::new(stream, encoder, state, self.limits());
             (link.allowed.write_timeout, link.allowed.min_rate) = (PATIENCE, 0);
             let request = input.discard();
-            let Ok(len @ 1..) = link.read(request, PATIENCE) else { return false };
+            let Ok(len @ 1..) = link.read(request, PATIENCE) else {
+                return false;
+            };
             let terms = last_terms(self, &request[..len]);
             let response = Response::plain(StatusCode::SERVICE_UNAVAILABLE).with_retry();
-            let sent = link.send(response, terms).and_then(|_| link.flush()).is_ok();
+            let sent = link
+                .send(response, terms)
+                .and_then(|_| link.flush())
+                .is_ok();
             if sent {
                 let _ = link.stream.shutdown_write();
             }

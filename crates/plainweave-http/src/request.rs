@@ -14,8 +14,8 @@ use crate::{Error, Response};
 
 /// One request: its head by [`Deref`], its body by [`Read`].
 ///
-/// Reading the body may suspend the fiber, within the body's timeouts. What is not read is dropped by the
-/// connection.
+/// Reading the body may suspend the fiber, within the body's timeouts. What is not read is dropped
+/// by the connection.
 ///
 /// ```
 /// use std::io;
@@ -51,7 +51,11 @@ pub(crate) trait RequestBody: Read {
 
 impl<'a> Request<'a> {
     pub(crate) fn new(head: &'a RequestHead<'a>, body: &'a mut dyn RequestBody) -> Self {
-        Self { head, body, tls: None }
+        Self {
+            head,
+            body,
+            tls: None,
+        }
     }
 
     /// Notes what TLS knows of the connection.
@@ -59,7 +63,8 @@ impl<'a> Request<'a> {
         Self { tls, ..self }
     }
 
-    /// Returns what TLS knows of the connection, the client's certificate above all; `None` for a plain connection.
+    /// Returns what TLS knows of the connection, the client's certificate above all; `None` for a
+    /// plain connection.
     pub fn tls(&self) -> Option<&'a TlsSession> {
         self.tls
     }
@@ -74,16 +79,19 @@ impl<'a> Request<'a> {
         let mut body = Vec::new();
         self.take(limit as u64 + 1).read_to_end(&mut body)?;
         if body.len() > limit {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the body is longer than the handler takes"));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "the body is longer than the handler takes",
+            ));
         }
         Ok(body)
     }
 }
 
 impl Request<'_> {
-    /// Returns the fields that came behind a chunked body, or one of HTTP/2. They are there once the body has been read
-    /// to its end; before that, and for most requests, there are none. Fields that belong to the head are left out (RFC
-    /// 9110, 6.5.1).
+    /// Returns the fields that came behind a chunked body, or one of HTTP/2. They are there once
+    /// the body has been read to its end; before that, and for most requests, there are none.
+    /// Fields that belong to the head are left out (RFC 9110, 6.5.1).
     ///
     /// # Errors
     /// There are more than [`MAX_HEADERS`](crate::parse::MAX_HEADERS), or one is malformed.
@@ -91,7 +99,8 @@ impl Request<'_> {
         self.body.trailers()
     }
 
-    /// Returns the peer's address: the one that the PROXY protocol says, or the stream's. Unix sockets have none.
+    /// Returns the peer's address: the one that the PROXY protocol says, or the stream's. Unix
+    /// sockets have none.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.body.peer()
     }
@@ -101,17 +110,19 @@ impl Request<'_> {
         self.body.limits()
     }
 
-    /// Replaces the limits of this request: of what is still to be read of its body, and of its answer. If the body is
-    /// known to exceed them, the next read fails and the answer is 413.
+    /// Replaces the limits of this request: of what is still to be read of its body, and of its
+    /// answer. If the body is known to exceed them, the next read fails and the answer is 413.
     ///
-    /// A body that is longer than the limit by its own `Content-Length` never reaches a handler: use
-    /// [`Server::with_request_limits`](crate::Server::with_request_limits) to allow a route more.
+    /// A body that is longer than the limit by its own `Content-Length` never reaches a handler:
+    /// use [`Server::with_request_limits`](crate::Server::with_request_limits) to allow a route
+    /// more.
     pub fn set_limits(&mut self, limits: RequestLimits) {
         self.body.set_limits(limits);
     }
 
-    /// Stops the clock of the body's timeouts: for a handler that does something else between two reads, for which the
-    /// peer is not to blame. Reads wait without bound meanwhile. When the handler returns it goes on in any case.
+    /// Stops the clock of the body's timeouts: for a handler that does something else between two
+    /// reads, for which the peer is not to blame. Reads wait without bound meanwhile. When the
+    /// handler returns it goes on in any case.
     pub fn pause_timeouts(&mut self) {
         self.body.pause();
     }
@@ -138,12 +149,14 @@ impl Read for Request<'_> {
 
 impl fmt::Debug for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").field("head", self.head).finish_non_exhaustive()
+        f.debug_struct("Request")
+            .field("head", self.head)
+            .finish_non_exhaustive()
     }
 }
 
-/// Answers requests, in plain blocking code. Any `Fn(&mut Request<'_>) -> Response` is one; middleware is a handler
-/// that calls another.
+/// Answers requests, in plain blocking code. Any `Fn(&mut Request<'_>) -> Response` is one;
+/// middleware is a handler that calls another.
 ///
 /// ```
 /// use plainweave_http::{Handler, Method, Request, Response, StatusCode};
@@ -161,8 +174,8 @@ impl fmt::Debug for Request<'_> {
 /// }
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request. A panic is answered 500, goes to [`Server::on_error`](crate::Server::on_error), and costs
-    /// no more than this request.
+    /// Answers one request. A panic is answered 500, goes to
+    /// [`Server::on_error`](crate::Server::on_error), and costs no more than this request.
     fn handle(&self, request: &mut Request<'_>) -> Response;
 }
 

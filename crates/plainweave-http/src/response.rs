@@ -18,7 +18,8 @@ pub(crate) type TakeOver = Box<dyn FnOnce(&mut Upgraded<'_>) + Send>;
 /// Bytes that a streamed body is read in.
 const PIECE: usize = 64 << 10;
 
-/// A response: status, fields, body. The connection adds `Date`, `Server`, `Connection` and the body's framing.
+/// A response: status, fields, body. The connection adds `Date`, `Server`, `Connection` and the
+/// body's framing.
 ///
 /// ```
 /// use plainweave_http::{HeaderValue, Response, StatusCode, header};
@@ -38,7 +39,12 @@ pub struct Response {
 impl Response {
     /// Makes a response without a body.
     pub fn new(status: StatusCode) -> Self {
-        Self { status, headers: HeaderMap::new(), lines: HeaderLines::default(), body: Body::Empty }
+        Self {
+            status,
+            headers: HeaderMap::new(),
+            lines: HeaderLines::default(),
+            body: Body::Empty,
+        }
     }
 
     /// Makes a 200 with this body.
@@ -49,36 +55,52 @@ impl Response {
     /// Makes a response of a short plain text.
     pub fn text(status: StatusCode, text: impl Into<String>) -> Self {
         let response = Self::new(status).with_body(text.into());
-        response.with_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))
+        response.with_header(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        )
     }
 
     /// Makes a response that states its status in words, as plain text.
     pub fn plain(status: StatusCode) -> Self {
-        Self::text(status, format!("{} {}\n", status.as_str(), status.canonical_reason().unwrap_or_default()))
+        Self::text(
+            status,
+            format!(
+                "{} {}\n",
+                status.as_str(),
+                status.canonical_reason().unwrap_or_default()
+            ),
+        )
     }
 
-    /// Makes a 101 that switches to `protocol`, as its `Upgrade` field names it: once it has been sent, `take_over` has
-    /// the connection, on the same fiber or thread; when it returns, the connection is closed. A request with a body
-    /// that the handler has not read is answered 400 instead, one of HTTP/1.0 505, and one that does not ask for this
-    /// protocol 426.
+    /// Makes a 101 that switches to `protocol`, as its `Upgrade` field names it: once it has been
+    /// sent, `take_over` has the connection, on the same fiber or thread; when it returns, the
+    /// connection is closed. A request with a body that the handler has not read is answered 400
+    /// instead, one of HTTP/1.0 505, and one that does not ask for this protocol 426.
     ///
-    /// A server that stops does not end what took over: [`Server::shutdown`](crate::Server::shutdown) cuts it when the
-    /// time of grace has passed.
-    pub fn upgrade(protocol: HeaderValue, take_over: impl FnOnce(&mut Upgraded<'_>) + Send + 'static) -> Self {
+    /// A server that stops does not end what took over:
+    /// [`Server::shutdown`](crate::Server::shutdown) cuts it when the time of grace has passed.
+    pub fn upgrade(
+        protocol: HeaderValue,
+        take_over: impl FnOnce(&mut Upgraded<'_>) + Send + 'static,
+    ) -> Self {
         Self::new(StatusCode::SWITCHING_PROTOCOLS)
             .with_header(UPGRADE, protocol)
             .with_body(Body::Upgrade(Box::new(take_over)))
     }
 
-    /// Makes the 200 that a request CONNECT asks for, after which `take_over` has the connection, as in
-    /// [`Self::upgrade`].
+    /// Makes the 200 that a request CONNECT asks for, after which `take_over` has the connection,
+    /// as in [`Self::upgrade`].
     pub fn tunnel(take_over: impl FnOnce(&mut Upgraded<'_>) + Send + 'static) -> Self {
         Self::ok(Body::Upgrade(Box::new(take_over)))
     }
 
     /// Replaces the body.
     pub fn with_body(self, body: impl Into<Body>) -> Self {
-        Self { body: body.into(), ..self }
+        Self {
+            body: body.into(),
+            ..self
+        }
     }
 
     /// Sets a field.
@@ -107,7 +129,8 @@ impl Response {
         &self.headers
     }
 
-    /// Returns the fields for changing. `Connection: close` is honoured; the body's framing is up to the connection.
+    /// Returns the fields for changing. `Connection: close` is honoured; the body's framing is up
+    /// to the connection.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
         &mut self.headers
     }
@@ -121,15 +144,19 @@ impl Response {
 impl<B: Into<Body>> From<http::Response<B>> for Response {
     fn from(response: http::Response<B>) -> Self {
         let (parts, body) = response.into_parts();
-        let new = Self { headers: parts.headers, ..Self::new(parts.status) };
+        let new = Self {
+            headers: parts.headers,
+            ..Self::new(parts.status)
+        };
         new.with_body(body)
     }
 }
 
-/// A part of a file. As a reader it gives its bytes; but those that are in memory can be sent from where they are.
+/// A part of a file. As a reader it gives its bytes; but those that are in memory can be sent from
+/// where they are.
 pub trait FilePart: BufRead + Send {
-    /// Returns where the next bytes are, if they can be sent from the file without waiting for a disk: the file, the
-    /// offset, and how many, `max` at most. `None`: read them instead.
+    /// Returns where the next bytes are, if they can be sent from the file without waiting for a
+    /// disk: the file, the offset, and how many, `max` at most. `None`: read them instead.
     fn resident(&mut self, max: u64) -> Option<(&File, u64, usize)>;
 
     /// Notes that `len` of them were sent.
@@ -145,10 +172,12 @@ pub enum Body {
     Empty,
     /// In memory: owned, shared or static. Head and body are sent together.
     Bytes(Bytes),
-    /// Read piece by piece as the peer takes it; chunked (HTTP/1.1) or ended by closing (1.0) when the length is
-    /// not known. One that ends before its length closes the connection; what exceeds it is not sent.
+    /// Read piece by piece as the peer takes it; chunked (HTTP/1.1) or ended by closing (1.0) when
+    /// the length is not known. One that ends before its length closes the connection; what exceeds
+    /// it is not sent.
     Stream(Box<dyn BufRead + Send>, Option<u64>),
-    /// This many bytes of a file: sent from the page cache without a copy where possible, otherwise read.
+    /// This many bytes of a file: sent from the page cache without a copy where possible, otherwise
+    /// read.
     File(Box<dyn FilePart>, u64),
     /// For responses to HEAD: the length that the body would have.
     Omitted(u64),
@@ -164,9 +193,10 @@ impl Body {
         Self::Stream(Box::new(BufReader::with_capacity(PIECE, reader)), len)
     }
 
-    /// Has a function write the body, after the handler has returned, as fast as the peer takes it: chunked (HTTP/1.1)
-    /// or ended by closing (1.0). Each flush sends what was written. If it fails before anything was sent, the peer
-    /// gets 500; later the connection is closed, so that the peer does not take what it has for the whole.
+    /// Has a function write the body, after the handler has returned, as fast as the peer takes it:
+    /// chunked (HTTP/1.1) or ended by closing (1.0). Each flush sends what was written. If it fails
+    /// before anything was sent, the peer gets 500; later the connection is closed, so that the
+    /// peer does not take what it has for the whole.
     ///
     /// ```
     /// use std::io::Write;
@@ -179,7 +209,9 @@ impl Body {
     ///     Ok(())
     /// }));
     /// ```
-    pub fn writer(write: impl FnOnce(&mut BodyWriter<'_>) -> io::Result<()> + Send + 'static) -> Self {
+    pub fn writer(
+        write: impl FnOnce(&mut BodyWriter<'_>) -> io::Result<()> + Send + 'static,
+    ) -> Self {
         Self::Writer(Box::new(write))
     }
 
@@ -202,7 +234,9 @@ impl Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Body").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Body")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 

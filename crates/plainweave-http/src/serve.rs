@@ -26,14 +26,16 @@ pub struct ServerCounts {
     pub failed: u64,
     /// Requests of HTTP/2 that were answered 503 because their address had its share in progress.
     pub refused_requests: u64,
-    /// Requests answered, on connections that [`Server::serve`], [`Server::start`] or [`Server::serve_stream`] serve; a
-    /// connection's count is brought up to date whenever it waits for its peer.
+    /// Requests answered, on connections that [`Server::serve`], [`Server::start`] or
+    /// [`Server::serve_stream`] serve; a connection's count is brought up to date whenever it waits
+    /// for its peer.
     pub requests: u64,
 }
 
 impl<H: Handler> Server<H> {
-    /// Serves an address with the default limits, on fibers: those of the caller's runtime, or of a new one. Returns
-    /// only with an error, or when the calling fiber is cancelled or runs into its deadline.
+    /// Serves an address with the default limits, on fibers: those of the caller's runtime, or of a
+    /// new one. Returns only with an error, or when the calling fiber is cancelled or runs into its
+    /// deadline.
     ///
     /// ```no_run
     /// use plainweave_http::{Request, Response, Server};
@@ -46,28 +48,33 @@ impl<H: Handler> Server<H> {
     /// The address cannot be bound, or a runtime not be started.
     pub fn run(addr: impl ToSocketAddrs + Send, handler: H) -> io::Result<()> {
         let serve = || Arc::new(Self::new(handler)).serve(net::TcpListener::bind(addr)?);
-        if plainweave::on_fiber() { serve() } else { Runtime::new()?.run(serve) }
+        if plainweave::on_fiber() {
+            serve()
+        } else {
+            Runtime::new()?.run(serve)
+        }
     }
 
-    /// Accepts and serves a listener's connections, each on a fiber or thread of its own: see [`Listener`]. Between two
-    /// requests a TCP connection has no fiber, and so no stack: the next one gets a fresh fiber, perhaps on another
-    /// worker. Goes on until the server stops, the listener is closed, or the caller is cancelled or runs into its
-    /// deadline ([`with_timeout`](plainweave::time::with_timeout); an accept of a `std` listener does not notice it).
-    /// At [`Limits::connections`](crate::Limits::connections) it accepts no more until one has ended; without
-    /// descriptors or memory it tries again after a pause. Connections that are open when it returns are served on;
-    /// [`Server::shutdown`] waits for them.
+    /// Accepts and serves a listener's connections, each on a fiber or thread of its own: see
+    /// [`Listener`]. Between two requests a TCP connection has no fiber, and so no stack: the next
+    /// one gets a fresh fiber, perhaps on another worker. Goes on until the server stops, the
+    /// listener is closed, or the caller is cancelled or runs into its deadline
+    /// ([`with_timeout`](plainweave::time::with_timeout); an accept of a `std` listener does not
+    /// notice it). At [`Limits::connections`](crate::Limits::connections) it accepts no more until
+    /// one has ended; without descriptors or memory it tries again after a pause. Connections that
+    /// are open when it returns are served on; [`Server::shutdown`] waits for them.
     ///
     /// A server can serve any number of listeners at the same time, of any kind.
     ///
     /// # Errors
-    /// The socket cannot be configured. Errors of single connections go to [`Server::on_error`], and what keeps
-    /// connections out to [`Server::on_fault`].
+    /// The socket cannot be configured. Errors of single connections go to [`Server::on_error`],
+    /// and what keeps connections out to [`Server::on_fault`].
     pub fn serve<L: Listener>(self: &Arc<Self>, listener: L) -> io::Result<()> {
         self.begin(listener).map(Accepting::run)
     }
 
-    /// Does what [`Server::serve`] does, on a fiber or thread beside the caller's. Returns the address of the listener,
-    /// with the port that the kernel has chosen for port 0.
+    /// Does what [`Server::serve`] does, on a fiber or thread beside the caller's. Returns the
+    /// address of the listener, with the port that the kernel has chosen for port 0.
     ///
     /// # Errors
     /// As for [`Server::serve`]; there is no stack or no thread for the accept loop.
@@ -86,12 +93,17 @@ impl<H: Handler> Server<H> {
             limit.lower(affordable(L::Stream::DESCRIPTORS));
         }
         let acceptor = Acceptor::new(listener, limit.clone()).with_fault_hook(self.fault_hook());
-        Ok(Accepting { acceptor, server: self.clone(), _listed: listed, _counted: counted })
+        Ok(Accepting {
+            acceptor,
+            server: self.clone(),
+            _listed: listed,
+            _counted: counted,
+        })
     }
 
-    /// Stops as [`Server::stop`] does, and waits until the last connection has ended, for at most `grace`. Returns
-    /// whether that was enough. Streams that are still open then are shut down under their handlers, which end when
-    /// they next read or write; nothing waits for them.
+    /// Stops as [`Server::stop`] does, and waits until the last connection has ended, for at most
+    /// `grace`. Returns whether that was enough. Streams that are still open then are shut down
+    /// under their handlers, which end when they next read or write; nothing waits for them.
     ///
     /// Counts the connections of [`Server::serve`] and [`Server::start`].
     ///
@@ -167,13 +179,20 @@ mod tests {
         drop(server.begin(fibers()).unwrap());
         assert_eq!(max(&server), affordable(1));
         drop(server.begin(threads()).unwrap());
-        assert_eq!(max(&server), affordable(2), "a connection of a thread has a second one");
+        assert_eq!(
+            max(&server),
+            affordable(2),
+            "a connection of a thread has a second one"
+        );
         drop(server.begin(fibers()).unwrap());
         assert_eq!(max(&server), affordable(2));
         assert!(affordable(1) > affordable(2));
         // Whoever asks for more gets it.
         let connections = affordable(2) + 1;
-        let server = Arc::new(Server::new(hello).with_limits(Limits { connections, ..Limits::default() }));
+        let server = Arc::new(Server::new(hello).with_limits(Limits {
+            connections,
+            ..Limits::default()
+        }));
         drop(server.begin(threads()).unwrap());
         assert_eq!(max(&server), connections);
     }

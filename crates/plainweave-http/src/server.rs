@@ -25,8 +25,9 @@ type RequestLimitsHook = Box<dyn Fn(&RequestHead<'_>, &mut RequestLimits) + Send
 type Admission = Box<dyn Fn() -> Option<Box<dyn Any + Send>> + Send + Sync>;
 type ExchangeHook = Box<dyn Fn(&Exchange<'_>) + Send + Sync>;
 
-/// A handler, its limits, the buffers its connections borrow, and what it listens on. [`Server::run`] is the shortest
-/// way; [`Server::serve`] and [`Server::start`] take listeners, [`Server::serve_stream`] one connection of any kind.
+/// A handler, its limits, the buffers its connections borrow, and what it listens on.
+/// [`Server::run`] is the shortest way; [`Server::serve`] and [`Server::start`] take listeners,
+/// [`Server::serve_stream`] one connection of any kind.
 pub struct Server<H> {
     handler: H,
     limits: Limits,
@@ -93,11 +94,16 @@ impl<H: Handler> Server<H> {
     /// Replaces the limits.
     pub fn with_limits(self, limits: Limits) -> Self {
         let connection_limit = limits.connection_limit();
-        Self { pool: Pool::new(limits.head_bytes), limits, connection_limit, ..self }
+        Self {
+            pool: Pool::new(limits.head_bytes),
+            limits,
+            connection_limit,
+            ..self
+        }
     }
 
-    /// Has `choose` replace the limits of single requests, by their heads, before their bodies are read: more bytes for
-    /// uploads, more time for one route.
+    /// Has `choose` replace the limits of single requests, by their heads, before their bodies are
+    /// read: more bytes for uploads, more time for one route.
     ///
     /// ```
     /// # use plainweave_http::{Request, Response, Server};
@@ -112,65 +118,88 @@ impl<H: Handler> Server<H> {
         self,
         choose: impl Fn(&RequestHead<'_>, &mut RequestLimits) + Send + Sync + 'static,
     ) -> Self {
-        Self { request_limits: Some(Box::new(choose)), ..self }
+        Self {
+            request_limits: Some(Box::new(choose)),
+            ..self
+        }
     }
 
-    /// Asks `admit` before each request of HTTP/2 is handled, for many can come by one connection; one for which it
-    /// returns `None` is answered 503 with `Retry-After: 1`. What it returns is dropped when nothing more is awaited of
-    /// the client for that request.
+    /// Asks `admit` before each request of HTTP/2 is handled, for many can come by one connection;
+    /// one for which it returns `None` is answered 503 with `Retry-After: 1`. What it returns is
+    /// dropped when nothing more is awaited of the client for that request.
     ///
-    /// It is asked, too, before a connection waits for its client while no request is handled, in the middle of a frame
-    /// for example; if it returns `None` then, the connection ends. The next request uses what such a connection has.
+    /// It is asked, too, before a connection waits for its client while no request is handled, in
+    /// the middle of a frame for example; if it returns `None` then, the connection ends. The next
+    /// request uses what such a connection has.
     #[cfg(feature = "http2")]
-    pub fn with_admission<P: Send + 'static>(self, admit: impl Fn() -> Option<P> + Send + Sync + 'static) -> Self {
+    pub fn with_admission<P: Send + 'static>(
+        self,
+        admit: impl Fn() -> Option<P> + Send + Sync + 'static,
+    ) -> Self {
         let admit = move || admit().map(|permit| Box::new(permit) as Box<dyn Any + Send>);
-        Self { admission: Some(Box::new(admit)), ..self }
+        Self {
+            admission: Some(Box::new(admit)),
+            ..self
+        }
     }
 
-    /// Expects each connection to begin with a header of the PROXY protocol, version 1 or 2 (see [`crate::proxy`]), and
-    /// takes the client's address from it; one without is closed. With TLS it comes before the handshake. Only for a
-    /// server that clients reach through a proxy alone: any other could claim to be anybody. [`Server::on_open`] still
-    /// sees the proxy.
+    /// Expects each connection to begin with a header of the PROXY protocol, version 1 or 2 (see
+    /// [`crate::proxy`]), and takes the client's address from it; one without is closed. With TLS
+    /// it comes before the handshake. Only for a server that clients reach through a proxy alone:
+    /// any other could claim to be anybody. [`Server::on_open`] still sees the proxy.
     pub fn with_proxy_protocol(self) -> Self {
-        Self { behind_proxy: true, ..self }
+        Self {
+            behind_proxy: true,
+            ..self
+        }
     }
 
     /// Sends a `Server` field.
     pub fn with_name(self, name: &str) -> Result<Self, Error> {
-        HeaderValue::from_str(name).map_err(|_| Error::header("the server's name is not a header value"))?;
-        Ok(Self { name: Some(name.to_owned()), ..self })
+        HeaderValue::from_str(name)
+            .map_err(|_| Error::header("the server's name is not a header value"))?;
+        Ok(Self {
+            name: Some(name.to_owned()),
+            ..self
+        })
     }
 
-    /// Calls `hook` with the peer's address when a connection begins, on its fiber or thread; one for which it returns
-    /// `false` is closed without a word. Peers of Unix sockets have no address.
-    pub fn on_open(mut self, hook: impl Fn(Option<SocketAddr>) -> bool + Send + Sync + 'static) -> Self {
+    /// Calls `hook` with the peer's address when a connection begins, on its fiber or thread; one
+    /// for which it returns `false` is closed without a word. Peers of Unix sockets have no
+    /// address.
+    pub fn on_open(
+        mut self,
+        hook: impl Fn(Option<SocketAddr>) -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.hooks.open = Some(Box::new(hook));
         self
     }
 
-    /// Calls `hook` when a connection that [`Server::serve`], [`Server::start`] or [`Server::serve_stream`] serves has
-    /// ended, however it did, unless [`Server::on_open`] refused it.
+    /// Calls `hook` when a connection that [`Server::serve`], [`Server::start`] or
+    /// [`Server::serve_stream`] serves has ended, however it did, unless [`Server::on_open`]
+    /// refused it.
     pub fn on_close(mut self, hook: impl Fn(&Closed) + Send + Sync + 'static) -> Self {
         self.hooks.close = Some(Box::new(hook));
         self
     }
 
-    /// Calls `hook` whenever [`Server::serve`] or [`Server::start`] cannot let connections in; for a lasting fault
-    /// again and again.
+    /// Calls `hook` whenever [`Server::serve`] or [`Server::start`] cannot let connections in; for
+    /// a lasting fault again and again.
     pub fn on_fault(mut self, hook: impl Fn(&Fault<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.fault = Some(Arc::new(hook));
         self
     }
 
-    /// Calls `hook` for each connection, and each request of HTTP/2, that ended in an error, before the peer is
-    /// notified, and for each handler that panicked, with the path and the panic's message in the error's text.
+    /// Calls `hook` for each connection, and each request of HTTP/2, that ended in an error, before
+    /// the peer is notified, and for each handler that panicked, with the path and the panic's
+    /// message in the error's text.
     pub fn on_error(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.hooks.error = Some(Box::new(hook));
         self
     }
 
-    /// Calls `hook` after each exchange, on the fiber or thread that serves the connection or, by HTTP/2, the request:
-    /// it must not block. Without a hook no time is taken.
+    /// Calls `hook` after each exchange, on the fiber or thread that serves the connection or, by
+    /// HTTP/2, the request: it must not block. Without a hook no time is taken.
     pub fn on_exchange(mut self, hook: impl Fn(&Exchange<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.exchange = Some(Box::new(hook));
         self
@@ -178,13 +207,16 @@ impl<H: Handler> Server<H> {
 
     /// Reports exchanges without their duration, which saves two readings of the clock.
     pub fn without_times(self) -> Self {
-        Self { timed: false, ..self }
+        Self {
+            timed: false,
+            ..self
+        }
     }
 
-    /// Makes every answer its connection's last from now on, closes the listeners, and ends the waits of connections
-    /// that this server serves and that have no request in hand. Does not wait; [`Server::shutdown`] does. Those for
-    /// which the caller waits after [`Next::Park`](crate::Next::Park) are the caller's to close; the crate's page shows
-    /// how.
+    /// Makes every answer its connection's last from now on, closes the listeners, and ends the
+    /// waits of connections that this server serves and that have no request in hand. Does not
+    /// wait; [`Server::shutdown`] does. Those for which the caller waits after
+    /// [`Next::Park`](crate::Next::Park) are the caller's to close; the crate's page shows how.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.listeners.close();
@@ -301,6 +333,9 @@ impl<H: Handler> Server<H> {
 
 impl<H> fmt::Debug for Server<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("limits", &self.limits).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("limits", &self.limits)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }

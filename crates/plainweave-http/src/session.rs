@@ -1,6 +1,8 @@
-//! What a handler may know of the TLS connection that its request came by. Data alone: streams fill it in.
+//! What a handler may know of the TLS connection that its request came by. Data alone: streams fill
+//! it in.
 
-/// A TLS connection's properties, found out by its handshake. See [`Request::tls`](crate::Request::tls).
+/// A TLS connection's properties, found out by its handshake. See
+/// [`Request::tls`](crate::Request::tls).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsSession {
@@ -14,8 +16,10 @@ pub struct TlsSession {
     pub alpn: Option<Vec<u8>>,
     /// The handshake took up an earlier session.
     pub resumed: bool,
-    /// The client's certificate and those behind it, in DER; verified. Empty if the client has sent none.
+    /// The client's certificate and those behind it, in DER; verified. Empty if the client has sent
+    /// none.
     pub client_chain: Vec<Vec<u8>>,
-    /// The subject of the client's certificate in the notation of RFC 4514, as in `CN=alice,O=Example`.
+    /// The subject of the client's certificate in the notation of RFC 4514, as in
+    /// `CN=alice,O=Example`.
     pub client_subject: Option<String>,
 }

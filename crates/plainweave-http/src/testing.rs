@@ -56,7 +56,11 @@ impl<H: Handler> TestServer<H> {
 
     fn of(server: Arc<Server<H>>, address: &Address, runtime: Option<Runtime>) -> io::Result<Self> {
         let address = address.tcp().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Self { server, address, runtime })
+        Ok(Self {
+            server,
+            address,
+            runtime,
+        })
     }
 
     /// Returns the address.
@@ -85,8 +89,8 @@ impl<H: Handler> TestServer<H> {
         Ok(stream)
     }
 
-    /// Sends a request on a connection of its own, and returns all that comes until the server closes it: the last
-    /// request should say `Connection: close`.
+    /// Sends a request on a connection of its own, and returns all that comes until the server
+    /// closes it: the last request should say `Connection: close`.
     ///
     /// # Errors
     /// The system call fails; nothing comes for ten seconds.
@@ -108,8 +112,8 @@ impl<H: Handler> Drop for TestServer<H> {
     }
 }
 
-/// Serves bytes as a connection whose peer then ends its direction, without a socket and on the calling thread. Returns
-/// all that the server has sent.
+/// Serves bytes as a connection whose peer then ends its direction, without a socket and on the
+/// calling thread. Returns all that the server has sent.
 ///
 /// ```
 /// use plainweave_http::{Request, Response, Server, testing::in_memory};
@@ -123,8 +127,8 @@ pub fn in_memory<H: Handler>(server: &Server<H>, sent: impl AsRef<[u8]>) -> Vec<
     answers
 }
 
-/// A connection in memory to a peer that has sent everything, then ended its direction, and takes every answer. For
-/// [`Server::serve_stream`]; [`in_memory`] is the short form.
+/// A connection in memory to a peer that has sent everything, then ended its direction, and takes
+/// every answer. For [`Server::serve_stream`]; [`in_memory`] is the short form.
 ///
 /// ```
 /// use plainweave_http::{Request, Response, Server, testing::Memory};
@@ -145,13 +149,20 @@ pub struct Memory<'a> {
 impl<'a> Memory<'a> {
     /// Makes a connection on which these bytes have come. What is sent is appended to `answers`.
     pub fn new(sent: &'a [u8], answers: &'a mut Vec<u8>) -> Self {
-        Self { input: sent, step: usize::MAX, answers }
+        Self {
+            input: sent,
+            step: usize::MAX,
+            answers,
+        }
     }
 
     /// Has the bytes arrive in pieces: a read gets at most `step` of them, and at least one.
     #[must_use]
     pub fn with_step(self, step: usize) -> Self {
-        Self { step: step.max(1), ..self }
+        Self {
+            step: step.max(1),
+            ..self
+        }
     }
 }
 
@@ -182,7 +193,11 @@ impl NonBlocking for Memory<'_> {
     }
 
     fn wait(&mut self, wait: &Wait<'_>) -> io::Result<()> {
-        if wait.reads || wait.writes { Ok(()) } else { wait.wakeups.wait(wait.limit) }
+        if wait.reads || wait.writes {
+            Ok(())
+        } else {
+            wait.wakeups.wait(wait.limit)
+        }
     }
 }
 

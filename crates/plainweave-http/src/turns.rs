@@ -1,10 +1,11 @@
 //! Connections that have a fiber only while they are served.
 //!
-//! Most connections are idle most of the time, and a stack for each would cost several pages. So a TCP connection
-//! waits for its next request at the driver of a worker ([`net::each_readable`]), and what arrives is served by a
-//! fresh fiber. A request costs about as much: a fresh fiber is made, but on a stack that is in the cache, where each
-//! of many suspended fibers has its own. And a fiber that has not started may be stolen by an idle worker whatever the
-//! movement, so requests spread anew each time.
+//! Most connections are idle most of the time, and a stack for each would cost several pages. So a
+//! TCP connection waits for its next request at the driver of a worker ([`net::each_readable`]),
+//! and what arrives is served by a fresh fiber. A request costs about as much: a fresh fiber is
+//! made, but on a stack that is in the cache, where each of many suspended fibers has its own. And
+//! a fiber that has not started may be stolen by an idle worker whatever the movement, so requests
+//! spread anew each time.
 //!
 //! Streams that cannot wait like that ([`Transport::idle_socket`]), and servers on threads, use
 //! [`Server::serve_stream`].
@@ -31,39 +32,64 @@ where
         let _permit = permit;
         return server.serve_stream(stream);
     };
-    // A request that is there is served at once, before more connections are let in: what is accepted and not answered
-    // would be a second queue, without the first one's bound.
+    // A request that is there is served at once, before more connections are let in: what is
+    // accepted and not answered would be a second queue, without the first one's bound.
     let readable = socket.is_readable();
-    let Some(state) = server.try_open(&mut stream) else { return };
+    let Some(state) = server.try_open(&mut stream) else {
+        return;
+    };
     let added = server.idle().add(&stream);
     let timeout = server.limits().header_timeout;
-    let mut connection = Connection { stream, state, added, server, _permit: permit };
-    match if readable { connection.turn() } else { Next::Park(timeout) } {
+    let mut connection = Connection {
+        stream,
+        state,
+        added,
+        server,
+        _permit: permit,
+    };
+    match if readable {
+        connection.turn()
+    } else {
+        Next::Park(timeout)
+    } {
         Next::Park(timeout) => wait(connection, timeout),
         Next::Close => {}
     }
 }
 
 /// Waits for the next request without a fiber, for at most `timeout`.
-fn wait<S: Transport + Send + 'static, H: Handler>(connection: Connection<S, H>, timeout: Duration) {
+fn wait<S: Transport + Send + 'static, H: Handler>(
+    connection: Connection<S, H>,
+    timeout: Duration,
+) {
     let timeout = connection.begin_wait(timeout);
-    net::each_readable(Waiting(Some(connection)), Some(timeout), move |waiting, outcome| {
-        let Some(connection) = &mut waiting.0 else { return ControlFlow::Break(()) };
-        connection.end_wait();
-        if outcome.is_err() {
-            connection.server.end(&mut connection.stream, &mut connection.state);
-            return ControlFlow::Break(());
-        }
-        let Next::Park(next) = connection.turn() else { return ControlFlow::Break(()) };
-        let next = connection.begin_wait(next);
-        if next == timeout {
-            return ControlFlow::Continue(());
-        }
-        if let Some(connection) = waiting.0.take() {
-            wait(connection, next);
-        }
-        ControlFlow::Break(())
-    });
+    net::each_readable(
+        Waiting(Some(connection)),
+        Some(timeout),
+        move |waiting, outcome| {
+            let Some(connection) = &mut waiting.0 else {
+                return ControlFlow::Break(());
+            };
+            connection.end_wait();
+            if outcome.is_err() {
+                connection
+                    .server
+                    .end(&mut connection.stream, &mut connection.state);
+                return ControlFlow::Break(());
+            }
+            let Next::Park(next) = connection.turn() else {
+                return ControlFlow::Break(());
+            };
+            let next = connection.begin_wait(next);
+            if next == timeout {
+                return ControlFlow::Continue(());
+            }
+            if let Some(connection) = waiting.0.take() {
+                wait(connection, next);
+            }
+            ControlFlow::Break(())
+        },
+    );
 }
 
 /// A connection, without a fiber or with the one that serves it.
@@ -99,12 +125,16 @@ impl<S: Transport, H: Handler> Drop for Connection<S, H> {
     }
 }
 
-/// A connection at a driver; taken out when it is to wait for a time other than that with which it was registered.
+/// A connection at a driver; taken out when it is to wait for a time other than that with which it
+/// was registered.
 struct Waiting<S: Transport, H: Handler>(Option<Connection<S, H>>);
 
 impl<S: Transport, H: Handler> HasStream for Waiting<S, H> {
     fn stream(&self) -> &TcpStream {
-        let socket = self.0.as_ref().and_then(|connection| connection.stream.idle_socket());
+        let socket = self
+            .0
+            .as_ref()
+            .and_then(|connection| connection.stream.idle_socket());
         socket.expect("a connection that waits here has a socket")
     }
 }

@@ -16,9 +16,10 @@ use self::raw::{timed_out, unsupported};
 /// A connection in the hands of a handler, which speaks another protocol on it: see
 /// [`Response::upgrade`](crate::Response::upgrade).
 ///
-/// It reads what the peer has sent behind its request, then from the stream. A read or write that outlasts its timeout
-/// fails with [`io::ErrorKind::TimedOut`] and may be repeated. At first a read may wait for
-/// [`Limits::idle_timeout`](crate::Limits::idle_timeout), and a write as long as one of an answer.
+/// It reads what the peer has sent behind its request, then from the stream. A read or write that
+/// outlasts its timeout fails with [`io::ErrorKind::TimedOut`] and may be repeated. At first a read
+/// may wait for [`Limits::idle_timeout`](crate::Limits::idle_timeout), and a write as long as one
+/// of an answer.
 ///
 /// A fiber that waits for its peer *and* for something else has the reads not wait
 /// ([`Upgraded::set_nonblocking_reads`]) and names the stream in a `select!`:
@@ -82,8 +83,17 @@ pub struct Upgraded<'a> {
 
 impl<'a> Upgraded<'a> {
     /// `timeouts`: those that reads and writes have.
-    pub(crate) fn new(stream: &'a mut dyn Raw, early: &'a [u8], timeouts: (Duration, Duration)) -> Self {
-        Self { stream, early, timeouts, reads_wait: true }
+    pub(crate) fn new(
+        stream: &'a mut dyn Raw,
+        early: &'a [u8],
+        timeouts: (Duration, Duration),
+    ) -> Self {
+        Self {
+            stream,
+            early,
+            timeouts,
+            reads_wait: true,
+        }
     }
 
     /// Bounds every following read.
@@ -104,8 +114,8 @@ impl<'a> Upgraded<'a> {
         self.stream.set_write_timeout(timeout)
     }
 
-    /// Sets whether a read that finds nothing fails with [`io::ErrorKind::WouldBlock`] in place of waiting. Writes wait
-    /// in any case.
+    /// Sets whether a read that finds nothing fails with [`io::ErrorKind::WouldBlock`] in place of
+    /// waiting. Writes wait in any case.
     ///
     /// # Errors
     /// [`io::ErrorKind::Unsupported`]: the server runs on threads, or the transport knows only calls that wait
@@ -118,18 +128,24 @@ impl<'a> Upgraded<'a> {
         Ok(())
     }
 
-    /// Returns what makes a read possible as a branch of a `select!`, where `readable(stream)` calls it. It is ready
-    /// also at the end of the stream. Over TLS a read may still find nothing, as when part of a record has come. Where
-    /// nothing says what is readable (a server on threads), it is always ready.
+    /// Returns what makes a read possible as a branch of a `select!`, where `readable(stream)`
+    /// calls it. It is ready also at the end of the stream. Over TLS a read may still find nothing,
+    /// as when part of a record has come. Where nothing says what is readable (a server on
+    /// threads), it is always ready.
     pub fn readable_branch(&self) -> Readable<'_> {
-        match self.stream.readable_branch().filter(|_| self.early.is_empty() && !self.stream.holds_input()) {
+        match self
+            .stream
+            .readable_branch()
+            .filter(|_| self.early.is_empty() && !self.stream.holds_input())
+        {
             Some(branch) => Readable(Branch::Socket(branch)),
             None => Readable(Branch::Now(TimerBranch::after(Duration::ZERO))),
         }
     }
 
-    /// Splits the connection, so that one fiber reads while another writes, over TLS too. The halves have the timeouts
-    /// of this stream as it is now. While neither is there any more it may be used again.
+    /// Splits the connection, so that one fiber reads while another writes, over TLS too. The
+    /// halves have the timeouts of this stream as it is now. While neither is there any more it may
+    /// be used again.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -174,7 +190,10 @@ impl Read for Upgraded<'_> {
         if self.reads_wait {
             return self.stream.read(buf).map_err(timed_out);
         }
-        self.stream.non_blocking().ok_or_else(unsupported)?.try_read(buf)
+        self.stream
+            .non_blocking()
+            .ok_or_else(unsupported)?
+            .try_read(buf)
     }
 }
 
@@ -194,7 +213,9 @@ impl Write for Upgraded<'_> {
 
 impl fmt::Debug for Upgraded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upgraded").field("early", &self.early.len()).finish_non_exhaustive()
+        f.debug_struct("Upgraded")
+            .field("early", &self.early.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -13,9 +13,9 @@ const GATHERED: usize = 16 << 10;
 
 /// Where a handler writes a response body: see [`Body::writer`](crate::Body::writer).
 ///
-/// What is written is gathered, up to 16 KiB, and sent by `flush`, so an event stream flushes after each event. The
-/// first bytes that are sent take the head with them. Writes may suspend the fiber, within the limits on the peer;
-/// between two writes the producer may take its time.
+/// What is written is gathered, up to 16 KiB, and sent by `flush`, so an event stream flushes after
+/// each event. The first bytes that are sent take the head with them. Writes may suspend the fiber,
+/// within the limits on the peer; between two writes the producer may take its time.
 ///
 /// ```
 /// use std::io::Write;
@@ -45,16 +45,31 @@ pub(crate) struct Written {
 
 impl<'a> BodyWriter<'a> {
     pub(crate) fn new(sink: &'a mut dyn Sink) -> Self {
-        Self { sink, gathered: Vec::new(), trailers: HeaderMap::new(), failed: None }
+        Self {
+            sink,
+            gathered: Vec::new(),
+            trailers: HeaderMap::new(),
+            failed: None,
+        }
     }
 
     pub(crate) fn end(self) -> Written {
-        let Self { gathered, trailers, failed, .. } = self;
-        Written { gathered, trailers, failed }
+        let Self {
+            gathered,
+            trailers,
+            failed,
+            ..
+        } = self;
+        Written {
+            gathered,
+            trailers,
+            failed,
+        }
     }
 
-    /// Adds a field to those that follow the body. Only HTTP/1.1 can send them, and most clients drop them; one that
-    /// wants them says `TE: trailers`. Fields that belong to the head are left out (RFC 9110, 6.5.1).
+    /// Adds a field to those that follow the body. Only HTTP/1.1 can send them, and most clients
+    /// drop them; one that wants them says `TE: trailers`. Fields that belong to the head are left
+    /// out (RFC 9110, 6.5.1).
     pub fn add_trailer(&mut self, name: HeaderName, value: HeaderValue) {
         if may_trail(&name) {
             self.trailers.append(name, value);
@@ -101,7 +116,9 @@ impl Write for BodyWriter<'_> {
 
 impl fmt::Debug for BodyWriter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BodyWriter").field("gathered", &self.gathered.len()).finish_non_exhaustive()
+        f.debug_struct("BodyWriter")
+            .field("gathered", &self.gathered.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -111,8 +128,8 @@ pub(crate) trait Sink {
     fn piece(&mut self, piece: &[u8]) -> Result<(), Error>;
 }
 
-/// Returns whether a field may stand behind a body: nothing that frames, routes or describes the message (RFC 9110,
-/// 6.5.1).
+/// Returns whether a field may stand behind a body: nothing that frames, routes or describes the
+/// message (RFC 9110, 6.5.1).
 pub(crate) fn may_trail(name: &HeaderName) -> bool {
     const HEAD_ONLY: [HeaderName; 12] = [
         header::HOST,

@@ -44,7 +44,12 @@ struct Client(Arc<Mutex<ClientConnection>>);
 
 impl Read for Client {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self.0.lock().expect("not poisoned").write_tls(&mut &mut buf[..]) {
+        match self
+            .0
+            .lock()
+            .expect("not poisoned")
+            .write_tls(&mut &mut buf[..])
+        {
             Ok(0) => Err(ErrorKind::WouldBlock.into()),
             done => done,
         }
@@ -90,7 +95,9 @@ fn an_idle_connection_keeps_no_buffer() {
     let mut roots = RootCertStore::empty();
     roots.add(certificate).expect("a root");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("TLS");
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("TLS");
     let config = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
     let server = Server::new(|_: &mut Request<'_>| Response::ok(vec![b'x'; 40_000]));
 
@@ -98,14 +105,24 @@ fn an_idle_connection_keeps_no_buffer() {
     let connections: Vec<_> = (0..COUNT)
         .map(|_| {
             let host = "localhost".try_into().expect("a name");
-            let client = Arc::new(Mutex::new(ClientConnection::new(config.clone(), host).expect("a client")));
+            let client = Arc::new(Mutex::new(
+                ClientConnection::new(config.clone(), host).expect("a client"),
+            ));
             let mut stream = acceptor.accept(Client(client.clone()));
             stream.handshake().expect("a handshake");
             let mut state = server.open(&mut stream).expect("open");
             for _ in 0..3 {
                 let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-                client.lock().expect("not poisoned").writer().write_all(request).expect("taken");
-                assert!(matches!(server.serve_ready(&mut stream, &mut state), Next::Park(_)));
+                client
+                    .lock()
+                    .expect("not poisoned")
+                    .writer()
+                    .write_all(request)
+                    .expect("taken");
+                assert!(matches!(
+                    server.serve_ready(&mut stream, &mut state),
+                    Next::Park(_)
+                ));
             }
             (stream, client)
         })
@@ -114,6 +131,9 @@ fn an_idle_connection_keeps_no_buffer() {
     let before = IN_USE.load(Relaxed);
     drop(streams);
     let each = (before - IN_USE.load(Relaxed)) / COUNT;
-    assert!((500..6000).contains(&each), "{each} bytes for each connection");
+    assert!(
+        (500..6000).contains(&each),
+        "{each} bytes for each connection"
+    );
     drop(clients);
 }

@@ -1,30 +1,35 @@
 //! What every run is checked for, whatever it measures.
 //!
-//! 1. **Nothing is lost, nothing runs twice.** A fiber that comes out of a policy is one that was pushed and has not
-//!    come out since. When nothing can happen any more, no fiber is left.
-//! 2. **Work conservation**, as the policy declares it ([`Conservation`]): while some worker sleeps, none is on its way
-//!    from sleep to a fiber and none searches, no ready fiber waits longer than it takes to wake workers one after the
-//!    other. The time of searches does not count: nobody is woken meanwhile, and a worker that searches may have to
-//!    wait long for a policy's lock. What it finds may be more urgent than the fiber that waits, so the count begins
-//!    anew with each find.
-//! 3. **Bounded waiting**, where the policy promises it: how many *rounds* pass between a push and the pop. In a round
-//!    each worker leaves the fiber that it ran at the round's beginning; so rounds stop while one fiber holds up its
-//!    worker, and a policy may leave that worker's queue alone without breaking its promise.
+//! 1. **Nothing is lost, nothing runs twice.** A fiber that comes out of a policy is one that was
+//!    pushed and has not come out since. When nothing can happen any more, no fiber is left.
+//! 2. **Work conservation**, as the policy declares it ([`Conservation`]): while some worker
+//!    sleeps, none is on its way from sleep to a fiber and none searches, no ready fiber waits
+//!    longer than it takes to wake workers one after the other. The time of searches does not
+//!    count: nobody is woken meanwhile, and a worker that searches may have to wait long for a
+//!    policy's lock. What it finds may be more urgent than the fiber that waits, so the count
+//!    begins anew with each find.
+//! 3. **Bounded waiting**, where the policy promises it: how many *rounds* pass between a push and
+//!    the pop. In a round each worker leaves the fiber that it ran at the round's beginning; so
+//!    rounds stop while one fiber holds up its worker, and a policy may leave that worker's queue
+//!    alone without breaking its promise.
 //! 4. **No livelock**: fibers start, however busy the workers look.
 //!
-//! The second and the third are promises of a policy, so each pool is checked for itself; the others concern the run.
+//! The second and the third are promises of a policy, so each pool is checked for itself; the
+//! others concern the run.
 
 use crate::costs::{MICRO, MILLI, Picos};
 use crate::policy::{Conservation, WorkerId};
 use crate::task::TaskId;
 
-/// Events without the start of a fiber that count as a livelock, if as much time as in [`FUTILE_TIME`] has passed.
+/// Events without the start of a fiber that count as a livelock, if as much time as in
+/// [`FUTILE_TIME`] has passed.
 const FUTILE: u64 = 1_000_000;
 
 /// Longer than any fiber computes.
 const FUTILE_TIME: Picos = 100 * MILLI;
 
-/// How many tasks of its own a worker may take before it must take the next one from elsewhere, at most.
+/// How many tasks of its own a worker may take before it must take the next one from elsewhere, at
+/// most.
 const POLL: u64 = 128;
 
 /// What a policy has promised.
@@ -39,7 +44,8 @@ struct Wait {
     ready: bool,
     /// When it was pushed, by the [clock](Checker::clock) that stops for searches.
     since: Picos,
-    /// Fibers that had started, rounds that had passed, and fibers that were ready when this one was pushed.
+    /// Fibers that had started, rounds that had passed, and fibers that were ready when this one
+    /// was pushed.
     starts: u64,
     rounds: u64,
     before: u64,
@@ -74,7 +80,10 @@ impl Checker {
     /// `pools`: how many workers each has.
     pub(crate) fn new(promises: Promises, pools: &[usize]) -> Self {
         Self {
-            pools: pools.iter().map(|workers| PoolChecker::new(promises, *workers)).collect(),
+            pools: pools
+                .iter()
+                .map(|workers| PoolChecker::new(promises, *workers))
+                .collect(),
             futile: 0,
             last_start: 0,
             limit: Picos::MAX,
@@ -97,14 +106,23 @@ impl Checker {
         self.violation.get_or_insert(what);
     }
 
-    /// Returns the longest that a ready fiber waited while a worker of its pool slept, and none woke or found anything.
+    /// Returns the longest that a ready fiber waited while a worker of its pool slept, and none
+    /// woke or found anything.
     pub(crate) fn longest_beside_sleeper(&self) -> Picos {
-        self.pools.iter().map(|pool| pool.longest_beside_sleeper).max().unwrap_or(0)
+        self.pools
+            .iter()
+            .map(|pool| pool.longest_beside_sleeper)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Returns the most fibers of a pool that started between a push and its pop.
     pub(crate) fn most_overtaken(&self) -> u64 {
-        self.pools.iter().map(|pool| pool.most_overtaken).max().unwrap_or(0)
+        self.pools
+            .iter()
+            .map(|pool| pool.most_overtaken)
+            .max()
+            .unwrap_or(0)
     }
 
     /// A fiber has started, or goes on.
@@ -117,10 +135,15 @@ impl Checker {
     pub(crate) fn event(&mut self, now: Picos) -> bool {
         self.futile += 1;
         if self.futile > FUTILE && now > self.last_start + FUTILE_TIME {
-            self.violated(format!("livelock: {FUTILE} events without the start of a fiber"));
+            self.violated(format!(
+                "livelock: {FUTILE} events without the start of a fiber"
+            ));
         }
         if now > self.limit {
-            self.violated(format!("given up: it takes longer than {} us", self.limit / MICRO));
+            self.violated(format!(
+                "given up: it takes longer than {} us",
+                self.limit / MICRO
+            ));
         }
         self.violation().is_none()
     }
@@ -129,15 +152,21 @@ impl Checker {
     pub(crate) fn stuck(&mut self, live: usize) {
         let ready: u64 = self.pools.iter().map(|pool| pool.ready).sum();
         if ready > 0 {
-            self.violated(format!("lost: {ready} ready fibers, and every worker sleeps"));
+            self.violated(format!(
+                "lost: {ready} ready fibers, and every worker sleeps"
+            ));
         } else if live > 0 {
-            self.violated(format!("lost: {live} fibers wait, and nothing will wake them"));
+            self.violated(format!(
+                "lost: {live} fibers wait, and nothing will wake them"
+            ));
         }
     }
 
     /// The run is over, and a worker does not stop.
     pub(crate) fn endless(&mut self) {
-        self.violated("a worker does not come back from the policy after the last fiber has ended".to_owned());
+        self.violated(
+            "a worker does not come back from the policy after the last fiber has ended".to_owned(),
+        );
     }
 
     /// A worker's code has panicked.
@@ -161,9 +190,11 @@ pub(crate) struct PoolChecker {
     asleep: u64,
     /// How many workers wake.
     waking: usize,
-    /// Since when some worker has slept all the time, and none has woken or found something; by the same clock.
+    /// Since when some worker has slept all the time, and none has woken or found something; by the
+    /// same clock.
     asleep_since: Picos,
-    /// How many workers look into the policy in a search, since when any does, and for how long any did before.
+    /// How many workers look into the policy in a search, since when any does, and for how long any
+    /// did before.
     searching: usize,
     searching_since: Picos,
     searched: Picos,
@@ -203,10 +234,17 @@ impl PoolChecker {
             self.waits.resize(fiber + 1, Wait::default());
         }
         if self.waits[fiber].ready {
-            self.violated(format!("fiber {fiber} is pushed a second time before it has run"));
+            self.violated(format!(
+                "fiber {fiber} is pushed a second time before it has run"
+            ));
         }
-        self.waits[fiber] =
-            Wait { ready: true, since: self.clock(now), starts: self.starts, rounds: self.rounds, before: self.ready };
+        self.waits[fiber] = Wait {
+            ready: true,
+            since: self.clock(now),
+            starts: self.starts,
+            rounds: self.rounds,
+            before: self.ready,
+        };
         self.ready += 1;
     }
 
@@ -231,7 +269,10 @@ impl PoolChecker {
         self.is_awake(worker, now);
         self.start_in_round(worker);
         if self.asleep > 0 && self.waking == 0 {
-            self.beside_sleeper(self.clock(now).saturating_sub(wait.since.max(self.asleep_since)));
+            self.beside_sleeper(
+                self.clock(now)
+                    .saturating_sub(wait.since.max(self.asleep_since)),
+            );
         }
     }
 
@@ -248,7 +289,8 @@ impl PoolChecker {
         self.doing.len() as u64
     }
 
-    /// Notes that a worker begins a fiber; the next round begins with it if nobody holds up this one.
+    /// Notes that a worker begins a fiber; the next round begins with it if nobody holds up this
+    /// one.
     fn start_in_round(&mut self, worker: WorkerId) {
         if self.held_up == 0 {
             self.rounds += 1;
@@ -315,10 +357,14 @@ impl PoolChecker {
         }
     }
 
-    /// The simulated time less the time in which some worker searched. Workers' clocks differ a little, so it may stand
-    /// still for a moment or be a little behind.
+    /// The simulated time less the time in which some worker searched. Workers' clocks differ a
+    /// little, so it may stand still for a moment or be a little behind.
     fn clock(&self, now: Picos) -> Picos {
-        let under_way = if self.searching > 0 { now.saturating_sub(self.searching_since) } else { 0 };
+        let under_way = if self.searching > 0 {
+            now.saturating_sub(self.searching_since)
+        } else {
+            0
+        };
         now.saturating_sub(self.searched + under_way)
     }
 

@@ -1,7 +1,8 @@
 //! Which sources figures come from.
 
-/// Returns the commit that this program was built from, 12 digits, and "with changes" if files outside `results`, where
-/// reports of earlier runs land, had changed by then. Built without git or outside a repository it is "unknown".
+/// Returns the commit that this program was built from, 12 digits, and "with changes" if files
+/// outside `results`, where reports of earlier runs land, had changed by then. Built without git or
+/// outside a repository it is "unknown".
 #[must_use]
 pub fn commit() -> &'static str {
     env!("PLAINWEAVE_COMMIT")

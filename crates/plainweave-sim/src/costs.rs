@@ -1,4 +1,5 @@
-//! What things cost on a simulated machine, in nanoseconds. `docs/simulator.md` names the source of each figure.
+//! What things cost on a simulated machine, in nanoseconds. `docs/simulator.md` names the source of
+//! each figure.
 //!
 //! Simulated time is counted in picoseconds, so that costs below a nanosecond add up.
 
@@ -32,8 +33,8 @@ pub(crate) struct Costs {
     pub(crate) machine: Picos,
     /// A line that no worker has.
     pub(crate) memory: Picos,
-    /// For how much of its transfer a line that is only read keeps other readers waiting, in percent. One that is
-    /// written keeps everybody waiting for all of it.
+    /// For how much of its transfer a line that is only read keeps other readers waiting, in
+    /// percent. One that is written keeps everybody waiting for all of it.
     pub(crate) read_share: u64,
     /// One turn of a loop that spins.
     pub(crate) spin: Picos,
@@ -41,43 +42,47 @@ pub(crate) struct Costs {
     pub(crate) queue: Picos,
     /// Switching to a fiber and back.
     pub(crate) switch: Picos,
-    /// What a switch takes longer if the fiber's stack is not in the worker's cache (`stacks`). Nothing by default, as
-    /// for the next two: the published figures do not tell them. `plainweave bench predict` fits them.
+    /// What a switch takes longer if the fiber's stack is not in the worker's cache (`stacks`).
+    /// Nothing by default, as for the next two: the published figures do not tell them. `plainweave
+    /// bench predict` fits them.
     pub(crate) away: Picos,
     /// The same if the fiber begins on such a stack.
     pub(crate) fresh: Picos,
-    /// What a fiber that waits and the one that wakes it do for that, both together, beside their shared words, a push
-    /// and a switch.
+    /// What a fiber that waits and the one that wakes it do for that, both together, beside their
+    /// shared words, a push and a switch.
     pub(crate) park: Picos,
     /// Waking a worker that sleeps: what the waker spends on it.
     pub(crate) signal: Picos,
     /// The same: how long the sleeper takes from then on.
     pub(crate) wake: Picos,
-    /// What a sleep of a worker's thread takes beyond its time. Measured: `nanosleep` of 500 ns takes 80 to 90 us on a
-    /// stock kernel.
+    /// What a sleep of a worker's thread takes beyond its time. Measured: `nanosleep` of 500 ns
+    /// takes 80 to 90 us on a stock kernel.
     pub(crate) nap: Picos,
-    /// What a thief spends on each victim that it looks at, beside the words that it reads: the draw, the loop.
+    /// What a thief spends on each victim that it looks at, beside the words that it reads: the
+    /// draw, the loop.
     pub(crate) look: Picos,
     /// What a worker that never sleeps waits between two searches.
     pub(crate) search: Picos,
-    /// What a spawner of packets does for each, beside the push. **Fitted** to the highest published peak of `packets`,
-    /// 1.55 million a second, which one spawner cannot exceed.
+    /// What a spawner of packets does for each, beside the push. **Fitted** to the highest
+    /// published peak of `packets`, 1.55 million a second, which one spawner cannot exceed.
     pub(crate) create: Picos,
-    /// A task that scans the shortest packet, all of it. **Fitted** to the published 0.33 million packets a second at 5
-    /// domains, four of which run handlers.
+    /// A task that scans the shortest packet, all of it. **Fitted** to the published 0.33 million
+    /// packets a second at 5 domains, four of which run handlers.
     pub(crate) scan: Picos,
     /// What each longer packet adds to that, in proportion to its length.
     pub(crate) longer: Picos,
-    /// Creating a fiber and ending it, beside its push, pop and switch, in the workloads whose tasks do little else.
-    /// Derived: a spawn and join takes this runtime 58 ns (`bench micro`), less its switch and its queue.
+    /// Creating a fiber and ending it, beside its push, pop and switch, in the workloads whose
+    /// tasks do little else. Derived: a spawn and join takes this runtime 58 ns (`bench micro`),
+    /// less its switch and its queue.
     pub(crate) task: Picos,
     /// What a call of `fib` computes itself. Assumed: a comparison, an addition, a counter.
     pub(crate) call: Picos,
-    /// What building a leaf of an option's tree takes: a power and a maximum. Measured on the developer's machine, an
-    /// EPYC: 9 ns in a tree of 20 time steps, 34 in one of 5,000.
+    /// What building a leaf of an option's tree takes: a power and a maximum. Measured on the
+    /// developer's machine, an EPYC: 9 ns in a tree of 20 time steps, 34 in one of 5,000.
     pub(crate) leaf: Picos,
-    /// What folding a node of an option's tree takes; a time step folds all of them. Measured on the same machine, in a
-    /// loop that the compiler vectorises: 0.2 ns in a tree of 2,000 time steps, 0.5 in one of 5,000.
+    /// What folding a node of an option's tree takes; a time step folds all of them. Measured on
+    /// the same machine, in a loop that the compiler vectorises: 0.2 ns in a tree of 2,000 time
+    /// steps, 0.5 in one of 5,000.
     pub(crate) node: Picos,
     /// By how much transfers vary, in percent to either side, drawn by the seed.
     pub(crate) jitter: u64,
@@ -150,23 +155,38 @@ const NAMES: &[&str] = &[
     "jitter",
 ];
 
-/// The longest that something may take, a millisecond: the clocks of the longest runs do not overflow by far.
+/// The longest that something may take, a millisecond: the clocks of the longest runs do not
+/// overflow by far.
 const MOST: f64 = 1e6;
 
 impl Costs {
     /// Sets the constant of a name.
     ///
     /// # Errors
-    /// There is none of that name, or the value makes no sense: a message that says what is allowed.
+    /// There is none of that name, or the value makes no sense: a message that says what is
+    /// allowed.
     pub(crate) fn set(&mut self, name: &str, value: f64) -> Result<(), String> {
         let Some((place, unit)) = self.place(name) else {
-            return Err(format!("no cost is called '{name}'; there are: {}", NAMES.join(", ")));
+            return Err(format!(
+                "no cost is called '{name}'; there are: {}",
+                NAMES.join(", ")
+            ));
         };
-        let (most, of) = if unit == 1 { (100.0, "percent") } else { (MOST, "nanoseconds") };
+        let (most, of) = if unit == 1 {
+            (100.0, "percent")
+        } else {
+            (MOST, "nanoseconds")
+        };
         // Time must pass while a worker waits.
-        let least = if matches!(name, "spin" | "search") { 1.0 } else { 0.0 };
+        let least = if matches!(name, "spin" | "search") {
+            1.0
+        } else {
+            0.0
+        };
         if !(least..=most).contains(&value) {
-            return Err(format!("the cost '{name}' is {value}: {least} to {most} {of} are allowed"));
+            return Err(format!(
+                "the cost '{name}' is {value}: {least} to {most} {of} are allowed"
+            ));
         }
         *place = (value * unit as f64).round() as Picos;
         Ok(())

@@ -1,8 +1,8 @@
 //! One run: actors on coroutines, resumed in the order of simulated time.
 //!
-//! Actors are the workers, and after them one thread outside the pools, which brings what arrives. The engine takes the
-//! earliest event, resumes its actor until that gives way, and looks whether everything is done. It knows no policy and
-//! no costs.
+//! Actors are the workers, and after them one thread outside the pools, which brings what arrives.
+//! The engine takes the earliest event, resumes its actor until that gives way, and looks whether
+//! everything is done. It knows no policy and no costs.
 
 use std::cell::RefCell;
 use std::mem;
@@ -44,7 +44,8 @@ pub struct Setup {
     pub seed: u64,
     /// Whether the outcome has a timeline.
     pub record: bool,
-    /// The longest that it may take, in simulated nanoseconds; what takes longer is given up, with a message.
+    /// The longest that it may take, in simulated nanoseconds; what takes longer is given up, with
+    /// a message.
     pub limit: Option<u64>,
 }
 
@@ -87,7 +88,15 @@ impl World {
     pub(crate) fn next(&mut self, fiber: TaskId, worker: WorkerId, now: Picos) -> Action {
         let latency = &mut self.latency;
         let mut record = |time: Picos| latency.saturating_record(time / NANO);
-        self.workload.next(fiber, &mut Step { now, worker, fibers: &mut self.fibers, latency: &mut record })
+        self.workload.next(
+            fiber,
+            &mut Step {
+                now,
+                worker,
+                fibers: &mut self.fibers,
+                latency: &mut record,
+            },
+        )
     }
 
     /// Returns the next fiber that comes from outside, and when.
@@ -98,7 +107,13 @@ impl World {
     }
 
     /// Notes that a worker has taken a fiber from its policy. In its pool its number is `in_pool`.
-    pub(crate) fn starts(&mut self, fiber: TaskId, worker: WorkerId, in_pool: WorkerId, now: Picos) {
+    pub(crate) fn starts(
+        &mut self,
+        fiber: TaskId,
+        worker: WorkerId,
+        in_pool: WorkerId,
+        now: Picos,
+    ) {
         self.checker.starts(now);
         let pool = self.fibers.get(fiber).pool;
         self.checker.pool(pool).popped(fiber, in_pool, now);
@@ -124,8 +139,8 @@ impl World {
 /// Carries out one run.
 ///
 /// # Errors
-/// The policy's text is wrong, or a checker has found something: a message. A run that is repeated with the same setup
-/// ends the same way.
+/// The policy's text is wrong, or a checker has found something: a message. A run that is repeated
+/// with the same setup ends the same way.
 pub fn simulate(setup: &Setup) -> Result<Outcome, String> {
     struct Run<'a>(&'a Setup, Promises);
     impl Visitor<Ticket> for Run<'_> {
@@ -137,19 +152,26 @@ pub fn simulate(setup: &Setup) -> Result<Outcome, String> {
     let choice = Choice::parse(&setup.policy)?;
     // Parameters may take back what the preset promises about waiting.
     let bounded = choice.preset().bounded && !setup.policy.contains(':');
-    let promises = Promises { conservation: choice.conservation(), bounded };
+    let promises = Promises {
+        conservation: choice.conservation(),
+        bounded,
+    };
     choice.visit(Run(setup, promises))
 }
 
-/// A worker, or the thread outside. One that has begun and not ended is leaked rather than dropped, and so are the
-/// pools, which it shares: a coroutine's `Drop` would unwind it out of the policy (`meter` says why that is not sound).
+/// A worker, or the thread outside. One that has begun and not ended is leaked rather than dropped,
+/// and so are the pools, which it shares: a coroutine's `Drop` would unwind it out of the policy
+/// (`meter` says why that is not sound).
 pub(crate) struct Actor(Option<Coroutine<(), (), Result<(), String>>>);
 
 impl Actor {
     fn new(body: impl FnOnce() + 'static) -> Result<Self, String> {
         let stack = DefaultStack::new(STACK)
             .map_err(|error| format!("cannot allocate a stack for a simulated worker: {error}"))?;
-        Ok(Self(Some(Coroutine::with_stack(stack, move |yielder, ()| meter::enter(yielder, body)))))
+        Ok(Self(Some(Coroutine::with_stack(
+            stack,
+            move |yielder, ()| meter::enter(yielder, body),
+        ))))
     }
 
     fn has_ended(&self) -> bool {
@@ -168,18 +190,31 @@ impl Actor {
 
 impl Drop for Actor {
     fn drop(&mut self) {
-        if let Some(coroutine) = self.0.take_if(|coroutine| coroutine.started() && !coroutine.done()) {
+        if let Some(coroutine) = self
+            .0
+            .take_if(|coroutine| coroutine.started() && !coroutine.done())
+        {
             mem::forget(coroutine);
         }
     }
 }
 
 /// Carries out a run with a policy of any type.
-pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: P::Params) -> Result<Outcome, String> {
+pub(crate) fn run<P: Policy<Ticket>>(
+    setup: &Setup,
+    promises: Promises,
+    params: P::Params,
+) -> Result<Outcome, String> {
     let workers = setup.machine.workers();
     let sizes = setup.load.pools(workers)?;
-    let mut world = World::new(setup.load.build(&setup.machine, setup.seed, sizes.len()), promises, &sizes);
-    world.checker.limit = setup.limit.map_or(Picos::MAX, |nanos| nanos.saturating_mul(NANO));
+    let mut world = World::new(
+        setup.load.build(&setup.machine, setup.seed, sizes.len()),
+        promises,
+        &sizes,
+    );
+    world.checker.limit = setup
+        .limit
+        .map_or(Picos::MAX, |nanos| nanos.saturating_mul(NANO));
     world.timeline = setup.record.then(Timeline::default);
     let pools = Rc::new(Pools::<P>::new(setup, &params, &sizes, RefCell::new(world)));
     let mut actors = Vec::with_capacity(workers + 1);
@@ -193,7 +228,8 @@ pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: 
     let traffic = drive(&pools, &meter, &mut actors);
     let mut world = pools.world.borrow_mut();
     if let Some(violation) = world.checker.violation() {
-        // An actor that the policy's panic has ended is not leaked, but its policy may be in any state.
+        // An actor that the policy's panic has ended is not leaked, but its policy may be in any
+        // state.
         mem::forget(pools.clone());
         return Err(violation.to_owned());
     }
@@ -213,8 +249,8 @@ pub(crate) fn run<P: Policy<Ticket>>(setup: &Setup, promises: Promises, params: 
     })
 }
 
-/// Resumes actors until everything is done, then until each has stopped. Returns the traffic until everything was done.
-/// Once a checker objects, no actor goes on.
+/// Resumes actors until everything is done, then until each has stopped. Returns the traffic until
+/// everything was done. Once a checker objects, no actor goes on.
 fn drive<P: Policy<Ticket>>(pools: &Pools<P>, meter: &Installed, actors: &mut [Actor]) -> Traffic {
     advance(pools, meter, actors, World::is_done);
     let mut world = pools.world.borrow_mut();
@@ -224,7 +260,10 @@ fn drive<P: Policy<Ticket>>(pools: &Pools<P>, meter: &Installed, actors: &mut [A
     }
     let ended = world.ended;
     drop(world);
-    let traffic = meter.end((0..actors.len()).filter(|actor| !actors[*actor].has_ended()), ended);
+    let traffic = meter.end(
+        (0..actors.len()).filter(|actor| !actors[*actor].has_ended()),
+        ended,
+    );
     if pools.world.borrow().checker.violation().is_none() {
         advance(pools, meter, actors, |_| false);
         if !actors.iter().all(Actor::has_ended) {
@@ -234,7 +273,8 @@ fn drive<P: Policy<Ticket>>(pools: &Pools<P>, meter: &Installed, actors: &mut [A
     traffic
 }
 
-/// Resumes actors in the order of time until `is_done`, until a checker objects, or until nothing can happen any more.
+/// Resumes actors in the order of time until `is_done`, until a checker objects, or until nothing
+/// can happen any more.
 fn advance<P: Policy<Ticket>>(
     pools: &Pools<P>,
     meter: &Installed,

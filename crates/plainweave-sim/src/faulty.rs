@@ -1,7 +1,7 @@
 //! A policy with a planted fault, to see that the checkers of a run find it.
 //!
-//! Without a fault it is one queue for all workers, which promises everything that can be promised: work is conserved
-//! always, and waiting is bounded.
+//! Without a fault it is one queue for all workers, which promises everything that can be promised:
+//! work is conserved always, and waiting is bounded.
 
 use std::collections::VecDeque;
 
@@ -32,12 +32,20 @@ pub enum Fault {
     Panics,
 }
 
-/// Carries out a run with that policy in place of the one that `setup` names; `None`: without a fault.
+/// Carries out a run with that policy in place of the one that `setup` names; `None`: without a
+/// fault.
 ///
 /// # Errors
 /// A checker has found the fault: its message.
 pub fn simulate_fault(setup: &Setup, fault: Option<Fault>) -> Result<Outcome, String> {
-    run::<Faulty>(setup, Promises { conservation: Conservation::Always, bounded: true }, fault)
+    run::<Faulty>(
+        setup,
+        Promises {
+            conservation: Conservation::Always,
+            bounded: true,
+        },
+        fault,
+    )
 }
 
 struct Faulty {
@@ -68,7 +76,10 @@ impl Policy<Ticket> for Faulty {
     type Local = ();
 
     fn new(fault: Option<Fault>, _: &Topology) -> Self {
-        Self { fault, queue: Mutex::default() }
+        Self {
+            fault,
+            queue: Mutex::default(),
+        }
     }
 
     fn attach(&self, _: WorkerId) {}
@@ -85,7 +96,11 @@ impl Policy<Ticket> for Faulty {
             }
             _ => queue.tasks.push_back(task),
         }
-        if self.has(Fault::LetsSleep) { Wake::None } else { Wake::Any }
+        if self.has(Fault::LetsSleep) {
+            Wake::None
+        } else {
+            Wake::Any
+        }
     }
 
     fn pop(&self, _: &mut Cx, (): &mut (), _: Effort) -> Option<Ticket> {

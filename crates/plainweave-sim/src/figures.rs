@@ -25,7 +25,8 @@ pub struct Outcome {
     pub(crate) traffic: Traffic,
     /// How often workers slept.
     pub sleeps: u64,
-    /// The longest that a ready fiber waited while a worker slept and none searched, in nanoseconds.
+    /// The longest that a ready fiber waited while a worker slept and none searched, in
+    /// nanoseconds.
     pub beside_sleeper: u64,
     /// The most fibers that started between a push and its pop.
     pub overtaken: u64,
@@ -60,7 +61,11 @@ impl Outcome {
             ("latency-p99.9", "us", self.latency_at(0.999)),
             ("latency-p99.99", "us", self.latency_at(0.9999)),
             ("insert-retries", "count", self.counts.insert_retries as f64),
-            ("insert-overflows", "count", self.counts.insert_overflows as f64),
+            (
+                "insert-overflows",
+                "count",
+                self.counts.insert_overflows as f64,
+            ),
             ("spills", "count", self.counts.spills as f64),
             ("looks", "count", self.traffic.looks as f64),
             ("steal-attempts", "count", self.counts.steal_attempts as f64),
@@ -68,9 +73,21 @@ impl Outcome {
             ("stolen", "count", self.counts.stolen as f64),
             ("sleeps", "count", self.sleeps as f64),
             ("transfers", "1/op", each(self.traffic.transfers as f64)),
-            ("waited-for-lines", "ns/op", each(nanos(self.traffic.waited))),
-            ("queued-for-lines", "ns/op", each(nanos(self.traffic.queued))),
-            ("longest-beside-sleeper", "us", self.beside_sleeper as f64 / 1e3),
+            (
+                "waited-for-lines",
+                "ns/op",
+                each(nanos(self.traffic.waited)),
+            ),
+            (
+                "queued-for-lines",
+                "ns/op",
+                each(nanos(self.traffic.queued)),
+            ),
+            (
+                "longest-beside-sleeper",
+                "us",
+                self.beside_sleeper as f64 / 1e3,
+            ),
             ("overtaken", "count", self.overtaken as f64),
         ];
         figures.extend(&self.own);

@@ -1,8 +1,9 @@
-//! Plainweave's scheduling policies on simulated machines of 1 to 256 workers. `docs/simulator.md` says what for, what
-//! the cost model is, and what its figures claim.
+//! Plainweave's scheduling policies on simulated machines of 1 to 256 workers. `docs/simulator.md`
+//! says what for, what the cost model is, and what its figures claim.
 //!
-//! The policies, their queues and the sleepers' protocol are not models: they are the runtime's own files, compiled a
-//! second time against the metered atomics of `shim`. So are the decisions of a worker without work, `sched/idle`.
+//! The policies, their queues and the sleepers' protocol are not models: they are the runtime's own
+//! files, compiled a second time against the metered atomics of `shim`. So are the decisions of a
+//! worker without work, `sched/idle`.
 //!
 //! | question | file |
 //! |---|---|
@@ -47,10 +48,20 @@ mod atomics;
 #[allow(dead_code, reason = "the runtime uses more of it")]
 #[path = "../../plainweave/src/sched/idle.rs"]
 mod idle;
-#[allow(dead_code, unreachable_pub, unused_imports, reason = "the runtime uses more of it")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "the runtime uses more of it"
+)]
 #[path = "../../plainweave/src/policy/mod.rs"]
 mod policy;
-#[allow(dead_code, unreachable_pub, unused_imports, reason = "the runtime uses more of it")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "the runtime uses more of it"
+)]
 #[path = "../../plainweave/src/queue/mod.rs"]
 mod queue;
 

@@ -1,17 +1,21 @@
-//! Cache lines: which worker has which, and what it costs to get one. The only source of contention in the simulator.
+//! Cache lines: which worker has which, and what it costs to get one. The only source of contention
+//! in the simulator.
 //!
-//! **The model.** A line is in the caches of any number of workers that only read it, or of one that has written it. A
-//! worker that has what an access needs *hits*. One that has not *misses*: the line travels, from the nearest worker
-//! that has it for a read, and from the farthest for a write, which must hear from all that they have dropped it.
+//! **The model.** A line is in the caches of any number of workers that only read it, or of one
+//! that has written it. A worker that has what an access needs *hits*. One that has not *misses*:
+//! the line travels, from the nearest worker that has it for a read, and from the farthest for a
+//! write, which must hear from all that they have dropped it.
 //!
-//! **One at a time.** While a line travels nobody else gets it: later misses queue behind. That is what makes a word
-//! that all workers write slower the more of them there are. Reads of a line that nobody writes overlap in part.
+//! **One at a time.** While a line travels nobody else gets it: later misses queue behind. That is
+//! what makes a word that all workers write slower the more of them there are. Reads of a line that
+//! nobody writes overlap in part.
 //!
-//! **Stores** do not wait for their line: the processor buffers them. A fence and an atomic exchange wait for the
-//! buffered ones.
+//! **Stores** do not wait for their line: the processor buffers them. A fence and an atomic
+//! exchange wait for the buffered ones.
 //!
-//! **What is left out.** Capacity (every cache is large enough), the bandwidth of links and of memory, prefetching, the
-//! translation of addresses, several lines on their way for one worker at once.
+//! **What is left out.** Capacity (every cache is large enough), the bandwidth of links and of
+//! memory, prefetching, the translation of addresses, several lines on their way for one worker at
+//! once.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -19,7 +23,8 @@ use crate::costs::{Costs, Picos};
 use crate::meter::Access;
 use crate::policy::{Distance, Topology};
 
-/// Bytes of a line. Neighbouring lines of 64 bytes travel together, as `crossbeam_utils::CachePadded` assumes too.
+/// Bytes of a line. Neighbouring lines of 64 bytes travel together, as
+/// `crossbeam_utils::CachePadded` assumes too.
 pub(crate) const LINE: usize = 128;
 
 /// The most workers and outside threads of a machine.
@@ -130,13 +135,23 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new(topology: &Topology, actors: usize) -> Self {
-        let near = (0..actors).map(|actor| Near::of(actor, actors, topology)).collect();
-        Self { near, lines: HashMap::new() }
+        let near = (0..actors)
+            .map(|actor| Near::of(actor, actors, topology))
+            .collect();
+        Self {
+            near,
+            lines: HashMap::new(),
+        }
     }
 
     /// Looks up a line for an access by `actor`.
     pub(crate) fn find(&mut self, actor: usize, line: u64, access: Access) -> Found<'_> {
-        Found { actor, access, near: &self.near[actor], line: self.lines.entry(line).or_default() }
+        Found {
+            actor,
+            access,
+            near: &self.near[actor],
+            line: self.lines.entry(line).or_default(),
+        }
     }
 }
 
@@ -154,9 +169,15 @@ impl Found<'_> {
         self.line.has(self.actor) && (self.access == Access::Load || self.line.exclusive)
     }
 
-    /// Brings the line to the actor, which does not have it, from `now` on, at `percent` of its cost.
+    /// Brings the line to the actor, which does not have it, from `now` on, at `percent` of its
+    /// cost.
     pub(crate) fn fetch(self, now: Picos, costs: &Costs, percent: u64) -> Transfer {
-        let Self { actor, access, near, line } = self;
+        let Self {
+            actor,
+            access,
+            near,
+            line,
+        } = self;
         let read = access == Access::Load;
         let others = line.others(actor);
         let cost = match () {
@@ -169,7 +190,12 @@ impl Found<'_> {
         let cost = cost * percent / 100;
         let begin = now.max(line.busy);
         let shared_read = read && !line.exclusive;
-        line.busy = begin + if shared_read { cost * costs.read_share / 100 } else { cost };
+        line.busy = begin
+            + if shared_read {
+                cost * costs.read_share / 100
+            } else {
+                cost
+            };
         if read {
             line.holders[actor / 64] |= 1 << (actor % 64);
             line.exclusive = false;
@@ -177,13 +203,22 @@ impl Found<'_> {
             line.set_only(actor);
             line.exclusive = true;
         }
-        Transfer { done: begin + cost, queued: begin - now }
+        Transfer {
+            done: begin + cost,
+            queued: begin - now,
+        }
     }
 }
 
 /// Returns how far apart two actors are: threads outside the pool have the places of workers.
 fn distance(topology: &Topology, a: usize, b: usize) -> Distance {
-    let place = |actor| if actor < topology.workers { actor } else { actor % topology.workers };
+    let place = |actor| {
+        if actor < topology.workers {
+            actor
+        } else {
+            actor % topology.workers
+        }
+    };
     match topology.distance(place(a), place(b)) {
         Distance::Same if a != b => Distance::Group,
         distance => distance,

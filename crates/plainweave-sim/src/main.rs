@@ -1,4 +1,5 @@
-//! The program `plainweave-sim`, which `plainweave sim` runs. All of it is in the library beside this file.
+//! The program `plainweave-sim`, which `plainweave sim` runs. All of it is in the library beside
+//! this file.
 
 use std::process::ExitCode;
 

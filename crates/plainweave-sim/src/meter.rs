@@ -1,26 +1,30 @@
-//! Where simulated workers meet simulated time: every shared word that they touch, every turn of a loop that spins, and
-//! every sleep comes through here.
+//! Where simulated workers meet simulated time: every shared word that they touch, every turn of a
+//! loop that spins, and every sleep comes through here.
 //!
-//! **How a run goes.** Each worker is a coroutine with a clock of its own. A queue of events says which worker goes on
-//! when; the engine always resumes the one with the earliest time. A worker that is ahead of that queue gives way
-//! before it touches a line that it does not have, so transfers of lines happen in the order of simulated time, and two
-//! workers that race for a word do so in an order that the machine could have shown. Between such points it runs on
-//! without a switch: words in its own cache concern nobody else.
+//! **How a run goes.** Each worker is a coroutine with a clock of its own. A queue of events says
+//! which worker goes on when; the engine always resumes the one with the earliest time. A worker
+//! that is ahead of that queue gives way before it touches a line that it does not have, so
+//! transfers of lines happen in the order of simulated time, and two workers that race for a word
+//! do so in an order that the machine could have shown. Between such points it runs on without a
+//! switch: words in its own cache concern nobody else.
 //!
-//! **How exact.** A worker runs at most [`SKEW`] ahead on its own lines. What another worker writes in that span it may
-//! see late by as much, which is less than one transfer between caches.
+//! **How exact.** A worker runs at most [`SKEW`] ahead on its own lines. What another worker writes
+//! in that span it may see late by as much, which is less than one transfer between caches.
 //!
-//! **How a run ends.** Never by unwinding a worker out of the policy, whose code expects to unwind only where it panics
-//! itself. A pop that waits for its turn in `queue/mpmc` holds a ticket; if it vanished there, the queue's `Drop` would
-//! take every slot between `head` and `tail` for a task. So simulated time goes on after the last fiber has ended:
-//! sleepers wake, calls of the policy return as always, those that spin included, and each worker stops between two of
-//! them, when it sees [`is_ending`]. Once all have stopped, nobody holds a ticket, a claim or a lock, and the policy is
-//! dropped in a state in which the runtime would drop it too. If a checker objects, before or after the last fiber's
-//! end (its bound on a livelock ends a spin that nobody will end), no worker is resumed again: all of them are leaked,
-//! and the policy with them ([`Actor`](crate::engine::Actor)), so no destructor meets what a call has left half done.
+//! **How a run ends.** Never by unwinding a worker out of the policy, whose code expects to unwind
+//! only where it panics itself. A pop that waits for its turn in `queue/mpmc` holds a ticket; if it
+//! vanished there, the queue's `Drop` would take every slot between `head` and `tail` for a task.
+//! So simulated time goes on after the last fiber has ended: sleepers wake, calls of the policy
+//! return as always, those that spin included, and each worker stops between two of them, when it
+//! sees [`is_ending`]. Once all have stopped, nobody holds a ticket, a claim or a lock, and the
+//! policy is dropped in a state in which the runtime would drop it too. If a checker objects,
+//! before or after the last fiber's end (its bound on a livelock ends a spin that nobody will end),
+//! no worker is resumed again: all of them are leaked, and the policy with them
+//! ([`Actor`](crate::engine::Actor)), so no destructor meets what a call has left half done.
 //!
-//! **One run a thread.** Policies reach the meter through their atomics, which have no room for a reference to it, so
-//! it is a variable of the thread. Outside a run, and for what the engine itself does, it is off: nothing is charged.
+//! **One run a thread.** Policies reach the meter through their atomics, which have no room for a
+//! reference to it, so it is a variable of the thread. Outside a run, and for what the engine
+//! itself does, it is off: nothing is charged.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -130,7 +134,8 @@ impl Meter {
         cost * self.random.percent(self.costs.jitter) / 100
     }
 
-    /// Charges an access to the running actor. Returns false, and charges nothing, if the actor must give way first.
+    /// Charges an access to the running actor. Returns false, and charges nothing, if the actor
+    /// must give way first.
     fn charge(&mut self, actor: usize, line: u64, access: Access) -> bool {
         let (clock, horizon) = (self.clocks[actor], self.horizon());
         let found = self.lines.find(actor, line, access);
@@ -139,7 +144,11 @@ impl Meter {
         if clock > horizon.saturating_add(ahead) {
             return false;
         }
-        let ready = if access == Access::Exchange { clock.max(self.stored[actor]) } else { clock };
+        let ready = if access == Access::Exchange {
+            clock.max(self.stored[actor])
+        } else {
+            clock
+        };
         let mut done = ready + self.costs.hit;
         if !hits {
             let transfer = found.fetch(ready, &self.costs, self.random.percent(self.costs.jitter));
@@ -191,7 +200,9 @@ pub(crate) fn touch<T>(at: *const T, access: Access) {
 /// Charges an access to a line with a number of its own: [`own_line`] makes such numbers.
 pub(crate) fn touch_line(line: u64, access: Access) {
     // An actor that unwinds must not let others run: to them, their thread would be panicking.
-    while charged(|meter, actor| meter.charge(actor, line, access)) == Some(false) && !std::thread::panicking() {
+    while charged(|meter, actor| meter.charge(actor, line, access)) == Some(false)
+        && !std::thread::panicking()
+    {
         give_way();
     }
 }
@@ -239,8 +250,8 @@ pub(crate) fn run_for(time: Picos) {
     give_way();
 }
 
-/// Suspends the running actor until the others have caught up. If there are no others, the engine sees what it waits
-/// for will not come.
+/// Suspends the running actor until the others have caught up. If there are no others, the engine
+/// sees what it waits for will not come.
 fn give_way() {
     let waits = charged(|meter, actor| {
         let (clock, horizon) = (meter.clocks[actor], meter.horizon());
@@ -293,8 +304,9 @@ pub(crate) fn is_ending() -> bool {
 
 fn suspend() {
     let yielder = YIELDER.get();
-    // SAFETY: only an actor that is charged suspends, and it runs on its coroutine. `enter` has set the pointer to that
-    // coroutine's yielder, which lives as long as its stack; every resume of it sets the pointer again, below.
+    // SAFETY: only an actor that is charged suspends, and it runs on its coroutine. `enter` has set
+    // the pointer to that coroutine's yielder, which lives as long as its stack; every resume of it
+    // sets the pointer again, below.
     unsafe { (*yielder).suspend(()) };
     YIELDER.set(yielder);
 }
@@ -307,7 +319,8 @@ pub(crate) fn enter(yielder: &Yielder<(), ()>, body: impl FnOnce()) -> Result<()
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
 /// A run's hold on the meter of this thread.
@@ -339,7 +352,8 @@ impl Installed {
         })
     }
 
-    /// Begins the end of the run at `now`: of its `actors`, those that sleep wake. Returns the traffic until then.
+    /// Begins the end of the run at `now`: of its `actors`, those that sleep wake. Returns the
+    /// traffic until then.
     pub(crate) fn end(&self, actors: impl Iterator<Item = usize>, now: Picos) -> Traffic {
         self.with(|meter| {
             meter.ending = true;

@@ -1,6 +1,6 @@
-//! Throughput and latency against workers as an SVG of small multiples: a panel for each figure, in each a line for
-//! each policy with a band from the least to the greatest of its runs, and the published points beside it where there
-//! are some. Latencies have log axes.
+//! Throughput and latency against workers as an SVG of small multiples: a panel for each figure, in
+//! each a line for each policy with a band from the least to the greatest of its runs, and the
+//! published points beside it where there are some. Latencies have log axes.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,9 @@ const BOTTOM: f64 = 56.0;
 const LEGEND: f64 = 24.0;
 
 /// Told apart by people who see red and green alike.
-pub(crate) const COLOURS: [&str; 6] = ["#2563a8", "#c2610c", "#0d7a6f", "#8b3fd1", "#b91c1c", "#57534e"];
+pub(crate) const COLOURS: [&str; 6] = [
+    "#2563a8", "#c2610c", "#0d7a6f", "#8b3fd1", "#b91c1c", "#57534e",
+];
 
 /// The median, the least and the greatest of the repetitions.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +53,21 @@ struct Panel {
 }
 
 const PANELS: [Panel; 3] = [
-    Panel { title: "simulated throughput, million a second", of: |point| point.throughput, is_latency: false },
-    Panel { title: "simulated latency, median", of: |point| point.p50, is_latency: true },
-    Panel { title: "simulated latency, p99", of: |point| point.p99, is_latency: true },
+    Panel {
+        title: "simulated throughput, million a second",
+        of: |point| point.throughput,
+        is_latency: false,
+    },
+    Panel {
+        title: "simulated latency, median",
+        of: |point| point.p50,
+        is_latency: true,
+    },
+    Panel {
+        title: "simulated latency, p99",
+        of: |point| point.p99,
+        is_latency: true,
+    },
 ];
 
 impl Panel {
@@ -75,18 +89,42 @@ impl Scale {
     fn of(panel: &Panel, left: f64, lines: &[Line]) -> Self {
         let published = lines.iter().flat_map(|line| panel.published(line)).copied();
         let points = lines.iter().flat_map(|line| &line.points);
-        let values = points.clone().flat_map(|point| [(panel.of)(point).min, (panel.of)(point).max]);
-        let values: Vec<_> = values.chain(published.clone().map(|(_, value)| value)).collect();
-        let workers = points.map(|point| point.workers).chain(published.map(|(workers, _)| workers));
+        let values = points
+            .clone()
+            .flat_map(|point| [(panel.of)(point).min, (panel.of)(point).max]);
+        let values: Vec<_> = values
+            .chain(published.clone().map(|(_, value)| value))
+            .collect();
+        let workers = points
+            .map(|point| point.workers)
+            .chain(published.map(|(workers, _)| workers));
         let most = values.iter().copied().fold(0.0, f64::max);
-        let scale = Self { left, workers: workers.fold(1.0, f64::max), least: 0.0, most: most.max(1.0), log: false };
+        let scale = Self {
+            left,
+            workers: workers.fold(1.0, f64::max),
+            least: 0.0,
+            most: most.max(1.0),
+            log: false,
+        };
         if !panel.is_latency {
             return scale;
         }
-        let least = values.into_iter().map(|value| value.max(TINY)).fold(f64::INFINITY, f64::min);
-        let least = if least.is_finite() { 10_f64.powf(least.log10().floor()) } else { 1.0 };
+        let least = values
+            .into_iter()
+            .map(|value| value.max(TINY))
+            .fold(f64::INFINITY, f64::min);
+        let least = if least.is_finite() {
+            10_f64.powf(least.log10().floor())
+        } else {
+            1.0
+        };
         let most = 10_f64.powf(most.max(TINY).log10().ceil()).max(10.0 * least);
-        Self { least, most, log: true, ..scale }
+        Self {
+            least,
+            most,
+            log: true,
+            ..scale
+        }
     }
 
     fn x(&self, workers: f64) -> f64 {
@@ -110,7 +148,9 @@ impl Scale {
     fn ticks(&self) -> Vec<(f64, String)> {
         if self.log {
             let powers = self.least.log10().round() as i32..=self.most.log10().round() as i32;
-            return powers.map(|power| (10_f64.powi(power), micros(power))).collect();
+            return powers
+                .map(|power| (10_f64.powi(power), micros(power)))
+                .collect();
         }
         let step = step(self.most / 1e6) * 1e6;
         let label = |value: f64| format!("{:.*}", if step < 1e5 { 3 } else { 1 }, value / 1e6);
@@ -136,7 +176,11 @@ fn micros(power: i32) -> String {
 /// Returns a round step that divides `most` into four to ten parts.
 pub(crate) fn step(most: f64) -> f64 {
     let power = 10_f64.powf(most.max(1e-9).log10().floor());
-    [0.1, 0.2, 0.5, 1.0].map(|part| part * power).into_iter().find(|step| most / step <= 10.0).unwrap_or(power)
+    [0.1, 0.2, 0.5, 1.0]
+        .map(|part| part * power)
+        .into_iter()
+        .find(|step| most / step <= 10.0)
+        .unwrap_or(power)
 }
 
 /// Writes the picture; `title` says what was run.
@@ -146,7 +190,11 @@ pub(crate) fn step(most: f64) -> f64 {
 pub(crate) fn write(title: &str, lines: &[Line], out: &mut impl Write) -> io::Result<()> {
     let width = (LEFT + WIDTH + RIGHT) * PANELS.len() as f64;
     let below = TOP + HEIGHT + BOTTOM;
-    begin((width, below + LEGEND * lines.len() as f64 + 8.0), title, out)?;
+    begin(
+        (width, below + LEGEND * lines.len() as f64 + 8.0),
+        title,
+        out,
+    )?;
     for (number, panel) in PANELS.iter().enumerate() {
         let left = LEFT + (LEFT + WIDTH + RIGHT) * number as f64;
         let scale = Scale::of(panel, left, lines);
@@ -162,7 +210,11 @@ pub(crate) fn write(title: &str, lines: &[Line], out: &mut impl Write) -> io::Re
 }
 
 /// Begins a picture of a size.
-pub(crate) fn begin((width, height): (f64, f64), title: &str, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn begin(
+    (width, height): (f64, f64),
+    title: &str,
+    out: &mut impl Write,
+) -> io::Result<()> {
     writeln!(
         out,
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' \
@@ -174,7 +226,12 @@ pub(crate) fn begin((width, height): (f64, f64), title: &str, out: &mut impl Wri
 
 fn axes(panel: &Panel, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     let (left, right, bottom) = (scale.left, scale.left + WIDTH, TOP + HEIGHT);
-    writeln!(out, "<text x='{left}' y='{}'>{}</text>", TOP - 16.0, panel.title)?;
+    writeln!(
+        out,
+        "<text x='{left}' y='{}'>{}</text>",
+        TOP - 16.0,
+        panel.title
+    )?;
     for (value, label) in scale.ticks() {
         let y = scale.y(value);
         writeln!(
@@ -189,7 +246,10 @@ fn axes(panel: &Panel, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     for i in 0..=(scale.workers / workers) as u32 {
         let value = f64::from(i) * workers;
         let (x, y) = (scale.x(value), bottom + 18.0);
-        writeln!(out, "<text x='{x:.1}' y='{y}' text-anchor='middle'>{value}</text>")?;
+        writeln!(
+            out,
+            "<text x='{x:.1}' y='{y}' text-anchor='middle'>{value}</text>"
+        )?;
     }
     writeln!(
         out,
@@ -200,8 +260,18 @@ fn axes(panel: &Panel, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-fn curve(panel: &Panel, line: &Line, colour: &str, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
-    let of = |value: fn(Spread) -> f64| line.points.iter().map(move |point| (point.workers, value((panel.of)(point))));
+fn curve(
+    panel: &Panel,
+    line: &Line,
+    colour: &str,
+    scale: &Scale,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let of = |value: fn(Spread) -> f64| {
+        line.points
+            .iter()
+            .map(move |point| (point.workers, value((panel.of)(point))))
+    };
     let band = of(|spread| spread.min).chain(of(|spread| spread.max).rev());
     writeln!(
         out,
@@ -212,11 +282,19 @@ fn curve(panel: &Panel, line: &Line, colour: &str, scale: &Scale, out: &mut impl
     )?;
     for (workers, value) in of(|spread| spread.median) {
         let (x, y) = (scale.x(workers), scale.y(value));
-        writeln!(out, "<rect x='{:.1}' y='{:.1}' width='5' height='5' fill='{colour}'/>", x - 2.5, y - 2.5)?;
+        writeln!(
+            out,
+            "<rect x='{:.1}' y='{:.1}' width='5' height='5' fill='{colour}'/>",
+            x - 2.5,
+            y - 2.5
+        )?;
     }
     for (workers, value) in panel.published(line) {
         let (x, y) = (scale.x(*workers), scale.y(*value));
-        writeln!(out, "<circle cx='{x:.1}' cy='{y:.1}' r='5' fill='white' stroke='{colour}' stroke-width='2'/>")?;
+        writeln!(
+            out,
+            "<circle cx='{x:.1}' cy='{y:.1}' r='5' fill='white' stroke='{colour}' stroke-width='2'/>"
+        )?;
     }
     Ok(())
 }
@@ -224,16 +302,34 @@ fn curve(panel: &Panel, line: &Line, colour: &str, scale: &Scale, out: &mut impl
 /// Names a line at the height `row`.
 fn legend(line: &Line, colour: &str, row: f64, out: &mut impl Write) -> io::Result<()> {
     let name = escape(&line.name);
-    writeln!(out, "<path d='M{LEFT} {row}h22' stroke='{colour}' stroke-width='2'/>")?;
-    writeln!(out, "<text x='{}' y='{}'>{name}, simulated</text>", LEFT + 30.0, row + 4.0)?;
+    writeln!(
+        out,
+        "<path d='M{LEFT} {row}h22' stroke='{colour}' stroke-width='2'/>"
+    )?;
+    writeln!(
+        out,
+        "<text x='{}' y='{}'>{name}, simulated</text>",
+        LEFT + 30.0,
+        row + 4.0
+    )?;
     if line.published.is_empty() {
         return Ok(());
     }
     let left = LEFT + WIDTH;
-    writeln!(out, "<circle cx='{left}' cy='{row}' r='5' fill='white' stroke='{colour}' stroke-width='2'/>")?;
-    writeln!(out, "<text x='{}' y='{}'>{name}: throughput, published (measured)</text>", left + 14.0, row + 4.0)
+    writeln!(
+        out,
+        "<circle cx='{left}' cy='{row}' r='5' fill='white' stroke='{colour}' stroke-width='2'/>"
+    )?;
+    writeln!(
+        out,
+        "<text x='{}' y='{}'>{name}: throughput, published (measured)</text>",
+        left + 14.0,
+        row + 4.0
+    )
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }

@@ -1,7 +1,7 @@
 //! The pools of a run: workers that share a policy, and what wakes them.
 //!
-//! Most runs have one. With several, each has a policy of its own, whose workers count from 0; a push into another pool
-//! is to that pool one from outside, as in the runtime.
+//! Most runs have one. With several, each has a policy of its own, whose workers count from 0; a
+//! push into another pool is to that pool one from outside, as in the runtime.
 
 use std::cell::{Cell, RefCell};
 
@@ -62,10 +62,18 @@ impl<P: Policy<Ticket>> Pool<P> {
 
 impl<P: Policy<Ticket>> Pools<P> {
     /// `sizes`: how many workers each pool has.
-    pub(crate) fn new(setup: &Setup, params: &P::Params, sizes: &[usize], world: RefCell<World>) -> Self {
+    pub(crate) fn new(
+        setup: &Setup,
+        params: &P::Params,
+        sizes: &[usize],
+        world: RefCell<World>,
+    ) -> Self {
         let mut first = 0;
         let pool = |(number, workers): (usize, &usize)| {
-            let topology = Topology { workers: *workers, ..setup.machine.topology };
+            let topology = Topology {
+                workers: *workers,
+                ..setup.machine.topology
+            };
             first += workers;
             Pool::new(number, first - workers, params.clone(), &topology)
         };
@@ -80,15 +88,26 @@ impl<P: Policy<Ticket>> Pools<P> {
 
     /// Returns the pool that a worker belongs to.
     pub(crate) fn of(&self, worker: WorkerId) -> &Pool<P> {
-        self.pools.iter().rfind(|pool| pool.first <= worker).expect("the first pool begins with worker 0")
+        self.pools
+            .iter()
+            .rfind(|pool| pool.first <= worker)
+            .expect("the first pool begins with worker 0")
     }
 
-    /// Pushes a fiber that is new or waits into its pool. `own` is the pool that the caller works for, with its half of
-    /// the policy.
-    pub(crate) fn push(&self, own: Option<(usize, &mut P::Local)>, cx: &mut Cx, fiber: TaskId, why: Ready) {
+    /// Pushes a fiber that is new or waits into its pool. `own` is the pool that the caller works
+    /// for, with its half of the policy.
+    pub(crate) fn push(
+        &self,
+        own: Option<(usize, &mut P::Local)>,
+        cx: &mut Cx,
+        fiber: TaskId,
+        why: Ready,
+    ) {
         let (ticket, number) = self.ready(fiber);
         let pool = &self.pools[number];
-        let local = own.filter(|(own, _)| *own == number).map(|(_, local)| local);
+        let local = own
+            .filter(|(own, _)| *own == number)
+            .map(|(_, local)| local);
         let wake = pool.policy.push(cx, local, ticket, why);
         self.act_on(pool, wake);
     }
@@ -115,10 +134,15 @@ impl<P: Policy<Ticket>> Pools<P> {
     fn signal(&self, pool: &Pool<P>, worker: WorkerId) {
         meter::signal();
         if pool.beds[worker].replace(Bed::Signalled) == Bed::Occupied {
-            self.world.borrow_mut().checker.pool(pool.number).wakes(worker);
+            self.world
+                .borrow_mut()
+                .checker
+                .pool(pool.number)
+                .wakes(worker);
             meter::wake(pool.first + worker);
         }
-        // It takes long: what the signaller does next must not be seen to happen before what others do meanwhile.
+        // It takes long: what the signaller does next must not be seen to happen before what others
+        // do meanwhile.
         meter::run_for(0);
     }
 }

@@ -27,12 +27,13 @@ use crate::workload::{Key, LOADS, Row, Value};
 #[derive(Debug, Parser)]
 #[command(name = "plainweave sim", bin_name = "plainweave sim", version, max_term_width = 100, after_help = tables())]
 struct Flags {
-    /// What to run, as a TOML file; flags take the place of its lines (docs/simulator.md has an example)
+    /// What to run, as a TOML file; flags take the place of its lines (docs/simulator.md has an
+    /// example)
     #[arg(value_name = "SCENARIO", conflicts_with = "check")]
     scenario: Option<PathBuf>,
 
-    /// Policies, each as NAME or NAME:param=value,...; given more than once, one row for each [default: those of the
-    /// case, or fifo]
+    /// Policies, each as NAME or NAME:param=value,...; given more than once, one row for each
+    /// [default: those of the case, or fifo]
     #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
 
@@ -45,12 +46,13 @@ struct Flags {
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
 
-    /// A published combination of size and parameters, as listed below: text; other flags go before it
+    /// A published combination of size and parameters, as listed below: text; other flags go before
+    /// it
     #[arg(long, value_name = "NAME")]
     case: Option<String>,
 
-    /// How many packets, options or requests, in place of the workload's own number, 1 to 20,000,000; for fib which
-    /// number, 1 to 30
+    /// How many packets, options or requests, in place of the workload's own number, 1 to
+    /// 20,000,000; for fib which number, 1 to 30
     #[arg(long, value_name = "N")]
     size: Option<u64>,
 
@@ -58,8 +60,8 @@ struct Flags {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
     param: Vec<(String, Value)>,
 
-    /// How fast requests come in the workloads open and stuck, in percent of what the workers can compute, 1 to 1000
-    /// [default: 80]
+    /// How fast requests come in the workloads open and stuck, in percent of what the workers can
+    /// compute, 1 to 1000 [default: 80]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=MAX_RATE))]
     rate: Option<u64>,
 
@@ -67,17 +69,18 @@ struct Flags {
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
-    /// Changes a constant of the cost model, in nanoseconds or percent: group=30 (docs/simulator.md has them)
+    /// Changes a constant of the cost model, in nanoseconds or percent: group=30 (docs/simulator.md
+    /// has them)
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     cost: Vec<(String, f64)>,
 
-    /// What workers do without work: sleep as the runtime's do, or search without end as the published ones
-    /// [default: sleep]
+    /// What workers do without work: sleep as the runtime's do, or search without end as the
+    /// published ones [default: sleep]
     #[arg(long, value_name = "HOW")]
     idle: Option<Idle>,
 
-    /// Decides all draws: a run with the same flags and the same sources is the same run; any number below 2^64
-    /// [default: 1]
+    /// Decides all draws: a run with the same flags and the same sources is the same run; any
+    /// number below 2^64 [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -97,7 +100,8 @@ struct Flags {
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     svg: Option<PathBuf>,
 
-    /// Write the beginning of the first run to a new file, as SVG: which fiber each worker ran, sleeps, steals
+    /// Write the beginning of the first run to a new file, as SVG: which fiber each worker ran,
+    /// sleeps, steals
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     timeline: Option<PathBuf>,
 
@@ -105,13 +109,15 @@ struct Flags {
     #[arg(long, value_name = "N", requires = "timeline", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     timeline_us: Option<u64>,
 
-    /// Search for a policy: try N compositions of the family stealing, 1 to 100,000, and print those with the highest
-    /// throughput on the largest machine. Their latency is compared with that of --policy
+    /// Search for a policy: try N compositions of the family stealing, 1 to 100,000, and print
+    /// those with the highest throughput on the largest machine. Their latency is compared with
+    /// that of --policy
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
           conflicts_with_all = ["check", "trace", "svg", "timeline", "csv"])]
     search: Option<u64>,
 
-    /// Check N random small machines with random policies instead, from the seed on; 1 to 10,000,000
+    /// Check N random small machines with random policies instead, from the seed on; 1 to
+    /// 10,000,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000),
           conflicts_with_all = ["policy", "workers", "workload", "case", "size", "param", "rate", "machine", "cost",
                                 "idle", "runs", "csv"])]
@@ -135,7 +141,9 @@ fn parameter(text: &str) -> Result<(String, Value), String> {
 
 fn pair(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
-    let value = value.parse().map_err(|_| format!("'{value}' is not a number"))?;
+    let value = value
+        .parse()
+        .map_err(|_| format!("'{value}' is not a number"))?;
     Ok((name.to_owned(), value))
 }
 
@@ -144,11 +152,22 @@ fn tables() -> String {
     let parameter = |key: &Key| format!("    {:16}{}, {}\n", key.name(), key.help(), key.allowed());
     let case = |case: &Case| format!("    --case {:13}{}\n", case.name, case.summary);
     let load = |load: &Row| {
-        let parameters: String = load.parameters.iter().map(parameter).chain(load.cases().map(case)).collect();
-        row(load.name, &format!("{}={}: {}", load.size.name(), load.size.own(), load.what)) + &parameters
+        let parameters: String = load
+            .parameters
+            .iter()
+            .map(parameter)
+            .chain(load.cases().map(case))
+            .collect();
+        row(
+            load.name,
+            &format!("{}={}: {}", load.size.name(), load.size.own(), load.what),
+        ) + &parameters
     };
     let loads: String = LOADS.iter().map(load).collect();
-    let machines: String = MACHINES.iter().map(|(name, what)| row(name, what)).collect();
+    let machines: String = MACHINES
+        .iter()
+        .map(|(name, what)| row(name, what))
+        .collect();
     format!(
         "Workloads, with their sizes, and their parameters for --param:\n{loads}\nMachines:\n{machines}\n\
          Policies: see plainweave policies. Examples:\n  \
@@ -159,7 +178,8 @@ fn tables() -> String {
 
 /// Parses the arguments and carries out the runs.
 ///
-/// The exit code is 0 if all was well, 1 if a checker objected or a file could not be written, 2 after wrong usage.
+/// The exit code is 0 if all was well, 1 if a checker objected or a file could not be written, 2
+/// after wrong usage.
 pub fn main() -> ExitCode {
     let flags = Flags::parse();
     match run(&flags, &mut io::stdout().lock()) {
@@ -189,8 +209,8 @@ fn usage(message: String) -> anyhow::Error {
     anyhow::Error::new(Usage(message))
 }
 
-/// How fast the simulator itself is. That is real time, so it goes to standard error alone: what is written elsewhere
-/// repeats bit for bit.
+/// How fast the simulator itself is. That is real time, so it goes to standard error alone: what is
+/// written elsewhere repeats bit for bit.
 struct Pace {
     begin: Instant,
     /// Fibers that were started or went on.
@@ -199,7 +219,10 @@ struct Pace {
 
 impl Pace {
     fn begin() -> Self {
-        Self { begin: Instant::now(), executions: 0 }
+        Self {
+            begin: Instant::now(),
+            executions: 0,
+        }
     }
 
     fn report(&self) {
@@ -217,11 +240,18 @@ impl Pace {
 
 fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
     if let Some(trials) = flags.check {
-        return check(flags.seed.unwrap_or(1), trials, flags.seconds.map(Duration::from_secs), out);
+        return check(
+            flags.seed.unwrap_or(1),
+            trials,
+            flags.seconds.map(Duration::from_secs),
+            out,
+        );
     }
     let scenario = scenario(flags)?;
     // All that can be wrong is found before the first run.
-    let mut setups = scenario.setups().map_err(|refused| usage(refused.plain()))?;
+    let mut setups = scenario
+        .setups()
+        .map_err(|refused| usage(refused.plain()))?;
     let mut trace = flags.trace.as_deref().map(create).transpose()?;
     let mut timeline = flags.timeline.as_deref().map(create).transpose()?;
     if let Some(first) = setups.first_mut().and_then(|runs| runs.first_mut()) {
@@ -245,7 +275,13 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
         add_point(&mut lines, &runs[0], &outcomes);
         if let Some(record) = &outcomes[0].timeline {
             write_trace(record, &runs[0], trace.take())?;
-            draw_timeline(record, &runs[0], &scenario, flags.timeline_us, timeline.take())?;
+            draw_timeline(
+                record,
+                &runs[0],
+                &scenario,
+                flags.timeline_us,
+                timeline.take(),
+            )?;
         }
     }
     pace.report();
@@ -257,12 +293,22 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn write_trace(record: &Timeline, setup: &Setup, file: Option<BufWriter<fs::File>>) -> anyhow::Result<()> {
+fn write_trace(
+    record: &Timeline,
+    setup: &Setup,
+    file: Option<BufWriter<fs::File>>,
+) -> anyhow::Result<()> {
     let Some(mut file) = file else { return Ok(()) };
     let title = format!("{} on {} workers", setup.policy, setup.machine.workers());
-    record.write(&title, &mut file).and_then(|()| file.flush()).context("cannot write the trace")?;
+    record
+        .write(&title, &mut file)
+        .and_then(|()| file.flush())
+        .context("cannot write the trace")?;
     if record.is_cut() {
-        writeln!(io::stderr(), "plainweave sim: the trace ends before the run: it has a million events")?;
+        writeln!(
+            io::stderr(),
+            "plainweave sim: the trace ends before the run: it has a million events"
+        )?;
     }
     Ok(())
 }
@@ -275,10 +321,17 @@ fn draw_timeline(
     file: Option<BufWriter<fs::File>>,
 ) -> anyhow::Result<()> {
     let Some(mut file) = file else { return Ok(()) };
-    let title = format!("{}, {}, seed {}", setup.policy, scenario.describe(), setup.seed);
+    let title = format!(
+        "{}, {}, seed {}",
+        setup.policy,
+        scenario.describe(),
+        setup.seed
+    );
     let length = micros.unwrap_or(TIMELINE) * MICRO;
     let drawn = record.draw(&title, setup.machine.workers(), length, &mut file);
-    drawn.and_then(|()| file.flush()).context("cannot write the timeline")
+    drawn
+        .and_then(|()| file.flush())
+        .context("cannot write the timeline")
 }
 
 /// Microseconds that a timeline shows.
@@ -301,14 +354,20 @@ fn add_point(lines: &mut Vec<Line>, setup: &Setup, outcomes: &[Outcome]) {
         Some(line) => line.points.push(point),
         None => {
             let published = setup.load.published(&setup.policy);
-            lines.push(Line { name: setup.policy.clone(), points: vec![point], published });
+            lines.push(Line {
+                name: setup.policy.clone(),
+                points: vec![point],
+                published,
+            });
         }
     }
 }
 
 fn create(path: &Path) -> anyhow::Result<BufWriter<fs::File>> {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
-    Ok(BufWriter::new(file.with_context(|| format!("cannot create {}", path.display()))?))
+    Ok(BufWriter::new(file.with_context(|| {
+        format!("cannot create {}", path.display())
+    })?))
 }
 
 /// Puts file and flags together.
@@ -321,8 +380,10 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
     let mut scenario = match &flags.scenario {
         None => Scenario::default(),
         Some(path) => {
-            let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            Scenario::read(&text).map_err(|message| usage(format!("{}: {message}", path.display())))?
+            let text = fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            Scenario::read(&text)
+                .map_err(|message| usage(format!("{}: {message}", path.display())))?
         }
     };
     if !flags.policy.is_empty() {
@@ -332,26 +393,53 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
         scenario.workers = flags.workers.iter().copied().map(unwritten).collect();
     }
     replace(&mut scenario.workload, &flags.workload);
-    replace(&mut scenario.machine, &flags.machine.clone().map(Chosen::Named));
+    replace(
+        &mut scenario.machine,
+        &flags.machine.clone().map(Chosen::Named),
+    );
     replace(&mut scenario.runs, &flags.runs);
-    let idle = flags.idle.map(|idle| if idle == Idle::Spin { "spin" } else { "sleep" }.to_owned());
+    let idle = flags
+        .idle
+        .map(|idle| if idle == Idle::Spin { "spin" } else { "sleep" }.to_owned());
     replace(&mut scenario.idle, &idle);
     scenario.case = flags.case.clone().map(unwritten).or(scenario.case);
     scenario.size = flags.size.map(unwritten).or(scenario.size);
     scenario.rate = flags.rate.map(unwritten).or(scenario.rate);
     scenario.seed = flags.seed.unwrap_or(scenario.seed);
-    scenario.costs.extend(flags.cost.iter().map(|(name, value)| (name.clone(), unwritten(*value))));
-    scenario.params.extend(flags.param.iter().map(|(name, value)| (name.clone(), unwritten(value.clone()))));
+    scenario.costs.extend(
+        flags
+            .cost
+            .iter()
+            .map(|(name, value)| (name.clone(), unwritten(*value))),
+    );
+    scenario.params.extend(
+        flags
+            .param
+            .iter()
+            .map(|(name, value)| (name.clone(), unwritten(value.clone()))),
+    );
     Ok(scenario)
 }
 
 fn one(setup: &Setup) -> anyhow::Result<Outcome> {
-    simulate(setup).map_err(anyhow::Error::msg).with_context(|| {
-        format!("{} with {} workers and seed {}: a checker objects", setup.policy, setup.machine.workers(), setup.seed)
-    })
+    simulate(setup)
+        .map_err(anyhow::Error::msg)
+        .with_context(|| {
+            format!(
+                "{} with {} workers and seed {}: a checker objects",
+                setup.policy,
+                setup.machine.workers(),
+                setup.seed
+            )
+        })
 }
 
-fn check(seed: u64, trials: u64, limit: Option<Duration>, out: &mut impl Write) -> anyhow::Result<()> {
+fn check(
+    seed: u64,
+    trials: u64,
+    limit: Option<Duration>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let mut pace = Pace::begin();
     let mut done = 0;
     while done < trials && limit.is_none_or(|limit| pace.begin.elapsed() < limit) {
@@ -362,7 +450,10 @@ fn check(seed: u64, trials: u64, limit: Option<Duration>, out: &mut impl Write) 
         done += 1;
     }
     pace.report();
-    writeln!(out, "{done} random machines from seed {seed}: nothing to object.")?;
+    writeln!(
+        out,
+        "{done} random machines from seed {seed}: nothing to object."
+    )?;
     Ok(())
 }
 
@@ -375,11 +466,19 @@ fn search(
     scenario: &Scenario,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    if machines.iter().any(|runs| runs[0].policy != machines[0][0].policy) {
-        return Err(usage("a search compares with one policy: name one with --policy".to_owned()));
+    if machines
+        .iter()
+        .any(|runs| runs[0].policy != machines[0][0].policy)
+    {
+        return Err(usage(
+            "a search compares with one policy: name one with --policy".to_owned(),
+        ));
     }
     machines.sort_by_key(|runs| runs[0].machine.workers());
-    let workers: Vec<_> = machines.iter().map(|runs| runs[0].machine.workers().to_string()).collect();
+    let workers: Vec<_> = machines
+        .iter()
+        .map(|runs| runs[0].machine.workers().to_string())
+        .collect();
     let search = Search::new(machines, candidates, scenario.seed).map_err(anyhow::Error::msg)?;
     let reference = search.reference().clone();
     let mut pace = Progress::begin();
@@ -394,10 +493,22 @@ fn search(
         reference.policy
     )?;
     for found in [&reference].into_iter().chain(found.iter().take(PRINTED)) {
-        let rates: String = found.throughput.iter().map(|rate| format!("{:>7.3}", rate / 1e6)).collect();
+        let rates: String = found
+            .throughput
+            .iter()
+            .map(|rate| format!("{:>7.3}", rate / 1e6))
+            .collect();
         let (kept, tail) = (found.kept(), found.tail_to(&reference));
-        let promises = if found.keeps_promises(&reference) { "yes" } else { "no" };
-        writeln!(out, "{rates} {kept:>6.3} {tail:>6.2} {promises:>4}  {}", found.policy)?;
+        let promises = if found.keeps_promises(&reference) {
+            "yes"
+        } else {
+            "no"
+        };
+        writeln!(
+            out,
+            "{rates} {kept:>6.3} {tail:>6.2} {promises:>4}  {}",
+            found.policy
+        )?;
     }
     Ok(())
 }
@@ -410,7 +521,10 @@ struct Progress {
 
 impl Progress {
     fn begin() -> Self {
-        Self { begin: Instant::now(), told: Instant::now() }
+        Self {
+            begin: Instant::now(),
+            told: Instant::now(),
+        }
     }
 
     /// Tells each policy that is better than all before, and every ten seconds how much is left.
@@ -419,10 +533,16 @@ impl Progress {
             return;
         }
         self.told = Instant::now();
-        let left = self.begin.elapsed().as_secs_f64() * of.saturating_sub(tried) as f64 / tried.max(1) as f64;
-        let best = best.map_or_else(String::new, |found| format!(": the best so far is {}", found.policy));
+        let left = self.begin.elapsed().as_secs_f64() * of.saturating_sub(tried) as f64
+            / tried.max(1) as f64;
+        let best = best.map_or_else(String::new, |found| {
+            format!(": the best so far is {}", found.policy)
+        });
         // Nothing can be done if standard error is gone.
-        let _ = writeln!(io::stderr(), "plainweave sim: {tried} of {of} tried, about {left:.0} s left{best}");
+        let _ = writeln!(
+            io::stderr(),
+            "plainweave sim: {tried} of {of} tried, about {left:.0} s left{best}"
+        );
     }
 }
 
@@ -430,30 +550,59 @@ fn head(out: &mut impl Write, flags: &Flags, scenario: &Scenario) -> anyhow::Res
     if flags.csv {
         writeln!(out, "# command: plainweave sim{}", arguments())?;
         writeln!(out, "# commit: {}", commit())?;
-        writeln!(out, "# simulated: every figure; seeds from {}; times are simulated times", scenario.seed)?;
-        writeln!(out, "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs")?;
+        writeln!(
+            out,
+            "# simulated: every figure; seeds from {}; times are simulated times",
+            scenario.seed
+        )?;
+        writeln!(
+            out,
+            "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs"
+        )?;
         return Ok(());
     }
-    writeln!(out, "Simulated: {}, seeds from {}. Times are simulated times.", scenario.describe(), scenario.seed)?;
+    writeln!(
+        out,
+        "Simulated: {}, seeds from {}. Times are simulated times.",
+        scenario.describe(),
+        scenario.seed
+    )?;
     writeln!(
         out,
         "{:>24} {:>7} {:>12} {:>10} {:>10} {:>11} {:>12} {:>12} {:>9}",
-        "policy", "workers", "M/s", "p50 us", "p99 us", "p99.99 us", "retries", "attempts", "wait ns"
+        "policy",
+        "workers",
+        "M/s",
+        "p50 us",
+        "p99 us",
+        "p99.99 us",
+        "retries",
+        "attempts",
+        "wait ns"
     )?;
     Ok(())
 }
 
-/// Returns the arguments of this program, each after a space and quoted for a shell where that is needed.
+/// Returns the arguments of this program, each after a space and quoted for a shell where that is
+/// needed.
 fn arguments() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:=/+".contains(c);
     let quoted = |argument: String| match !argument.is_empty() && argument.chars().all(plain) {
         true => format!(" {argument}"),
         false => format!(" '{}'", argument.replace('\'', r"'\''").replace('\n', " ")),
     };
-    std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned())).collect()
+    std::env::args_os()
+        .skip(1)
+        .map(|argument| quoted(argument.to_string_lossy().into_owned()))
+        .collect()
 }
 
-fn write_csv(out: &mut impl Write, scenario: &Scenario, setup: &Setup, outcomes: &[Outcome]) -> anyhow::Result<()> {
+fn write_csv(
+    out: &mut impl Write,
+    scenario: &Scenario,
+    setup: &Setup,
+    outcomes: &[Outcome],
+) -> anyhow::Result<()> {
     for (i, (metric, unit, _)) in outcomes[0].figures().into_iter().enumerate() {
         let values = sorted(outcomes.iter().map(|outcome| outcome.figures()[i].2));
         let [median, q1, q3, min, max] = [0.5, 0.25, 0.75, 0.0, 1.0].map(|part| at(&values, part));
@@ -471,7 +620,13 @@ fn write_csv(out: &mut impl Write, scenario: &Scenario, setup: &Setup, outcomes:
 
 fn write_row(out: &mut impl Write, setup: &Setup, outcomes: &[Outcome]) -> anyhow::Result<()> {
     let median = |metric: &str| {
-        let of = |outcome: &Outcome| outcome.figures().iter().find(|(name, ..)| *name == metric).map_or(0.0, |f| f.2);
+        let of = |outcome: &Outcome| {
+            outcome
+                .figures()
+                .iter()
+                .find(|(name, ..)| *name == metric)
+                .map_or(0.0, |f| f.2)
+        };
         at(&sorted(outcomes.iter().map(of)), 0.5)
     };
     writeln!(

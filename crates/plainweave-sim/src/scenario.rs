@@ -15,7 +15,8 @@
 //! machine = 180
 //! ```
 //!
-//! In place of `machine` there may be a table, which describes a machine of one's own; its fields are those of
+//! In place of `machine` there may be a table, which describes a machine of one's own; its fields
+//! are those of
 //! [`Shape`]:
 //!
 //! ```toml
@@ -28,7 +29,8 @@
 //! ```
 //!
 //! A `case` is a published combination of size and parameters; `size` and the table `[params]` go
-//! before it. Every line is optional. What is wrong is refused with its line and what is allowed there.
+//! before it. Every line is optional. What is wrong is refused with its line and what is allowed
+//! there.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -105,7 +107,10 @@ impl std::fmt::Display for Chosen {
             Self::Named(name) => f.write_str(name),
             Self::Described(fields) if fields.is_empty() => f.write_str("a machine of one cache"),
             Self::Described(fields) => {
-                let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={}", value.get_ref())).collect();
+                let fields: Vec<_> = fields
+                    .iter()
+                    .map(|(name, value)| format!("{name}={}", value.get_ref()))
+                    .collect();
                 write!(f, "a machine of {}", fields.join(", "))
             }
         }
@@ -157,13 +162,29 @@ impl Refused {
 }
 
 fn refuse<T>(field: &Spanned<T>, what: String) -> Refused {
-    Refused { at: field.span(), what }
+    Refused {
+        at: field.span(),
+        what,
+    }
 }
 
 fn within(name: &str, field: &Spanned<u64>, range: RangeInclusive<u64>) -> Result<u64, Refused> {
     let value = *field.get_ref();
-    let refused = || refuse(field, format!("{name} is {value}: {} to {} are allowed", range.start(), range.end()));
-    if range.contains(&value) { Ok(value) } else { Err(refused()) }
+    let refused = || {
+        refuse(
+            field,
+            format!(
+                "{name} is {value}: {} to {} are allowed",
+                range.start(),
+                range.end()
+            ),
+        )
+    };
+    if range.contains(&value) {
+        Ok(value)
+    } else {
+        Err(refused())
+    }
 }
 
 impl Scenario {
@@ -172,7 +193,8 @@ impl Scenario {
     /// # Errors
     /// It is not TOML or has an unknown key, or a value makes no sense: a message with the line.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let scenario: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let scenario: Self =
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         scenario.setups().map_err(|refused| refused.in_file(text))?;
         Ok(scenario)
     }
@@ -184,14 +206,19 @@ impl Scenario {
         let mut machines = Vec::new();
         for workers in &self.workers {
             let machine = self.machine(workers)?;
-            load.pools(machine.workers()).map_err(|message| refuse(workers, message))?;
+            load.pools(machine.workers())
+                .map_err(|message| refuse(workers, message))?;
             machines.push(machine);
         }
         for policy in &self.policies {
             Choice::parse(policy.get_ref()).map_err(|message| refuse(policy, message))?;
         }
         let policies: Vec<_> = match load.policies() {
-            _ if !self.policies.is_empty() => self.policies.iter().map(|policy| policy.get_ref().as_str()).collect(),
+            _ if !self.policies.is_empty() => self
+                .policies
+                .iter()
+                .map(|policy| policy.get_ref().as_str())
+                .collect(),
             [] => vec!["fifo"],
             policies => policies.to_vec(),
         };
@@ -203,30 +230,45 @@ impl Scenario {
             record: false,
             limit: None,
         };
-        let pairs = policies.iter().flat_map(|policy| machines.iter().map(move |machine| (policy, machine)));
-        Ok(pairs.map(|(policy, machine)| (0..runs).map(|run| setup(policy, machine, run)).collect()).collect())
+        let pairs = policies
+            .iter()
+            .flat_map(|policy| machines.iter().map(move |machine| (policy, machine)));
+        Ok(pairs
+            .map(|(policy, machine)| (0..runs).map(|run| setup(policy, machine, run)).collect())
+            .collect())
     }
 
     fn load(&self) -> Result<Load, Refused> {
         let name = self.workload.get_ref();
-        let mut load = Load::named(name, None).map_err(|message| refuse(&self.workload, message))?;
+        let mut load =
+            Load::named(name, None).map_err(|message| refuse(&self.workload, message))?;
         if let Some(case) = &self.case {
-            load = load.case(case.get_ref()).map_err(|message| refuse(case, message))?;
+            load = load
+                .case(case.get_ref())
+                .map_err(|message| refuse(case, message))?;
         }
         if let Some(size) = &self.size {
-            load = load.sized(*size.get_ref()).map_err(|message| refuse(size, message))?;
+            load = load
+                .sized(*size.get_ref())
+                .map_err(|message| refuse(size, message))?;
         }
         for (name, value) in &self.params {
-            load = load.with(name, value.get_ref().clone()).map_err(|message| refuse(value, message))?;
+            load = load
+                .with(name, value.get_ref().clone())
+                .map_err(|message| refuse(value, message))?;
         }
         load.check().map_err(|(names, message)| {
             let written = names.iter().find_map(|name| self.params.get(*name));
-            written.map_or_else(|| refuse(&self.workload, message.clone()), |value| refuse(value, message.clone()))
+            written.map_or_else(
+                || refuse(&self.workload, message.clone()),
+                |value| refuse(value, message.clone()),
+            )
         })?;
         match &self.rate {
-            Some(rate) if !load.has_rate() => {
-                Err(refuse(rate, format!("a rate has no effect on the workload '{name}'")))
-            }
+            Some(rate) if !load.has_rate() => Err(refuse(
+                rate,
+                format!("a rate has no effect on the workload '{name}'"),
+            )),
             Some(rate) => Ok(load.at_rate(within("rate", rate, 1..=MAX_RATE)?)),
             None => Ok(load),
         }
@@ -237,26 +279,43 @@ impl Scenario {
         let mut machine = match self.machine.get_ref() {
             Chosen::Named(name) => Machine::named(name, count as usize),
             Chosen::Described(fields) => {
-                let values = fields.iter().map(|(name, value)| (name.as_str(), *value.get_ref()));
-                let shape = Shape::of(values).map_err(|(name, message)| refuse(&fields[name], message))?;
+                let values = fields
+                    .iter()
+                    .map(|(name, value)| (name.as_str(), *value.get_ref()));
+                let shape =
+                    Shape::of(values).map_err(|(name, message)| refuse(&fields[name], message))?;
                 Machine::described(&shape, count as usize)
             }
         }
         .map_err(|message| refuse(&self.machine, message))?;
         for (name, value) in &self.costs {
-            machine.costs.set(name, *value.get_ref()).map_err(|message| refuse(value, message))?;
+            machine
+                .costs
+                .set(name, *value.get_ref())
+                .map_err(|message| refuse(value, message))?;
         }
         match self.idle.get_ref().as_str() {
             "sleep" => Ok(machine),
             "spin" => Ok(machine.without_sleep()),
-            other => Err(refuse(&self.idle, format!("idle is '{other}': 'sleep' and 'spin' are allowed"))),
+            other => Err(refuse(
+                &self.idle,
+                format!("idle is '{other}': 'sleep' and 'spin' are allowed"),
+            )),
         }
     }
 
-    /// Returns workload, machine, and what differs from the usual, for the head of a table and for CSV.
+    /// Returns workload, machine, and what differs from the usual, for the head of a table and for
+    /// CSV.
     pub(crate) fn describe(&self) -> String {
-        let case = self.case.as_ref().map_or(String::new(), |case| format!(" ({})", case.get_ref()));
-        let mut text = format!("{}{case} on {}", self.workload.get_ref(), self.machine.get_ref());
+        let case = self
+            .case
+            .as_ref()
+            .map_or(String::new(), |case| format!(" ({})", case.get_ref()));
+        let mut text = format!(
+            "{}{case} on {}",
+            self.workload.get_ref(),
+            self.machine.get_ref()
+        );
         if let Some(rate) = &self.rate {
             text += &format!(" at {} %", rate.get_ref());
         }

@@ -1,13 +1,14 @@
-//! Atomics, cells and locks as the runtime's `queue`, `policy` and `atomics` take them from `crate::shim`, for
-//! simulated workers: each operation passes the [`meter`](crate::meter) first.
+//! Atomics, cells and locks as the runtime's `queue`, `policy` and `atomics` take them from
+//! `crate::shim`, for simulated workers: each operation passes the [`meter`](crate::meter) first.
 //!
-//! This is where the simulator learns which shared cache lines an operation touches. The runtime's files do not report
-//! it: they are compiled a second time, here, against this shim in place of the one that hands out `std`'s types. So
-//! nothing is added to the runtime, nothing can be forgotten in a queue, and a policy that is written tomorrow is
-//! metered as well.
+//! This is where the simulator learns which shared cache lines an operation touches. The runtime's
+//! files do not report it: they are compiled a second time, here, against this shim in place of the
+//! one that hands out `std`'s types. So nothing is added to the runtime, nothing can be forgotten
+//! in a queue, and a policy that is written tomorrow is metered as well.
 //!
-//! All simulated workers run on one thread of the kernel, one at a time, and change places only inside these
-//! operations. So the types below need no more than `std`'s do, and every operation is what its ordering asks for.
+//! All simulated workers run on one thread of the kernel, one at a time, and change places only
+//! inside these operations. So the types below need no more than `std`'s do, and every operation is
+//! what its ordering asks for.
 
 mod lock;
 
@@ -35,7 +36,8 @@ pub(crate) fn look_at_victim() {
     meter::look();
 }
 
-/// A cell behind the closure interface that the runtime's shim has. The slots of queues are such cells.
+/// A cell behind the closure interface that the runtime's shim has. The slots of queues are such
+/// cells.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

@@ -21,7 +21,11 @@ struct Record {
 
 impl Ticket {
     pub(crate) fn new(id: TaskId) -> Self {
-        Self(Box::new(Record { id, stamp: AtomicU64::new(0), last: None }))
+        Self(Box::new(Record {
+            id,
+            stamp: AtomicU64::new(0),
+            last: None,
+        }))
     }
 
     pub(crate) fn id(&self) -> TaskId {
@@ -92,7 +96,15 @@ impl Fibers {
     /// Creates a fiber of a kind that the workload knows, in the first pool.
     pub(crate) fn create(&mut self, kind: usize, born: Picos) -> TaskId {
         let id = self.free.pop().unwrap_or(self.all.len());
-        let fiber = Fiber { place: Place::New(Ticket::new(id)), token: false, born, pool: 0, kind, step: 0, other: 0 };
+        let fiber = Fiber {
+            place: Place::New(Ticket::new(id)),
+            token: false,
+            born,
+            pool: 0,
+            kind,
+            step: 0,
+            other: 0,
+        };
         match self.all.get_mut(id) {
             Some(place) => *place = fiber,
             None => self.all.push(fiber),

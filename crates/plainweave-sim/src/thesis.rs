@@ -1,8 +1,8 @@
 //! The workloads of the OCaml schedulers' thesis: their parameters and their published cases.
 //!
-//! They are written here once, for the simulator and for the benchmarks on real workers alike. Each program adds what
-//! only it has: the benchmarks a bound on what is under way, the simulator smaller sizes where a run would take too
-//! long.
+//! They are written here once, for the simulator and for the benchmarks on real workers alike. Each
+//! program adds what only it has: the benchmarks a bound on what is under way, the simulator
+//! smaller sizes where a run would take too long.
 
 /// A parameter of a workload.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,8 @@ pub struct Parameter {
     pub name: &'static str,
     /// What is allowed.
     pub range: Range,
-    /// By default on real workers: a value with which a run ends within minutes on two processors. Some are lists.
+    /// By default on real workers: a value with which a run ends within minutes on two processors.
+    /// Some are lists.
     pub value: &'static str,
     /// The published value.
     pub full: &'static str,
@@ -33,8 +34,19 @@ pub enum Range {
 impl Parameter {
     /// Makes one that is a whole number.
     #[must_use]
-    pub const fn count(name: &'static str, value: &'static str, (least, most): (u64, u64), help: &'static str) -> Self {
-        Self { name, range: Range::Count(least, most), value, full: value, help }
+    pub const fn count(
+        name: &'static str,
+        value: &'static str,
+        (least, most): (u64, u64),
+        help: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            range: Range::Count(least, most),
+            value,
+            full: value,
+            help,
+        }
     }
 
     /// Makes one that may have a fraction.
@@ -45,19 +57,38 @@ impl Parameter {
         (least, most): (f64, f64),
         help: &'static str,
     ) -> Self {
-        Self { name, range: Range::Decimal(least, most), value, full: value, help }
+        Self {
+            name,
+            range: Range::Decimal(least, most),
+            value,
+            full: value,
+            help,
+        }
     }
 
     /// Makes one that is one of these words; the first is the default.
     #[must_use]
-    pub const fn word(name: &'static str, words: &'static [&'static str], help: &'static str) -> Self {
-        Self { name, range: Range::Word(words), value: words[0], full: words[0], help }
+    pub const fn word(
+        name: &'static str,
+        words: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            range: Range::Word(words),
+            value: words[0],
+            full: words[0],
+            help,
+        }
     }
 
     /// Gives it the published value, where the default is smaller.
     #[must_use]
     pub const fn full(self, value: &'static str) -> Self {
-        Self { full: value, ..self }
+        Self {
+            full: value,
+            ..self
+        }
     }
 }
 
@@ -80,13 +111,22 @@ impl Case {
     /// Makes one.
     #[must_use]
     pub const fn new(name: &'static str, settings: &'static str, summary: &'static str) -> Self {
-        Self { name, settings, full: "", summary, policies: &[] }
+        Self {
+            name,
+            settings,
+            full: "",
+            summary,
+            policies: &[],
+        }
     }
 
     /// Gives it settings of its own for the published size.
     #[must_use]
     pub const fn full(self, settings: &'static str) -> Self {
-        Self { full: settings, ..self }
+        Self {
+            full: settings,
+            ..self
+        }
     }
 
     /// Gives it policies of its own.
@@ -98,8 +138,14 @@ impl Case {
     /// Returns what it sets a parameter to; in the published size if `full`.
     #[must_use]
     pub fn setting(&self, name: &str, full: bool) -> Option<&'static str> {
-        let of = |settings| pairs(settings).find(|(key, _)| *key == name).map(|(_, value)| value);
-        full.then(|| of(self.full)).flatten().or_else(|| of(self.settings))
+        let of = |settings| {
+            pairs(settings)
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value)
+        };
+        full.then(|| of(self.full))
+            .flatten()
+            .or_else(|| of(self.settings))
     }
 
     /// Returns which parameters it sets in the published size, and to what.
@@ -109,7 +155,9 @@ impl Case {
 }
 
 fn pairs(settings: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    settings.split_whitespace().filter_map(|setting| setting.split_once('='))
+    settings
+        .split_whitespace()
+        .filter_map(|setting| setting.split_once('='))
 }
 
 const SPAWNERS: &str = "Fibers that spawn them";
@@ -117,7 +165,9 @@ const SPAWNERS: &str = "Fibers that spawn them";
 /// Divides workers among a number of pools, as evenly as they can be.
 #[must_use]
 pub fn split(workers: usize, pools: usize) -> Vec<usize> {
-    (0..pools).map(|pool| workers / pools + usize::from(pool < workers % pools)).collect()
+    (0..pools)
+        .map(|pool| workers / pools + usize::from(pool < workers % pools))
+        .collect()
 }
 
 /// One spawner, or several, schedule handlers without a pause; each handler scans a packet.
@@ -125,14 +175,27 @@ pub mod packets {
     use super::{Case, Parameter, SPAWNERS};
 
     /// How many.
-    pub const PACKETS: Parameter = Parameter::count("packets", "50000", (1, 100_000_000), "Packets of an iteration");
+    pub const PACKETS: Parameter = Parameter::count(
+        "packets",
+        "50000",
+        (1, 100_000_000),
+        "Packets of an iteration",
+    );
     /// How many fibers spawn.
     pub const SPAWNED_BY: Parameter = Parameter::count("spawners", "1", (1, 1000), SPAWNERS);
     /// What each handler does besides.
-    pub const DELAY: Parameter =
-        Parameter::word("delay", &["none", "spin", "sleep", "suspend"], "Of each handler; sleep holds up its thread");
+    pub const DELAY: Parameter = Parameter::word(
+        "delay",
+        &["none", "spin", "sleep", "suspend"],
+        "Of each handler; sleep holds up its thread",
+    );
     /// For how long.
-    pub const DELAY_NS: Parameter = Parameter::count("delay-ns", "500", (1, 1_000_000_000), "Nanoseconds of the delay");
+    pub const DELAY_NS: Parameter = Parameter::count(
+        "delay-ns",
+        "500",
+        (1, 1_000_000_000),
+        "Nanoseconds of the delay",
+    );
 
     const NEAR: &[&str] = &[
         "ot-fifo-base",
@@ -155,18 +218,52 @@ pub mod packets {
 
     /// The published cases.
     pub const CASES: &[Case] = &[
-        Case::new("base", "", "one spawner, without a pause; it copies a random template, as in the text"),
-        Case::new("code", "copy=handler", "the same, each handler copies the first template, as in the code"),
-        Case::new("delay-spin", "delay=spin", "the same, each handler computes for 500 ns"),
-        Case::new("delay-sleep", "delay=sleep packets=5000", "the same, each handler has its thread sleep for 500 ns")
-            .full("packets=50000"),
+        Case::new(
+            "base",
+            "",
+            "one spawner, without a pause; it copies a random template, as in the text",
+        ),
+        Case::new(
+            "code",
+            "copy=handler",
+            "the same, each handler copies the first template, as in the code",
+        ),
+        Case::new(
+            "delay-spin",
+            "delay=spin",
+            "the same, each handler computes for 500 ns",
+        ),
+        Case::new(
+            "delay-sleep",
+            "delay=sleep packets=5000",
+            "the same, each handler has its thread sleep for 500 ns",
+        )
+        .full("packets=50000"),
         Case::new("10m", "packets=200000", "one spawner, many packets").full("packets=10000000"),
-        Case::new("10m-text", "packets=40000", "the same, as many as the final text has: a fifth")
-            .full("packets=2000000"),
+        Case::new(
+            "10m-text",
+            "packets=40000",
+            "the same, as many as the final text has: a fifth",
+        )
+        .full("packets=2000000"),
         Case::new("spawners", "spawners=4", "four spawners"),
-        Case::new("spawners-2", "spawners=2", "two spawners, as with few domains"),
-        Case::new("nearest", "", "base, with victims among the nearest 20, 15 or 13 on a ring").policies(NEAR),
-        Case::new("steals", "", "base, with other victims and amounts: attempts to steal").policies(STEALS),
+        Case::new(
+            "spawners-2",
+            "spawners=2",
+            "two spawners, as with few domains",
+        ),
+        Case::new(
+            "nearest",
+            "",
+            "base, with victims among the nearest 20, 15 or 13 on a ring",
+        )
+        .policies(NEAR),
+        Case::new(
+            "steals",
+            "",
+            "base, with other victims and amounts: attempts to steal",
+        )
+        .policies(STEALS),
     ];
 }
 
@@ -175,28 +272,53 @@ pub mod bimodal {
     use super::{Case, Parameter, SPAWNERS};
 
     /// How many.
-    pub const PACKETS: Parameter =
-        Parameter::count("packets", "10000", (1, 100_000_000), "Packets of an iteration").full("100000");
+    pub const PACKETS: Parameter = Parameter::count(
+        "packets",
+        "10000",
+        (1, 100_000_000),
+        "Packets of an iteration",
+    )
+    .full("100000");
     /// How many fibers spawn them.
     pub const SPAWNED_BY: Parameter = Parameter::count("spawners", "10", (1, 1000), SPAWNERS);
     /// How many tasks a packet has.
-    pub const CHAIN: Parameter = Parameter::count("chain", "3", (1, 1000), "Tasks of a packet, one after the other");
+    pub const CHAIN: Parameter = Parameter::count(
+        "chain",
+        "3",
+        (1, 1000),
+        "Tasks of a packet, one after the other",
+    );
     /// How many are heavy.
-    pub const HEAVY: Parameter = Parameter::decimal("heavy", "0.2", (0.0, 100.0), "Percentage of heavy packets");
+    pub const HEAVY: Parameter =
+        Parameter::decimal("heavy", "0.2", (0.0, 100.0), "Percentage of heavy packets");
     /// How many tasks of those sleep.
-    pub const SLEEPS: Parameter =
-        Parameter::count("sleeps", "2", (0, 1000), "Tasks at the end of a heavy packet's chain that sleep");
+    pub const SLEEPS: Parameter = Parameter::count(
+        "sleeps",
+        "2",
+        (0, 1000),
+        "Tasks at the end of a heavy packet's chain that sleep",
+    );
     /// For how long.
-    pub const SLEEP_MS: Parameter = Parameter::count("sleep-ms", "20", (1, 10_000), "Milliseconds of a sleep");
+    pub const SLEEP_MS: Parameter =
+        Parameter::count("sleep-ms", "20", (1, 10_000), "Milliseconds of a sleep");
     /// What a worker does meanwhile.
-    pub const WAIT: Parameter = Parameter::word("wait", &["block", "suspend"], "Whether a sleep holds up its thread");
+    pub const WAIT: Parameter = Parameter::word(
+        "wait",
+        &["block", "suspend"],
+        "Whether a sleep holds up its thread",
+    );
     /// Who runs the heavy packets.
-    pub const POOLS: Parameter =
-        Parameter::word("pools", &["single", "staged"], "Whether heavy packets have a pool of their own");
+    pub const POOLS: Parameter = Parameter::word(
+        "pools",
+        &["single", "staged"],
+        "Whether heavy packets have a pool of their own",
+    );
     /// How many workers that pool has.
-    pub const SIDE: Parameter = Parameter::count("side", "1", (1, 1000), "Workers of that pool, out of all");
+    pub const SIDE: Parameter =
+        Parameter::count("side", "1", (1, 1000), "Workers of that pool, out of all");
 
-    /// Returns the workers of both pools if heavy packets have one, the second. There are more than `side` workers.
+    /// Returns the workers of both pools if heavy packets have one, the second. There are more than
+    /// `side` workers.
     #[must_use]
     pub fn staged(workers: usize, side: usize) -> Vec<usize> {
         vec![workers - side, side]
@@ -206,8 +328,16 @@ pub mod bimodal {
     pub const CASES: &[Case] = &[
         Case::new("base", "", "0.2 % heavy, as in the code"),
         Case::new("text", "heavy=0.1", "0.1 % heavy, as in the text"),
-        Case::new("staged", "pools=staged", "heavy packets go to a pool of one worker"),
-        Case::new("suspend", "wait=suspend", "control: sleeps hold up no thread"),
+        Case::new(
+            "staged",
+            "pools=staged",
+            "heavy packets go to a pool of one worker",
+        ),
+        Case::new(
+            "suspend",
+            "wait=suspend",
+            "control: sleeps hold up no thread",
+        ),
     ];
 }
 
@@ -217,18 +347,34 @@ pub mod mixer {
 
     /// How many.
     pub const MIXERS: Parameter =
-        Parameter::count("mixers", "50,100,200", (1, 100_000), "Conferences").full("400,600,800,1000,1200,1400");
+        Parameter::count("mixers", "50,100,200", (1, 100_000), "Conferences")
+            .full("400,600,800,1000,1200,1400");
     /// How many take part in each.
     pub const LEGS: Parameter = Parameter::count("legs", "2", (1, 1000), "Legs of each");
     /// How long they last.
-    pub const ROUNDS: Parameter = Parameter::count("rounds", "21", (1, 1_000_000), "Frames of each leg").full("201");
+    pub const ROUNDS: Parameter =
+        Parameter::count("rounds", "21", (1, 1_000_000), "Frames of each leg").full("201");
     /// How often a leg sends.
-    pub const FRAME_MS: Parameter = Parameter::count("frame-ms", "20", (1, 10_000), "Milliseconds from frame to frame");
+    pub const FRAME_MS: Parameter = Parameter::count(
+        "frame-ms",
+        "20",
+        (1, 10_000),
+        "Milliseconds from frame to frame",
+    );
     /// How much.
-    pub const BYTES: Parameter = Parameter::count("bytes", "1600", (2, 1_000_000), "Bytes of a frame, two a sample");
+    pub const BYTES: Parameter = Parameter::count(
+        "bytes",
+        "1600",
+        (2, 1_000_000),
+        "Bytes of a frame, two a sample",
+    );
     /// What is late.
-    pub const LATE_MS: Parameter =
-        Parameter::count("late-ms", "10", (1, 10_000), "Milliseconds after which a send is a breach");
+    pub const LATE_MS: Parameter = Parameter::count(
+        "late-ms",
+        "10",
+        (1, 10_000),
+        "Milliseconds after which a send is a breach",
+    );
     /// Which pools there are.
     pub const POOLS: Parameter = Parameter::word(
         "pools",
@@ -236,8 +382,12 @@ pub mod mixer {
         "One scheduler, one for each kind of task, or independent ones",
     );
     /// The first pool's part.
-    pub const LEGS_SHARE: Parameter =
-        Parameter::count("legs-share", "20", (1, 98), "Percentage of the workers that legs have, staged");
+    pub const LEGS_SHARE: Parameter = Parameter::count(
+        "legs-share",
+        "20",
+        (1, 98),
+        "Percentage of the workers that legs have, staged",
+    );
     /// The second pool's.
     pub const MIX_SHARE: Parameter = Parameter::count(
         "mix-share",
@@ -246,12 +396,19 @@ pub mod mixer {
         "Percentage of the workers that mixers have, staged; sends have the rest",
     );
     /// How many independent pools.
-    pub const SILOS: Parameter = Parameter::count("silos", "10", (1, 1000), "Silos, if there are as many workers");
+    pub const SILOS: Parameter = Parameter::count(
+        "silos",
+        "10",
+        (1, 1000),
+        "Silos, if there are as many workers",
+    );
 
-    /// Returns the workers of legs, mixers and sends if these have pools of their own. There are three workers or more.
+    /// Returns the workers of legs, mixers and sends if these have pools of their own. There are
+    /// three workers or more.
     #[must_use]
     pub fn staged(workers: usize, legs_share: u64, mix_share: u64) -> Vec<usize> {
-        let share = |percent: u64, most: usize| (workers * percent as usize).div_ceil(100).clamp(1, most);
+        let share =
+            |percent: u64, most: usize| (workers * percent as usize).div_ceil(100).clamp(1, most);
         let legs = share(legs_share, workers - 2);
         let mix = share(mix_share, workers - legs - 1);
         vec![legs, mix, workers - legs - mix]
@@ -266,8 +423,16 @@ pub mod mixer {
     /// The published cases.
     pub const CASES: &[Case] = &[
         Case::new("base", "", "one scheduler"),
-        Case::new("staged", "pools=staged", "legs, mixers and sends in pools of their own"),
-        Case::new("silos", "pools=silos", "whole conferences in independent schedulers"),
+        Case::new(
+            "staged",
+            "pools=staged",
+            "legs, mixers and sends in pools of their own",
+        ),
+        Case::new(
+            "silos",
+            "pools=silos",
+            "whole conferences in independent schedulers",
+        ),
     ];
 }
 
@@ -276,21 +441,39 @@ pub mod options {
     use super::{Case, Parameter};
 
     /// How many.
-    pub const OPTIONS: Parameter =
-        Parameter::count("options", "2000", (1, 100_000_000), "Options of an iteration").full("30000");
+    pub const OPTIONS: Parameter = Parameter::count(
+        "options",
+        "2000",
+        (1, 100_000_000),
+        "Options of an iteration",
+    )
+    .full("30000");
     /// How deep most are.
     pub const DEPTH: Parameter = Parameter::count("depth", "20", (1, 20_000), "Time steps of most");
     /// How deep the others are.
-    pub const DEEP: Parameter = Parameter::count("deep", "5000", (1, 20_000), "Time steps of the deep ones");
+    pub const DEEP: Parameter =
+        Parameter::count("deep", "5000", (1, 20_000), "Time steps of the deep ones");
     /// How many those are.
-    pub const DEEP_IN: Parameter =
-        Parameter::count("deep-in", "200", (1, 1_000_000_000), "One option in this many is deep");
+    pub const DEEP_IN: Parameter = Parameter::count(
+        "deep-in",
+        "200",
+        (1, 1_000_000_000),
+        "One option in this many is deep",
+    );
 
     /// The published cases, and one whose price is known.
     pub const CASES: &[Case] = &[
         Case::new("base", "", "deep ones of 5,000 steps, as in the code"),
-        Case::new("text", "deep=2000", "deep ones of 2,000 steps, as in the text"),
-        Case::new("known", "set=known", "a call at the money, whose price is known"),
+        Case::new(
+            "text",
+            "deep=2000",
+            "deep ones of 2,000 steps, as in the text",
+        ),
+        Case::new(
+            "known",
+            "set=known",
+            "a call at the money, whose price is known",
+        ),
     ];
 }
 
@@ -302,5 +485,9 @@ pub mod fib {
     pub const N: Parameter = Parameter::count("n", "20", (1, 30), "Which Fibonacci number");
 
     /// The published case.
-    pub const CASES: &[Case] = &[Case::new("base", "", "fib(20): 21,891 calls, each a fiber but the first")];
+    pub const CASES: &[Case] = &[Case::new(
+        "base",
+        "",
+        "fib(20): 21,891 calls, each a fiber but the first",
+    )];
 }

@@ -1,5 +1,5 @@
-//! What each worker of one run did when, as JSON in Chrome's trace format (`ui.perfetto.dev` shows it), and as a
-//! picture (`svg`).
+//! What each worker of one run did when, as JSON in Chrome's trace format (`ui.perfetto.dev` shows
+//! it), and as a picture (`svg`).
 
 mod svg;
 
@@ -45,15 +45,30 @@ impl Timeline {
     }
 
     pub(crate) fn runs(&mut self, worker: WorkerId, fiber: TaskId, begin: Picos, end: Picos) {
-        self.add(Event { worker, begin, end, what: What::Runs(fiber) });
+        self.add(Event {
+            worker,
+            begin,
+            end,
+            what: What::Runs(fiber),
+        });
     }
 
     pub(crate) fn sleeps(&mut self, worker: WorkerId, begin: Picos, end: Picos) {
-        self.add(Event { worker, begin, end, what: What::Sleeps });
+        self.add(Event {
+            worker,
+            begin,
+            end,
+            what: What::Sleeps,
+        });
     }
 
     pub(crate) fn steals(&mut self, worker: WorkerId, victim: WorkerId, tasks: u64, at: Picos) {
-        self.add(Event { worker, begin: at, end: at, what: What::Steals(victim, tasks) });
+        self.add(Event {
+            worker,
+            begin: at,
+            end: at,
+            what: What::Steals(victim, tasks),
+        });
     }
 
     /// Returns whether the run went on after the last event that was recorded.
@@ -68,19 +83,28 @@ impl Timeline {
     /// `out` cannot be written to.
     pub fn write(&self, title: &str, out: &mut impl Write) -> io::Result<()> {
         let title = title.replace(['"', '\\'], "'");
-        write!(out, r#"[{{"ph":"M","pid":1,"name":"process_name","args":{{"name":"simulated: {title}"}}}}"#)?;
+        write!(
+            out,
+            r#"[{{"ph":"M","pid":1,"name":"process_name","args":{{"name":"simulated: {title}"}}}}"#
+        )?;
         for (number, event) in self.events.iter().enumerate() {
             let (worker, at) = (event.worker, micros(event.begin));
             let time = micros(event.end.saturating_sub(event.begin));
-            let slice =
-                |name: &str| format!(r#"{{"ph":"X","pid":1,"tid":{worker},"ts":{at},"dur":{time},"name":"{name}"}}"#);
+            let slice = |name: &str| {
+                format!(
+                    r#"{{"ph":"X","pid":1,"tid":{worker},"ts":{at},"dur":{time},"name":"{name}"}}"#
+                )
+            };
             let text = match event.what {
                 What::Runs(fiber) => slice(&format!("fiber {fiber}")),
                 What::Sleeps => slice("asleep"),
                 // An arrow from the victim to the thief.
                 What::Steals(victim, tasks) => {
-                    let rest = format!(r#""pid":1,"ts":{at},"id":{number},"cat":"steal","name":"{tasks}""#);
-                    let end = |ph: &str, tid: usize| format!(r#"{{"ph":"{ph}","tid":{tid},{rest}}}"#);
+                    let rest = format!(
+                        r#""pid":1,"ts":{at},"id":{number},"cat":"steal","name":"{tasks}""#
+                    );
+                    let end =
+                        |ph: &str, tid: usize| format!(r#"{{"ph":"{ph}","tid":{tid},{rest}}}"#);
                     format!("{},\n{}", end("s", victim), end("f", worker))
                 }
             };

@@ -1,8 +1,9 @@
 //! A simulated worker: the runtime's loop, as far as it concerns scheduling.
 //!
-//! It takes tasks from the policy as the runtime's worker does, reads the clock every [`STRIDE`] tasks, and decides as
-//! [`idle`] says what to do without work. It has no driver and no inbox, since its fibers are never pinned. Timers are
-//! its own, as in the runtime: those of a worker that a fiber holds up are late.
+//! It takes tasks from the policy as the runtime's worker does, reads the clock every [`STRIDE`]
+//! tasks, and decides as [`idle`] says what to do without work. It has no driver and no inbox,
+//! since its fibers are never pinned. Timers are its own, as in the runtime: those of a worker that
+//! a fiber holds up are late.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::cmp::Reverse;
@@ -45,7 +46,16 @@ pub(crate) fn work<P: Policy<Ticket>>(pools: &Pools<P>, number: WorkerId) {
     let cx = Cx::new(pools.seed.wrapping_mul(1 << 20).wrapping_add(number as u64));
     let policy = RefCell::new((pool.policy.attach(id), cx));
     let timers = RefCell::default();
-    let worker = Worker { number, id, pools, pool, policy, searching: Cell::new(false), timers, left: Cell::new(1) };
+    let worker = Worker {
+        number,
+        id,
+        pools,
+        pool,
+        policy,
+        searching: Cell::new(false),
+        timers,
+        left: Cell::new(1),
+    };
     while !meter::is_ending() {
         worker.step();
     }
@@ -117,7 +127,8 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
     fn push(&self, fiber: TaskId, why: Ready) {
         meter::spend(self.pools.machine.costs.queue);
         let (local, cx) = &mut *self.policy.borrow_mut();
-        self.pools.push(Some((self.pool.number, local)), cx, fiber, why);
+        self.pools
+            .push(Some((self.pool.number, local)), cx, fiber, why);
     }
 
     /// Queues the fibers whose sleep is over. Returns whether there were any.
@@ -132,7 +143,9 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
 
     fn take_due(&self) -> Option<TaskId> {
         let mut timers = self.timers.borrow_mut();
-        timers.peek().filter(|Reverse((until, _))| *until <= meter::now())?;
+        timers
+            .peek()
+            .filter(|Reverse((until, _))| *until <= meter::now())?;
         timers.pop().map(|Reverse((_, fiber))| fiber)
     }
 
@@ -140,7 +153,9 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
     fn sleep(&self, fiber: TaskId, ticket: Ticket, time: Picos) {
         meter::spend(self.pools.machine.costs.queue);
         self.world().fibers.get(fiber).place = Place::Waiting(ticket);
-        self.timers.borrow_mut().push(Reverse((meter::now() + time, fiber)));
+        self.timers
+            .borrow_mut()
+            .push(Reverse((meter::now() + time, fiber)));
     }
 
     /// Makes a fiber wait, unless it was woken before; then it has its ticket back.
@@ -264,7 +279,12 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
         if cx.counts.steals > before.steals
             && let Some(timeline) = &mut self.world().timeline
         {
-            timeline.steals(self.number, self.pool.first + cx.victim(), cx.counts.stolen - before.stolen, meter::now());
+            timeline.steals(
+                self.number,
+                self.pool.first + cx.victim(),
+                cx.counts.stolen - before.stolen,
+                meter::now(),
+            );
         }
         ticket
     }
@@ -293,10 +313,17 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
             {
                 let world = &mut *self.world();
                 world.sleeps += 1;
-                world.checker.pool(self.pool.number).sleeps(self.id, meter::now());
+                world
+                    .checker
+                    .pool(self.pool.number)
+                    .sleeps(self.id, meter::now());
             }
             let begin = meter::now();
-            let timer = self.timers.borrow().peek().map(|Reverse((until, _))| *until);
+            let timer = self
+                .timers
+                .borrow()
+                .peek()
+                .map(|Reverse((until, _))| *until);
             meter::sleep(timer);
             if bed.get() == Bed::Occupied {
                 // A timer, or the end of the run.

@@ -1,7 +1,8 @@
 //! A registry of spans for [`tracing-subscriber`](tracing_subscriber) in programs with many fibers.
 //!
-//! `tracing_subscriber::registry()` knows 4,096 threads at most and panics beyond. To it each fiber that has made a
-//! span is a thread, because a fiber has thread-local storage of its own. This one counts workers:
+//! `tracing_subscriber::registry()` knows 4,096 threads at most and panics beyond. To it each fiber
+//! that has made a span is a thread, because a fiber has thread-local storage of its own. This one
+//! counts workers:
 //!
 //! ```
 //! use tracing_subscriber::layer::SubscriberExt;
@@ -14,18 +15,20 @@
 //! });
 //! ```
 //!
-//! Layers and filters for each of them work as on the other registry. Which spans a fiber has entered travels with the
-//! fiber. Two things differ: layers hear of the *end* of a span on the worker's thread-local storage
-//! ([`plainweave::with_worker_storage`]), and `tracing_subscriber::fmt()`, which brings its own registry, has to be
-//! written as the layer above.
+//! Layers and filters for each of them work as on the other registry. Which spans a fiber has
+//! entered travels with the fiber. Two things differ: layers hear of the *end* of a span on the
+//! worker's thread-local storage ([`plainweave::with_worker_storage`]), and
+//! `tracing_subscriber::fmt()`, which brings its own registry, has to be written as the layer
+//! above.
 //!
 //! # How it works
-//! Spans are stored in the other registry, which gives each thread a shard, and the thread its number, when it makes a
-//! span or removes one. So these two are done on the worker's storage. What belongs to the caller, which spans it has
-//! entered and what filters have just decided, stays on the fiber's. A new span stores what the filters have decided,
-//! so on the worker's storage they are asked again. A span is removed when the last layer has heard of its end, which
-//! only the outermost one knows; so for a reference that is given up the whole subscriber is called again, on the
-//! worker's storage.
+//! Spans are stored in the other registry, which gives each thread a shard, and the thread its
+//! number, when it makes a span or removes one. So these two are done on the worker's storage. What
+//! belongs to the caller, which spans it has entered and what filters have just decided, stays on
+//! the fiber's. A new span stores what the filters have decided, so on the worker's storage they
+//! are asked again. A span is removed when the last layer has heard of its end, which only the
+//! outermost one knows; so for a reference that is given up the whole subscriber is called again,
+//! on the worker's storage.
 
 use std::any::TypeId;
 use std::ptr;
@@ -136,9 +139,12 @@ impl Subscriber for Registry {
     }
 
     fn try_close(&self, id: Id) -> bool {
-        let Some(whole) = self.whole().filter(|_| owns_storage()) else { return self.spans.try_close(id) };
-        // This call comes here again, through all layers, which hear of the end if it is the end. Its parent's end,
-        // which may follow, asks for the current subscriber. To the layers of the first call nothing has ended.
+        let Some(whole) = self.whole().filter(|_| owns_storage()) else {
+            return self.spans.try_close(id);
+        };
+        // This call comes here again, through all layers, which hear of the end if it is the end.
+        // Its parent's end, which may follow, asks for the current subscriber. To the layers of the
+        // first call nothing has ended.
         with_worker_storage(|| dispatcher::with_default(&whole, || whole.try_close(id)));
         false
     }
@@ -151,9 +157,9 @@ impl Subscriber for Registry {
         if id == TypeId::of::<Self>() {
             return Some(ptr::from_ref(self).cast());
         }
-        // Layers ask for the other registry to learn which layer is the last to hear of an end, and which spans the
-        // caller has entered.
-        // SAFETY: the caller's promise, for a part of this one that lives as long.
+        // Layers ask for the other registry to learn which layer is the last to hear of an end, and
+        // which spans the caller has entered. SAFETY: the caller's promise, for a part of this one
+        // that lives as long.
         unsafe { self.spans.downcast_raw(id) }
     }
 }

@@ -1,4 +1,5 @@
-//! Spans of far more fibers than the registry of tracing-subscriber has numbers for threads, with layers on top.
+//! Spans of far more fibers than the registry of tracing-subscriber has numbers for threads, with
+//! layers on top.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -25,18 +26,28 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 impl Lines {
     fn taken(&self) -> Vec<String> {
         let bytes = std::mem::take(&mut *self.0.lock().expect("not poisoned"));
-        String::from_utf8(bytes).expect("text").lines().map(str::to_owned).collect()
+        String::from_utf8(bytes)
+            .expect("text")
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(&self) -> impl Layer<S> {
         let lines = self.clone();
-        tracing_subscriber::fmt::layer().without_time().with_ansi(false).with_writer(move || lines.clone())
+        tracing_subscriber::fmt::layer()
+            .without_time()
+            .with_ansi(false)
+            .with_writer(move || lines.clone())
     }
 }
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
+        self.0
+            .lock()
+            .expect("not poisoned")
+            .extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -76,12 +87,17 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Counts {
 }
 
 fn runtime() -> Runtime {
-    let runtime = Runtime::builder().workers(2).stack_size(64 << 10).build().expect("a runtime");
+    let runtime = Runtime::builder()
+        .workers(2)
+        .stack_size(64 << 10)
+        .build()
+        .expect("a runtime");
     assert_eq!(runtime.storage(), Storage::Own);
     runtime
 }
 
-/// Runs `f` on fibers of which each is in a span of its own while all others are, and says its number there.
+/// Runs `f` on fibers of which each is in a span of its own while all others are, and says its
+/// number there.
 fn in_spans(fibers: usize, f: impl Fn(usize) + Copy + Send + Sync) {
     let runtime = runtime();
     let all = Barrier::new(fibers);
@@ -111,13 +127,20 @@ fn in_spans(fibers: usize, f: impl Fn(usize) + Copy + Send + Sync) {
 fn layers_see_the_spans_of_twenty_thousand_fibers() {
     let (all, few) = (Lines::default(), Lines::default());
     let (counts, filtered) = (Counts::default(), Counts::default());
-    // Of the layers that have a filter, one sees spans and no events, and one what a directive names.
+    // Of the layers that have a filter, one sees spans and no events, and one what a directive
+    // names.
     let named = EnvFilter::new("off,fibers[named]=trace");
     let layers = plainweave_tracing::registry()
         .with(all.layer())
         .with(counts.clone())
         .with(few.layer().with_filter(LevelFilter::WARN))
-        .with(filtered.clone().with_filter(tracing_subscriber::filter::filter_fn(|metadata| metadata.is_span())))
+        .with(
+            filtered
+                .clone()
+                .with_filter(tracing_subscriber::filter::filter_fn(|metadata| {
+                    metadata.is_span()
+                })),
+        )
         .with(Counts::default().with_filter(named));
     tracing::subscriber::set_global_default(layers).expect("the only one");
 
@@ -127,15 +150,28 @@ fn layers_see_the_spans_of_twenty_thousand_fibers() {
     let right = |line: &String| {
         let number = |before: &str, after: char| -> usize {
             let (_, rest) = line.split_once(before).expect(line);
-            rest.split(after).next().and_then(|digits| digits.parse().ok()).expect(line)
+            rest.split(after)
+                .next()
+                .and_then(|digits| digits.parse().ok())
+                .expect(line)
         };
         let n = number("outer{n=", '}');
-        assert_eq!((number("inner{twice=", '}'), number("says n=", ' ')), (2 * n, n), "{line}");
+        assert_eq!(
+            (number("inner{twice=", '}'), number("says n=", ' ')),
+            (2 * n, n),
+            "{line}"
+        );
         n
     };
-    assert_eq!(lines.iter().map(right).collect::<HashSet<_>>().len(), FIBERS);
+    assert_eq!(
+        lines.iter().map(right).collect::<HashSet<_>>().len(),
+        FIBERS
+    );
     assert_eq!(counts.now(), [2 * FIBERS, FIBERS, 2 * FIBERS]);
-    assert_eq!((filtered.now(), few.taken().len()), ([2 * FIBERS, 0, 2 * FIBERS], 0));
+    assert_eq!(
+        (filtered.now(), few.taken().len()),
+        ([2 * FIBERS, 0, 2 * FIBERS], 0)
+    );
 
     // A filter decides for its layer alone, also about what a span is to later lookups.
     in_spans(10, |n| {
@@ -144,9 +180,21 @@ fn layers_see_the_spans_of_twenty_thousand_fibers() {
         tracing::warn!(n, "both");
     });
     let warned = few.taken();
-    assert!(warned.len() == 10 && warned.iter().all(|line| !line.contains("disabled") && line.contains("both")));
-    assert!(warned.iter().all(|line| !line.contains("outer")), "spans are below WARN: {warned:?}");
-    assert!(all.taken().iter().any(|line| line.contains("disabled: ") && line.contains("both")));
+    assert!(
+        warned.len() == 10
+            && warned
+                .iter()
+                .all(|line| !line.contains("disabled") && line.contains("both"))
+    );
+    assert!(
+        warned.iter().all(|line| !line.contains("outer")),
+        "spans are below WARN: {warned:?}"
+    );
+    assert!(
+        all.taken()
+            .iter()
+            .any(|line| line.contains("disabled: ") && line.contains("both"))
+    );
 
     // Threads outside are threads, and spans go from one to the other.
     let before = counts.now();
@@ -156,7 +204,9 @@ fn layers_see_the_spans_of_twenty_thousand_fibers() {
     runtime.run(|| clone.in_scope(|| info!("on a fiber")));
     runtime.run(move || drop(clone));
     assert_eq!(counts.now()[2], before[2]);
-    std::thread::spawn(move || span.in_scope(|| info!("on a thread"))).join().expect("no panic");
+    std::thread::spawn(move || span.in_scope(|| info!("on a thread")))
+        .join()
+        .expect("no panic");
     assert_eq!(counts.now(), [before[0] + 1, before[1] + 2, before[2] + 1]);
     assert!(all.taken().iter().all(|line| line.contains("shared: ")));
 

@@ -1,6 +1,6 @@
-//! A WebSocket echo by async-tungstenite, an async crate: a fiber per connection on the server's side, and clients that
-//! send and receive at the same time. The crate reads and writes through the traits of futures-io (the cargo feature
-//! `futures-io`).
+//! A WebSocket echo by async-tungstenite, an async crate: a fiber per connection on the server's
+//! side, and clients that send and receive at the same time. The crate reads and writes through the
+//! traits of futures-io (the cargo feature `futures-io`).
 
 use std::error::Error;
 
@@ -56,7 +56,9 @@ async fn talk(address: std::net::SocketAddr) -> Result<usize, tungstenite::Error
     let receiving = async {
         let mut echoed = 0;
         while echoed < MESSAGES {
-            let Some(message) = receiver.next().await else { break };
+            let Some(message) = receiver.next().await else {
+                break;
+            };
             assert_eq!(message?.to_text()?, echoed.to_string());
             echoed += 1;
         }

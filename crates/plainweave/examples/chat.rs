@@ -1,5 +1,6 @@
-//! A chat server. One fiber, the hub, knows all members and owns the sending ends of their mailboxes, so there is
-//! nothing to lock. Each connection has two fibers: one reads lines for the hub, one writes what is in the mailbox.
+//! A chat server. One fiber, the hub, knows all members and owns the sending ends of their
+//! mailboxes, so there is nothing to lock. Each connection has two fibers: one reads lines for the
+//! hub, one writes what is in the mailbox.
 //!
 //! `cargo run -p plainweave --example chat`, then `nc 127.0.0.1 7000` in two terminals.
 
@@ -37,7 +38,9 @@ fn hub(events: &Receiver<Event>) {
             Event::Said(id, line) => {
                 let line: Arc<str> = format!("{id}: {line}\n").into();
                 // A full mailbox is dropped, which ends its connection.
-                members.retain(|member, mailbox| *member == id || mailbox.try_send(line.clone()).is_ok());
+                members.retain(|member, mailbox| {
+                    *member == id || mailbox.try_send(line.clone()).is_ok()
+                });
             }
             Event::Left(id) => drop(members.remove(&id)),
         }

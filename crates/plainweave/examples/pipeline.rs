@@ -1,6 +1,6 @@
-//! A pipeline: lines are parsed by one fiber, factorised by four and collected by the caller, over bounded channels. A
-//! slow stage makes the ones before it wait, so memory stays bounded however long the input is. A stage ends when the
-//! channel before it does, and an error ends all of them.
+//! A pipeline: lines are parsed by one fiber, factorised by four and collected by the caller, over
+//! bounded channels. A slow stage makes the ones before it wait, so memory stays bounded however
+//! long the input is. A stage ends when the channel before it does, and an error ends all of them.
 
 use std::io::{self, Write};
 
@@ -14,7 +14,9 @@ const FACTORISERS: usize = 4;
 
 fn parse<'a>(lines: impl Iterator<Item = &'a str>, numbers: &Sender<u64>) -> io::Result<()> {
     for line in lines {
-        let number = line.parse().map_err(|error| io::Error::other(format!("{line:?}: {error}")))?;
+        let number = line
+            .parse()
+            .map_err(|error| io::Error::other(format!("{line:?}: {error}")))?;
         if numbers.send(number).is_err() {
             break; // Nothing reads any more.
         }
@@ -71,5 +73,6 @@ pub(crate) fn run(text: &str) -> io::Result<Vec<(u64, Vec<u64>)>> {
 fn main() -> io::Result<()> {
     let text: String = (1_000_000..1_000_020).map(|n| format!("{n}\n")).collect();
     let all = plainweave::run(|| run(&text))?;
-    all.iter().try_for_each(|(number, factors)| writeln!(io::stdout(), "{number} = {factors:?}"))
+    all.iter()
+        .try_for_each(|(number, factors)| writeln!(io::stdout(), "{number} = {factors:?}"))
 }

@@ -1,5 +1,6 @@
-//! Scopes: fibers that borrow from their surroundings, and end before the scope does. Three uses: dividing a slice,
-//! the first answer of several, and what a panic in one fiber means for the others.
+//! Scopes: fibers that borrow from their surroundings, and end before the scope does. Three uses:
+//! dividing a slice, the first answer of several, and what a panic in one fiber means for the
+//! others.
 
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,9 +24,11 @@ pub(crate) fn merge_sort(numbers: &mut [u32]) {
     numbers.sort();
 }
 
-/// Runs all of `tries` and returns what the first of them returned. The others are cancelled, and have ended when this
-/// returns.
-pub(crate) fn first<T: Send>(tries: Vec<Box<dyn FnOnce() -> io::Result<T> + Send + '_>>) -> io::Result<T> {
+/// Runs all of `tries` and returns what the first of them returned. The others are cancelled, and
+/// have ended when this returns.
+pub(crate) fn first<T: Send>(
+    tries: Vec<Box<dyn FnOnce() -> io::Result<T> + Send + '_>>,
+) -> io::Result<T> {
     let (sender, results) = channel::bounded(tries.len());
     scope(|scope| {
         for attempt in tries {
@@ -62,11 +65,17 @@ fn main() -> io::Result<()> {
     plainweave::run(|| {
         let mut numbers: Vec<u32> = (0..1000).map(|n| n * 7919 % 1000).collect();
         merge_sort(&mut numbers);
-        let quick = |time: u64, name: &'static str| -> Box<dyn FnOnce() -> io::Result<&'static str> + Send> {
+        let quick = |time: u64,
+                     name: &'static str|
+         -> Box<dyn FnOnce() -> io::Result<&'static str> + Send> {
             Box::new(move || sleep(Duration::from_millis(time)).map(|()| name))
         };
         let winner = first(vec![quick(5000, "tortoise"), quick(5, "hare")])?;
         let ended = a_panic_ends_all();
-        writeln!(io::stdout(), "sorted: {}, first: {winner}, all ended: {ended}", numbers.is_sorted())
+        writeln!(
+            io::stdout(),
+            "sorted: {}, first: {winner}, all ended: {ended}",
+            numbers.is_sorted()
+        )
     })
 }

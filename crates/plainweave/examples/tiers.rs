@@ -1,5 +1,5 @@
-//! Policies composed by their types: urgent fibers by deadline, above the rest in fair order, and one more policy
-//! written here that counts what either of them does.
+//! Policies composed by their types: urgent fibers by deadline, above the rest in fair order, and
+//! one more policy written here that counts what either of them does.
 //!
 //! `cargo run -p plainweave --example tiers`
 
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use plainweave::policy::{
-    Cx, DeadlineParams, Edf, Effort, Load, Policy, Ready, Task, Tiers, TiersParams, Topology, Wake, WorkStealing,
-    WorkStealingParams, WorkerId,
+    Cx, DeadlineParams, Edf, Effort, Load, Policy, Ready, Task, Tiers, TiersParams, Topology, Wake,
+    WorkStealing, WorkStealingParams, WorkerId,
 };
 use plainweave::{Builder, FiberTask, Runtime};
 
@@ -56,20 +56,36 @@ type Mine = Tiers<Counted<Edf<FiberTask>>, WorkStealing<FiberTask>>;
 
 /// Runs eight fibers, half of them urgent.
 pub(crate) fn run() -> io::Result<()> {
-    let params =
-        TiersParams { high: DeadlineParams::default(), low: WorkStealingParams::default(), from: 200, every: 31 };
+    let params = TiersParams {
+        high: DeadlineParams::default(),
+        low: WorkStealingParams::default(),
+        from: 200,
+        every: 31,
+    };
     let runtime = Runtime::builder().workers(1).build_with::<Mine>(params)?;
     runtime.run(|| {
         let start = Instant::now();
         let spawn = |i: u32| {
-            let urgent = Builder::new().priority(200).deadline(start + Duration::from_millis(u64::from(100 - i)));
-            let builder = if i.is_multiple_of(2) { urgent } else { Builder::new() };
+            let urgent = Builder::new()
+                .priority(200)
+                .deadline(start + Duration::from_millis(u64::from(100 - i)));
+            let builder = if i.is_multiple_of(2) {
+                urgent
+            } else {
+                Builder::new()
+            };
             builder.spawn(move || writeln!(io::stdout(), "fiber {i}"))
         };
         let fibers = (0..8).map(spawn).collect::<io::Result<Vec<_>>>()?;
-        fibers.into_iter().try_for_each(|fiber| fiber.join().map_err(io::Error::other)?)
+        fibers
+            .into_iter()
+            .try_for_each(|fiber| fiber.join().map_err(io::Error::other)?)
     })?;
-    writeln!(io::stdout(), "{} pushes above", PUSHES.load(Ordering::Relaxed))
+    writeln!(
+        io::stdout(),
+        "{} pushes above",
+        PUSHES.load(Ordering::Relaxed)
+    )
 }
 
 fn main() -> io::Result<()> {

@@ -1,6 +1,6 @@
-//! Two pools in one process: one answers requests, one computes. A request that computes for long holds up other
-//! computations, but no request that needs none; and the computing pool, limited to four fibers, makes callers wait
-//! instead of taking on more than it can do.
+//! Two pools in one process: one answers requests, one computes. A request that computes for long
+//! holds up other computations, but no request that needs none; and the computing pool, limited to
+//! four fibers, makes callers wait instead of taking on more than it can do.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -16,7 +16,9 @@ pub(crate) fn pools() -> io::Result<Pools> {
 }
 
 fn primes(below: u64) -> usize {
-    (2..below).filter(|n| (2..).take_while(|d| d * d <= *n).all(|d| n % d != 0)).count()
+    (2..below)
+        .filter(|n| (2..).take_while(|d| d * d <= *n).all(|d| n % d != 0))
+        .count()
 }
 
 /// Answers a request in the pool that calls this; what computes runs in `compute`.
@@ -39,13 +41,24 @@ pub(crate) fn answer_all(pools: &Pools, requests: &[&str]) -> io::Result<Vec<Str
     };
     web.call(|| {
         plainweave::scope(|scope| {
-            let fibers: Vec<_> = requests.iter().map(|request| scope.spawn(move || answer(request, compute))).collect();
-            fibers.into_iter().map(|fiber| fiber.join().map_err(io::Error::other)?).collect()
+            let fibers: Vec<_> = requests
+                .iter()
+                .map(|request| scope.spawn(move || answer(request, compute)))
+                .collect();
+            fibers
+                .into_iter()
+                .map(|fiber| fiber.join().map_err(io::Error::other)?)
+                .collect()
         })
     })?
 }
 
 fn main() -> io::Result<()> {
-    let answers = answer_all(&pools()?, &["hello", "primes 1000000", "good morning", "primes 1000"])?;
-    answers.iter().try_for_each(|answer| writeln!(io::stdout(), "{answer}"))
+    let answers = answer_all(
+        &pools()?,
+        &["hello", "primes 1000000", "good morning", "primes 1000"],
+    )?;
+    answers
+        .iter()
+        .try_for_each(|answer| writeln!(io::stdout(), "{answer}"))
 }

@@ -1,4 +1,5 @@
-//! Ends the process with a message where it could not continue soundly; and messages without an end.
+//! Ends the process with a message where it could not continue soundly; and messages without an
+//! end.
 
 use std::fmt;
 use std::io::Write;
@@ -24,7 +25,8 @@ fn is_silent() -> bool {
     *SILENT.get_or_init(|| std::env::var_os(REPORTS).is_some_and(|value| value == NONE))
 }
 
-/// Prints a sentence, without its full stop, about something that is wrong and that no caller can be given as an error.
+/// Prints a sentence, without its full stop, about something that is wrong and that no caller can
+/// be given as an error.
 pub(crate) fn warn(what: fmt::Arguments<'_>) {
     if !is_silent() {
         let _ = writeln!(std::io::stderr(), "plainweave: {what}.");
@@ -58,7 +60,8 @@ pub(crate) fn report(text: &str) {
     if is_silent() {
         return;
     }
-    // In one call, so that lines of other threads do not come between. Nobody is left to be told that it failed.
+    // In one call, so that lines of other threads do not come between. Nobody is left to be told
+    // that it failed.
     let _ = std::io::stderr().write_all(format!("plainweave: {text}\n").as_bytes());
 }
 

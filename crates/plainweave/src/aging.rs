@@ -1,5 +1,5 @@
-//! A list of free things that is used from its end and ages at its front: what nothing has used for a while can be told
-//! without a time on each, because the list records how short it has been.
+//! A list of free things that is used from its end and ages at its front: what nothing has used for
+//! a while can be told without a time on each, because the list records how short it has been.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Aging<T> {
     items: VecDeque<T>,
-    /// The shortest that the list has been since `looked`: that many items at its front were not used since.
+    /// The shortest that the list has been since `looked`: that many items at its front were not
+    /// used since.
     shortest: usize,
     looked: Instant,
     /// As many at the front have been found to be unused for a period.
@@ -19,9 +20,17 @@ pub(crate) struct Aging<T> {
 }
 
 impl<T> Aging<T> {
-    /// Creates an empty list. An item is old when it was unused for one to two periods; `kept` items never are.
+    /// Creates an empty list. An item is old when it was unused for one to two periods; `kept`
+    /// items never are.
     pub(crate) fn new(period: Duration, kept: usize) -> Self {
-        Self { items: VecDeque::new(), shortest: 0, looked: Instant::now(), aged: 0, period, kept }
+        Self {
+            items: VecDeque::new(),
+            shortest: 0,
+            looked: Instant::now(),
+            aged: 0,
+            period,
+            kept,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -73,7 +82,8 @@ impl<T> Aging<T> {
         }
     }
 
-    /// Removes up to `limit` items that have been unused for a period or longer, as the last look found them.
+    /// Removes up to `limit` items that have been unused for a period or longer, as the last look
+    /// found them.
     pub(crate) fn take_aged(&mut self, limit: usize) -> Vec<T> {
         self.take_oldest(self.due().min(limit))
     }

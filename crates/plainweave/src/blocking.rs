@@ -14,12 +14,12 @@ struct JobResult<T> {
     waiter: Waker,
 }
 
-/// Runs `f` on a thread of the runtime's blocking pool and waits for its value; other fibers of the worker go on
-/// meanwhile. On a plain thread `f` runs directly.
+/// Runs `f` on a thread of the runtime's blocking pool and waits for its value; other fibers of the
+/// worker go on meanwhile. On a plain thread `f` runs directly.
 ///
 /// # Errors
-/// The caller was cancelled or ran into its deadline. If `f` had begun by then, it runs to its end, and its value is
-/// dropped on the pool's thread.
+/// The caller was cancelled or ran into its deadline. If `f` had begun by then, it runs to its end,
+/// and its value is dropped on the pool's thread.
 ///
 /// # Panics
 /// With `f`'s panic.
@@ -35,13 +35,18 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let Some(header) = wait::suspendable() else { return Ok(f()) };
+    let Some(header) = wait::suspendable() else {
+        return Ok(f());
+    };
     if let Some(interrupt) = wait::interrupted() {
         return Err(wait::failed_at_once(interrupt.into()));
     }
     let pool = header.worker().pool().blocking.clone();
     let wait = WaitSpec::new(Reason::Blocking, Interrupts::Allowed);
-    let slot = Arc::new(JobResult { result: Mutex::new(None), waiter: Waker::current() });
+    let slot = Arc::new(JobResult {
+        result: Mutex::new(None),
+        waiter: Waker::current(),
+    });
     let theirs = slot.clone();
     let mut job: Option<Job> = Some(Box::new(move || {
         let result = catch_unwind(AssertUnwindSafe(f));
@@ -55,7 +60,12 @@ where
             None
         }
     })?;
-    let take = || slot.result.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let take = || {
+        slot.result
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    };
     match wait::until(wait, take)? {
         Ok(value) => Ok(value),
         Err(panic) => resume_unwind(panic),

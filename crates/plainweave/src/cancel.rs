@@ -1,26 +1,30 @@
 //! What a cancelled fiber may still do.
 //!
-//! A fiber is cancelled by its handle ([`JoinHandle::cancel`](crate::JoinHandle::cancel)), with the scope that it
-//! belongs to, or with its runtime; its blocking calls then fail, and [`is_cancelled`](crate::is_cancelled) recognises
-//! their error. Most fibers return it and end. One that has to finish something first does that in [`shielded`].
+//! A fiber is cancelled by its handle ([`JoinHandle::cancel`](crate::JoinHandle::cancel)), with the
+//! scope that it belongs to, or with its runtime; its blocking calls then fail, and
+//! [`is_cancelled`](crate::is_cancelled) recognises their error. Most fibers return it and end. One
+//! that has to finish something first does that in [`shielded`].
 
 use std::time::Duration;
 
 use crate::fiber;
 use crate::time::{self, Restore};
 
-/// Runs `f` as if the calling fiber had not been cancelled and had no deadline, with a deadline `limit` from now in
-/// their place: its blocking calls work, for that long. Afterwards all is as it was: the next call fails again.
+/// Runs `f` as if the calling fiber had not been cancelled and had no deadline, with a deadline
+/// `limit` from now in their place: its blocking calls work, for that long. Afterwards all is as it
+/// was: the next call fails again.
 ///
-/// It is for what a fiber owes to others when it ends: the last lines of a log, a message that says goodbye, a
-/// transaction to roll back. Destructors run in a cancelled fiber too, so a
-/// [`BufWriter`](std::io::BufWriter) over a socket loses what it has not written, unless it is flushed here.
+/// It is for what a fiber owes to others when it ends: the last lines of a log, a message that says
+/// goodbye, a transaction to roll back. Destructors run in a cancelled fiber too, so a
+/// [`BufWriter`](std::io::BufWriter) over a socket loses what it has not written, unless it is
+/// flushed here.
 ///
-/// It delays whoever cancelled the fiber and waits for it: a scope, a server that stops, a runtime that is dropped. So
-/// `limit` is what others can wait, a second rather than a minute, and `f` is the end of some work, never the whole of
-/// it: a fiber that does all its work shielded cannot be cancelled. A shield within another ends with it at the latest.
-/// It covers the calling fiber alone: fibers that `f` spawns into a scope are cancelled with that, and a runtime that
-/// shuts down lets none start.
+/// It delays whoever cancelled the fiber and waits for it: a scope, a server that stops, a runtime
+/// that is dropped. So `limit` is what others can wait, a second rather than a minute, and `f` is
+/// the end of some work, never the whole of it: a fiber that does all its work shielded cannot be
+/// cancelled. A shield within another ends with it at the latest. It covers the calling fiber
+/// alone: fibers that `f` spawns into a scope are cancelled with that, and a runtime that shuts
+/// down lets none start.
 ///
 /// On a plain thread, which nobody cancels, it replaces the deadline.
 ///
@@ -51,8 +55,14 @@ use crate::time::{self, Restore};
 /// ```
 pub fn shielded<T>(limit: Duration, f: impl FnOnce() -> T) -> T {
     let end = time::saturating_add(time::now(), limit);
-    let _deadline = if is_shielded() { Restore::set(end) } else { Restore::replace(end) };
-    let _shield = Shield { before: set_shielded(true) };
+    let _deadline = if is_shielded() {
+        Restore::set(end)
+    } else {
+        Restore::replace(end)
+    };
+    let _shield = Shield {
+        before: set_shielded(true),
+    };
     f()
 }
 
@@ -62,9 +72,13 @@ fn is_shielded() -> bool {
 
 /// Sets whether the calling fiber has a shield; returns whether it had one.
 fn set_shielded(shielded: bool) -> bool {
-    let Some(me) = fiber::current() else { return false };
+    let Some(me) = fiber::current() else {
+        return false;
+    };
     let rules = &me.own.cancel_rules;
-    rules.replace(rules.get().with_shield(shielded)).is_shielded()
+    rules
+        .replace(rules.get().with_shield(shielded))
+        .is_shielded()
 }
 
 /// Whether the fiber had a shield before, restored on drop.

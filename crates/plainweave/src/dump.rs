@@ -19,21 +19,22 @@
 //! ```
 //!
 //! # How exact it is
-//! Nothing stops for a dump: each fiber is described as it is when its turn comes, so a dump is no snapshot of one
-//! moment. It is complete for fibers that wait all the time. It ends at a limit ([`Options::limit`]), and then says in
-//! [`Dump::missing`] what is not in it. A worker that a fiber holds up cannot describe the fibers that are pinned to
-//! it.
+//! Nothing stops for a dump: each fiber is described as it is when its turn comes, so a dump is no
+//! snapshot of one moment. It is complete for fibers that wait all the time. It ends at a limit
+//! ([`Options::limit`]), and then says in [`Dump::missing`] what is not in it. A worker that a
+//! fiber holds up cannot describe the fibers that are pinned to it.
 //!
-//! Which fiber a worker *runs* is found out by a signal, SIGURG, under the conditions of [`crate::stall`]; where that
-//! is not possible, fibers that run are shown as ready.
+//! Which fiber a worker *runs* is found out by a signal, SIGURG, under the conditions of
+//! [`crate::stall`]; where that is not possible, fibers that run are shown as ready.
 //!
-//! Not in it: fibers that have not started (they are counted); fibers that have ended, whether joined or not, since all
-//! that is left of them is their result; and since when a fiber has waited, which would cost each suspension a reading
-//! of the clock.
+//! Not in it: fibers that have not started (they are counted); fibers that have ended, whether
+//! joined or not, since all that is left of them is their result; and since when a fiber has
+//! waited, which would cost each suspension a reading of the clock.
 //!
 //! # Cost
-//! About a microsecond a fiber on the calling thread, 10 to 100 with its stack, and 64 fibers at a time on workers that
-//! have pinned fibers. A fiber that is just being described and becomes ready is queued a microsecond later.
+//! About a microsecond a fiber on the calling thread, 10 to 100 with its stack, and 64 fibers at a
+//! time on workers that have pinned fibers. A fiber that is just being described and becomes ready
+//! is queued a microsecond later.
 
 mod collect;
 mod json;
@@ -94,7 +95,8 @@ pub struct FiberState {
     pub age: Duration,
     /// Whether its handle has cancelled it.
     pub cancelled: bool,
-    /// Where it is, innermost function first: with [`Options::stacks`], and not for the fiber that asks.
+    /// Where it is, innermost function first: with [`Options::stacks`], and not for the fiber that
+    /// asks.
     pub frames: Vec<Frame>,
 }
 
@@ -129,32 +131,37 @@ pub struct WorkerState {
     pub asleep: bool,
     /// The number of the fiber that it runs, if that could be found out.
     pub runs: Option<u64>,
-    /// How long that fiber has held it up, if the watchdog has noticed it (`RuntimeBuilder::stall_after`).
+    /// How long that fiber has held it up, if the watchdog has noticed it
+    /// (`RuntimeBuilder::stall_after`).
     pub held: Option<Duration>,
 }
 
 impl Options {
     /// Creates the default: no stacks, and a second's time.
     pub fn new() -> Self {
-        Self { stacks: false, signals: true, limit: LIMIT }
+        Self {
+            stacks: false,
+            signals: true,
+            limit: LIMIT,
+        }
     }
 
-    /// Sets whether fibers are shown with their stacks, up to 64 calls of each. This takes 10 to 100 times as long; the
-    /// names are read from the program's file the first time.
+    /// Sets whether fibers are shown with their stacks, up to 64 calls of each. This takes 10 to
+    /// 100 times as long; the names are read from the program's file the first time.
     pub fn stacks(mut self, on: bool) -> Self {
         self.stacks = on;
         self
     }
 
-    /// Sets whether workers are asked by SIGURG which fiber they run; they are by default. (A few system calls of these
-    /// fibers fail with `EINTR`: see [`crate::stall`].)
+    /// Sets whether workers are asked by SIGURG which fiber they run; they are by default. (A few
+    /// system calls of these fibers fail with `EINTR`: see [`crate::stall`].)
     pub fn signals(mut self, on: bool) -> Self {
         self.signals = on;
         self
     }
 
-    /// Sets how long the dump takes at most, but for a few workers that do not answer a signal, 20 ms each. Default: a
-    /// second.
+    /// Sets how long the dump takes at most, but for a few workers that do not answer a signal, 20
+    /// ms each. Default: a second.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -174,13 +181,17 @@ impl Dump {
         Json(self)
     }
 
-    /// Removes what tells of the process's memory: addresses and stacks. For readers who may know the fibers, but not
-    /// that.
+    /// Removes what tells of the process's memory: addresses and stacks. For readers who may know
+    /// the fibers, but not that.
     #[must_use]
     pub fn without_addresses(mut self) -> Self {
         for fiber in &mut self.fibers {
             fiber.frames.clear();
-            if let Activity::Waiting { object: Some(object), .. } = &mut fiber.activity {
+            if let Activity::Waiting {
+                object: Some(object),
+                ..
+            } = &mut fiber.activity
+            {
                 object.address = 0;
             }
         }
@@ -189,7 +200,8 @@ impl Dump {
 }
 
 impl Runtime {
-    /// Returns what each of the runtime's fibers does now, without their stacks: see [`crate::dump()`].
+    /// Returns what each of the runtime's fibers does now, without their stacks: see
+    /// [`crate::dump()`].
     #[must_use]
     pub fn dump(&self) -> Dump {
         self.dump_with(&Options::new())
@@ -204,8 +216,8 @@ impl Runtime {
     }
 }
 
-/// Returns what each fiber of the calling fiber's runtime does now, without their stacks; `None` on a plain thread,
-/// which can use [`Runtime::dump`].
+/// Returns what each fiber of the calling fiber's runtime does now, without their stacks; `None` on
+/// a plain thread, which can use [`Runtime::dump`].
 ///
 /// ```
 /// plainweave::run(|| {

@@ -1,5 +1,5 @@
-//! Files. Each call runs on the blocking pool, not on a worker, and owns its buffer meanwhile, so a cancelled caller
-//! may leave. On a plain thread the calls are `std`'s.
+//! Files. Each call runs on the blocking pool, not on a worker, and owns its buffer meanwhile, so a
+//! cancelled caller may leave. On a plain thread the calls are `std`'s.
 
 use std::fs::Metadata;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -58,7 +58,10 @@ impl File {
     /// Takes over a `std` file; the cursor starts at 0.
     #[must_use]
     pub fn from_std(file: std::fs::File) -> Self {
-        Self { file: Arc::new(file), cursor: 0 }
+        Self {
+            file: Arc::new(file),
+            cursor: 0,
+        }
     }
 
     /// Returns size, times and kind.
@@ -129,7 +132,9 @@ impl Seek for File {
             SeekFrom::End(d) => (self.metadata()?.len(), d),
         };
         let target = base.checked_add_signed(delta);
-        let target = target.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a seek before the start"))?;
+        let target = target.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "a seek before the start")
+        })?;
         self.cursor = target;
         Ok(target)
     }
@@ -182,11 +187,13 @@ pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     blocking(move || std::fs::metadata(path))?
 }
 
-/// Returns whether the page cache has all of `range` of a file, so that a read or `sendfile(2)` of it would not wait
-/// for a disk. Does not wait. The kernel may drop pages at any time: true is a likelihood, not a promise.
+/// Returns whether the page cache has all of `range` of a file, so that a read or `sendfile(2)` of
+/// it would not wait for a disk. Does not wait. The kernel may drop pages at any time: true is a
+/// likelihood, not a promise.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] where the kernel (before Linux 6.5) or a filter has no `cachestat(2)`.
+/// [`io::ErrorKind::Unsupported`] where the kernel (before Linux 6.5) or a filter has no
+/// `cachestat(2)`.
 pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
     /// The same number on all machines; `libc` does not name it.
     const CACHESTAT: libc::c_long = 451;
@@ -205,7 +212,9 @@ pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
     if result < 0 {
         let error = io::Error::last_os_error();
         return Err(match error.raw_os_error() {
-            Some(libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP) => io::ErrorKind::Unsupported.into(),
+            Some(libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP) => {
+                io::ErrorKind::Unsupported.into()
+            }
             _ => error,
         });
     }

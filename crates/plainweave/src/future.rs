@@ -1,7 +1,8 @@
 //! Async code and fibers: a fiber that waits for a future, and a future that waits for a fiber.
 //!
-//! [`block_on`] polls a future on the calling fiber, which suspends in between; other fibers run meanwhile. A
-//! [`JoinHandle`] can be awaited, so any blocking call becomes a future by running on a fiber of its own:
+//! [`block_on`] polls a future on the calling fiber, which suspends in between; other fibers run
+//! meanwhile. A [`JoinHandle`] can be awaited, so any blocking call becomes a future by running on
+//! a fiber of its own:
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,7 +31,8 @@ use crate::sched::closure::RawJoin;
 use crate::sched::wait::{self, Interrupts, WaitSpec};
 use crate::thread::{self, Fiber, JoinError, JoinHandle};
 
-/// What the wakers of one call of [`block_on`] share. It may outlive the call, its fiber and the runtime.
+/// What the wakers of one call of [`block_on`] share. It may outlive the call, its fiber and the
+/// runtime.
 struct Poller {
     woken: Woken,
     waiter: wait::Waker,
@@ -48,21 +50,21 @@ impl Wake for Poller {
     }
 }
 
-/// Runs a future to its end on the calling fiber, which suspends while the future waits. On a plain thread it blocks
-/// the thread.
+/// Runs a future to its end on the calling fiber, which suspends while the future waits. On a plain
+/// thread it blocks the thread.
 ///
-/// A future that wakes itself while it is polled lets other fibers run before it is polled again. A blocking call in a
-/// future suspends the fiber, and with it all that this call polls. So does a `block_on` in it: the inner future is
-/// polled alone until it ends, and the wake-ups of the outer one are kept for it. The token of [`crate::park`] is
-/// left alone.
+/// A future that wakes itself while it is polled lets other fibers run before it is polled again. A
+/// blocking call in a future suspends the fiber, and with it all that this call polls. So does a
+/// `block_on` in it: the inner future is polled alone until it ends, and the wake-ups of the outer
+/// one are kept for it. The token of [`crate::park`] is left alone.
 ///
-/// Its wakers may be cloned, called and dropped anywhere, also after the call, the fiber or the runtime has ended: then
-/// they do nothing.
+/// Its wakers may be cloned, called and dropped anywhere, also after the call, the fiber or the
+/// runtime has ended: then they do nothing.
 ///
 /// # Errors
-/// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]), while the future waited. The
-/// future is dropped, on the caller. A future that was woken by then is polled once more, and if that ends it, its
-/// value is returned.
+/// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]), while the
+/// future waited. The future is dropped, on the caller. A future that was woken by then is polled
+/// once more, and if that ends it, its value is returned.
 ///
 /// # Panics
 /// With the future's panic.
@@ -76,7 +78,10 @@ impl Wake for Poller {
 ///
 /// Context: any thread or fiber; may suspend.
 pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
-    let poller = Arc::new(Poller { woken: Woken::new(), waiter: wait::Waker::current() });
+    let poller = Arc::new(Poller {
+        woken: Woken::new(),
+        waiter: wait::Waker::current(),
+    });
     let waker = Waker::from(poller.clone());
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future.into_future());
@@ -89,7 +94,8 @@ pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
             return Err(io::Error::from(interrupt));
         }
         if poller.woken.take() {
-            // Woken while it was polled: it might be so for ever, and never come to the check in `until`.
+            // Woken while it was polled: it might be so for ever, and never come to the check in
+            // `until`.
             interrupt = wait::interrupted();
             thread::yield_now();
             continue;
@@ -99,14 +105,15 @@ pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
     }
 }
 
-/// Spawns a fiber that runs a future to its end: [`block_on`] on a fiber of its own. Cancelling the fiber drops the
-/// future there and makes the result an error.
+/// Spawns a fiber that runs a future to its end: [`block_on`] on a fiber of its own. Cancelling the
+/// fiber drops the future there and makes the result an error.
 ///
-/// A future costs what a fiber costs, a stack among other things. Hundreds of small ones take less memory when
-/// one `block_on` polls them all, through a `join!` or a set of futures.
+/// A future costs what a fiber costs, a stack among other things. Hundreds of small ones take less
+/// memory when one `block_on` polls them all, through a `join!` or a set of futures.
 ///
 /// # Panics
-/// If called outside a runtime. From a plain thread, use [`crate::Runtime::spawn`] and [`block_on`].
+/// If called outside a runtime. From a plain thread, use [`crate::Runtime::spawn`] and
+/// [`block_on`].
 ///
 /// ```
 /// plainweave::run(|| {
@@ -123,8 +130,8 @@ where
     thread::spawn(move || block_on(future))
 }
 
-/// The future of a fiber's end, made by awaiting a [`JoinHandle`]. Its value is what `join` returns. Dropping it
-/// detaches the fiber.
+/// The future of a fiber's end, made by awaiting a [`JoinHandle`]. Its value is what `join`
+/// returns. Dropping it detaches the fiber.
 ///
 /// # Panics
 /// If polled after its end.
@@ -139,7 +146,10 @@ impl<T> IntoFuture for JoinHandle<T> {
     type IntoFuture = Joining<T>;
 
     fn into_future(self) -> Joining<T> {
-        Joining { raw: self.into_raw(), registered: false }
+        Joining {
+            raw: self.into_raw(),
+            registered: false,
+        }
     }
 }
 
@@ -158,8 +168,8 @@ impl<T> Future for Joining<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // The task may have another waker than before. (Its clone and its destructor are anybody's code, and may panic:
-        // then nothing is registered.)
+        // The task may have another waker than before. (Its clone and its destructor are anybody's
+        // code, and may panic: then nothing is registered.)
         let registered = std::mem::take(&mut self.registered);
         if !registered || self.raw.retract() {
             self.registered = self.raw.register(cx.waker());

@@ -1,9 +1,9 @@
 //! Plainweave: plain blocking code, woven onto a few cores.
 //!
-//! A *fiber* is a closure with its own stack. You write it like a thread: it calls [`net::TcpStream::read`](net) or
-//! [`time::sleep`], and the call returns when there is data or the time has come. Meanwhile its *worker*, an OS thread,
-//! runs other fibers. A process can hold a million fibers. I/O goes through io_uring, or epoll where io_uring is not
-//! allowed.
+//! A *fiber* is a closure with its own stack. You write it like a thread: it calls
+//! [`net::TcpStream::read`](net) or [`time::sleep`], and the call returns when there is data or the
+//! time has come. Meanwhile its *worker*, an OS thread, runs other fibers. A process can hold a
+//! million fibers. I/O goes through io_uring, or epoll where io_uring is not allowed.
 //!
 //! ```
 //! use std::io::{self, Read, Write};
@@ -47,9 +47,10 @@
 //!
 //! # From `std`
 //!
-//! Blocking calls also work on a plain thread, and block it; what starts a fiber does not: use the methods of
-//! [`Runtime`] there. Most calls that wait return a `Result` even where those of `std` do not: a waiting fiber can be
-//! cancelled or reach its deadline. Sockets of `std::net` work too, but block the fiber's worker: use those of [`net`].
+//! Blocking calls also work on a plain thread, and block it; what starts a fiber does not: use the
+//! methods of [`Runtime`] there. Most calls that wait return a `Result` even where those of `std`
+//! do not: a waiting fiber can be cancelled or reach its deadline. Sockets of `std::net` work too,
+//! but block the fiber's worker: use those of [`net`].
 //!
 //! | `std` | here |
 //! |---|---|
@@ -85,31 +86,35 @@
 //!
 //! # Movement and storage
 //!
-//! [`Movement`] says when a fiber may change its worker: at any time (the default), until it first runs, or never.
-//! [`Storage`] says which thread-local variables it sees. By default each fiber has its own. They move with it, as if
-//! the fiber were an OS thread, so changing workers is safe at any time. Fibers can share their worker's variables
-//! instead, which saves 5 KiB per fiber and 7 to 32 ns per switch, by processor, but is `unsafe` to choose: see
+//! [`Movement`] says when a fiber may change its worker: at any time (the default), until it first
+//! runs, or never. [`Storage`] says which thread-local variables it sees. By default each fiber has
+//! its own. They move with it, as if the fiber were an OS thread, so changing workers is safe at
+//! any time. Fibers can share their worker's variables instead, which saves 5 KiB per fiber and 7
+//! to 32 ns per switch, by processor, but is `unsafe` to choose: see
 //! [`RuntimeBuilder::shared_storage`].
 //!
-//! If a fiber computes for a long time, or blocks its thread in a lock of `std` or in C code, other workers, or a spare
-//! one ([`RuntimeBuilder::max_workers`]), run what is queued behind it, except fibers that may not move: these wait
-//! until their worker is free. [`RuntimeBuilder::on_stall`] reports which fiber held up a worker, and where
-//! ([`stall`]).
+//! If a fiber computes for a long time, or blocks its thread in a lock of `std` or in C code, other
+//! workers, or a spare one ([`RuntimeBuilder::max_workers`]), run what is queued behind it, except
+//! fibers that may not move: these wait until their worker is free. [`RuntimeBuilder::on_stall`]
+//! reports which fiber held up a worker, and where ([`stall`]).
 //!
 //! # Limits
 //!
-//! Linux on x86-64; for storage of a fiber's own, also Linux 5.9 and a dynamically linked glibc. TCP and Unix streams,
-//! no UDP. No preemption: see above for what replaces it. If a fiber waits while it holds a `std` lock, each fiber that
-//! then locks it blocks its worker: use the locks of [`sync`]. C code whose stack frames exceed 64 KiB can jump over
-//! the guard of a fiber's stack: call it in [`on_big_stack`], or give its fiber a larger one ([`Builder::stack_size`]).
+//! Linux on x86-64; for storage of a fiber's own, also Linux 5.9 and a dynamically linked glibc.
+//! TCP and Unix streams, no UDP. No preemption: see above for what replaces it. If a fiber waits
+//! while it holds a `std` lock, each fiber that then locks it blocks its worker: use the locks of
+//! [`sync`]. C code whose stack frames exceed 64 KiB can jump over the guard of a fiber's stack:
+//! call it in [`on_big_stack`], or give its fiber a larger one ([`Builder::stack_size`]).
 //!
 //! # Where to look
 //!
 //! * [`Runtime`] and [`RuntimeBuilder`] start workers and set policy, driver and limits.
-//! * [`spawn`], [`Builder`] and [`scope()`] start fibers; [`is_cancelled`] recognises the error of a cancelled one,
-//!   which may still finish something ([`cancel::shielded`]).
-//! * [`net`], [`fs`], [`time`], [`sync`] and [`signal`] are what fibers call; [`mod@future`] runs async code on them.
-//! * [`policy`] decides which fiber runs next; [`queue`] has the queues that policies are built from.
+//! * [`spawn`], [`Builder`] and [`scope()`] start fibers; [`is_cancelled`] recognises the error of
+//!   a cancelled one, which may still finish something ([`cancel::shielded`]).
+//! * [`net`], [`fs`], [`time`], [`sync`] and [`signal`] are what fibers call; [`mod@future`] runs
+//!   async code on them.
+//! * [`policy`] decides which fiber runs next; [`queue`] has the queues that policies are built
+//!   from.
 //! * [`pools`] puts several runtimes side by side, with calls and bounded queues between them.
 //! * [`mod@dump`] lists all fibers and what each waits for; [`trace`] shows what the workers did.
 
@@ -160,8 +165,8 @@ mod api {
     pub use crate::scope::{Scope, ScopedJoinHandle, on_big_stack, scope};
     pub use crate::sys::trim_heap;
     pub use crate::thread::{
-        Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park, park_timeout, spawn,
-        spawn_local, worker_index, yield_local, yield_now, yield_shared,
+        Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park,
+        park_timeout, spawn, spawn_local, worker_index, yield_local, yield_now, yield_shared,
     };
     pub use crate::watchdog::report::{self as stall, Stall};
     pub use crate::worker_local::{WorkerLocal, owns_storage, with_worker_storage};

@@ -9,14 +9,15 @@ use crate::fiber_local;
 use crate::policy::Counts;
 use crate::sched::pool::{self, PoolShared, WorkerShared};
 
-/// Metrics of a runtime, read while it runs: each is exact, but they are not a snapshot of one moment.
+/// Metrics of a runtime, read while it runs: each is exact, but they are not a snapshot of one
+/// moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
     /// Fibers spawned and not ended.
     pub live_fibers: u64,
-    /// Idle connections that wait without a fiber. A connection that is being passed to a fiber is counted until that
-    /// is done, which may be after the fiber's end on another worker.
+    /// Idle connections that wait without a fiber. A connection that is being passed to a fiber is
+    /// counted until that is done, which may be after the fiber's end on another worker.
     pub idle_connections: u64,
     /// Fibers that have ended.
     pub finished_fibers: u64,
@@ -24,19 +25,22 @@ pub struct Metrics {
     pub switches: u64,
     /// Times a worker went to sleep.
     pub sleeps: u64,
-    /// Further attempts to insert fibers into a worker's full structure, by policies that make any; within 64 switches
-    /// a worker.
+    /// Further attempts to insert fibers into a worker's full structure, by policies that make any;
+    /// within 64 switches a worker.
     pub insert_retries: u64,
-    /// Inserts that were to spin until there was room (`full=spin`), and ended without; within 64 switches a worker.
+    /// Inserts that were to spin until there was room (`full=spin`), and ended without; within 64
+    /// switches a worker.
     pub insert_overflows: u64,
     /// Workers asleep now.
     pub sleeping_workers: usize,
     /// Stacks in use.
     pub stacks_in_use: usize,
-    /// The deepest stack use seen, in bytes, rounded up to pages. A stack is measured when it goes back to the shared
-    /// pool; each worker keeps the stacks of its last few dozen fibers, so it is `None` at first.
+    /// The deepest stack use seen, in bytes, rounded up to pages. A stack is measured when it goes
+    /// back to the shared pool; each worker keeps the stacks of its last few dozen fibers, so it is
+    /// `None` at first.
     pub stack_high_water: Option<usize>,
-    /// Fibers that found no stack to start on. Their joins give the error; one that is detached leaves this.
+    /// Fibers that found no stack to start on. Their joins give the error; one that is detached
+    /// leaves this.
     pub refused_fibers: u64,
     /// Threads of the pool that runs [`blocking`](crate::blocking()) calls.
     pub blocking_threads: usize,
@@ -46,16 +50,18 @@ pub struct Metrics {
     pub stalls: u64,
     /// Fibers and idle connections that waited on a stalled worker and were given to another.
     pub rescued: u64,
-    /// Spare workers that run fibers now, because other workers are held up (`RuntimeBuilder::max_workers`).
+    /// Spare workers that run fibers now, because other workers are held up
+    /// (`RuntimeBuilder::max_workers`).
     pub spare_workers: usize,
-    /// Blocks of thread-local storage for fibers that have their own, in the whole process, including free ones.
+    /// Blocks of thread-local storage for fibers that have their own, in the whole process,
+    /// including free ones.
     pub storage_blocks: usize,
     /// The same by worker: first the regular ones, in order, then the spare ones that have started.
     pub workers: Vec<WorkerMetrics>,
 }
 
-/// Metrics of a worker since it started. A worker counts in words of its own and publishes them once in 64 switches and
-/// before it sleeps; a worker that a fiber holds up publishes nothing.
+/// Metrics of a worker since it started. A worker counts in words of its own and publishes them
+/// once in 64 switches and before it sleeps; a worker that a fiber holds up publishes nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
@@ -71,12 +77,13 @@ pub struct WorkerMetrics {
     pub finished_fibers: u64,
     /// Times that it went to sleep.
     pub sleeps: u64,
-    /// How long it has slept, the present sleep included. (On the simulated driver that is known only of workers that
-    /// are awake, and `None` of others.)
+    /// How long it has slept, the present sleep included. (On the simulated driver that is known
+    /// only of workers that are awake, and `None` of others.)
     pub idle: Option<Duration>,
     /// Wake-ups and fibers that other threads sent it.
     pub inbox_messages: u64,
-    /// What its policy has counted there: steals, spills, retries, the longest wait of a ready fiber.
+    /// What its policy has counted there: steals, spills, retries, the longest wait of a ready
+    /// fiber.
     pub policy: Counts,
 }
 
@@ -109,12 +116,18 @@ impl Metrics {
     /// Reads the workers' counters.
     pub(crate) fn of(pool: &PoolShared) -> Metrics {
         let sum = |f: fn(&WorkerShared) -> &AtomicU64| -> u64 {
-            pool.workers.iter().map(|w| f(w).load(Ordering::Relaxed)).sum()
+            pool.workers
+                .iter()
+                .map(|w| f(w).load(Ordering::Relaxed))
+                .sum()
         };
         let (stacks_in_use, stack_high_water) = pool.stack_figures();
         let (blocking_threads, blocking_queue) = pool.blocking.figures();
-        let has_started = |worker: &usize| *worker < pool.regular() || pool.workers[*worker].has_started();
-        let workers = (0..pool.workers.made()).filter(has_started).map(|worker| WorkerMetrics::of(pool, worker));
+        let has_started =
+            |worker: &usize| *worker < pool.regular() || pool.workers[*worker].has_started();
+        let workers = (0..pool.workers.made())
+            .filter(has_started)
+            .map(|worker| WorkerMetrics::of(pool, worker));
         let workers: Vec<_> = workers.collect();
         let inserts = |f: fn(&Counts) -> u64| workers.iter().map(|worker| f(&worker.policy)).sum();
         Metrics {
@@ -133,7 +146,12 @@ impl Metrics {
             blocking_queue,
             stalls: pool.counts.stalls.load(Ordering::Relaxed),
             rescued: pool.counts.rescued.load(Ordering::Relaxed),
-            spare_workers: pool.workers.iter().skip(pool.regular()).filter(|w| w.role.takes_part()).count(),
+            spare_workers: pool
+                .workers
+                .iter()
+                .skip(pool.regular())
+                .filter(|w| w.role.takes_part())
+                .count(),
             storage_blocks: fiber_local::blocks(),
             workers,
         }

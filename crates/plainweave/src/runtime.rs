@@ -30,8 +30,8 @@ const LAST_REPORT: Duration = Duration::from_secs(1);
 ///
 /// Dropping it cancels every fiber, waits for them (ten seconds, or
 /// [`RuntimeBuilder::shutdown_timeout`](crate::RuntimeBuilder::shutdown_timeout)) and ends the
-/// workers; [`Runtime::shutdown`] does the same and returns what was left behind. Fibers that take more than a second
-/// are named on standard error.
+/// workers; [`Runtime::shutdown`] does the same and returns what was left behind. Fibers that take
+/// more than a second are named on standard error.
 ///
 /// # Panics
 /// Dropping a runtime on one of its own fibers panics: the fiber would wait for its own end.
@@ -83,17 +83,24 @@ impl Runtime {
     /// Runs `f` on a fiber and waits for its value; `f` may borrow.
     ///
     /// # Panics
-    /// With `f`'s panic, or if the fiber could not start. Also, without running `f`, on a thread that is ending, in a
-    /// destructor of a thread-local that was first used before this crate's.
+    /// With `f`'s panic, or if the fiber could not start. Also, without running `f`, on a thread
+    /// that is ending, in a destructor of a thread-local that was first used before this crate's.
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&self, f: F) -> T {
         // Panics if the calling thread cannot wait: before the fiber gets what `f` borrows.
         drop(Waker::current());
-        let ended = no_unwind("Runtime::run cannot leave its fiber alone with what that borrows", || {
-            // SAFETY: this section ends when the fiber has ended, or not at all.
-            let main = unsafe { FiberBuilder::new().name("main").spawn_unchecked(&self.pool, f) };
-            let _waits = self.pool.caller_waits(|| Awaited::Fiber(main.handle()));
-            main.join_always()
-        });
+        let ended = no_unwind(
+            "Runtime::run cannot leave its fiber alone with what that borrows",
+            || {
+                // SAFETY: this section ends when the fiber has ended, or not at all.
+                let main = unsafe {
+                    FiberBuilder::new()
+                        .name("main")
+                        .spawn_unchecked(&self.pool, f)
+                };
+                let _waits = self.pool.caller_waits(|| Awaited::Fiber(main.handle()));
+                main.join_always()
+            },
+        );
         match ended {
             Ok(value) => value,
             Err(error) => match error.into_panic() {
@@ -126,7 +133,10 @@ impl Runtime {
     }
 
     /// Runs `f` with a scope whose fibers run on this runtime; see [`crate::scope`].
-    pub fn scope<'env, T>(&self, f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
+    pub fn scope<'env, T>(
+        &self,
+        f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+    ) -> T {
         scope_on(self.pool.clone(), f)
     }
 
@@ -166,11 +176,16 @@ impl Runtime {
         self.pool.regular()
     }
 
-    /// Returns the workers that have a thread, spare ones last: the worker's number, and the kernel's number of the
-    /// thread (gettid(2)), by which `/proc/self/task` and profilers know it.
+    /// Returns the workers that have a thread, spare ones last: the worker's number, and the
+    /// kernel's number of the thread (gettid(2)), by which `/proc/self/task` and profilers know it.
     #[must_use]
     pub fn worker_threads(&self) -> Vec<(usize, u32)> {
-        let threads = self.pool.workers.iter().map(|worker| worker.thread()).enumerate();
+        let threads = self
+            .pool
+            .workers
+            .iter()
+            .map(|worker| worker.thread())
+            .enumerate();
         threads.filter(|(_, thread)| *thread != 0).collect()
     }
 
@@ -180,23 +195,26 @@ impl Runtime {
         Metrics::of(&self.pool)
     }
 
-    /// Closes every idle connection ([`crate::net::on_readable`]), present and future: each gets an error that
-    /// [`crate::is_cancelled`] recognises. Fibers go on. This is the first step of a graceful stop.
+    /// Closes every idle connection ([`crate::net::on_readable`]), present and future: each gets an
+    /// error that [`crate::is_cancelled`] recognises. Fibers go on. This is the first step of a
+    /// graceful stop.
     pub fn close_idle_connections(&self) {
         self.pool.close_idle_connections();
     }
 
-    /// Waits, for at most `limit`, until no fiber and no idle connection is left, and returns whether that is so.
-    /// Cancels nothing.
+    /// Waits, for at most `limit`, until no fiber and no idle connection is left, and returns
+    /// whether that is so. Cancels nothing.
     ///
     /// Context: blocks the calling thread, so call it outside the runtime's own fibers.
     #[must_use]
     pub fn wait_idle(&self, limit: Duration) -> bool {
-        self.pool.wait_until_empty(saturating_add(Instant::now(), limit)) == 0
+        self.pool
+            .wait_until_empty(saturating_add(Instant::now(), limit))
+            == 0
     }
 
-    /// Cancels every fiber and waits for them until `limit` has passed; then ends the workers. Whatever has not ended
-    /// by then is left behind, with its stack and its ring, and counted.
+    /// Cancels every fiber and waits for them until `limit` has passed; then ends the workers.
+    /// Whatever has not ended by then is left behind, with its stack and its ring, and counted.
     ///
     /// # Panics
     /// If called on one of the runtime's own fibers.
@@ -204,8 +222,8 @@ impl Runtime {
         self.end(limit)
     }
 
-    /// Cancels every fiber and waits a second for them; then says on standard error which have not ended, and that the
-    /// runtime goes on waiting.
+    /// Cancels every fiber and waits a second for them; then says on standard error which have not
+    /// ended, and that the runtime goes on waiting.
     fn say_what_does_not_end(&self) {
         if self.shutdown <= SILENCE || self.on_own_fiber() {
             return;
@@ -214,7 +232,14 @@ impl Runtime {
         let left = self.pool.wait_until_empty(Instant::now() + SILENCE);
         if left > 0 {
             let names = self.pool.some_alive().join(", ");
-            let (limit, names) = (self.shutdown, if names.is_empty() { names } else { format!(": {names}") });
+            let (limit, names) = (
+                self.shutdown,
+                if names.is_empty() {
+                    names
+                } else {
+                    format!(": {names}")
+                },
+            );
             warn(format_args!(
                 "{left} fibers and idle connections have been cancelled and do not end; the runtime waits for up to \
                  {limit:?}, then leaves them behind{names}"
@@ -233,7 +258,10 @@ impl Runtime {
         );
         let deadline = saturating_add(Instant::now(), limit);
         self.pool.cancel_all();
-        let mut left = Shutdown { leaked_fibers: self.pool.wait_until_empty(deadline), ..Shutdown::default() };
+        let mut left = Shutdown {
+            leaked_fibers: self.pool.wait_until_empty(deadline),
+            ..Shutdown::default()
+        };
         self.pool.stop();
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.thread().unpark();
@@ -243,7 +271,8 @@ impl Runtime {
         self.pool.blocking.close();
         let mut gone = Vec::new();
         for (worker, thread) in self.threads.drain(..) {
-            // Once all fibers have ended, the workers are about to exit; otherwise give stuck workers no more time.
+            // Once all fibers have ended, the workers are about to exit; otherwise give stuck
+            // workers no more time.
             while left.leaked_fibers > 0
                 && !thread.is_finished()
                 && Instant::now() < saturating_add(deadline, Duration::from_millis(100))
@@ -263,7 +292,8 @@ impl Runtime {
         }
         if left.leaked_fibers > 0 {
             self.pool.refuse_held_back();
-            gone.into_iter().for_each(|worker| self.pool.refuse_late(worker));
+            gone.into_iter()
+                .for_each(|worker| self.pool.refuse_late(worker));
             // Fibers left behind point to it.
             std::mem::forget(self.pool.clone());
         }
@@ -273,8 +303,8 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // If this fiber is already panicking, perhaps because of this very mistake in `shutdown`, leave the workers to
-        // themselves: a second panic would end the process.
+        // If this fiber is already panicking, perhaps because of this very mistake in `shutdown`,
+        // leave the workers to themselves: a second panic would end the process.
         let second_panic = std::thread::panicking() && self.on_own_fiber();
         if !self.threads.is_empty() && !second_panic {
             self.say_what_does_not_end();
@@ -298,7 +328,8 @@ pub fn run<T: Send, F: FnOnce() -> T + Send>(f: F) -> T {
     }
 }
 
-/// Waits for a report in progress after all workers have ended; leaves one that takes too long to itself.
+/// Waits for a report in progress after all workers have ended; leaves one that takes too long to
+/// itself.
 fn end_reports(thread: &OsJoinHandle<()>) {
     let deadline = Instant::now() + LAST_REPORT;
     while !thread.is_finished() && Instant::now() < deadline {
@@ -312,11 +343,16 @@ mod tests {
     use crate::fiber;
     use crate::thread::{park, spawn_waiting};
 
-    /// A deadlock is reported to those who wait. A thread is not among them when its fiber has ended, though it may not
-    /// have had a processor since.
+    /// A deadlock is reported to those who wait. A thread is not among them when its fiber has
+    /// ended, though it may not have had a processor since.
     #[test]
     fn a_thread_whose_fiber_has_ended_waits_for_nothing() {
-        let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(false).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(1)
+            .max_workers(1)
+            .report_stalls(false)
+            .build()
+            .expect("a runtime");
         let waits = runtime.spawn(|| park().is_ok());
         {
             let _caller = runtime.pool.caller_waits(|| Awaited::Fiber(waits.handle()));
@@ -327,21 +363,43 @@ mod tests {
                 assert!(Instant::now() < deadline, "the fiber does not end");
                 std::thread::yield_now();
             }
-            assert_eq!(runtime.pool.callers.load(std::sync::atomic::Ordering::Relaxed), 1);
+            assert_eq!(
+                runtime
+                    .pool
+                    .callers
+                    .load(std::sync::atomic::Ordering::Relaxed),
+                1
+            );
         }
         assert!(!runtime.pool.is_awaited() && waits.join().expect("no panic"));
-        assert_eq!(runtime.pool.callers.load(std::sync::atomic::Ordering::Relaxed), 0);
+        assert_eq!(
+            runtime
+                .pool
+                .callers
+                .load(std::sync::atomic::Ordering::Relaxed),
+            0
+        );
     }
 
     #[test]
     fn a_fiber_that_waits_for_another_is_as_urgent() {
-        let runtime = Runtime::builder().workers(1).policy("priority").build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(1)
+            .policy("priority")
+            .build()
+            .expect("a runtime");
         let urgent = FiberBuilder::new().priority(200).weight(7);
         let waits = || {
-            let waiting = spawn_waiting(|| fiber::current().map(|me| (me.urgency().priority, me.urgency().weight)));
+            let waiting = spawn_waiting(|| {
+                fiber::current().map(|me| (me.urgency().priority, me.urgency().weight))
+            });
             waiting.expect("on a fiber").join().expect("no panic")
         };
-        let seen = runtime.spawn_with(urgent, waits).expect("in range").join().expect("no panic");
+        let seen = runtime
+            .spawn_with(urgent, waits)
+            .expect("in range")
+            .join()
+            .expect("no panic");
         assert_eq!(seen, Some((200, 7)));
     }
 }

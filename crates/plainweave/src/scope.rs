@@ -1,8 +1,8 @@
 //! Structured fibers: a scope lets its fibers borrow, and does not end before they do.
 //!
-//! A child that panics cancels its siblings; a body that panics cancels its children; cancelling the fiber that owns
-//! the scope cancels them too. In each case the scope still waits for all of them: cancellation is a request, and their
-//! frames may hold borrows.
+//! A child that panics cancels its siblings; a body that panics cancels its children; cancelling
+//! the fiber that owns the scope cancels them too. In each case the scope still waits for all of
+//! them: cancellation is a request, and their frames may hold borrows.
 
 use std::io;
 use std::marker::PhantomData;
@@ -48,15 +48,16 @@ pub struct ScopedJoinHandle<'scope, T> {
     scope: PhantomData<&'scope mut &'scope ()>,
 }
 
-/// Runs `f` with a scope whose fibers may borrow from the caller, and returns when `f` and all of them have ended.
+/// Runs `f` with a scope whose fibers may borrow from the caller, and returns when `f` and all of
+/// them have ended.
 ///
-/// A fiber that panics cancels its siblings, but not `f`, which is the caller's own code: its waits go on, and the
-/// panic comes when it has returned. Where `f` waits for what its fibers bring, let it join one, or wait on a channel
-/// whose senders they hold.
+/// A fiber that panics cancels its siblings, but not `f`, which is the caller's own code: its waits
+/// go on, and the panic comes when it has returned. Where `f` waits for what its fibers bring, let
+/// it join one, or wait on a channel whose senders they hold.
 ///
 /// # Panics
-/// With `f`'s panic if it panics, else with the first panic of a fiber that was not taken by its handle's `join`.
-/// On a plain thread, with a message that says so.
+/// With `f`'s panic if it panics, else with the first panic of a fiber that was not taken by its
+/// handle's `join`. On a plain thread, with a message that says so.
 ///
 /// Context: a fiber only; on a plain thread use [`crate::Runtime::scope`].
 ///
@@ -84,19 +85,29 @@ pub(crate) fn scope_on<'env, T>(
     let parent = me.and_then(|h| h.own.node.borrow().clone());
     let node = Node::below(parent.as_ref());
     let data = ScopeData::new(node.clone());
-    let scope = Scope { data: data.clone(), pool, scope: PhantomData, env: PhantomData };
+    let scope = Scope {
+        data: data.clone(),
+        pool,
+        scope: PhantomData,
+        env: PhantomData,
+    };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    no_unwind("a scope cannot leave its fibers alone with what they borrow", || {
-        if result.is_err() {
-            node.cancel(CancelReason::ScopePanicked);
-        }
-        let _waits = scope.pool.caller_waits(|| Awaited::Scope(data.clone()));
-        data.wait(me);
-    });
+    no_unwind(
+        "a scope cannot leave its fibers alone with what they borrow",
+        || {
+            if result.is_err() {
+                node.cancel(CancelReason::ScopePanicked);
+            }
+            let _waits = scope.pool.caller_waits(|| Awaited::Scope(data.clone()));
+            data.wait(me);
+        },
+    );
     match result {
         Err(panic) => {
             // Drop it here, because the last reference may be a worker's.
-            data.take_panic().into_iter().for_each(closure::drop_contained);
+            data.take_panic()
+                .into_iter()
+                .for_each(closure::drop_contained);
             resume_unwind(panic)
         }
         Ok(value) => match data.take_panic() {
@@ -106,9 +117,14 @@ pub(crate) fn scope_on<'env, T>(
     }
 }
 
-/// Runs `f` on a fiber of `pool` and waits for it as a scope waits for its child: whatever happens to the caller, whose
-/// cancellation and deadline reach the fiber. `None` if the pool is ending. `place` is the one that the fiber takes up.
-pub(crate) fn call_on<'env, T, F>(pool: &Arc<PoolShared>, place: Option<PlaceId>, f: F) -> Option<Result<T, JoinError>>
+/// Runs `f` on a fiber of `pool` and waits for it as a scope waits for its child: whatever happens
+/// to the caller, whose cancellation and deadline reach the fiber. `None` if the pool is ending.
+/// `place` is the one that the fiber takes up.
+pub(crate) fn call_on<'env, T, F>(
+    pool: &Arc<PoolShared>,
+    place: Option<PlaceId>,
+    f: F,
+) -> Option<Result<T, JoinError>>
 where
     F: FnOnce() -> T + Send + 'env,
     T: Send + 'env,
@@ -116,18 +132,22 @@ where
     scope_on(pool.clone(), |s| {
         let child = s.spawn_to(pool, place, f)?;
         s.data.wait(fiber::current());
-        child.raw.wait(Interrupts::Ignored).expect("an uninterruptible wait ends with its condition");
+        child
+            .raw
+            .wait(Interrupts::Ignored)
+            .expect("an uninterruptible wait ends with its condition");
         Some(child.raw.take().map_err(JoinError::failed))
     })
 }
 
-/// Runs `f` on a stack of at least `bytes`, and returns when it has: for code whose frames are larger than a fiber's
-/// stack is made for. That is deep recursion; and C code with large arrays in its frames, which may reach past the
-/// guard below an ordinary stack (64 KiB) without touching it.
+/// Runs `f` on a stack of at least `bytes`, and returns when it has: for code whose frames are
+/// larger than a fiber's stack is made for. That is deep recursion; and C code with large arrays in
+/// its frames, which may reach past the guard below an ordinary stack (64 KiB) without touching it.
 ///
-/// On a fiber, `f` runs on a child fiber, in the caller's place: the caller's cancellation and deadline reach it, and
-/// it may borrow. To thread-local variables it is another fiber, as everything that is spawned. On a plain thread it
-/// runs on a thread of its own. The stack of a fiber costs address space, and memory for the pages that are touched.
+/// On a fiber, `f` runs on a child fiber, in the caller's place: the caller's cancellation and
+/// deadline reach it, and it may borrow. To thread-local variables it is another fiber, as
+/// everything that is spawned. On a plain thread it runs on a thread of its own. The stack of a
+/// fiber costs address space, and memory for the pages that are touched.
 ///
 /// ```
 /// fn depth(n: u64) -> u64 {
@@ -142,8 +162,9 @@ where
 /// ```
 ///
 /// # Errors
-/// `bytes` is out of range (for a fiber 32 KiB to 1 GiB; [`io::ErrorKind::InvalidInput`]), or there is no room for the
-/// stack; then `f` does not run. The runtime is shutting down ([`crate::is_cancelled`]).
+/// `bytes` is out of range (for a fiber 32 KiB to 1 GiB; [`io::ErrorKind::InvalidInput`]), or there
+/// is no room for the stack; then `f` does not run. The runtime is shutting down
+/// ([`crate::is_cancelled`]).
 ///
 /// # Panics
 /// With `f`'s panic.
@@ -152,7 +173,9 @@ where
 pub fn on_big_stack<T: Send, F: FnOnce() -> T + Send>(bytes: usize, f: F) -> io::Result<T> {
     let ended = match pool::try_current_pool() {
         None => std::thread::scope(|s| {
-            let thread = std::thread::Builder::new().stack_size(bytes).spawn_scoped(s, f)?;
+            let thread = std::thread::Builder::new()
+                .stack_size(bytes)
+                .spawn_scoped(s, f)?;
             Ok(thread.join())
         }),
         Some(pool) => {
@@ -162,11 +185,22 @@ pub fn on_big_stack<T: Send, F: FnOnce() -> T + Send>(bytes: usize, f: F) -> io:
                 let here = fiber::current().map(Header::worker);
                 // `check` made sure that it is less than this.
                 let size = u32::try_from(bytes).unwrap_or(u32::MAX);
-                let (task, child) = s.create(&pool, here, Own { place: None, stack_size: size }, f);
+                let (task, child) = s.create(
+                    &pool,
+                    here,
+                    Own {
+                        place: None,
+                        stack_size: size,
+                    },
+                    f,
+                );
                 pool.spawn(task, here);
                 // It passes the caller's cancellation on.
                 s.data.wait(fiber::current());
-                child.raw.wait(Interrupts::Ignored).expect("an uninterruptible wait ends with its condition");
+                child
+                    .raw
+                    .wait(Interrupts::Ignored)
+                    .expect("an uninterruptible wait ends with its condition");
                 match child.raw.take() {
                     Ok(value) => Ok(Ok(value)),
                     Err(Failure::Panicked(payload)) => Ok(Err(payload)),
@@ -178,16 +212,22 @@ pub fn on_big_stack<T: Send, F: FnOnce() -> T + Send>(bytes: usize, f: F) -> io:
     ended?.map_or_else(|payload| resume_unwind(payload), Ok)
 }
 
-/// Returns the caller's deadline on the clock of `pool`. (Virtual clocks cannot be compared with others.)
+/// Returns the caller's deadline on the clock of `pool`. (Virtual clocks cannot be compared with
+/// others.)
 fn inherited_deadline(pool: &PoolShared) -> u64 {
     let Some(me) = fiber::current() else {
-        return wait::thread_deadline().filter(|_| !pool.virtual_time).map_or(NEVER, |at| pool.nanos(at));
+        return wait::thread_deadline()
+            .filter(|_| !pool.virtual_time)
+            .map_or(NEVER, |at| pool.nanos(at));
     };
     let (own, deadline) = (me.worker().pool(), me.own.deadline.get());
     if deadline == NEVER || std::ptr::eq(own, pool) {
         return deadline;
     }
-    let at = own.epoch.checked_add(Duration::from_nanos(deadline)).filter(|_| !pool.virtual_time && !own.virtual_time);
+    let at = own
+        .epoch
+        .checked_add(Duration::from_nanos(deadline))
+        .filter(|_| !pool.virtual_time && !own.virtual_time);
     at.map_or(NEVER, |at| pool.nanos(at))
 }
 
@@ -201,7 +241,8 @@ struct Own {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Spawns a fiber that may borrow from the scope's surroundings. It inherits the deadline of the spawning fiber.
+    /// Spawns a fiber that may borrow from the scope's surroundings. It inherits the deadline of
+    /// the spawning fiber.
     ///
     /// Context: any thread or fiber that has the scope.
     pub fn spawn<T, F>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
@@ -209,14 +250,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let here = fiber::current().map(Header::worker).filter(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
+        let here = fiber::current()
+            .map(Header::worker)
+            .filter(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
         let (task, handle) = self.create(&self.pool, here, Own::default(), f);
         self.pool.spawn(task, here);
         handle
     }
 
-    /// Spawns a fiber like [`Self::spawn`] into a pool that may be another one, and may be ending: `None` if it is.
-    /// `place` is the one that the fiber takes up there.
+    /// Spawns a fiber like [`Self::spawn`] into a pool that may be another one, and may be ending:
+    /// `None` if it is. `place` is the one that the fiber takes up there.
     pub(crate) fn spawn_to<T, F>(
         &'scope self,
         pool: &PoolShared,
@@ -227,10 +270,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        pool.spawn_if_open(|here| self.create(pool, here, Own { place, stack_size: 0 }, f))
+        pool.spawn_if_open(|here| {
+            self.create(
+                pool,
+                here,
+                Own {
+                    place,
+                    stack_size: 0,
+                },
+                f,
+            )
+        })
     }
 
-    /// Creates a child, to be spawned at once, with its handle. `here` is the caller's worker, if it belongs to `pool`.
+    /// Creates a child, to be spawned at once, with its handle. `here` is the caller's worker, if
+    /// it belongs to `pool`.
     #[inline]
     fn create<T, F>(
         &'scope self,
@@ -246,7 +300,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let own = place.map(|place| Node::with_place(Some(&self.data.node), place));
         let node = own.as_ref().unwrap_or(&self.data.node).clone();
         let deadline = inherited_deadline(pool);
-        let spec = FiberSpec { stack_size, ..pool.spec(here.map(WorkerCtx::id), Some(node), deadline) };
+        let spec = FiberSpec {
+            stack_size,
+            ..pool.spec(here.map(WorkerCtx::id), Some(node), deadline)
+        };
         let data = self.data.clone();
         let member = Membership::of_new_child(&data, own);
         let run = move || {
@@ -254,10 +311,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             member.enter();
             f()
         };
-        // SAFETY: `scope_on` does not return before the fiber has called `child_ended`, its last act; the handle cannot
-        // outlive 'scope.
+        // SAFETY: `scope_on` does not return before the fiber has called `child_ended`, its last
+        // act; the handle cannot outlive 'scope.
         let (task, raw) = unsafe { closure::create(spec, Some(data), run) };
-        (task, ScopedJoinHandle { raw, scope: PhantomData })
+        (
+            task,
+            ScopedJoinHandle {
+                raw,
+                scope: PhantomData,
+            },
+        )
     }
 
     /// Cancels all of the scope's fibers, present and future.
@@ -270,10 +333,12 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// Waits for the fiber's end and returns its value.
     ///
     /// # Errors
-    /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its deadline: then the
-    /// fiber goes on and the scope will wait for it.
+    /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its
+    /// deadline: then the fiber goes on and the scope will wait for it.
     pub fn join(self) -> Result<T, JoinError> {
-        self.raw.wait(Interrupts::Allowed).map_err(JoinError::interrupted)?;
+        self.raw
+            .wait(Interrupts::Allowed)
+            .map_err(JoinError::interrupted)?;
         self.raw.take().map_err(JoinError::failed)
     }
 

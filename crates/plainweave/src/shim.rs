@@ -1,10 +1,10 @@
-//! The single source of atomics, cells and threads for lock-free code: `std` in a build, `loom` in a model. (The crate
-//! `plainweave-sim` compiles `queue`, `policy` and a part of `sched` once more, with a shim of its own: simulated
-//! time.)
+//! The single source of atomics, cells and threads for lock-free code: `std` in a build, `loom` in
+//! a model. (The crate `plainweave-sim` compiles `queue`, `policy` and a part of `sched` once more,
+//! with a shim of its own: simulated time.)
 //!
-//! Lock-free modules (`queue/*`, `atomics/*`) import from here and from nowhere else, so that the file that runs is the
-//! file that was checked. Under `--cfg loom` every access goes through loom's scheduler; capacities shrink there
-//! because the state space grows with them.
+//! Lock-free modules (`queue/*`, `atomics/*`) import from here and from nowhere else, so that the
+//! file that runs is the file that was checked. Under `--cfg loom` every access goes through loom's
+//! scheduler; capacities shrink there because the state space grows with them.
 
 #[cfg(not(loom))]
 mod imp {
@@ -18,15 +18,20 @@ mod imp {
     /// Spins once; after `turn` 64 yields to other threads through the kernel.
     #[inline]
     pub(crate) fn relax(turn: u32) {
-        if turn < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        if turn < 64 {
+            std::hint::spin_loop()
+        } else {
+            std::thread::yield_now()
+        }
     }
 
-    /// Marks a thief's look at another worker's tasks. Does nothing here; a simulation charges it as time.
+    /// Marks a thief's look at another worker's tasks. Does nothing here; a simulation charges it
+    /// as time.
     #[inline(always)]
     pub(crate) fn look_at_victim() {}
 
-    /// Waits until the word no longer holds `value`, or somebody calls [`futex_wake`], or `limit` has passed; may
-    /// return for no reason.
+    /// Waits until the word no longer holds `value`, or somebody calls [`futex_wake`], or `limit`
+    /// has passed; may return for no reason.
     pub(crate) fn futex_wait(word: &atomic::AtomicU32, value: u32, limit: Option<&Timespec>) {
         // Whatever it says, the caller looks at the word again.
         let _ = futex::wait(word, futex::Flags::PRIVATE, value, limit);

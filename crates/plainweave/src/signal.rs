@@ -35,16 +35,18 @@ pub const SIGCONT: i32 = consts::SIGCONT;
 pub const SIGTSTP: i32 = consts::SIGTSTP;
 /// A timer of alarm(2) or setitimer(2) has run out.
 pub const SIGALRM: i32 = consts::SIGALRM;
-/// A pipe or socket was written to that nobody reads any more. Rust's runtime ignores it from the start.
+/// A pipe or socket was written to that nobody reads any more. Rust's runtime ignores it from the
+/// start.
 pub const SIGPIPE: i32 = consts::SIGPIPE;
 /// Free for the application.
 pub const SIGUSR1: i32 = consts::SIGUSR1;
 /// Free for the application.
 pub const SIGUSR2: i32 = consts::SIGUSR2;
 
-/// Catches signals while it exists; their default actions do not take place. When the last that catches a signal is
-/// dropped, the signal does what it did before the first: by default SIGTERM ends the process again. (A user of
-/// `signal-hook` that begins to handle the same signal later does not change that.)
+/// Catches signals while it exists; their default actions do not take place. When the last that
+/// catches a signal is dropped, the signal does what it did before the first: by default SIGTERM
+/// ends the process again. (A user of `signal-hook` that begins to handle the same signal later
+/// does not change that.)
 ///
 /// ```
 /// use plainweave::signal::{SIGINT, SIGTERM, Signals};
@@ -77,7 +79,11 @@ impl Signals {
     /// A signal cannot be caught, or no descriptor is left.
     pub fn new(signals: impl IntoIterator<Item = i32>) -> io::Result<Self> {
         let (bell, rung) = nonblocking_pair()?;
-        let mut this = Self { caught: Vec::new(), bell: Mutex::new(()), pipe: Descriptor::new(rung) };
+        let mut this = Self {
+            caught: Vec::new(),
+            bell: Mutex::new(()),
+            pipe: Descriptor::new(rung),
+        };
         for signal in signals {
             if consts::FORBIDDEN.contains(&signal) {
                 let message = format!("signal {signal} cannot be caught");
@@ -90,12 +96,18 @@ impl Signals {
             let common = pipe::register(signal, bell.try_clone()?).inspect_err(|_| {
                 unregister(own);
             })?;
-            this.caught.push(Caught { signal, _hold: hold, ids: [own, common], pipe: Descriptor::new(read) });
+            this.caught.push(Caught {
+                signal,
+                _hold: hold,
+                ids: [own, common],
+                pipe: Descriptor::new(read),
+            });
         }
         Ok(this)
     }
 
-    /// Waits for one of the signals and returns its number; several of one kind that come together count once.
+    /// Waits for one of the signals and returns its number; several of one kind that come together
+    /// count once.
     ///
     /// # Errors
     /// The caller was cancelled or ran into its deadline.
@@ -116,16 +128,20 @@ impl Signals {
             if let Some(signal) = self.pending() {
                 return Ok(signal);
             }
-            // One byte, one signal, one waiter: the remaining bytes in the common pipe are for other waiters.
+            // One byte, one signal, one waiter: the remaining bytes in the common pipe are for
+            // other waiters.
             let mut buf = [0u8; 1];
-            let op = Op::Recv { buf: buf.as_mut_ptr(), len: buf.len() };
+            let op = Op::Recv {
+                buf: buf.as_mut_ptr(),
+                len: buf.len(),
+            };
             // SAFETY: `perform` does not return while the kernel may write to the buffer.
             unsafe { perform(&self.pipe, op, limit) }?;
         }
     }
 
-    /// Returns the number of a signal if one has come. Like a waiter it takes a byte before it looks: to poll for
-    /// another byte, with one left here, would not wait.
+    /// Returns the number of a signal if one has come. Like a waiter it takes a byte before it
+    /// looks: to poll for another byte, with one left here, would not wait.
     pub(crate) fn try_wait(&self) -> Option<i32> {
         while matches!(rustix::io::read(&self.pipe, &mut [0_u8; 1]), Ok(1)) {
             if let Some(signal) = self.pending() {
@@ -148,7 +164,10 @@ impl Signals {
 
     fn pending(&self) -> Option<i32> {
         let _one = self.bell.lock().unwrap_or_else(|e| e.into_inner());
-        self.caught.iter().find(|c| drain(&c.pipe)).map(|c| c.signal)
+        self.caught
+            .iter()
+            .find(|c| drain(&c.pipe))
+            .map(|c| c.signal)
     }
 }
 

@@ -1,5 +1,5 @@
-//! System calls that several layers make, each wrapped once: poll(2), sigaction(2), and time slices (sched_setattr(2));
-//! the processor's time stamp counter; and the allocator's `malloc_trim`.
+//! System calls that several layers make, each wrapped once: poll(2), sigaction(2), and time slices
+//! (sched_setattr(2)); the processor's time stamp counter; and the allocator's `malloc_trim`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,14 +11,22 @@ use rustix::event::{Timespec, poll as ppoll};
 
 /// Turns the `0` / `-1` of a system call into a result.
 pub(crate) fn check(code: libc::c_int) -> io::Result<()> {
-    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
-/// Waits until one of the entries is ready, for at most `limit` (`None`: for ever), and returns how many are.
+/// Waits until one of the entries is ready, for at most `limit` (`None`: for ever), and returns how
+/// many are.
 ///
 /// # Errors
 /// As for ppoll(2); [`io::ErrorKind::Interrupted`] after a signal.
-pub(crate) fn poll_all(entries: &mut [PollEntry<'_>], limit: Option<Duration>) -> io::Result<usize> {
+pub(crate) fn poll_all(
+    entries: &mut [PollEntry<'_>],
+    limit: Option<Duration>,
+) -> io::Result<usize> {
     let limit = limit.map(|limit| Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: limit.subsec_nanos().into(),
@@ -26,8 +34,8 @@ pub(crate) fn poll_all(entries: &mut [PollEntry<'_>], limit: Option<Duration>) -
     Ok(ppoll(entries, limit.as_ref())?)
 }
 
-/// Waits until `fd` is ready for one of `events` (errors and hang-ups count), for at most `limit`. Returns whether it
-/// is: false after the limit and after a signal.
+/// Waits until `fd` is ready for one of `events` (errors and hang-ups count), for at most `limit`.
+/// Returns whether it is: false after the limit and after a signal.
 ///
 /// # Errors
 /// As for ppoll(2).
@@ -53,15 +61,19 @@ pub(crate) fn signal_action(signal: libc::c_int) -> io::Result<libc::sigaction> 
     Ok(action)
 }
 
-/// Installs a signal handler. It runs on the thread's alternate stack, which is small, so no other handler interrupts
-/// it. `flags` are added to those that this takes.
+/// Installs a signal handler. It runs on the thread's alternate stack, which is small, so no other
+/// handler interrupts it. `flags` are added to those that this takes.
 ///
 /// # Errors
 /// As for sigaction(2).
 ///
 /// # Safety
 /// The handler does only what a signal handler may do.
-pub(crate) unsafe fn handle_signal(signal: libc::c_int, handler: SignalHandler, flags: libc::c_int) -> io::Result<()> {
+pub(crate) unsafe fn handle_signal(
+    signal: libc::c_int,
+    handler: SignalHandler,
+    flags: libc::c_int,
+) -> io::Result<()> {
     // SAFETY: as in `signal_action`.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
@@ -92,8 +104,8 @@ struct Attributes {
     period: u64,
 }
 
-/// Returns a thread's time slice in nanoseconds; 0 means the calling thread. `None` for a thread outside the ordinary
-/// scheduling classes, or on a kernel without slices for them.
+/// Returns a thread's time slice in nanoseconds; 0 means the calling thread. `None` for a thread
+/// outside the ordinary scheduling classes, or on a kernel without slices for them.
 pub(crate) fn time_slice(thread: u32) -> Option<u64> {
     attributes(thread).map(|now| now.runtime)
 }
@@ -101,7 +113,10 @@ pub(crate) fn time_slice(thread: u32) -> Option<u64> {
 /// Gives the thread a slice and returns its previous one; `None` if nothing has changed.
 pub(crate) fn set_time_slice(thread: u32, slice: u64) -> Option<u64> {
     let now = attributes(thread).filter(|now| now.runtime != slice)?;
-    let new = Attributes { runtime: slice, ..now };
+    let new = Attributes {
+        runtime: slice,
+        ..now
+    };
     // SAFETY: the kernel reads the `size` bytes that the value says it has.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const new, 0) == 0 };
     set.then_some(now.runtime)
@@ -121,37 +136,41 @@ pub(crate) fn forget_inherited_slice() {
 
 fn attributes(thread: u32) -> Option<Attributes> {
     let (mut now, size) = (Attributes::default(), size_of::<Attributes>() as u32);
-    // SAFETY: the kernel writes at most `size` bytes, which `now` has, and any bytes are a value of it.
+    // SAFETY: the kernel writes at most `size` bytes, which `now` has, and any bytes are a value of
+    // it.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut now, size, 0) };
     let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(now.policy as i32));
     // Other kernels report 0.
     (result == 0 && ordinary && now.runtime != 0).then_some(now)
 }
 
-/// Returns whether the kernel keeps time by the processors' time stamp counters: then they run at a constant rate,
-/// never stop, and agree with each other.
+/// Returns whether the kernel keeps time by the processors' time stamp counters: then they run at a
+/// constant rate, never stop, and agree with each other.
 pub(crate) fn counter_is_clock() -> bool {
     let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    cfg!(target_arch = "x86_64") && std::fs::read_to_string(clock).is_ok_and(|name| name.trim() == "tsc")
+    cfg!(target_arch = "x86_64")
+        && std::fs::read_to_string(clock).is_ok_and(|name| name.trim() == "tsc")
 }
 
 /// Reads the time stamp counter; 0 where there is none.
 #[inline]
 pub(crate) fn read_counter() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction exists on all of these processors, and Linux does not forbid it unless a process asks for
-    // that by prctl(2).
+    // SAFETY: the instruction exists on all of these processors, and Linux does not forbid it
+    // unless a process asks for that by prctl(2).
     return unsafe { std::arch::x86_64::_rdtsc() };
     #[cfg(not(target_arch = "x86_64"))]
     0
 }
 
-/// Has the C library's allocator give the memory that it keeps free back to the kernel; returns whether it gave any.
+/// Has the C library's allocator give the memory that it keeps free back to the kernel; returns
+/// whether it gave any.
 ///
-/// glibc keeps what was freed in the middle of its arenas, whatever its size in all: after a crowd of clients a server
-/// may hold a thousand times what it uses. This takes some tens of milliseconds for a gigabyte, during which calls of
-/// the allocator in the arena at hand wait, so it is for a program that has little to do. False, and nothing done,
-/// where the program has another C library; another allocator's memory is not touched.
+/// glibc keeps what was freed in the middle of its arenas, whatever its size in all: after a crowd
+/// of clients a server may hold a thousand times what it uses. This takes some tens of milliseconds
+/// for a gigabyte, during which calls of the allocator in the arena at hand wait, so it is for a
+/// program that has little to do. False, and nothing done, where the program has another C library;
+/// another allocator's memory is not touched.
 ///
 /// Context: any thread or fiber; does not suspend.
 pub fn trim_heap() -> bool {

@@ -19,7 +19,8 @@ use crate::sched::worker::{WorkerCtx, current_worker};
 #[derive(Debug)]
 pub struct JoinHandle<T>(RawJoin<T>);
 
-/// Waits for a fiber of this worker whose result need not be `Send`. Dropping it detaches the fiber.
+/// Waits for a fiber of this worker whose result need not be `Send`. Dropping it detaches the
+/// fiber.
 #[derive(Debug)]
 pub struct LocalJoinHandle<T> {
     raw: RawJoin<T>,
@@ -32,15 +33,17 @@ macro_rules! handle_methods {
             /// Waits for the fiber's end and returns its value.
             ///
             /// # Errors
-            /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran into its deadline:
-            /// then the fiber goes on, detached.
+            /// The fiber's panic, or why it could not start; or the *caller* was cancelled or ran
+            /// into its deadline: then the fiber goes on, detached.
             pub fn join(self) -> Result<T, JoinError> {
-                self.$raw.wait(Interrupts::Allowed).map_err(JoinError::interrupted)?;
+                self.$raw
+                    .wait(Interrupts::Allowed)
+                    .map_err(JoinError::interrupted)?;
                 self.$raw.take().map_err(JoinError::failed)
             }
 
-            /// Requests that the fiber stop: its current or next blocking call returns an error that
-            /// [`crate::is_cancelled`] recognises.
+            /// Requests that the fiber stop: its current or next blocking call returns an error
+            /// that [`crate::is_cancelled`] recognises.
             pub fn cancel(&self) {
                 self.fiber().cancel();
             }
@@ -71,7 +74,9 @@ handle_methods!(LocalJoinHandle, raw);
 impl<T> JoinHandle<T> {
     /// Waits whatever happens to the caller: when this returns, the fiber has ended.
     pub(crate) fn join_always(self) -> Result<T, JoinError> {
-        self.0.wait(Interrupts::Ignored).expect("an uninterruptible wait ends with its condition");
+        self.0
+            .wait(Interrupts::Ignored)
+            .expect("an uninterruptible wait ends with its condition");
         self.0.take().map_err(JoinError::failed)
     }
 
@@ -89,7 +94,8 @@ impl<T> JoinHandle<T> {
 pub struct JoinError(Kind);
 
 enum Kind {
-    /// The payload (behind a lock so that the error is `Sync`, as boxed errors usually must be) and its message.
+    /// The payload (behind a lock so that the error is `Sync`, as boxed errors usually must be) and
+    /// its message.
     Panicked(Mutex<Box<dyn Any + Send>>, String),
     Refused(io::Error),
     Interrupted(Interrupt),
@@ -116,8 +122,8 @@ impl JoinError {
         matches!(self.0, Kind::Panicked(..))
     }
 
-    /// Returns whether the fiber did not start: there was no stack for it, or its runtime was shutting down
-    /// ([`crate::is_cancelled`] recognises that in the [`io::Error`] made of this).
+    /// Returns whether the fiber did not start: there was no stack for it, or its runtime was
+    /// shutting down ([`crate::is_cancelled`] recognises that in the [`io::Error`] made of this).
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.0, Kind::Refused(_))
@@ -141,7 +147,9 @@ impl JoinError {
     /// Returns the error itself if it is not a panic.
     pub fn into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
         match self.0 {
-            Kind::Panicked(payload, _) => Ok(payload.into_inner().unwrap_or_else(|e| e.into_inner())),
+            Kind::Panicked(payload, _) => {
+                Ok(payload.into_inner().unwrap_or_else(|e| e.into_inner()))
+            }
             other => Err(Self(other)),
         }
     }
@@ -157,7 +165,8 @@ impl JoinError {
 
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&'static str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no text)")
 }
 
 impl fmt::Debug for JoinError {
@@ -184,8 +193,8 @@ impl std::error::Error for JoinError {}
 
 /// Settings of a new fiber: its name, its stack size, and hints for the policy.
 ///
-/// Priority, deadline and weight matter to the policies that rank by them (`priority`, `edf`, `shares`,
-/// `policy::Tiers`); other policies ignore them.
+/// Priority, deadline and weight matter to the policies that rank by them (`priority`, `edf`,
+/// `shares`, `policy::Tiers`); other policies ignore them.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -217,43 +226,46 @@ impl Builder {
         self
     }
 
-    /// Sets the bytes of stack, rounded up to a power of two. Such stacks come from a pool of their size, not from the
-    /// workers' caches: use it for the few fibers that recurse deeply.
+    /// Sets the bytes of stack, rounded up to a power of two. Such stacks come from a pool of their
+    /// size, not from the workers' caches: use it for the few fibers that recurse deeply.
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = bytes;
         self
     }
 
-    /// Sets how urgent the fiber is: 255 is the most urgent, [`crate::policy::PRIORITY`] (128) the default.
+    /// Sets how urgent the fiber is: 255 is the most urgent, [`crate::policy::PRIORITY`] (128) the
+    /// default.
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Sets the fiber's share relative to others, 1 to 1,000; the default is [`crate::policy::WEIGHT`] (100).
+    /// Sets the fiber's share relative to others, 1 to 1,000; the default is
+    /// [`crate::policy::WEIGHT`] (100).
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = Some(weight);
         self
     }
 
-    /// Sets when the fiber should have run. Nothing fails when it is late: for that see [`crate::time::with_timeout`],
-    /// whose deadline policies see as well.
+    /// Sets when the fiber should have run. Nothing fails when it is late: for that see
+    /// [`crate::time::with_timeout`], whose deadline policies see as well.
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Hands the fiber to the next of the runtime's workers in turn, in place of the spawner's own. It is for the
-    /// connections of a server, which wait for their peers on the worker that began to serve them: those that one
-    /// accepting fiber spawns would otherwise all wait on its worker, and reach the others only by being stolen.
+    /// Hands the fiber to the next of the runtime's workers in turn, in place of the spawner's own.
+    /// It is for the connections of a server, which wait for their peers on the worker that began
+    /// to serve them: those that one accepting fiber spawns would otherwise all wait on its worker,
+    /// and reach the others only by being stolen.
     ///
-    /// The turn decides where the fiber is queued. An idle worker may steal it from there; `spawn_local` and spawning
-    /// into a [`Pool`](crate::pools::Pool) ignore it. Handing a fiber over costs about as much as unparking one
-    /// that sleeps on another worker.
+    /// The turn decides where the fiber is queued. An idle worker may steal it from there;
+    /// `spawn_local` and spawning into a [`Pool`](crate::pools::Pool) ignore it. Handing a fiber
+    /// over costs about as much as unparking one that sleeps on another worker.
     #[must_use]
     pub fn in_turn(mut self) -> Self {
         self.in_turn = true;
@@ -269,18 +281,23 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let pool = pool::try_current_pool().ok_or_else(|| io::Error::other("spawn: no runtime here"))?;
+        let pool =
+            pool::try_current_pool().ok_or_else(|| io::Error::other("spawn: no runtime here"))?;
         self.spawn_on(&pool, f)
     }
 
     /// Spawns a fiber on the current worker, like [`spawn_local`].
     ///
     /// # Errors
-    /// The stack size or the weight is out of range; the caller is not a fiber, or is one that may migrate, or one with
-    /// thread-local storage of its own.
+    /// The stack size or the weight is out of range; the caller is not a fiber, or is one that may
+    /// migrate, or one with thread-local storage of its own.
     #[track_caller]
-    pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(self, f: F) -> io::Result<LocalJoinHandle<T>> {
-        let me = fiber::current().ok_or_else(|| io::Error::other("spawn_local: called from outside a fiber"))?;
+    pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(
+        self,
+        f: F,
+    ) -> io::Result<LocalJoinHandle<T>> {
+        let me = fiber::current()
+            .ok_or_else(|| io::Error::other("spawn_local: called from outside a fiber"))?;
         let ctx = me.worker();
         let refused = |why| Err(io::Error::new(io::ErrorKind::Unsupported, why));
         if me.owns_storage() {
@@ -290,7 +307,9 @@ impl Builder {
             );
         }
         if me.pinned_to() != Some(ctx.id()) {
-            return refused("spawn_local: the calling fiber may move to another worker (Movement::Anytime)");
+            return refused(
+                "spawn_local: the calling fiber may move to another worker (Movement::Anytime)",
+            );
         }
         self.check()?;
         let mut spec = ctx.pool().spec(Some(ctx.id()), None, NEVER);
@@ -300,7 +319,10 @@ impl Builder {
         // SAFETY: pinned to this worker for good, like the caller; the handle is not Send.
         let (task, raw) = unsafe { closure::create(spec, None, f) };
         ctx.pool().spawn(task, Some(ctx));
-        Ok(LocalJoinHandle { raw, _here: PhantomData })
+        Ok(LocalJoinHandle {
+            raw,
+            _here: PhantomData,
+        })
     }
 
     pub(crate) fn spawn_on<T, F>(self, pool: &PoolShared, f: F) -> io::Result<JoinHandle<T>>
@@ -316,11 +338,21 @@ impl Builder {
     pub(crate) fn check(&self) -> io::Result<()> {
         let range = crate::stack::MIN_SIZE..=crate::stack::MAX_SIZE;
         if self.stack_size != 0 && !range.contains(&self.stack_size) {
-            let message = format!("a fiber stack has {} to {} bytes", range.start(), range.end());
+            let message = format!(
+                "a fiber stack has {} to {} bytes",
+                range.start(),
+                range.end()
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        if self.weight.is_some_and(|weight| !(1..=1000).contains(&weight)) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a fiber's weight is 1 to 1,000"));
+        if self
+            .weight
+            .is_some_and(|weight| !(1..=1000).contains(&weight))
+        {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a fiber's weight is 1 to 1,000",
+            ));
         }
         Ok(())
     }
@@ -338,7 +370,8 @@ impl Builder {
         };
     }
 
-    /// Spawns a fiber into a pool that may be ending; `None` if it is. `place` is the one that the fiber takes up.
+    /// Spawns a fiber into a pool that may be ending; `None` if it is. `place` is the one that the
+    /// fiber takes up.
     pub(crate) fn spawn_into<T, F>(
         self,
         pool: &PoolShared,
@@ -362,7 +395,11 @@ impl Builder {
 
     /// # Safety
     /// As for `closure::create`.
-    pub(crate) unsafe fn spawn_unchecked<T, F: FnOnce() -> T>(self, pool: &PoolShared, f: F) -> JoinHandle<T> {
+    pub(crate) unsafe fn spawn_unchecked<T, F: FnOnce() -> T>(
+        self,
+        pool: &PoolShared,
+        f: F,
+    ) -> JoinHandle<T> {
         let here = current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), pool));
         let home = self.in_turn.then(|| pool.next_home());
         let mut spec = pool.spec(home.or(here.map(WorkerCtx::id)), None, NEVER);
@@ -379,8 +416,8 @@ impl Builder {
 
 /// Spawns a fiber on the current runtime; from a plain thread use [`crate::Runtime::spawn`].
 ///
-/// The new fiber is detached from the caller's scope and deadline: it ends by itself, by its handle's `cancel` or with
-/// the runtime. [`Movement`] says which workers may run it.
+/// The new fiber is detached from the caller's scope and deadline: it ends by itself, by its
+/// handle's `cancel` or with the runtime. [`Movement`] says which workers may run it.
 ///
 /// # Panics
 /// If called outside a runtime.
@@ -397,12 +434,15 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let Some(me) = fiber::current() else { pool::no_runtime("spawn") };
+    let Some(me) = fiber::current() else {
+        pool::no_runtime("spawn")
+    };
     // SAFETY: 'static and Send.
     unsafe { Builder::new().spawn_unchecked(me.worker().pool(), f) }
 }
 
-/// Spawns a fiber that waits in the calling fiber's place, and as urgently. Returns `None` on a plain thread.
+/// Spawns a fiber that waits in the calling fiber's place, and as urgently. Returns `None` on a
+/// plain thread.
 pub(crate) fn spawn_waiting<T, F>(f: F) -> Option<JoinHandle<T>>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -418,12 +458,14 @@ where
     Some(JoinHandle(raw))
 }
 
-/// Spawns a fiber on the current *worker*, pinned to it, so closure and result need not be `Send`. Only for fibers that
-/// share their worker's thread-local storage ([`crate::RuntimeBuilder::shared_storage`]): with storage of their own,
-/// fibers are threads to the language, and what may point into the thread-locals of one may not go to another.
+/// Spawns a fiber on the current *worker*, pinned to it, so closure and result need not be `Send`.
+/// Only for fibers that share their worker's thread-local storage
+/// ([`crate::RuntimeBuilder::shared_storage`]): with storage of their own, fibers are threads to
+/// the language, and what may point into the thread-locals of one may not go to another.
 ///
 /// # Panics
-/// If called outside a fiber, by one that may migrate ([`Movement::Anytime`]), or by one with storage of its own.
+/// If called outside a fiber, by one that may migrate ([`Movement::Anytime`]), or by one with
+/// storage of its own.
 pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(f: F) -> LocalJoinHandle<T> {
     match Builder::new().spawn_local(f) {
         Ok(handle) => handle,
@@ -431,9 +473,11 @@ pub fn spawn_local<T: 'static, F: FnOnce() -> T + 'static>(f: F) -> LocalJoinHan
     }
 }
 
-/// Lets other fibers run; on a plain thread, other threads. Never an error: a cancelled fiber goes on.
+/// Lets other fibers run; on a plain thread, other threads. Never an error: a cancelled fiber goes
+/// on.
 ///
-/// The policy decides where the fiber waits for its next turn. [`yield_local`] and [`yield_shared`] ask for a place.
+/// The policy decides where the fiber waits for its next turn. [`yield_local`] and [`yield_shared`]
+/// ask for a place.
 ///
 /// ```
 /// # use std::sync::{Arc, Mutex};
@@ -452,12 +496,12 @@ pub fn yield_now() {
     yield_as(Switch::Yield);
 }
 
-/// Yields like [`yield_now`], and waits among this worker's own fibers: a *soft* yield, in the words of the OCaml
-/// schedulers' thesis. The fiber's data stays where it is, and thieves may take the fiber as any other. It waits as
-/// long as the policy lets those fibers wait.
+/// Yields like [`yield_now`], and waits among this worker's own fibers: a *soft* yield, in the
+/// words of the OCaml schedulers' thesis. The fiber's data stays where it is, and thieves may take
+/// the fiber as any other. It waits as long as the policy lets those fibers wait.
 ///
-/// Policies that have only one place for such a fiber treat all three yields alike: those with one queue for all, with
-/// lanes that belong to nobody, or with nothing that workers share.
+/// Policies that have only one place for such a fiber treat all three yields alike: those with one
+/// queue for all, with lanes that belong to nobody, or with nothing that workers share.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -472,12 +516,12 @@ pub fn yield_local() {
     yield_as(Switch::YieldLocal);
 }
 
-/// Yields like [`yield_now`], and waits in the queue that all workers share: a *hard* yield, in the words of the OCaml
-/// schedulers' thesis. Any worker may run the fiber next. Each looks there when it has nothing else, and on a schedule,
-/// so that its own fibers do not starve this one.
+/// Yields like [`yield_now`], and waits in the queue that all workers share: a *hard* yield, in the
+/// words of the OCaml schedulers' thesis. Any worker may run the fiber next. Each looks there when
+/// it has nothing else, and on a schedule, so that its own fibers do not starve this one.
 ///
-/// A fiber that is pinned stays with its worker, as does one whose worker is alone. Policies without such a queue treat
-/// all three yields alike; see [`yield_local`].
+/// A fiber that is pinned stays with its worker, as does one whose worker is alone. Policies
+/// without such a queue treat all three yields alike; see [`yield_local`].
 pub fn yield_shared() {
     yield_as(Switch::YieldShared);
 }
@@ -490,8 +534,8 @@ fn yield_as(how: Switch) {
     }
 }
 
-/// Waits until another fiber or thread calls [`Fiber::unpark`]; a token left before makes it return at once. Works on
-/// plain threads too.
+/// Waits until another fiber or thread calls [`Fiber::unpark`]; a token left before makes it return
+/// at once. Works on plain threads too.
 ///
 /// # Errors
 /// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]).
@@ -525,9 +569,9 @@ pub fn park_timeout(limit: Duration) -> io::Result<()> {
     Ok(wait::park(Some(limit))?)
 }
 
-/// Returns the number of the worker that runs the calling fiber, or `None` on a plain thread. Workers count from 0;
-/// added and spare ones come after those that the runtime began with. A fiber that moves may find another after each
-/// call that suspends.
+/// Returns the number of the worker that runs the calling fiber, or `None` on a plain thread.
+/// Workers count from 0; added and spare ones come after those that the runtime began with. A fiber
+/// that moves may find another after each call that suspends.
 ///
 /// ```
 /// let runtime = plainweave::Runtime::builder().workers(1).max_workers(1).build()?;
@@ -567,7 +611,8 @@ pub fn on_fiber() -> bool {
     fiber::current().is_some()
 }
 
-/// A handle to a fiber (or to a plain thread that uses this crate's waits), as [`std::thread::Thread`].
+/// A handle to a fiber (or to a plain thread that uses this crate's waits), as
+/// [`std::thread::Thread`].
 ///
 /// ```
 /// # use std::time::Duration;
@@ -605,8 +650,8 @@ impl Fiber {
         }
     }
 
-    /// Requests that a fiber stop: its current or next blocking call returns an error that [`crate::is_cancelled`]
-    /// recognises. Plain threads cannot be cancelled.
+    /// Requests that a fiber stop: its current or next blocking call returns an error that
+    /// [`crate::is_cancelled`] recognises. Plain threads cannot be cancelled.
     pub fn cancel(&self) {
         if let Inner::Fiber(fiber) = &self.0 {
             fiber.header().cancel.set(CancelReason::Requested);

@@ -1,5 +1,5 @@
-//! Sleeping and deadlines. Times are [`std::time::Instant`]s on the runtime's clock, which is a virtual one under the
-//! simulated driver: use [`now`] rather than `Instant::now`.
+//! Sleeping and deadlines. Times are [`std::time::Instant`]s on the runtime's clock, which is a
+//! virtual one under the simulated driver: use [`now`] rather than `Instant::now`.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -34,8 +34,9 @@ pub fn now() -> Instant {
     }
 }
 
-/// Returns the time `duration` after `time`, or one that does not come where a clock could not tell it: the sum for
-/// durations that users choose, of which [`Duration::MAX`] is a usual one. The `+` of std panics.
+/// Returns the time `duration` after `time`, or one that does not come where a clock could not tell
+/// it: the sum for durations that users choose, of which [`Duration::MAX`] is a usual one. The `+`
+/// of std panics.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -47,7 +48,9 @@ pub fn now() -> Instant {
 pub fn saturating_add(time: Instant, duration: Duration) -> Instant {
     // A thousand years, on Linux far from what an Instant holds.
     const FAR: Duration = Duration::from_secs(1000 * 365 * 86_400);
-    time.checked_add(duration).or_else(|| time.checked_add(FAR)).unwrap_or(time)
+    time.checked_add(duration)
+        .or_else(|| time.checked_add(FAR))
+        .unwrap_or(time)
 }
 
 /// Waits for at least `duration`; for ever if no clock could tell the end, as of [`Duration::MAX`].
@@ -86,7 +89,10 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
     let Some(header) = wait::suspendable() else {
         let woken = || (Instant::now() >= time).then_some(());
         let left = time.saturating_duration_since(Instant::now());
-        return match wait::until(WaitSpec::new(Reason::Sleep, Interrupts::Allowed).timeout(Some(left)), woken) {
+        return match wait::until(
+            WaitSpec::new(Reason::Sleep, Interrupts::Allowed).timeout(Some(left)),
+            woken,
+        ) {
             Err(Interrupt::TimedOut) if Instant::now() >= time => Ok(()),
             other => Ok(other?),
         };
@@ -109,11 +115,16 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
         has_waited = true;
     };
     let error = interrupt.into();
-    Err(if has_waited { error } else { wait::failed_at_once(error) })
+    Err(if has_waited {
+        error
+    } else {
+        wait::failed_at_once(error)
+    })
 }
 
-/// Runs `f` under a deadline: every blocking call in it, and in the fibers that it spawns into scopes, fails with
-/// [`io::ErrorKind::TimedOut`] once `deadline` has passed. Deadlines nest; the nearest counts.
+/// Runs `f` under a deadline: every blocking call in it, and in the fibers that it spawns into
+/// scopes, fails with [`io::ErrorKind::TimedOut`] once `deadline` has passed. Deadlines nest; the
+/// nearest counts.
 ///
 /// ```
 /// # use std::{io::ErrorKind, time::Duration};
@@ -159,9 +170,9 @@ pub struct Interval {
     period: Duration,
 }
 
-/// Returns an interval whose first time is `period` from now. Unlike sleeps of that length, its times do not drift by
-/// what is done between them. Those that have passed when the caller comes late are left out, all but one, so that late
-/// work does not come in bursts.
+/// Returns an interval whose first time is `period` from now. Unlike sleeps of that length, its
+/// times do not drift by what is done between them. Those that have passed when the caller comes
+/// late are left out, all but one, so that late work does not come in bursts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -186,8 +197,14 @@ pub fn interval(period: Duration) -> Interval {
 /// `period` is zero.
 #[must_use]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
-    assert!(!period.is_zero(), "an interval without a period would have all its times at once");
-    Interval { next: start, period }
+    assert!(
+        !period.is_zero(),
+        "an interval without a period would have all its times at once"
+    );
+    Interval {
+        next: start,
+        period,
+    }
 }
 
 impl Interval {
@@ -209,7 +226,8 @@ impl Interval {
         let late = now().saturating_duration_since(self.next).as_nanos();
         let missed = late.div_ceil(self.period.as_nanos());
         if missed > 0 {
-            let skipped = u64::try_from(missed.saturating_mul(self.period.as_nanos())).unwrap_or(u64::MAX);
+            let skipped =
+                u64::try_from(missed.saturating_mul(self.period.as_nanos())).unwrap_or(u64::MAX);
             self.next = saturating_add(self.next, Duration::from_nanos(skipped));
         }
         come
@@ -235,7 +253,8 @@ impl Restore {
         match &before {
             Restore::Fiber(before) => {
                 let own = fiber::current().map(|header| &header.own.deadline);
-                own.into_iter().for_each(|own| own.set(own.get().min(*before)));
+                own.into_iter()
+                    .for_each(|own| own.set(own.get().min(*before)));
             }
             Restore::Thread(before) => {
                 wait::set_thread_deadline(wait::earliest(*before, Some(deadline)));
@@ -259,7 +278,9 @@ impl Restore {
 impl Drop for Restore {
     fn drop(&mut self) {
         match self {
-            Restore::Fiber(before) => fiber::current().into_iter().for_each(|h| h.own.deadline.set(*before)),
+            Restore::Fiber(before) => fiber::current()
+                .into_iter()
+                .for_each(|h| h.own.deadline.set(*before)),
             Restore::Thread(before) => {
                 wait::set_thread_deadline(*before);
             }

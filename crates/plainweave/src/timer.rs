@@ -1,35 +1,42 @@
-//! A hierarchical timing wheel: insert, remove and "when next?" in constant time, single owner, no `unsafe`.
+//! A hierarchical timing wheel: insert, remove and "when next?" in constant time, single owner, no
+//! `unsafe`.
 //!
-//! Time is nanoseconds since the runtime's epoch, counted in **ticks** of 2^17 ns (131 us). A deadline belongs to the
-//! first tick that starts at or after it, and fires when the clock has reached that tick's start: so never early, and
-//! less than one tick late (plus the caller's polling delay).
+//! Time is nanoseconds since the runtime's epoch, counted in **ticks** of 2^17 ns (131 us). A
+//! deadline belongs to the first tick that starts at or after it, and fires when the clock has
+//! reached that tick's start: so never early, and less than one tick late (plus the caller's
+//! polling delay).
 //!
-//! **Levels.** Write a tick in base 64. An entry is at the level of the *highest digit in which its tick differs from
-//! `current`*, in the slot that this digit names. Eight levels cover every `u64` of nanoseconds (47 bits of ticks), so
-//! there is no range to exceed, no clamping and no list of far timers, at the price of 2 KiB of slot heads.
+//! **Levels.** Write a tick in base 64. An entry is at the level of the *highest digit in which its
+//! tick differs from `current`*, in the slot that this digit names. Eight levels cover every `u64`
+//! of nanoseconds (47 bits of ticks), so there is no range to exceed, no clamping and no list of
+//! far timers, at the price of 2 KiB of slot heads.
 //!
 //! ```text
 //!   current = .. 0  3 17        tick .. 0  3 40  differs in digit 0: level 0, slot 40, fires at its tick
 //!                               tick .. 0  9 05  differs in digit 1: level 1, slot 9, sorted again at .. 0 9 00
 //! ```
 //!
-//! **Invariants.** (1) All entries of a level agree with `current` in the digits above it, and their own digit is
-//! greater. (2) So everything at a lower level is due before everything at a higher one, and the next event is the
-//! lowest bit of the lowest occupied level: two bit operations, no walk around the wheel. (3) Entries whose tick is not
-//! after `current` are in the `DUE` list or, once sorted, in `FIRING`.
+//! **Invariants.** (1) All entries of a level agree with `current` in the digits above it, and
+//! their own digit is greater. (2) So everything at a lower level is due before everything at a
+//! higher one, and the next event is the lowest bit of the lowest occupied level: two bit
+//! operations, no walk around the wheel. (3) Entries whose tick is not after `current` are in the
+//! `DUE` list or, once sorted, in `FIRING`.
 //!
 //! **Advance** to a time: repeat until the next event's start is beyond it:
 //! 1. set `current` to the start of the event's slot;
-//! 2. place each of the slot's entries again: it sinks to a lower level, or to `DUE` if this is its tick;
+//! 2. place each of the slot's entries again: it sinks to a lower level, or to `DUE` if this is its
+//!    tick;
 //! 3. sort `DUE` by deadline, then by insertion, into `FIRING`, and fire that.
 //!
-//! The caller may bound the timers that one call fires. The rest stays in `FIRING`, and the next call goes on there:
-//! 100,000 timers of one tick are sorted once, and what becomes due meanwhile waits in `DUE` until they have fired.
+//! The caller may bound the timers that one call fires. The rest stays in `FIRING`, and the next
+//! call goes on there: 100,000 timers of one tick are sorted once, and what becomes due meanwhile
+//! waits in `DUE` until they have fired.
 //!
-//! Empty stretches cost nothing, however long, because step 1 jumps; each entry sinks at most seven times. Step 1
-//! passes over no entry (2), so (1) stays true when `current` moves. Lists are FIFO, and when a slot sinks all lower
-//! levels are empty (2), so entries of one tick stay in insertion order: a stable sort by deadline needs no sequence
-//! number. Therefore one `advance` fires in the order of (deadline, insertion), as the simulator requires.
+//! Empty stretches cost nothing, however long, because step 1 jumps; each entry sinks at most seven
+//! times. Step 1 passes over no entry (2), so (1) stays true when `current` moves. Lists are FIFO,
+//! and when a slot sinks all lower levels are empty (2), so entries of one tick stay in insertion
+//! order: a stable sort by deadline needs no sequence number. Therefore one `advance` fires in the
+//! order of (deadline, insertion), as the simulator requires.
 
 mod slab;
 
@@ -44,13 +51,14 @@ const DIGIT: u32 = 6;
 const SLOTS: usize = 1 << DIGIT;
 /// 8 levels of 6 bits hold the 47 bits of ticks and the one tick past the end of time.
 const LEVELS: usize = 8;
-/// The list of entries that are due, in the order of their arrival; it follows the lists of all slots.
+/// The list of entries that are due, in the order of their arrival; it follows the lists of all
+/// slots.
 const DUE: usize = LEVELS * SLOTS;
 /// The list of entries to fire first, in order.
 const FIRING: usize = DUE + 1;
 
-/// Names one inserted timer. The key of a timer that fired or was removed finds nothing, even when its place in the
-/// slab is reused (unless that happened 2^32 times meanwhile).
+/// Names one inserted timer. The key of a timer that fired or was removed finds nothing, even when
+/// its place in the slab is reused (unless that happened 2^32 times meanwhile).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerKey {
     index: u32,
@@ -70,12 +78,17 @@ impl KeyCell {
     }
 
     pub(crate) fn set(&self, key: Option<TimerKey>) {
-        self.0.set(key.map_or(Self::NONE, |key| u64::from(key.index) << 32 | u64::from(key.generation)));
+        self.0.set(key.map_or(Self::NONE, |key| {
+            u64::from(key.index) << 32 | u64::from(key.generation)
+        }));
     }
 
     pub(crate) fn take(&self) -> Option<TimerKey> {
         let bits = self.0.replace(Self::NONE);
-        (bits != Self::NONE).then_some(TimerKey { index: (bits >> 32) as u32, generation: bits as u32 })
+        (bits != Self::NONE).then_some(TimerKey {
+            index: (bits >> 32) as u32,
+            generation: bits as u32,
+        })
     }
 }
 
@@ -119,8 +132,8 @@ impl<T> Wheel<T> {
         self.len() == 0
     }
 
-    /// Starts a timer; O(1). A deadline that has passed fires at the next `advance`. The last tick of the clock's range
-    /// (584 years) never comes: `u64::MAX` means never.
+    /// Starts a timer; O(1). A deadline that has passed fires at the next `advance`. The last tick
+    /// of the clock's range (584 years) never comes: `u64::MAX` means never.
     ///
     /// # Panics
     /// Beyond 2^32 - 1 timers.
@@ -141,25 +154,36 @@ impl<T> Wheel<T> {
         self.entries.release(key.index)
     }
 
-    /// Returns when to call [`advance`](Self::advance) again, in nanoseconds: never later than the earliest timer's
-    /// tick, perhaps earlier (then that call sinks a slot). Not after now if a timer is due. `None`: no timers.
+    /// Returns when to call [`advance`](Self::advance) again, in nanoseconds: never later than the
+    /// earliest timer's tick, perhaps earlier (then that call sinks a slot). Not after now if a
+    /// timer is due. `None`: no timers.
     #[inline]
     pub(crate) fn next_wake(&self) -> Option<u64> {
         let due = self.heads[DUE] != NIL || self.is_behind();
-        let tick = if due { self.current } else { self.next_event()?.1 };
+        let tick = if due {
+            self.current
+        } else {
+            self.next_event()?.1
+        };
         // The tick past the end of time has no start.
-        Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 { tick << TICK_SHIFT } else { u64::MAX })
+        Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 {
+            tick << TICK_SHIFT
+        } else {
+            u64::MAX
+        })
     }
 
-    /// Returns whether the last `advance` has left timers that were due, because it was not to fire as many.
+    /// Returns whether the last `advance` has left timers that were due, because it was not to fire
+    /// as many.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         self.heads[FIRING] != NIL
     }
 
-    /// Passes the timers that are due at `now`, at most this many, to `fire`, by (deadline, insertion). Those that an
-    /// earlier call has left come first. Costs a few instructions when none is due. Time does not run backwards: a
-    /// `now` before an earlier one counts as that one. If `fire` panics, its timer is gone and the others stay.
+    /// Passes the timers that are due at `now`, at most this many, to `fire`, by (deadline,
+    /// insertion). Those that an earlier call has left come first. Costs a few instructions when
+    /// none is due. Time does not run backwards: a `now` before an earlier one counts as that one.
+    /// If `fire` panics, its timer is gone and the others stay.
     pub(crate) fn advance(&mut self, now: u64, mut most: usize, fire: &mut impl FnMut(T)) {
         let target = now >> TICK_SHIFT;
         while self.fire_due(&mut most, fire) {
@@ -186,7 +210,10 @@ impl<T> Wheel<T> {
         let slot = self.occupied[level as usize].trailing_zeros();
         let shift = level * DIGIT;
         let above = self.current >> (shift + DIGIT) << DIGIT;
-        Some((level as usize * SLOTS + slot as usize, (above | u64::from(slot)) << shift))
+        Some((
+            level as usize * SLOTS + slot as usize,
+            (above | u64::from(slot)) << shift,
+        ))
     }
 
     /// Places each entry of a slot again, relative to a `current` that has reached the slot.
@@ -205,8 +232,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Fires and frees what is due, at most `most`, which it counts down. Each entry leaves its list before its value
-    /// goes to `fire`. Returns whether nothing is left.
+    /// Fires and frees what is due, at most `most`, which it counts down. Each entry leaves its
+    /// list before its value goes to `fire`. Returns whether nothing is left.
     #[inline]
     fn fire_due(&mut self, most: &mut usize, fire: &mut impl FnMut(T)) -> bool {
         loop {

@@ -30,16 +30,30 @@ fn hyper_makes_four_requests_at_once(setup: Setup) {
 }
 
 fn websockets_echo(setup: Setup) {
-    setup.runtime().run(async_websocket::run).expect("all messages");
+    setup
+        .runtime()
+        .run(async_websocket::run)
+        .expect("all messages");
 }
 
-/// `Handle::enter` keeps the runtime in a thread-local, which is a fiber's own. So its guard may be held while the
-/// fiber moves, and the guards of fibers on one worker may end in any order.
+/// `Handle::enter` keeps the runtime in a thread-local, which is a fiber's own. So its guard may be
+/// held while the fiber moves, and the guards of fibers on one worker may end in any order.
 fn each_fiber_keeps_the_tokio_runtime_that_it_has_entered(setup: Setup) {
     const FIBERS: usize = 30;
-    let tokios: Vec<_> =
-        (0..3).map(|_| Builder::new_multi_thread().worker_threads(1).build().expect("a tokio runtime")).collect();
-    let runtime = setup.builder().own_storage().movement(Movement::Anytime).build().expect("a runtime");
+    let tokios: Vec<_> = (0..3)
+        .map(|_| {
+            Builder::new_multi_thread()
+                .worker_threads(1)
+                .build()
+                .expect("a tokio runtime")
+        })
+        .collect();
+    let runtime = setup
+        .builder()
+        .own_storage()
+        .movement(Movement::Anytime)
+        .build()
+        .expect("a runtime");
     let moves = Arc::new(AtomicUsize::new(0));
     for _ in 0..100 {
         let fibers: Vec<_> = (0..FIBERS)
@@ -48,7 +62,9 @@ fn each_fiber_keeps_the_tokio_runtime_that_it_has_entered(setup: Setup) {
                 runtime.spawn(move || keeps(&handle, n, &moves))
             })
             .collect();
-        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        fibers
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("no panic"));
         if moves.load(Ordering::Relaxed) > 0 {
             break;
         }
@@ -69,7 +85,10 @@ fn keeps(handle: &Handle, n: usize, moves: &AtomicUsize) {
     }
     // What needs the context runs on that runtime, and this fiber waits for it.
     let there = tokio::spawn(async { Handle::current().id() });
-    assert_eq!(block_on(there).expect("not cancelled").expect("no panic"), handle.id());
+    assert_eq!(
+        block_on(there).expect("not cancelled").expect("no panic"),
+        handle.id()
+    );
     drop(guard);
     assert!(Handle::try_current().is_err());
 }
@@ -86,7 +105,8 @@ fn vectored_writes_and_the_end_by_tokios_traits(setup: Setup) {
         // More buffers than one call takes.
         let parts: Vec<Vec<u8>> = (0..1500).map(|n| vec![n as u8; 2]).collect();
         let buffers: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        let sent = poll_fn(|cx| AsyncWrite::poll_write_vectored(Pin::new(&mut sender), cx, &buffers));
+        let sent =
+            poll_fn(|cx| AsyncWrite::poll_write_vectored(Pin::new(&mut sender), cx, &buffers));
         assert_eq!(block_on(sent).expect("not cancelled").expect("room"), 2048);
         let ended = poll_fn(|cx| Pin::new(&mut sender).poll_shutdown(cx));
         block_on(ended).expect("not cancelled").expect("the end");

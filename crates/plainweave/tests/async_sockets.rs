@@ -1,4 +1,5 @@
-//! Our sockets in async code: they wait side by side, and what is dropped leaves nothing behind and swallows nothing.
+//! Our sockets in async code: they wait side by side, and what is dropped leaves nothing behind and
+//! swallows nothing.
 
 mod common;
 
@@ -39,8 +40,11 @@ fn sockets_wait_side_by_side(setup: Setup) {
     let readers = std::thread::spawn({
         let gates = gates.clone();
         move || {
-            // All four wait before the first can be served: calls one after another would wait for ever.
-            gates.iter().for_each(|gate| eventually("all wait", || gate.is_waited_for()));
+            // All four wait before the first can be served: calls one after another would wait for
+            // ever.
+            gates
+                .iter()
+                .for_each(|gate| eventually("all wait", || gate.is_waited_for()));
             gates.iter().for_each(Gate::open);
             for (n, peer) in theirs.iter_mut().enumerate().rev() {
                 peer.write_all(&[n as u8]).expect("room");
@@ -49,13 +53,19 @@ fn sockets_wait_side_by_side(setup: Setup) {
         }
     });
     let sum = setup.workers(1).run(move || {
-        let reads = ours.into_iter().zip(gates).map(|(stream, gate)| async move {
-            let (mut stream, mut buf) = (AsyncTcpStream::from(stream), [0; 1]);
-            let (_, n) = join(gate, read(&mut stream, &mut buf)).await;
-            assert_eq!(n.expect("a byte"), 1);
-            usize::from(buf[0])
-        });
-        block_on(join_all(reads)).expect("not cancelled").into_iter().sum::<usize>()
+        let reads = ours
+            .into_iter()
+            .zip(gates)
+            .map(|(stream, gate)| async move {
+                let (mut stream, mut buf) = (AsyncTcpStream::from(stream), [0; 1]);
+                let (_, n) = join(gate, read(&mut stream, &mut buf)).await;
+                assert_eq!(n.expect("a byte"), 1);
+                usize::from(buf[0])
+            });
+        block_on(join_all(reads))
+            .expect("not cancelled")
+            .into_iter()
+            .sum::<usize>()
     });
     assert_eq!(sum, 6);
     readers.join().expect("no panic");
@@ -78,7 +88,12 @@ fn a_large_transfer_waits_for_room(setup: Setup) {
         let receiving = async {
             loop {
                 let n = read(&mut stream, &mut buf).await.expect("bytes");
-                assert!(buf[..n].iter().enumerate().all(|(at, b)| *b == byte(got + at)));
+                assert!(
+                    buf[..n]
+                        .iter()
+                        .enumerate()
+                        .all(|(at, b)| *b == byte(got + at))
+                );
                 got += n;
                 if n == 0 {
                     return got;
@@ -105,10 +120,22 @@ fn a_dropped_stream_leaves_nothing(setup: Setup) {
     runtime.run(move || {
         let mut stream = AsyncTcpStream::from(ours);
         let mut buf = [0; 8];
-        assert!(block_on(once(read(&mut stream, &mut buf))).expect("not cancelled").is_none());
-        assert_eq!(plainweave::metrics().expect("a runtime").live_fibers, 2, "this one, and one that waits");
+        assert!(
+            block_on(once(read(&mut stream, &mut buf)))
+                .expect("not cancelled")
+                .is_none()
+        );
+        assert_eq!(
+            plainweave::metrics().expect("a runtime").live_fibers,
+            2,
+            "this one, and one that waits"
+        );
     });
-    assert_eq!(theirs.read(&mut [0; 8]).expect("the end, not a timeout"), 0, "the descriptor is closed");
+    assert_eq!(
+        theirs.read(&mut [0; 8]).expect("the end, not a timeout"),
+        0,
+        "the descriptor is closed"
+    );
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
 }
 
@@ -117,13 +144,22 @@ fn a_dropped_read_swallows_nothing(setup: Setup) {
     setup.workers(1).run(move || {
         let (mut stream, mut buf) = (AsyncTcpStream::from(ours), [0; 8]);
         for round in 0..20 {
-            assert!(block_on(once(read(&mut stream, &mut buf))).expect("not cancelled").is_none());
+            assert!(
+                block_on(once(read(&mut stream, &mut buf)))
+                    .expect("not cancelled")
+                    .is_none()
+            );
             theirs.write_all(&[round]).expect("room");
             if round % 2 == 0 {
                 // The other way to read, while a wait is under way.
                 assert_eq!(stream.get_ref().read(&mut buf).expect("a byte"), 1);
             } else {
-                assert_eq!(block_on(read(&mut stream, &mut buf)).expect("not cancelled").expect("a byte"), 1);
+                assert_eq!(
+                    block_on(read(&mut stream, &mut buf))
+                        .expect("not cancelled")
+                        .expect("a byte"),
+                    1
+                );
             }
             assert_eq!(buf[0], round);
         }
@@ -137,7 +173,11 @@ fn a_closed_stream_ends_its_reader(setup: Setup) {
         let reading = spawn_future(async move { read(&mut ours.into(), &mut [0; 8]).await });
         pause();
         other.close();
-        let error = reading.join().expect("no panic").expect("not cancelled").expect_err("closed");
+        let error = reading
+            .join()
+            .expect("no panic")
+            .expect("not cancelled")
+            .expect_err("closed");
         assert_eq!(error.kind(), ErrorKind::NotConnected);
     });
 }
@@ -167,8 +207,13 @@ fn the_end_of_the_runtime_ends_a_read(setup: Setup) {
 
 fn a_refused_connection(setup: Setup) {
     let address = listener().local_addr().expect("an address");
-    let attempt = setup.runtime().run(move || block_on(AsyncTcpStream::connect(address)));
-    assert_eq!(attempt.expect("not cancelled").expect_err("refused").kind(), ErrorKind::ConnectionRefused);
+    let attempt = setup
+        .runtime()
+        .run(move || block_on(AsyncTcpStream::connect(address)));
+    assert_eq!(
+        attempt.expect("not cancelled").expect_err("refused").kind(),
+        ErrorKind::ConnectionRefused
+    );
 }
 
 fn a_dropped_connect_is_cancelled(setup: Setup) {
@@ -176,7 +221,11 @@ fn a_dropped_connect_is_cancelled(setup: Setup) {
     let address = full.address();
     let runtime = setup.workers(1);
     runtime.run(move || {
-        assert!(block_on(once(AsyncTcpStream::connect(address))).expect("not cancelled").is_none());
+        assert!(
+            block_on(once(AsyncTcpStream::connect(address)))
+                .expect("not cancelled")
+                .is_none()
+        );
     });
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
 }
@@ -187,13 +236,22 @@ fn a_dropped_accept_swallows_nothing(setup: Setup) {
     setup.workers(1).run(move || {
         let mut listener = AsyncTcpListener::from(listener);
         for _ in 0..10 {
-            assert!(block_on(once(listener.accept())).expect("not cancelled").is_none());
+            assert!(
+                block_on(once(listener.accept()))
+                    .expect("not cancelled")
+                    .is_none()
+            );
             let client = TcpStream::connect(address).expect("a listener");
             // Long enough for the wait that was dropped to notice.
             pause();
-            let (accepted, peer) = block_on(listener.accept()).expect("not cancelled").expect("a connection");
+            let (accepted, peer) = block_on(listener.accept())
+                .expect("not cancelled")
+                .expect("a connection");
             assert_eq!(peer, client.local_addr().expect("an address"));
-            assert_eq!(accepted.get_ref().local_addr().expect("an address"), address);
+            assert_eq!(
+                accepted.get_ref().local_addr().expect("an address"),
+                address
+            );
         }
     });
 }
@@ -202,11 +260,18 @@ fn a_dropped_accept_swallows_nothing(setup: Setup) {
 fn a_plain_thread_cannot_wait_for_a_socket() {
     let (ours, mut theirs) = connected();
     let (mut stream, mut buf) = (AsyncTcpStream::from(ours), [0; 8]);
-    let error = block_on(read(&mut stream, &mut buf)).expect("no deadline").expect_err("nothing to read");
+    let error = block_on(read(&mut stream, &mut buf))
+        .expect("no deadline")
+        .expect_err("nothing to read");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     theirs.write_all(b"x").expect("room");
     stream.get_ref().wait_readable().expect("a byte");
-    assert_eq!(block_on(read(&mut stream, &mut buf)).expect("no deadline").expect("a byte"), 1);
+    assert_eq!(
+        block_on(read(&mut stream, &mut buf))
+            .expect("no deadline")
+            .expect("a byte"),
+        1
+    );
 }
 
 /// A poll began to wait on one runtime, which has ended when the next one polls.
@@ -224,12 +289,21 @@ fn a_stream_goes_on_on_another_runtime(setup: Setup) {
     drop(first);
     let reading = std::thread::spawn(move || {
         let mut buf = [0; 8];
-        let n = setup.runtime().run(|| block_on(read(&mut stream, &mut buf))).expect("not cancelled");
+        let n = setup
+            .runtime()
+            .run(|| block_on(read(&mut stream, &mut buf)))
+            .expect("not cancelled");
         n.map(|n| buf[..n].to_vec())
     });
     std::thread::sleep(ms(20));
     theirs.write_all(b"later").expect("room");
-    assert_eq!(reading.join().expect("no panic").expect("this runtime lives"), b"later");
+    assert_eq!(
+        reading
+            .join()
+            .expect("no panic")
+            .expect("this runtime lives"),
+        b"later"
+    );
 }
 
 /// Another runtime may lie where the one lay that the first poll waited on.
@@ -245,7 +319,9 @@ fn a_stream_goes_on_where_a_runtime_was_before(setup: Setup) {
             .expect("not cancelled");
         });
         theirs.write_all(b"x").expect("room");
-        let n = setup.runtime().run(|| block_on(read(&mut stream, &mut [0; 8])));
+        let n = setup
+            .runtime()
+            .run(|| block_on(read(&mut stream, &mut [0; 8])));
         assert_eq!(n.expect("not cancelled").expect("this runtime lives"), 1);
     }
 }

@@ -26,7 +26,12 @@ const GROWTH: usize = 8 << 20;
 /// The process's resident memory, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("proc");
-    let pages: usize = statm.split(' ').nth(1).expect("resident").parse().expect("a number");
+    let pages: usize = statm
+        .split(' ')
+        .nth(1)
+        .expect("resident")
+        .parse()
+        .expect("a number");
     pages * 4096
 }
 
@@ -52,8 +57,12 @@ struct Random64k {
 
 impl Random64k {
     fn new(bytes: usize) -> Self {
-        let path = std::env::temp_dir().join(format!("plainweave-back-pressure-{}", std::process::id()));
-        let made = Self { path, hash: Hash::NEW };
+        let path =
+            std::env::temp_dir().join(format!("plainweave-back-pressure-{}", std::process::id()));
+        let made = Self {
+            path,
+            hash: Hash::NEW,
+        };
         let mut file = OsFile::create(&made.path).expect("a file");
         let (mut made, mut random) = (made, Random::new(7));
         for _ in 0..bytes / CHUNK {
@@ -72,7 +81,8 @@ impl Drop for Random64k {
     }
 }
 
-/// Reads to the end at this rate. Returns what it has read, how many bytes, and the most memory in use meanwhile.
+/// Reads to the end at this rate. Returns what it has read, how many bytes, and the most memory in
+/// use meanwhile.
 fn read_slowly(mut stream: OsStream, bytes_per_second: f64) -> (Hash, usize, usize) {
     let start = Instant::now();
     let (mut hash, mut total, mut most, mut buf) = (Hash::NEW, 0, 0, vec![0; CHUNK]);
@@ -92,12 +102,19 @@ fn read_slowly(mut stream: OsStream, bytes_per_second: f64) -> (Hash, usize, usi
 /// Sends a file through a disk stage and a socket stage to a reader of 20 MB/s.
 fn a_file_to_a_slow_reader(bytes: usize) {
     let _alone = alone();
-    let spec = |name| PoolSpec::new(name).runtime(Runtime::builder().workers(1).report_stalls(false));
-    let pools = Pools::build([spec("disk").max_fibers(4), spec("net").max_fibers(4)]).expect("pools");
+    let spec =
+        |name| PoolSpec::new(name).runtime(Runtime::builder().workers(1).report_stalls(false));
+    let pools =
+        Pools::build([spec("disk").max_fibers(4), spec("net").max_fibers(4)]).expect("pools");
     let file = Random64k::new(bytes);
     let listener = OsListener::bind("127.0.0.1:0").expect("bind");
-    let stream = TcpStream::from_std(OsStream::connect(listener.local_addr().expect("bound")).expect("connect"));
-    let (stream, reader) = (stream.expect("nonblocking"), listener.accept().expect("accept").0);
+    let stream = TcpStream::from_std(
+        OsStream::connect(listener.local_addr().expect("bound")).expect("connect"),
+    );
+    let (stream, reader) = (
+        stream.expect("nonblocking"),
+        listener.accept().expect("accept").0,
+    );
     let opened = File::from_std(OsFile::open(&file.path).expect("the file"));
     let before = resident();
     let reader = std::thread::spawn(move || read_slowly(reader, 20e6));
@@ -114,7 +131,9 @@ fn a_file_to_a_slow_reader(bytes: usize) {
         }
         Ok(next.send(chunk)?)
     };
-    let disk = socket.fed_by(pools.get("disk").expect("built"), 4, 1, read).expect("a stage");
+    let disk = socket
+        .fed_by(pools.get("disk").expect("built"), 4, 1, read)
+        .expect("a stage");
     let start = Instant::now();
     (0..bytes / CHUNK).for_each(|n| disk.send((n * CHUNK) as u64).expect("open"));
     let disk = disk.join().expect("all is read");
@@ -123,31 +142,52 @@ fn a_file_to_a_slow_reader(bytes: usize) {
 
     let (hash, total, most) = reader.join().expect("no panic");
     assert_eq!((total, hash), (bytes, file.hash));
-    assert_eq!((disk.done, socket.done), ((bytes / CHUNK) as u64, (bytes / CHUNK) as u64));
+    assert_eq!(
+        (disk.done, socket.done),
+        ((bytes / CHUNK) as u64, (bytes / CHUNK) as u64)
+    );
     let growth = most.saturating_sub(before);
     assert!(growth < GROWTH, "memory has grown by {growth} bytes");
-    assert!(disk.blocked > elapsed / 2, "the disk stage was blocked for {:?} of {elapsed:?}", disk.blocked);
-    assert_eq!(socket.blocked, Duration::ZERO, "it waits for the socket, and for no stage");
+    assert!(
+        disk.blocked > elapsed / 2,
+        "the disk stage was blocked for {:?} of {elapsed:?}",
+        disk.blocked
+    );
+    assert_eq!(
+        socket.blocked,
+        Duration::ZERO,
+        "it waits for the socket, and for no stage"
+    );
 }
 
 #[test]
 fn memory_stays_bounded_with_a_slow_reader() {
-    unless_it_hangs("memory_stays_bounded_with_a_slow_reader", || a_file_to_a_slow_reader(16 << 20));
+    unless_it_hangs("memory_stays_bounded_with_a_slow_reader", || {
+        a_file_to_a_slow_reader(16 << 20)
+    });
 }
 
 #[test]
 #[ignore = "takes 13 s of reading; in release mode"]
 fn memory_stays_bounded_with_a_slow_reader_of_256_mb() {
-    unless_it_hangs("memory_stays_bounded_with_a_slow_reader_of_256_mb", || a_file_to_a_slow_reader(256 << 20));
+    unless_it_hangs("memory_stays_bounded_with_a_slow_reader_of_256_mb", || {
+        a_file_to_a_slow_reader(256 << 20)
+    });
 }
 
 /// One fiber spawns that many into a pool of 1,000, each of which yields once.
 fn spawn_into_a_full_pool(fibers: u64) {
     let _alone = alone();
     let builder = |workers| Runtime::builder().workers(workers).report_stalls(false);
-    let specs = [PoolSpec::new("from").runtime(builder(1)), PoolSpec::new("to").runtime(builder(1)).max_fibers(1000)];
+    let specs = [
+        PoolSpec::new("from").runtime(builder(1)),
+        PoolSpec::new("to").runtime(builder(1)).max_fibers(1000),
+    ];
     let pools = Pools::build(specs).expect("pools");
-    let (from, to) = (pools.get("from").expect("built"), pools.get("to").expect("built").clone());
+    let (from, to) = (
+        pools.get("from").expect("built"),
+        pools.get("to").expect("built").clone(),
+    );
     let ended = Arc::new(AtomicU64::new(0));
     let count = ended.clone();
     let spawner = from.spawn(move || {
@@ -165,7 +205,8 @@ fn spawn_into_a_full_pool(fibers: u64) {
             }
             if n % 1024 == 0 {
                 most = most.max(resident());
-                // A fiber gives its place back a little before it ends: one for each worker, spare ones included.
+                // A fiber gives its place back a little before it ends: one for each worker, spare
+                // ones included.
                 assert!(to.metrics().live_fibers <= 1064, "{:?}", to.metrics());
             }
         }
@@ -173,31 +214,44 @@ fn spawn_into_a_full_pool(fibers: u64) {
     });
     let (before, most) = spawner.expect("open").join().expect("no panic");
     eventually("all have ended", || ended.load(Ordering::Relaxed) == fibers);
-    assert!(most.saturating_sub(before) < GROWTH, "memory has grown from {before} to {most} bytes");
+    assert!(
+        most.saturating_sub(before) < GROWTH,
+        "memory has grown from {before} to {most} bytes"
+    );
 }
 
 #[test]
 fn spawns_into_a_full_pool_take_bounded_memory() {
-    unless_it_hangs("spawns_into_a_full_pool_take_bounded_memory", || spawn_into_a_full_pool(100_000));
+    unless_it_hangs("spawns_into_a_full_pool_take_bounded_memory", || {
+        spawn_into_a_full_pool(100_000)
+    });
 }
 
 #[test]
 #[ignore = "takes a while; in release mode"]
 fn ten_million_spawns_take_bounded_memory() {
-    unless_it_hangs("ten_million_spawns_take_bounded_memory", || spawn_into_a_full_pool(10_000_000));
+    unless_it_hangs("ten_million_spawns_take_bounded_memory", || {
+        spawn_into_a_full_pool(10_000_000)
+    });
 }
 
 /// A fiber that waits for room takes no time from the others of its worker.
 #[test]
 fn other_fibers_go_on_while_one_waits_for_room() {
     let _alone = alone();
-    let spec = |name| PoolSpec::new(name).runtime(Runtime::builder().workers(1).report_stalls(false));
+    let spec =
+        |name| PoolSpec::new(name).runtime(Runtime::builder().workers(1).report_stalls(false));
     let pools = Pools::build([spec("from"), spec("to").max_fibers(1)]).expect("pools");
-    let (from, to) = (pools.get("from").expect("built"), pools.get("to").expect("built").clone());
+    let (from, to) = (
+        pools.get("from").expect("built"),
+        pools.get("to").expect("built").clone(),
+    );
     let inside = to.spawn(plainweave::park).expect("room");
     let waits = from.spawn(move || to.spawn(|| ()).map(drop)).expect("open");
     for _ in 0..100 {
-        from.call(|| time::sleep(Duration::from_micros(10))).expect("open").expect("slept");
+        from.call(|| time::sleep(Duration::from_micros(10)))
+            .expect("open")
+            .expect("slept");
     }
     assert!(!waits.is_finished());
     inside.fiber().unpark();

@@ -23,7 +23,9 @@ fn meet(meeting: &Meeting, all: usize) -> bool {
     here.0 += 1;
     here.1 = here.1.max(here.0);
     arrived.notify_all();
-    let (mut here, _) = arrived.wait_timeout_while(here, ms(20_000), |here| here.1 < all).expect("no panic");
+    let (mut here, _) = arrived
+        .wait_timeout_while(here, ms(20_000), |here| here.1 < all)
+        .expect("no panic");
     here.0 -= 1;
     here.1 >= all
 }
@@ -40,21 +42,48 @@ fn burst(jobs: usize, all: usize) -> bool {
 }
 
 fn a_burst_runs_as_wide_as_the_pool(setup: Setup) {
-    let runtime = setup.check(setup.builder().blocking_threads(16).build().expect("a runtime"));
+    let runtime = setup.check(
+        setup
+            .builder()
+            .blocking_threads(16)
+            .build()
+            .expect("a runtime"),
+    );
     // At first no thread is there, later all are, idle or about to be.
-    runtime.run(|| (0..20).for_each(|round| assert!(burst(16, 16), "round {round}: not all at once")));
+    runtime
+        .run(|| (0..20).for_each(|round| assert!(burst(16, 16), "round {round}: not all at once")));
     // Nor where a few are.
-    let runtime = setup.check(setup.builder().blocking_threads(16).build().expect("a runtime"));
+    let runtime = setup.check(
+        setup
+            .builder()
+            .blocking_threads(16)
+            .build()
+            .expect("a runtime"),
+    );
     runtime.run(|| (1..=16).for_each(|wide| assert!(burst(wide, wide), "not {wide} at once")));
 }
 
 fn a_burst_wider_than_the_pool_uses_all_of_it(setup: Setup) {
-    let runtime = setup.check(setup.builder().blocking_threads(3).build().expect("a runtime"));
-    runtime.run(|| (0..20).for_each(|round| assert!(burst(50, 3), "round {round}: not all at once")));
+    let runtime = setup.check(
+        setup
+            .builder()
+            .blocking_threads(3)
+            .build()
+            .expect("a runtime"),
+    );
+    runtime
+        .run(|| (0..20).for_each(|round| assert!(burst(50, 3), "round {round}: not all at once")));
 }
 
 fn jobs_that_wait_for_each_other_end(setup: Setup) {
-    let runtime = setup.check(setup.builder().workers(1).blocking_threads(2).build().expect("a runtime"));
+    let runtime = setup.check(
+        setup
+            .builder()
+            .workers(1)
+            .blocking_threads(2)
+            .build()
+            .expect("a runtime"),
+    );
     for round in 0..20 {
         let came = runtime.run(|| {
             blocking(|| ()).expect("not cancelled");
@@ -63,7 +92,8 @@ fn jobs_that_wait_for_each_other_end(setup: Setup) {
                 pause();
             }
             let (tell, told) = mpsc::channel();
-            let first = plainweave::spawn(|| blocking(move || told.recv_timeout(ms(20_000)).is_ok()));
+            let first =
+                plainweave::spawn(|| blocking(move || told.recv_timeout(ms(20_000)).is_ok()));
             let second = plainweave::spawn(|| blocking(move || tell.send(())));
             let _ = second.join().expect("no panic").expect("not cancelled");
             first.join().expect("no panic").expect("not cancelled")

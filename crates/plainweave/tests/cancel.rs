@@ -51,7 +51,9 @@ fn fill(stream: &TcpStream) {
 
 fn read_into_two(mut stream: &TcpStream) -> io::Result<()> {
     let (mut a, mut b) = ([0; 4], [0; 4]);
-    stream.read_vectored(&mut [io::IoSliceMut::new(&mut a), io::IoSliceMut::new(&mut b)]).map(drop)
+    stream
+        .read_vectored(&mut [io::IoSliceMut::new(&mut a), io::IoSliceMut::new(&mut b)])
+        .map(drop)
 }
 
 /// One of each kind, ready to block. What they need is kept in the second part.
@@ -76,8 +78,14 @@ fn blocking_calls(runtime: &TestRuntime) -> (Vec<Call>, Box<dyn Send>) {
         ("park_timeout", Box::new(|| plainweave::park_timeout(LONG))),
         ("join", Box::new(move || parked.join().map_err(Into::into))),
         ("accept", Box::new(move || listener.accept().map(drop))),
-        ("connect", Box::new(move || TcpStream::connect(address).map(drop))),
-        ("read", Box::new(move || (&reader).read(&mut [0; 16]).map(drop))),
+        (
+            "connect",
+            Box::new(move || TcpStream::connect(address).map(drop)),
+        ),
+        (
+            "read",
+            Box::new(move || (&reader).read(&mut [0; 16]).map(drop)),
+        ),
         ("read_vectored", Box::new(move || read_into_two(&vectored))),
         ("wait_readable", Box::new(move || poller.wait_readable())),
         (
@@ -93,7 +101,8 @@ fn blocking_calls(runtime: &TestRuntime) -> (Vec<Call>, Box<dyn Send>) {
             "write_vectored",
             Box::new(move || {
                 loop {
-                    let _taken = (&writer_again).write_vectored(&[io::IoSlice::new(&[1; 70_000]); 2])?;
+                    let _taken =
+                        (&writer_again).write_vectored(&[io::IoSlice::new(&[1; 70_000]); 2])?;
                 }
             }),
         ),
@@ -121,14 +130,24 @@ fn blocking_calls(runtime: &TestRuntime) -> (Vec<Call>, Box<dyn Send>) {
             self.0.unpark();
         }
     }
-    let more = (kept_reader, kept_vectored, kept_poller, kept_writer, finish, finish_file);
+    let more = (
+        kept_reader,
+        kept_vectored,
+        kept_poller,
+        kept_writer,
+        finish,
+        finish_file,
+    );
     (calls, Box::new((Kept(parked_fiber), more, full)))
 }
 
 fn every_blocked_call_is_cancelled(setup: Setup) {
     let runtime = setup.tested();
     let (calls, kept) = blocking_calls(&runtime);
-    let fibers: Vec<_> = calls.into_iter().map(|(what, call)| (what, runtime.spawn(call))).collect();
+    let fibers: Vec<_> = calls
+        .into_iter()
+        .map(|(what, call)| (what, runtime.spawn(call)))
+        .collect();
     std::thread::sleep(ms(30));
     for (what, fiber) in fibers {
         assert!(!fiber.is_finished(), "{what} does not block");
@@ -136,9 +155,16 @@ fn every_blocked_call_is_cancelled(setup: Setup) {
         fiber.cancel();
         let error = fiber.join().expect("no panic").expect_err(what);
         assert!(is_cancelled(&error), "{what}: {error:?}");
-        assert_eq!(cancel_reason(&error), Some(CancelReason::Requested), "{what}");
+        assert_eq!(
+            cancel_reason(&error),
+            Some(CancelReason::Requested),
+            "{what}"
+        );
         assert!(
-            !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::TimedOut | ErrorKind::WouldBlock),
+            !matches!(
+                error.kind(),
+                ErrorKind::Interrupted | ErrorKind::TimedOut | ErrorKind::WouldBlock
+            ),
             "{what}"
         );
         assert!(error.to_string().contains("cancelled"), "{error}");
@@ -150,8 +176,12 @@ fn every_blocked_call_heeds_its_deadline(setup: Setup) {
     let runtime = setup.tested();
     let (calls, kept) = blocking_calls(&runtime);
     let start = Instant::now();
-    let late = |call: Box<dyn FnOnce() -> io::Result<()> + Send>| move || time::with_timeout(ms(30), call);
-    let fibers: Vec<_> = calls.into_iter().map(|(what, call)| (what, runtime.spawn(late(call)))).collect();
+    let late =
+        |call: Box<dyn FnOnce() -> io::Result<()> + Send>| move || time::with_timeout(ms(30), call);
+    let fibers: Vec<_> = calls
+        .into_iter()
+        .map(|(what, call)| (what, runtime.spawn(late(call))))
+        .collect();
     for (what, fiber) in fibers {
         let error = fiber.join().expect("no panic").expect_err(what);
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{what}: {error:?}");
@@ -182,7 +212,11 @@ fn every_call_refuses_to_begin_when_late(setup: Setup) {
     runtime.run(|| {
         time::with_deadline(time::now(), || {
             for (what, call) in calls {
-                assert_eq!(call().expect_err(what).kind(), ErrorKind::TimedOut, "{what}");
+                assert_eq!(
+                    call().expect_err(what).kind(),
+                    ErrorKind::TimedOut,
+                    "{what}"
+                );
             }
         });
         pause();
@@ -225,7 +259,8 @@ fn a_cancelled_fiber_can_still_be_joined(setup: Setup) {
     });
 }
 
-/// Reads to the end, counting, whatever number of times it is cancelled: each time another fiber goes on.
+/// Reads to the end, counting, whatever number of times it is cancelled: each time another fiber
+/// goes on.
 fn completion_against_cancel_loses_no_bytes(setup: Setup) {
     let runtime = setup.tested();
     let mut random = Random::new(11);
@@ -310,7 +345,9 @@ fn accept_against_cancel_loses_no_connection(setup: Setup) {
             let mut random = Random::new(21);
             for _ in 0..rounds {
                 let mut client = OsStream::connect(address).expect("connect");
-                client.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+                client
+                    .set_read_timeout(Some(Duration::from_secs(10)))
+                    .expect("set");
                 random.spin(100);
                 assert_eq!(client.read(&mut [0; 8]).expect("an answer"), 1);
             }
@@ -367,10 +404,18 @@ fn close_against_read(setup: Setup) {
         let (got, error) = reader.join().expect("no panic");
         assert_eq!(error, Some(ErrorKind::NotConnected));
         assert!(got <= 4);
-        assert_eq!((&ours).write(b"x").expect_err("closed").kind(), ErrorKind::NotConnected);
-        assert_eq!(ours.wait_readable().expect_err("closed").kind(), ErrorKind::NotConnected);
+        assert_eq!(
+            (&ours).write(b"x").expect_err("closed").kind(),
+            ErrorKind::NotConnected
+        );
+        assert_eq!(
+            ours.wait_readable().expect_err("closed").kind(),
+            ErrorKind::NotConnected
+        );
         // The peer sees the end, or a reset if something was not read.
-        theirs.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+        theirs
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("set");
         assert!(matches!(theirs.read(&mut [0; 8]), Ok(0) | Err(_)));
     }
 }
@@ -382,8 +427,10 @@ fn close_against_accept(setup: Setup) {
         let listener = listener();
         let accepting = listener.try_clone().expect("clone");
         let other = listener.try_clone().expect("clone");
-        let fibers =
-            [runtime.spawn(move || accepting.accept().map(drop)), runtime.spawn(move || other.accept().map(drop))];
+        let fibers = [
+            runtime.spawn(move || accepting.accept().map(drop)),
+            runtime.spawn(move || other.accept().map(drop)),
+        ];
         random.spin(100);
         listener.close();
         for fiber in fibers {
@@ -409,7 +456,11 @@ fn close_wakes_every_user(setup: Setup) {
                     _ => time::with_timeout(LONG, || (&ours).read(&mut [0; 8]).map(drop)),
                 };
                 // A plain thread among them.
-                if n < 10 { Ok(runtime.spawn(user)) } else { Err(std::thread::spawn(user)) }
+                if n < 10 {
+                    Ok(runtime.spawn(user))
+                } else {
+                    Err(std::thread::spawn(user))
+                }
             })
             .collect();
         std::thread::sleep(ms(2));
@@ -440,7 +491,8 @@ fn deadline_against_connect(setup: Setup) {
             assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
             assert!(start.elapsed() >= limit);
         }
-        // A connection that comes about is one, or an error; in either case the other side may count on it.
+        // A connection that comes about is one, or an error; in either case the other side may
+        // count on it.
         let listener = listener();
         let address = listener.local_addr().expect("address");
         let mut connected = 0;
@@ -459,7 +511,10 @@ fn deadline_against_connect(setup: Setup) {
         // Nobody listens.
         let refused = listener.local_addr().expect("address");
         drop(listener);
-        assert_eq!(TcpStream::connect(refused).expect_err("refused").kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(
+            TcpStream::connect(refused).expect_err("refused").kind(),
+            ErrorKind::ConnectionRefused
+        );
     });
 }
 
@@ -555,9 +610,24 @@ fn cancel_during_blocking_detaches_the_job(setup: Setup) {
         counts.balanced() && finished.load(Ordering::SeqCst) == counts.made()
     });
     // A file is written in spite of a cancellation in mid-air, and nothing hangs.
-    assert_eq!(runtime.run(|| plainweave::blocking(|| 1)).expect("free again"), 1);
-    let panic = runtime.spawn(|| plainweave::blocking(|| -> () { panic!("in the pool") })).join();
-    assert_eq!(panic_text(&*panic.expect_err("propagated").into_panic().expect("a panic")), "in the pool");
+    assert_eq!(
+        runtime
+            .run(|| plainweave::blocking(|| 1))
+            .expect("free again"),
+        1
+    );
+    let panic = runtime
+        .spawn(|| plainweave::blocking(|| -> () { panic!("in the pool") }))
+        .join();
+    assert_eq!(
+        panic_text(
+            &*panic
+                .expect_err("propagated")
+                .into_panic()
+                .expect("a panic")
+        ),
+        "in the pool"
+    );
 }
 
 fn a_dropped_value_that_panics_costs_no_blocking_thread(setup: Setup) {
@@ -579,24 +649,43 @@ fn a_dropped_value_that_panics_costs_no_blocking_thread(setup: Setup) {
             })
             .map(std::mem::forget)
         });
-        assert_eq!(caller.join().expect("no panic").expect_err("late").kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            caller.join().expect("no panic").expect_err("late").kind(),
+            ErrorKind::TimedOut
+        );
         drop(finish);
         std::thread::sleep(ms(5));
     }
-    assert_eq!(runtime.run(|| plainweave::blocking(|| 2)).expect("the thread lives"), 2);
+    assert_eq!(
+        runtime
+            .run(|| plainweave::blocking(|| 2))
+            .expect("the thread lives"),
+        2
+    );
 }
 
 fn read_and_write_timeouts(setup: Setup) {
     setup.tested().run(|| {
         let (ours, theirs) = connected();
         assert_eq!((ours.read_timeout(), ours.write_timeout()), (None, None));
-        assert_eq!(ours.set_read_timeout(Some(Duration::ZERO)).expect_err("zero").kind(), ErrorKind::InvalidInput);
+        assert_eq!(
+            ours.set_read_timeout(Some(Duration::ZERO))
+                .expect_err("zero")
+                .kind(),
+            ErrorKind::InvalidInput
+        );
         ours.set_read_timeout(Some(ms(20))).expect("set");
         assert_eq!(ours.read_timeout(), Some(ms(20)));
         for _ in 0..3 {
             let start = Instant::now();
-            assert_eq!((&ours).read(&mut [0; 4]).expect_err("late").kind(), ErrorKind::TimedOut);
-            assert_eq!(ours.wait_readable().expect_err("late").kind(), ErrorKind::TimedOut);
+            assert_eq!(
+                (&ours).read(&mut [0; 4]).expect_err("late").kind(),
+                ErrorKind::TimedOut
+            );
+            assert_eq!(
+                ours.wait_readable().expect_err("late").kind(),
+                ErrorKind::TimedOut
+            );
             assert!(start.elapsed() >= ms(40));
         }
         ours.set_write_timeout(Some(ms(20))).expect("set");
@@ -660,7 +749,10 @@ fn signals_reach_those_who_wait(setup: Setup) {
     runtime.run(|| {
         raise(SIGUSR1);
         assert_eq!(signals.wait().expect("caught"), SIGUSR1);
-        assert_eq!(signals.wait_timeout(ms(10)).expect_err("no second").kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            signals.wait_timeout(ms(10)).expect_err("no second").kind(),
+            ErrorKind::TimedOut
+        );
         let waiting = signals.clone();
         let fiber = plainweave::spawn(move || waiting.wait());
         pause();
@@ -678,7 +770,10 @@ fn signals_reach_those_who_wait(setup: Setup) {
         std::thread::sleep(ms(1));
         raise(SIGUSR1);
         raise(SIGUSR2);
-        let mut got: Vec<_> = waiters.into_iter().map(|w| w.join().expect("no panic").expect("caught")).collect();
+        let mut got: Vec<_> = waiters
+            .into_iter()
+            .map(|w| w.join().expect("no panic").expect("caught"))
+            .collect();
         got.sort_unstable();
         assert_eq!(got, [SIGUSR1, SIGUSR2]);
     }
@@ -696,16 +791,27 @@ fn incoming_and_conversions() {
             let listener = listener();
             let address = listener.local_addr().expect("address");
             let clients = plainweave::spawn(move || {
-                (0..5).map(|_| TcpStream::connect(("localhost", address.port())).expect("connect")).collect::<Vec<_>>()
+                (0..5)
+                    .map(|_| TcpStream::connect(("localhost", address.port())).expect("connect"))
+                    .collect::<Vec<_>>()
             });
-            let served: Vec<_> = listener.incoming().take(5).map(|s| s.expect("accept")).collect();
+            let served: Vec<_> = listener
+                .incoming()
+                .take(5)
+                .map(|s| s.expect("accept"))
+                .collect();
             let clients = clients.join().expect("no panic");
-            assert_eq!(clients[0].local_addr().expect("ours"), served[0].peer_addr().expect("theirs"));
+            assert_eq!(
+                clients[0].local_addr().expect("ours"),
+                served[0].peer_addr().expect("theirs")
+            );
             served[0].set_nodelay(true).expect("set");
             assert!(served[0].nodelay().expect("get"));
             for (client, served) in clients.into_iter().zip(served) {
                 let plain = client.into_std().expect("into_std");
-                plain.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+                plain
+                    .set_read_timeout(Some(Duration::from_secs(10)))
+                    .expect("set");
                 (&served).write_all(b"hello").expect("write");
                 assert_eq!((&plain).read(&mut [0; 8]).expect("read"), 5);
                 let back = TcpStream::from_std(plain).expect("from_std");

@@ -1,4 +1,5 @@
-//! Channels beyond `tests/sync.rs`: rendezvous, timeouts, iterators, and what both halves say of themselves.
+//! Channels beyond `tests/sync.rs`: rendezvous, timeouts, iterators, and what both halves say of
+//! themselves.
 
 mod common;
 
@@ -46,18 +47,28 @@ fn a_rendezvous_send_returns_when_its_value_is_taken(setup: Setup) {
 fn a_rendezvous_try_needs_a_waiting_peer(setup: Setup) {
     setup.workers(1).run(|| {
         let (sender, receiver) = channel::bounded(0);
-        assert!(sender.try_send(1).is_err_and(|e| e.is_full() && e.into_inner() == 1));
+        assert!(
+            sender
+                .try_send(1)
+                .is_err_and(|e| e.is_full() && e.into_inner() == 1)
+        );
         assert!(receiver.try_recv().is_err_and(|e| e.is_empty()));
         let (other, theirs) = (receiver.clone(), sender.clone());
         let waits = spawn(move || other.recv().unwrap());
         (0..3).for_each(|_| yield_now());
         sender.try_send(2).expect("one waits");
-        assert!(sender.try_send(3).unwrap_err().is_full(), "it has its value");
+        assert!(
+            sender.try_send(3).unwrap_err().is_full(),
+            "it has its value"
+        );
         assert_eq!(waits.join().unwrap(), 2);
         let waits = spawn(move || theirs.send(4).unwrap());
         (0..3).for_each(|_| yield_now());
         assert_eq!(receiver.try_recv().expect("one waits"), 4);
-        assert!(receiver.try_recv().unwrap_err().is_empty(), "its value is gone");
+        assert!(
+            receiver.try_recv().unwrap_err().is_empty(),
+            "its value is gone"
+        );
         waits.join().unwrap();
     });
 }
@@ -65,8 +76,9 @@ fn a_rendezvous_try_needs_a_waiting_peer(setup: Setup) {
 fn rendezvous_values_are_received_once_and_in_order(setup: Setup) {
     let (sender, receiver) = channel::bounded(0);
     let sum = Arc::new(AtomicU64::new(0));
-    let send =
-        |from: usize, sender: channel::Sender<(usize, u64)>| (1..=500).for_each(|n| sender.send((from, n)).unwrap());
+    let send = |from: usize, sender: channel::Sender<(usize, u64)>| {
+        (1..=500).for_each(|n| sender.send((from, n)).unwrap())
+    };
     let receive = |sum: Arc<AtomicU64>, receiver: channel::Receiver<(usize, u64)>| {
         let mut last = [0; 3];
         for (from, n) in receiver {
@@ -76,7 +88,10 @@ fn rendezvous_values_are_received_once_and_in_order(setup: Setup) {
         }
     };
     let (to, of, total) = (sender.clone(), receiver.clone(), sum.clone());
-    let threads = [std::thread::spawn(move || send(0, to)), std::thread::spawn(move || receive(total, of))];
+    let threads = [
+        std::thread::spawn(move || send(0, to)),
+        std::thread::spawn(move || receive(total, of)),
+    ];
     let total = sum.clone();
     setup.runtime().run(move || {
         let to = sender.clone();
@@ -128,7 +143,12 @@ fn a_closed_rendezvous_returns_its_values(setup: Setup) {
             assert!(error.is_closed());
             drop(error.into_inner());
         }
-        assert!(sender.try_send(Counted::new(&counts)).unwrap_err().is_closed());
+        assert!(
+            sender
+                .try_send(Counted::new(&counts))
+                .unwrap_err()
+                .is_closed()
+        );
         let (sender, receiver) = channel::bounded::<()>(0);
         let blocked = spawn(move || receiver.recv());
         pause();
@@ -191,10 +211,20 @@ fn a_timeout_ends_a_send_and_a_receive(setup: Setup) {
             assert_eq!(receiver.try_iter().count(), bound);
         }
         let (sender, receiver) = channel::bounded(1);
-        sender.send_timeout(1, Duration::ZERO).expect("room needs no time");
-        assert_eq!(receiver.recv_timeout(Duration::ZERO).expect("nor does a value"), 1);
+        sender
+            .send_timeout(1, Duration::ZERO)
+            .expect("room needs no time");
         assert_eq!(
-            sender.send_timeout(2, Duration::MAX).map(|()| receiver.recv_timeout(Duration::MAX).unwrap()).unwrap(),
+            receiver
+                .recv_timeout(Duration::ZERO)
+                .expect("nor does a value"),
+            1
+        );
+        assert_eq!(
+            sender
+                .send_timeout(2, Duration::MAX)
+                .map(|()| receiver.recv_timeout(Duration::MAX).unwrap())
+                .unwrap(),
             2
         );
     };
@@ -219,7 +249,11 @@ fn a_receiver_is_iterated(setup: Setup) {
         fiber.join().unwrap();
         let (sender, receiver) = channel::unbounded();
         (0..3).for_each(|n| sender.send(n).unwrap());
-        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [0, 1, 2], "and it does not wait for more");
+        assert_eq!(
+            receiver.try_iter().collect::<Vec<_>>(),
+            [0, 1, 2],
+            "and it does not wait for more"
+        );
     });
 }
 
@@ -264,7 +298,8 @@ fn both_halves_tell_the_state(_: Setup) {
     assert!(receiver.is_empty() && receiver.is_full());
 }
 
-/// Waits in a destructor while it panics: the wait is as any other, and its end leaves the channel as it should be.
+/// Waits in a destructor while it panics: the wait is as any other, and its end leaves the channel
+/// as it should be.
 fn a_panicking_waiter_leaves_the_channel_usable(setup: Setup) {
     struct Receives(channel::Receiver<u32>, channel::Sender<u32>);
     impl Drop for Receives {

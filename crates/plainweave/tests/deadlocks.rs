@@ -33,7 +33,11 @@ struct Reports(std::sync::Mutex<mpsc::Receiver<Deadlock>>);
 
 impl Reports {
     fn next(&self) -> Option<Deadlock> {
-        self.0.lock().expect("not poisoned").recv_timeout(HANG / 2).ok()
+        self.0
+            .lock()
+            .expect("not poisoned")
+            .recv_timeout(HANG / 2)
+            .ok()
     }
 
     /// Those that have come already.
@@ -46,11 +50,19 @@ impl Reports {
 fn both_movements(setup: Setup) -> Vec<(Runtime, Reports)> {
     let one = |builder: RuntimeBuilder| {
         let (tell, told) = mpsc::channel();
-        let builder = builder.max_workers(2).on_deadlock(move |deadlock| drop(tell.send(deadlock.clone())));
-        (builder.build().expect("a runtime"), Reports(std::sync::Mutex::new(told)))
+        let builder = builder
+            .max_workers(2)
+            .on_deadlock(move |deadlock| drop(tell.send(deadlock.clone())));
+        (
+            builder.build().expect("a runtime"),
+            Reports(std::sync::Mutex::new(told)),
+        )
     };
     let movements = [Movement::Anytime, Movement::BeforeStart];
-    movements.into_iter().map(|movement| one(setup.builder().own_storage().movement(movement))).collect()
+    movements
+        .into_iter()
+        .map(|movement| one(setup.builder().own_storage().movement(movement)))
+        .collect()
 }
 
 /// Runs `f`, which waits until it is cancelled, and cancels it when its deadlock has been reported.
@@ -64,7 +76,9 @@ fn report_of(runtime: &Runtime, told: &Reports, f: impl FnOnce() + Send) -> Dead
             report.expect("a report")
         });
         runtime.run(move || {
-            tell_fiber.send(plainweave::current()).expect("the test waits");
+            tell_fiber
+                .send(plainweave::current())
+                .expect("the test waits");
             f();
         });
         report.join().expect("a report")
@@ -80,25 +94,54 @@ fn two_locks_in_opposite_order(setup: Setup) {
                     s.spawn(move || {
                         let _one = one.lock().expect("free");
                         pause();
-                        // Cancelled with the scope: the first gets an error, and the other the lock.
+                        // Cancelled with the scope: the first gets an error, and the other the
+                        // lock.
                         drop(other.lock());
                     });
                 }
             });
         });
-        assert!(report.is_certain() && report.cycle.len() == 2 && report.count == 3, "{report}");
+        assert!(
+            report.is_certain() && report.cycle.len() == 2 && report.count == 3,
+            "{report}"
+        );
         for (at, fiber) in report.fibers[..2].iter().enumerate() {
-            assert_eq!((fiber.id, fiber.reason), (report.cycle[at], Reason::Sync), "{report}");
+            assert_eq!(
+                (fiber.id, fiber.reason),
+                (report.cycle[at], Reason::Sync),
+                "{report}"
+            );
             let object = fiber.object.as_ref().expect("known");
-            assert_eq!((object.kind, &object.fibers), ("mutex", &vec![report.cycle[1 - at]]), "{report}");
-            let place = fiber.frames.first().and_then(|frame| frame.file.clone()).expect("debug information");
+            assert_eq!(
+                (object.kind, &object.fibers),
+                ("mutex", &vec![report.cycle[1 - at]]),
+                "{report}"
+            );
+            let place = fiber
+                .frames
+                .first()
+                .and_then(|frame| frame.file.clone())
+                .expect("debug information");
             assert!(place.ends_with("tests/deadlocks.rs"), "{report}");
         }
         let text = report.to_string();
-        let [one, other] = report.cycle[..] else { unreachable!("two") };
-        assert!(text.starts_with("deadlock: 3 fibers wait, and nothing will wake them"), "{text}");
-        assert!(text.contains(&format!("; these wait for each other: #{one} -> #{other} -> #{one}\n")), "{text}");
-        assert!(text.contains(&format!("fiber #{one} waits for a mutex at 0x")), "{text}");
+        let [one, other] = report.cycle[..] else {
+            unreachable!("two")
+        };
+        assert!(
+            text.starts_with("deadlock: 3 fibers wait, and nothing will wake them"),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!(
+                "; these wait for each other: #{one} -> #{other} -> #{one}\n"
+            )),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("fiber #{one} waits for a mutex at 0x")),
+            "{text}"
+        );
         assert!(text.contains("waits for a scope: fiber #"), "{text}");
     }
 }
@@ -110,8 +153,15 @@ fn a_lock_that_is_locked_twice(setup: Setup) {
             let _guard = lock.lock().expect("free");
             assert!(lock.lock().is_err());
         });
-        assert!(report.is_certain() && report.cycle == [report.fibers[0].id], "{report}");
-        assert_eq!((report.count, report.fibers[0].name.as_deref()), (1, Some("main")), "{report}");
+        assert!(
+            report.is_certain() && report.cycle == [report.fibers[0].id],
+            "{report}"
+        );
+        assert_eq!(
+            (report.count, report.fibers[0].name.as_deref()),
+            (1, Some("main")),
+            "{report}"
+        );
     }
 }
 
@@ -125,13 +175,24 @@ fn fibers_that_join_each_other(setup: Setup) {
             });
             let one = one.expect("valid");
             let first = one.fiber();
-            let other = Builder::new().name("other").spawn(move || drop(one.join())).expect("valid");
+            let other = Builder::new()
+                .name("other")
+                .spawn(move || drop(one.join()))
+                .expect("valid");
             give.send(other).expect("received");
             assert!(plainweave::park().is_err());
             first.cancel();
         });
-        assert!(report.is_certain() && report.cycle.len() == 2 && report.count == 3, "{report}");
-        assert!(report.fibers[..2].iter().all(|fiber| fiber.reason == Reason::Join), "{report}");
+        assert!(
+            report.is_certain() && report.cycle.len() == 2 && report.count == 3,
+            "{report}"
+        );
+        assert!(
+            report.fibers[..2]
+                .iter()
+                .all(|fiber| fiber.reason == Reason::Join),
+            "{report}"
+        );
         assert!(report.to_string().contains("waits for unpark"), "{report}");
     }
 }
@@ -155,23 +216,34 @@ fn a_channel_whose_senders_all_wait(setup: Setup) {
             });
         });
         // The test's own threads might hold a handle.
-        assert!(!report.is_certain() && report.cycle.is_empty() && report.count == 3, "{report}");
+        assert!(
+            !report.is_certain() && report.cycle.is_empty() && report.count == 3,
+            "{report}"
+        );
         let text = report.to_string();
         assert!(
-            text.starts_with("all 3 fibers wait, and only another thread of the program can wake them\n"),
+            text.starts_with(
+                "all 3 fibers wait, and only another thread of the program can wake them\n"
+            ),
             "{text}"
         );
         assert!(text.contains("a channel, to receive at 0x"), "{text}");
-        assert!(text.contains("(2 senders, 0 values, last used by fiber #"), "{text}");
+        assert!(
+            text.contains("(2 senders, 0 values, last used by fiber #"),
+            "{text}"
+        );
     }
 }
 
-/// Returns when another runtime, whose fibers are stuck from now on, has reported that: its watchdog has then had as
-/// much time as others that had nothing to do.
+/// Returns when another runtime, whose fibers are stuck from now on, has reported that: its
+/// watchdog has then had as much time as others that had nothing to do.
 fn until_others_report(setup: Setup) {
     let (tell, told) = mpsc::channel();
     let builder = setup.builder().workers(1).max_workers(1);
-    let runtime = builder.on_deadlock(move |deadlock| drop(tell.send(deadlock.clone()))).build().expect("a runtime");
+    let runtime = builder
+        .on_deadlock(move |deadlock| drop(tell.send(deadlock.clone())))
+        .build()
+        .expect("a runtime");
     let lock = Mutex::new(());
     report_of(&runtime, &Reports(std::sync::Mutex::new(told)), || {
         let _guard = lock.lock().expect("free");
@@ -209,8 +281,14 @@ fn fibers_that_were_stuck_before_a_thread_waits(setup: Setup) {
 
 fn a_watchdog_that_seldom_looks_is_not_late(setup: Setup) {
     let (tell, told) = mpsc::channel();
-    let builder = setup.builder().max_workers(2).stall_after(Some(Duration::from_secs(60)));
-    let runtime = builder.on_deadlock(move |deadlock| drop(tell.send(deadlock.clone()))).build().expect("a runtime");
+    let builder = setup
+        .builder()
+        .max_workers(2)
+        .stall_after(Some(Duration::from_secs(60)));
+    let runtime = builder
+        .on_deadlock(move |deadlock| drop(tell.send(deadlock.clone())))
+        .build()
+        .expect("a runtime");
     let lock = Mutex::new(());
     let report = report_of(&runtime, &Reports(std::sync::Mutex::new(told)), || {
         let _guard = lock.lock().expect("free");
@@ -232,33 +310,71 @@ fn a_scope_of_many(setup: Setup) {
                 s.spawn(|| drop(last.lock()));
             });
         });
-        assert!(report.is_certain() && report.cycle.len() == 2 && report.count == CHILDREN + 1, "{report}");
-        let scope = report.fibers[..2].iter().find(|fiber| fiber.reason == Reason::Scope).expect("it is in the circle");
-        assert_eq!(scope.object.as_ref().map(|object| object.fibers.len()), Some(1000), "{report}");
+        assert!(
+            report.is_certain() && report.cycle.len() == 2 && report.count == CHILDREN + 1,
+            "{report}"
+        );
+        let scope = report.fibers[..2]
+            .iter()
+            .find(|fiber| fiber.reason == Reason::Scope)
+            .expect("it is in the circle");
+        assert_eq!(
+            scope.object.as_ref().map(|object| object.fibers.len()),
+            Some(1000),
+            "{report}"
+        );
     }
 }
 
 fn a_guard_that_was_sent_away_makes_no_circle(setup: Setup) {
     for movement in [Movement::Anytime, Movement::BeforeStart] {
         let (tell, told) = mpsc::channel();
-        let builder = setup.builder().workers(1).max_workers(1).own_storage().movement(movement);
-        let builder = builder.on_deadlock(move |deadlock: &Deadlock| drop(tell.send(deadlock.clone())));
-        let (runtime, told) = (builder.build().expect("a runtime"), Reports(std::sync::Mutex::new(told)));
+        let builder = setup
+            .builder()
+            .workers(1)
+            .max_workers(1)
+            .own_storage()
+            .movement(movement);
+        let builder =
+            builder.on_deadlock(move |deadlock: &Deadlock| drop(tell.send(deadlock.clone())));
+        let (runtime, told) = (
+            builder.build().expect("a runtime"),
+            Reports(std::sync::Mutex::new(told)),
+        );
         let lock = Arc::new(Mutex::new(()));
         let holder = lock.clone();
-        let guard = runtime.spawn(move || holder.lock_owned().expect("free")).join().expect("no panic");
+        let guard = runtime
+            .spawn(move || holder.lock_owned().expect("free"))
+            .join()
+            .expect("no panic");
         assert!(runtime.wait_idle(HANG));
         // On the stack that the holder has left.
         let waiter = lock.clone();
-        let report = report_of(&runtime, &told, move || assert!(waiter.lock_owned().is_err()));
+        let report = report_of(&runtime, &told, move || {
+            assert!(waiter.lock_owned().is_err())
+        });
         drop(guard);
-        assert!(!report.is_certain() && report.cycle.is_empty() && report.count == 1, "{report}");
-        assert!(report.to_string().contains("taken by a fiber that has ended"), "{report}");
+        assert!(
+            !report.is_certain() && report.cycle.is_empty() && report.count == 1,
+            "{report}"
+        );
+        assert!(
+            report
+                .to_string()
+                .contains("taken by a fiber that has ended"),
+            "{report}"
+        );
     }
 }
 
-/// Runs `f` on a fiber for longer than the watchdog waits before it looks, and then has `end` end it.
-fn for_a_while(setup: Setup, runtime: &Runtime, f: impl FnOnce() + Send, end: impl FnOnce(plainweave::Fiber) + Send) {
+/// Runs `f` on a fiber for longer than the watchdog waits before it looks, and then has `end` end
+/// it.
+fn for_a_while(
+    setup: Setup,
+    runtime: &Runtime,
+    f: impl FnOnce() + Send,
+    end: impl FnOnce(plainweave::Fiber) + Send,
+) {
     let (tell, told) = mpsc::channel();
     std::thread::scope(|threads| {
         threads.spawn(move || {
@@ -278,14 +394,25 @@ fn what_can_still_come_is_no_deadlock(setup: Setup) {
         let (mut ours, theirs) = connected();
         let (idle, their_idle) = connected();
         let waiter = runtime.spawn(|| plainweave::park().is_ok());
-        for_a_while(setup, &runtime, || assert!(plainweave::time::sleep(LONG).is_err()), |fiber| fiber.cancel());
+        for_a_while(
+            setup,
+            &runtime,
+            || assert!(plainweave::time::sleep(LONG).is_err()),
+            |fiber| fiber.cancel(),
+        );
         let (release, released) = mpsc::channel::<()>();
-        let job = || plainweave::blocking(move || assert!(released.recv().is_err())).expect("not cancelled");
+        let job = || {
+            plainweave::blocking(move || assert!(released.recv().is_err())).expect("not cancelled")
+        };
         for_a_while(setup, &runtime, job, |_| drop(release));
         let read = || assert_eq!(ours.read(&mut [0]).expect("its end"), 0);
         for_a_while(setup, &runtime, read, |_| drop(theirs));
         let (begin, begun) = mpsc::channel();
-        runtime.run(|| plainweave::net::on_readable(idle, None, move |_, _| begin.send(()).expect("the test waits")));
+        runtime.run(|| {
+            plainweave::net::on_readable(idle, None, move |_, _| {
+                begin.send(()).expect("the test waits")
+            })
+        });
         let beside_an_idle_connection = || assert!(plainweave::park().is_err());
         for_a_while(setup, &runtime, beside_an_idle_connection, |fiber| {
             waiter.fiber().unpark();
@@ -311,7 +438,10 @@ fn a_thread_that_will_send_makes_it_a_warning(setup: Setup) {
             });
             assert_eq!(runtime.run(|| receiver.recv().expect("sent")), 7);
             let report = report.join().expect("a report");
-            assert!(!report.is_certain() && report.other_threads.is_some_and(|threads| threads > 0), "{report}");
+            assert!(
+                !report.is_certain() && report.other_threads.is_some_and(|threads| threads > 0),
+                "{report}"
+            );
         });
         assert!(told.others().is_empty(), "once");
     }
@@ -323,7 +453,12 @@ fn without_other_threads_it_is_certain_and_printed() {
     const NAME: &str = "without_other_threads_it_is_certain_and_printed";
     if is_child("alone") {
         let lock = Arc::new(Mutex::new(()));
-        let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(true).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(1)
+            .max_workers(1)
+            .report_stalls(true)
+            .build()
+            .expect("a runtime");
         runtime.run(move || {
             let _guard = lock.lock().expect("free");
             // For ever: the parent ends this process.
@@ -332,11 +467,19 @@ fn without_other_threads_it_is_certain_and_printed() {
         return;
     }
     let mut command = child_command(NAME, "alone");
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the child runs");
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the child runs");
     let (tell, told) = mpsc::channel();
     let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-    std::thread::spawn(move || lines.map_while(Result::ok).all(|line| tell.send(line).is_ok()));
+    std::thread::spawn(move || {
+        lines
+            .map_while(Result::ok)
+            .all(|line| tell.send(line).is_ok())
+    });
     let mut text = String::new();
     let expected = "plainweave: deadlock: 1 fibers wait, and nothing will wake them; these wait";
     while !text.contains(expected)
@@ -349,7 +492,8 @@ fn without_other_threads_it_is_certain_and_printed() {
     assert!(text.contains(expected), "{text}");
 }
 
-/// Two fibers wait for locks of their own. In any build that is said, once, unless nothing is to be printed.
+/// Two fibers wait for locks of their own. In any build that is said, once, unless nothing is to be
+/// printed.
 #[test]
 fn a_fiber_that_waits_for_itself_is_named_once() {
     const NAME: &str = "a_fiber_that_waits_for_itself_is_named_once";
@@ -359,10 +503,16 @@ fn a_fiber_that_waits_for_itself_is_named_once() {
             let body = || {
                 let (lock, late) = (Mutex::new(()), plainweave::sync::RwLock::new(()));
                 let (_guard, _other) = (lock.lock().expect("free"), late.write().expect("free"));
-                plainweave::time::with_timeout(ms(1), || lock.lock().map(drop)).expect_err("its own");
-                plainweave::time::with_timeout(ms(1), || late.read().map(drop)).expect_err("its own");
+                plainweave::time::with_timeout(ms(1), || lock.lock().map(drop))
+                    .expect_err("its own");
+                plainweave::time::with_timeout(ms(1), || late.read().map(drop))
+                    .expect_err("its own");
             };
-            runtime.spawn_with(Builder::new().name(name), body).expect("in range").join().expect("no panic");
+            runtime
+                .spawn_with(Builder::new().name(name), body)
+                .expect("in range")
+                .join()
+                .expect("no panic");
         }
         return;
     }
@@ -372,8 +522,15 @@ fn a_fiber_that_waits_for_itself_is_named_once() {
         stderr_of(&child)
     };
     let said = text(&[]);
-    let lines: Vec<_> = said.lines().filter(|line| line.starts_with("plainweave: ")).collect();
-    assert!(lines.len() == 1 && lines[0].contains("\"first\" waits for a mutex that it has locked itself"), "{said}");
+    let lines: Vec<_> = said
+        .lines()
+        .filter(|line| line.starts_with("plainweave: "))
+        .collect();
+    assert!(
+        lines.len() == 1
+            && lines[0].contains("\"first\" waits for a mutex that it has locked itself"),
+        "{said}"
+    );
     assert!(!text(&[("PLAINWEAVE_REPORT", "none")]).contains("plainweave: "));
 }
 
@@ -383,8 +540,18 @@ fn the_environment_asks_for_reports() {
     const NAME: &str = "the_environment_asks_for_reports";
     if is_child("builds") {
         let built = Runtime::builder().workers(1).build();
-        std::process::exit(built.map_or_else(|error| i32::from(error.to_string().contains("\"all\"")), |_| 2));
+        std::process::exit(built.map_or_else(
+            |error| i32::from(error.to_string().contains("\"all\"")),
+            |_| 2,
+        ));
     }
-    let status = |value| in_child(NAME, "builds", &[("PLAINWEAVE_REPORT", value)]).status.code();
-    assert_eq!([status("all"), status("stalls,deadlocks"), status("none")], [Some(1), Some(2), Some(2)]);
+    let status = |value| {
+        in_child(NAME, "builds", &[("PLAINWEAVE_REPORT", value)])
+            .status
+            .code()
+    };
+    assert_eq!(
+        [status("all"), status("stalls,deadlocks"), status("none")],
+        [Some(1), Some(2), Some(2)]
+    );
 }

@@ -1,5 +1,6 @@
-//! Fibers with thread-local storage of their own, and libraries that are loaded while the program runs. Such a
-//! library's thread-locals hang on a table of the block, and must be as new for each fiber, however the block was used.
+//! Fibers with thread-local storage of their own, and libraries that are loaded while the program
+//! runs. Such a library's thread-locals hang on a table of the block, and must be as new for each
+//! fiber, however the block was used.
 //!
 //! What is loaded stays so for the whole process, hence a process for each test.
 
@@ -26,12 +27,21 @@ impl Library {
     /// Builds and loads it.
     fn load() -> Self {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dlopen/library.c");
-        let target = format!("{}/library-{}.so", env!("CARGO_TARGET_TMPDIR"), std::process::id());
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &target, source]).status();
-        assert!(built.is_ok_and(|status| status.success()), "cc builds {source}");
+        let target = format!(
+            "{}/library-{}.so",
+            env!("CARGO_TARGET_TMPDIR"),
+            std::process::id()
+        );
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o", &target, source])
+            .status();
+        assert!(
+            built.is_ok_and(|status| status.success()),
+            "cc builds {source}"
+        );
         let path = CString::new(&*target).expect("no zeros");
-        // SAFETY: valid strings; the library runs no code when it is loaded, is never unloaded, and its functions are
-        // of these types.
+        // SAFETY: valid strings; the library runs no code when it is loaded, is never unloaded, and
+        // its functions are of these types.
         unsafe {
             let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
             std::fs::remove_file(target).expect("there");
@@ -44,7 +54,8 @@ impl Library {
         }
     }
 
-    /// Checks that the calling fiber finds initial values, and later those that it has set, on whatever thread it runs.
+    /// Checks that the calling fiber finds initial values, and later those that it has set, on
+    /// whatever thread it runs.
     fn is_ones_own(self) {
         assert_eq!((self.left)(), 0);
         for n in 0..20 {
@@ -57,17 +68,33 @@ impl Library {
 
 fn runtime(io: Io) -> Runtime {
     // No spare workers: each keeps free blocks, which are counted here.
-    let builder = Runtime::builder().io(io).workers(2).max_workers(2).report_stalls(false);
-    builder.own_storage().movement(Movement::Anytime).build().expect("a runtime")
+    let builder = Runtime::builder()
+        .io(io)
+        .workers(2)
+        .max_workers(2)
+        .report_stalls(false);
+    builder
+        .own_storage()
+        .movement(Movement::Anytime)
+        .build()
+        .expect("a runtime")
 }
 
 /// Far more fibers than blocks.
 fn each_has_its_own(runtime: &Runtime, library: Library) {
     for _ in 0..50 {
-        let fibers: Vec<_> = (0..40).map(|_| runtime.spawn(move || library.is_ones_own())).collect();
-        fibers.into_iter().for_each(|fiber| fiber.join().expect("as new"));
+        let fibers: Vec<_> = (0..40)
+            .map(|_| runtime.spawn(move || library.is_ones_own()))
+            .collect();
+        fibers
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("as new"));
     }
-    assert!(runtime.metrics().storage_blocks < 300, "{} blocks", runtime.metrics().storage_blocks);
+    assert!(
+        runtime.metrics().storage_blocks < 300,
+        "{} blocks",
+        runtime.metrics().storage_blocks
+    );
 }
 
 /// Runs `test` in a process of its own, for each driver.
@@ -94,7 +121,10 @@ fn loaded_before_the_first_fiber() {
 fn loaded_while_blocks_are_free() {
     in_processes("loaded_while_blocks_are_free", |io| {
         let runtime = runtime(io);
-        for fiber in (0..100).map(|_| runtime.spawn(yield_now)).collect::<Vec<_>>() {
+        for fiber in (0..100)
+            .map(|_| runtime.spawn(yield_now))
+            .collect::<Vec<_>>()
+        {
             fiber.join().expect("no panic");
         }
         each_has_its_own(&runtime, Library::load());
@@ -105,7 +135,10 @@ fn loaded_while_blocks_are_free() {
 fn loaded_by_a_fiber_while_others_run() {
     in_processes("loaded_by_a_fiber_while_others_run", |io| {
         let runtime = runtime(io);
-        let (loaded, running) = (Arc::new(std::sync::OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+        let (loaded, running) = (
+            Arc::new(std::sync::OnceLock::new()),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let fibers: Vec<_> = (0..40)
             .map(|_| {
                 let (loaded, running) = (loaded.clone(), running.clone());
@@ -124,7 +157,9 @@ fn loaded_by_a_fiber_while_others_run() {
         eventually("all run", || running.load(Ordering::SeqCst) == 40);
         let library = runtime.spawn(Library::load).join().expect("no panic");
         assert!(loaded.set(library).is_ok());
-        fibers.into_iter().for_each(|fiber| fiber.join().expect("as new"));
+        fibers
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("as new"));
         each_has_its_own(&runtime, library);
     });
 }
@@ -144,6 +179,9 @@ fn nothing_is_lost() {
         // Some of the blocks have the library's storage, and which ones changes.
         let swing = runtime.metrics().storage_blocks * (16 << 10);
         let more = in_use().saturating_sub(before);
-        assert!(more < swing, "10,000 fibers left {more} bytes, more than {swing}");
+        assert!(
+            more < swing,
+            "10,000 fibers left {more} bytes, more than {swing}"
+        );
     });
 }

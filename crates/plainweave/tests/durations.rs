@@ -1,4 +1,5 @@
-//! Times that users choose: the longest of all is a usual way to say "for ever", and nowhere an error.
+//! Times that users choose: the longest of all is a usual way to say "for ever", and nowhere an
+//! error.
 
 mod common;
 
@@ -37,15 +38,24 @@ fn waits_without_end_end_by_cancellation(setup: Setup) {
         || is_cancelled(&select! { after(EVER) => () }.expect_err("never")),
         || {
             let (_sender, receiver) = channel::bounded::<()>(1);
-            receiver.recv_timeout(EVER).expect_err("empty").is_cancelled()
+            receiver
+                .recv_timeout(EVER)
+                .expect_err("empty")
+                .is_cancelled()
         },
         || {
             let (sender, _receiver) = channel::bounded(0);
-            sender.send_timeout((), EVER).expect_err("nobody receives").is_cancelled()
+            sender
+                .send_timeout((), EVER)
+                .expect_err("nobody receives")
+                .is_cancelled()
         },
         || {
             let (_sender, promise) = promise::<()>();
-            promise.wait_timeout(EVER).expect_err("not kept").is_cancelled()
+            promise
+                .wait_timeout(EVER)
+                .expect_err("not kept")
+                .is_cancelled()
         },
         || {
             let (mut ours, theirs) = UnixStream::pair().expect("a pair");
@@ -78,7 +88,8 @@ fn what_comes_within_all_time_is_taken(setup: Setup) {
         sender.send_timeout(1, EVER).expect("room");
         assert_eq!(receiver.recv_timeout(EVER).expect("a value"), 1);
         let signals = Signals::new([SIGUSR1]).expect("may be caught");
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1).expect("ourselves");
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1)
+            .expect("ourselves");
         assert_eq!(signals.wait_timeout(EVER).expect("it came"), SIGUSR1);
         let waiting = spawn(|| park_timeout(EVER));
         waiting.fiber().unpark();
@@ -91,7 +102,9 @@ fn what_comes_within_all_time_is_taken(setup: Setup) {
         spawn_later(move || sender.send(()).expect("room"));
         receiver.recv_timeout(EVER).expect("a value");
         let (_open, receiver) = channel::bounded::<()>(1);
-        with_timeout(ms(1), || select! { recv(receiver) -> _ => (), after(EVER) => () }.is_err())
+        with_timeout(ms(1), || {
+            select! { recv(receiver) -> _ => (), after(EVER) => () }.is_err()
+        })
     });
     assert!(waiting.join().expect("no panic"));
 }
@@ -105,21 +118,43 @@ fn spawn_later(f: impl FnOnce() + Send + 'static) {
 
 fn a_runtime_with_every_time_at_its_longest(setup: Setup) {
     // The one time that has a range, because it paces a thread: an error that says so.
-    let error = setup.builder().stall_after(Some(EVER)).build().expect_err("out of range");
+    let error = setup
+        .builder()
+        .stall_after(Some(EVER))
+        .build()
+        .expect_err("out of range");
     assert!(error.to_string().contains("1 ms to 60 s"), "{error}");
-    let build = || setup.builder().shutdown_timeout(EVER).build().expect("a runtime");
+    let build = || {
+        setup
+            .builder()
+            .shutdown_timeout(EVER)
+            .build()
+            .expect("a runtime")
+    };
     let runtime = build();
     let waiting = runtime.spawn(|| sleep(EVER));
-    assert!(runtime.dump_with(&Options::new().limit(EVER)).missing.is_empty());
+    assert!(
+        runtime
+            .dump_with(&Options::new().limit(EVER))
+            .missing
+            .is_empty()
+    );
     waiting.cancel();
     assert!(waiting.join().expect("no panic").is_err() && runtime.wait_idle(EVER));
     drop(runtime);
     let runtime = build();
     drop(runtime.spawn(|| sleep(EVER)));
     assert_eq!(runtime.shutdown(EVER).leaked_fibers, 0);
-    let pools = Pools::build([PoolSpec::new("one").runtime(setup.builder().shutdown_timeout(EVER))]).expect("a pool");
+    let pools =
+        Pools::build([PoolSpec::new("one").runtime(setup.builder().shutdown_timeout(EVER))])
+            .expect("a pool");
     drop(pools.iter().next().expect("it").spawn(|| sleep(EVER)));
-    assert!(pools.shutdown(EVER).iter().all(|left| left.leaked_fibers == 0));
+    assert!(
+        pools
+            .shutdown(EVER)
+            .iter()
+            .all(|left| left.leaked_fibers == 0)
+    );
 }
 
 fn connections_may_be_idle_for_ever(setup: Setup) {

@@ -29,7 +29,13 @@ use plainweave::net::{TcpListener, TcpStream};
 use plainweave::time::with_timeout;
 use plainweave::{sync::channel, time};
 
-on_every_driver!(echoes, members_chat, a_site_is_crawled_within_deadlines, stages_pass_numbers_on, scopes_end_together);
+on_every_driver!(
+    echoes,
+    members_chat,
+    a_site_is_crawled_within_deadlines,
+    stages_pass_numbers_on,
+    scopes_end_together
+);
 
 fn echoes(setup: Setup) {
     setup.runtime().run(|| {
@@ -51,7 +57,10 @@ fn echoes(setup: Setup) {
 fn members_chat(setup: Setup) {
     setup.runtime().run(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, closing) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+        let (address, closing) = (
+            listener.local_addr().unwrap(),
+            listener.try_clone().unwrap(),
+        );
         let server = plainweave::spawn(move || chat::serve(&listener));
         let mut members: Vec<_> = (1..=3)
             .map(|id| {
@@ -71,7 +80,10 @@ fn members_chat(setup: Setup) {
         // One that leaves is closed by the server too, and the others go on.
         let mut left = members.remove(0);
         left.get_mut().shutdown(Shutdown::Write).unwrap();
-        assert_eq!(with_timeout(HANG, || left.read_to_end(&mut Vec::new())).unwrap(), 0);
+        assert_eq!(
+            with_timeout(HANG, || left.read_to_end(&mut Vec::new())).unwrap(),
+            0
+        );
         members[0].get_mut().write_all(b"bye\n").unwrap();
         let mut line = String::new();
         with_timeout(HANG, || members[1].read_line(&mut line)).unwrap();
@@ -85,11 +97,17 @@ fn members_chat(setup: Setup) {
 fn site(listener: &TcpListener) {
     while let Ok((mut stream, _)) = listener.accept() {
         plainweave::spawn(move || {
-            // All of the request: what is left unread when the connection closes resets it, and the answer is lost.
-            let head: Vec<_> =
-                BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            // All of the request: what is left unread when the connection closes resets it, and the
+            // answer is lost.
+            let head: Vec<_> = BufReader::new(&stream)
+                .lines()
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
             let page = match head[0].split(' ').nth(1).unwrap_or_default() {
-                "/" => "<a href=\"/a\"><a href=\"/silent\"><a href=\"http://elsewhere/\"><a href=\"/gone\">",
+                "/" => {
+                    "<a href=\"/a\"><a href=\"/silent\"><a href=\"http://elsewhere/\"><a href=\"/gone\">"
+                }
                 "/a" => "<a href=\"/\"><a href=\"/b\">",
                 "/b" => "",
                 "/silent" => return drop(time::sleep(HANG)),
@@ -98,7 +116,9 @@ fn site(listener: &TcpListener) {
                     return;
                 }
             };
-            stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{page}").as_bytes()).unwrap();
+            stream
+                .write_all(format!("HTTP/1.0 200 OK\r\n\r\n{page}").as_bytes())
+                .unwrap();
         });
     }
 }
@@ -107,19 +127,41 @@ fn a_site_is_crawled_within_deadlines(setup: Setup) {
     let runtime = setup.runtime();
     let (pages, cut) = runtime.run(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, closing) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+        let (address, closing) = (
+            listener.local_addr().unwrap(),
+            listener.try_clone().unwrap(),
+        );
         let server = plainweave::spawn(move || site(&listener));
         let pages = crawler::crawl(address, Duration::from_secs(2), HANG);
         // A site that accepts nothing: the crawl ends when its own time is over.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let cut = crawler::crawl(silent.local_addr().unwrap(), HANG, Duration::from_millis(20));
+        let cut = crawler::crawl(
+            silent.local_addr().unwrap(),
+            HANG,
+            Duration::from_millis(20),
+        );
         closing.close();
         server.join().unwrap();
         (pages, cut)
     });
-    let sizes: Vec<_> = pages.iter().map(|(path, page)| (path.as_str(), page.is_ok())).collect();
-    assert_eq!(sizes, [("/", true), ("/a", true), ("/b", true), ("/gone", false), ("/silent", false)]);
-    assert_eq!((pages["/gone"], pages["/silent"]), (Err(ErrorKind::NotFound), Err(ErrorKind::TimedOut)));
+    let sizes: Vec<_> = pages
+        .iter()
+        .map(|(path, page)| (path.as_str(), page.is_ok()))
+        .collect();
+    assert_eq!(
+        sizes,
+        [
+            ("/", true),
+            ("/a", true),
+            ("/b", true),
+            ("/gone", false),
+            ("/silent", false)
+        ]
+    );
+    assert_eq!(
+        (pages["/gone"], pages["/silent"]),
+        (Err(ErrorKind::NotFound), Err(ErrorKind::TimedOut))
+    );
     assert_eq!(cut["/"], Err(ErrorKind::TimedOut));
     runtime.shutdown(Duration::ZERO);
 }
@@ -129,7 +171,10 @@ fn stages_pass_numbers_on(setup: Setup) {
         let text: String = (2..500).map(|n| format!("{n}\n")).collect();
         let all = pipeline::run(&text).unwrap();
         assert!(all.iter().map(|(number, _)| *number).eq(2..500));
-        assert!(all.iter().all(|(number, factors)| factors.iter().product::<u64>() == *number));
+        assert!(
+            all.iter()
+                .all(|(number, factors)| factors.iter().product::<u64>() == *number)
+        );
         assert_eq!(all[10].1, [2, 2, 3]);
         let error = pipeline::run("7\nseven\n8\n").unwrap_err();
         assert!(error.to_string().starts_with("\"seven\": "), "{error}");
@@ -161,8 +206,20 @@ fn the_newest_runs_first() {
 #[test]
 fn computing_has_a_pool_of_its_own() {
     let pools = two_pools::pools().unwrap();
-    let answers = two_pools::answer_all(&pools, &["hello", "primes 1000", "good morning", "primes 10"]).unwrap();
-    assert_eq!(answers, ["hello to you", "168 primes below 1000", "good morning to you", "4 primes below 10"]);
+    let answers = two_pools::answer_all(
+        &pools,
+        &["hello", "primes 1000", "good morning", "primes 10"],
+    )
+    .unwrap();
+    assert_eq!(
+        answers,
+        [
+            "hello to you",
+            "168 primes below 1000",
+            "good morning to you",
+            "4 primes below 10"
+        ]
+    );
     assert!(two_pools::answer_all(&pools, &["primes many"]).is_err());
 }
 

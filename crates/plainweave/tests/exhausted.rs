@@ -1,4 +1,5 @@
-//! Loops that go on after an error: what fails at once, again and again, leaves the worker to others.
+//! Loops that go on after an error: what fails at once, again and again, leaves the worker to
+//! others.
 
 mod common;
 
@@ -16,8 +17,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// One worker and no spare ones: what keeps it keeps everything.
 fn alone(io: Io) -> Runtime {
-    let builder = Runtime::builder().workers(1).max_workers(1).io(io).report_stalls(false);
-    builder.movement(Movement::BeforeStart).build().expect("a runtime")
+    let builder = Runtime::builder()
+        .workers(1)
+        .max_workers(1)
+        .io(io)
+        .report_stalls(false);
+    builder
+        .movement(Movement::BeforeStart)
+        .build()
+        .expect("a runtime")
 }
 
 /// Restores the limit on descriptors.
@@ -32,14 +40,17 @@ impl Drop for Restored {
 /// Opens files until there are no descriptors left.
 fn hoard() -> (Vec<File>, Restored) {
     let before = getrlimit(Resource::Nofile);
-    let few = Rlimit { current: Some(128), maximum: before.maximum };
+    let few = Rlimit {
+        current: Some(128),
+        maximum: before.maximum,
+    };
     setrlimit(Resource::Nofile, few).expect("fewer");
     let files: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     (files, Restored(before))
 }
 
-/// The connection stays in the kernel's queue, so each accept fails at once; the fibers that could give descriptors
-/// back must run. (A test of its own in this process: the limit is the process's.)
+/// The connection stays in the kernel's queue, so each accept fails at once; the fibers that could
+/// give descriptors back must run. (A test of its own in this process: the limit is the process's.)
 #[test]
 fn accepts_without_descriptors_let_others_run() {
     for io in [Io::Epoll, Io::Uring] {
@@ -56,7 +67,9 @@ fn accepts_without_descriptors_let_others_run() {
                 loop {
                     match listener.accept() {
                         Ok(accepted) => break accepted.1,
-                        Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}"),
+                        Err(error) => {
+                            assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}")
+                        }
                     }
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
@@ -85,15 +98,21 @@ fn accepts_without_descriptors_let_others_run() {
 /// A call that fails.
 type Failing = Box<dyn FnMut() -> std::io::Error + Send>;
 
-/// A connect that is refused, a send to a peer that has gone: without a pause, but not without a turn for others.
+/// A connect that is refused, a send to a peer that has gone: without a pause, but not without a
+/// turn for others.
 fn calls_that_fail_at_once_let_others_run() {
     for io in [Io::Epoll, Io::Uring] {
         alone(io).run(|| {
             let fails: [fn() -> Failing; 2] = [
-                || Box::new(|| UnixStream::connect("/nobody/listens/here").expect_err("no such file")),
+                || {
+                    Box::new(|| {
+                        UnixStream::connect("/nobody/listens/here").expect_err("no such file")
+                    })
+                },
                 || {
                     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-                    let mut ours = TcpStream::connect(listener.local_addr().expect("address")).expect("connected");
+                    let mut ours = TcpStream::connect(listener.local_addr().expect("address"))
+                        .expect("connected");
                     ours.shutdown(std::net::Shutdown::Write).expect("shut down");
                     Box::new(move || ours.write(b"x").expect_err("no direction to send in"))
                 },
@@ -105,7 +124,12 @@ fn calls_that_fail_at_once_let_others_run() {
                     while !theirs.load(Ordering::Relaxed) && start.elapsed() < ms(20_000) {
                         let kind = fail().kind();
                         assert!(
-                            matches!(kind, ErrorKind::NotFound | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset),
+                            matches!(
+                                kind,
+                                ErrorKind::NotFound
+                                    | ErrorKind::BrokenPipe
+                                    | ErrorKind::ConnectionReset
+                            ),
                             "{kind}"
                         );
                     }
@@ -161,7 +185,10 @@ fn cancelled_fibers_let_others_run() {
     ];
     for io in [Io::Epoll, Io::Uring] {
         alone(io).run(move || {
-            for (n, call, is_late) in calls.iter().enumerate().flat_map(|(n, call)| [(n, call, false), (n, call, true)])
+            for (n, call, is_late) in calls
+                .iter()
+                .enumerate()
+                .flat_map(|(n, call)| [(n, call, false), (n, call, true)])
             {
                 let over = Arc::new(AtomicBool::new(false));
                 let (theirs, mut fail, start) = (over.clone(), call(), Instant::now());
@@ -182,7 +209,10 @@ fn cancelled_fibers_let_others_run() {
                     sleep(ms(1)).expect("not cancelled");
                 }
                 over.store(true, Ordering::Relaxed);
-                assert!(trying.join().expect("no panic"), "nobody else ran beside call {n}, {io:?}, late: {is_late}");
+                assert!(
+                    trying.join().expect("no panic"),
+                    "nobody else ran beside call {n}, {io:?}, late: {is_late}"
+                );
             }
         });
     }

@@ -1,4 +1,5 @@
-//! Where io_uring is forbidden: epoll takes over and says why; who insists gets an error with the remedy.
+//! Where io_uring is forbidden: epoll takes over and says why; who insists gets an error with the
+//! remedy.
 
 // Children report on standard error.
 #![allow(clippy::print_stderr)]
@@ -42,11 +43,21 @@ fn without_io_uring_a_runtime_falls_back() {
             let runtime = Runtime::new().expect("it falls back");
             assert_eq!(runtime.driver(), "epoll");
             let reason = runtime.fallback_reason().expect("a reason");
-            assert!(reason.contains("io_uring") && reason.contains(why), "{reason}");
+            assert!(
+                reason.contains("io_uring") && reason.contains(why),
+                "{reason}"
+            );
             echoes(&runtime);
-            let error = Runtime::builder().io(Io::Uring).workers(3).build().expect_err("it was asked for by name");
+            let error = Runtime::builder()
+                .io(Io::Uring)
+                .workers(3)
+                .build()
+                .expect_err("it was asked for by name");
             let text = error.to_string();
-            assert!(text.contains("io_uring") && text.contains("PLAINWEAVE_IO=epoll"), "{text}");
+            assert!(
+                text.contains("io_uring") && text.contains("PLAINWEAVE_IO=epoll"),
+                "{text}"
+            );
             // Asked for by name, epoll is no fallback.
             let epoll = Runtime::builder().io(Io::Epoll).build().expect("a runtime");
             assert_eq!((epoll.driver(), epoll.fallback_reason()), ("epoll", None));
@@ -63,10 +74,16 @@ fn without_io_uring_a_runtime_falls_back() {
     for (part, ..) in cases {
         let output = in_child(name, part, &[("PLAINWEAVE_IO", "")]);
         let text = stderr_of(&output);
-        assert!(output.status.success() && text.contains("child is content"), "{text}");
+        assert!(
+            output.status.success() && text.contains("child is content"),
+            "{text}"
+        );
     }
     let text = stderr_of(&in_child(name, "forced", &[("PLAINWEAVE_IO", "uring")]));
-    assert!(text.contains("child was told") && text.contains("seccomp"), "{text}");
+    assert!(
+        text.contains("child was told") && text.contains("seccomp"),
+        "{text}"
+    );
 }
 
 /// A worker whose driver fails stops the others, and leaves nothing behind.
@@ -76,16 +93,28 @@ fn a_build_that_fails_leaves_nothing() {
     if is_child("starves") {
         let _ = Runtime::new().expect("a runtime");
         let before = descriptors();
-        let limit = libc::rlimit { rlim_cur: before as u64 + 12, rlim_max: before as u64 + 12 };
+        let limit = libc::rlimit {
+            rlim_cur: before as u64 + 12,
+            rlim_max: before as u64 + 12,
+        };
         // SAFETY: a plain call with a valid argument.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        let found = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        assert_eq!(found, 0);
         for io in [Io::Epoll, Io::Uring, Io::Auto] {
             for _ in 0..3 {
-                let error = Runtime::builder().io(io).workers(32).build().expect_err("no descriptors");
+                let error = Runtime::builder()
+                    .io(io)
+                    .workers(32)
+                    .build()
+                    .expect_err("no descriptors");
                 assert!(!error.to_string().is_empty());
                 eventually("descriptors are closed", || descriptors() <= before);
             }
-            let small = Runtime::builder().io(io).workers(1).build().expect("for one worker there are enough");
+            let small = Runtime::builder()
+                .io(io)
+                .workers(1)
+                .build()
+                .expect("for one worker there are enough");
             assert_eq!(small.run(|| 1), 1);
         }
         eprintln!("child is content");
@@ -93,5 +122,8 @@ fn a_build_that_fails_leaves_nothing() {
     }
     let output = in_child(name, "starves", &[]);
     let text = stderr_of(&output);
-    assert!(output.status.success() && text.contains("child is content"), "{text}");
+    assert!(
+        output.status.success() && text.contains("child is content"),
+        "{text}"
+    );
 }

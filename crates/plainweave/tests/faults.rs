@@ -33,7 +33,10 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 }
 
 /// Runs `f` in a destructor while a fiber panics, and gives back what it returned.
-fn while_panicking<T: Send + 'static>(runtime: &TestRuntime, f: impl Fn() -> T + Send + 'static) -> T {
+fn while_panicking<T: Send + 'static>(
+    runtime: &TestRuntime,
+    f: impl Fn() -> T + Send + 'static,
+) -> T {
     let result = Arc::new(Mutex::new(None));
     let theirs = result.clone();
     let fiber = runtime.spawn(move || {
@@ -45,7 +48,11 @@ fn while_panicking<T: Send + 'static>(runtime: &TestRuntime, f: impl Fn() -> T +
     });
     let error = fiber.join().expect_err("it panicked");
     assert_eq!(error.to_string(), "the fiber panicked: on purpose");
-    result.lock().expect("lock").take().expect("the destructor ran to its end")
+    result
+        .lock()
+        .expect("lock")
+        .take()
+        .expect("the destructor ran to its end")
 }
 
 fn a_destructor_does_its_io_on_the_thread(setup: Setup) {
@@ -85,7 +92,9 @@ fn a_destructors_waits_are_bounded(setup: Setup) {
             (&ours).read(&mut [0; 8]).expect_err("nothing comes").kind(),
             listener.accept().expect_err("nobody").kind(),
             plainweave::park().expect_err("no token").kind(),
-            time::sleep(Duration::from_secs(1000)).expect_err("too long").kind(),
+            time::sleep(Duration::from_secs(1000))
+                .expect_err("too long")
+                .kind(),
         ]
     });
     assert_eq!(kinds, [ErrorKind::TimedOut; 4]);
@@ -97,15 +106,26 @@ fn a_destructors_waits_are_bounded(setup: Setup) {
         let token = plainweave::park().is_ok();
         ours.set_read_timeout(Some(ms(5))).expect("set");
         let late = (&ours).read(&mut [0; 8]).expect_err("nothing comes").kind();
-        (token, late, plainweave::park_timeout(ms(5)).expect_err("no token").kind())
+        (
+            token,
+            late,
+            plainweave::park_timeout(ms(5))
+                .expect_err("no token")
+                .kind(),
+        )
     });
-    assert_eq!((parked.1, parked.2), (ErrorKind::TimedOut, ErrorKind::TimedOut));
+    assert_eq!(
+        (parked.1, parked.2),
+        (ErrorKind::TimedOut, ErrorKind::TimedOut)
+    );
     assert_eq!(runtime.run(|| 5), 5);
 }
 
 fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
-    let (runtime, other) =
-        (setup.tested_with(setup.shared_builder().workers(1)), setup.tested_with(setup.shared_builder().workers(1)));
+    let (runtime, other) = (
+        setup.tested_with(setup.shared_builder().workers(1)),
+        setup.tested_with(setup.shared_builder().workers(1)),
+    );
     let handles: Vec<_> = (0..3)
         .map(|n| {
             other.spawn(move || {
@@ -117,7 +137,10 @@ fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
     let handles = Mutex::new(handles);
     let sum = while_panicking(&runtime, move || {
         let handles = std::mem::take(&mut *handles.lock().expect("lock"));
-        handles.into_iter().map(|h| h.join().expect("it runs elsewhere")).sum::<i32>()
+        handles
+            .into_iter()
+            .map(|h| h.join().expect("it runs elsewhere"))
+            .sum::<i32>()
     });
     assert_eq!(sum, 3);
     // One that runs there for long: the join gives up.
@@ -132,7 +155,8 @@ fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
     fiber.unpark();
 }
 
-/// Fibers that panic with blocking destructors, among others that look at their own panic count all the time.
+/// Fibers that panic with blocking destructors, among others that look at their own panic count all
+/// the time.
 fn the_panic_count_stays_with_its_fiber(setup: Setup) {
     let runtime = setup.tested_with(setup.shared_builder().workers(2));
     let looks = AtomicUsize::new(0);
@@ -179,32 +203,61 @@ fn a_destructor_may_use_the_runtime(setup: Setup) {
     assert_eq!(spawned, (true, 4));
 }
 
-/// A runtime of its own, and a pool beside another: what each is called as a part of a test, and its workers.
+/// A runtime of its own, and a pool beside another: what each is called as a part of a test, and
+/// its workers.
 const KINDS: [(&str, Setup, &str); 2] = [
-    ("alone", Setup { io: Io::Epoll, policy: "fifo", pooled: false }, "plainweave-"),
-    ("in a pool", Setup { io: Io::Epoll, policy: "priority", pooled: true }, "tested-"),
+    (
+        "alone",
+        Setup {
+            io: Io::Epoll,
+            policy: "fifo",
+            pooled: false,
+        },
+        "plainweave-",
+    ),
+    (
+        "in a pool",
+        Setup {
+            io: Io::Epoll,
+            policy: "priority",
+            pooled: true,
+        },
+        "tested-",
+    ),
 ];
 
 #[test]
 fn a_join_that_only_its_own_worker_could_satisfy_aborts() {
     let name = "a_join_that_only_its_own_worker_could_satisfy_aborts";
     if let Some((_, setup, _)) = KINDS.into_iter().find(|(part, ..)| is_child(part)) {
-        setup.tested_with(setup.shared_builder().workers(1).movement(Movement::Never)).run(|| {
-            let awaited = Builder::new().name("awaited one").spawn(plainweave::park).expect("spawned");
-            let panicking = Builder::new().name("panicking one").spawn(move || {
-                let mut awaited = Some(awaited);
-                let _joins = OnDrop(move || assert!(awaited.take().is_none_or(|a| a.join().is_err())));
-                panic!("on purpose");
+        setup
+            .tested_with(setup.shared_builder().workers(1).movement(Movement::Never))
+            .run(|| {
+                let awaited = Builder::new()
+                    .name("awaited one")
+                    .spawn(plainweave::park)
+                    .expect("spawned");
+                let panicking = Builder::new().name("panicking one").spawn(move || {
+                    let mut awaited = Some(awaited);
+                    let _joins =
+                        OnDrop(move || assert!(awaited.take().is_none_or(|a| a.join().is_err())));
+                    panic!("on purpose");
+                });
+                drop(panicking.expect("spawned").join());
             });
-            drop(panicking.expect("spawned").join());
-        });
         return;
     }
     for (part, ..) in KINDS {
         let output = in_child(name, part, &[]);
         let text = stderr_of(&output);
-        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{part}: {text}");
-        let all = ["awaited one", "panicking one", "destructor"].into_iter().all(|what| text.contains(what));
+        assert_eq!(
+            output.status.signal(),
+            Some(libc::SIGABRT),
+            "{part}: {text}"
+        );
+        let all = ["awaited one", "panicking one", "destructor"]
+            .into_iter()
+            .all(|what| text.contains(what));
         assert!(all, "{part}: {text}");
     }
 }
@@ -224,22 +277,39 @@ fn a_second_panic_during_the_first_ends_the_process() {
     for (part, ..) in KINDS {
         let output = in_child(name, part, &[]);
         let text = stderr_of(&output);
-        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{part}: {text}");
-        assert!(text.contains("the first") && text.contains("the second") && !text.contains("survived"), "{text}");
+        assert_eq!(
+            output.status.signal(),
+            Some(libc::SIGABRT),
+            "{part}: {text}"
+        );
+        assert!(
+            text.contains("the first") && text.contains("the second") && !text.contains("survived"),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn a_stack_overflow_names_the_fiber() {
     let name = "a_stack_overflow_names_the_fiber";
-    let sizes = [("default", None, ""), ("builder", Some(64), "64 KiB"), ("runtime", None, "128 KiB")];
-    let parts = sizes.into_iter().flat_map(|size| KINDS.map(|kind| (format!("{} {}", size.0, kind.0), size, kind)));
+    let sizes = [
+        ("default", None, ""),
+        ("builder", Some(64), "64 KiB"),
+        ("runtime", None, "128 KiB"),
+    ];
+    let parts = sizes
+        .into_iter()
+        .flat_map(|size| KINDS.map(|kind| (format!("{} {}", size.0, kind.0), size, kind)));
     for (part, (size, kib, _), (_, setup, _)) in parts.clone() {
         if is_child(&part) {
             #[inline(never)]
             fn deeper(n: u64) -> u64 {
                 let frame = std::hint::black_box([n; 64]);
-                if n == u64::MAX { 0 } else { deeper(n + 1) + frame[5] }
+                if n == u64::MAX {
+                    0
+                } else {
+                    deeper(n + 1) + frame[5]
+                }
             }
             let mut builder = setup.builder();
             if size == "runtime" {
@@ -264,9 +334,18 @@ fn a_stack_overflow_names_the_fiber() {
     for (part, (_, _, size), (_, _, worker)) in parts {
         let output = in_child(name, &part, &[]);
         let text = stderr_of(&output);
-        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{part}: {text}");
+        assert_eq!(
+            output.status.signal(),
+            Some(libc::SIGABRT),
+            "{part}: {text}"
+        );
         let worker = format!(") on thread '{worker}");
-        for what in ["fiber 'the deep one' (#", &worker, "overflowed its stack", size] {
+        for what in [
+            "fiber 'the deep one' (#",
+            &worker,
+            "overflowed its stack",
+            size,
+        ] {
             assert!(text.contains(what), "{part}: {text}");
         }
         assert!(text.contains("stack_size"), "how to raise it: {text}");
@@ -280,7 +359,8 @@ fn another_fault_is_not_taken_for_an_overflow() {
     let name = "another_fault_is_not_taken_for_an_overflow";
     if let Some((_, setup, _)) = KINDS.into_iter().find(|(part, ..)| is_child(part)) {
         setup.tested().run(|| {
-            // SAFETY: it is not sound, and that is its purpose: the kernel sends SIGSEGV for the unmapped first page.
+            // SAFETY: it is not sound, and that is its purpose: the kernel sends SIGSEGV for the
+            // unmapped first page.
             unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
         });
         return;
@@ -288,13 +368,17 @@ fn another_fault_is_not_taken_for_an_overflow() {
     for (part, ..) in KINDS {
         let output = in_child(name, part, &[]);
         let text = stderr_of(&output);
-        assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{part}: {text}");
+        assert_eq!(
+            output.status.signal(),
+            Some(libc::SIGSEGV),
+            "{part}: {text}"
+        );
         assert!(!text.contains("plainweave:"), "{part}: {text}");
     }
 }
 
-/// A thread that ends has no way to wait once its thread-locals are gone: `run` says so before there is a fiber that
-/// borrows from it.
+/// A thread that ends has no way to wait once its thread-locals are gone: `run` says so before
+/// there is a fiber that borrows from it.
 #[test]
 fn run_within_a_late_destructor_starts_no_fiber() {
     struct Late(Arc<Runtime>, Arc<AtomicUsize>, mpsc::Sender<bool>);
@@ -321,9 +405,16 @@ fn run_within_a_late_destructor_starts_no_fiber() {
         assert_eq!(theirs.run(|| 5), 5);
     });
     thread.join().expect("no panic");
-    assert!(told.recv_timeout(HANG).expect("the destructor ran"), "run unwinds before its fiber starts");
+    assert!(
+        told.recv_timeout(HANG).expect("the destructor ran"),
+        "run unwinds before its fiber starts"
+    );
     assert!(runtime.wait_idle(HANG));
-    assert_eq!(ran.load(Ordering::SeqCst), 0, "no fiber has what the destructor lent");
+    assert_eq!(
+        ran.load(Ordering::SeqCst),
+        0,
+        "no fiber has what the destructor lent"
+    );
 }
 
 /// Panics when dropped, with a payload that does the same.
@@ -343,11 +434,17 @@ impl Drop for Twice {
 #[test]
 fn payloads_that_panic_end_no_worker() {
     unless_it_hangs("payloads_that_panic_end_no_worker", || {
-        let runtime = Runtime::builder().workers(1).max_fibers(1).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(1)
+            .max_fibers(1)
+            .build()
+            .expect("a runtime");
         // The one that runs has the only stack.
         let error = runtime.run(|| {
             let twice = Twice;
-            plainweave::spawn(move || drop(twice)).join().expect_err("no stack is left")
+            plainweave::spawn(move || drop(twice))
+                .join()
+                .expect_err("no stack is left")
         });
         assert!(error.is_refused(), "{error}");
         // A result that nobody wants.
@@ -369,17 +466,28 @@ fn the_least_stack_holds_a_panic_with_a_backtrace() {
     if let Some((_, setup, _)) = KINDS.into_iter().find(|(part, ..)| is_child(part)) {
         let runtime = setup.tested_with(setup.builder().workers(1).stack_size(LEAST));
         for _ in 0..2 {
-            let error = runtime.spawn(|| -> () { panic!("on a small stack: {:?}", [1.5; 4]) }).join();
+            let error = runtime
+                .spawn(|| -> () { panic!("on a small stack: {:?}", [1.5; 4]) })
+                .join();
             assert!(error.expect_err("it panics").is_panic());
         }
         return;
     }
-    for (backtrace, (part, ..)) in ["1", "full"].into_iter().flat_map(|how| KINDS.map(|kind| (how, kind))) {
+    for (backtrace, (part, ..)) in ["1", "full"]
+        .into_iter()
+        .flat_map(|how| KINDS.map(|kind| (how, kind)))
+    {
         let output = in_child(name, part, &[("RUST_BACKTRACE", backtrace)]);
         let text = stderr_of(&output);
         assert!(output.status.success(), "{part}: {text}");
-        assert!(text.contains("on a small stack") && text.contains("stack backtrace"), "{text}");
+        assert!(
+            text.contains("on a small stack") && text.contains("stack backtrace"),
+            "{text}"
+        );
     }
-    let error = Runtime::builder().stack_size(LEAST - 1).build().expect_err("too small");
+    let error = Runtime::builder()
+        .stack_size(LEAST - 1)
+        .build()
+        .expect_err("too small");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }

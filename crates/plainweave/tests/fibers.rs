@@ -57,23 +57,45 @@ fn join_gives_the_value(setup: Setup) {
             })
         };
         let handles: Vec<_> = (0..1000).map(spawn).collect();
-        handles.into_iter().map(|h| h.join().expect("no panic")).sum::<u64>()
+        handles
+            .into_iter()
+            .map(|h| h.join().expect("no panic"))
+            .sum::<u64>()
     });
     assert_eq!(sum, 499_500);
-    assert_eq!(runtime.spawn(|| "outside").join().expect("no panic"), "outside");
+    assert_eq!(
+        runtime.spawn(|| "outside").join().expect("no panic"),
+        "outside"
+    );
 }
 
 fn join_gives_the_panic_with_its_payload(setup: Setup) {
     #[derive(Debug, PartialEq)]
     struct Payload(u32);
     setup.runtime().run(|| {
-        let error = plainweave::spawn(|| -> () { panic_any(Payload(7)) }).join().expect_err("it panicked");
-        assert!(error.is_panic() && !error.is_cancelled() && !error.is_timed_out() && !error.is_refused());
-        assert_eq!(error.into_panic().expect("a panic").downcast_ref(), Some(&Payload(7)));
+        let error = plainweave::spawn(|| -> () { panic_any(Payload(7)) })
+            .join()
+            .expect_err("it panicked");
+        assert!(
+            error.is_panic()
+                && !error.is_cancelled()
+                && !error.is_timed_out()
+                && !error.is_refused()
+        );
+        assert_eq!(
+            error.into_panic().expect("a panic").downcast_ref(),
+            Some(&Payload(7))
+        );
 
-        let error = plainweave::spawn(|| -> () { panic!("seen {}", "text") }).join().expect_err("it panicked");
+        let error = plainweave::spawn(|| -> () { panic!("seen {}", "text") })
+            .join()
+            .expect_err("it panicked");
         assert_eq!(error.to_string(), "the fiber panicked: seen text");
-        assert!(std::io::Error::from(error).to_string().contains("seen text"));
+        assert!(
+            std::io::Error::from(error)
+                .to_string()
+                .contains("seen text")
+        );
 
         // The worker's panic count is what it was.
         assert!(!std::thread::panicking());
@@ -93,7 +115,9 @@ fn a_dropped_handle_detaches(setup: Setup) {
             }));
         }
     });
-    eventually("detached fibers run on", || done.load(Ordering::SeqCst) == 100);
+    eventually("detached fibers run on", || {
+        done.load(Ordering::SeqCst) == 100
+    });
 }
 
 fn is_finished_tells(setup: Setup) {
@@ -119,10 +143,20 @@ fn names_and_numbers(setup: Setup) {
         let (seen_by_handle, name) = (named.fiber().id(), named.fiber().name().map(str::to_owned));
         assert_eq!(name.as_deref(), Some("weaver"));
         assert_eq!(named.join().expect("no panic"), (seen_by_handle, name));
-        assert_eq!(plainweave::spawn(|| plainweave::current().name().is_none()).join().ok(), Some(true));
+        assert_eq!(
+            plainweave::spawn(|| plainweave::current().name().is_none())
+                .join()
+                .ok(),
+            Some(true)
+        );
 
-        let handles: Vec<_> = (0..1000).map(|_| plainweave::spawn(|| plainweave::current().id())).collect();
-        let ids: HashSet<u64> = handles.into_iter().map(|h| h.join().expect("no panic")).collect();
+        let handles: Vec<_> = (0..1000)
+            .map(|_| plainweave::spawn(|| plainweave::current().id()))
+            .collect();
+        let ids: HashSet<u64> = handles
+            .into_iter()
+            .map(|h| h.join().expect("no panic"))
+            .collect();
         assert_eq!(ids.len(), 1000);
         assert!(plainweave::worker_index().is_some());
     });
@@ -133,7 +167,11 @@ fn names_and_numbers(setup: Setup) {
 #[inline(never)]
 fn recurse(bytes: usize) -> usize {
     let frame = std::hint::black_box([bytes as u8; 1024]);
-    if bytes <= 1024 { usize::from(frame[0]) } else { recurse(bytes - 1024).wrapping_add(usize::from(frame[7])) }
+    if bytes <= 1024 {
+        usize::from(frame[0])
+    } else {
+        recurse(bytes - 1024).wrapping_add(usize::from(frame[7]))
+    }
 }
 
 fn the_builders_stack_size_holds(setup: Setup) {
@@ -141,23 +179,53 @@ fn the_builders_stack_size_holds(setup: Setup) {
     runtime.run(|| {
         for _ in 0..20 {
             let deep = Builder::new().name("deep").stack_size(16 << 20);
-            assert!(deep.clone().spawn(|| recurse(8 << 20)).expect("in range").join().is_ok());
+            assert!(
+                deep.clone()
+                    .spawn(|| recurse(8 << 20))
+                    .expect("in range")
+                    .join()
+                    .is_ok()
+            );
             let small = Builder::new().stack_size(32 << 10);
-            assert_eq!(small.spawn(|| 5).expect("in range").join().expect("no panic"), 5);
+            assert_eq!(
+                small
+                    .spawn(|| 5)
+                    .expect("in range")
+                    .join()
+                    .expect("no panic"),
+                5
+            );
         }
         for wrong in [1, 4096, usize::MAX, 4 << 30] {
-            let error = Builder::new().stack_size(wrong).spawn(|| ()).expect_err("out of range");
+            let error = Builder::new()
+                .stack_size(wrong)
+                .spawn(|| ())
+                .expect_err("out of range");
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains("bytes"), "{error}");
         }
     });
-    assert!(runtime.spawn_with(Builder::new().stack_size(1 << 20).name("n"), || 1).expect("in range").join().is_ok());
-    let parked = runtime.spawn_with(Builder::new().stack_size(2 << 20), plainweave::park).expect("in range");
-    eventually("it counts as a stack in use", || runtime.metrics().stacks_in_use == 1);
+    assert!(
+        runtime
+            .spawn_with(Builder::new().stack_size(1 << 20).name("n"), || 1)
+            .expect("in range")
+            .join()
+            .is_ok()
+    );
+    let parked = runtime
+        .spawn_with(Builder::new().stack_size(2 << 20), plainweave::park)
+        .expect("in range");
+    eventually("it counts as a stack in use", || {
+        runtime.metrics().stacks_in_use == 1
+    });
     parked.fiber().unpark();
     parked.join().expect("no panic").expect("unparked");
     eventually("it is given back", || runtime.metrics().stacks_in_use == 0);
-    let wrong = setup.builder().stack_size(1).build().expect_err("out of range");
+    let wrong = setup
+        .builder()
+        .stack_size(1)
+        .build()
+        .expect_err("out of range");
     assert_eq!(wrong.kind(), ErrorKind::InvalidInput);
 }
 
@@ -191,7 +259,11 @@ fn yield_is_fair(setup: Setup) {
         }
         *start.borrow_mut() = true;
         fibers.into_iter().for_each(|f| f.join().expect("no panic"));
-        assert!(*ahead.borrow() <= 5, "one was {} yields ahead of another", ahead.borrow());
+        assert!(
+            *ahead.borrow() <= 5,
+            "one was {} yields ahead of another",
+            ahead.borrow()
+        );
     });
 }
 
@@ -217,7 +289,9 @@ fn yielding_fibers_do_not_starve_timers(setup: Setup) {
         assert_eq!(ours.read(&mut [0; 8]).expect("read"), 1);
         stop.store(true, Ordering::Relaxed);
     });
-    spinners.into_iter().for_each(|s| s.join().expect("no panic"));
+    spinners
+        .into_iter()
+        .for_each(|s| s.join().expect("no panic"));
 }
 
 fn a_token_left_before_ends_the_park(setup: Setup) {
@@ -231,7 +305,10 @@ fn a_token_left_before_ends_the_park(setup: Setup) {
             plainweave::park()
         });
         parked.fiber().unpark();
-        parked.join().expect("no panic").expect("the token was left before");
+        parked
+            .join()
+            .expect("no panic")
+            .expect("the token was left before");
     });
 }
 
@@ -279,8 +356,9 @@ fn stale_wake_ups_do_not_end_a_park(setup: Setup) {
     });
 }
 
-/// Fibers that park a few times and end, while two threads go on waking them: each token ends a park, the last of them
-/// come when the fiber is ending or has ended, and the runtime ends with nobody left.
+/// Fibers that park a few times and end, while two threads go on waking them: each token ends a
+/// park, the last of them come when the fiber is ending or has ended, and the runtime ends with
+/// nobody left.
 fn wake_ups_from_elsewhere_race_with_the_end(setup: Setup) {
     const PARKS: usize = 3;
     let runtime = setup.workers(2);
@@ -306,10 +384,15 @@ fn wake_ups_from_elsewhere_race_with_the_end(setup: Setup) {
                     }
                 });
             }
-            eventually("all have ended", || fibers.iter().all(plainweave::JoinHandle::is_finished));
+            eventually("all have ended", || {
+                fibers.iter().all(plainweave::JoinHandle::is_finished)
+            });
             over.store(true, Ordering::Relaxed);
         });
-        assert_eq!(parked.load(Ordering::Relaxed), (0..4).map(|i| (round + i) % (PARKS + 1)).sum::<usize>());
+        assert_eq!(
+            parked.load(Ordering::Relaxed),
+            (0..4).map(|i| (round + i) % (PARKS + 1)).sum::<usize>()
+        );
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     }
     assert!(runtime.wait_idle(Duration::from_secs(10)));
@@ -317,8 +400,13 @@ fn wake_ups_from_elsewhere_race_with_the_end(setup: Setup) {
 
 fn unpark_of_the_ended_is_harmless(setup: Setup) {
     let runtime = setup.runtime();
-    let handles: Vec<_> = (0..50).map(|_| runtime.spawn(plainweave::current)).collect();
-    let ended: Vec<_> = handles.into_iter().map(|h| h.join().expect("no panic")).collect();
+    let handles: Vec<_> = (0..50)
+        .map(|_| runtime.spawn(plainweave::current))
+        .collect();
+    let ended: Vec<_> = handles
+        .into_iter()
+        .map(|h| h.join().expect("no panic"))
+        .collect();
     ended.iter().for_each(|f| f.unpark());
     drop(runtime);
     for fiber in ended {
@@ -394,12 +482,23 @@ fn local_fibers_stay_on_their_worker(setup: Setup) {
                 })
             })
             .collect();
-        assert!(fibers.into_iter().all(|f| f.expect("pinned").join().expect("no panic")));
+        assert!(
+            fibers
+                .into_iter()
+                .all(|f| f.expect("pinned").join().expect("no panic"))
+        );
     });
 }
 
 fn never_moving_fibers_stay_on_their_worker(setup: Setup) {
-    let runtime = setup.check(setup.builder().workers(3).movement(Movement::Never).build().expect("a runtime"));
+    let runtime = setup.check(
+        setup
+            .builder()
+            .workers(3)
+            .movement(Movement::Never)
+            .build()
+            .expect("a runtime"),
+    );
     runtime.run(|| {
         let here = os_thread();
         let fiber = move || {
@@ -414,8 +513,15 @@ fn never_moving_fibers_stay_on_their_worker(setup: Setup) {
         assert!(fibers.into_iter().all(|f| f.join().expect("no panic")));
     });
     let outside: Vec<_> = (0..30).map(|_| runtime.spawn(os_thread)).collect();
-    let threads: HashSet<_> = outside.into_iter().map(|f| f.join().expect("no panic")).collect();
-    assert_eq!(threads.len(), 3, "spawned from outside, they are spread over the workers");
+    let threads: HashSet<_> = outside
+        .into_iter()
+        .map(|f| f.join().expect("no panic"))
+        .collect();
+    assert_eq!(
+        threads.len(),
+        3,
+        "spawned from outside, they are spread over the workers"
+    );
 }
 
 fn unstarted_fibers_are_stolen_and_started_ones_stay(setup: Setup) {
@@ -452,8 +558,8 @@ fn unstarted_fibers_are_stolen_and_started_ones_stay(setup: Setup) {
 }
 
 fn fibers_of_anytime_move(setup: Setup) {
-    // SAFETY: no fiber here holds a reference into a thread-local across a suspension, and `os_thread`, which uses one,
-    // is not inlined.
+    // SAFETY: no fiber here holds a reference into a thread-local across a suspension, and
+    // `os_thread`, which uses one, is not inlined.
     let builder = unsafe { setup.shared_builder().workers(2).movement_anytime() };
     let runtime = setup.check(builder.build().expect("a runtime"));
     let refused = runtime.run(|| Builder::new().spawn_local(|| ()).err());
@@ -513,7 +619,9 @@ fn run_borrows_and_propagates(setup: Setup) {
         list.len()
     });
     assert_eq!((len, list.as_slice()), (3, [1, 2, 3].as_slice()));
-    let panic = catch_unwind(AssertUnwindSafe(|| runtime.run(|| -> () { resume_unwind(Box::new(77u8)) })));
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        runtime.run(|| -> () { resume_unwind(Box::new(77u8)) })
+    }));
     assert_eq!(panic.expect_err("propagated").downcast_ref(), Some(&77u8));
     assert_eq!(runtime.run(|| 4), 4);
 }
@@ -542,8 +650,14 @@ fn runtimes_nest(setup: Setup) {
             let panic = catch_unwind(AssertUnwindSafe(|| inner.run(|| panic!("inner"))));
             assert_eq!(panic_text(&*panic.expect_err("propagated")), "inner");
             // On its own runtime too.
-            assert_eq!(outer.run(|| plainweave::spawn(|| 6).join().expect("no panic")), 6);
-            assert_eq!(inner.scope(|s| s.spawn(|| outer.run(|| 7)).join().expect("no panic")), 7);
+            assert_eq!(
+                outer.run(|| plainweave::spawn(|| 6).join().expect("no panic")),
+                6
+            );
+            assert_eq!(
+                inner.scope(|s| s.spawn(|| outer.run(|| 7)).join().expect("no panic")),
+                7
+            );
         });
     });
     assert_eq!(ticks.load(Ordering::SeqCst), 10);
@@ -577,7 +691,10 @@ fn on_plain_threads_everything_works(setup: Setup) {
     let me = plainweave::current();
     me.unpark();
     plainweave::park().expect("a token");
-    assert_eq!(plainweave::park_timeout(ms(5)).expect_err("none").kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        plainweave::park_timeout(ms(5)).expect_err("none").kind(),
+        ErrorKind::TimedOut
+    );
     let waker = runtime.spawn(move || {
         pause();
         me.unpark();
@@ -608,7 +725,10 @@ fn on_plain_threads_everything_works(setup: Setup) {
     client.read_exact(&mut back).expect("read");
     assert_eq!(&back, b"from a thread");
     client.set_read_timeout(Some(ms(5))).expect("set");
-    assert_eq!(client.read(&mut back).expect_err("nothing").kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        client.read(&mut back).expect_err("nothing").kind(),
+        ErrorKind::TimedOut
+    );
     let late = time::with_timeout(ms(5), || {
         client.set_read_timeout(None).expect("set");
         client.read(&mut [0; 1])
@@ -625,9 +745,16 @@ fn on_plain_threads_everything_works(setup: Setup) {
     assert_eq!(late.expect_err("nobody").kind(), ErrorKind::TimedOut);
     // blocking, files
     assert_eq!(plainweave::blocking(|| 9).expect("runs here"), 9);
-    assert!(!plainweave::fs::read("/proc/self/stat").expect("a file").is_empty());
+    assert!(
+        !plainweave::fs::read("/proc/self/stat")
+            .expect("a file")
+            .is_empty()
+    );
     // scope
-    assert_eq!(runtime.scope(|s| s.spawn(|| 3).join().expect("no panic")), 3);
+    assert_eq!(
+        runtime.scope(|s| s.spawn(|| 3).join().expect("no panic")),
+        3
+    );
     assert!(plainweave::metrics().is_none());
 }
 
@@ -639,7 +766,10 @@ fn outside_a_runtime_spawn_says_what_to_do() {
         || plainweave::net::on_readable(connected().0, None, |_, _| ()),
     ] {
         let text = panic_text(&*catch_unwind(call).expect_err("a panic"));
-        assert!(text.contains("outside a runtime") && text.contains("plainweave::run"), "{text}");
+        assert!(
+            text.contains("outside a runtime") && text.contains("plainweave::run"),
+            "{text}"
+        );
     }
     assert!(catch_unwind(|| drop(plainweave::spawn_local(|| ()))).is_err());
     assert!(Builder::new().spawn(|| ()).is_err());
@@ -647,8 +777,9 @@ fn outside_a_runtime_spawn_says_what_to_do() {
     assert!(text.contains("Runtime::spawn"), "{text}");
 }
 
-/// Measured where stacks come back to the pool: a worker keeps some for itself. In rounds, because only what is in
-/// memory at that moment counts: pages that the kernel has swapped out by then do not.
+/// Measured where stacks come back to the pool: a worker keeps some for itself. In rounds, because
+/// only what is in memory at that moment counts: pages that the kernel has swapped out by then do
+/// not.
 #[test]
 fn the_high_water_mark_shows_how_deep_fibers_go() {
     unless_it_hangs("the_high_water_mark_shows_how_deep_fibers_go", || {
@@ -661,14 +792,23 @@ fn the_high_water_mark_shows_how_deep_fibers_go() {
             let fibers: Vec<_> = (0..400).map(|_| runtime.spawn(deep)).collect();
             eventually("all are parked", || runtime.metrics().stacks_in_use == 400);
             fibers.iter().for_each(|f| f.fiber().unpark());
-            fibers.into_iter().for_each(|f| f.join().expect("no panic").expect("unparked"));
+            fibers
+                .into_iter()
+                .for_each(|f| f.join().expect("no panic").expect("unparked"));
             eventually("stacks are back", || runtime.metrics().stacks_in_use == 0);
             runtime.metrics().stack_high_water.unwrap_or(0)
         };
-        let marks: Vec<_> = (0..20).map(|_| round()).take_while(|mark| *mark < 64 << 10).collect();
+        let marks: Vec<_> = (0..20)
+            .map(|_| round())
+            .take_while(|mark| *mark < 64 << 10)
+            .collect();
         let mark = runtime.metrics().stack_high_water.unwrap_or(0);
         let expected = 64 << 10..512 << 10;
-        assert!(expected.contains(&mark), "{mark} after {marks:?}; {:?}", std::fs::read_to_string("/proc/swaps"));
+        assert!(
+            expected.contains(&mark),
+            "{mark} after {marks:?}; {:?}",
+            std::fs::read_to_string("/proc/swaps")
+        );
     });
 }
 
@@ -676,7 +816,10 @@ fn the_high_water_mark_shows_how_deep_fibers_go() {
 #[test]
 fn no_fiber_is_refused_below_the_limit() {
     unless_it_hangs("no_fiber_is_refused_below_the_limit", || {
-        let builder = Runtime::builder().workers(3).movement(Movement::Never).max_fibers(30);
+        let builder = Runtime::builder()
+            .workers(3)
+            .movement(Movement::Never)
+            .max_fibers(30);
         let runtime = builder.build().expect("a runtime");
         for _ in 0..20 {
             // Round robin over the workers.
@@ -692,7 +835,10 @@ fn no_fiber_is_refused_below_the_limit() {
 fn anytime_is_not_to_be_had_without_unsafe() {
     // SAFETY: no runtime comes of it.
     let builder = unsafe { Runtime::builder().shared_storage() };
-    let error = builder.movement(Movement::Anytime).build().expect_err("storage is shared");
+    let error = builder
+        .movement(Movement::Anytime)
+        .build()
+        .expect_err("storage is shared");
     assert!(error.to_string().contains("own_storage"), "{error}");
 }
 
@@ -705,7 +851,12 @@ fn many_runtimes_at_once() {
                     let io = if n % 2 == 0 { Io::Epoll } else { Io::Uring };
                     for round in 0..5 {
                         let policy = if round % 2 == 0 { "fifo" } else { "lifo-slot" };
-                        let runtime = Setup { io, policy, pooled: false }.runtime();
+                        let runtime = Setup {
+                            io,
+                            policy,
+                            pooled: false,
+                        }
+                        .runtime();
                         let sum = runtime.scope(|s| {
                             let handles: Vec<_> = (0..50u64)
                                 .map(|k| {
@@ -721,7 +872,10 @@ fn many_runtimes_at_once() {
                                     })
                                 })
                                 .collect();
-                            handles.into_iter().map(|h| h.join().expect("no panic")).sum::<u64>()
+                            handles
+                                .into_iter()
+                                .map(|h| h.join().expect("no panic"))
+                                .sum::<u64>()
                         });
                         assert_eq!(sum, 1225);
                     }
@@ -734,7 +888,11 @@ fn many_runtimes_at_once() {
 #[test]
 fn too_many_fibers_are_refused() {
     unless_it_hangs("too_many_fibers_are_refused", || {
-        let runtime = Runtime::builder().workers(1).max_fibers(10).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(1)
+            .max_fibers(10)
+            .build()
+            .expect("a runtime");
         let parked: Vec<_> = (0..10).map(|_| runtime.spawn(plainweave::park)).collect();
         eventually("all have stacks", || runtime.metrics().stacks_in_use == 10);
         let error = runtime.spawn(|| 1).join().expect_err("no stack left");
@@ -742,10 +900,14 @@ fn too_many_fibers_are_refused() {
         assert!(!error.to_string().is_empty());
         let panic = catch_unwind(AssertUnwindSafe(|| runtime.run(|| 1)));
         assert!(panic_text(&*panic.expect_err("refused")).contains("could not start"));
-        let panic = catch_unwind(AssertUnwindSafe(|| runtime.scope(|s| s.spawn(|| 1).join().is_err())));
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            runtime.scope(|s| s.spawn(|| 1).join().is_err())
+        }));
         assert!(panic.expect("the handle told"));
         parked.iter().for_each(|p| p.fiber().unpark());
-        parked.into_iter().for_each(|p| p.join().expect("no panic").expect("unparked"));
+        parked
+            .into_iter()
+            .for_each(|p| p.join().expect("no panic").expect("unparked"));
         assert_eq!(runtime.spawn(|| 1).join().expect("stacks are back"), 1);
     });
 }

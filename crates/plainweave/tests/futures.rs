@@ -77,7 +77,10 @@ fn a_fiber_waits_for_a_future(setup: Setup) {
 }
 
 fn a_wake_up_before_the_wait_counts(setup: Setup) {
-    setup.runtime().run(|| block_on(wakes_itself(100))).expect("not cancelled");
+    setup
+        .runtime()
+        .run(|| block_on(wakes_itself(100)))
+        .expect("not cancelled");
 }
 
 fn no_wake_up_is_lost(setup: Setup) {
@@ -110,7 +113,11 @@ fn a_future_that_wakes_itself_lets_others_run(setup: Setup) {
         });
         let until_it_ran = poll_fn(|cx| {
             cx.waker().wake_by_ref();
-            if ran.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+            if ran.load(Ordering::Relaxed) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         });
         block_on(until_it_ran).expect("not cancelled");
         other.join().expect("no panic");
@@ -173,7 +180,9 @@ fn cancellation_drops_the_future(setup: Setup) {
     });
     eventually("the fiber waits", || gate.is_waited_for());
     fiber.cancel();
-    assert!(is_cancelled(&fiber.join().expect("no panic").expect_err("cancelled")));
+    assert!(is_cancelled(
+        &fiber.join().expect("no panic").expect_err("cancelled")
+    ));
     // A waker of what was dropped.
     gate.open();
 }
@@ -182,7 +191,10 @@ fn a_deadline_ends_what_never_wakes(setup: Setup) {
     let wait = || plainweave::time::with_timeout(ms(5), || block_on(pending::<()>()));
     let error = setup.runtime().run(wait).expect_err("late");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert_eq!(wait().expect_err("late, on a plain thread too").kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        wait().expect_err("late, on a plain thread too").kind(),
+        ErrorKind::TimedOut
+    );
 }
 
 fn a_future_that_wakes_itself_for_ever_ends(setup: Setup) {
@@ -190,8 +202,11 @@ fn a_future_that_wakes_itself_for_ever_ends(setup: Setup) {
     let fiber = runtime.spawn(|| block_on(wakes_itself(usize::MAX)));
     runtime.run(yield_now);
     fiber.cancel();
-    assert!(is_cancelled(&fiber.join().expect("no panic").expect_err("cancelled")));
-    let late = runtime.run(|| plainweave::time::with_timeout(ms(5), || block_on(wakes_itself(usize::MAX))));
+    assert!(is_cancelled(
+        &fiber.join().expect("no panic").expect_err("cancelled")
+    ));
+    let late = runtime
+        .run(|| plainweave::time::with_timeout(ms(5), || block_on(wakes_itself(usize::MAX))));
     assert_eq!(late.expect_err("late").kind(), ErrorKind::TimedOut);
 }
 
@@ -200,15 +215,23 @@ fn what_is_ready_beats_the_cancellation(setup: Setup) {
         plainweave::current().cancel();
         assert_eq!(block_on(ready(7)).expect("at once"), 7);
         block_on(wakes_itself(1)).expect("woken, and polled once more");
-        assert!(is_cancelled(&block_on(wakes_itself(2)).expect_err("cancelled")));
-        assert!(is_cancelled(&block_on(pending::<()>()).expect_err("cancelled")));
+        assert!(is_cancelled(
+            &block_on(wakes_itself(2)).expect_err("cancelled")
+        ));
+        assert!(is_cancelled(
+            &block_on(pending::<()>()).expect_err("cancelled")
+        ));
     });
 }
 
 fn a_panic_passes_through(setup: Setup) {
     let runtime = setup.runtime();
     let fiber = runtime.spawn(|| block_on(async { panic!("in a future") }).map(|(): ()| ()));
-    let payload = fiber.join().expect_err("a panic").into_panic().expect("a panic");
+    let payload = fiber
+        .join()
+        .expect_err("a panic")
+        .into_panic()
+        .expect("a panic");
     assert_eq!(panic_text(&*payload), "in a future");
 }
 
@@ -243,22 +266,31 @@ fn wakers_outlive_fiber_and_runtime(setup: Setup) {
                 polls += 1;
                 keep.lock().expect("no panic").push(cx.waker().clone());
                 cx.waker().wake_by_ref();
-                if polls == 3 { Poll::Ready(()) } else { Poll::Pending }
+                if polls == 3 {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
             });
             block_on(keeper).expect("not cancelled");
         });
         // The fiber has ended, its runtime lives.
         let wakers = kept.lock().expect("no panic").clone();
         wakers.iter().for_each(Waker::wake_by_ref);
-        mortal.run(|| block_on(wakes_itself(1))).expect("not cancelled");
+        mortal
+            .run(|| block_on(wakes_itself(1)))
+            .expect("not cancelled");
         mortal.shutdown(HANG);
         wakers.iter().for_each(Waker::wake_by_ref);
     }
-    // Both runtimes are gone: woken, cloned and dropped by a thread, and by a fiber of another runtime.
+    // Both runtimes are gone: woken, cloned and dropped by a thread, and by a fiber of another
+    // runtime.
     let wakers = std::mem::take(&mut *kept.lock().expect("no panic"));
     assert_eq!(wakers.len(), 6);
     let theirs: Vec<_> = wakers.to_vec();
-    std::thread::spawn(move || theirs.into_iter().for_each(Waker::wake)).join().expect("no panic");
+    std::thread::spawn(move || theirs.into_iter().for_each(Waker::wake))
+        .join()
+        .expect("no panic");
     runtime.run(move || wakers.into_iter().for_each(Waker::wake));
 }
 
@@ -277,7 +309,9 @@ fn a_spawned_future(setup: Setup) {
 
         let never = spawn_future(pending::<()>());
         never.cancel();
-        assert!(is_cancelled(&never.join().expect("no panic").expect_err("cancelled")));
+        assert!(is_cancelled(
+            &never.join().expect("no panic").expect_err("cancelled")
+        ));
     });
     catch_unwind(|| spawn_future(ready(()))).expect_err("no runtime here");
 }
@@ -291,7 +325,8 @@ fn a_fiber_is_awaited(setup: Setup) {
                 n
             })
         });
-        let results = block_on(join_all(fibers.map(IntoFuture::into_future))).expect("not cancelled");
+        let results =
+            block_on(join_all(fibers.map(IntoFuture::into_future))).expect("not cancelled");
         for (n, result) in results.into_iter().enumerate() {
             match result {
                 Ok(value) => assert_eq!(value, n),
@@ -302,7 +337,10 @@ fn a_fiber_is_awaited(setup: Setup) {
         while !ended.is_finished() {
             yield_now();
         }
-        assert_eq!(block_on(ended).expect("not cancelled").expect("no panic"), 7);
+        assert_eq!(
+            block_on(ended).expect("not cancelled").expect("no panic"),
+            7
+        );
     });
 }
 
@@ -317,17 +355,30 @@ fn an_awaited_fiber_wakes_the_last_that_polled(setup: Setup) {
     let mut joining = fiber.into_future();
     let first = Arc::new(Gate::default());
     let waker = noted(&first);
-    assert!(Pin::new(&mut joining).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        Pin::new(&mut joining)
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     drop(waker);
     // The second task is a plain thread.
     std::thread::scope(|scope| {
         let second = scope.spawn(|| block_on(joining));
-        eventually("the second has taken the first's place", || Arc::strong_count(&first) == 1);
+        eventually("the second has taken the first's place", || {
+            Arc::strong_count(&first) == 1
+        });
         gate.open();
-        let value = second.join().expect("no panic").expect("no deadline").expect("no panic");
+        let value = second
+            .join()
+            .expect("no panic")
+            .expect("no deadline")
+            .expect("no panic");
         assert_eq!(value.expect("not cancelled"), 7);
     });
-    assert!(!first.with(|(open, _)| *open), "the first is no longer concerned");
+    assert!(
+        !first.with(|(open, _)| *open),
+        "the first is no longer concerned"
+    );
 }
 
 /// A waker that opens a gate.
@@ -353,7 +404,11 @@ fn an_awaited_fiber_that_is_dropped_goes_on(setup: Setup) {
     });
     let mut joining = fiber.into_future();
     let waker = noted(&noting);
-    assert!(Pin::new(&mut joining).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        Pin::new(&mut joining)
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     drop((joining, waker));
     assert_eq!(Arc::strong_count(&noting), 1, "the fiber keeps no waker");
     gate.open();
@@ -379,9 +434,16 @@ fn a_waker_that_panics_harms_no_fiber(setup: Setup) {
     let mut cx = Context::from_waker(&waker);
     assert!(Pin::new(&mut joining).poll(&mut cx).is_pending());
     gate.open();
-    eventually("the waker is called", || panics.0.load(Ordering::SeqCst) == 1);
-    let Poll::Ready(value) = Pin::new(&mut joining).poll(&mut cx) else { panic!("it has ended") };
-    assert_eq!(value.expect("no panic of its own").expect("not cancelled"), 7);
+    eventually("the waker is called", || {
+        panics.0.load(Ordering::SeqCst) == 1
+    });
+    let Poll::Ready(value) = Pin::new(&mut joining).poll(&mut cx) else {
+        panic!("it has ended")
+    };
+    assert_eq!(
+        value.expect("no panic of its own").expect("not cancelled"),
+        7
+    );
     assert_eq!(runtime.run(|| 7), 7);
 }
 
@@ -401,7 +463,11 @@ impl Drop for PanicsOnDrop {
 /// Polls with a waker of which the fiber then has the only one left.
 fn poll_with_a_waker_that_panics<F: Future + Unpin>(future: &mut F) {
     let waker = Waker::from(Arc::new(PanicsOnDrop));
-    assert!(Pin::new(future).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        Pin::new(future)
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     let kept = catch_unwind(AssertUnwindSafe(|| drop(waker)));
     assert!(kept.is_ok(), "the fiber has one too");
 }
@@ -411,13 +477,21 @@ fn a_waker_whose_destructor_panics_leaves_the_future_usable(setup: Setup) {
     let gate = Gate::default();
     let runtime = setup.runtime();
     let waits = gate.clone();
-    let mut joining = runtime.spawn(move || block_on(waits).map(|()| 7)).into_future();
+    let mut joining = runtime
+        .spawn(move || block_on(waits).map(|()| 7))
+        .into_future();
     poll_with_a_waker_that_panics(&mut joining);
     let mut cx = Context::from_waker(Waker::noop());
     assert!(catch_unwind(AssertUnwindSafe(|| Pin::new(&mut joining).poll(&mut cx))).is_err());
-    assert!(Pin::new(&mut joining).poll(&mut cx).is_pending(), "the fiber still waits");
+    assert!(
+        Pin::new(&mut joining).poll(&mut cx).is_pending(),
+        "the fiber still waits"
+    );
     gate.open();
-    let value = block_on(joining).expect("not cancelled").expect("no panic").expect("not cancelled");
+    let value = block_on(joining)
+        .expect("not cancelled")
+        .expect("no panic")
+        .expect("not cancelled");
     assert_eq!(value, 7);
 }
 
@@ -425,13 +499,17 @@ fn a_waker_whose_destructor_panics_harms_no_fiber(setup: Setup) {
     let gate = Gate::default();
     let runtime = setup.workers(1);
     let waits = gate.clone();
-    let mut joining = runtime.spawn(move || block_on(waits).map(|()| 7)).into_future();
+    let mut joining = runtime
+        .spawn(move || block_on(waits).map(|()| 7))
+        .into_future();
     poll_with_a_waker_that_panics(&mut joining);
     gate.open();
     let mut cx = Context::from_waker(Waker::noop());
     // The fiber's end calls and drops the waker.
     eventually("it ends", || runtime.metrics().live_fibers == 0);
-    let Poll::Ready(value) = Pin::new(&mut joining).poll(&mut cx) else { panic!("it has ended") };
+    let Poll::Ready(value) = Pin::new(&mut joining).poll(&mut cx) else {
+        panic!("it has ended")
+    };
     assert_eq!(value.expect("no panic").expect("not cancelled"), 7);
     assert_eq!(runtime.run(|| 1), 1);
 }

@@ -1,4 +1,5 @@
-//! Barriers and wait groups: fibers and threads that wait for each other, and some that do not wait to the end.
+//! Barriers and wait groups: fibers and threads that wait for each other, and some that do not wait
+//! to the end.
 
 mod common;
 
@@ -31,15 +32,24 @@ fn a_barrier_holds_round_after_round(setup: Setup) {
             arrived.fetch_add(1, Ordering::SeqCst);
             let leads = barrier.wait().unwrap().is_leader();
             leaders.fetch_add(usize::from(leads), Ordering::SeqCst);
-            assert!(arrived.load(Ordering::SeqCst) >= 5 * round, "somebody is missing");
+            assert!(
+                arrived.load(Ordering::SeqCst) >= 5 * round,
+                "somebody is missing"
+            );
         }
     };
     let theirs = shared.clone();
     let thread = std::thread::spawn(move || walk(&theirs));
-    setup.runtime().scope(|s| (0..4).for_each(|_| drop(s.spawn(|| walk(&shared)))));
+    setup
+        .runtime()
+        .scope(|s| (0..4).for_each(|_| drop(s.spawn(|| walk(&shared)))));
     thread.join().unwrap();
     assert_eq!(shared.1.load(Ordering::SeqCst), 5 * ROUNDS);
-    assert_eq!(shared.2.load(Ordering::SeqCst), ROUNDS, "one leader a round");
+    assert_eq!(
+        shared.2.load(Ordering::SeqCst),
+        ROUNDS,
+        "one leader a round"
+    );
 }
 
 fn a_barrier_for_one_lets_go(setup: Setup) {
@@ -53,14 +63,20 @@ fn a_barrier_for_one_lets_go(setup: Setup) {
 fn one_that_gives_up_has_not_arrived(setup: Setup) {
     setup.runtime().run(|| {
         let barrier = Arc::new(Barrier::new(2));
-        assert_eq!(with_timeout(ms(2), || barrier.wait()).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            with_timeout(ms(2), || barrier.wait()).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
         let theirs = barrier.clone();
         let waiter = spawn(move || theirs.wait());
         pause();
         waiter.cancel();
         assert!(is_cancelled(&waiter.join().unwrap().unwrap_err()));
         // Two have gone: one alone still waits.
-        assert_eq!(with_timeout(ms(2), || barrier.wait()).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            with_timeout(ms(2), || barrier.wait()).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
         let theirs = barrier.clone();
         let other = spawn(move || theirs.wait().unwrap().is_leader());
         assert!(barrier.wait().unwrap().is_leader() != other.join().unwrap());
@@ -85,7 +101,10 @@ fn cancelled_arrivals_are_made_up_for(setup: Setup) {
             random.spin(10);
             fiber.cancel();
         }
-        let passed = fibers.into_iter().filter_map(|fiber| fiber.join().unwrap().then_some(())).count();
+        let passed = fibers
+            .into_iter()
+            .filter_map(|fiber| fiber.join().unwrap().then_some(()))
+            .count();
         assert_eq!(passed % 2, 0, "{passed} passed");
     }
 }
@@ -137,9 +156,14 @@ fn a_wait_for_members_is_cancelled_and_late(setup: Setup) {
     let waiter = runtime.spawn(move || first.wait());
     waiter.cancel();
     assert!(is_cancelled(&waiter.join().unwrap().unwrap_err()));
-    let late = runtime.run(move || with_timeout(ms(2), || second.wait())).unwrap_err();
+    let late = runtime
+        .run(move || with_timeout(ms(2), || second.wait()))
+        .unwrap_err();
     assert_eq!(late.kind(), ErrorKind::TimedOut);
-    assert_eq!(with_timeout(ms(2), || third.wait()).unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        with_timeout(ms(2), || third.wait()).unwrap_err().kind(),
+        ErrorKind::TimedOut
+    );
     // They have left, so nobody is waited for.
     group.wait().unwrap();
 }

@@ -1,7 +1,8 @@
-//! What is granted to fibers that wait alone and stay with a worker: it travels as a message, of which there is room
-//! for some.
+//! What is granted to fibers that wait alone and stay with a worker: it travels as a message, of
+//! which there is room for some.
 //!
-//! Fibers that never move go to the workers alternately, as a thread outside spawns them: so it is known who is where.
+//! Fibers that never move go to the workers alternately, as a thread outside spawns them: so it is
+//! known who is where.
 
 mod common;
 
@@ -33,10 +34,20 @@ struct Pair(Runtime);
 
 impl Pair {
     fn new(setup: Setup) -> Self {
-        Self(setup.check(setup.builder().workers(2).movement(Movement::Never).build().expect("a runtime")))
+        Self(
+            setup.check(
+                setup
+                    .builder()
+                    .workers(2)
+                    .movement(Movement::Never)
+                    .build()
+                    .expect("a runtime"),
+            ),
+        )
     }
 
-    /// Two fibers, one of each worker. They are the only ones that are spawned, and that by one thread.
+    /// Two fibers, one of each worker. They are the only ones that are spawned, and that by one
+    /// thread.
     fn spawn<A, B>(
         &self,
         here: impl FnOnce() -> A + Send + 'static,
@@ -92,7 +103,10 @@ fn more_grants_than_there_is_room_for_arrive(setup: Setup) {
             })
             .collect();
         eventually("all wait", || begun.load(Ordering::Acquire) == MANY);
-        let (busy, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (busy, done) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (is_busy, is_done) = (busy.clone(), done.clone());
         let holder = move || {
             busy.store(true, Ordering::Release);
@@ -139,7 +153,8 @@ fn a_grant_wakes_a_worker_that_sleeps(setup: Setup) {
 fn a_grant_crosses_runtimes(setup: Setup) {
     let (one, other) = (setup.workers(1), setup.workers(2));
     let (there, back) = (channel::bounded(1), channel::bounded(1));
-    let echo = one.spawn(move || while there.1.recv().is_ok_and(|n: u64| back.0.send(n).is_ok()) {});
+    let echo =
+        one.spawn(move || while there.1.recv().is_ok_and(|n: u64| back.0.send(n).is_ok()) {});
     other.run(move || {
         for n in 0..200 {
             there.0.send(n).unwrap();
@@ -161,7 +176,11 @@ fn who_is_joined_in_waiting_is_served_first(setup: Setup) {
             let through = move || {
                 let through = acquired(&gate);
                 if through {
-                    order.fetch_update(Ordering::AcqRel, Ordering::Acquire, |o| Some(o * 10 + number)).unwrap();
+                    order
+                        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |o| {
+                            Some(o * 10 + number)
+                        })
+                        .unwrap();
                 }
                 through
             };
@@ -183,7 +202,8 @@ fn who_is_joined_in_waiting_is_served_first(setup: Setup) {
     }
 }
 
-/// Each waits alone, gives up or is let go from the other worker, and what was given is there afterwards.
+/// Each waits alone, gives up or is let go from the other worker, and what was given is there
+/// afterwards.
 fn cancelled_loners_lose_no_permit(setup: Setup) {
     const LONERS: usize = 8;
     let pair = Pair::new(setup);
@@ -218,7 +238,8 @@ fn cancelled_loners_lose_no_permit(setup: Setup) {
     assert_eq!(taken + left, 3000);
 }
 
-/// One waits alone, or two: a semaphore is closed or has permits for all, a lock is let go to all readers.
+/// One waits alone, or two: a semaphore is closed or has permits for all, a lock is let go to all
+/// readers.
 fn loners_that_are_let_go_together_learn_why(setup: Setup) {
     let pair = Pair::new(setup);
     for count in [1, 2] {
@@ -227,13 +248,26 @@ fn loners_that_are_let_go_together_learn_why(setup: Setup) {
             let loners: Vec<_> = (0..count)
                 .map(|_| {
                     let theirs = gate.clone();
-                    pair.loner(move || theirs.acquire_many(3).map(plainweave::sync::Permit::forget).is_ok())
+                    pair.loner(move || {
+                        theirs
+                            .acquire_many(3)
+                            .map(plainweave::sync::Permit::forget)
+                            .is_ok()
+                    })
                 })
                 .collect();
             let theirs = gate.clone();
-            let let_go = move || if closes { theirs.close() } else { theirs.add_permits(3 * count) };
+            let let_go = move || {
+                if closes {
+                    theirs.close()
+                } else {
+                    theirs.add_permits(3 * count)
+                }
+            };
             pair.there(let_go).join().unwrap();
-            loners.into_iter().for_each(|loner| assert_eq!(loner.join().unwrap(), !closes));
+            loners
+                .into_iter()
+                .for_each(|loner| assert_eq!(loner.join().unwrap(), !closes));
             assert_eq!(gate.available(), 1);
         }
         let lock = Arc::new(RwLock::new(()));
@@ -245,7 +279,9 @@ fn loners_that_are_let_go_together_learn_why(setup: Setup) {
             })
             .collect();
         pair.there(move || drop(guard)).join().unwrap();
-        loners.into_iter().for_each(|loner| assert!(loner.join().unwrap()));
+        loners
+            .into_iter()
+            .for_each(|loner| assert!(loner.join().unwrap()));
         assert!(lock.try_write().is_some());
     }
 }
@@ -273,7 +309,11 @@ fn loners_pass_a_barrier_in_pairs(setup: Setup) {
 /// The message is on its way to a worker that never comes to read it, and the runtime ends.
 fn a_grant_to_a_worker_that_is_stuck_outlives_nobody(setup: Setup) {
     let pair = Pair::new(setup);
-    let (gate, stuck, free) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicBool::new(false)), Arc::default());
+    let (gate, stuck, free) = (
+        Arc::new(Semaphore::new(0)),
+        Arc::new(AtomicBool::new(false)),
+        Arc::default(),
+    );
     let theirs = gate.clone();
     let loner = pair.loner(move || acquired(&theirs));
     let (is_stuck, is_free) = (stuck.clone(), Arc::clone(&free));

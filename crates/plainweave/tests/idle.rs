@@ -22,8 +22,9 @@ fn cpu() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// What the process uses in a second of idleness: at most two ticks of the clock. Threads of a test before may still be
-/// on their way out, which is their kernel's time and counts: hence more than one try.
+/// What the process uses in a second of idleness: at most two ticks of the clock. Threads of a test
+/// before may still be on their way out, which is their kernel's time and counts: hence more than
+/// one try.
 fn assert_idle(what: &str) {
     let second = || {
         std::thread::sleep(ms(50));
@@ -31,7 +32,10 @@ fn assert_idle(what: &str) {
         std::thread::sleep(Duration::from_secs(1));
         cpu() - before
     };
-    let used: Vec<_> = (0..3).map(|_| second()).take_while(|used| *used > ms(20)).collect();
+    let used: Vec<_> = (0..3)
+        .map(|_| second())
+        .take_while(|used| *used > ms(20))
+        .collect();
     assert!(used.len() < 3, "{what}: {used:?}");
 }
 
@@ -40,9 +44,17 @@ fn assert_idle(what: &str) {
 fn no_policy_uses_cpu_when_idle() {
     let _alone = alone();
     let start = |preset: &plainweave::policy::Preset| {
-        let runtime = plainweave::Runtime::builder().workers(3).policy(preset.name).build().expect("a runtime");
-        let fibers: Vec<_> = (0..50).map(|_| runtime.spawn(plainweave::yield_now)).collect();
-        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        let runtime = plainweave::Runtime::builder()
+            .workers(3)
+            .policy(preset.name)
+            .build()
+            .expect("a runtime");
+        let fibers: Vec<_> = (0..50)
+            .map(|_| runtime.spawn(plainweave::yield_now))
+            .collect();
+        fibers
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("no panic"));
         let parked = runtime.spawn(plainweave::park);
         (preset.name, runtime, parked)
     };
@@ -52,7 +64,10 @@ fn no_policy_uses_cpu_when_idle() {
     for (name, runtime, _) in &runtimes {
         eventually(name, || runtime.metrics().sleeping_workers == 3);
     }
-    let sleeps: Vec<_> = runtimes.iter().map(|(_, runtime, _)| runtime.metrics().sleeps).collect();
+    let sleeps: Vec<_> = runtimes
+        .iter()
+        .map(|(_, runtime, _)| runtime.metrics().sleeps)
+        .collect();
     assert_idle("a runtime of every policy");
     for ((name, runtime, parked), before) in runtimes.into_iter().zip(sleeps) {
         let woken = runtime.metrics().sleeps - before;
@@ -78,7 +93,9 @@ fn an_idle_runtime_uses_no_cpu(setup: Setup) {
         theirs.push(other);
         runtime.run(|| net::on_readable(conn, Some(Duration::from_secs(3600)), |_, _| ()));
     }
-    eventually("all workers sleep", || runtime.metrics().sleeping_workers == 4);
+    eventually("all workers sleep", || {
+        runtime.metrics().sleeping_workers == 4
+    });
     let sleeps = runtime.metrics().sleeps;
     assert_idle("with parked fibers and connections");
     // A few are for tidying up; one that wakes for nothing does it thousands of times.
@@ -89,5 +106,7 @@ fn an_idle_runtime_uses_no_cpu(setup: Setup) {
     sleeper.cancel();
     assert!(acceptor.join().expect("no panic") && sleeper.join().expect("no panic"));
     fibers.iter().for_each(|f| f.fiber().unpark());
-    fibers.into_iter().for_each(|f| f.join().expect("no panic").expect("unparked"));
+    fibers
+        .into_iter()
+        .for_each(|f| f.join().expect("no panic").expect("unparked"));
 }

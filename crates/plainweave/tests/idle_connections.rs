@@ -39,7 +39,11 @@ fn park(
     idle: Option<Duration>,
 ) -> mpsc::Receiver<(TcpStream, std::io::Result<()>)> {
     let (tell, told) = mpsc::channel();
-    runtime.run(|| net::on_readable(conn, idle, move |conn, outcome| tell.send((conn, outcome)).expect("asked")));
+    runtime.run(|| {
+        net::on_readable(conn, idle, move |conn, outcome| {
+            tell.send((conn, outcome)).expect("asked")
+        })
+    });
     told
 }
 
@@ -56,7 +60,9 @@ fn readable(setup: Setup) {
     let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
     outcome.expect("readable");
     assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 5);
-    eventually("it is no longer parked", || runtime.metrics().idle_connections == 0);
+    eventually("it is no longer parked", || {
+        runtime.metrics().idle_connections == 0
+    });
 }
 
 fn readable_at_once(setup: Setup) {
@@ -64,7 +70,9 @@ fn readable_at_once(setup: Setup) {
     for _ in 0..100 {
         let (conn, mut theirs) = connected();
         theirs.write_all(b"before").expect("write");
-        let (conn, outcome) = park(&runtime, conn, Some(A_WHILE)).recv_timeout(A_WHILE).expect("woken");
+        let (conn, outcome) = park(&runtime, conn, Some(A_WHILE))
+            .recv_timeout(A_WHILE)
+            .expect("woken");
         outcome.expect("readable");
         assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 6);
     }
@@ -89,7 +97,9 @@ fn a_listener_tells_how_many_wait(setup: Setup) {
     listener.set_backlog(2).expect("listen");
     let address = listener.local_addr().expect("address");
     assert_eq!(listener.queued().expect("asked"), 0);
-    let _clients: Vec<_> = (0..2).map(|_| std::net::TcpStream::connect(address).expect("connect")).collect();
+    let _clients: Vec<_> = (0..2)
+        .map(|_| std::net::TcpStream::connect(address).expect("connect"))
+        .collect();
     eventually("both wait", || listener.queued().expect("asked") == 2);
     setup.runtime().run(|| listener.accept()).expect("accept");
     assert_eq!(listener.queued().expect("asked"), 1);
@@ -99,13 +109,17 @@ fn idle_time_out(setup: Setup) {
     let runtime = setup.runtime();
     let (conn, mut theirs) = connected();
     let start = Instant::now();
-    let (conn, outcome) = park(&runtime, conn, Some(ms(30))).recv_timeout(A_WHILE).expect("woken");
+    let (conn, outcome) = park(&runtime, conn, Some(ms(30)))
+        .recv_timeout(A_WHILE)
+        .expect("woken");
     let error = outcome.expect_err("idle");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(!is_cancelled(&error) && start.elapsed() >= ms(30));
     // The connection is as good as before.
     theirs.write_all(b"late").expect("write");
-    let (conn, outcome) = park(&runtime, conn, Some(A_WHILE)).recv_timeout(A_WHILE).expect("woken");
+    let (conn, outcome) = park(&runtime, conn, Some(A_WHILE))
+        .recv_timeout(A_WHILE)
+        .expect("woken");
     outcome.expect("readable");
     assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 4);
 }
@@ -116,14 +130,20 @@ fn end_of_stream(setup: Setup) {
         let (conn, theirs) = connected();
         let told = park(&runtime, conn, None);
         if reset {
-            socket2::SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).expect("set");
+            socket2::SockRef::from(&theirs)
+                .set_linger(Some(Duration::ZERO))
+                .expect("set");
         }
         drop(theirs);
         let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
         outcome.expect("an end is something to read");
         assert_eq!(
             (&conn).read(&mut [0; 8]).map_err(|e| e.kind()),
-            if reset { Err(ErrorKind::ConnectionReset) } else { Ok(0) }
+            if reset {
+                Err(ErrorKind::ConnectionReset)
+            } else {
+                Ok(0)
+            }
         );
     }
 }
@@ -135,8 +155,14 @@ fn closed_by_another_handle(setup: Setup) {
     let told = park(&runtime, conn, None);
     other.close();
     let (conn, _) = told.recv_timeout(A_WHILE).expect("woken");
-    assert_eq!((&conn).read(&mut [0; 8]).expect_err("closed").kind(), ErrorKind::NotConnected);
-    assert!(park(&runtime, conn, None).recv_timeout(A_WHILE).is_ok(), "parking it again ends at once");
+    assert_eq!(
+        (&conn).read(&mut [0; 8]).expect_err("closed").kind(),
+        ErrorKind::NotConnected
+    );
+    assert!(
+        park(&runtime, conn, None).recv_timeout(A_WHILE).is_ok(),
+        "parking it again ends at once"
+    );
 }
 
 /// Exactly one outcome each, and no byte lost.
@@ -146,7 +172,11 @@ fn data_against_time_out(setup: Setup) {
     let (mut data, mut late) = (0, 0);
     for _ in 0..150 {
         let (conn, mut theirs) = connected();
-        let told = park(&runtime, conn, Some(Duration::from_micros(1 + random.below(3000))));
+        let told = park(
+            &runtime,
+            conn,
+            Some(Duration::from_micros(1 + random.below(3000))),
+        );
         random.spin(3000);
         theirs.write_all(b"x").expect("write");
         let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
@@ -178,7 +208,9 @@ impl HasStream for Echo {
 /// One turn: answers what is there, parks again; a connection loop without a fiber in between.
 fn serve(mut conn: Echo, outcome: std::io::Result<()>) {
     let mut buf = [0; 64];
-    let n = outcome.and_then(|()| conn.stream.read(&mut buf)).unwrap_or(0);
+    let n = outcome
+        .and_then(|()| conn.stream.read(&mut buf))
+        .unwrap_or(0);
     if n == 0 || conn.stream.write_all(&buf[..n]).is_err() {
         conn.done.fetch_add(conn.served, Ordering::SeqCst);
         return;
@@ -187,7 +219,8 @@ fn serve(mut conn: Echo, outcome: std::io::Result<()>) {
     net::on_readable(conn, Some(A_WHILE), serve);
 }
 
-/// Starts a client that sends 200 bytes, one at a time, and checks that each comes back. Returns its connection.
+/// Starts a client that sends 200 bytes, one at a time, and checks that each comes back. Returns
+/// its connection.
 fn exchange_200_bytes(mut theirs: std::net::TcpStream) -> JoinHandle<std::net::TcpStream> {
     std::thread::spawn(move || {
         for n in 0..200u8 {
@@ -206,15 +239,23 @@ fn again_and_again(setup: Setup) {
     let clients: Vec<_> = (0..8)
         .map(|_| {
             let (stream, theirs) = connected();
-            let conn = Echo { stream, served: 0, done: done.clone() };
+            let conn = Echo {
+                stream,
+                served: 0,
+                done: done.clone(),
+            };
             runtime.run(|| net::on_readable(conn, None, serve));
             exchange_200_bytes(theirs)
         })
         .collect();
-    clients.into_iter().for_each(|c| drop(c.join().expect("served")));
+    clients
+        .into_iter()
+        .for_each(|c| drop(c.join().expect("served")));
     eventually("all have ended", || done.load(Ordering::SeqCst) == 1600);
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
-    eventually("nothing is parked", || runtime.metrics().idle_connections == 0);
+    eventually("nothing is parked", || {
+        runtime.metrics().idle_connections == 0
+    });
 }
 
 fn five_thousand_hold_no_stack(setup: Setup) {
@@ -228,21 +269,33 @@ fn five_thousand_hold_no_stack(setup: Setup) {
     for _ in 0..count {
         clients.push(std::net::TcpStream::connect(address).expect("connect"));
         let stream = TcpStream::from_std(listener.accept().expect("accept").0).expect("from_std");
-        let conn = Echo { stream, served: 0, done: done.clone() };
+        let conn = Echo {
+            stream,
+            served: 0,
+            done: done.clone(),
+        };
         drop(runtime.spawn(move || net::on_readable(conn, None, serve)));
     }
-    eventually("all are parked", || runtime.metrics().idle_connections == count);
+    eventually("all are parked", || {
+        runtime.metrics().idle_connections == count
+    });
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
     assert_eq!(runtime.metrics().stacks_in_use, 0);
-    clients.iter_mut().for_each(|c| c.write_all(b"you").expect("write"));
+    clients
+        .iter_mut()
+        .for_each(|c| c.write_all(b"you").expect("write"));
     for client in &mut clients {
         let mut back = [0; 3];
         client.read_exact(&mut back).expect("read");
         assert_eq!(&back, b"you");
     }
-    eventually("all are parked again", || runtime.metrics().idle_connections == count);
+    eventually("all are parked again", || {
+        runtime.metrics().idle_connections == count
+    });
     drop(clients);
-    eventually("each has served one", || done.load(Ordering::SeqCst) == count as usize);
+    eventually("each has served one", || {
+        done.load(Ordering::SeqCst) == count as usize
+    });
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
     drop(listener);
     eventually("no descriptor is left", || descriptors() <= before);
@@ -264,12 +317,17 @@ fn a_fresh_fiber_may_run_elsewhere(setup: Setup) {
                 net::on_readable(conn, None, move |_, outcome| {
                     outcome.expect("readable");
                     // SAFETY: no preconditions.
-                    threads.lock().expect("lock").insert(unsafe { libc::gettid() });
+                    threads
+                        .lock()
+                        .expect("lock")
+                        .insert(unsafe { libc::gettid() });
                     Random::new(3).spin(200);
                     served.fetch_add(1, Ordering::SeqCst);
                 });
             }
-            others.iter_mut().for_each(|o| o.write_all(b"x").expect("write"));
+            others
+                .iter_mut()
+                .for_each(|o| o.write_all(b"x").expect("write"));
             pause();
         });
         eventually("all are served", || served.load(Ordering::SeqCst) == 10);
@@ -289,13 +347,20 @@ fn a_dropped_connection_state_is_dropped_once(setup: Setup) {
     let mut others = Vec::new();
     for n in 0..60 {
         let (conn, mut theirs) = connected();
-        let (state, captured, told) = (State(conn, Counted::new(&counts)), Counted::new(&counts), told.clone());
+        let (state, captured, told) = (
+            State(conn, Counted::new(&counts)),
+            Counted::new(&counts),
+            told.clone(),
+        );
         let idle = (n % 3 == 0).then_some(ms(2));
         runtime.run(|| {
             net::on_readable(state, idle, move |_state, outcome| {
                 let _captured = captured;
                 told.store(true, Ordering::SeqCst);
-                assert!(n % 7 != 0, "a panic in a idle connection's fiber: {outcome:?}");
+                assert!(
+                    n % 7 != 0,
+                    "a panic in a idle connection's fiber: {outcome:?}"
+                );
             });
         });
         if n % 3 == 1 {
@@ -322,7 +387,11 @@ fn each_time_it_is_readable(setup: Setup) {
                     let n = outcome.and_then(|()| stream.read(&mut buf)).expect("read");
                     stream.write_all(&buf[..n]).expect("write");
                     served += n;
-                    if served < 200 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                    if served < 200 {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
                 });
             });
             exchange_200_bytes(theirs)
@@ -333,7 +402,9 @@ fn each_time_it_is_readable(setup: Setup) {
         assert_eq!(theirs.read(&mut [0]).expect("closed after the last"), 0);
     }
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
-    eventually("nothing is parked", || runtime.metrics().idle_connections == 0);
+    eventually("nothing is parked", || {
+        runtime.metrics().idle_connections == 0
+    });
     assert!(counts.balanced() && counts.made() == 8);
 }
 
@@ -349,8 +420,14 @@ fn each_ends_by_time_by_panic_and_with_the_runtime(setup: Setup) {
         runtime.run(|| {
             net::each_readable(conn, idle, move |conn, outcome| {
                 let _counted = &counted;
-                told.send((n, outcome.as_ref().map_err(|error| (error.kind(), is_cancelled(error))).copied()))
-                    .expect("asked");
+                told.send((
+                    n,
+                    outcome
+                        .as_ref()
+                        .map_err(|error| (error.kind(), is_cancelled(error)))
+                        .copied(),
+                ))
+                .expect("asked");
                 assert!(n != 1, "a panic in a idle connection's fiber");
                 match outcome.and_then(|()| conn.read(&mut [0; 8])) {
                     Ok(_) => ControlFlow::Continue(()),
@@ -363,10 +440,21 @@ fn each_ends_by_time_by_panic_and_with_the_runtime(setup: Setup) {
         }
         others.push(theirs);
     }
-    let mut first: Vec<_> = (0..3).map(|_| outcomes.recv_timeout(A_WHILE).expect("woken")).collect();
+    let mut first: Vec<_> = (0..3)
+        .map(|_| outcomes.recv_timeout(A_WHILE).expect("woken"))
+        .collect();
     first.sort_by_key(|(n, _)| *n);
-    assert_eq!(first, [(0, Err((ErrorKind::TimedOut, false))), (1, Ok(())), (2, Ok(()))]);
-    eventually("one is parked again", || runtime.metrics().idle_connections == 1);
+    assert_eq!(
+        first,
+        [
+            (0, Err((ErrorKind::TimedOut, false))),
+            (1, Ok(())),
+            (2, Ok(()))
+        ]
+    );
+    eventually("one is parked again", || {
+        runtime.metrics().idle_connections == 1
+    });
     assert_eq!(runtime.shutdown(A_WHILE), plainweave::Shutdown::default());
     let last = outcomes.recv_timeout(A_WHILE).expect("told of the end");
     assert!(matches!(last, (2, Err((_, true)))), "{last:?}");
@@ -381,7 +469,9 @@ fn one_that_is_never_idle_is_closed(setup: Setup) {
     runtime.run(|| {
         net::each_readable(conn, None, move |conn, outcome| {
             let mut bytes = [0; 64];
-            let served = outcome.and_then(|()| conn.read(&mut bytes)).and_then(|len| conn.write_all(&bytes[..len]));
+            let served = outcome
+                .and_then(|()| conn.read(&mut bytes))
+                .and_then(|len| conn.write_all(&bytes[..len]));
             match served {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => {

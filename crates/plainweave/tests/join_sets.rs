@@ -1,4 +1,5 @@
-//! Sets of fibers: what is joined, in which order, and what happens to the others. And handles in a select.
+//! Sets of fibers: what is joined, in which order, and what happens to the others. And handles in a
+//! select.
 
 mod common;
 
@@ -73,7 +74,12 @@ fn a_joiner_that_is_cancelled_or_late_keeps_the_set(setup: Setup) {
         let (gate, opened) = channel::bounded::<()>(0);
         let mut set = JoinSet::new();
         set.spawn(move || opened.recv().is_err());
-        assert!(with_timeout(ms(2), || set.join_next()).unwrap().unwrap_err().is_timed_out());
+        assert!(
+            with_timeout(ms(2), || set.join_next())
+                .unwrap()
+                .unwrap_err()
+                .is_timed_out()
+        );
         assert_eq!(set.len(), 1);
         let fiber = spawn(move || {
             plainweave::current().cancel();
@@ -97,7 +103,12 @@ fn a_set_is_cancelled(setup: Setup) {
         assert!(set.join_next().unwrap().unwrap(), "alone");
         assert_eq!(set.len(), 4);
         set.cancel_all();
-        assert_eq!(std::iter::from_fn(|| set.join_next()).filter(|result| *result.as_ref().unwrap()).count(), 4);
+        assert_eq!(
+            std::iter::from_fn(|| set.join_next())
+                .filter(|result| *result.as_ref().unwrap())
+                .count(),
+            4
+        );
     });
 }
 
@@ -173,10 +184,17 @@ fn a_set_is_joined_on_a_plain_thread(setup: Setup) {
     let runtime = setup.runtime();
     let mut set = JoinSet::new();
     (0..20).for_each(|n| drop(set.spawn_on(&runtime, move || n)));
-    let sum: i32 = std::iter::from_fn(|| set.join_next()).map(Result::unwrap).sum();
+    let sum: i32 = std::iter::from_fn(|| set.join_next())
+        .map(Result::unwrap)
+        .sum();
     assert_eq!(sum, 190);
     set.spawn_on(&runtime, || sleep(LONG).map_or(1, |()| 0));
-    assert!(with_timeout(ms(2), || set.join_next()).unwrap().unwrap_err().is_timed_out());
+    assert!(
+        with_timeout(ms(2), || set.join_next())
+            .unwrap()
+            .unwrap_err()
+            .is_timed_out()
+    );
     drop(set);
     let outside = std::panic::catch_unwind(|| JoinSet::new().spawn(|| ()));
     assert!(outside.is_err(), "there is no runtime");
@@ -237,10 +255,16 @@ fn a_select_waits_for_handles(setup: Setup) {
         slow.cancel();
         assert!(select! { join(slow) -> result => result.unwrap() }.unwrap());
         let mut panics = spawn(|| panic!("joined by a select"));
-        assert!(select! { join(panics) -> result => result.is_err_and(|error| error.is_panic()) }.unwrap());
+        assert!(
+            select! { join(panics) -> result => result.is_err_and(|error| error.is_panic()) }
+                .unwrap()
+        );
         plainweave::scope(|s| {
             let mut scoped = s.spawn(|| 5);
-            assert_eq!(select! { join(scoped) -> result => result.unwrap() }.unwrap(), 5);
+            assert_eq!(
+                select! { join(scoped) -> result => result.unwrap() }.unwrap(),
+                5
+            );
         });
     });
 }
@@ -277,11 +301,15 @@ fn a_select_waits_for_sets(setup: Setup) {
             recv(to_do) -> _ => false,
             join_next(set) -> result => result.is_none(),
         };
-        assert!(none.is_ok(), "both are ready: a closed channel and an empty set");
+        assert!(
+            none.is_ok(),
+            "both are ready: a closed channel and an empty set"
+        );
     });
 }
 
-/// Selects over handles, sets and channels, cancelled at any moment: each result is joined once or still there.
+/// Selects over handles, sets and channels, cancelled at any moment: each result is joined once or
+/// still there.
 fn cancelled_selects_lose_no_result(setup: Setup) {
     let runtime = setup.runtime();
     let counts = Arc::new(Counts::default());
@@ -371,7 +399,10 @@ fn no_more_run_than_the_limit(setup: Setup) {
             assert!(set.running() <= 5);
             if n % 50 == 0 {
                 // Whichever way results are taken, none is lost.
-                assert!(set.try_join_next().is_none_or(|end| end.is_ok_and(|n| n < 150)));
+                assert!(
+                    set.try_join_next()
+                        .is_none_or(|end| end.is_ok_and(|n| n < 150))
+                );
             }
         }
         assert!(most.load(Ordering::SeqCst) <= 5);
@@ -391,12 +422,18 @@ fn a_spawn_that_is_cancelled_or_late_leaves_the_set_as_it_is(setup: Setup) {
         set.spawn(|| sleep(LONG).is_err());
         let late = with_timeout(ms(5), || set.spawn_limited(1, || true)).expect_err("late");
         assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
-        assert_eq!(set.spawn_limited(0, || true).expect_err("no limit").kind(), std::io::ErrorKind::InvalidInput);
+        assert_eq!(
+            set.spawn_limited(0, || true).expect_err("no limit").kind(),
+            std::io::ErrorKind::InvalidInput
+        );
         assert_eq!((set.len(), set.running()), (1, 1));
         set.cancel_all();
         set.spawn_limited(1, || true).expect("there is room");
         assert_eq!(set.len(), 2);
-        assert!(set.join_next().expect("two").expect("no panic") && set.join_next().expect("one").expect("no panic"));
+        assert!(
+            set.join_next().expect("two").expect("no panic")
+                && set.join_next().expect("one").expect("no panic")
+        );
         let owner = spawn(|| {
             let mut set = JoinSet::new();
             set.spawn(park);

@@ -1,5 +1,5 @@
-//! What a fiber that moves leaves behind: to the language it is a thread, to the kernel it is the worker that runs it.
-//! On both drivers, with fibers' own storage and `Movement::Anytime`.
+//! What a fiber that moves leaves behind: to the language it is a thread, to the kernel it is the
+//! worker that runs it. On both drivers, with fibers' own storage and `Movement::Anytime`.
 
 mod common;
 
@@ -32,7 +32,11 @@ on_every_driver!(
 );
 
 fn runtime(setup: Setup, workers: usize) -> Runtime {
-    let builder = setup.builder().workers(workers).own_storage().movement(Movement::Anytime);
+    let builder = setup
+        .builder()
+        .workers(workers)
+        .own_storage()
+        .movement(Movement::Anytime);
     setup.check(builder.stall_after(Some(ms(2))).build().expect("a runtime"))
 }
 
@@ -41,8 +45,9 @@ fn gettid() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Calls `before` on a fiber, lets that go on on another worker, and calls `after` there. Meanwhile another fiber calls
-/// `behind` on the worker that it has left. Both get what `before` returned. Each try is made on new workers.
+/// Calls `before` on a fiber, lets that go on on another worker, and calls `after` there. Meanwhile
+/// another fiber calls `behind` on the worker that it has left. Both get what `before` returned.
+/// Each try is made on new workers.
 fn on_moving<A, B, C>(
     setup: Setup,
     before: impl Fn() -> A + Sync,
@@ -81,11 +86,19 @@ where
 
 /// Checks that what `set` has changed is not changed where the fiber goes, but is where it was.
 fn stays_with_the_worker(setup: Setup, set: fn(), is_set: fn() -> bool) {
-    assert_eq!(on_moving(setup, set, |()| is_set(), move |()| is_set()), (false, true));
+    assert_eq!(
+        on_moving(setup, set, |()| is_set(), move |()| is_set()),
+        (false, true)
+    );
 }
 
 fn gettid_is_the_workers(setup: Setup) {
-    let (moved, left) = on_moving(setup, gettid, |before| *before != gettid(), |before| *before == gettid());
+    let (moved, left) = on_moving(
+        setup,
+        gettid,
+        |before| *before != gettid(),
+        |before| *before == gettid(),
+    );
     assert!(moved && left);
 }
 
@@ -96,7 +109,10 @@ fn block_signal() {
         let mut set = MaybeUninit::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGUSR2);
-        assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()), 0);
+        assert_eq!(
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()),
+            0
+        );
     }
 }
 
@@ -104,7 +120,10 @@ fn signal_is_blocked() -> bool {
     let mut set = MaybeUninit::uninit();
     // SAFETY: plain calls; the first writes the mask.
     unsafe {
-        assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set.as_mut_ptr()), 0);
+        assert_eq!(
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set.as_mut_ptr()),
+            0
+        );
         libc::sigismember(set.as_ptr(), libc::SIGUSR2) == 1
     }
 }
@@ -128,12 +147,14 @@ fn affinity_stays_with_the_worker(setup: Setup) {
 fn what_else_the_kernel_keeps_stays_with_the_worker(setup: Setup) {
     let name = || {
         // SAFETY: a name with its terminator.
-        assert_eq!(unsafe { libc::prctl(libc::PR_SET_NAME, c"wanderer".as_ptr()) }, 0);
+        let found = unsafe { libc::prctl(libc::PR_SET_NAME, c"wanderer".as_ptr()) };
+        assert_eq!(found, 0);
     };
     let has_name = || {
         let mut name = [0u8; 16];
         // SAFETY: room for the longest name.
-        assert_eq!(unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) }, 0);
+        let found = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+        assert_eq!(found, 0);
         name.starts_with(b"wanderer\0")
     };
     stays_with_the_worker(setup, name, has_name);
@@ -142,16 +163,25 @@ fn what_else_the_kernel_keeps_stays_with_the_worker(setup: Setup) {
         assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) }, 0);
     };
     // SAFETY: a plain call.
-    stays_with_the_worker(setup, nice, || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) } == 19);
+    stays_with_the_worker(
+        setup,
+        nice,
+        || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) } == 19,
+    );
     let slack = || {
         // SAFETY: a plain call.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 77_000) }, 0);
     };
     // SAFETY: a plain call.
-    stays_with_the_worker(setup, slack, || unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) } == 77_000);
+    stays_with_the_worker(
+        setup,
+        slack,
+        || unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) } == 77_000,
+    );
 }
 
-/// What is to hold for all fibers is set before the runtime is built: workers inherit it, spare ones too.
+/// What is to hold for all fibers is set before the runtime is built: workers inherit it, spare
+/// ones too.
 fn workers_have_what_the_builders_thread_had(setup: Setup) {
     const COUNT: usize = 5;
     let builder = std::thread::spawn(move || {
@@ -170,9 +200,13 @@ fn workers_have_what_the_builders_thread_had(setup: Setup) {
             (release, runtime.spawn(body))
         })
         .unzip();
-    eventually("each is on a thread of its own", || blocked.load(Ordering::SeqCst) == COUNT);
+    eventually("each is on a thread of its own", || {
+        blocked.load(Ordering::SeqCst) == COUNT
+    });
     drop(release);
-    fibers.into_iter().for_each(|fiber| assert!(fiber.join().expect("no panic")));
+    fibers
+        .into_iter()
+        .for_each(|fiber| assert!(fiber.join().expect("no panic")));
 }
 
 /// A signal to itself comes to the worker that runs the fiber, before the call returns.
@@ -202,7 +236,10 @@ fn a_fiber_signals_itself(setup: Setup) {
 
 // From <pthread.h>; the crate `libc` lacks it for this system.
 unsafe extern "C" {
-    fn pthread_mutexattr_setprotocol(attributes: *mut libc::pthread_mutexattr_t, protocol: libc::c_int) -> libc::c_int;
+    fn pthread_mutexattr_setprotocol(
+        attributes: *mut libc::pthread_mutexattr_t,
+        protocol: libc::c_int,
+    ) -> libc::c_int;
 }
 
 /// A lock of the C library.
@@ -220,9 +257,18 @@ impl CLock {
         unsafe {
             let mut attributes = MaybeUninit::uninit();
             assert_eq!(libc::pthread_mutexattr_init(attributes.as_mut_ptr()), 0);
-            assert_eq!(libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), kind), 0);
-            assert_eq!(pthread_mutexattr_setprotocol(attributes.as_mut_ptr(), protocol), 0);
-            assert_eq!(libc::pthread_mutex_init(lock.0.get(), attributes.as_ptr()), 0);
+            assert_eq!(
+                libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), kind),
+                0
+            );
+            assert_eq!(
+                pthread_mutexattr_setprotocol(attributes.as_mut_ptr(), protocol),
+                0
+            );
+            assert_eq!(
+                libc::pthread_mutex_init(lock.0.get(), attributes.as_ptr()),
+                0
+            );
         }
         lock
     }
@@ -241,7 +287,10 @@ impl CLock {
         // SAFETY: plain calls on a lock that exists; the first one writes the time.
         unsafe {
             let mut time = MaybeUninit::<libc::timespec>::uninit();
-            assert_eq!(libc::clock_gettime(libc::CLOCK_REALTIME, time.as_mut_ptr()), 0);
+            assert_eq!(
+                libc::clock_gettime(libc::CLOCK_REALTIME, time.as_mut_ptr()),
+                0
+            );
             let mut time = time.assume_init();
             let nanos = time.tv_nsec as u64 + u64::from(limit.subsec_nanos());
             time.tv_sec += (limit.as_secs() + nanos / 1_000_000_000) as libc::time_t;
@@ -253,7 +302,10 @@ impl CLock {
     /// Returns whether the kernel has marked the lock, which is its first word, as waited for.
     fn is_awaited(&self) -> bool {
         // SAFETY: the C library and the kernel use it as an atomic word too.
-        unsafe { AtomicU32::from_ptr(self.0.get().cast()).load(Ordering::SeqCst) & libc::FUTEX_WAITERS != 0 }
+        unsafe {
+            AtomicU32::from_ptr(self.0.get().cast()).load(Ordering::SeqCst) & libc::FUTEX_WAITERS
+                != 0
+        }
     }
 
     fn unlock(&self) -> i32 {
@@ -262,10 +314,14 @@ impl CLock {
     }
 }
 
-/// The C library knows a lock's owner by a number that is the fiber's: it holds the lock wherever it is, and nobody
-/// else does on the worker that it has left. (Nobody waits here: that is another matter for priority inheritance.)
+/// The C library knows a lock's owner by a number that is the fiber's: it holds the lock wherever
+/// it is, and nobody else does on the worker that it has left. (Nobody waits here: that is another
+/// matter for priority inheritance.)
 fn locks_that_know_their_owner_go_along(setup: Setup) {
-    let again = [(libc::PTHREAD_MUTEX_ERRORCHECK, libc::EDEADLK), (libc::PTHREAD_MUTEX_RECURSIVE, 0)];
+    let again = [
+        (libc::PTHREAD_MUTEX_ERRORCHECK, libc::EDEADLK),
+        (libc::PTHREAD_MUTEX_RECURSIVE, 0),
+    ];
     for protocol in [libc::PTHREAD_PRIO_NONE, libc::PTHREAD_PRIO_INHERIT] {
         for (kind, again) in again {
             let locked = || {
@@ -280,16 +336,21 @@ fn locks_that_know_their_owner_go_along(setup: Setup) {
                 }
                 (locked_again, lock.clone())
             };
-            let ((locked_again, lock), behind) =
-                on_moving(setup, locked, after, |lock| (lock.try_lock(), lock.unlock()));
-            assert_eq!((locked_again, behind), (again, (libc::EBUSY, libc::EPERM)), "{kind} {protocol}");
+            let ((locked_again, lock), behind) = on_moving(setup, locked, after, |lock| {
+                (lock.try_lock(), lock.unlock())
+            });
+            assert_eq!(
+                (locked_again, behind),
+                (again, (libc::EBUSY, libc::EPERM)),
+                "{kind} {protocol}"
+            );
             assert_eq!(lock.try_lock(), libc::EBUSY);
         }
     }
 }
 
-/// The kernel knows no thread of the fiber's number. A waiter makes it look for one: from then on the lock is nobody's
-/// to unlock, and the waiter waits for good or until its time is over.
+/// The kernel knows no thread of the fiber's number. A waiter makes it look for one: from then on
+/// the lock is nobody's to unlock, and the waiter waits for good or until its time is over.
 fn a_priority_inheriting_lock_is_lost_to_a_waiter(setup: Setup) {
     let lock = CLock::new(libc::PTHREAD_MUTEX_NORMAL, libc::PTHREAD_PRIO_INHERIT);
     let runtime = runtime(setup, 1);
@@ -302,12 +363,19 @@ fn a_priority_inheriting_lock_is_lost_to_a_waiter(setup: Setup) {
         }
         (waiter, lock.unlock())
     });
-    assert_eq!((waited.join().expect("no panic"), unlocked), (libc::ETIMEDOUT, 0));
-    assert_eq!(lock.try_lock(), libc::EBUSY, "it is still locked, whatever `unlock` says");
+    assert_eq!(
+        (waited.join().expect("no panic"), unlocked),
+        (libc::ETIMEDOUT, 0)
+    );
+    assert_eq!(
+        lock.try_lock(),
+        libc::EBUSY,
+        "it is still locked, whatever `unlock` says"
+    );
 }
 
-/// A lock that the kernel has passed on to a fiber that waited belongs to the worker's thread. The C library compares
-/// the fiber's number.
+/// A lock that the kernel has passed on to a fiber that waited belongs to the worker's thread. The
+/// C library compares the fiber's number.
 fn a_priority_inheriting_lock_is_lost_by_waiting(setup: Setup) {
     let lock = CLock::new(libc::PTHREAD_MUTEX_NORMAL, libc::PTHREAD_PRIO_INHERIT);
     let (theirs, (tell, held)) = (lock.clone(), mpsc::channel());
@@ -323,8 +391,8 @@ fn a_priority_inheriting_lock_is_lost_by_waiting(setup: Setup) {
     assert_eq!((outcome, lock.try_lock()), ((0, libc::EPERM), libc::EBUSY));
 }
 
-/// The re-entrant locks of `std` go along too. A fiber that wants one meanwhile blocks its worker, until the holder is
-/// done.
+/// The re-entrant locks of `std` go along too. A fiber that wants one meanwhile blocks its worker,
+/// until the holder is done.
 fn a_lock_of_stderr_goes_along(setup: Setup) {
     let runtime = runtime(setup, 2);
     let order = Arc::new(AtomicUsize::new(0));
@@ -349,8 +417,8 @@ fn a_lock_of_stderr_goes_along(setup: Setup) {
     }
 }
 
-/// Lets `call` block its worker, at whose driver completions arrive meanwhile: those of reads that began there. Returns
-/// what `call` returned; `end` is called when it has, or after a while.
+/// Lets `call` block its worker, at whose driver completions arrive meanwhile: those of reads that
+/// began there. Returns what `call` returned; `end` is called when it has, or after a while.
 fn beside_completions<T: Send + 'static>(
     setup: Setup,
     call: impl FnOnce() -> T + Send + 'static,
@@ -358,7 +426,9 @@ fn beside_completions<T: Send + 'static>(
 ) -> T {
     let runtime = runtime(setup, 1);
     let (readers, mut writers): (Vec<_>, Vec<_>) = (0..20).map(|_| connected()).unzip();
-    let readers = readers.into_iter().map(|mut reader| runtime.spawn(move || reader.read_exact(&mut [0; 5])));
+    let readers = readers
+        .into_iter()
+        .map(|mut reader| runtime.spawn(move || reader.read_exact(&mut [0; 5])));
     let readers: Vec<_> = readers.collect();
     eventually("all read", || {
         let now = runtime.metrics();
@@ -372,26 +442,33 @@ fn beside_completions<T: Send + 'static>(
     let thread = thread.recv().expect("it runs");
     eventually("the call blocks", || {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("proc");
-        caller.is_finished() || stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+        caller.is_finished()
+            || stat
+                .rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('S'))
     });
     for _ in 0..5 {
-        writers.iter_mut().for_each(|writer| writer.write_all(&[1]).expect("sent"));
+        writers
+            .iter_mut()
+            .for_each(|writer| writer.write_all(&[1]).expect("sent"));
         std::thread::sleep(ms(2));
     }
     end();
-    readers.into_iter().for_each(|reader| reader.join().expect("no panic").expect("read"));
+    readers
+        .into_iter()
+        .for_each(|reader| reader.join().expect("no panic").expect("read"));
     caller.join().expect("no panic")
 }
 
-/// Runs `check` until it has seen an interruption, a few times at most: on io_uring the first time, on this kernel. On
-/// epoll there is none.
+/// Runs `check` until it has seen an interruption, a few times at most: on io_uring the first time,
+/// on this kernel. On epoll there is none.
 fn is_interrupted(setup: Setup, check: impl Fn() -> bool) {
     let interrupted = (0..5).any(|_| check());
     assert!(!interrupted || setup.io == Io::Uring);
 }
 
-/// A socket with a timeout that blocks a worker's thread: what waits in the kernel with a limit is not restarted. What
-/// comes later is there for the next call, or for `read_exact`, which makes it.
+/// A socket with a timeout that blocks a worker's thread: what waits in the kernel with a limit is
+/// not restarted. What comes later is there for the next call, or for `read_exact`, which makes it.
 fn reads_with_a_timeout_end_early_on_uring_only(setup: Setup) {
     is_interrupted(setup, || {
         let (mut ours, mut theirs) = UnixStream::pair().expect("a pair");
@@ -399,13 +476,17 @@ fn reads_with_a_timeout_end_early_on_uring_only(setup: Setup) {
         let call = move || {
             let mut bytes = [0; 4];
             let first = ours.read(&mut bytes[..2]).map_err(|error| error.kind());
-            ours.read_exact(&mut bytes[first.unwrap_or(0)..]).expect("it goes on by itself");
+            ours.read_exact(&mut bytes[first.unwrap_or(0)..])
+                .expect("it goes on by itself");
             (first, bytes)
         };
         let (first, bytes) = beside_completions(setup, call, || {
             theirs.write_all(b"late").expect("sent");
         });
-        assert!(matches!(first, Ok(1 | 2) | Err(ErrorKind::Interrupted)), "{first:?}");
+        assert!(
+            matches!(first, Ok(1 | 2) | Err(ErrorKind::Interrupted)),
+            "{first:?}"
+        );
         assert_eq!(&bytes, b"late");
         first.is_err()
     });
@@ -415,16 +496,23 @@ fn epoll_wait_ends_early_on_uring_only(setup: Setup) {
     is_interrupted(setup, || {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let call = move || {
-            let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("created");
+            let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)
+                .expect("created");
             let flags = rustix::event::epoll::EventFlags::IN;
-            rustix::event::epoll::add(&epoll, &ours, rustix::event::epoll::EventData::new_u64(7), flags)
-                .expect("added");
+            rustix::event::epoll::add(
+                &epoll,
+                &ours,
+                rustix::event::epoll::EventData::new_u64(7),
+                flags,
+            )
+            .expect("added");
             let mut event = libc::epoll_event { events: 0, u64: 0 };
             // SAFETY: a plain call; there is room for one event.
-            let mut wait = || match unsafe { libc::epoll_wait(epoll.as_raw_fd(), &mut event, 1, 60_000) } {
-                -1 => Err(std::io::Error::last_os_error().kind()),
-                count => Ok(count),
-            };
+            let mut wait =
+                || match unsafe { libc::epoll_wait(epoll.as_raw_fd(), &mut event, 1, 60_000) } {
+                    -1 => Err(std::io::Error::last_os_error().kind()),
+                    count => Ok(count),
+                };
             let first = wait();
             let mut last = first;
             while last == Err(ErrorKind::Interrupted) {
@@ -435,7 +523,10 @@ fn epoll_wait_ends_early_on_uring_only(setup: Setup) {
         let (first, last) = beside_completions(setup, call, || {
             theirs.write_all(b"x").expect("sent");
         });
-        assert!(matches!(first, Ok(1) | Err(ErrorKind::Interrupted)), "{first:?}");
+        assert!(
+            matches!(first, Ok(1) | Err(ErrorKind::Interrupted)),
+            "{first:?}"
+        );
         assert_eq!(last, Ok(1));
         first.is_err()
     });
@@ -451,7 +542,11 @@ fn calls_of_std_do_not_end_early(setup: Setup) {
     assert!(beside_completions(setup, sleep, || ()) >= ms(30));
 
     let (sender, receiver) = mpsc::channel();
-    let received = beside_completions(setup, move || receiver.recv_timeout(HANG), || sender.send(5).expect("it waits"));
+    let received = beside_completions(
+        setup,
+        move || receiver.recv_timeout(HANG),
+        || sender.send(5).expect("it waits"),
+    );
     assert_eq!(received, Ok(5));
 
     let (mut ours, mut theirs) = UnixStream::pair().expect("a pair");

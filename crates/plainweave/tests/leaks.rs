@@ -23,11 +23,16 @@ on_every_setup!(
 
 fn at_rest(runtime: &Runtime) {
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
-    eventually("no stack is in use", || runtime.metrics().stacks_in_use == 0);
-    eventually("nothing is parked", || runtime.metrics().idle_connections == 0);
+    eventually("no stack is in use", || {
+        runtime.metrics().stacks_in_use == 0
+    });
+    eventually("nothing is parked", || {
+        runtime.metrics().idle_connections == 0
+    });
 }
 
-/// A little protocol: a length, then that number of bytes, and as many in answer. The client leaves at a random byte.
+/// A little protocol: a length, then that number of bytes, and as many in answer. The client leaves
+/// at a random byte.
 fn clients_that_vanish_leave_nothing(setup: Setup) {
     let _alone = alone();
     let runtime = setup.without_spares();
@@ -64,8 +69,9 @@ fn clients_that_vanish_leave_nothing(setup: Setup) {
                 for n in 0..1000 {
                     let mut client = OsStream::connect(address).expect("connect");
                     let len = random.below(60) as u8;
-                    let message: Vec<u8> =
-                        (0..4).flat_map(|_| [len].into_iter().chain((0..len).map(|b| b ^ 3))).collect();
+                    let message: Vec<u8> = (0..4)
+                        .flat_map(|_| [len].into_iter().chain((0..len).map(|b| b ^ 3)))
+                        .collect();
                     let cut = random.below(message.len() as u64 + 1) as usize;
                     client.write_all(&message[..cut]).expect("write");
                     match n % 3 {
@@ -73,7 +79,9 @@ fn clients_that_vanish_leave_nothing(setup: Setup) {
                             client.set_nonblocking(true).expect("set");
                             let _ = client.read(&mut [0; 16]);
                         }
-                        1 => socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("reset"),
+                        1 => socket2::SockRef::from(&client)
+                            .set_linger(Some(Duration::ZERO))
+                            .expect("reset"),
                         _ => {}
                     }
                     drop(client);
@@ -96,7 +104,9 @@ fn client_that_reads(address: std::net::SocketAddr, random: &mut Random) {
     let mut client = OsStream::connect(address).expect("connect");
     let len = random.below(99) as u8 + 1;
     let body = vec![7; usize::from(len)];
-    client.write_all(&[&[len], body.as_slice()].concat()).expect("write");
+    client
+        .write_all(&[&[len], body.as_slice()].concat())
+        .expect("write");
     let cut = random.below(u64::from(len)) as usize;
     client.read_exact(&mut vec![0; cut]).expect("read");
 }
@@ -133,7 +143,9 @@ fn results_are_dropped_exactly_once(setup: Setup) {
             match random.below(3) {
                 0 => drop(handle),
                 1 => drop(handle.join()),
-                _ => drop(time::with_timeout(Duration::from_micros(50), || handle.join())),
+                _ => drop(time::with_timeout(Duration::from_micros(50), || {
+                    handle.join()
+                })),
             }
         }
     }
@@ -144,9 +156,18 @@ fn results_are_dropped_exactly_once(setup: Setup) {
 
 fn results_of_refused_fibers_too(setup: Setup) {
     let counts = Arc::new(Counts::default());
-    let runtime = setup.check(setup.builder().workers(1).max_fibers(8).build().expect("a runtime"));
+    let runtime = setup.check(
+        setup
+            .builder()
+            .workers(1)
+            .max_fibers(8)
+            .build()
+            .expect("a runtime"),
+    );
     let parked: Vec<_> = (0..8).map(|_| runtime.spawn(plainweave::park)).collect();
-    eventually("all stacks are taken", || runtime.metrics().stacks_in_use == 8);
+    eventually("all stacks are taken", || {
+        runtime.metrics().stacks_in_use == 8
+    });
     let handles: Vec<_> = (0..50)
         .map(|_| {
             let captured = Counted::new(&counts);
@@ -161,13 +182,20 @@ fn results_of_refused_fibers_too(setup: Setup) {
     runtime.scope(|s| {
         for _ in 0..10 {
             let captured = Counted::new(&counts);
-            assert!(s.spawn(move || captured).join().expect_err("refused").is_refused());
+            assert!(
+                s.spawn(move || captured)
+                    .join()
+                    .expect_err("refused")
+                    .is_refused()
+            );
         }
     });
     eventually("each closure is dropped once", || counts.balanced());
     assert_eq!(counts.made(), 60);
     parked.iter().for_each(|p| p.fiber().unpark());
-    parked.into_iter().for_each(|p| p.join().expect("no panic").expect("unparked"));
+    parked
+        .into_iter()
+        .for_each(|p| p.join().expect("no panic").expect("unparked"));
     at_rest(&runtime);
 }
 
@@ -195,7 +223,12 @@ fn what_a_shutdown_cuts_short_is_dropped(setup: Setup) {
         Random::new(round).spin(round * 20);
         let left = runtime.shutdown(Duration::from_secs(20));
         assert_eq!(left, plainweave::Shutdown::default());
-        assert!(counts.balanced(), "{} made, {} dropped", counts.made(), counts.dropped());
+        assert!(
+            counts.balanced(),
+            "{} made, {} dropped",
+            counts.made(),
+            counts.dropped()
+        );
     }
 }
 
@@ -221,7 +254,10 @@ fn forgotten_handles_cost_no_fiber(setup: Setup) {
     });
     at_rest(&runtime);
     assert_eq!(ran.load(Ordering::SeqCst), 600);
-    assert_eq!(runtime.shutdown(Duration::from_secs(10)), plainweave::Shutdown::default());
+    assert_eq!(
+        runtime.shutdown(Duration::from_secs(10)),
+        plainweave::Shutdown::default()
+    );
 }
 
 fn a_runtime_gives_everything_back(setup: Setup) {

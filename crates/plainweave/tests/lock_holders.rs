@@ -1,7 +1,8 @@
-//! A fiber holds a lock of `std` and waits for I/O, while every worker is blocked on that lock: the one too whose
-//! driver has the fiber's operation. Its wait ends by something other than a completion, so that operation must be
-//! cancelled before the fiber goes on. Or it waits for a fresh fiber, while those are held back. On both drivers.
-//! Nothing here asserts a time; what hangs ends the process.
+//! A fiber holds a lock of `std` and waits for I/O, while every worker is blocked on that lock: the
+//! one too whose driver has the fiber's operation. Its wait ends by something other than a
+//! completion, so that operation must be cancelled before the fiber goes on. Or it waits for a
+//! fresh fiber, while those are held back. On both drivers. Nothing here asserts a time; what hangs
+//! ends the process.
 
 mod common;
 
@@ -45,8 +46,13 @@ struct Outside {
     holder: JoinHandle<()>,
 }
 
-/// Has `hold` run with the lock, a connection and a channel; then has fibers ask for the lock, and calls `end`.
-fn with_lock_held(setup: Setup, hold: fn(TcpStream, channel::Receiver<u8>), end: impl Fn(&mut Outside)) {
+/// Has `hold` run with the lock, a connection and a channel; then has fibers ask for the lock, and
+/// calls `end`.
+fn with_lock_held(
+    setup: Setup,
+    hold: fn(TcpStream, channel::Receiver<u8>),
+    end: impl Fn(&mut Outside),
+) {
     for workers in [1, 2] {
         let runtime = runtime(setup, workers);
         let lock = Arc::new(Mutex::new(()));
@@ -71,11 +77,17 @@ fn with_lock_held(setup: Setup, hold: fn(TcpStream, channel::Receiver<u8>), end:
                 runtime.spawn(move || drop(lock.lock().expect("not poisoned")))
             })
             .collect();
-        let mut outside = Outside { peer, sender, holder };
+        let mut outside = Outside {
+            peer,
+            sender,
+            holder,
+        };
         std::thread::sleep(SOON / 2);
         end(&mut outside);
         outside.holder.join().expect("no panic");
-        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        others
+            .into_iter()
+            .for_each(|other| other.join().expect("no panic"));
     }
 }
 
@@ -84,7 +96,12 @@ fn runtime(setup: Setup, workers: usize) -> Runtime {
 }
 
 fn with_most(setup: Setup, workers: usize, most: usize) -> Runtime {
-    let builder = setup.builder().workers(workers).max_workers(most).own_storage().movement(Movement::Anytime);
+    let builder = setup
+        .builder()
+        .workers(workers)
+        .max_workers(most)
+        .own_storage()
+        .movement(Movement::Anytime);
     setup.check(builder.stall_after(Some(ms(2))).build().expect("a runtime"))
 }
 
@@ -100,7 +117,10 @@ fn its_read_times_out(setup: Setup) {
     let hold = |mut stream: TcpStream, _| {
         stream.set_read_timeout(Some(SOON)).expect("not zero");
         for _ in 0..2 {
-            assert_eq!(stream.read(&mut [0; 8]).expect_err("nothing comes").kind(), ErrorKind::TimedOut);
+            assert_eq!(
+                stream.read(&mut [0; 8]).expect_err("nothing comes").kind(),
+                ErrorKind::TimedOut
+            );
         }
     };
     with_lock_held(setup, hold, |_| ());
@@ -123,7 +143,10 @@ fn its_accept_has_a_deadline(setup: Setup) {
     let hold = |_, _| {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let accepted = time::with_timeout(SOON, || listener.accept());
-        assert_eq!(accepted.expect_err("nobody comes").kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            accepted.expect_err("nobody comes").kind(),
+            ErrorKind::TimedOut
+        );
     };
     with_lock_held(setup, hold, |_| ());
 }
@@ -150,7 +173,9 @@ fn its_scope_is_cancelled(setup: Setup) {
             reads.join().expect("no panic");
         });
     };
-    with_lock_held(setup, hold, |outside| outside.sender.send(7).expect("received"));
+    with_lock_held(setup, hold, |outside| {
+        outside.sender.send(7).expect("received")
+    });
 }
 
 /// Ends the wait for a byte only after wake-ups that mean nothing to it.
@@ -184,7 +209,9 @@ fn its_select_receives(setup: Setup) {
         };
         assert_eq!(which.expect("not cancelled"), 7);
     };
-    with_lock_held(setup, hold, |outside| outside.sender.send(7).expect("received"));
+    with_lock_held(setup, hold, |outside| {
+        outside.sender.send(7).expect("received")
+    });
 }
 
 fn its_select_finds_a_descriptor(setup: Setup) {
@@ -197,7 +224,9 @@ fn its_select_finds_a_descriptor(setup: Setup) {
         };
         assert_eq!(which.expect("not cancelled"), 2);
     };
-    with_lock_held(setup, hold, |outside| outside.peer.write_all(b"x").expect("open"));
+    with_lock_held(setup, hold, |outside| {
+        outside.peer.write_all(b"x").expect("open")
+    });
 }
 
 fn its_select_is_woken_for_nothing(setup: Setup) {
@@ -209,7 +238,8 @@ fn its_select_is_woken_for_nothing(setup: Setup) {
     with_lock_held(setup, hold, unpark_it_and_send);
 }
 
-/// Most of the workers that there may be are blocked, so fresh fibers are held back; but not one that is joined.
+/// Most of the workers that there may be are blocked, so fresh fibers are held back; but not one
+/// that is joined.
 fn each_joins_a_fresh_fiber(setup: Setup) {
     for (workers, most) in [(1, 3), (2, 16)] {
         let runtime = with_most(setup, workers, most);
@@ -222,15 +252,20 @@ fn each_joins_a_fresh_fiber(setup: Setup) {
             })
         });
         let fibers: Vec<_> = fibers.collect();
-        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        fibers
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("no panic"));
         assert_eq!(*lock.lock().expect("not poisoned"), 60);
     }
 }
 
-/// More have started than there may be workers, and any of them may want what the blocked ones wait for.
+/// More have started than there may be workers, and any of them may want what the blocked ones wait
+/// for.
 fn fresh_fibers_start_beside_many_that_sleep(setup: Setup) {
     let runtime = with_most(setup, 2, 12);
-    let asleep: Vec<_> = (0..60).map(|_| runtime.spawn(|| time::sleep(LONG))).collect();
+    let asleep: Vec<_> = (0..60)
+        .map(|_| runtime.spawn(|| time::sleep(LONG)))
+        .collect();
     start_beside_blocked_fibers(&runtime);
     asleep.into_iter().for_each(|fiber| {
         fiber.cancel();
@@ -254,13 +289,20 @@ fn fresh_fibers_start_beside_many_that_run(setup: Setup) {
         .collect();
     start_beside_blocked_fibers(&runtime);
     stop.store(true, Ordering::SeqCst);
-    run.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    run.into_iter()
+        .for_each(|fiber| fiber.join().expect("no panic"));
 }
 
 fn start_beside_blocked_fibers(runtime: &Runtime) {
     let blocked = Blocked::new(runtime, 7);
     eventually("all block", || blocked.running() == 7);
     let fresh: Vec<_> = (0..50).map(|n| runtime.spawn(move || n)).collect();
-    assert_eq!(fresh.into_iter().map(|fiber| fiber.join().expect("no panic")).sum::<i32>(), 50 * 49 / 2);
+    assert_eq!(
+        fresh
+            .into_iter()
+            .map(|fiber| fiber.join().expect("no panic"))
+            .sum::<i32>(),
+        50 * 49 / 2
+    );
     blocked.end();
 }

@@ -1,5 +1,6 @@
-//! A lock shared between priorities, and between pools: how long a hog keeps its holder, and so its waiters, from
-//! running. The turns of the hog are counted, from the end of the time by which ageing must have let the holder run.
+//! A lock shared between priorities, and between pools: how long a hog keeps its holder, and so its
+//! waiters, from running. The turns of the hog are counted, from the end of the time by which
+//! ageing must have let the holder run.
 
 mod common;
 
@@ -38,9 +39,11 @@ struct Run {
     calling: AtomicBool,
     entered: AtomicBool,
     began: Instant,
-    /// When the holder, which is ready, must have its turn: nanoseconds since `began`, 0 if it runs.
+    /// When the holder, which is ready, must have its turn: nanoseconds since `began`, 0 if it
+    /// runs.
     due: AtomicU64,
-    /// The hog's turns: in all, while the holder was ready, and of these the ones that came too late.
+    /// The hog's turns: in all, while the holder was ready, and of these the ones that came too
+    /// late.
     turns: AtomicUsize,
     meanwhile: AtomicUsize,
     late: AtomicUsize,
@@ -118,20 +121,33 @@ fn one_worker(setup: Setup, policy: &str) -> RuntimeBuilder {
 }
 
 fn a_hog_keeps_a_high_waiter_out_for_the_ageing_bound_only(setup: Setup) {
-    let (runtime, run) = (one_worker(setup, PRIORITY).build().expect("a runtime"), Run::new());
+    let (runtime, run) = (
+        one_worker(setup, PRIORITY).build().expect("a runtime"),
+        Run::new(),
+    );
     let spawn = |priority, f: Box<dyn FnOnce(&Run) + Send>| {
         let run = run.clone();
-        runtime.spawn_with(Builder::new().priority(priority), move || f(&run)).expect("spawned")
+        runtime
+            .spawn_with(Builder::new().priority(priority), move || f(&run))
+            .expect("spawned")
     };
     let waiter = spawn(HIGH, Box::new(Run::wait));
     let holder = spawn(LOW, Box::new(|run| run.hold(BOUND)));
     let hog = spawn(MIDDLE, Box::new(Run::hog));
-    [waiter, holder, hog].into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    [waiter, holder, hog]
+        .into_iter()
+        .for_each(|fiber| fiber.join().expect("no panic"));
     let (meanwhile, late) = (run.count(|run| &run.meanwhile), run.count(|run| &run.late));
     assert!(late <= TURNS * READING, "{late} turns too late");
-    assert!(meanwhile - late >= TURNS, "the hog goes first while the holder ages: {meanwhile}, {late}");
+    assert!(
+        meanwhile - late >= TURNS,
+        "the hog goes first while the holder ages: {meanwhile}, {late}"
+    );
     let passed = run.count(|run| &run.at_entry) - run.count(|run| &run.at_release);
-    assert!(passed <= 1, "{passed} turns of the hog between the release and the waiter, which is more urgent");
+    assert!(
+        passed <= 1,
+        "{passed} turns of the hog between the release and the waiter, which is more urgent"
+    );
 }
 
 /// Two pools of one worker each: `first` under priorities, `second` first in, first out.
@@ -147,12 +163,15 @@ fn across(holds: &Pool, waits: &Pool, bound: Duration) -> Arc<Run> {
     let run = Run::new();
     let spawn = |pool: &Pool, priority, f: Box<dyn FnOnce(&Run) + Send>| {
         let run = run.clone();
-        pool.spawn_with(Builder::new().priority(priority), move || f(&run)).expect("open")
+        pool.spawn_with(Builder::new().priority(priority), move || f(&run))
+            .expect("open")
     };
     let waiter = spawn(waits, HIGH, Box::new(Run::wait));
     let hog = spawn(holds, MIDDLE, Box::new(Run::hog));
     let holder = spawn(holds, LOW, Box::new(move |run| run.hold(bound)));
-    [waiter, holder, hog].into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    [waiter, holder, hog]
+        .into_iter()
+        .for_each(|fiber| fiber.join().expect("no panic"));
     run
 }
 
@@ -164,10 +183,14 @@ fn a_holder_in_a_pool_with_priorities_lets_in_a_waiter_of_another(setup: Setup) 
     assert!(late <= TURNS * READING, "{late} turns too late");
 }
 
-/// What bounds the wait is the policy of the holder's pool: here each fiber has its turn, whatever its priority.
+/// What bounds the wait is the policy of the holder's pool: here each fiber has its turn, whatever
+/// its priority.
 fn a_waiter_in_a_pool_with_priorities_waits_for_the_holders_pool(setup: Setup) {
     let (_pools, first, second) = two_pools(setup);
     let run = across(&second, &first, Duration::from_secs(1000));
     let meanwhile = run.count(|run| &run.meanwhile);
-    assert!(meanwhile <= 2 * TURNS, "{meanwhile} turns of the hog in {TURNS} of the holder");
+    assert!(
+        meanwhile <= 2 * TURNS,
+        "{meanwhile} turns of the hog in {TURNS} of the holder"
+    );
 }

@@ -12,7 +12,11 @@ fn a_fiber_that_does_not_end_is_named_at_exit() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     const NAME: &str = "a_fiber_that_does_not_end_is_named_at_exit";
     if is_child("exit") {
-        let runtime = Runtime::builder().workers(2).shutdown_timeout(ms(1500)).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(2)
+            .shutdown_timeout(ms(1500))
+            .build()
+            .expect("a runtime");
         let spinner = Builder::new().name("spinner");
         drop(runtime.spawn_with(spinner, || {
             STARTED.store(true, Ordering::SeqCst);
@@ -27,7 +31,10 @@ fn a_fiber_that_does_not_end_is_named_at_exit() {
     unless_it_hangs(NAME, || {
         let output = in_child(NAME, "exit", &[]);
         let text = stderr_of(&output);
-        assert!(text.contains("\"spinner\"") && text.contains("leaves them behind"), "{text}");
+        assert!(
+            text.contains("\"spinner\"") && text.contains("leaves them behind"),
+            "{text}"
+        );
     });
 }
 
@@ -41,10 +48,18 @@ fn the_error_of_a_join_shows_the_panic() {
 
 #[test]
 fn virtual_time_has_no_network_and_says_so() {
-    let runtime = Runtime::builder().io(Io::Sim { seed: 1 }).build().expect("a runtime");
-    let error = runtime.run(|| net::TcpStream::connect("127.0.0.1:1")).expect_err("there is no network");
+    let runtime = Runtime::builder()
+        .io(Io::Sim { seed: 1 })
+        .build()
+        .expect("a runtime");
+    let error = runtime
+        .run(|| net::TcpStream::connect("127.0.0.1:1"))
+        .expect_err("there is no network");
     let text = error.to_string();
-    assert!(text.contains("\"sim\"") && text.contains("Io::Auto"), "{text}");
+    assert!(
+        text.contains("\"sim\"") && text.contains("Io::Auto"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -59,7 +74,10 @@ fn what_needs_a_runtime_blames_its_caller() {
     for part in ["spawn", "scope"] {
         let output = in_child(NAME, part, &[]);
         let text = stderr_of(&output);
-        let place = text.lines().find(|line| line.contains("panicked at")).unwrap_or_default();
+        let place = text
+            .lines()
+            .find(|line| line.contains("panicked at"))
+            .unwrap_or_default();
         assert!(place.contains("tests/messages.rs:"), "{text}");
     }
 }
@@ -68,10 +86,15 @@ fn what_needs_a_runtime_blames_its_caller() {
 #[test]
 fn switches_are_counted_one_by_one() {
     for workers in [1, 2] {
-        let runtime = Runtime::builder().workers(workers).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(workers)
+            .build()
+            .expect("a runtime");
         for n in 1..=200 {
             runtime.spawn(|| ()).join().expect("no panic");
-            eventually("all workers sleep", || runtime.metrics().sleeping_workers == workers);
+            eventually("all workers sleep", || {
+                runtime.metrics().sleeping_workers == workers
+            });
             eventually("it is counted", || runtime.metrics().switches == n);
         }
     }

@@ -1,4 +1,5 @@
-//! Notify, watch and broadcast: news that one or all of those who wait get, whoever is cancelled meanwhile.
+//! Notify, watch and broadcast: news that one or all of those who wait get, whoever is cancelled
+//! meanwhile.
 
 mod common;
 
@@ -37,7 +38,10 @@ fn one_notification_is_kept(setup: Setup) {
         notify.notify_one();
         notify.notify_one();
         notify.wait().unwrap();
-        assert_eq!(with_timeout(ms(2), || notify.wait()).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            with_timeout(ms(2), || notify.wait()).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
         notify.notify_one();
         plainweave::current().cancel();
         notify.wait().expect("it has come");
@@ -78,15 +82,29 @@ fn all_waiters_are_notified_and_no_later_one(setup: Setup) {
         }
     };
     // One worker: whoever has counted itself waits, when another fiber runs.
-    setup.check(setup.builder().workers(1).max_workers(1).build().expect("a runtime")).run(|| {
-        let fibers: Vec<_> = (0..10).map(|_| spawn(wait())).collect();
-        while waiting.load(Ordering::SeqCst) < 10 {
-            yield_now();
-        }
-        notify.notify_waiters();
-        assert_eq!(with_timeout(ms(2), || notify.wait()).unwrap_err().kind(), ErrorKind::TimedOut);
-        fibers.into_iter().for_each(|fiber| fiber.join().unwrap().unwrap());
-    });
+    setup
+        .check(
+            setup
+                .builder()
+                .workers(1)
+                .max_workers(1)
+                .build()
+                .expect("a runtime"),
+        )
+        .run(|| {
+            let fibers: Vec<_> = (0..10).map(|_| spawn(wait())).collect();
+            while waiting.load(Ordering::SeqCst) < 10 {
+                yield_now();
+            }
+            notify.notify_waiters();
+            assert_eq!(
+                with_timeout(ms(2), || notify.wait()).unwrap_err().kind(),
+                ErrorKind::TimedOut
+            );
+            fibers
+                .into_iter()
+                .for_each(|fiber| fiber.join().unwrap().unwrap());
+        });
     let thread = std::thread::spawn(wait());
     eventually("the thread is notified", || {
         notify.notify_waiters();
@@ -103,11 +121,17 @@ fn whoever_asked_before_notices(setup: Setup) {
         first.wait().unwrap();
         second.wait().unwrap();
         let third = notify.notified();
-        assert_eq!(with_timeout(ms(2), || third.wait()).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            with_timeout(ms(2), || third.wait()).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
         let fourth = notify.notified();
         notify.notify_one();
         fourth.wait().unwrap();
-        assert!(with_timeout(ms(2), || notify.wait()).is_err(), "it was used up");
+        assert!(
+            with_timeout(ms(2), || notify.wait()).is_err(),
+            "it was used up"
+        );
     });
 }
 
@@ -127,7 +151,10 @@ fn cancelled_waiters_lose_no_notification(setup: Setup) {
         });
         Random::new(seed + 1000).spin(30);
         fibers.iter().for_each(plainweave::JoinHandle::cancel);
-        let woken: usize = fibers.into_iter().map(|fiber| usize::from(fiber.join().unwrap())).sum();
+        let woken: usize = fibers
+            .into_iter()
+            .map(|fiber| usize::from(fiber.join().unwrap()))
+            .sum();
         notifier.join().unwrap();
         let kept = usize::from(with_timeout(ms(1), || notify.wait()).is_ok());
         assert_eq!(woken + kept, 1);
@@ -149,7 +176,9 @@ fn a_watch_shows_the_latest(setup: Setup) {
         }
     };
     let runtime = setup.runtime();
-    let fibers: Vec<_> = (0..3).map(|_| runtime.spawn(follow(receiver.clone()))).collect();
+    let fibers: Vec<_> = (0..3)
+        .map(|_| runtime.spawn(follow(receiver.clone())))
+        .collect();
     let thread = std::thread::spawn(follow(receiver));
     assert_eq!(*sender.send_replace(1), 0);
     runtime.run(|| {
@@ -174,9 +203,15 @@ fn a_watch_ends_with_its_senders(setup: Setup) {
         drop(sender);
         assert_eq!(waiter.join().unwrap().unwrap(), "last");
         drop(second);
-        assert_eq!(never.join().unwrap().unwrap_err().kind(), ErrorKind::BrokenPipe);
+        assert_eq!(
+            never.join().unwrap().unwrap_err().kind(),
+            ErrorKind::BrokenPipe
+        );
         receiver.changed().expect("the last value was not seen yet");
-        assert_eq!(receiver.changed().unwrap_err().kind(), ErrorKind::BrokenPipe);
+        assert_eq!(
+            receiver.changed().unwrap_err().kind(),
+            ErrorKind::BrokenPipe
+        );
         assert_eq!(*receiver.get(), "last");
     });
 }
@@ -184,7 +219,10 @@ fn a_watch_ends_with_its_senders(setup: Setup) {
 fn a_sender_learns_that_nobody_watches(setup: Setup) {
     setup.runtime().run(|| {
         let (sender, receiver) = watch::channel(());
-        assert_eq!(with_timeout(ms(2), || sender.closed()).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            with_timeout(ms(2), || sender.closed()).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
         let (waiting, second) = (sender.clone(), receiver.clone());
         let waiter = spawn(move || waiting.closed());
         drop(receiver);
@@ -193,7 +231,10 @@ fn a_sender_learns_that_nobody_watches(setup: Setup) {
         waiter.join().unwrap().unwrap();
         assert!(sender.is_closed());
         sender.send(());
-        assert!(!sender.subscribe().has_changed(), "it has seen what was there");
+        assert!(
+            !sender.subscribe().has_changed(),
+            "it has seen what was there"
+        );
     });
 }
 
@@ -219,7 +260,11 @@ fn each_receiver_gets_each_value(setup: Setup) {
             loop {
                 match receiver.recv() {
                     Ok(value) => {
-                        assert_eq!(value, last + lost + 1, "in order, and what is missing is counted");
+                        assert_eq!(
+                            value,
+                            last + lost + 1,
+                            "in order, and what is missing is counted"
+                        );
                         (last, lost) = (value, 0);
                         got.fetch_add(1, Ordering::SeqCst);
                     }
@@ -233,7 +278,9 @@ fn each_receiver_gets_each_value(setup: Setup) {
     let runtime = setup.runtime();
     let mut receivers = receivers.into_iter();
     let thread = std::thread::spawn(receive(receivers.next().unwrap()));
-    let fibers: Vec<_> = receivers.map(|receiver| runtime.spawn(receive(receiver))).collect();
+    let fibers: Vec<_> = receivers
+        .map(|receiver| runtime.spawn(receive(receiver)))
+        .collect();
     runtime.run(move || {
         for n in 1..=2000 {
             assert_eq!(sender.send(n), 4);
@@ -262,7 +309,14 @@ fn whoever_falls_behind_is_told(setup: Setup) {
         assert!(quick.is_empty());
         let mut later = slow.resubscribe();
         sender.send(5);
-        assert_eq!([later.recv().unwrap(), quick.recv().unwrap(), slow.recv().unwrap()], [5; 3]);
+        assert_eq!(
+            [
+                later.recv().unwrap(),
+                quick.recv().unwrap(),
+                slow.recv().unwrap()
+            ],
+            [5; 3]
+        );
     });
 }
 
@@ -319,7 +373,10 @@ fn values_are_dropped_once_read(setup: Setup) {
 }
 
 fn waits_for_news_are_cancelled_and_late(setup: Setup) {
-    type Call = (&'static str, Box<dyn FnOnce() -> std::io::Result<()> + Send>);
+    type Call = (
+        &'static str,
+        Box<dyn FnOnce() -> std::io::Result<()> + Send>,
+    );
     let waits = || -> [Call; 5] {
         let (notify, also) = (Notify::new(), Notify::new());
         let (setter, mut watcher) = watch::channel(());
@@ -330,7 +387,10 @@ fn waits_for_news_are_cancelled_and_late(setup: Setup) {
             ("notified", Box::new(move || also.notified().wait())),
             ("changed", Box::new(move || (watcher.changed(), setter).0)),
             ("closed", Box::new(move || (watched.closed(), watching).0)),
-            ("recv", Box::new(move || (receiver.recv().map_err(Into::into), sender).0)),
+            (
+                "recv",
+                Box::new(move || (receiver.recv().map_err(Into::into), sender).0),
+            ),
         ]
     };
     let runtime = setup.runtime();
@@ -338,14 +398,21 @@ fn waits_for_news_are_cancelled_and_late(setup: Setup) {
         let fiber = runtime.spawn(call);
         std::thread::sleep(ms(2));
         fiber.cancel();
-        assert!(is_cancelled(&fiber.join().unwrap().expect_err(name)), "{name}");
+        assert!(
+            is_cancelled(&fiber.join().unwrap().expect_err(name)),
+            "{name}"
+        );
     }
     for (name, call) in waits() {
         let late = runtime.run(|| with_timeout(ms(2), call)).expect_err(name);
         assert_eq!(late.kind(), ErrorKind::TimedOut, "{name}");
     }
     for (name, call) in waits() {
-        assert_eq!(with_timeout(ms(2), call).expect_err(name).kind(), ErrorKind::TimedOut, "{name} on a thread");
+        assert_eq!(
+            with_timeout(ms(2), call).expect_err(name).kind(),
+            ErrorKind::TimedOut,
+            "{name} on a thread"
+        );
     }
 }
 
@@ -353,7 +420,10 @@ fn waits_for_news_are_cancelled_and_late(setup: Setup) {
 fn cancelled_receivers_miss_nothing(setup: Setup) {
     let (sender, mut receiver) = broadcast::channel(1 << 12);
     let (setter, mut watcher) = watch::channel(0_u64);
-    let (done, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (done, rounds) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
     let runtime = setup.runtime();
     let ended = done.clone();
     let hasty = runtime.spawn(move || {

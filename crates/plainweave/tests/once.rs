@@ -61,7 +61,10 @@ fn threads_and_fibers_share_a_cell(setup: Setup) {
         };
         let (on_thread, on_fiber) = (init.clone(), init.clone());
         let (thread, fiber) = (std::thread::spawn(on_thread), runtime.spawn(on_fiber));
-        assert_eq!([thread.join().unwrap(), fiber.join().unwrap(), init()], [1; 3]);
+        assert_eq!(
+            [thread.join().unwrap(), fiber.join().unwrap(), init()],
+            [1; 3]
+        );
     }
 }
 
@@ -87,8 +90,14 @@ fn the_next_one_tries_after_a_panic(setup: Setup) {
             })
             .collect();
         assert!(first.join().unwrap_err().is_panic());
-        let values: Vec<u32> = others.into_iter().map(|other| other.join().unwrap()).collect();
-        assert!(values.iter().all(|value| Some(value) == cell.get()), "{values:?}");
+        let values: Vec<u32> = others
+            .into_iter()
+            .map(|other| other.join().unwrap())
+            .collect();
+        assert!(
+            values.iter().all(|value| Some(value) == cell.get()),
+            "{values:?}"
+        );
     });
 }
 
@@ -105,7 +114,12 @@ fn the_next_one_tries_after_a_cancellation(setup: Setup) {
         first.cancel();
         assert!(is_cancelled(&first.join().unwrap().unwrap_err()));
         assert_eq!(second.join().unwrap().unwrap(), 2);
-        assert_eq!(*cell.get_or_try_init(|| Err(io::Error::other("not asked"))).unwrap(), 2);
+        assert_eq!(
+            *cell
+                .get_or_try_init(|| Err(io::Error::other("not asked")))
+                .unwrap(),
+            2
+        );
     });
 }
 
@@ -125,9 +139,14 @@ fn waiters_are_cancelled_and_late(setup: Setup) {
         for only_waits in [false, true] {
             let call = move |cell: &OnceLock<()>| match only_waits {
                 true => cell.wait().map(drop),
-                false => cell.get_or_init(|| panic!("another one initialises")).map(drop),
+                false => cell
+                    .get_or_init(|| panic!("another one initialises"))
+                    .map(drop),
             };
-            assert_eq!(with_timeout(ms(2), || call(&cell)).unwrap_err().kind(), ErrorKind::TimedOut);
+            assert_eq!(
+                with_timeout(ms(2), || call(&cell)).unwrap_err().kind(),
+                ErrorKind::TimedOut
+            );
             let theirs = cell.clone();
             let waiter = spawn(move || call(&theirs));
             pause();
@@ -142,11 +161,21 @@ fn waiters_are_cancelled_and_late(setup: Setup) {
 
 fn an_initialiser_that_needs_itself_panics(setup: Setup) {
     fn message<T>(result: Result<T, JoinError>) -> String {
-        panic_text(result.err().expect("it panics").into_panic().expect("a panic").as_ref())
+        panic_text(
+            result
+                .err()
+                .expect("it panics")
+                .into_panic()
+                .expect("a panic")
+                .as_ref(),
+        )
     }
     type Use = fn(&OnceLock<u32>) -> u32;
-    let uses: [Use; 3] =
-        [|cell| *cell.get_or_init(|| 1).unwrap(), |cell| *cell.wait().unwrap(), |cell| cell.set(1).map_or(0, |()| 1)];
+    let uses: [Use; 3] = [
+        |cell| *cell.get_or_init(|| 1).unwrap(),
+        |cell| *cell.wait().unwrap(),
+        |cell| cell.set(1).map_or(0, |()| 1),
+    ];
     setup.runtime().run(move || {
         for again in uses {
             let cell = Arc::new(OnceLock::new());
@@ -158,7 +187,10 @@ fn an_initialiser_that_needs_itself_panics(setup: Setup) {
         }
     });
     let cell = OnceLock::new();
-    let again = std::panic::AssertUnwindSafe(|| cell.get_or_init(|| *cell.get_or_init(|| 1).unwrap()).copied());
+    let again = std::panic::AssertUnwindSafe(|| {
+        cell.get_or_init(|| *cell.get_or_init(|| 1).unwrap())
+            .copied()
+    });
     let on_thread = std::panic::catch_unwind(again).expect_err("on a plain thread too");
     assert!(panic_text(on_thread.as_ref()).contains("needs the value"));
 }
@@ -172,7 +204,11 @@ fn set_waits_for_an_initialiser(setup: Setup) {
                 let init = || {
                     begins.store(true, Ordering::SeqCst);
                     pause();
-                    if fails { Err(io::Error::other("no value")) } else { Ok(1) }
+                    if fails {
+                        Err(io::Error::other("no value"))
+                    } else {
+                        Ok(1)
+                    }
                 };
                 theirs.get_or_try_init(init).is_ok()
             });
@@ -199,10 +235,15 @@ fn wait_ends_with_the_value(setup: Setup) {
             .collect();
         pause();
         // Whoever only waits does not try in the place of one that fails.
-        assert!(cell.get_or_try_init(|| Err(io::Error::other("no value"))).is_err());
+        assert!(
+            cell.get_or_try_init(|| Err(io::Error::other("no value")))
+                .is_err()
+        );
         pause();
         cell.set(3).unwrap();
-        waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap(), 3));
+        waiters
+            .into_iter()
+            .for_each(|waiter| assert_eq!(waiter.join().unwrap(), 3));
     });
     assert_eq!(thread.join().unwrap(), 3);
 }
@@ -250,7 +291,9 @@ fn once_runs_once(setup: Setup) {
                 })
             })
             .collect();
-        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        callers
+            .into_iter()
+            .for_each(|caller| caller.join().unwrap());
     });
     assert_eq!(RUNS.load(Ordering::SeqCst), 1);
 }
@@ -263,7 +306,9 @@ fn a_lazy_value_is_computed_once(setup: Setup) {
     });
     let runtime = setup.runtime();
     let on_fiber = (0..5).map(|_| runtime.spawn(|| *VALUE)).collect::<Vec<_>>();
-    on_fiber.into_iter().for_each(|fiber| assert_eq!(fiber.join().unwrap(), 1));
+    on_fiber
+        .into_iter()
+        .for_each(|fiber| assert_eq!(fiber.join().unwrap(), 1));
     assert_eq!(*VALUE, 1, "on a plain thread too");
     assert_eq!(LazyLock::get(&VALUE), Some(&1));
 }
@@ -272,9 +317,11 @@ fn a_lazy_value_is_computed_again_after_a_panic(setup: Setup) {
     setup.runtime().run(|| {
         let runs = Arc::new(AtomicUsize::new(0));
         let count = runs.clone();
-        let value = Arc::new(LazyLock::new(move || match count.fetch_add(1, Ordering::SeqCst) {
-            0 => panic!("not yet"),
-            n => n,
+        let value = Arc::new(LazyLock::new(move || {
+            match count.fetch_add(1, Ordering::SeqCst) {
+                0 => panic!("not yet"),
+                n => n,
+            }
         }));
         let theirs = value.clone();
         assert!(spawn(move || **theirs).join().unwrap_err().is_panic());
@@ -285,7 +332,10 @@ fn a_lazy_value_is_computed_again_after_a_panic(setup: Setup) {
 }
 
 fn a_cancelled_fiber_gets_its_lazy_value(setup: Setup) {
-    let (began, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (began, go) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let (begins, went) = (began.clone(), go.clone());
     let value = Arc::new(LazyLock::new(move || {
         begins.store(true, Ordering::SeqCst);
@@ -335,7 +385,10 @@ fn racing_initialisers_that_are_cancelled_leave_one_value(setup: Setup) {
             random.spin(10);
             fiber.cancel();
         }
-        let ended: Vec<_> = fibers.into_iter().map(|fiber| fiber.join().unwrap().is_ok()).collect();
+        let ended: Vec<_> = fibers
+            .into_iter()
+            .map(|fiber| fiber.join().unwrap().is_ok())
+            .collect();
         assert!(ended[0], "whoever is not cancelled gets a value");
         assert_eq!(runs.load(Ordering::SeqCst), 1);
     }

@@ -1,5 +1,6 @@
-//! Fibers with thread-local storage of their own: to the language each is a thread, wherever it runs. Nearly all tests
-//! let started fibers move between two workers while they do what only a thread may do.
+//! Fibers with thread-local storage of their own: to the language each is a thread, wherever it
+//! runs. Nearly all tests let started fibers move between two workers while they do what only a
+//! thread may do.
 
 #![allow(clippy::print_stdout, reason = "a fiber prints as a thread does")]
 
@@ -38,8 +39,13 @@ const FIBERS: usize = 100;
 const ROUNDS: usize = 50;
 
 fn runtime(setup: Setup, workers: usize) -> Runtime {
-    let runtime =
-        setup.builder().workers(workers).own_storage().movement(Movement::Anytime).build().expect("a runtime");
+    let runtime = setup
+        .builder()
+        .workers(workers)
+        .own_storage()
+        .movement(Movement::Anytime)
+        .build()
+        .expect("a runtime");
     assert_eq!(runtime.storage(), Storage::Own);
     setup.check(runtime)
 }
@@ -50,7 +56,8 @@ fn os_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Lets other fibers run, and sometimes sleeps. Counts in `moves` each time that it goes on on another thread.
+/// Lets other fibers run, and sometimes sleeps. Counts in `moves` each time that it goes on on
+/// another thread.
 fn wander(round: usize, moves: &AtomicUsize) {
     let before = os_thread();
     if round % 16 == 15 {
@@ -65,8 +72,8 @@ fn wander(round: usize, moves: &AtomicUsize) {
     }
 }
 
-/// Runs `body` on many fibers that wander, until some have moved: body(number, wander) is to call the latter between
-/// its steps.
+/// Runs `body` on many fibers that wander, until some have moved: body(number, wander) is to call
+/// the latter between its steps.
 fn on_wandering_fibers(setup: Setup, body: impl Fn(usize, &dyn Fn(usize)) + Send + Sync + 'static) {
     let runtime = runtime(setup, 2);
     let (moves, body) = (Arc::new(AtomicUsize::new(0)), Arc::new(body));
@@ -93,13 +100,20 @@ fn keys_keep_their_values(setup: Setup) {
         static LAZY: RefCell<Vec<usize>> = RefCell::new(vec![1]);
     }
     on_wandering_fibers(setup, |n, wander| {
-        assert_eq!((CONST.get(), LAZY.take()), (7, vec![1]), "as on a new thread");
+        assert_eq!(
+            (CONST.get(), LAZY.take()),
+            (7, vec![1]),
+            "as on a new thread"
+        );
         for round in 0..ROUNDS {
             CONST.set(n + round);
             LAZY.with_borrow_mut(|v| v.push(n + round));
             wander(round);
             assert_eq!(CONST.get(), n + round);
-            assert_eq!(LAZY.with_borrow(|v| (v.len(), v[round])), (round + 1, n + round));
+            assert_eq!(
+                LAZY.with_borrow(|v| (v.len(), v[round])),
+                (round + 1, n + round)
+            );
         }
     });
 }
@@ -149,7 +163,9 @@ fn what_a_destructor_sets_is_destroyed_too(setup: Setup) {
             runtime.spawn(move || FIRST.set(Some(First(Some(Counted::new(&counts))))))
         })
         .collect();
-    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    fibers
+        .into_iter()
+        .for_each(|fiber| fiber.join().expect("no panic"));
     assert_eq!((counts.made(), counts.dropped()), (50, 50));
 }
 
@@ -161,7 +177,10 @@ fn clones_of_an_rc_travel(setup: Setup) {
             clones.push(SHARED.with(Rc::clone));
             clones[round / 2].set(n * ROUNDS + round);
             wander(round);
-            assert_eq!(SHARED.with(|s| (s.get(), Rc::strong_count(s))), (n * ROUNDS + round, round + 2));
+            assert_eq!(
+                SHARED.with(|s| (s.get(), Rc::strong_count(s))),
+                (n * ROUNDS + round, round + 2)
+            );
         }
     });
 }
@@ -175,7 +194,12 @@ fn a_borrow_lasts_across_suspensions(setup: Setup) {
                 wander(round);
                 KEY.with(|key| assert!(key.try_borrow().is_err()));
             }
-            assert!(words.iter().enumerate().all(|(round, word)| *word == n ^ round));
+            assert!(
+                words
+                    .iter()
+                    .enumerate()
+                    .all(|(round, word)| *word == n ^ round)
+            );
         });
     });
 }
@@ -188,7 +212,13 @@ fn each_panics_alone(setup: Setup) {
                     wander(round);
                     std::panic::resume_unwind(Box::new(n));
                 }));
-                assert_eq!(*panic.expect_err("it panicked").downcast::<usize>().expect("a number"), n);
+                assert_eq!(
+                    *panic
+                        .expect_err("it panicked")
+                        .downcast::<usize>()
+                        .expect("a number"),
+                    n
+                );
             }
             assert!(!std::thread::panicking());
             wander(round);
@@ -213,7 +243,10 @@ fn a_destructor_suspends_while_its_fiber_panics(setup: Setup) {
                 std::panic::resume_unwind(Box::new(n));
             }
             for round in 0..ROUNDS {
-                assert!(!std::thread::panicking(), "another fiber panics, not this one");
+                assert!(
+                    !std::thread::panicking(),
+                    "another fiber panics, not this one"
+                );
                 wander(round);
             }
         }));
@@ -226,7 +259,10 @@ fn each_is_a_thread_of_its_own(setup: Setup) {
     let seen = Mutex::new(HashSet::new());
     on_wandering_fibers(setup, move |_, wander| {
         let (me, handle) = (std::thread::current(), pthread());
-        assert!(seen.lock().expect("not poisoned").insert(me.id()), "the id of another fiber");
+        assert!(
+            seen.lock().expect("not poisoned").insert(me.id()),
+            "the id of another fiber"
+        );
         for round in 0..ROUNDS {
             wander(round);
             assert_eq!(std::thread::current().id(), me.id());
@@ -262,7 +298,10 @@ fn locks_of_std_are_let_go_elsewhere(setup: Setup) {
         let _out = std::io::stderr().lock();
         let _again = std::io::stderr().lock();
     });
-    assert_eq!(*counter.lock().expect("not poisoned") % (FIBERS * ROUNDS), 0);
+    assert_eq!(
+        *counter.lock().expect("not poisoned") % (FIBERS * ROUNDS),
+        0
+    );
 }
 
 fn scoped_guards_end_in_any_order(setup: Setup) {
@@ -284,7 +323,8 @@ fn scoped_guards_end_in_any_order(setup: Setup) {
 fn spans_stay_entered(setup: Setup) {
     static SUBSCRIBER: std::sync::Once = std::sync::Once::new();
     SUBSCRIBER.call_once(|| {
-        tracing::subscriber::set_global_default(tracing_subscriber::registry()).expect("the only one");
+        tracing::subscriber::set_global_default(tracing_subscriber::registry())
+            .expect("the only one");
     });
     on_wandering_fibers(setup, |n, wander| {
         assert!(tracing::Span::current().is_none());
@@ -326,7 +366,10 @@ fn memory_is_freed_elsewhere(setup: Setup) {
                 mine.push(vec![n as u8; len]);
             }
             wander(round);
-            assert!(mine.iter().all(|bytes| bytes.iter().all(|byte| *byte == n as u8)));
+            assert!(
+                mine.iter()
+                    .all(|bytes| bytes.iter().all(|byte| *byte == n as u8))
+            );
             // Give half away, free half of what others gave.
             let mut exchange = exchange.lock().expect("not poisoned");
             exchange.extend(mine.drain(..10));
@@ -337,27 +380,38 @@ fn memory_is_freed_elsewhere(setup: Setup) {
 }
 
 fn c_code_finds_its_state(setup: Setup) {
-    // `strtok` keeps its place for the whole process, in threads too: one at a time, but suspended within.
+    // `strtok` keeps its place for the whole process, in threads too: one at a time, but suspended
+    // within.
     let strtok = Mutex::new(());
     on_wandering_fibers(setup, move |n, wander| {
         let turn = strtok.try_lock();
-        let words = (0..ROUNDS).map(|round| format!("{n}-{round}")).collect::<Vec<_>>();
-        let mut text = std::ffi::CString::new(words.join(" ")).expect("no zero").into_bytes_with_nul();
+        let words = (0..ROUNDS)
+            .map(|round| format!("{n}-{round}"))
+            .collect::<Vec<_>>();
+        let mut text = std::ffi::CString::new(words.join(" "))
+            .expect("no zero")
+            .into_bytes_with_nul();
         let mut next = text.as_mut_ptr().cast();
         for (round, word) in words.iter().enumerate() {
             // SAFETY: no preconditions; the address is that of a buffer of this thread, 18 bytes.
             let dotted = unsafe {
                 *libc::__errno_location() = (n + round) as i32;
-                inet_ntoa(libc::in_addr { s_addr: ((round << 8) + n) as u32 })
+                inet_ntoa(libc::in_addr {
+                    s_addr: ((round << 8) + n) as u32,
+                })
             };
             yield_now();
             // SAFETY: as above; a yield makes no system call.
             unsafe {
                 assert_eq!(*libc::__errno_location(), (n + round) as i32);
-                assert_eq!(CStr::from_ptr(dotted).to_bytes(), format!("{n}.{round}.0.0").as_bytes());
+                assert_eq!(
+                    CStr::from_ptr(dotted).to_bytes(),
+                    format!("{n}.{round}.0.0").as_bytes()
+                );
             }
             if turn.is_ok() {
-                // SAFETY: a C string that is writable, and outlives its words; no other fiber is here.
+                // SAFETY: a C string that is writable, and outlives its words; no other fiber is
+                // here.
                 let found = unsafe { CStr::from_ptr(libc::strtok(next, c" ".as_ptr())) };
                 next = std::ptr::null_mut();
                 assert_eq!(found.to_bytes(), word.as_bytes());
@@ -405,23 +459,44 @@ fn a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing() {
     }
     let round = || {
         // No spare workers, which come on a busy machine and keep free blocks of their own.
-        let builder = Runtime::builder().workers(2).max_workers(2).report_stalls(false);
-        let runtime = builder.own_storage().movement(Movement::Anytime).build().expect("a runtime");
+        let builder = Runtime::builder()
+            .workers(2)
+            .max_workers(2)
+            .report_stalls(false);
+        let runtime = builder
+            .own_storage()
+            .movement(Movement::Anytime)
+            .build()
+            .expect("a runtime");
         runtime.run(|| (0..1000).for_each(|_| a_hundred_with_thread_locals()));
         let blocks = runtime.metrics().storage_blocks;
         drop(runtime);
         // SAFETY: no preconditions.
-        (blocks, IN_USE.load(Ordering::Relaxed), unsafe { libc::mallinfo2() }.uordblks)
+        (
+            blocks,
+            IN_USE.load(Ordering::Relaxed),
+            unsafe { libc::mallinfo2() }.uordblks,
+        )
     };
     round();
     let (blocks, before, libc_before) = round();
     let (after_blocks, after, libc_after) = round();
     // A hundred at a time, and what two workers keep.
-    assert!(blocks <= 400 && after_blocks <= blocks + 16, "{blocks} blocks, then {after_blocks}");
+    assert!(
+        blocks <= 400 && after_blocks <= blocks + 16,
+        "{blocks} blocks, then {after_blocks}"
+    );
     // The list of free blocks, which may have grown once more.
-    assert!(after <= before + 16 * 1024, "{before} bytes in use, then {after}");
-    // This includes what the allocator keeps in the workers' caches, a few more of each size at times.
-    assert!(libc_after < libc_before + (1 << 20), "{libc_before} bytes in libc's hands, then {libc_after}");
+    assert!(
+        after <= before + 16 * 1024,
+        "{before} bytes in use, then {after}"
+    );
+    // This includes what the allocator keeps in the workers' caches, a few more of each size at
+    // times.
+    assert!(
+        libc_after < libc_before + (1 << 20),
+        "{libc_before} bytes in libc's hands, then {libc_after}"
+    );
 }
 
 fn a_hundred_with_thread_locals() {
@@ -440,8 +515,8 @@ fn a_hundred_with_thread_locals() {
     });
 }
 
-/// Fibers that have freed memory of every size that libc's allocator caches, and wait: a cache for each would hold
-/// 240 KB.
+/// Fibers that have freed memory of every size that libc's allocator caches, and wait: a cache for
+/// each would hold 240 KB.
 #[test]
 fn a_waiting_fiber_keeps_no_freed_memory() {
     const COUNT: usize = 300;
@@ -463,7 +538,9 @@ fn a_waiting_fiber_keeps_no_freed_memory() {
                 let (end, ready) = (end.clone(), ready.clone());
                 plainweave::spawn(move || {
                     for size in (24..=1032).step_by(16) {
-                        drop(std::hint::black_box([(); 7].map(|()| Vec::<u8>::with_capacity(size))));
+                        drop(std::hint::black_box(
+                            [(); 7].map(|()| Vec::<u8>::with_capacity(size)),
+                        ));
                     }
                     ready.send(()).expect("the receiver waits");
                     end.acquire().expect("not cancelled").forget();
@@ -473,7 +550,9 @@ fn a_waiting_fiber_keeps_no_freed_memory() {
         (0..COUNT).for_each(|_| until_ready.recv().expect("all get there"));
         let after = in_use();
         (0..COUNT).for_each(|_| end.release());
-        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        fibers
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("no panic"));
         after
     });
     let each = after.saturating_sub(before) / COUNT;
@@ -482,16 +561,32 @@ fn a_waiting_fiber_keeps_no_freed_memory() {
 
 #[test]
 fn storage_of_ones_own_is_the_default() {
-    assert_eq!(Runtime::builder().workers(1).build().expect("a runtime").storage(), Storage::Own);
-    let runtime = Runtime::builder().workers(1).movement(Movement::Anytime).build().expect("a runtime");
+    assert_eq!(
+        Runtime::builder()
+            .workers(1)
+            .build()
+            .expect("a runtime")
+            .storage(),
+        Storage::Own
+    );
+    let runtime = Runtime::builder()
+        .workers(1)
+        .movement(Movement::Anytime)
+        .build()
+        .expect("a runtime");
     runtime.run(|| println!("a fiber prints"));
     // What may point into one fiber's thread-locals does not go to another.
-    let refused = runtime.run(|| plainweave::Builder::new().spawn_local(|| ()).expect_err("a thread of its own"));
+    let refused = runtime.run(|| {
+        plainweave::Builder::new()
+            .spawn_local(|| ())
+            .expect_err("a thread of its own")
+    });
     assert!(refused.to_string().contains("shared_storage"), "{refused}");
 }
 
-/// What fibers that hold guards of scoped thread-locals, a lock of `std` that is re-entrant, and a `thread_local!`
-/// across suspensions find afterwards; the number of times it was not what they had put there.
+/// What fibers that hold guards of scoped thread-locals, a lock of `std` that is re-entrant, and a
+/// `thread_local!` across suspensions find afterwards; the number of times it was not what they had
+/// put there.
 fn what_was_not_kept(runtime: &Runtime) -> usize {
     thread_local! {
         static MINE: Cell<usize> = const { Cell::new(0) };
@@ -529,34 +624,44 @@ fn what_was_not_kept(runtime: &Runtime) -> usize {
                     if n <= 2 {
                         let out = std::io::stdout().lock();
                         check(HOLDERS.fetch_add(1, Ordering::SeqCst) == 0);
-                        // Not a sleep: whoever wants the lock blocks a worker, perhaps the one with the timer.
+                        // Not a sleep: whoever wants the lock blocks a worker, perhaps the one with
+                        // the timer.
                         (0..50).for_each(|_| yield_now());
                         HOLDERS.fetch_sub(1, Ordering::SeqCst);
                         drop(out);
                     }
-                    // With all guards gone, nothing is set: else this is the address of a value that is gone.
+                    // With all guards gone, nothing is set: else this is the address of a value
+                    // that is gone.
                     check(SCOPE.get() == 0);
                 })
             })
             .collect();
-        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        fibers
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("no panic"));
     });
     wrong.load(Ordering::Relaxed)
 }
 
-/// One program, on storage of their own and on shared storage. In children, which share no terminal.
+/// One program, on storage of their own and on shared storage. In children, which share no
+/// terminal.
 #[test]
 fn shared_storage_mixes_up_what_own_storage_keeps() {
     const NAME: &str = "shared_storage_mixes_up_what_own_storage_keeps";
     if is_child("own") {
         // Two workers: one may have to wait for the lock, as a thread would.
-        let runtime =
-            Runtime::builder().workers(2).report_stalls(false).movement(Movement::Anytime).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(2)
+            .report_stalls(false)
+            .movement(Movement::Anytime)
+            .build()
+            .expect("a runtime");
         assert_eq!(what_was_not_kept(&runtime), 0);
         return;
     }
     if is_child("shared") {
-        // SAFETY: none; the contract is broken to show what then happens, with addresses that are not followed.
+        // SAFETY: none; the contract is broken to show what then happens, with addresses that are
+        // not followed.
         let builder = unsafe { Runtime::builder().workers(1).shared_storage() };
         assert!(what_was_not_kept(&builder.build().expect("a runtime")) > 20);
         return;
@@ -571,34 +676,48 @@ fn shared_storage_mixes_up_what_own_storage_keeps() {
 #[test]
 fn a_fiber_forks_and_starts_programs() {
     use std::os::unix::process::CommandExt;
-    let runtime =
-        Runtime::builder().workers(2).report_stalls(false).movement(Movement::Anytime).build().expect("a runtime");
+    let runtime = Runtime::builder()
+        .workers(2)
+        .report_stalls(false)
+        .movement(Movement::Anytime)
+        .build()
+        .expect("a runtime");
     let fibers: Vec<_> = (0..8)
         .map(|n| {
             runtime.spawn(move || {
                 yield_now();
                 let mut command = std::process::Command::new("true");
                 if n % 2 == 0 {
-                    // With something to run in between, `std` forks instead of calling `posix_spawn`.
-                    // SAFETY: it does nothing.
+                    // With something to run in between, `std` forks instead of calling
+                    // `posix_spawn`. SAFETY: it does nothing.
                     unsafe { command.pre_exec(|| Ok(())) };
                 }
                 assert!(command.status().expect("it runs").success());
-                // SAFETY: the child allocates, as glibc allows after its `fork`, and ends without destructors.
+                // SAFETY: the child allocates, as glibc allows after its `fork`, and ends without
+                // destructors.
                 unsafe {
                     let child = libc::fork();
                     if child == 0 {
                         let numbers: Vec<_> = (0..1000).collect();
-                        libc::_exit(if numbers.len() == 1000 && pthread() != 0 { 7 } else { 1 });
+                        libc::_exit(if numbers.len() == 1000 && pthread() != 0 {
+                            7
+                        } else {
+                            1
+                        });
                     }
                     let mut status = 0;
                     assert_eq!(libc::waitpid(child, &mut status, 0), child);
-                    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+                    assert!(
+                        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7,
+                        "{status:#x}"
+                    );
                 }
             })
         })
         .collect();
-    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    fibers
+        .into_iter()
+        .for_each(|fiber| fiber.join().expect("no panic"));
 }
 
 /// A handler runs on the storage of whoever was interrupted, worker or fiber.
@@ -606,7 +725,8 @@ fn a_fiber_forks_and_starts_programs() {
 fn signal_handlers_find_whole_storage() {
     static HANDLED: AtomicUsize = AtomicUsize::new(0);
     extern "C" fn handler(_: libc::c_int) {
-        // SAFETY: reads and writes a word of the interrupted one's storage, and leaves it as it was.
+        // SAFETY: reads and writes a word of the interrupted one's storage, and leaves it as it
+        // was.
         unsafe {
             let errno = libc::__errno_location();
             let before = *errno;
@@ -618,8 +738,12 @@ fn signal_handlers_find_whole_storage() {
     let _alone = alone();
     // SAFETY: a handler that is safe to run anywhere.
     unsafe { libc::signal(libc::SIGUSR1, handler as *const () as usize) };
-    let runtime =
-        Runtime::builder().workers(2).report_stalls(false).movement(Movement::Anytime).build().expect("a runtime");
+    let runtime = Runtime::builder()
+        .workers(2)
+        .report_stalls(false)
+        .movement(Movement::Anytime)
+        .build()
+        .expect("a runtime");
     let fibers: Vec<_> = (0..20i32)
         .map(|n| {
             runtime.spawn(move || {
@@ -628,7 +752,12 @@ fn signal_handlers_find_whole_storage() {
                     unsafe {
                         *libc::__errno_location() = n;
                         // To this OS thread; the kernel would hand a signal for the process to any.
-                        libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::syscall(libc::SYS_gettid), libc::SIGUSR1);
+                        libc::syscall(
+                            libc::SYS_tgkill,
+                            libc::getpid(),
+                            libc::syscall(libc::SYS_gettid),
+                            libc::SIGUSR1,
+                        );
                         yield_now();
                         assert_eq!(*libc::__errno_location(), n);
                     }
@@ -636,7 +765,9 @@ fn signal_handlers_find_whole_storage() {
             })
         })
         .collect();
-    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    fibers
+        .into_iter()
+        .for_each(|fiber| fiber.join().expect("no panic"));
     assert!(HANDLED.load(Ordering::Relaxed) > 0);
 }
 
@@ -644,17 +775,29 @@ fn signal_handlers_find_whole_storage() {
 #[test]
 fn fibers_look_names_up_at_once() {
     use std::net::ToSocketAddrs;
-    let runtime =
-        Runtime::builder().workers(2).report_stalls(false).movement(Movement::Anytime).build().expect("a runtime");
+    let runtime = Runtime::builder()
+        .workers(2)
+        .report_stalls(false)
+        .movement(Movement::Anytime)
+        .build()
+        .expect("a runtime");
     let fibers: Vec<_> = (0..50)
         .map(|_| {
             runtime.spawn(|| {
                 for _ in 0..10 {
-                    assert!(("localhost", 80).to_socket_addrs().expect("localhost is known").count() > 0);
+                    assert!(
+                        ("localhost", 80)
+                            .to_socket_addrs()
+                            .expect("localhost is known")
+                            .count()
+                            > 0
+                    );
                     yield_now();
                 }
             })
         })
         .collect();
-    fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+    fibers
+        .into_iter()
+        .for_each(|fiber| fiber.join().expect("no panic"));
 }

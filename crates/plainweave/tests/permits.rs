@@ -50,7 +50,10 @@ fn an_owned_guard_outlives_the_borrow(setup: Setup) {
 fn an_owned_permit_outlives_the_borrow(setup: Setup) {
     setup.runtime().run(|| {
         let three = Arc::new(Semaphore::new(3));
-        let (one, two) = (three.acquire_owned().unwrap(), three.acquire_many_owned(2).unwrap());
+        let (one, two) = (
+            three.acquire_owned().unwrap(),
+            three.acquire_many_owned(2).unwrap(),
+        );
         assert_eq!((one.count(), two.count()), (1, 2));
         assert!(three.try_acquire_owned().is_none());
         spawn(move || drop(two)).join().unwrap();
@@ -58,7 +61,11 @@ fn an_owned_permit_outlives_the_borrow(setup: Setup) {
         one.forget();
         three.try_acquire_owned().unwrap().forget();
         assert_eq!(three.available(), 1);
-        assert_eq!(Arc::strong_count(&three), 1, "what is forgotten keeps nothing alive");
+        assert_eq!(
+            Arc::strong_count(&three),
+            1,
+            "what is forgotten keeps nothing alive"
+        );
     });
 }
 
@@ -145,7 +152,9 @@ fn added_permits_serve_all_they_suffice_for(setup: Setup) {
     thread.join().unwrap();
     assert_eq!(permits.available(), 1);
     permits.add_permits(0);
-    let more = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| permits.add_permits(usize::MAX)));
+    let more = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        permits.add_permits(usize::MAX)
+    }));
     assert!(more.is_err());
     assert_eq!(permits.available(), 1, "as before");
 }
@@ -170,14 +179,20 @@ fn a_closed_semaphore_refuses(setup: Setup) {
         std::thread::sleep(ms(2));
         other.close();
         let refused = |error: std::io::Error| error.kind() == ErrorKind::BrokenPipe;
-        fibers.into_iter().for_each(|fiber| assert!(fiber.join().unwrap().is_err_and(refused)));
+        fibers
+            .into_iter()
+            .for_each(|fiber| assert!(fiber.join().unwrap().is_err_and(refused)));
     }
     let (fiber, thread) = (runtime.spawn(wait()), std::thread::spawn(wait()));
     std::thread::sleep(ms(2));
     assert!(!permits.is_closed());
     permits.close();
     permits.close();
-    for refused in [fiber.join().unwrap(), thread.join().unwrap(), permits.acquire_many(0).map(drop)] {
+    for refused in [
+        fiber.join().unwrap(),
+        thread.join().unwrap(),
+        permits.acquire_many(0).map(drop),
+    ] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
     drop(held);
@@ -195,7 +210,10 @@ fn permits_are_conserved_when_waiters_are_cancelled(setup: Setup) {
                 let permits = permits.clone();
                 runtime.spawn(move || {
                     for n in 0..20 {
-                        let Ok(_some) = with_timeout(ms(1), || permits.acquire_many((me + n) % 6)) else { return };
+                        let Ok(_some) = with_timeout(ms(1), || permits.acquire_many((me + n) % 6))
+                        else {
+                            return;
+                        };
                         yield_now();
                     }
                 })
@@ -218,7 +236,12 @@ fn closing_loses_no_permit(setup: Setup) {
         let permits = Arc::new(Semaphore::new(0));
         let fibers = [0, 1, 2].map(|_| {
             let permits = permits.clone();
-            runtime.spawn(move || permits.acquire().map(plainweave::sync::Permit::forget).is_ok())
+            runtime.spawn(move || {
+                permits
+                    .acquire()
+                    .map(plainweave::sync::Permit::forget)
+                    .is_ok()
+            })
         });
         let theirs = permits.clone();
         let releaser = std::thread::spawn(move || {
@@ -228,7 +251,10 @@ fn closing_loses_no_permit(setup: Setup) {
         Random::new(round + 1000).spin(20);
         permits.close();
         releaser.join().unwrap();
-        let served: usize = fibers.into_iter().map(|fiber| usize::from(fiber.join().unwrap())).sum();
+        let served: usize = fibers
+            .into_iter()
+            .map(|fiber| usize::from(fiber.join().unwrap()))
+            .sum();
         assert_eq!(served + permits.available(), 2);
     }
 }
@@ -260,8 +286,14 @@ fn a_permit_is_a_branch(setup: Setup) {
         pause();
         drop(held);
         assert_eq!(waiter.join().unwrap(), 1);
-        assert_eq!(permits.available(), 1, "the branch that lost took none, and the one that won gave it back");
-        assert!(select! { acquire(permits) -> permit => permit.is_ok(), default => false }.unwrap());
+        assert_eq!(
+            permits.available(),
+            1,
+            "the branch that lost took none, and the one that won gave it back"
+        );
+        assert!(
+            select! { acquire(permits) -> permit => permit.is_ok(), default => false }.unwrap()
+        );
     });
 }
 
@@ -270,19 +302,23 @@ fn a_semaphore_that_closes_ends_selects(setup: Setup) {
         let permits = Arc::new(Semaphore::new(0));
         let select = |permits: Arc<Semaphore>| {
             move || {
-                let result = select! { acquire(permits) -> permit => permit.map(|permit| permit.forget()) };
+                let result =
+                    select! { acquire(permits) -> permit => permit.map(|permit| permit.forget()) };
                 result.unwrap().unwrap_err().kind()
             }
         };
         let waiters = [0, 1].map(|_| spawn(select(permits.clone())));
         pause();
         permits.close();
-        waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap(), ErrorKind::BrokenPipe));
+        waiters
+            .into_iter()
+            .for_each(|waiter| assert_eq!(waiter.join().unwrap(), ErrorKind::BrokenPipe));
         assert_eq!(select(permits)(), ErrorKind::BrokenPipe);
     });
 }
 
-/// One permit, and fibers that come back for it at once, by a select or not: each is overtaken by a bounded number.
+/// One permit, and fibers that come back for it at once, by a select or not: each is overtaken by a
+/// bounded number.
 fn neither_selects_nor_waiters_keep_the_others_out(setup: Setup) {
     const EACH: usize = 200;
     for selects in [1, 3, 5] {
@@ -314,10 +350,18 @@ fn neither_selects_nor_waiters_keep_the_others_out(setup: Setup) {
                     })
                 })
                 .collect();
-            fibers.into_iter().map(|fiber| fiber.join().unwrap()).max().unwrap()
+            fibers
+                .into_iter()
+                .map(|fiber| fiber.join().unwrap())
+                .max()
+                .unwrap()
         });
-        // Served alternately, one of five in its line waits for the other four and for as many of the other line.
-        assert!(worst <= 12, "{worst} were served before one that waited, with {selects} selects");
+        // Served alternately, one of five in its line waits for the other four and for as many of
+        // the other line.
+        assert!(
+            worst <= 12,
+            "{worst} were served before one that waited, with {selects} selects"
+        );
     }
 }
 
@@ -331,7 +375,8 @@ fn cancelled_selects_lose_no_permit(setup: Setup) {
             let mut random = Random::new(round + 1);
             let fibers: Vec<_> = (0..8)
                 .map(|n| {
-                    let (semaphores, holders, taken) = (semaphores.clone(), holders.clone(), taken.clone());
+                    let (semaphores, holders, taken) =
+                        (semaphores.clone(), holders.clone(), taken.clone());
                     runtime.spawn(move || {
                         for _ in 0..1000 {
                             let chosen = match n {
@@ -345,7 +390,10 @@ fn cancelled_selects_lose_no_permit(setup: Setup) {
                             let Ok((which, permit)) = chosen else { return };
                             let count = permit.count() as usize;
                             taken.fetch_add(1, Ordering::SeqCst);
-                            assert!(holders[which].fetch_add(count, Ordering::SeqCst) + count <= PERMITS);
+                            assert!(
+                                holders[which].fetch_add(count, Ordering::SeqCst) + count
+                                    <= PERMITS
+                            );
                             yield_now();
                             holders[which].fetch_sub(count, Ordering::SeqCst);
                         }
@@ -357,7 +405,12 @@ fn cancelled_selects_lose_no_permit(setup: Setup) {
                 fiber.cancel();
             }
             fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
-            assert!(semaphores.iter().all(|semaphore| semaphore.available() == PERMITS), "{semaphores:?}");
+            assert!(
+                semaphores
+                    .iter()
+                    .all(|semaphore| semaphore.available() == PERMITS),
+                "{semaphores:?}"
+            );
         }
         assert!(taken.load(Ordering::SeqCst) > 0);
     }

@@ -1,5 +1,5 @@
-//! Policies that break their contract: fibers that have not started are refused, all else ends the process with a
-//! message. Nothing hangs, and no fiber runs where it must not.
+//! Policies that break their contract: fibers that have not started are refused, all else ends the
+//! process with a message. Nothing hangs, and no fiber runs where it must not.
 
 #![allow(clippy::print_stderr, reason = "a child process tells its parent")]
 
@@ -51,7 +51,11 @@ struct Params {
 type Tasks = Arc<Mutex<VecDeque<FiberTask>>>;
 
 fn params(wrong: Wrong) -> Params {
-    Params { wrong, armed: Arc::default(), tasks: Tasks::default() }
+    Params {
+        wrong,
+        armed: Arc::default(),
+        tasks: Tasks::default(),
+    }
 }
 
 /// One queue for all workers, and a lane of each worker's for the tasks that are pinned there.
@@ -81,7 +85,11 @@ impl Policy<FiberTask> for Faulty {
 
     fn new(params: Params, topology: &Topology) -> Self {
         let lanes = (0..topology.workers).map(|_| Tasks::default()).collect();
-        Self { params, lanes, pushes: AtomicUsize::new(0) }
+        Self {
+            params,
+            lanes,
+            pushes: AtomicUsize::new(0),
+        }
     }
 
     fn attach(&self, worker: WorkerId) -> WorkerId {
@@ -94,7 +102,9 @@ impl Policy<FiberTask> for Faulty {
         let turn = self.pushes.fetch_add(1, Ordering::SeqCst);
         // An pinned one that was spawned elsewhere comes as one that was woken.
         let new = task.last_worker().is_none();
-        if self.is(Wrong::DropsNew) && new && turn.is_multiple_of(2) || self.is(Wrong::DropsOld) && !new {
+        if self.is(Wrong::DropsNew) && new && turn.is_multiple_of(2)
+            || self.is(Wrong::DropsOld) && !new
+        {
             return Wake::None;
         }
         let lane = match task.pinned() {
@@ -103,7 +113,11 @@ impl Policy<FiberTask> for Faulty {
         };
         lock(lane).push_back(task);
         self.panics_if(Wrong::PanicsInPushLate);
-        if self.is(Wrong::WakesNobody) { Wake::Worker(1_000_000) } else { Wake::Any }
+        if self.is(Wrong::WakesNobody) {
+            Wake::Worker(1_000_000)
+        } else {
+            Wake::Any
+        }
     }
 
     fn pop(&self, _: &mut Cx, worker: &mut WorkerId, _: Effort) -> Option<FiberTask> {
@@ -115,13 +129,16 @@ impl Policy<FiberTask> for Faulty {
             return None;
         }
         let mut tasks = lock(&self.params.tasks);
-        let at = tasks.iter().position(|task| task.pinned() != Some(*worker))?;
+        let at = tasks
+            .iter()
+            .position(|task| task.pinned() != Some(*worker))?;
         tasks.remove(at)
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {
         self.panics_if(Wrong::PanicsInMaybeReady);
-        !lock(&self.lanes[worker]).is_empty() || !self.is(Wrong::Keeps) && !lock(&self.params.tasks).is_empty()
+        !lock(&self.lanes[worker]).is_empty()
+            || !self.is(Wrong::Keeps) && !lock(&self.params.tasks).is_empty()
     }
 
     fn place(&self, _: &mut Cx, _: &impl Task, _: &impl Load) -> Option<WorkerId> {
@@ -139,16 +156,24 @@ impl Policy<FiberTask> for Faulty {
 }
 
 fn builder(workers: usize) -> RuntimeBuilder {
-    Runtime::builder().workers(workers).movement(Movement::BeforeStart).shutdown_timeout(ms(100))
+    Runtime::builder()
+        .workers(workers)
+        .movement(Movement::BeforeStart)
+        .shutdown_timeout(ms(100))
 }
 
 fn runtime(workers: usize, params: &Params) -> Runtime {
-    builder(workers).build_with::<Faulty>(params.clone()).expect("a runtime")
+    builder(workers)
+        .build_with::<Faulty>(params.clone())
+        .expect("a runtime")
 }
 
 /// Two pools, the first with the faulty policy and room for 8 fibers.
 fn pools(params: &Params) -> (Pools, Pool, Pool) {
-    let faulty = PoolSpec::new("faulty").runtime(builder(2)).policy_type::<Faulty>(params.clone()).max_fibers(8);
+    let faulty = PoolSpec::new("faulty")
+        .runtime(builder(2))
+        .policy_type::<Faulty>(params.clone())
+        .max_fibers(8);
     let pools = Pools::build([faulty, PoolSpec::new("sound").runtime(builder(1))]).expect("pools");
     let [faulty, sound] = ["faulty", "sound"].map(|name| pools.get(name).expect("built").clone());
     (pools, faulty, sound)
@@ -156,19 +181,26 @@ fn pools(params: &Params) -> (Pools, Pool, Pool) {
 
 /// Joins on a thread of its own, so that a join that never ends is a failure and no hang.
 fn refused(fiber: JoinHandle<()>) -> bool {
-    unless_it_hangs("a join", || fiber.join().is_err_and(|error| error.is_refused()))
+    unless_it_hangs("a join", || {
+        fiber.join().is_err_and(|error| error.is_refused())
+    })
 }
 
 #[test]
 fn without_a_fault_it_works() {
     unless_it_hangs("without_a_fault_it_works", || {
         for movement in [Movement::Never, Movement::BeforeStart, Movement::Anytime] {
-            let runtime =
-                builder(2).movement(movement).build_with::<Faulty>(params(Wrong::Nothing)).expect("a runtime");
+            let runtime = builder(2)
+                .movement(movement)
+                .build_with::<Faulty>(params(Wrong::Nothing))
+                .expect("a runtime");
             runtime.run(|| {
-                let yields = |n| plainweave::spawn(move || (0..n).for_each(|_| plainweave::yield_now()));
+                let yields =
+                    |n| plainweave::spawn(move || (0..n).for_each(|_| plainweave::yield_now()));
                 let fibers: Vec<_> = (0..100).map(yields).collect();
-                fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+                fibers
+                    .into_iter()
+                    .for_each(|fiber| fiber.join().expect("no panic"));
             });
             assert_eq!(runtime.shutdown(HANG), plainweave::Shutdown::default());
         }
@@ -180,7 +212,10 @@ fn new_fibers_that_it_drops_are_refused() {
     unless_it_hangs("new_fibers_that_it_drops_are_refused", || {
         for movement in [Movement::Never, Movement::BeforeStart, Movement::Anytime] {
             let params = params(Wrong::DropsNew);
-            let runtime = builder(2).movement(movement).build_with::<Faulty>(params.clone()).expect("a runtime");
+            let runtime = builder(2)
+                .movement(movement)
+                .build_with::<Faulty>(params.clone())
+                .expect("a runtime");
             let counts = Arc::new(Counts::default());
             // From outside, where a plain thread joins, and from a fiber.
             let spawn = || {
@@ -189,14 +224,20 @@ fn new_fibers_that_it_drops_are_refused() {
             };
             runtime.run(|| params.armed.store(true, Ordering::SeqCst));
             let fibers: Vec<_> = (0..100).map(|_| runtime.spawn(spawn())).collect();
-            let outside = fibers.into_iter().map(refused).filter(|refused| *refused).count();
+            let outside = fibers
+                .into_iter()
+                .map(refused)
+                .filter(|refused| *refused)
+                .count();
             assert_eq!(outside, 50, "{movement:?}");
             params.armed.store(false, Ordering::SeqCst);
             let inside = runtime.run(|| {
                 params.armed.store(true, Ordering::SeqCst);
                 let fibers: Vec<_> = (0..100).map(|_| plainweave::spawn(spawn())).collect();
                 let errors = fibers.into_iter().filter_map(|fiber| fiber.join().err());
-                let count = errors.inspect(|error| assert!(error.is_refused(), "{error}")).count();
+                let count = errors
+                    .inspect(|error| assert!(error.is_refused(), "{error}"))
+                    .count();
                 params.armed.store(false, Ordering::SeqCst);
                 count
             });
@@ -207,7 +248,8 @@ fn new_fibers_that_it_drops_are_refused() {
     });
 }
 
-/// In a pool as well; what was refused leaves its place to others, and the other pool does not notice.
+/// In a pool as well; what was refused leaves its place to others, and the other pool does not
+/// notice.
 #[test]
 fn new_fibers_that_a_pool_drops_are_refused() {
     unless_it_hangs("new_fibers_that_a_pool_drops_are_refused", || {
@@ -216,15 +258,29 @@ fn new_fibers_that_a_pool_drops_are_refused() {
         params.armed.store(true, Ordering::SeqCst);
         let refused = sound.call(|| {
             let spawned = (0..100).map(|_| faulty.spawn(|| ()).expect("open").join());
-            spawned.filter_map(|joined| joined.err().map(|error| assert!(error.is_refused(), "{error}"))).count()
+            spawned
+                .filter_map(|joined| {
+                    joined
+                        .err()
+                        .map(|error| assert!(error.is_refused(), "{error}"))
+                })
+                .count()
         });
         assert_eq!(refused.expect("open"), 50);
         // A call that is dropped fails as well, from a fiber and from a thread.
         let calls = || (0..10).filter(|_| faulty.call(|| ()).is_err()).count();
         assert_eq!((sound.call(calls).expect("open"), calls()), (5, 5));
         params.armed.store(false, Ordering::SeqCst);
-        let fibers: Vec<_> = (0..8).map(|n| faulty.try_spawn(move || n).expect("every place is free")).collect();
-        assert_eq!(fibers.into_iter().map(|fiber| fiber.join().expect("no panic")).sum::<i32>(), 28);
+        let fibers: Vec<_> = (0..8)
+            .map(|n| faulty.try_spawn(move || n).expect("every place is free"))
+            .collect();
+        assert_eq!(
+            fibers
+                .into_iter()
+                .map(|fiber| fiber.join().expect("no panic"))
+                .sum::<i32>(),
+            28
+        );
         assert_eq!(pools.shutdown(HANG), [plainweave::Shutdown::default(); 2]);
     });
 }
@@ -239,7 +295,9 @@ fn what_it_keeps_past_the_end_is_refused_when_dropped() {
     assert!(fibers.iter().all(|fiber| !fiber.is_finished()));
     let kept = std::mem::take(&mut *lock(&params.tasks));
     // On another thread.
-    std::thread::spawn(move || drop(kept)).join().expect("no panic");
+    std::thread::spawn(move || drop(kept))
+        .join()
+        .expect("no panic");
     assert!(fibers.into_iter().all(refused));
 }
 
@@ -248,13 +306,24 @@ fn what_another_thread_drops_is_refused() {
     unless_it_hangs("what_another_thread_drops_is_refused", || {
         for movement in [Movement::Never, Movement::BeforeStart, Movement::Anytime] {
             let params = params(Wrong::Keeps);
-            let runtime = builder(2).movement(movement).build_with::<Faulty>(params.clone()).expect("a runtime");
+            let runtime = builder(2)
+                .movement(movement)
+                .build_with::<Faulty>(params.clone())
+                .expect("a runtime");
             params.armed.store(true, Ordering::SeqCst);
-            let fibers: Vec<_> = (0..100).map(|_| runtime.spawn(plainweave::yield_now)).collect();
+            let fibers: Vec<_> = (0..100)
+                .map(|_| runtime.spawn(plainweave::yield_now))
+                .collect();
             let kept = std::mem::take(&mut *lock(&params.tasks));
             let expected = kept.len();
-            std::thread::spawn(move || drop(kept)).join().expect("no panic");
-            let refused = fibers.into_iter().map(refused).filter(|refused| *refused).count();
+            std::thread::spawn(move || drop(kept))
+                .join()
+                .expect("no panic");
+            let refused = fibers
+                .into_iter()
+                .map(refused)
+                .filter(|refused| *refused)
+                .count();
             assert_eq!(refused, expected, "{movement:?}");
             assert_eq!(runtime.shutdown(HANG), plainweave::Shutdown::default());
         }
@@ -265,7 +334,10 @@ fn what_another_thread_drops_is_refused() {
 fn fibers_that_have_not_started_at_the_end_are_refused() {
     let params = params(Wrong::PanicsInDrain);
     for wrong in [Wrong::Nothing, Wrong::PanicsInDrain] {
-        let params = Params { wrong, ..params.clone() };
+        let params = Params {
+            wrong,
+            ..params.clone()
+        };
         let runtime = runtime(1, &params);
         let hold = Arc::new(AtomicBool::new(true));
         let held = hold.clone();
@@ -296,7 +368,9 @@ fn a_panic_in_attach_is_an_error_of_build() {
     unless_it_hangs("a_panic_in_attach_is_an_error_of_build", || {
         let params = params(Wrong::PanicsInAttach);
         params.armed.store(true, Ordering::SeqCst);
-        let error = builder(3).build_with::<Faulty>(params).expect_err("no worker");
+        let error = builder(3)
+            .build_with::<Faulty>(params)
+            .expect_err("no worker");
         assert!(error.to_string().contains("attach"), "{error}");
     });
 }
@@ -307,20 +381,47 @@ fn a_worker_that_there_is_not_stands_for_any() {
         let params = params(Wrong::WakesNobody);
         params.armed.store(true, Ordering::SeqCst);
         let runtime = runtime(2, &params);
-        assert_eq!(runtime.run(|| plainweave::spawn(|| 3).join().expect("no panic")), 3);
+        assert_eq!(
+            runtime.run(|| plainweave::spawn(|| 3).join().expect("no panic")),
+            3
+        );
     });
 }
 
 /// What a child does with a policy that the process has to end for; the message's part.
 const FATAL: &[(Wrong, &str, &str)] = &[
     (Wrong::ForgetsPins, "ForgetsPins", "is pinned elsewhere"),
-    (Wrong::DropsOld, "DropsOld", "which has started and cannot be ended"),
+    (
+        Wrong::DropsOld,
+        "DropsOld",
+        "which has started and cannot be ended",
+    ),
     // With the task that it had.
-    (Wrong::PanicsInPush, "PanicsInPush", "a scheduling policy has"),
-    (Wrong::PanicsInPushLate, "PanicsInPushLate", "a scheduling policy has panicked"),
-    (Wrong::PanicsInPop, "PanicsInPop", "a scheduling policy has panicked"),
-    (Wrong::PanicsInMaybeReady, "PanicsInMaybeReady", "a scheduling policy has panicked"),
-    (Wrong::PanicsInPlace, "PanicsInPlace", "a scheduling policy has panicked"),
+    (
+        Wrong::PanicsInPush,
+        "PanicsInPush",
+        "a scheduling policy has",
+    ),
+    (
+        Wrong::PanicsInPushLate,
+        "PanicsInPushLate",
+        "a scheduling policy has panicked",
+    ),
+    (
+        Wrong::PanicsInPop,
+        "PanicsInPop",
+        "a scheduling policy has panicked",
+    ),
+    (
+        Wrong::PanicsInMaybeReady,
+        "PanicsInMaybeReady",
+        "a scheduling policy has panicked",
+    ),
+    (
+        Wrong::PanicsInPlace,
+        "PanicsInPlace",
+        "a scheduling policy has panicked",
+    ),
 ];
 
 #[test]
@@ -353,12 +454,20 @@ fn what_cannot_be_made_good_ends_the_process() {
 fn ends_with(name: &str, part: &str, message: &str) {
     let output = in_child(name, part, &[]);
     let text = stderr_of(&output);
-    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{part}: {text}");
-    assert!(text.contains("plainweave: ") && text.contains(message), "{part}: {text}");
+    assert_eq!(
+        output.status.signal(),
+        Some(libc::SIGABRT),
+        "{part}: {text}"
+    );
+    assert!(
+        text.contains("plainweave: ") && text.contains(message),
+        "{part}: {text}"
+    );
     assert!(!text.contains("survived"), "{part}: {text}");
 }
 
-/// The policy goes wrong while fibers run, park, and wake each other; what `run` lends is freed when it unwinds.
+/// The policy goes wrong while fibers run, park, and wake each other; what `run` lends is freed
+/// when it unwinds.
 fn fatal(wrong: Wrong) -> ! {
     unless_it_hangs("fatal", || {
         let params = params(wrong);
@@ -395,7 +504,8 @@ fn fatal_outside(wrong: Wrong) -> ! {
                 lent.fill(1);
             });
         }));
-        // `run` may be through before a worker first goes to sleep, and asks whether anything is ready.
+        // `run` may be through before a worker first goes to sleep, and asks whether anything is
+        // ready.
         std::thread::sleep(HANG / 3);
         eprintln!("survived: {outcome:?} {lent:?}");
     });
@@ -437,7 +547,10 @@ fn another_runtime() -> ! {
     unless_it_hangs("another_runtime", || {
         let keeps = params(Wrong::Keeps);
         keeps.armed.store(true, Ordering::SeqCst);
-        let takes = Params { wrong: Wrong::Nothing, ..keeps.clone() };
+        let takes = Params {
+            wrong: Wrong::Nothing,
+            ..keeps.clone()
+        };
         let (one, other) = (runtime(1, &keeps), runtime(1, &takes));
         let fiber = one.spawn(|| ());
         // It is first in the queue.

@@ -61,13 +61,18 @@ fn a_fiber_runs_in_the_pool_it_is_spawned_into(setup: Setup) {
     assert_eq!(a.spawn(here).expect("open").join().expect("no panic"), "a");
     let inner = b.clone();
     let names = a.spawn(move || {
-        let there = inner.spawn(|| (here(), plainweave::spawn(here).join().expect("no panic"))).expect("open");
+        let there = inner
+            .spawn(|| (here(), plainweave::spawn(here).join().expect("no panic")))
+            .expect("open");
         (here(), there.join().expect("no panic"))
     });
     let names = names.expect("open").join().expect("no panic");
     assert_eq!(names, ("a".to_owned(), ("b".to_owned(), "b".to_owned())));
     let named = plainweave::Builder::new().name("deep").stack_size(1 << 20);
-    let name = b.spawn_with(named, || plainweave::current().name().map(str::to_owned)).expect("open").join();
+    let name = b
+        .spawn_with(named, || plainweave::current().name().map(str::to_owned))
+        .expect("open")
+        .join();
     assert_eq!(name.expect("no panic").as_deref(), Some("deep"));
     assert_eq!(pools.runtime("b").expect("built").run(here), "b");
     assert_eq!(pools.iter().map(Pool::name).collect::<Vec<_>>(), ["a", "b"]);
@@ -87,37 +92,63 @@ fn a_call_borrows_and_returns_a_value(setup: Setup) {
     assert_eq!(sum.expect("open").expect("open"), 6);
     assert_eq!(numbers, [1, 2, 3]);
     // Each call gives its place back.
-    assert_eq!((0..100).map(|n| b.call(|| n).expect("open")).sum::<i32>(), 4950);
+    assert_eq!(
+        (0..100).map(|n| b.call(|| n).expect("open")).sum::<i32>(),
+        4950
+    );
 }
 
 fn panics_travel_back(setup: Setup) {
     let (_pools, a, b) = pair(setup, Some(1), Some(1));
     for _ in 0..3 {
-        let panic = catch_unwind(AssertUnwindSafe(|| a.call(|| b.call(|| -> u8 { panic!("far away") }))));
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            a.call(|| b.call(|| -> u8 { panic!("far away") }))
+        }));
         assert_eq!(panic_text(&*panic.expect_err("propagated")), "far away");
     }
-    assert_eq!(a.call(|| b.call(|| 1)).expect("open").expect("open"), 1, "no place is lost");
+    assert_eq!(
+        a.call(|| b.call(|| 1)).expect("open").expect("open"),
+        1,
+        "no place is lost"
+    );
 }
 
-/// Makes a call under longer and longer limits until it has begun in time, and returns how what it did ended.
+/// Makes a call under longer and longer limits until it has begun in time, and returns how what it
+/// did ended.
 fn once_begun(call: impl Fn() -> io::Result<io::Result<()>>) -> ErrorKind {
     let limits = (0..10).map(|n| ms(30 << n));
-    let mut ends = limits.map(|limit| time::with_timeout(limit, &call).map(|end| end.expect_err("late").kind()));
-    ends.find_map(|end| end.map_err(|error| assert_eq!(error.kind(), ErrorKind::TimedOut)).ok()).expect("begun in time")
+    let mut ends = limits
+        .map(|limit| time::with_timeout(limit, &call).map(|end| end.expect_err("late").kind()));
+    ends.find_map(|end| {
+        end.map_err(|error| assert_eq!(error.kind(), ErrorKind::TimedOut))
+            .ok()
+    })
+    .expect("begun in time")
 }
 
 fn deadlines_travel(setup: Setup) {
     let (pools, a, b) = pair(setup, None, None);
     // From a plain thread, from a fiber, and through two pools.
-    assert_eq!(once_begun(|| b.call(|| time::sleep(LONG))), ErrorKind::TimedOut);
+    assert_eq!(
+        once_begun(|| b.call(|| time::sleep(LONG))),
+        ErrorKind::TimedOut
+    );
     let through_two = || b.call(|| a.call(|| time::sleep(LONG))).and_then(|end| end);
-    assert_eq!(a.call(|| once_begun(through_two)).expect("open"), ErrorKind::TimedOut);
+    assert_eq!(
+        a.call(|| once_begun(through_two)).expect("open"),
+        ErrorKind::TimedOut
+    );
     let into_a_scope = || {
-        let spawned =
-            scope(|s| s.spawn_in(&b, || time::sleep(LONG)).map(|fiber| fiber.join().map_err(io::Error::from)));
+        let spawned = scope(|s| {
+            s.spawn_in(&b, || time::sleep(LONG))
+                .map(|fiber| fiber.join().map_err(io::Error::from))
+        });
         spawned.and_then(|joined| joined)
     };
-    assert_eq!(a.call(|| once_begun(into_a_scope)).expect("open"), ErrorKind::TimedOut);
+    assert_eq!(
+        a.call(|| once_begun(into_a_scope)).expect("open"),
+        ErrorKind::TimedOut
+    );
     // Into the fibers of a scope that a plain thread, or a fiber of another pool, has on a runtime.
     let runtime = pools.runtime("b").expect("built");
     let in_scope = || {
@@ -129,10 +160,15 @@ fn deadlines_travel(setup: Setup) {
         });
         slept.expect("run").expect_err("late").kind()
     };
-    assert_eq!([in_scope(), a.call(in_scope).expect("open")], [ErrorKind::TimedOut; 2]);
+    assert_eq!(
+        [in_scope(), a.call(in_scope).expect("open")],
+        [ErrorKind::TimedOut; 2]
+    );
     // A call that would begin late does not begin.
     let begun = AtomicBool::new(false);
-    let never = time::with_timeout(Duration::ZERO, || b.call(|| begun.store(true, Ordering::SeqCst)));
+    let never = time::with_timeout(Duration::ZERO, || {
+        b.call(|| begun.store(true, Ordering::SeqCst))
+    });
     assert_eq!(never.expect_err("late").kind(), ErrorKind::TimedOut);
     assert!(!begun.into_inner());
 }
@@ -150,8 +186,14 @@ fn cancellation_travels(setup: Setup) {
     let caller = caller.expect("open");
     begun.acquire().expect("begun").forget();
     caller.cancel();
-    let slept = caller.join().expect("no panic").expect("the fiber was called");
-    assert_eq!(cancel_reason(&slept.expect_err("cancelled")), Some(CancelReason::Requested));
+    let slept = caller
+        .join()
+        .expect("no panic")
+        .expect("the fiber was called");
+    assert_eq!(
+        cancel_reason(&slept.expect_err("cancelled")),
+        Some(CancelReason::Requested)
+    );
     // By its scope, two calls deep.
     let reason = a.call(|| {
         scope(|s| {
@@ -165,11 +207,20 @@ fn cancellation_travels(setup: Setup) {
             });
             begun.acquire().expect("begun").forget();
             s.cancel();
-            plainweave::spawn(|| ()).join().expect("the body itself is not cancelled");
-            call.join().expect("no panic").expect("called").expect("called").expect_err("cancelled")
+            plainweave::spawn(|| ())
+                .join()
+                .expect("the body itself is not cancelled");
+            call.join()
+                .expect("no panic")
+                .expect("called")
+                .expect("called")
+                .expect_err("cancelled")
         })
     });
-    assert_eq!(cancel_reason(&reason.expect("open")), Some(CancelReason::Requested));
+    assert_eq!(
+        cancel_reason(&reason.expect("open")),
+        Some(CancelReason::Requested)
+    );
     // A cancelled fiber calls nobody.
     let inner = b.clone();
     let cancelled = a.spawn(move || {
@@ -178,7 +229,9 @@ fn cancellation_travels(setup: Setup) {
     });
     let cancelled = cancelled.expect("open");
     cancelled.cancel();
-    assert!(is_cancelled(&cancelled.join().expect("no panic").expect_err("cancelled")));
+    assert!(is_cancelled(
+        &cancelled.join().expect("no panic").expect_err("cancelled")
+    ));
 }
 
 fn a_value_is_delivered_although_the_caller_is_cancelled(setup: Setup) {
@@ -218,11 +271,17 @@ fn a_scope_joins_its_fibers_in_other_pools(setup: Setup) {
                 };
                 drop(s.spawn_in(&b, add).expect("open"));
             }
-            s.spawn_in(&b, || 5).expect("open").join().expect("no panic")
+            s.spawn_in(&b, || 5)
+                .expect("open")
+                .join()
+                .expect("no panic")
         })
     };
     assert_eq!(a.call(body).expect("open"), 5);
-    assert_eq!((numbers.iter().sum::<u64>(), count.into_inner()), (5050, 100));
+    assert_eq!(
+        (numbers.iter().sum::<u64>(), count.into_inner()),
+        (5050, 100)
+    );
     // From a plain thread, and although the body panics.
     let ended = AtomicBool::new(false);
     let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -260,10 +319,15 @@ fn a_scope_cancels_its_fibers_in_other_pools(setup: Setup) {
 fn a_full_pool_makes_spawners_wait(setup: Setup) {
     let (_pools, a, b) = pair(setup, None, Some(2));
     assert_eq!((a.max_fibers(), b.max_fibers()), (None, Some(2)));
-    let inside: Vec<_> = (0..2).map(|_| b.spawn(plainweave::park).expect("room")).collect();
+    let inside: Vec<_> = (0..2)
+        .map(|_| b.spawn(plainweave::park).expect("room"))
+        .collect();
     let full = b.try_spawn(|| ()).expect_err("full");
     assert_eq!(full.kind(), ErrorKind::WouldBlock);
-    assert!(full.to_string().contains("'b' is full: it has 2 fibers"), "{full}");
+    assert!(
+        full.to_string().contains("'b' is full: it has 2 fibers"),
+        "{full}"
+    );
     let spawned = Arc::new(AtomicUsize::new(0));
     let (inner, count) = (b.clone(), spawned.clone());
     let spawner = a.spawn(move || {
@@ -284,7 +348,9 @@ fn a_full_pool_makes_spawners_wait(setup: Setup) {
     spawner.expect("open").join().expect("no panic");
     thread.join().expect("no panic");
     inside[1].fiber().unpark();
-    inside.into_iter().for_each(|fiber| fiber.join().expect("no panic").expect("unparked"));
+    inside
+        .into_iter()
+        .for_each(|fiber| fiber.join().expect("no panic").expect("unparked"));
     eventually("there is room", || b.try_spawn(|| ()).is_ok());
 }
 
@@ -297,19 +363,27 @@ fn a_wait_for_room_ends_early(setup: Setup) {
         move || ran.store(true, Ordering::SeqCst)
     };
     let kind = |result: io::Result<()>| result.expect_err("full").kind();
-    assert_eq!(kind(time::with_timeout(ms(5), || b.spawn(run(&ran)).map(drop))), ErrorKind::TimedOut);
+    assert_eq!(
+        kind(time::with_timeout(ms(5), || b.spawn(run(&ran)).map(drop))),
+        ErrorKind::TimedOut
+    );
     let inner = a.call(|| {
         let late = time::with_timeout(ms(5), || b.spawn(run(&ran)).map(drop));
         let late_call = time::with_timeout(ms(5), || b.call(run(&ran)));
-        let late_child = scope(|s| time::with_timeout(ms(5), || s.spawn_in(&b, run(&ran)).map(drop)));
+        let late_child =
+            scope(|s| time::with_timeout(ms(5), || s.spawn_in(&b, run(&ran)).map(drop)));
         [late, late_call, late_child].map(kind)
     });
     assert_eq!(inner.expect("open"), [ErrorKind::TimedOut; 3]);
     let (pool, closure) = (b.clone(), run(&ran));
-    let spawner = a.spawn(move || pool.spawn(closure).map(drop)).expect("open");
+    let spawner = a
+        .spawn(move || pool.spawn(closure).map(drop))
+        .expect("open");
     std::thread::sleep(ms(5));
     spawner.cancel();
-    assert!(is_cancelled(&spawner.join().expect("no panic").expect_err("cancelled")));
+    assert!(is_cancelled(
+        &spawner.join().expect("no panic").expect_err("cancelled")
+    ));
     assert!(!ran.load(Ordering::SeqCst));
     inside.fiber().unpark();
     inside.join().expect("no panic").expect("unparked");
@@ -335,14 +409,25 @@ fn places_come_back(setup: Setup) {
         }
     }
     let bad = plainweave::Builder::new().weight(0);
-    assert_eq!(b.spawn_with(bad, || ()).expect_err("weight").kind(), ErrorKind::InvalidInput);
-    let all: Vec<_> = (0..3).map(|_| b.spawn(plainweave::park).expect("room")).collect();
-    assert_eq!(b.try_spawn(|| ()).expect_err("full").kind(), ErrorKind::WouldBlock);
+    assert_eq!(
+        b.spawn_with(bad, || ()).expect_err("weight").kind(),
+        ErrorKind::InvalidInput
+    );
+    let all: Vec<_> = (0..3)
+        .map(|_| b.spawn(plainweave::park).expect("room"))
+        .collect();
+    assert_eq!(
+        b.try_spawn(|| ()).expect_err("full").kind(),
+        ErrorKind::WouldBlock
+    );
     all.iter().for_each(plainweave::JoinHandle::cancel);
 }
 
 /// Runs `calls` at once, after all of them have begun; returns how each went.
-fn at_once<const N: usize>(begun: &Arc<Semaphore>, calls: [plainweave::JoinHandle<io::Result<()>>; N]) -> [String; N] {
+fn at_once<const N: usize>(
+    begun: &Arc<Semaphore>,
+    calls: [plainweave::JoinHandle<io::Result<()>>; N],
+) -> [String; N] {
     // Each waits for its turn to be the last to begin.
     (0..N).for_each(|_| begun.release());
     calls.map(|call| match call.join().expect("no panic") {
@@ -367,8 +452,14 @@ fn pools_that_call_each_other_do_not_deadlock(setup: Setup) {
             from.spawn(body).expect("room")
         };
         let calls = [call(&a, &b), call(&a, &b), call(&b, &a), call(&b, &a)];
-        for text in at_once(&begun, calls).iter().filter(|text| !text.is_empty()) {
-            assert!(text.contains("'a' (2 fibers)") && text.contains("'b' (2 fibers)"), "{text}");
+        for text in at_once(&begun, calls)
+            .iter()
+            .filter(|text| !text.is_empty())
+        {
+            assert!(
+                text.contains("'a' (2 fibers)") && text.contains("'b' (2 fibers)"),
+                "{text}"
+            );
         }
     }
     // A circle for certain: both have begun, and neither ends before it has called.
@@ -386,24 +477,45 @@ fn pools_that_call_each_other_do_not_deadlock(setup: Setup) {
         .expect("room")
     };
     let texts = at_once(&Arc::new(Semaphore::new(0)), [call(&a, &b), call(&b, &a)]);
-    assert_eq!(texts.iter().filter(|text| text.is_empty()).count(), 1, "one gives way: {texts:?}");
+    assert_eq!(
+        texts.iter().filter(|text| text.is_empty()).count(),
+        1,
+        "one gives way: {texts:?}"
+    );
     let text = texts.concat();
-    assert!(text.contains("'a' (1 fibers)") && text.contains("'b' (1 fibers)"), "{text}");
+    assert!(
+        text.contains("'a' (1 fibers)") && text.contains("'b' (1 fibers)"),
+        "{text}"
+    );
 }
 
 fn a_circle_leads_through_pools_without_a_limit(setup: Setup) {
     let (_pools, a, b) = pair(setup, Some(1), None);
     // The only fiber of `a` calls into `b`, whose fiber calls back.
-    let error = a.call(|| b.call(|| a.call(|| ()))).expect("room").expect("no limit").expect_err("a circle");
+    let error = a
+        .call(|| b.call(|| a.call(|| ())))
+        .expect("room")
+        .expect("no limit")
+        .expect_err("a circle");
     assert_eq!(error.kind(), ErrorKind::Deadlock);
     // The same through a scope.
     let through_scope = || {
         scope(|s| {
-            let child = s.spawn(|| s.spawn_in(&b, || a.spawn(|| ()).map(drop)).expect("no limit").join());
+            let child = s.spawn(|| {
+                s.spawn_in(&b, || a.spawn(|| ()).map(drop))
+                    .expect("no limit")
+                    .join()
+            });
             child.join().expect("no panic").expect("no panic")
         })
     };
-    assert_eq!(a.call(through_scope).expect("room").expect_err("a circle").kind(), ErrorKind::Deadlock);
+    assert_eq!(
+        a.call(through_scope)
+            .expect("room")
+            .expect_err("a circle")
+            .kind(),
+        ErrorKind::Deadlock
+    );
     // A detached fiber keeps nobody's place.
     let later = a
         .call(|| {
@@ -414,7 +526,13 @@ fn a_circle_leads_through_pools_without_a_limit(setup: Setup) {
             .expect("no limit")
         })
         .expect("room");
-    assert_eq!(later.join().expect("no panic").expect("room, once its spawner has ended"), 3);
+    assert_eq!(
+        later
+            .join()
+            .expect("no panic")
+            .expect("room, once its spawner has ended"),
+        3
+    );
 }
 
 fn a_pool_that_waits_for_itself_is_refused(setup: Setup) {
@@ -432,17 +550,28 @@ fn a_pool_that_waits_for_itself_is_refused(setup: Setup) {
         .expect("room")
     });
     let texts = at_once(&Arc::new(Semaphore::new(0)), both);
-    assert_eq!(texts.iter().filter(|text| text.is_empty()).count(), 1, "{texts:?}");
-    assert!(texts.concat().contains("room in the pool 'a' would never end"), "{texts:?}");
+    assert_eq!(
+        texts.iter().filter(|text| text.is_empty()).count(),
+        1,
+        "{texts:?}"
+    );
+    assert!(
+        texts
+            .concat()
+            .contains("room in the pool 'a' would never end"),
+        "{texts:?}"
+    );
 }
 
 fn calls_wait_where_that_will_end(setup: Setup) {
     let (_pools, a, b) = pair(setup, Some(1), Some(2));
-    // One fiber of `b` calls nobody, so a call from the only fiber of `a` waits, and its place is not lost.
+    // One fiber of `b` calls nobody, so a call from the only fiber of `a` waits, and its place is
+    // not lost.
     let busy = b.spawn(plainweave::park).expect("room");
     let other = {
         let a = a.clone();
-        b.spawn(move || plainweave::park().and_then(|()| a.call(|| ()))).expect("room")
+        b.spawn(move || plainweave::park().and_then(|()| a.call(|| ())))
+            .expect("room")
     };
     let caller = {
         let b = b.clone();
@@ -450,7 +579,10 @@ fn calls_wait_where_that_will_end(setup: Setup) {
     };
     other.fiber().unpark();
     std::thread::sleep(ms(10));
-    assert!(!caller.is_finished() && !other.is_finished(), "both wait for a place");
+    assert!(
+        !caller.is_finished() && !other.is_finished(),
+        "both wait for a place"
+    );
     busy.fiber().unpark();
     caller.join().expect("no panic").expect("room, in the end");
     other.join().expect("no panic").expect("room, in the end");
@@ -462,22 +594,35 @@ fn a_place_counts_once_however_many_wait_below_it(setup: Setup) {
     let idle = b.spawn(plainweave::park).expect("room");
     let caller = {
         let b = b.clone();
-        a.spawn(move || plainweave::park().and_then(|()| b.call(|| ()))).expect("room")
+        a.spawn(move || plainweave::park().and_then(|()| b.call(|| ())))
+            .expect("room")
     };
     // Two calls from one place of `b`: its other place is not blocked, so there is no circle.
     let twice = {
         let a = a.clone();
-        let both =
-            move || scope(|s| [0; 2].map(|_| s.spawn(|| a.call(|| ()))).map(|call| call.join().expect("no panic")));
+        let both = move || {
+            scope(|s| {
+                [0; 2]
+                    .map(|_| s.spawn(|| a.call(|| ())))
+                    .map(|call| call.join().expect("no panic"))
+            })
+        };
         b.spawn(both).expect("room")
     };
     std::thread::sleep(ms(5));
     caller.fiber().unpark();
     std::thread::sleep(ms(5));
-    assert!(!caller.is_finished() && !twice.is_finished(), "both wait for a place");
+    assert!(
+        !caller.is_finished() && !twice.is_finished(),
+        "both wait for a place"
+    );
     idle.fiber().unpark();
     caller.join().expect("no panic").expect("room, in the end");
-    twice.join().expect("no panic").into_iter().for_each(|call| call.expect("room, in the end"));
+    twice
+        .join()
+        .expect("no panic")
+        .into_iter()
+        .for_each(|call| call.expect("room, in the end"));
     idle.join().expect("no panic").expect("unparked");
 }
 
@@ -498,8 +643,13 @@ fn what_ends_with_a_pool(setup: Setup) {
     assert_eq!(left, [plainweave::Shutdown::default(); 2]);
     // The called fiber was cancelled, and its caller has the error as the value.
     let slept = call.join().expect("no panic").expect("called");
-    assert_eq!(cancel_reason(&slept.expect_err("cancelled")), Some(CancelReason::Shutdown));
-    assert!(is_cancelled(&sleeper.join().expect("no panic").expect_err("cancelled")));
+    assert_eq!(
+        cancel_reason(&slept.expect_err("cancelled")),
+        Some(CancelReason::Shutdown)
+    );
+    assert!(is_cancelled(
+        &sleeper.join().expect("no panic").expect_err("cancelled")
+    ));
     let counts = Arc::new(Counts::default());
     let captured = || {
         let counted = Counted::new(&counts);
@@ -540,11 +690,20 @@ fn waiters_for_room_leave_when_the_pool_ends(setup: Setup) {
     std::thread::sleep(ms(10));
     let ends = std::thread::spawn(move || pools.shutdown(Duration::from_secs(20)));
     for waiter in waiters {
-        assert_eq!(waiter.join().expect("no panic").expect_err("ended").kind(), ErrorKind::BrokenPipe);
+        assert_eq!(
+            waiter.join().expect("no panic").expect_err("ended").kind(),
+            ErrorKind::BrokenPipe
+        );
     }
-    assert_eq!(thread.join().expect("no panic").expect_err("ended").kind(), ErrorKind::BrokenPipe);
+    assert_eq!(
+        thread.join().expect("no panic").expect_err("ended").kind(),
+        ErrorKind::BrokenPipe
+    );
     stop.store(true, Ordering::SeqCst);
-    assert_eq!(ends.join().expect("no panic"), [plainweave::Shutdown::default(); 2]);
+    assert_eq!(
+        ends.join().expect("no panic"),
+        [plainweave::Shutdown::default(); 2]
+    );
     busy.expect("room").join().expect("no panic");
 }
 
@@ -552,7 +711,11 @@ fn waiters_for_room_leave_when_the_pool_ends(setup: Setup) {
 fn spawn_until_it_ends(pool: &Pool, call: bool) {
     let mut handles = Vec::new();
     for n in 0_u64.. {
-        let result = if call { pool.call(|| n).map(drop) } else { pool.spawn(move || n).map(|h| handles.push(h)) };
+        let result = if call {
+            pool.call(|| n).map(drop)
+        } else {
+            pool.spawn(move || n).map(|h| handles.push(h))
+        };
         if result.is_err() {
             break;
         }
@@ -560,7 +723,8 @@ fn spawn_until_it_ends(pool: &Pool, call: bool) {
     handles.into_iter().for_each(|handle| drop(handle.join()));
 }
 
-/// Whatever was spawned ends, or was refused: no join and no call waits for ever, however little time the end takes.
+/// Whatever was spawned ends, or was refused: no join and no call waits for ever, however little
+/// time the end takes.
 fn spawners_against_the_end(setup: Setup) {
     let other = Runtime::builder().workers(1).build().expect("a runtime");
     for round in 0..60 {
@@ -579,16 +743,27 @@ fn spawners_against_the_end(setup: Setup) {
         } else {
             drop(pools.shutdown(Duration::ZERO))
         }
-        spawners.into_iter().for_each(|spawner| spawner.join().expect("no panic"));
-        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        spawners
+            .into_iter()
+            .for_each(|spawner| spawner.join().expect("no panic"));
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("no panic"));
     }
 }
 
 fn dropping_pools_on_their_own_fiber_panics(setup: Setup) {
     let (pools, a, _b) = pair(setup, None, None);
-    let panic = a.spawn(move || drop(pools)).expect("open").join().expect_err("it cannot wait for itself");
+    let panic = a
+        .spawn(move || drop(pools))
+        .expect("open")
+        .join()
+        .expect_err("it cannot wait for itself");
     let text = panic_text(&*panic.into_panic().expect("a panic"));
-    assert!(text.contains("pools were dropped by a fiber of one of them"), "{text}");
+    assert!(
+        text.contains("pools were dropped by a fiber of one of them"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -596,14 +771,23 @@ fn each_pool_has_its_own_settings() {
     let settings = |workers, policy: &str| Runtime::builder().workers(workers).policy(policy);
     let pools = Pools::build([
         PoolSpec::new("front").runtime(settings(2, "lifo-slot").movement(Movement::BeforeStart)),
-        PoolSpec::new("back_1").runtime(settings(1, "priority")).max_fibers(7),
-        PoolSpec::new("mine").policy_type::<plainweave::policy::GlobalFifo<plainweave::FiberTask>>(()),
+        PoolSpec::new("back_1")
+            .runtime(settings(1, "priority"))
+            .max_fibers(7),
+        PoolSpec::new("mine")
+            .policy_type::<plainweave::policy::GlobalFifo<plainweave::FiberTask>>(()),
     ])
     .expect("pools");
     let front = pools.runtime("front").expect("built");
-    assert_eq!((front.policy(), front.workers(), front.movement()), ("lifo-slot", 2, Movement::BeforeStart));
+    assert_eq!(
+        (front.policy(), front.workers(), front.movement()),
+        ("lifo-slot", 2, Movement::BeforeStart)
+    );
     let back = pools.runtime("back_1").expect("built");
-    assert_eq!((back.policy(), back.workers(), back.movement()), ("priority", 1, Movement::Anytime));
+    assert_eq!(
+        (back.policy(), back.workers(), back.movement()),
+        ("priority", 1, Movement::Anytime)
+    );
     assert_eq!(pools.runtime("mine").expect("built").policy(), "custom");
     assert_eq!(pools.get("back_1").expect("built").max_fibers(), Some(7));
     assert!(pools.get("side").is_none() && pools.runtime("side").is_none());
@@ -619,16 +803,29 @@ fn what_cannot_be_built() {
     let one = || PoolSpec::new("one").runtime(Runtime::builder().workers(1));
     assert_eq!(text(vec![]), "there are no pools");
     assert_eq!(text(vec![one(), one()]), "two pools are called 'one'");
-    assert_eq!(text(vec![one().max_fibers(0)]), "the pool 'one': max_fibers: at least 1, not 0");
+    assert_eq!(
+        text(vec![one().max_fibers(0)]),
+        "the pool 'one': max_fibers: at least 1, not 0"
+    );
     assert!(text(vec![PoolSpec::new("a/b")]).starts_with("'a/b' is no name of a pool"));
     assert!(text(vec![PoolSpec::new("")]).starts_with("'' is no name of a pool"));
-    let unknown = text(vec![one(), PoolSpec::new("two").runtime(Runtime::builder().policy("fofo"))]);
-    assert!(unknown.starts_with("the pool 'two': no scheduling policy is called 'fofo'; there are: fifo"), "{unknown}");
-    let sim = text(vec![PoolSpec::new("sim").runtime(Runtime::builder().io(Io::Sim { seed: 1 }))]);
+    let unknown = text(vec![
+        one(),
+        PoolSpec::new("two").runtime(Runtime::builder().policy("fofo")),
+    ]);
+    assert!(
+        unknown
+            .starts_with("the pool 'two': no scheduling policy is called 'fofo'; there are: fifo"),
+        "{unknown}"
+    );
+    let sim = text(vec![
+        PoolSpec::new("sim").runtime(Runtime::builder().io(Io::Sim { seed: 1 })),
+    ]);
     assert!(sim.starts_with("the pool 'sim': on virtual time"), "{sim}");
 }
 
-/// A result that nobody takes; its destructor calls into the pool, in which somebody else has got the only place.
+/// A result that nobody takes; its destructor calls into the pool, in which somebody else has got
+/// the only place.
 struct CallsLate {
     pool: Pool,
     next_runs: Arc<AtomicBool>,
@@ -637,7 +834,9 @@ struct CallsLate {
 
 impl Drop for CallsLate {
     fn drop(&mut self) {
-        eventually("the next one runs", || self.next_runs.load(Ordering::SeqCst));
+        eventually("the next one runs", || {
+            self.next_runs.load(Ordering::SeqCst)
+        });
         let outcome = self.pool.call(|| 7);
         *self.outcome.lock().expect("not poisoned") = Some(outcome);
     }
@@ -646,8 +845,16 @@ impl Drop for CallsLate {
 /// The fiber has given back its place by then, so its wait closes no circle.
 fn a_destructor_after_the_end_may_wait_for_a_place(setup: Setup) {
     let (_pools, pool, _) = pair(setup, Some(1), None);
-    let (next_runs, outcome, go_on) = (Arc::<AtomicBool>::default(), Arc::default(), Arc::<AtomicBool>::default());
-    let late = CallsLate { pool: pool.clone(), next_runs: next_runs.clone(), outcome: Arc::clone(&outcome) };
+    let (next_runs, outcome, go_on) = (
+        Arc::<AtomicBool>::default(),
+        Arc::default(),
+        Arc::<AtomicBool>::default(),
+    );
+    let late = CallsLate {
+        pool: pool.clone(),
+        next_runs: next_runs.clone(),
+        outcome: Arc::clone(&outcome),
+    };
     let goes_on = go_on.clone();
     drop(pool.spawn(move || {
         while !goes_on.load(Ordering::SeqCst) {
@@ -662,11 +869,24 @@ fn a_destructor_after_the_end_may_wait_for_a_place(setup: Setup) {
                 next_runs.store(true, Ordering::SeqCst);
                 time::sleep(ms(20))
             });
-            next.expect("open").join().expect("no panic").expect("not cancelled");
+            next.expect("open")
+                .join()
+                .expect("no panic")
+                .expect("not cancelled");
         });
         go_on.store(true, Ordering::SeqCst);
         next.join().expect("no panic");
     });
-    eventually("it has called", || outcome.lock().expect("not poisoned").is_some());
-    assert_eq!(outcome.lock().expect("not poisoned").take().expect("as before").expect("no circle"), 7);
+    eventually("it has called", || {
+        outcome.lock().expect("not poisoned").is_some()
+    });
+    assert_eq!(
+        outcome
+            .lock()
+            .expect("not poisoned")
+            .take()
+            .expect("as before")
+            .expect("no circle"),
+        7
+    );
 }

@@ -39,11 +39,17 @@ fn every_waiter_gets_the_value(setup: Setup) {
             })
             .collect();
         pause();
-        resolver.resolve("the answer".to_owned()).expect("they wait");
-        fibers.into_iter().for_each(|fiber| assert_eq!(fiber.join().unwrap(), "the answer"));
+        resolver
+            .resolve("the answer".to_owned())
+            .expect("they wait");
+        fibers
+            .into_iter()
+            .for_each(|fiber| assert_eq!(fiber.join().unwrap(), "the answer"));
         assert_eq!(answer.wait().unwrap(), "the answer", "and again");
     });
-    threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), "the answer"));
+    threads
+        .into_iter()
+        .for_each(|thread| assert_eq!(thread.join().unwrap(), "the answer"));
     assert!(answer.is_ended());
     assert_eq!(answer.try_get().unwrap(), "the answer");
 }
@@ -92,7 +98,11 @@ fn a_waiter_is_cancelled_or_late(setup: Setup) {
         assert!(is_cancelled(&fiber.join().unwrap().expect_err("cancelled")));
     }
     let late = || {
-        assert!(with_timeout(ms(2), || answer.wait().map(drop)).unwrap_err().is_timed_out());
+        assert!(
+            with_timeout(ms(2), || answer.wait().map(drop))
+                .unwrap_err()
+                .is_timed_out()
+        );
         assert!(answer.wait_timeout(ms(2)).unwrap_err().is_timed_out());
     };
     runtime.run(late);
@@ -135,7 +145,8 @@ fn the_value_is_dropped_once(setup: Setup) {
     assert_eq!((counts.made(), counts.dropped()), (1, 1));
 }
 
-/// Waiters that are cancelled about when the value comes: they have it or not, and all others have it.
+/// Waiters that are cancelled about when the value comes: they have it or not, and all others have
+/// it.
 fn cancelled_waiters_leave_the_others_theirs(setup: Setup) {
     let runtime = setup.runtime();
     for round in 0..200 {
@@ -145,7 +156,8 @@ fn cancelled_waiters_leave_the_others_theirs(setup: Setup) {
                 let answer = answer.clone();
                 runtime.spawn(move || {
                     let value = if n % 3 == 0 {
-                        select! { promise(answer) -> result => result.copied() }.map(|value| value.ok())
+                        select! { promise(answer) -> result => result.copied() }
+                            .map(|value| value.ok())
                     } else {
                         Ok(answer.wait().ok().copied())
                     };
@@ -162,7 +174,10 @@ fn cancelled_waiters_leave_the_others_theirs(setup: Setup) {
             random.spin(20);
             waiter.cancel();
         }
-        let got: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+        let got: Vec<_> = waiters
+            .into_iter()
+            .map(|waiter| waiter.join().unwrap())
+            .collect();
         assert!(got[..3].iter().all(|got| *got), "{got:?}");
         thread.join().unwrap();
     }

@@ -1,6 +1,6 @@
-//! Oracles of the queues, through what is public: with threads, nothing is lost, nothing comes twice, and each producer
-//! stays in order where that is promised; on one thread they are `VecDeque`s. Sizes shrink under Miri, which checks the
-//! pointers as well.
+//! Oracles of the queues, through what is public: with threads, nothing is lost, nothing comes
+//! twice, and each producer stays in order where that is promised; on one thread they are
+//! `VecDeque`s. Sizes shrink under Miri, which checks the pointers as well.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,11 +13,16 @@ use plainweave::queue::ring::ring;
 use plainweave::queue::shared::Sharded;
 use proptest::prelude::*;
 
-/// Tasks in a test with threads. They are boxes, so that a lost or doubled one is a leak or a double free.
+/// Tasks in a test with threads. They are boxes, so that a lost or doubled one is a leak or a
+/// double free.
 const TASKS: u32 = if cfg!(miri) { 300 } else { 200_000 };
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: if cfg!(miri) { 6 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: if cfg!(miri) { 6 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 /// All of `0..TASKS`, each once.
@@ -25,11 +30,18 @@ fn config() -> ProptestConfig {
 fn assert_conserved(seen: impl IntoIterator<Item = Vec<u32>>) {
     let mut all: Vec<u32> = seen.into_iter().flatten().collect();
     all.sort_unstable();
-    assert!(all.into_iter().eq(0..TASKS), "something was lost or came twice");
+    assert!(
+        all.into_iter().eq(0..TASKS),
+        "something was lost or came twice"
+    );
 }
 
-/// Two threads push, two pop until all is there. What each popper saw; the producer of a task is its number modulo 2.
-fn between_threads(push: impl Fn(Box<u32>) + Sync, pop: impl Fn() -> Option<Box<u32>> + Sync) -> Vec<Vec<u32>> {
+/// Two threads push, two pop until all is there. What each popper saw; the producer of a task is
+/// its number modulo 2.
+fn between_threads(
+    push: impl Fn(Box<u32>) + Sync,
+    pop: impl Fn() -> Option<Box<u32>> + Sync,
+) -> Vec<Vec<u32>> {
     let taken = AtomicUsize::new(0);
     thread::scope(|scope| {
         let poppers = [(); 2].map(|()| {
@@ -49,7 +61,11 @@ fn between_threads(push: impl Fn(Box<u32>) + Sync, pop: impl Fn() -> Option<Box<
         });
         for start in 0..2 {
             let push = &push;
-            scope.spawn(move || (start..TASKS).step_by(2).for_each(|number| push(Box::new(number))));
+            scope.spawn(move || {
+                (start..TASKS)
+                    .step_by(2)
+                    .for_each(|number| push(Box::new(number)))
+            });
         }
         poppers.map(|popper| popper.join().unwrap()).into()
     })
@@ -58,7 +74,12 @@ fn between_threads(push: impl Fn(Box<u32>) + Sync, pop: impl Fn() -> Option<Box<
 fn assert_producers_in_order(seen: &[Vec<u32>]) {
     for one in seen {
         for producer in 0..2 {
-            assert!(one.iter().filter(|number| *number % 2 == producer).is_sorted(), "out of order");
+            assert!(
+                one.iter()
+                    .filter(|number| *number % 2 == producer)
+                    .is_sorted(),
+                "out of order"
+            );
         }
     }
 }
@@ -82,8 +103,15 @@ fn mpmc_conserves_tasks_and_keeps_each_producers_order() {
 
 #[test]
 fn sharded_conserves_tasks_and_one_part_keeps_each_producers_order() {
-    for (queue, parts) in [(Sharded::lock_free(1), 1), (Sharded::locked(1), 1), (Sharded::lock_free(3), 3)] {
-        let seen = between_threads(|task| queue.push(*task as usize % parts, task), || queue.pop(parts / 2));
+    for (queue, parts) in [
+        (Sharded::lock_free(1), 1),
+        (Sharded::locked(1), 1),
+        (Sharded::lock_free(3), 3),
+    ] {
+        let seen = between_threads(
+            |task| queue.push(*task as usize % parts, task),
+            || queue.pop(parts / 2),
+        );
         if parts == 1 {
             assert_producers_in_order(&seen);
         }
@@ -93,11 +121,18 @@ fn sharded_conserves_tasks_and_one_part_keeps_each_producers_order() {
 }
 
 /// Takes from the victim until the owner is done and nothing is seen any more.
-fn steal_all(victim: &deque::Stealer<Box<u32>>, mut own: deque::Owner<Box<u32>>, done: &AtomicBool) -> Vec<Vec<u32>> {
+fn steal_all(
+    victim: &deque::Stealer<Box<u32>>,
+    mut own: deque::Owner<Box<u32>>,
+    done: &AtomicBool,
+) -> Vec<Vec<u32>> {
     let mut batches = Vec::new();
     loop {
         let last = done.load(Ordering::Acquire);
-        while let Some(first) = victim.steal_into(&mut own, |len| len.div_ceil(2)).or_else(|| victim.steal_one()) {
+        while let Some(first) = victim
+            .steal_into(&mut own, |len| len.div_ceil(2))
+            .or_else(|| victim.steal_one())
+        {
             let mut batch = vec![*first];
             batch.extend(std::iter::from_fn(|| own.pop_oldest()).map(|task| *task));
             batches.push(batch);
@@ -110,7 +145,10 @@ fn steal_all(victim: &deque::Stealer<Box<u32>>, mut own: deque::Owner<Box<u32>>,
 }
 
 /// Pushes all tasks, popping some at either end; `full` makes room, or takes the task.
-fn work(owner: &mut deque::Owner<Box<u32>>, mut full: impl FnMut(&mut deque::Owner<Box<u32>>, Box<u32>)) -> Vec<u32> {
+fn work(
+    owner: &mut deque::Owner<Box<u32>>,
+    mut full: impl FnMut(&mut deque::Owner<Box<u32>>, Box<u32>),
+) -> Vec<u32> {
     let mut seen = Vec::new();
     for number in 0..TASKS {
         if let Err(task) = owner.push(Box::new(number)) {
@@ -133,12 +171,17 @@ fn deque_against_two_thieves(
     let mut owner = deque(capacity);
     let (victim, done) = (owner.stealer(), AtomicBool::new(false));
     thread::scope(|scope| {
-        let thieves: Vec<_> = (0..2).map(|_| scope.spawn(|| steal_all(&victim, deque(capacity), &done))).collect();
+        let thieves: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| steal_all(&victim, deque(capacity), &done)))
+            .collect();
         let mut seen = vec![work(&mut owner, full)];
         done.store(true, Ordering::Release);
         for thief in thieves {
             let batches = thief.join().unwrap();
-            assert!(batches.iter().all(|batch| batch.is_sorted()), "a batch is not oldest first");
+            assert!(
+                batches.iter().all(|batch| batch.is_sorted()),
+                "a batch is not oldest first"
+            );
             seen.extend(batches);
         }
         seen
@@ -198,7 +241,11 @@ fn a_deque_does_not_rob_itself_and_stays_within_the_thiefs_room() {
     assert_eq!(victim.stealer().steal_into(&mut thief, |_| 0), None);
     assert_eq!(victim.stealer().steal_into(&mut thief, |len| len), Some(0));
     assert_eq!((thief.len(), victim.len()), (2, 5));
-    assert_eq!(victim.stealer().steal_into(&mut thief, |len| len), Some(3), "a full thief still gets one to run");
+    assert_eq!(
+        victim.stealer().steal_into(&mut thief, |len| len),
+        Some(3),
+        "a full thief still gets one to run"
+    );
 }
 
 #[test]

@@ -33,7 +33,12 @@ on_every_driver!(
 );
 
 /// Readers count up from 0, a writer takes -1: no mixture is ever seen.
-fn use_it(lock: &RwLock<u64>, inside: &AtomicI64, rounds: u64, writes: impl Fn(u64) -> bool) -> u64 {
+fn use_it(
+    lock: &RwLock<u64>,
+    inside: &AtomicI64,
+    rounds: u64,
+    writes: impl Fn(u64) -> bool,
+) -> u64 {
     let mut written = 0;
     for n in 0..rounds {
         if writes(n) {
@@ -149,11 +154,18 @@ fn a_writer_lets_in_all_waiting_readers_and_then_the_next_writer(setup: Setup) {
     });
 }
 
-/// A waiting writer, woken to try again, that finds the lock taken by this fiber, which did not suspend meanwhile.
-fn passed_writer(lock: &Arc<RwLock<u32>>) -> (RwLockWriteGuard<'_, u32>, JoinHandle<std::io::Result<u32>>) {
+/// A waiting writer, woken to try again, that finds the lock taken by this fiber, which did not
+/// suspend meanwhile.
+fn passed_writer(
+    lock: &Arc<RwLock<u32>>,
+) -> (RwLockWriteGuard<'_, u32>, JoinHandle<std::io::Result<u32>>) {
     let reader = lock.read().unwrap();
     let theirs = lock.clone();
-    let writer = spawn(move || theirs.write().map(|mut guard| std::mem::replace(&mut *guard, 3)));
+    let writer = spawn(move || {
+        theirs
+            .write()
+            .map(|mut guard| std::mem::replace(&mut *guard, 3))
+    });
     pause();
     drop(reader);
     let guard = lock.try_write().expect("free until the writer has come");
@@ -186,7 +198,11 @@ fn a_writer_that_was_passed_and_gives_up_lets_in_readers(setup: Setup) {
         pause();
         writer.cancel();
         assert!(is_cancelled(&writer.join().unwrap().unwrap_err()));
-        assert_eq!(reader.join().unwrap(), 1, "beside the guard that is still held");
+        assert_eq!(
+            reader.join().unwrap(),
+            1,
+            "beside the guard that is still held"
+        );
         drop(shared);
         assert!(lock.try_write().is_some());
     });
@@ -276,7 +292,9 @@ fn a_writer_that_gives_up_lets_in_the_readers_behind_it(setup: Setup) {
         writer.cancel();
         assert!(is_cancelled(&writer.join().unwrap().unwrap_err()));
         // The first guard is still held.
-        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        readers
+            .into_iter()
+            .for_each(|reader| reader.join().unwrap());
         drop(guard);
         assert!(lock.try_write().is_some());
     });
@@ -296,15 +314,24 @@ fn a_reader_that_gives_up_leaves_the_lock_to_others(setup: Setup) {
         readers[1].cancel();
         pause();
         drop(guard);
-        let ended: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap().is_ok()).collect();
+        let ended: Vec<_> = readers
+            .into_iter()
+            .map(|reader| reader.join().unwrap().is_ok())
+            .collect();
         assert_eq!(ended, [true, false, true]);
-        assert!(lock.try_write().is_some(), "the one that gave up was not counted");
+        assert!(
+            lock.try_write().is_some(),
+            "the one that gave up was not counted"
+        );
     });
 }
 
 fn waits_are_cancelled_and_late(setup: Setup) {
     type Call = (&'static str, fn(&RwLock<()>) -> std::io::Result<()>);
-    let calls: [Call; 2] = [("read", |lock| lock.read().map(drop)), ("write", |lock| lock.write().map(drop))];
+    let calls: [Call; 2] = [
+        ("read", |lock| lock.read().map(drop)),
+        ("write", |lock| lock.write().map(drop)),
+    ];
     let (runtime, lock) = (setup.runtime(), Arc::new(RwLock::new(())));
     let _held = lock.try_write().unwrap();
     for (name, call) in calls {
@@ -312,9 +339,16 @@ fn waits_are_cancelled_and_late(setup: Setup) {
         let fiber = runtime.spawn(move || call(&theirs));
         std::thread::sleep(ms(2));
         fiber.cancel();
-        assert!(is_cancelled(&fiber.join().unwrap().expect_err(name)), "{name}");
+        assert!(
+            is_cancelled(&fiber.join().unwrap().expect_err(name)),
+            "{name}"
+        );
         let theirs = lock.clone();
-        let late = runtime.spawn(move || with_timeout(ms(2), || call(&theirs))).join().unwrap().expect_err(name);
+        let late = runtime
+            .spawn(move || with_timeout(ms(2), || call(&theirs)))
+            .join()
+            .unwrap()
+            .expect_err(name);
         assert_eq!(late.kind(), ErrorKind::TimedOut, "{name}");
         let late = with_timeout(ms(2), || call(&lock)).expect_err(name);
         assert_eq!(late.kind(), ErrorKind::TimedOut, "{name} on a plain thread");
@@ -400,7 +434,11 @@ fn a_downgraded_guard_shares_at_once(setup: Setup) {
         pause();
         *guard = 1;
         let guard = RwLockWriteGuard::downgrade(guard);
-        assert_eq!(reader.join().unwrap(), 1, "it shares the lock while the writer waits");
+        assert_eq!(
+            reader.join().unwrap(),
+            1,
+            "it shares the lock while the writer waits"
+        );
         assert_eq!(*guard, 1);
         drop(guard);
         writer.join().unwrap();
@@ -436,7 +474,9 @@ fn cancelled_waiters_leave_the_lock_free(setup: Setup) {
                 runtime.spawn(move || {
                     for n in 0..20 {
                         let held = if (me + n) % 3 == 0 {
-                            with_timeout(ms(1), || lock.write()).map(|mut guard| *guard += 1).is_ok()
+                            with_timeout(ms(1), || lock.write())
+                                .map(|mut guard| *guard += 1)
+                                .is_ok()
                         } else {
                             lock.read().map(|_guard| yield_now()).is_ok()
                         };

@@ -1,9 +1,10 @@
-//! What shared thread-local storage cannot promise (`docs/soundness.md`): two fibers of one worker that hold guards of
-//! scoped thread-local storage across suspensions, and end them in another order than the reverse of their beginnings,
-//! leave a pointer behind to something that is gone.
+//! What shared thread-local storage cannot promise (`docs/soundness.md`): two fibers of one worker
+//! that hold guards of scoped thread-local storage across suspensions, and end them in another
+//! order than the reverse of their beginnings, leave a pointer behind to something that is gone.
 //!
-//! The guard below does what `scoped-tls`' `set` does: it saves the slot's pointer, stores its own, and restores the
-//! saved one when it ends. Here the slot holds addresses as numbers, which are compared and never followed.
+//! The guard below does what `scoped-tls`' `set` does: it saves the slot's pointer, stores its own,
+//! and restores the saved one when it ends. Here the slot holds addresses as numbers, which are
+//! compared and never followed.
 
 mod common;
 
@@ -47,7 +48,8 @@ fn set<R>(value: &u64, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// A fiber's part: holds its guard until it has been unparked; says where its value was and what the slot held inside.
+/// A fiber's part: holds its guard until it has been unparked; says where its value was and what
+/// the slot held inside.
 fn holds_a_guard() -> (usize, usize) {
     let value = Box::new(7u64);
     let inside = set(&value, || {
@@ -57,8 +59,8 @@ fn holds_a_guard() -> (usize, usize) {
     (std::ptr::from_ref(&*value).addr(), inside)
 }
 
-/// Two fibers of this worker begin a guard each, first one, then the other; `first_ends_first` says who ends first.
-/// Returns what each saw, and the slot after both have ended.
+/// Two fibers of this worker begin a guard each, first one, then the other; `first_ends_first` says
+/// who ends first. Returns what each saw, and the slot after both have ended.
 fn two_guards(first_ends_first: bool) -> ((usize, usize), (usize, usize), usize) {
     let first = plainweave::spawn_local(holds_a_guard);
     plainweave::time::sleep(ms(2)).expect("the first holds its guard");
@@ -85,7 +87,8 @@ fn ended_out_of_order_a_stale_pointer_stays(setup: Setup) {
         assert_ne!(first_saw, first);
         // The first guard's end has taken the second's value away under it.
         assert_eq!(second_saw, 0);
-        // And the second's end has put back the address of the first's value, which was dropped long ago.
+        // And the second's end has put back the address of the first's value, which was dropped
+        // long ago.
         assert_eq!(after, first);
     });
 }

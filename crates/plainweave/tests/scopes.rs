@@ -97,7 +97,10 @@ fn a_panicking_body_waits_for_its_children(setup: Setup) {
         }));
         assert_eq!(panic_text(&*panic.expect_err("propagated")), "body");
         assert_eq!(ended.load(Ordering::SeqCst), 5);
-        assert_eq!(reasons.into_inner().expect("lock"), vec![Some(CancelReason::ScopePanicked); 5]);
+        assert_eq!(
+            reasons.into_inner().expect("lock"),
+            vec![Some(CancelReason::ScopePanicked); 5]
+        );
     });
 }
 
@@ -107,7 +110,10 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
         let tell = |what: &'static str, result: std::io::Result<()>| {
             let error = result.expect_err("cancelled");
             assert_ne!(error.kind(), ErrorKind::Interrupted);
-            reasons.lock().expect("lock").push((what, cancel_reason(&error)));
+            reasons
+                .lock()
+                .expect("lock")
+                .push((what, cancel_reason(&error)));
         };
         let (reader, _silent) = connected();
         let (poller, _silent_too) = connected();
@@ -115,7 +121,8 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
         let full = FullListener::new();
         let forever = plainweave::spawn(plainweave::park);
         let forever_fiber = forever.fiber();
-        // What the pool runs cannot be cancelled: it ends after the scope, however long printing the panic takes.
+        // What the pool runs cannot be cancelled: it ends after the scope, however long printing
+        // the panic takes.
         let (over, told) = mpsc::channel::<()>();
         let panic = catch_unwind(AssertUnwindSafe(|| {
             scope(|s| {
@@ -124,9 +131,19 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
                 s.spawn(|| tell("read", (&reader).read(&mut [0; 10]).map(drop)));
                 s.spawn(|| tell("wait_readable", poller.wait_readable()));
                 s.spawn(|| tell("accept", listener.accept().map(drop)));
-                s.spawn(|| tell("connect", plainweave::net::TcpStream::connect(full.address()).map(drop)));
+                s.spawn(|| {
+                    tell(
+                        "connect",
+                        plainweave::net::TcpStream::connect(full.address()).map(drop),
+                    )
+                });
                 s.spawn(|| tell("join", forever.join().map(drop).map_err(Into::into)));
-                s.spawn(|| tell("blocking", plainweave::blocking(move || told.recv().unwrap_or(()))));
+                s.spawn(|| {
+                    tell(
+                        "blocking",
+                        plainweave::blocking(move || told.recv().unwrap_or(())),
+                    )
+                });
                 s.spawn(|| {
                     time::sleep(ms(20)).expect("not yet cancelled");
                     panic!("child");
@@ -137,8 +154,20 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
         assert_eq!(panic_text(&*panic.expect_err("propagated")), "child");
         let mut seen = reasons.into_inner().expect("lock");
         seen.sort_unstable_by_key(|(what, _)| *what);
-        let all = ["accept", "blocking", "connect", "join", "park", "read", "sleep", "wait_readable"];
-        assert_eq!(seen, all.map(|what| (what, Some(CancelReason::SiblingPanicked))));
+        let all = [
+            "accept",
+            "blocking",
+            "connect",
+            "join",
+            "park",
+            "read",
+            "sleep",
+            "wait_readable",
+        ];
+        assert_eq!(
+            seen,
+            all.map(|what| (what, Some(CancelReason::SiblingPanicked)))
+        );
         forever_fiber.unpark();
     });
 }
@@ -237,7 +266,9 @@ fn an_inner_panic_stays_inside(setup: Setup) {
                 time::sleep(ms(20)).expect("the outer scope is not cancelled");
                 outer_went_on.store(true, Ordering::SeqCst);
             });
-            let inner = catch_unwind(AssertUnwindSafe(|| scope(|s| drop(s.spawn(|| panic!("inner"))))));
+            let inner = catch_unwind(AssertUnwindSafe(|| {
+                scope(|s| drop(s.spawn(|| panic!("inner"))))
+            }));
             assert!(inner.is_err());
             time::sleep(ms(1)).expect("nor is its body");
         });
@@ -265,7 +296,10 @@ fn cancelling_the_owner_reaches_children(setup: Setup) {
         });
         std::thread::sleep(ms(10));
         owner.cancel();
-        assert_eq!(owner.join().expect("no panic"), vec![Some(CancelReason::Requested); 3]);
+        assert_eq!(
+            owner.join().expect("no panic"),
+            vec![Some(CancelReason::Requested); 3]
+        );
     }
 }
 
@@ -315,7 +349,9 @@ fn a_scope_can_be_cancelled(setup: Setup) {
             // Not the body: it is the one that cancels.
             time::sleep(ms(1)).expect("not cancelled");
             for child in children {
-                assert!(is_cancelled(&child.join().expect("no panic").expect_err("cancelled")));
+                assert!(is_cancelled(
+                    &child.join().expect("no panic").expect_err("cancelled")
+                ));
             }
         });
     });
@@ -328,14 +364,33 @@ fn deadlines_are_inherited(setup: Setup) {
             scope(|s| {
                 let child = s.spawn(|| {
                     let own = time::sleep(LONG).expect_err("late").kind();
-                    let deeper = scope(|s| s.spawn(|| plainweave::park().expect_err("late").kind()).join());
-                    // The deadline ends either the wait of the grandchild or, first, that of its joiner.
-                    (own, deeper.map_or_else(|e| e.is_timed_out(), |kind| kind == ErrorKind::TimedOut))
+                    let deeper = scope(|s| {
+                        s.spawn(|| plainweave::park().expect_err("late").kind())
+                            .join()
+                    });
+                    // The deadline ends either the wait of the grandchild or, first, that of its
+                    // joiner.
+                    (
+                        own,
+                        deeper
+                            .map_or_else(|e| e.is_timed_out(), |kind| kind == ErrorKind::TimedOut),
+                    )
                 });
-                let sooner = s.spawn(|| time::with_timeout(ms(5), || time::sleep(LONG)).expect_err("late").kind());
-                let later = s.spawn(|| time::with_timeout(LONG, || time::sleep(LONG)).expect_err("late").kind());
+                let sooner = s.spawn(|| {
+                    time::with_timeout(ms(5), || time::sleep(LONG))
+                        .expect_err("late")
+                        .kind()
+                });
+                let later = s.spawn(|| {
+                    time::with_timeout(LONG, || time::sleep(LONG))
+                        .expect_err("late")
+                        .kind()
+                });
                 // The body is under the same deadline; `scope` itself waits whatever happens.
-                assert_eq!(time::sleep(LONG).expect_err("late").kind(), ErrorKind::TimedOut);
+                assert_eq!(
+                    time::sleep(LONG).expect_err("late").kind(),
+                    ErrorKind::TimedOut
+                );
                 while !(child.is_finished() && sooner.is_finished() && later.is_finished()) {
                     plainweave::yield_now();
                 }
@@ -343,7 +398,9 @@ fn deadlines_are_inherited(setup: Setup) {
             })
         });
         assert!(start.elapsed() >= ms(30));
-        let (own, deeper) = kinds.0.expect("a result that is there can be had after the deadline");
+        let (own, deeper) = kinds
+            .0
+            .expect("a result that is there can be had after the deadline");
         assert_eq!((own, deeper), (ErrorKind::TimedOut, true));
         assert_eq!(kinds.1.expect("as above"), ErrorKind::TimedOut);
         assert_eq!(kinds.2.expect("as above"), ErrorKind::TimedOut);
@@ -367,10 +424,15 @@ fn scopes_work_from_plain_threads(setup: Setup) {
                 })
             })
             .collect();
-        handles.into_iter().map(|h| h.join().is_ok()).collect::<Vec<_>>()
+        handles
+            .into_iter()
+            .map(|h| h.join().is_ok())
+            .collect::<Vec<_>>()
     });
     assert_eq!((numbers, done), ([2, 4, 6], vec![true; 3]));
-    let panic = catch_unwind(AssertUnwindSafe(|| runtime.scope(|s| drop(s.spawn(|| panic!("seen"))))));
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        runtime.scope(|s| drop(s.spawn(|| panic!("seen"))))
+    }));
     assert_eq!(panic_text(&*panic.expect_err("propagated")), "seen");
 }
 
@@ -381,7 +443,11 @@ fn children_born_into_a_cancelled_scope_are_cancelled(setup: Setup) {
             for _ in 0..10 {
                 let child = s.spawn(|| {
                     plainweave::yield_now();
-                    scope(|s| drop(s.spawn(|| assert!(is_cancelled(&plainweave::park().expect_err("cancelled"))))));
+                    scope(|s| {
+                        drop(s.spawn(|| {
+                            assert!(is_cancelled(&plainweave::park().expect_err("cancelled")))
+                        }))
+                    });
                     is_cancelled(&plainweave::park().expect_err("cancelled"))
                 });
                 assert!(child.join().expect("no panic"));
@@ -405,7 +471,8 @@ fn panics_with_nasty_payloads(setup: Setup) {
         for handles_are_kept in [false, true] {
             let panic = catch_unwind(AssertUnwindSafe(|| {
                 scope(|s| {
-                    let children = [1, 2, 3].map(|n| s.spawn(move || std::panic::panic_any(Nasty(n))));
+                    let children =
+                        [1, 2, 3].map(|n| s.spawn(move || std::panic::panic_any(Nasty(n))));
                     if handles_are_kept {
                         pause();
                     }
@@ -463,11 +530,19 @@ fn deeply_nested_scopes_are_cancelled(setup: Setup) {
 fn a_big_stack_is_had_for_a_call() {
     fn depth(n: usize) -> usize {
         let frame = std::hint::black_box([n; 512]);
-        if n == 0 { 0 } else { depth(n - 1) + frame[n % 512] / n }
+        if n == 0 {
+            0
+        } else {
+            depth(n - 1) + frame[n % 512] / n
+        }
     }
     let deep = |levels: usize| plainweave::on_big_stack(128 << 20, || depth(levels));
     assert_eq!(deep(5_000).expect("a stack"), 5_000);
-    let runtime = Runtime::builder().workers(1).report_stalls(false).build().expect("a runtime");
+    let runtime = Runtime::builder()
+        .workers(1)
+        .report_stalls(false)
+        .build()
+        .expect("a runtime");
     runtime.run(|| {
         assert_eq!(deep(5_000).expect("a stack"), 5_000);
         let panic = catch_unwind(|| plainweave::on_big_stack(1 << 20, || panic!("within")));
@@ -478,12 +553,20 @@ fn a_big_stack_is_had_for_a_call() {
         }
         // In the caller's place.
         let sleep = || plainweave::time::sleep(Duration::from_secs(1000));
-        let late = plainweave::time::with_timeout(ms(5), || plainweave::on_big_stack(1 << 20, sleep));
-        assert_eq!(late.expect("a stack").expect_err("late").kind(), std::io::ErrorKind::TimedOut);
+        let late =
+            plainweave::time::with_timeout(ms(5), || plainweave::on_big_stack(1 << 20, sleep));
+        assert_eq!(
+            late.expect("a stack").expect_err("late").kind(),
+            std::io::ErrorKind::TimedOut
+        );
         let cancelled = plainweave::spawn(move || plainweave::on_big_stack(1 << 20, sleep));
         plainweave::yield_now();
         cancelled.cancel();
-        let error = cancelled.join().expect("no panic").expect("a stack").expect_err("cancelled");
+        let error = cancelled
+            .join()
+            .expect("no panic")
+            .expect("a stack")
+            .expect_err("cancelled");
         assert!(plainweave::is_cancelled(&error));
     });
 }

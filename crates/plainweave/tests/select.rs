@@ -1,4 +1,5 @@
-//! `select!`: what is chosen, what losing branches keep, cancellation, and selects that meet each other.
+//! `select!`: what is chosen, what losing branches keep, cancellation, and selects that meet each
+//! other.
 
 mod common;
 
@@ -57,7 +58,9 @@ fn a_ready_branch_is_chosen(setup: Setup) {
 fn each_ready_branch_is_chosen_at_times(setup: Setup) {
     setup.runtime().run(|| {
         let channels: Vec<_> = (0..4).map(|_| channel::bounded(1)).collect();
-        let [a, b, c, d] = &channels[..] else { unreachable!() };
+        let [a, b, c, d] = &channels[..] else {
+            unreachable!()
+        };
         a.0.send(()).unwrap();
         b.0.send(()).unwrap();
         let mut counts = [0; 4];
@@ -247,7 +250,10 @@ fn a_select_is_cancelled_or_late(setup: Setup) {
     }
     let error = runtime.run(|| with_timeout(ms(2), wait)).expect_err("late");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert_eq!(with_timeout(ms(2), wait).expect_err("late").kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        with_timeout(ms(2), wait).expect_err("late").kind(),
+        ErrorKind::TimedOut
+    );
 }
 
 fn what_is_ready_is_given_also_to_the_cancelled(setup: Setup) {
@@ -263,7 +269,10 @@ fn what_is_ready_is_given_also_to_the_cancelled(setup: Setup) {
             };
             assert_eq!(got.unwrap(), 1);
             assert_eq!(select! { recv(empty) -> _ => 0, default => 2 }.unwrap(), 2);
-            assert_eq!(select! { recv(empty) -> _ => 0, after(Duration::ZERO) => 3 }.unwrap(), 3);
+            assert_eq!(
+                select! { recv(empty) -> _ => 0, after(Duration::ZERO) => 3 }.unwrap(),
+                3
+            );
         });
         fiber.join().unwrap();
     });
@@ -316,7 +325,11 @@ fn storm(runtime: &Runtime, bound: usize) {
         let mut random = Random::new(round + 1);
         let fibers: Vec<_> = (0..8)
             .map(|n| {
-                let (to, from) = if n % 2 == 0 { (&a.0, &b.1) } else { (&b.0, &a.1) };
+                let (to, from) = if n % 2 == 0 {
+                    (&a.0, &b.1)
+                } else {
+                    (&b.0, &a.1)
+                };
                 let (to, from, made) = (to.clone(), from.clone(), counts.clone());
                 let (sent, got) = (sent.clone(), got.clone());
                 runtime.spawn(move || {
@@ -339,7 +352,10 @@ fn storm(runtime: &Runtime, bound: usize) {
             fiber.cancel();
         }
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
-        got.fetch_add(a.1.try_iter().count() + b.1.try_iter().count(), Ordering::SeqCst);
+        got.fetch_add(
+            a.1.try_iter().count() + b.1.try_iter().count(),
+            Ordering::SeqCst,
+        );
     }
     assert_eq!(got.load(Ordering::SeqCst), sent.load(Ordering::SeqCst));
     assert!(sent.load(Ordering::SeqCst) > 0);
@@ -384,7 +400,11 @@ fn selects_meet_on_rendezvous_channels(setup: Setup) {
     let theirs = std::thread::spawn(move || work(back, there, false));
     let mine = setup.runtime().run(move || work(to, from, true));
     let theirs = theirs.join().unwrap();
-    assert_eq!((mine.0, mine.1), (theirs.1, theirs.0), "what one sent the other received");
+    assert_eq!(
+        (mine.0, mine.1),
+        (theirs.1, theirs.0),
+        "what one sent the other received"
+    );
 }
 
 fn a_select_never_meets_itself(setup: Setup) {
@@ -401,7 +421,8 @@ fn a_select_never_meets_itself(setup: Setup) {
     });
 }
 
-/// Values come one at a time; whoever gets one passes it back. Nobody who waits is left waiting while there is a value.
+/// Values come one at a time; whoever gets one passes it back. Nobody who waits is left waiting
+/// while there is a value.
 fn a_plain_waiter_and_selects_all_make_progress(setup: Setup) {
     setup.runtime().run(|| {
         let (sender, receiver) = channel::bounded(1);
@@ -486,7 +507,8 @@ fn threads_select_too(setup: Setup) {
         }
     });
     setup.runtime().run(move || {
-        let fibers = [a, b].map(|sender| spawn(move || (1..=500).for_each(|n| sender.send(n).unwrap())));
+        let fibers =
+            [a, b].map(|sender| spawn(move || (1..=500).for_each(|n| sender.send(n).unwrap())));
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     });
     assert_eq!(thread.join().unwrap(), 500 * 501);
@@ -501,7 +523,8 @@ impl Drop for SelectsLate {
             recv(self.0) -> _ => (),
             after(Duration::from_secs(3600)) => (),
         };
-        self.1.store(1 + usize::from(late.is_err()), Ordering::SeqCst);
+        self.1
+            .store(1 + usize::from(late.is_err()), Ordering::SeqCst);
     }
 }
 
@@ -535,7 +558,10 @@ fn a_disabled_branch_is_not_chosen(setup: Setup) {
             };
             assert_eq!(chosen.unwrap(), "late");
         }
-        assert_eq!(select! { recv(receiver) -> n, if true => n.unwrap(), default => 0 }.unwrap(), 1);
+        assert_eq!(
+            select! { recv(receiver) -> n, if true => n.unwrap(), default => 0 }.unwrap(),
+            1
+        );
         // Also for one that waits.
         let mut handle = spawn(|| 5);
         let theirs = receiver.clone();
@@ -550,7 +576,11 @@ fn a_disabled_branch_is_not_chosen(setup: Setup) {
         sender.send(2).unwrap();
         pause();
         to_none.send(9).unwrap();
-        assert_eq!(waiter.join().unwrap(), 14, "a handle in a disabled branch is not used up");
+        assert_eq!(
+            waiter.join().unwrap(),
+            14,
+            "a handle in a disabled branch is not used up"
+        );
         assert_eq!(receiver.try_recv().unwrap(), 2);
     });
 }
@@ -590,7 +620,10 @@ fn a_select_without_an_enabled_branch_is_refused(setup: Setup) {
     let check = move || {
         assert_eq!(select(false).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(select(true).unwrap(), "late");
-        assert_eq!(select! { after(ms(1)), if false => 1, default => 2 }.unwrap(), 2);
+        assert_eq!(
+            select! { after(ms(1)), if false => 1, default => 2 }.unwrap(),
+            2
+        );
     };
     setup.runtime().run(check);
     check();
@@ -600,7 +633,11 @@ fn a_select_without_an_enabled_branch_is_refused(setup: Setup) {
 #[test]
 fn a_seed_gives_the_same_choices_each_time() {
     let choices = |seed| {
-        let runtime = Runtime::builder().workers(1).io(plainweave::Io::Sim { seed }).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(1)
+            .io(plainweave::Io::Sim { seed })
+            .build()
+            .expect("a runtime");
         runtime.run(|| {
             let (a, b) = (channel::unbounded(), channel::unbounded());
             let choose = |_| {

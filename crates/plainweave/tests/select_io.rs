@@ -49,7 +49,9 @@ fn a_readable_stream_is_chosen(setup: Setup) {
             if n % 3 == 0 {
                 pause();
             }
-            if first { &mut to_a } else { &mut to_b }.write_all(&[n]).unwrap();
+            if first { &mut to_a } else { &mut to_b }
+                .write_all(&[n])
+                .unwrap();
             assert_eq!(reader.join().unwrap(), ((first, 1), n));
         }
     });
@@ -59,8 +61,8 @@ fn a_writable_stream_is_chosen(setup: Setup) {
     setup.runtime().run(|| {
         let (stream, mut theirs) = connected();
         assert!(select! { writable(stream) => true, after(LONG) => false }.unwrap());
-        // Full, until the peer reads. On a busy machine what is under way to the peer makes room a little later: full
-        // is what stays so.
+        // Full, until the peer reads. On a busy machine what is under way to the peer makes room a
+        // little later: full is what stays so.
         let block = [0; 1 << 16];
         let mut written = 0;
         for round in 0.. {
@@ -77,7 +79,8 @@ fn a_writable_stream_is_chosen(setup: Setup) {
         }
         assert!(written > 0);
         let writer = stream.try_clone().unwrap();
-        let waiter = spawn(move || select! { writable(writer) => true, after(LONG) => false }.unwrap());
+        let waiter =
+            spawn(move || select! { writable(writer) => true, after(LONG) => false }.unwrap());
         pause();
         stream.shutdown(std::net::Shutdown::Read).unwrap();
         let reader = std::thread::spawn(move || {
@@ -103,7 +106,10 @@ fn a_listener_is_readable(setup: Setup) {
             after(LONG) => unreachable!(),
         };
         let (stream, _) = accepted.unwrap().unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), client.join().unwrap().local_addr().unwrap());
+        assert_eq!(
+            stream.peer_addr().unwrap(),
+            client.join().unwrap().local_addr().unwrap()
+        );
     });
 }
 
@@ -131,7 +137,10 @@ fn a_stream_that_ends_or_closes_is_ready(setup: Setup) {
             let reader = read(ours.try_clone().unwrap());
             pause();
             ours.close();
-            assert_eq!(reader.join().unwrap().unwrap_err().kind(), ErrorKind::NotConnected);
+            assert_eq!(
+                reader.join().unwrap().unwrap_err().kind(),
+                ErrorKind::NotConnected
+            );
         }
     });
 }
@@ -141,7 +150,8 @@ fn a_losing_socket_keeps_its_data(setup: Setup) {
     const EACH: u64 = 1000;
     let (ours, mut theirs) = connected();
     let (sender, receiver) = channel::bounded(1);
-    let writer = std::thread::spawn(move || (0..EACH).for_each(|n| theirs.write_all(&[n as u8]).unwrap()));
+    let writer =
+        std::thread::spawn(move || (0..EACH).for_each(|n| theirs.write_all(&[n as u8]).unwrap()));
     let (read, received) = setup.runtime().run(move || {
         let fiber = spawn(move || (0..EACH).for_each(|n| sender.send(n).unwrap()));
         let (mut read, mut received) = (0, 0);
@@ -189,11 +199,21 @@ fn a_wait_for_sockets_is_cancelled_or_late(setup: Setup) {
         }
         assert!(is_cancelled(&fiber.join().unwrap().expect_err("cancelled")));
     }
-    assert_eq!(runtime.run(|| with_timeout(ms(5), wait)).expect_err("late").kind(), ErrorKind::TimedOut);
-    assert_eq!(with_timeout(ms(5), wait).expect_err("late").kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        runtime
+            .run(|| with_timeout(ms(5), wait))
+            .expect_err("late")
+            .kind(),
+        ErrorKind::TimedOut
+    );
+    assert_eq!(
+        with_timeout(ms(5), wait).expect_err("late").kind(),
+        ErrorKind::TimedOut
+    );
 }
 
-/// Fibers that read beside other waits and are cancelled at any moment: what they did not read, the next one reads.
+/// Fibers that read beside other waits and are cancelled at any moment: what they did not read, the
+/// next one reads.
 fn cancelled_selects_lose_no_byte(setup: Setup) {
     read_and_cancel(&setup.runtime());
     // Where fibers do not move.
@@ -209,7 +229,8 @@ fn read_and_cancel(runtime: &Runtime) {
         let (stream, receiver, count) = (ours.try_clone().unwrap(), receiver.clone(), read.clone());
         let fiber = runtime.spawn(move || {
             loop {
-                // What is there is readable also to a cancelled fiber; that the read then fails ends the loop.
+                // What is there is readable also to a cancelled fiber; that the read then fails
+                // ends the loop.
                 let done = select! {
                     readable(stream) => (&stream).read(&mut [0; 4]),
                     recv(receiver) -> _ => Ok(0),
@@ -267,7 +288,8 @@ fn cancelled_selects_lose_no_connection(setup: Setup) {
     drop(stop);
     let left = runtime.run(|| {
         let mut left = 0;
-        while select! { readable(listener) => listener.accept().is_ok(), default => false }.unwrap() {
+        while select! { readable(listener) => listener.accept().is_ok(), default => false }.unwrap()
+        {
             left += 1;
         }
         left
@@ -393,7 +415,9 @@ fn cancelled_selects_lose_no_signal(setup: Setup) {
                 fiber.cancel();
                 fiber.join().unwrap();
             }
-            while let Ok(signal) = select! { signal(signals) -> signal => signal.unwrap(), default => 0 } {
+            while let Ok(signal) =
+                select! { signal(signals) -> signal => signal.unwrap(), default => 0 }
+            {
                 if signal == 0 {
                     break;
                 }
@@ -404,11 +428,16 @@ fn cancelled_selects_lose_no_signal(setup: Setup) {
     }
 }
 
-/// The simulated driver has no network: a wait for a socket there ends, and the call that follows says why.
+/// The simulated driver has no network: a wait for a socket there ends, and the call that follows
+/// says why.
 #[test]
 fn the_simulated_driver_refuses() {
     unless_it_hangs("the_simulated_driver_refuses", || {
-        let runtime = Runtime::builder().io(Io::Sim { seed: 1 }).workers(1).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .io(Io::Sim { seed: 1 })
+            .workers(1)
+            .build()
+            .expect("a runtime");
         runtime.run(|| {
             let (ours, _theirs) = connected();
             let result = select! {

@@ -1,5 +1,5 @@
-//! What else `select!` waits for: watched values, broadcast channels, notifications, futures and intervals; and the
-//! order of a biased one.
+//! What else `select!` waits for: watched values, broadcast channels, notifications, futures and
+//! intervals; and the order of a biased one.
 
 mod common;
 
@@ -56,7 +56,10 @@ fn a_select_waits_for_a_watched_value(setup: Setup) {
         drop(level);
         let (values, end) = watcher.join().unwrap();
         // It may miss values between, never the last.
-        assert!(values.last() == Some(&3) && values.is_sorted(), "{values:?}");
+        assert!(
+            values.last() == Some(&3) && values.is_sorted(),
+            "{values:?}"
+        );
         assert_eq!(end, ErrorKind::BrokenPipe);
     });
 }
@@ -115,7 +118,10 @@ fn a_select_waits_for_a_notification(setup: Setup) {
         notify.notify_one();
         assert_eq!(waiter.join().unwrap(), 1);
         // It was used up.
-        assert_eq!(with_timeout(ms(2), || notify.wait()).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            with_timeout(ms(2), || notify.wait()).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
         // One that was asked for before all were notified.
         let noticed = notify.notified();
         notify.notify_waiters();
@@ -123,7 +129,8 @@ fn a_select_waits_for_a_notification(setup: Setup) {
     });
 }
 
-/// Each permit ends one wait: of a plain waiter or of a select, whichever of its branches a select takes.
+/// Each permit ends one wait: of a plain waiter or of a select, whichever of its branches a select
+/// takes.
 fn notifications_are_not_lost_to_selects(setup: Setup) {
     const EACH: usize = 200;
     let runtime = setup.runtime();
@@ -137,7 +144,9 @@ fn notifications_are_not_lost_to_selects(setup: Setup) {
                     if n % 3 == 0 {
                         notify.wait().unwrap();
                     } else {
-                        while !select!(notified(notify) => true, recv(others) -> _ => false).unwrap() {}
+                        while !select!(notified(notify) => true, recv(others) -> _ => false)
+                            .unwrap()
+                        {}
                     }
                     got.fetch_add(1, Ordering::SeqCst);
                 }
@@ -150,7 +159,9 @@ fn notifications_are_not_lost_to_selects(setup: Setup) {
         notify.notify_one();
         eventually("somebody takes it", || got.load(Ordering::SeqCst) > n);
     }
-    waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    waiters
+        .into_iter()
+        .for_each(|waiter| waiter.join().unwrap());
 }
 
 fn every_select_notices_that_all_are_notified(setup: Setup) {
@@ -168,7 +179,9 @@ fn every_select_notices_that_all_are_notified(setup: Setup) {
         .collect();
     eventually("all have begun", || begun.load(Ordering::SeqCst) == 20);
     notify.notify_waiters();
-    selects.into_iter().for_each(|select| assert!(select.join().unwrap()));
+    selects
+        .into_iter()
+        .for_each(|select| assert!(select.join().unwrap()));
 }
 
 /// A future that is ready when it was told to, and counts how often it is polled.
@@ -182,14 +195,23 @@ struct Told {
 impl Told {
     fn tell(&self) {
         self.told.store(true, Ordering::SeqCst);
-        self.waker.lock().unwrap().take().into_iter().for_each(Waker::wake);
+        self.waker
+            .lock()
+            .unwrap()
+            .take()
+            .into_iter()
+            .for_each(Waker::wake);
     }
 
     fn future(&self) -> impl Future<Output = &'static str> {
         poll_fn(|cx| {
             self.polls.fetch_add(1, Ordering::SeqCst);
             *self.waker.lock().unwrap() = Some(cx.waker().clone());
-            if self.told.load(Ordering::SeqCst) { Poll::Ready("told") } else { Poll::Pending }
+            if self.told.load(Ordering::SeqCst) {
+                Poll::Ready("told")
+            } else {
+                Poll::Pending
+            }
         })
     }
 }
@@ -209,7 +231,8 @@ fn a_select_polls_a_future(setup: Setup) {
         tells.join().unwrap();
         // It is polled when it is woken, not at every turn of the select.
         assert!(told.polls.load(Ordering::SeqCst) <= 3);
-        let never = select!(future(std::future::pending::<()>()) -> () => "ended", after(ms(2)) => "late");
+        let never =
+            select!(future(std::future::pending::<()>()) -> () => "ended", after(ms(2)) => "late");
         assert_eq!(never.unwrap(), "late");
         // A fiber's handle is a future, and so is what waits for a socket on a thread of its own.
         let fiber = spawn(|| 3);
@@ -226,7 +249,10 @@ fn a_lent_future_goes_on_in_the_next_select(setup: Setup) {
             assert_eq!(end.unwrap(), "late");
         }
         told.tell();
-        assert_eq!(select!(future(&mut future) -> what => what, after(LONG) => "late").unwrap(), "told");
+        assert_eq!(
+            select!(future(&mut future) -> what => what, after(LONG) => "late").unwrap(),
+            "told"
+        );
     });
 }
 
@@ -236,7 +262,10 @@ fn a_future_that_wakes_itself_does_not_keep_the_others(setup: Setup) {
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
         });
-        assert_eq!(select!(future(busy) -> () => "ended", after(ms(5)) => "late").unwrap(), "late");
+        assert_eq!(
+            select!(future(busy) -> () => "ended", after(ms(5)) => "late").unwrap(),
+            "late"
+        );
     });
 }
 
@@ -245,7 +274,10 @@ fn an_interval_keeps_its_pace(setup: Setup) {
         let start = time::now();
         let mut ticks = interval_at(start, ms(10));
         assert_eq!(ticks.tick().unwrap(), start, "it has come");
-        assert_eq!(select!(tick(ticks) -> at => at, after(LONG) => start).unwrap(), start + ms(10));
+        assert_eq!(
+            select!(tick(ticks) -> at => at, after(LONG) => start).unwrap(),
+            start + ms(10)
+        );
         // Late by several: one at once, and then the next that has not passed.
         sleep(ms(45)).unwrap();
         assert_eq!(ticks.tick().unwrap(), start + ms(20));
@@ -255,8 +287,14 @@ fn an_interval_keeps_its_pace(setup: Setup) {
         // A time that was not waited for is still the next one.
         let mut far = interval(LONG);
         let at = far.next();
-        assert_eq!(with_timeout(ms(1), || far.tick()).unwrap_err().kind(), ErrorKind::TimedOut);
-        assert_eq!(select!(tick(far) -> _ => false, default => true).ok(), Some(true));
+        assert_eq!(
+            with_timeout(ms(1), || far.tick()).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
+        assert_eq!(
+            select!(tick(far) -> _ => false, default => true).ok(),
+            Some(true)
+        );
         assert_eq!(far.next(), at);
         let forever = interval(Duration::MAX);
         assert!(forever.next() > time::now() + LONG);
@@ -289,7 +327,8 @@ fn a_biased_select_takes_the_first(setup: Setup) {
             wakes.notify_one();
             sends.send(()).unwrap();
         });
-        let chosen = select!(biased; recv(receiver) -> _ => 1, notified(notify) => 2, after(LONG) => 3);
+        let chosen =
+            select!(biased; recv(receiver) -> _ => 1, notified(notify) => 2, after(LONG) => 3);
         waker.join().unwrap();
         assert!([1, 2].contains(&chosen.unwrap()));
         assert_eq!(select!(biased; default => 5).unwrap(), 5);
@@ -337,7 +376,8 @@ fn threads_wait_for_them_too(setup: Setup) {
         teller.tell();
         level
     });
-    select!(changed(seen) -> result => result.unwrap(), notified(notify) => unreachable!()).unwrap();
+    select!(changed(seen) -> result => result.unwrap(), notified(notify) => unreachable!())
+        .unwrap();
     // Beside a socket the thread waits in another way.
     let end = select!(future(told.future()) -> what => what, readable(ours) => "readable");
     assert_eq!(end.unwrap(), "told");

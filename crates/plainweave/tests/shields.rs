@@ -9,11 +9,16 @@ use std::time::Duration;
 use common::*;
 use plainweave::{is_cancelled, time};
 
-on_every_setup!(a_shield_lets_a_cancelled_fiber_finish, a_shield_has_a_limit, a_shield_ends_with_a_panic);
+on_every_setup!(
+    a_shield_lets_a_cancelled_fiber_finish,
+    a_shield_has_a_limit,
+    a_shield_ends_with_a_panic
+);
 
 const LONG: Duration = Duration::from_secs(1000);
 
-/// A cancelled fiber, one in a cancelled scope, one that is late, and one whose runtime shuts down write what they owe.
+/// A cancelled fiber, one in a cancelled scope, one that is late, and one whose runtime shuts down
+/// write what they owe.
 fn a_shield_lets_a_cancelled_fiber_finish(setup: Setup) {
     let runtime = setup.runtime();
     let mut readers = Vec::new();
@@ -24,7 +29,10 @@ fn a_shield_lets_a_cancelled_fiber_finish(setup: Setup) {
             let mut log = io::BufWriter::new(ours);
             log.write_all(b"the last line").expect("room");
             let error = time::sleep(LONG).expect_err("interrupted");
-            assert!(is_cancelled(&error) || error.kind() == ErrorKind::TimedOut, "{error}");
+            assert!(
+                is_cancelled(&error) || error.kind() == ErrorKind::TimedOut,
+                "{error}"
+            );
             assert!(log.flush().is_err(), "not without a shield");
             plainweave::cancel::shielded(LONG, || {
                 // It waits, too, whatever wakes it.
@@ -51,7 +59,10 @@ fn a_shield_lets_a_cancelled_fiber_finish(setup: Setup) {
     alone.cancel();
     parent.cancel();
     alone.join().expect("no panic");
-    assert!(parent.join().expect("no panic"), "its own wait is cancelled");
+    assert!(
+        parent.join().expect("no panic"),
+        "its own wait is cancelled"
+    );
     late.join().expect("no panic");
     assert_eq!(runtime.shutdown(HANG).leaked_fibers, 0);
     for mut reader in readers {
@@ -84,7 +95,10 @@ fn a_shield_has_a_limit(setup: Setup) {
     // A plain thread's deadline is replaced, and comes back.
     time::with_timeout(Duration::ZERO, || {
         plainweave::cancel::shielded(LONG, || time::sleep(ms(1))).expect("shielded");
-        assert_eq!(time::sleep(LONG).expect_err("late").kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            time::sleep(LONG).expect_err("late").kind(),
+            ErrorKind::TimedOut
+        );
     });
 }
 

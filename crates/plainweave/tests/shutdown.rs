@@ -43,7 +43,10 @@ fn drop_cancels_and_waits(setup: Setup) {
                 1 => time::sleep(Duration::from_secs(1000)),
                 _ => (&*ours).read(&mut [0; 4]).map(drop),
             };
-            reasons.lock().expect("lock").push(cancel_reason(&error.expect_err("cancelled")));
+            reasons
+                .lock()
+                .expect("lock")
+                .push(cancel_reason(&error.expect_err("cancelled")));
             // Waited for, although it goes on for a while.
             (0..50).for_each(|_| plainweave::yield_now());
             cleaned.fetch_add(1, Ordering::SeqCst);
@@ -52,7 +55,10 @@ fn drop_cancels_and_waits(setup: Setup) {
     std::thread::sleep(ms(10));
     drop(runtime);
     assert_eq!(cleaned.load(Ordering::SeqCst), 30);
-    assert_eq!(*reasons.lock().expect("lock"), vec![Some(CancelReason::Shutdown); 30]);
+    assert_eq!(
+        *reasons.lock().expect("lock"),
+        vec![Some(CancelReason::Shutdown); 30]
+    );
 }
 
 fn a_stuck_fiber_is_left_behind(setup: Setup) {
@@ -79,7 +85,14 @@ fn a_stuck_fiber_is_left_behind(setup: Setup) {
     let start = Instant::now();
     let left = runtime.shutdown(ms(50));
     assert!(start.elapsed() >= ms(50));
-    assert_eq!(left, Shutdown { leaked_fibers: 1, leaked_workers: 1, leaked_operations: 0 });
+    assert_eq!(
+        left,
+        Shutdown {
+            leaked_fibers: 1,
+            leaked_workers: 1,
+            leaked_operations: 0
+        }
+    );
     assert_eq!(others.load(Ordering::SeqCst), 10);
     stop.store(true, Ordering::SeqCst);
     std::thread::sleep(ms(5));
@@ -104,7 +117,11 @@ fn a_fiber_that_ignores_cancellation_is_left_behind(setup: Setup) {
     std::thread::sleep(ms(10));
     // Long enough for the others to end, on a busy machine too.
     let left = runtime.shutdown(ms(500));
-    assert_eq!((left.leaked_fibers, left.leaked_operations), (1, 0), "{left:?}");
+    assert_eq!(
+        (left.leaked_fibers, left.leaked_operations),
+        (1, 0),
+        "{left:?}"
+    );
     // Handles to what was left behind are harmless.
     handle.unpark();
     assert_eq!(handle.id(), id);
@@ -139,7 +156,9 @@ fn dropping_it_on_its_own_fiber_panics(setup: Setup) {
 }
 
 fn shutting_it_down_on_its_own_fiber_panics(setup: Setup) {
-    let text = given_to_its_own_fiber(setup, |runtime| assert_ne!(runtime.shutdown(ms(10)).leaked_fibers, 0));
+    let text = given_to_its_own_fiber(setup, |runtime| {
+        assert_ne!(runtime.shutdown(ms(10)).leaked_fibers, 0)
+    });
     assert!(text.contains("own fibers"), "{text}");
 }
 
@@ -153,13 +172,24 @@ fn parked_connections_are_told(setup: Setup) {
         let reasons = reasons.clone();
         drop(runtime.spawn(move || {
             net::on_readable(conn, None, move |_conn, outcome| {
-                reasons.lock().expect("lock").push(cancel_reason(&outcome.expect_err("the end")));
+                reasons
+                    .lock()
+                    .expect("lock")
+                    .push(cancel_reason(&outcome.expect_err("the end")));
             });
         }));
     }
-    eventually("all are parked", || runtime.metrics().idle_connections == 50);
-    assert_eq!(runtime.shutdown(Duration::from_secs(20)), Shutdown::default());
-    assert_eq!(*reasons.lock().expect("lock"), vec![Some(CancelReason::Shutdown); 50]);
+    eventually("all are parked", || {
+        runtime.metrics().idle_connections == 50
+    });
+    assert_eq!(
+        runtime.shutdown(Duration::from_secs(20)),
+        Shutdown::default()
+    );
+    assert_eq!(
+        *reasons.lock().expect("lock"),
+        vec![Some(CancelReason::Shutdown); 50]
+    );
 }
 
 /// Spawns itself again for as long as that works.
@@ -196,15 +226,23 @@ fn no_fiber_starts_during_the_end(setup: Setup) {
             // What needs a fiber to be told gets one.
             let (conn, theirs) = connected();
             net::on_readable(conn, None, move |_, outcome| {
-                assert!(is_cancelled(&outcome.expect_err("nothing is parked any more")));
+                assert!(is_cancelled(
+                    &outcome.expect_err("nothing is parked any more")
+                ));
                 drop(theirs);
                 told.fetch_add(1, Ordering::SeqCst);
             });
         }));
     }
     std::thread::sleep(ms(5));
-    assert_eq!(runtime.shutdown(Duration::from_secs(20)), Shutdown::default());
-    assert_eq!((told.load(Ordering::SeqCst), refused.load(Ordering::SeqCst)), (20, 20));
+    assert_eq!(
+        runtime.shutdown(Duration::from_secs(20)),
+        Shutdown::default()
+    );
+    assert_eq!(
+        (told.load(Ordering::SeqCst), refused.load(Ordering::SeqCst)),
+        (20, 20)
+    );
 }
 
 fn those_spawned_before_the_end_run(setup: Setup) {
@@ -226,11 +264,15 @@ fn those_spawned_before_the_end_run(setup: Setup) {
         assert!(plainweave::park().is_err());
     }));
     eventually("all are spawned", || begun.load(Ordering::SeqCst));
-    assert_eq!(runtime.shutdown(Duration::from_secs(20)), Shutdown::default());
+    assert_eq!(
+        runtime.shutdown(Duration::from_secs(20)),
+        Shutdown::default()
+    );
     assert_eq!(ran.load(Ordering::SeqCst), 100);
 }
 
-/// A fiber that ignores its cancellation and goes back to reading: each read fails at once, so it cannot block again.
+/// A fiber that ignores its cancellation and goes back to reading: each read fails at once, so it
+/// cannot block again.
 fn a_shutdown_with_operations_in_flight(setup: Setup) {
     let runtime = setup.runtime();
     let (ours, _theirs) = connected();
@@ -238,12 +280,17 @@ fn a_shutdown_with_operations_in_flight(setup: Setup) {
     let count = errors.clone();
     drop(runtime.spawn(move || {
         for _ in 0..10 {
-            assert!(is_cancelled(&(&ours).read(&mut [0; 64]).expect_err("cancelled")));
+            assert!(is_cancelled(
+                &(&ours).read(&mut [0; 64]).expect_err("cancelled")
+            ));
             count.fetch_add(1, Ordering::SeqCst);
         }
     }));
     std::thread::sleep(ms(5));
-    assert_eq!(runtime.shutdown(Duration::from_secs(20)), Shutdown::default());
+    assert_eq!(
+        runtime.shutdown(Duration::from_secs(20)),
+        Shutdown::default()
+    );
     assert_eq!(errors.load(Ordering::SeqCst), 10);
 }
 
@@ -273,20 +320,29 @@ fn shutdown_against_everything(setup: Setup) {
         let address = listener.local_addr().expect("address");
         for n in 0..20 {
             let listener = listener.clone();
-            drop(runtime.spawn(move || match n % 5 {
-                0 => drop(listener.accept().map(|(s, _)| drop(plainweave::spawn(move || echo(s))))),
-                1 => drop(net::TcpStream::connect(address).map(echo)),
-                2 => drop(plainweave::blocking(move || Random::new(n).spin(100))),
-                3 => plainweave::scope(|s| {
-                    for _ in 0..5 {
-                        s.spawn(|| time::sleep(Duration::from_millis(n)));
-                    }
-                }),
-                _ => (0..100).for_each(|_| plainweave::yield_now()),
+            drop(runtime.spawn(move || {
+                match n % 5 {
+                    0 => drop(
+                        listener
+                            .accept()
+                            .map(|(s, _)| drop(plainweave::spawn(move || echo(s)))),
+                    ),
+                    1 => drop(net::TcpStream::connect(address).map(echo)),
+                    2 => drop(plainweave::blocking(move || Random::new(n).spin(100))),
+                    3 => plainweave::scope(|s| {
+                        for _ in 0..5 {
+                            s.spawn(|| time::sleep(Duration::from_millis(n)));
+                        }
+                    }),
+                    _ => (0..100).for_each(|_| plainweave::yield_now()),
+                }
             }));
         }
         Random::new(round as u64).spin(1000);
-        assert_eq!(runtime.shutdown(Duration::from_secs(20)), Shutdown::default());
+        assert_eq!(
+            runtime.shutdown(Duration::from_secs(20)),
+            Shutdown::default()
+        );
     }
 }
 
@@ -298,23 +354,50 @@ fn settings_out_of_range_are_errors_that_say_what_is_valid() {
         let text = error.to_string();
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     };
-    says(Runtime::builder().policy("round-robin"), &["round-robin", "fifo", "lifo-slot"]);
-    says(Runtime::builder().workers(0), &["workers", "0", "1 to 1024"]);
-    says(Runtime::builder().workers(1025), &["workers", "1025", "1 to 1024"]);
-    says(Runtime::builder().blocking_threads(0), &["blocking_threads", "at least 1"]);
-    says(Runtime::builder().io(Io::Sim { seed: 1 }).workers(2), &["simulated", "one worker"]);
+    says(
+        Runtime::builder().policy("round-robin"),
+        &["round-robin", "fifo", "lifo-slot"],
+    );
+    says(
+        Runtime::builder().workers(0),
+        &["workers", "0", "1 to 1024"],
+    );
+    says(
+        Runtime::builder().workers(1025),
+        &["workers", "1025", "1 to 1024"],
+    );
+    says(
+        Runtime::builder().blocking_threads(0),
+        &["blocking_threads", "at least 1"],
+    );
+    says(
+        Runtime::builder().io(Io::Sim { seed: 1 }).workers(2),
+        &["simulated", "one worker"],
+    );
     says(Runtime::builder().stack_size(100), &[]);
-    says(Runtime::builder().thread_name("a\0b"), &["thread_name", "zero byte"]);
+    says(
+        Runtime::builder().thread_name("a\0b"),
+        &["thread_name", "zero byte"],
+    );
 }
 
 #[test]
 fn defaults() {
     let runtime = Runtime::new().expect("a runtime");
-    assert!(runtime.workers() >= 1 && runtime.workers() <= std::thread::available_parallelism().map_or(1, usize::from));
+    assert!(
+        runtime.workers() >= 1
+            && runtime.workers() <= std::thread::available_parallelism().map_or(1, usize::from)
+    );
     assert_eq!(runtime.policy(), "fifo");
     assert!(["uring", "epoll"].contains(&runtime.driver()));
-    assert_eq!(runtime.fallback_reason().is_some(), runtime.driver() == "epoll");
-    assert_eq!(plainweave::run(|| plainweave::metrics().expect("on a fiber").live_fibers), 1);
+    assert_eq!(
+        runtime.fallback_reason().is_some(),
+        runtime.driver() == "epoll"
+    );
+    assert_eq!(
+        plainweave::run(|| plainweave::metrics().expect("on a fiber").live_fibers),
+        1
+    );
 }
 
 #[test]
@@ -327,7 +410,10 @@ fn the_environment_forces_a_driver() {
                 eprintln!("driver={}", runtime.driver());
                 let forced = Runtime::builder().io(Io::Epoll).build().expect("a runtime");
                 eprintln!("asked for epoll, got={}", forced.driver());
-                let sim = Runtime::builder().io(Io::Sim { seed: 3 }).build().expect("a runtime");
+                let sim = Runtime::builder()
+                    .io(Io::Sim { seed: 3 })
+                    .build()
+                    .expect("a runtime");
                 eprintln!("sim={}", sim.driver());
             }
             Err(error) => eprintln!("error={error}"),
@@ -339,11 +425,17 @@ fn the_environment_forces_a_driver() {
         let text = stderr_of(&output);
         assert!(output.status.success(), "{text}");
         assert!(text.contains(&format!("driver={driver}\n")), "{text}");
-        assert!(text.contains("got=epoll\n") && text.contains("sim=sim"), "{text}");
+        assert!(
+            text.contains("got=epoll\n") && text.contains("sim=sim"),
+            "{text}"
+        );
     }
     for wrong in ["kqueue", "EPOLL", " "] {
         let text = stderr_of(&in_child(name, "reports", &[("PLAINWEAVE_IO", wrong)]));
-        assert!(text.contains("error=") && text.contains("uring") && text.contains("epoll"), "{text}");
+        assert!(
+            text.contains("error=") && text.contains("uring") && text.contains("epoll"),
+            "{text}"
+        );
         assert!(text.contains(&format!("{wrong:?}")), "{text}");
     }
     let text = stderr_of(&in_child(name, "reports", &[("PLAINWEAVE_IO", "")]));
@@ -357,16 +449,39 @@ fn a_runtime_starts_at_any_limit_on_address_space() {
     if let Ok(megabytes) = std::env::var("MEGABYTES") {
         assert!(is_child("starts"));
         let statm = std::fs::read_to_string("/proc/self/statm").expect("it has one");
-        let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+        let pages: u64 = statm
+            .split(' ')
+            .next()
+            .and_then(|pages| pages.parse().ok())
+            .expect("a number");
         let most = Some(pages * 4096 + (megabytes.parse::<u64>().expect("a number") << 20));
-        setrlimit(Resource::As, Rlimit { current: most, maximum: most }).expect("less");
-        let runtime = Runtime::builder().workers(2).stack_size(64 << 10).build().expect("a runtime");
-        let fibers: Vec<_> = (0..20).map(|_| runtime.spawn(|| time::sleep(ms(1)))).collect();
-        fibers.into_iter().for_each(|fiber| fiber.join().expect("a stack").expect("not cancelled"));
+        setrlimit(
+            Resource::As,
+            Rlimit {
+                current: most,
+                maximum: most,
+            },
+        )
+        .expect("less");
+        let runtime = Runtime::builder()
+            .workers(2)
+            .stack_size(64 << 10)
+            .build()
+            .expect("a runtime");
+        let fibers: Vec<_> = (0..20)
+            .map(|_| runtime.spawn(|| time::sleep(ms(1))))
+            .collect();
+        fibers
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("a stack").expect("not cancelled"));
         return;
     }
     for megabytes in (60..700).step_by(20) {
         let output = in_child(name, "starts", &[("MEGABYTES", &megabytes.to_string())]);
-        assert!(output.status.success(), "{megabytes} MB: {}", stderr_of(&output));
+        assert!(
+            output.status.success(),
+            "{megabytes} MB: {}",
+            stderr_of(&output)
+        );
     }
 }

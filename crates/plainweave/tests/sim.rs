@@ -13,7 +13,11 @@ use plainweave::{Io, Runtime, time};
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn simulated(policy: &'static str, seed: u64) -> Runtime {
-    let setup = Setup { io: Io::Sim { seed }, policy, pooled: false };
+    let setup = Setup {
+        io: Io::Sim { seed },
+        policy,
+        pooled: false,
+    };
     setup.shared_workers(1)
 }
 
@@ -25,7 +29,10 @@ fn a_year_passes_at_once() {
             let start = time::now();
             time::sleep(YEAR).expect("slept");
             let passed = time::now() - start;
-            assert!(passed >= YEAR && passed < YEAR + Duration::from_secs(1), "{passed:?}");
+            assert!(
+                passed >= YEAR && passed < YEAR + Duration::from_secs(1),
+                "{passed:?}"
+            );
             // Timers keep their order, however far apart.
             let order = Rc::new(RefCell::new(Vec::new()));
             let sleepers: Vec<_> = [7u32, 1, 300, 30]
@@ -37,7 +44,9 @@ fn a_year_passes_at_once() {
                     })
                 })
                 .into();
-            sleepers.into_iter().for_each(|s| s.join().expect("no panic"));
+            sleepers
+                .into_iter()
+                .for_each(|s| s.join().expect("no panic"));
             assert_eq!(*order.borrow(), [1, 7, 30, 300]);
             let late = time::with_timeout(YEAR, plainweave::park).expect_err("late");
             assert_eq!(late.kind(), ErrorKind::TimedOut);
@@ -46,7 +55,8 @@ fn a_year_passes_at_once() {
     });
 }
 
-/// Who ran when, by the virtual clock: some hundred fibers that sleep, yield, park and wake each other.
+/// Who ran when, by the virtual clock: some hundred fibers that sleep, yield, park and wake each
+/// other.
 fn trace(policy: &'static str, seed: u64) -> Vec<(u64, u64, Duration)> {
     simulated(policy, seed)
         .run(|| {
@@ -63,14 +73,16 @@ fn trace(policy: &'static str, seed: u64) -> Vec<(u64, u64, Duration)> {
                             trace.borrow_mut().push((me, step, time::now() - start));
                             match random.below(4) {
                                 0 => plainweave::yield_now(),
-                                1 => time::sleep(Duration::from_micros(random.below(50_000))).expect("slept"),
+                                1 => time::sleep(Duration::from_micros(random.below(50_000)))
+                                    .expect("slept"),
                                 2 => {
                                     let child = plainweave::spawn(plainweave::yield_now);
                                     child.join().expect("no panic");
                                 }
                                 _ => {
                                     let limit = Duration::from_secs(random.below(100));
-                                    let late = plainweave::park_timeout(limit).expect_err("no token");
+                                    let late =
+                                        plainweave::park_timeout(limit).expect_err("no token");
                                     assert_eq!(late.kind(), ErrorKind::TimedOut);
                                 }
                             }
@@ -97,7 +109,13 @@ fn a_seed_gives_the_same_trace_each_time() {
                 for _ in 0..4 {
                     let again = trace(policy, seed);
                     let differ = first.iter().zip(&again).position(|(a, b)| a != b);
-                    assert_eq!(differ, None, "{:?} {:?}", first[differ.unwrap_or(0)], again[differ.unwrap_or(0)]);
+                    assert_eq!(
+                        differ,
+                        None,
+                        "{:?} {:?}",
+                        first[differ.unwrap_or(0)],
+                        again[differ.unwrap_or(0)]
+                    );
                 }
             }
             assert_ne!(trace(policy, 1), trace(policy, 2));
@@ -111,7 +129,10 @@ fn sockets_are_refused_not_hung() {
         simulated("fifo", 1).run(|| {
             let listener = listener();
             assert!(listener.accept().is_err());
-            assert!(plainweave::net::TcpStream::connect(listener.local_addr().expect("address")).is_err());
+            assert!(
+                plainweave::net::TcpStream::connect(listener.local_addr().expect("address"))
+                    .is_err()
+            );
             // Threads outside still reach its fibers.
             assert_eq!(plainweave::blocking(|| 3).expect("a real thread"), 3);
         });
@@ -126,7 +147,14 @@ fn shutdown_and_cancellation_work_there_too() {
         let cancelled = runtime.spawn(plainweave::park);
         cancelled.cancel();
         assert!(cancelled.join().expect("no panic").is_err());
-        assert_eq!(runtime.shutdown(Duration::from_secs(20)), plainweave::Shutdown::default());
-        assert!(parked.into_iter().all(|p| p.join().expect("no panic").is_err()));
+        assert_eq!(
+            runtime.shutdown(Duration::from_secs(20)),
+            plainweave::Shutdown::default()
+        );
+        assert!(
+            parked
+                .into_iter()
+                .all(|p| p.join().expect("no panic").is_err())
+        );
     });
 }

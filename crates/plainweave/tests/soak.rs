@@ -1,19 +1,21 @@
-//! Everything at once, again and again: locks, channels, streams that end in every way, idle connections, storage of
-//! fibers' own, calls of the OS, signals, stalls, many fibers, runtimes that end in the midst of it. In the suite a few
-//! seconds; as a command, an hour:
+//! Everything at once, again and again: locks, channels, streams that end in every way, idle
+//! connections, storage of fibers' own, calls of the OS, signals, stalls, many fibers, runtimes
+//! that end in the midst of it. In the suite a few seconds; as a command, an hour:
 //!
 //!     PLAINWEAVE_SOAK=3600 cargo test --release -p plainweave --test soak -- --nocapture
 //!
-//! With another allocator: the same under `LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2`, or
-//! `libmimalloc.so.2`. A run can be repeated: `PLAINWEAVE_SOAK_SEED=17` begins with round 17. With the feature
-//! `sanitizer`, all fibers share their workers' storage and stay there: AddressSanitizer cannot follow others.
+//! With another allocator: the same under `LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2`,
+//! or `libmimalloc.so.2`. A run can be repeated: `PLAINWEAVE_SOAK_SEED=17` begins with round 17.
+//! With the feature `sanitizer`, all fibers share their workers' storage and stay there:
+//! AddressSanitizer cannot follow others.
 //!
-//! **A round** is a runtime of 1 to 8 workers, on a driver, under a policy and with a movement that follow from the
-//! round's number. All jobs run in it side by side, each with an oracle of its own: values are received once, permits
-//! come back, readers see a beginning of what was written, thread-locals keep their values. Then the runtime ends, and
-//! what was made has been dropped just once, no fiber is left, and descriptors are as many as before. Memory is read
-//! after every 64th round, when free storage blocks have been freed and the allocator has given back what it keeps: in
-//! the last quarter it may be a tenth and 16 MiB above the most in the second.
+//! **A round** is a runtime of 1 to 8 workers, on a driver, under a policy and with a movement that
+//! follow from the round's number. All jobs run in it side by side, each with an oracle of its own:
+//! values are received once, permits come back, readers see a beginning of what was written,
+//! thread-locals keep their values. Then the runtime ends, and what was made has been dropped just
+//! once, no fiber is left, and descriptors are as many as before. Memory is read after every 64th
+//! round, when free storage blocks have been freed and the allocator has given back what it keeps:
+//! in the last quarter it may be a tenth and 16 MiB above the most in the second.
 #![expect(clippy::print_stderr, reason = "says how it goes")]
 
 mod common;
@@ -60,8 +62,14 @@ impl Share<'_> {
         (0..count).map(spawn).collect()
     }
 
-    fn spawn_one<T: Send + 'static>(&mut self, body: impl FnOnce(Random) -> T + Send + 'static) -> JoinHandle<T> {
-        let (random, counted) = (Random::new(self.random.below(1 << 40)), Counted::new(&self.counts));
+    fn spawn_one<T: Send + 'static>(
+        &mut self,
+        body: impl FnOnce(Random) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let (random, counted) = (
+            Random::new(self.random.below(1 << 40)),
+            Counted::new(&self.counts),
+        );
         self.runtime.spawn(move || {
             let _counted = counted;
             body(random)
@@ -71,12 +79,18 @@ impl Share<'_> {
     /// Waits a little, and cancels some.
     fn cancel_some<T>(&mut self, fibers: &[JoinHandle<T>]) {
         thread::sleep(Duration::from_micros(self.random.below(3000)));
-        fibers.iter().filter(|_| self.random.below(3) == 0).for_each(JoinHandle::cancel);
+        fibers
+            .iter()
+            .filter(|_| self.random.below(3) == 0)
+            .for_each(JoinHandle::cancel);
     }
 }
 
 fn join_all<T>(fibers: Vec<JoinHandle<T>>) -> Vec<T> {
-    fibers.into_iter().map(|fiber| fiber.join().expect("no panic")).collect()
+    fibers
+        .into_iter()
+        .map(|fiber| fiber.join().expect("no panic"))
+        .collect()
 }
 
 fn short(random: &mut Random) -> Duration {
@@ -91,7 +105,9 @@ fn locks(share: &mut Share) {
         let mut counted = 0;
         for _ in 0..60 {
             let limit = short(&mut random);
-            let Ok(_permit) = time::with_timeout(limit, || tickets.acquire()) else { continue };
+            let Ok(_permit) = time::with_timeout(limit, || tickets.acquire()) else {
+                continue;
+            };
             let Ok(mut guard) = theirs.lock() else { break };
             let before = *guard;
             if random.below(2) == 0 {
@@ -111,7 +127,11 @@ fn locks(share: &mut Share) {
 /// What is sent is received once or left in the channel.
 fn channels(share: &mut Share) {
     let (sender, receiver) = channel::bounded(2);
-    let (sum, received, counts) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), share.counts.clone());
+    let (sum, received, counts) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicU64::new(0)),
+        share.counts.clone(),
+    );
     let (theirs, sent, got) = (receiver.clone(), sum.clone(), received.clone());
     let fibers = share.spawn(10, move |me, mut random| {
         for n in 0..40u64 {
@@ -132,8 +152,13 @@ fn channels(share: &mut Share) {
     });
     share.cancel_some(&fibers);
     join_all(fibers);
-    let left: u64 = std::iter::from_fn(|| receiver.try_recv().ok()).map(|(n, _)| n).sum();
-    assert_eq!(received.load(Ordering::SeqCst) + left, sum.load(Ordering::SeqCst));
+    let left: u64 = std::iter::from_fn(|| receiver.try_recv().ok())
+        .map(|(n, _)| n)
+        .sum();
+    assert_eq!(
+        received.load(Ordering::SeqCst) + left,
+        sum.load(Ordering::SeqCst)
+    );
 }
 
 /// The byte at a place of every stream.
@@ -141,7 +166,8 @@ fn byte_at(place: u64) -> u8 {
     (place * 7 + (place >> 8)) as u8
 }
 
-/// Reads to the end, and checks each byte. Returns how many came, and whether the end was a regular one.
+/// Reads to the end, and checks each byte. Returns how many came, and whether the end was a regular
+/// one.
 fn read_all(stream: &mut impl Read, random: &mut Random) -> (u64, bool) {
     let (mut place, mut buf) = (0, [0; 3000]);
     loop {
@@ -150,7 +176,10 @@ fn read_all(stream: &mut impl Read, random: &mut Random) -> (u64, bool) {
             Ok(0) => return (place, true),
             Ok(len) => {
                 let is_right = |(n, byte): (usize, &u8)| *byte == byte_at(place + n as u64);
-                assert!(buf[..len].iter().enumerate().all(is_right), "another byte than was sent, after {place}");
+                assert!(
+                    buf[..len].iter().enumerate().all(is_right),
+                    "another byte than was sent, after {place}"
+                );
                 place += len as u64;
             }
             Err(_) => return (place, false),
@@ -172,7 +201,8 @@ fn write_some(stream: &mut TcpStream, total: u64, random: &mut Random) -> u64 {
     place
 }
 
-/// Pairs of a writer and a reader, whose connection ends regularly, by a reset, or by a cancellation of either side.
+/// Pairs of a writer and a reader, whose connection ends regularly, by a reset, or by a
+/// cancellation of either side.
 fn streams(share: &mut Share) {
     for _ in 0..6 {
         const TOTAL: u64 = 200_000;
@@ -191,34 +221,50 @@ fn streams(share: &mut Share) {
             3 => share.cancel_some(std::slice::from_ref(&reader)),
             _ => {}
         }
-        let (written, (read, whole)) = (writer.join().expect("no panic"), reader.join().expect("no panic"));
+        let (written, (read, whole)) = (
+            writer.join().expect("no panic"),
+            reader.join().expect("no panic"),
+        );
         assert!(read <= written, "{read} bytes of {written}");
-        assert!(ending != 0 || (whole && read == TOTAL && written == TOTAL), "{read} bytes of {written}");
+        assert!(
+            ending != 0 || (whole && read == TOTAL && written == TOTAL),
+            "{read} bytes of {written}"
+        );
     }
 }
 
-/// Connections without a fiber: each question is answered, and an idle time ends those that ask none.
+/// Connections without a fiber: each question is answered, and an idle time ends those that ask
+/// none.
 fn idle_connections(share: &mut Share) {
     const CONNECTIONS: usize = 6;
     let ended = Arc::new(AtomicUsize::new(0));
     let listener = OsListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("address");
-    let clients: Vec<_> = (0..CONNECTIONS).map(|_| OsStream::connect(address).expect("connected")).collect();
-    let accepted: Vec<_> = (0..CONNECTIONS).map(|_| listener.accept().expect("accepted").0).collect();
+    let clients: Vec<_> = (0..CONNECTIONS)
+        .map(|_| OsStream::connect(address).expect("connected"))
+        .collect();
+    let accepted: Vec<_> = (0..CONNECTIONS)
+        .map(|_| listener.accept().expect("accepted").0)
+        .collect();
     let (count, made) = (ended.clone(), share.counts.clone());
     share.runtime.run(move || {
         for (n, stream) in accepted.into_iter().enumerate() {
             let (ended, counted) = (count.clone(), Counted::new(&made));
             let idle = (n == 0).then(|| ms(20));
-            net::each_readable(TcpStream::from_std(stream).expect("a stream"), idle, move |stream, outcome| {
-                let (_, mut byte) = (&counted, [0]);
-                let answered =
-                    outcome.and_then(|()| stream.read_exact(&mut byte)).and_then(|()| stream.write_all(&byte));
-                if answered.is_err() {
-                    ended.fetch_add(1, Ordering::SeqCst);
-                }
-                answered.map_or(ControlFlow::Break(()), ControlFlow::Continue)
-            });
+            net::each_readable(
+                TcpStream::from_std(stream).expect("a stream"),
+                idle,
+                move |stream, outcome| {
+                    let (_, mut byte) = (&counted, [0]);
+                    let answered = outcome
+                        .and_then(|()| stream.read_exact(&mut byte))
+                        .and_then(|()| stream.write_all(&byte));
+                    if answered.is_err() {
+                        ended.fetch_add(1, Ordering::SeqCst);
+                    }
+                    answered.map_or(ControlFlow::Break(()), ControlFlow::Continue)
+                },
+            );
         }
     });
     for turn in 0..20u8 {
@@ -232,7 +278,9 @@ fn idle_connections(share: &mut Share) {
     clients[0].set_read_timeout(Some(HANG)).expect("set");
     assert_eq!((&clients[0]).read(&mut [0]).expect("the end"), 0);
     drop(clients);
-    eventually("all connections end", || ended.load(Ordering::SeqCst) == CONNECTIONS);
+    eventually("all connections end", || {
+        ended.load(Ordering::SeqCst) == CONNECTIONS
+    });
 }
 
 thread_local! {
@@ -260,7 +308,9 @@ fn calls(share: &mut Share) {
         for n in 0..10 {
             match (me + n) % 3 {
                 0 => assert!(!std::fs::read("/proc/self/stat").expect("proc").is_empty()),
-                1 => drop(plainweave::blocking(move || n * 2).map(|twice| assert_eq!(twice, n * 2))),
+                1 => {
+                    drop(plainweave::blocking(move || n * 2).map(|twice| assert_eq!(twice, n * 2)))
+                }
                 _ => thread::sleep(short(&mut random)),
             }
         }
@@ -298,7 +348,9 @@ fn deadlines(share: &mut Share) {
         let (limit, length) = (short(&mut random), short(&mut random));
         match time::with_timeout(limit, || time::sleep(length)) {
             Ok(()) => {}
-            Err(error) => assert!(error.kind() == io::ErrorKind::TimedOut || plainweave::is_cancelled(&error)),
+            Err(error) => {
+                assert!(error.kind() == io::ErrorKind::TimedOut || plainweave::is_cancelled(&error))
+            }
         }
     });
     share.cancel_some(&fibers);
@@ -309,7 +361,9 @@ fn deadlines(share: &mut Share) {
 fn many(share: &mut Share, count: usize) {
     let gate = Arc::new(Semaphore::new(0));
     let theirs = gate.clone();
-    let fibers = share.spawn(count, move |_, _| theirs.acquire().map(|permit| permit.forget()).is_ok());
+    let fibers = share.spawn(count, move |_, _| {
+        theirs.acquire().map(|permit| permit.forget()).is_ok()
+    });
     (0..count).for_each(|_| gate.release());
     assert!(join_all(fibers).into_iter().all(|acquired| acquired));
     assert_eq!(gate.available(), 0);
@@ -329,8 +383,18 @@ fn left_behind(share: &mut Share) {
 
 type Job = fn(&mut Share);
 
-const JOBS: [Job; 10] =
-    [storage, locks, channels, streams, idle_connections, calls, signals, stalls, deadlines, left_behind];
+const JOBS: [Job; 10] = [
+    storage,
+    locks,
+    channels,
+    streams,
+    idle_connections,
+    calls,
+    signals,
+    stalls,
+    deadlines,
+    left_behind,
+];
 /// Whether AddressSanitizer looks on.
 const SANITIZED: bool = cfg!(feature = "sanitizer");
 
@@ -338,15 +402,37 @@ const SANITIZED: bool = cfg!(feature = "sanitizer");
 fn round(number: u64, fibers: usize) -> String {
     let mut random = Random::new(number);
     let io = [Io::Epoll, Io::Uring][random.below(2) as usize];
-    let is_usual = |name: &&str| Choice::parse(name).expect("a preset").experiment().is_none();
-    let fair: Vec<_> =
-        PRESETS.iter().filter(|preset| preset.bounded).map(|preset| preset.name).filter(is_usual).collect();
+    let is_usual = |name: &&str| {
+        Choice::parse(name)
+            .expect("a preset")
+            .experiment()
+            .is_none()
+    };
+    let fair: Vec<_> = PRESETS
+        .iter()
+        .filter(|preset| preset.bounded)
+        .map(|preset| preset.name)
+        .filter(is_usual)
+        .collect();
     let policy = fair[random.below(fair.len() as u64) as usize];
-    let movements = if SANITIZED { [Movement::BeforeStart; 2] } else { [Movement::Anytime, Movement::BeforeStart] };
+    let movements = if SANITIZED {
+        [Movement::BeforeStart; 2]
+    } else {
+        [Movement::Anytime, Movement::BeforeStart]
+    };
     let movement = movements[random.below(2) as usize];
     let workers = 1 + random.below(8) as usize;
-    let builder = Runtime::builder().io(io).policy(policy).movement(movement).workers(workers).seed(number);
-    let builder = builder.max_workers(workers + 4).stall_after(Some(ms(2))).report_stalls(false).stack_size(64 << 10);
+    let builder = Runtime::builder()
+        .io(io)
+        .policy(policy)
+        .movement(movement)
+        .workers(workers)
+        .seed(number);
+    let builder = builder
+        .max_workers(workers + 4)
+        .stall_after(Some(ms(2)))
+        .report_stalls(false)
+        .stack_size(64 << 10);
     let builder = match SANITIZED {
         // Its frames are larger. SAFETY: no job holds a guard of scoped storage.
         true => unsafe { builder.shared_storage() }.stack_size(256 << 10),
@@ -354,7 +440,11 @@ fn round(number: u64, fibers: usize) -> String {
     };
     let runtime = builder.build().expect("a runtime");
     let counts = Arc::new(Counts::default());
-    let share = |seed| Share { runtime: &runtime, random: Random::new(number * 100 + seed), counts: counts.clone() };
+    let share = |seed| Share {
+        runtime: &runtime,
+        random: Random::new(number * 100 + seed),
+        counts: counts.clone(),
+    };
     thread::scope(|scope| {
         // The first one asserts what only storage of a fiber's own gives.
         for (seed, job) in (1..).zip(JOBS).skip(usize::from(SANITIZED)) {
@@ -364,20 +454,36 @@ fn round(number: u64, fibers: usize) -> String {
         let mut share = share(0);
         scope.spawn(move || many(&mut share, fibers));
     });
-    let kind = format!("{} {policy} {movement:?} {workers} workers {fibers} fibers", runtime.driver());
-    assert_eq!(runtime.shutdown(HANG / 2), Shutdown::default(), "round {number}: {kind}");
-    assert!(counts.balanced() && counts.made() > fibers, "round {number}: {kind}: {counts:?}");
+    let kind = format!(
+        "{} {policy} {movement:?} {workers} workers {fibers} fibers",
+        runtime.driver()
+    );
+    assert_eq!(
+        runtime.shutdown(HANG / 2),
+        Shutdown::default(),
+        "round {number}: {kind}"
+    );
+    assert!(
+        counts.balanced() && counts.made() > fibers,
+        "round {number}: {kind}: {counts:?}"
+    );
     kind
 }
 
 /// Resident memory in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").expect("proc");
-    text.split(' ').nth(1).expect("a field").parse::<usize>().expect("a number") * rustix::param::page_size()
+    text.split(' ')
+        .nth(1)
+        .expect("a field")
+        .parse::<usize>()
+        .expect("a number")
+        * rustix::param::page_size()
 }
 
-/// Resident memory without what is kept for later: storage blocks of fibers that have ended, which an idle worker has
-/// freed, and free memory that glibc leaves in the arenas of threads. How much there is of either is chance.
+/// Resident memory without what is kept for later: storage blocks of fibers that have ended, which
+/// an idle worker has freed, and free memory that glibc leaves in the arenas of threads. How much
+/// there is of either is chance.
 fn settled_memory() -> usize {
     // More than the process and the workers' caches keep however idle they are.
     const FEW: usize = 2000;
@@ -403,7 +509,11 @@ fn number(variable: &str, default: u64) -> u64 {
 fn everything_at_once_leaves_nothing_behind() {
     let time = Duration::from_secs(number("PLAINWEAVE_SOAK", 4));
     let first = number("PLAINWEAVE_SOAK_SEED", 1);
-    let large = if time >= Duration::from_secs(60) && !SANITIZED { 100_000 } else { 5000 };
+    let large = if time >= Duration::from_secs(60) && !SANITIZED {
+        100_000
+    } else {
+        5000
+    };
     // The process's own descriptors, opened once.
     unless_it_hangs("the first round", || round(first, large));
     let (start, before) = (Instant::now(), descriptors());
@@ -422,12 +532,23 @@ fn everything_at_once_leaves_nothing_behind() {
         }
         if start.elapsed().as_secs() / 60 > minute {
             minute += 1;
-            eprintln!("{minute} min, {name}: {kind}: {} MB, {before} descriptors", resident() >> 20);
+            eprintln!(
+                "{minute} min, {name}: {kind}: {} MB, {before} descriptors",
+                resident() >> 20
+            );
         }
     }
-    let quarter = |n: usize| samples[samples.len() * n / 4..samples.len() * (n + 1) / 4].iter().copied().max();
+    let quarter = |n: usize| {
+        samples[samples.len() * n / 4..samples.len() * (n + 1) / 4]
+            .iter()
+            .copied()
+            .max()
+    };
     let [_, second, _, last] = [0, 1, 2, 3].map(|n| quarter(n).unwrap_or(0));
     let megabytes: Vec<_> = samples.iter().map(|bytes| bytes >> 20).collect();
     eprintln!("{rounds} rounds; MB, from time to time: {megabytes:?}");
-    assert!(samples.len() < 8 || last <= second + second / 10 + (16 << 20), "memory grows: {megabytes:?}");
+    assert!(
+        samples.len() < 8 || last <= second + second / 10 + (16 << 20),
+        "memory grows: {megabytes:?}"
+    );
 }

@@ -1,5 +1,5 @@
-//! What streams and listeners of every family do: one list of tests, for TCP, Unix sockets by path and by abstract
-//! name, on both drivers and on plain threads.
+//! What streams and listeners of every family do: one list of tests, for TCP, Unix sockets by path
+//! and by abstract name, on both drivers and on plain threads.
 
 mod common;
 
@@ -94,9 +94,30 @@ macro_rules! family {
     };
 }
 
-family!(Tcp, TcpListener, TcpStream, std::net::SocketAddr, bind_tcp, TcpStream::connect);
-family!(ByPath, UnixListener, UnixStream, SocketFile, bind_path, |file: &SocketFile| UnixStream::connect(&file.0.0));
-family!(ByName, UnixListener, UnixStream, SocketAddr, bind_name, UnixStream::connect_addr);
+family!(
+    Tcp,
+    TcpListener,
+    TcpStream,
+    std::net::SocketAddr,
+    bind_tcp,
+    TcpStream::connect
+);
+family!(
+    ByPath,
+    UnixListener,
+    UnixStream,
+    SocketFile,
+    bind_path,
+    |file: &SocketFile| UnixStream::connect(&file.0.0)
+);
+family!(
+    ByName,
+    UnixListener,
+    UnixStream,
+    SocketAddr,
+    bind_name,
+    UnixStream::connect_addr
+);
 
 fn bind_tcp() -> (TcpListener, std::net::SocketAddr) {
     let listener = common::listener();
@@ -110,7 +131,8 @@ fn bind_path() -> (UnixListener, SocketFile) {
 }
 
 fn bind_name() -> (UnixListener, SocketAddr) {
-    let address = SocketAddr::from_abstract_name(format!("plainweave-{}", unique())).expect("a name");
+    let address =
+        SocketAddr::from_abstract_name(format!("plainweave-{}", unique())).expect("a name");
     (UnixListener::bind_addr(&address).expect("bound"), address)
 }
 
@@ -128,7 +150,9 @@ impl AsRef<Path> for Remove {
 
 impl SocketFile {
     fn new() -> Self {
-        Self(std::sync::Arc::new(Remove(std::env::temp_dir().join(format!("plainweave-{}.sock", unique())))))
+        Self(std::sync::Arc::new(Remove(
+            std::env::temp_dir().join(format!("plainweave-{}.sock", unique())),
+        )))
     }
 }
 
@@ -140,7 +164,11 @@ impl Drop for Remove {
 
 fn unique() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!(
+        "{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 /// Runs every test for every family on every driver, and on plain threads.
@@ -217,9 +245,14 @@ fn a_long_write_waits_for_its_reader<F: Family>() {
 
 fn vectored_calls_use_all_buffers<F: Family>() {
     let (mut ours, mut theirs) = F::pair();
-    let sent = ours.write_vectored(&[io::IoSlice::new(b"head "), io::IoSlice::new(b"body")]).unwrap();
+    let sent = ours
+        .write_vectored(&[io::IoSlice::new(b"head "), io::IoSlice::new(b"body")])
+        .unwrap();
     let (mut first, mut second) = ([0; 3], [0; 16]);
-    let mut parts = [io::IoSliceMut::new(&mut first), io::IoSliceMut::new(&mut second)];
+    let mut parts = [
+        io::IoSliceMut::new(&mut first),
+        io::IoSliceMut::new(&mut second),
+    ];
     assert_eq!((sent, theirs.read_vectored(&mut parts).unwrap()), (9, 9));
     assert_eq!((&first[..], &second[..6]), (&b"hea"[..], &b"d body"[..]));
 }
@@ -237,7 +270,13 @@ fn a_peer_that_vanishes_is_noticed<F: Family>() {
             break error;
         }
     };
-    assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error:?}");
+    assert!(
+        matches!(
+            error.kind(),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+        ),
+        "{error:?}"
+    );
 }
 
 fn a_clone_is_the_same_stream<F: Family>() {
@@ -271,7 +310,10 @@ fn a_close_ends_a_read<F: Family>() {
         || ours.read(&mut [0; 8]).unwrap_err(),
     );
     assert_eq!(error.kind(), ErrorKind::NotConnected);
-    assert_eq!(F::wait_readable(&ours).unwrap_err().kind(), ErrorKind::NotConnected);
+    assert_eq!(
+        F::wait_readable(&ours).unwrap_err().kind(),
+        ErrorKind::NotConnected
+    );
 }
 
 fn a_close_ends_every_accept<F: Family>() {
@@ -297,15 +339,28 @@ fn deadlines_end_calls<F: Family>() {
     late(with_timeout(ms(5), || ours.write_all(&vec![0; 64 << 20])));
     F::set_read_timeout(&ours, Some(ms(5))).unwrap();
     late(ours.read(&mut [0; 8]).map(drop));
-    assert_eq!(F::set_read_timeout(&ours, Some(Duration::ZERO)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        F::set_read_timeout(&ours, Some(Duration::ZERO))
+            .unwrap_err()
+            .kind(),
+        ErrorKind::InvalidInput
+    );
 }
 
 fn a_closed_listener_refuses<F: Family>() {
     let (listener, address) = F::bind();
-    let refused = || assert_eq!(F::connect(&address).err().map(|e| e.kind()), Some(ErrorKind::ConnectionRefused));
+    let refused = || {
+        assert_eq!(
+            F::connect(&address).err().map(|e| e.kind()),
+            Some(ErrorKind::ConnectionRefused)
+        )
+    };
     F::close_listener(&listener);
     refused();
-    assert_eq!(F::set_backlog(&listener).unwrap_err().kind(), ErrorKind::NotConnected);
+    assert_eq!(
+        F::set_backlog(&listener).unwrap_err().kind(),
+        ErrorKind::NotConnected
+    );
     refused();
 }
 
@@ -316,9 +371,13 @@ fn many_connections_at_once<F: Family>() {
     beside(
         || {
             let mut clients: Vec<_> = (0..MANY).map(|_| F::connect(&address).unwrap()).collect();
-            clients.iter_mut().for_each(|client| client.write_all(b"x").unwrap());
+            clients
+                .iter_mut()
+                .for_each(|client| client.write_all(b"x").unwrap());
             // Until the other side has read.
-            clients.iter_mut().for_each(|client| assert_eq!(client.read(&mut [0]).unwrap(), 0));
+            clients
+                .iter_mut()
+                .for_each(|client| assert_eq!(client.read(&mut [0]).unwrap(), 0));
         },
         || {
             for _ in 0..MANY {
@@ -341,7 +400,9 @@ common::on_every_driver! {
 fn blocked_calls_on_unix_sockets_are_cancelled(setup: Setup) {
     setup.runtime().run(|| {
         let (listener, file) = bind_path();
-        let reader = plainweave::spawn(|| UnixStream::pair().and_then(|(mut ours, _theirs)| ours.read(&mut [0])));
+        let reader = plainweave::spawn(|| {
+            UnixStream::pair().and_then(|(mut ours, _theirs)| ours.read(&mut [0]))
+        });
         let accepter = plainweave::spawn(move || listener.accept().map(drop));
         common::pause();
         reader.cancel();
@@ -379,21 +440,37 @@ fn a_connect_waits_for_room_in_the_queue(setup: Setup) {
 fn addresses(setup: Setup) {
     setup.runtime().run(|| {
         let (listener, file) = bind_path();
-        assert_eq!(listener.local_addr().unwrap().as_pathname(), Some(&*file.0.0));
+        assert_eq!(
+            listener.local_addr().unwrap().as_pathname(),
+            Some(&*file.0.0)
+        );
         let client = UnixStream::connect(&file.0.0).unwrap();
         let (server, peer) = listener.accept().unwrap();
         assert!(peer.is_unnamed() && client.local_addr().unwrap().is_unnamed());
         assert_eq!(client.peer_addr().unwrap().as_pathname(), Some(&*file.0.0));
         assert_eq!(server.local_addr().unwrap().as_pathname(), Some(&*file.0.0));
         let (listener, address) = bind_name();
-        assert_eq!(listener.local_addr().unwrap().as_abstract_name(), address.as_abstract_name());
-        assert_eq!(UnixListener::bind_addr(&peer).unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert_eq!(UnixStream::connect("x".repeat(108)).unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert_eq!(UnixStream::connect("/nowhere/at.all").unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            listener.local_addr().unwrap().as_abstract_name(),
+            address.as_abstract_name()
+        );
+        assert_eq!(
+            UnixListener::bind_addr(&peer).unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            UnixStream::connect("x".repeat(108)).unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            UnixStream::connect("/nowhere/at.all").unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
     });
 }
 
-/// `listen(2)` has a socket of TCP that was shut down listen again, at another port if the kernel chose the first.
+/// `listen(2)` has a socket of TCP that was shut down listen again, at another port if the kernel
+/// chose the first.
 fn a_listener_of_tcp_stays_closed(setup: Setup) {
     setup.runtime().run(|| {
         let (listener, _address) = bind_tcp();
@@ -439,7 +516,12 @@ fn pairs_and_conversions(setup: Setup) {
         let (listener, file) = bind_path();
         let listener = UnixListener::from_std(listener.into_std().unwrap()).unwrap();
         let _client = UnixStream::connect(&file.0.0).unwrap();
-        assert!(listener.incoming().next().is_some_and(|accepted| accepted.is_ok()));
+        assert!(
+            listener
+                .incoming()
+                .next()
+                .is_some_and(|accepted| accepted.is_ok())
+        );
     });
 }
 
@@ -448,16 +530,30 @@ fn a_file_that_was_left_behind_is_taken_over() {
     let SocketFile(file) = SocketFile::new();
     drop(os::UnixListener::bind(&file.0).unwrap());
     let refused = UnixStream::connect(&file.0).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "nobody listens");
-    assert_eq!(UnixListener::bind(&file.0).unwrap_err().kind(), ErrorKind::AddrInUse, "as with std");
+    assert_eq!(
+        refused.kind(),
+        ErrorKind::ConnectionRefused,
+        "nobody listens"
+    );
+    assert_eq!(
+        UnixListener::bind(&file.0).unwrap_err().kind(),
+        ErrorKind::AddrInUse,
+        "as with std"
+    );
     let listener = UnixListener::bind_over_stale(&file.0).unwrap();
     let _client = UnixStream::connect(&file.0).unwrap();
     listener.accept().unwrap();
     // One that listens, or a file that is no socket, stays.
-    assert_eq!(UnixListener::bind_over_stale(&file.0).unwrap_err().kind(), ErrorKind::AddrInUse);
+    assert_eq!(
+        UnixListener::bind_over_stale(&file.0).unwrap_err().kind(),
+        ErrorKind::AddrInUse
+    );
     drop(listener);
     std::fs::remove_file(&file.0).unwrap();
     std::fs::write(&file.0, "precious").unwrap();
-    assert_eq!(UnixListener::bind_over_stale(&file.0).unwrap_err().kind(), ErrorKind::AddrInUse);
+    assert_eq!(
+        UnixListener::bind_over_stale(&file.0).unwrap_err().kind(),
+        ErrorKind::AddrInUse
+    );
     assert_eq!(std::fs::read(&file.0).unwrap(), b"precious");
 }

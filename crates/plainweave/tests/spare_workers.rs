@@ -1,5 +1,6 @@
-//! Ordinary code that blocks its thread: what waits behind it, or for it, goes on on a spare worker. On both drivers,
-//! with one, two and four workers. Nothing here asserts a time; what hangs ends the process.
+//! Ordinary code that blocks its thread: what waits behind it, or for it, goes on on a spare
+//! worker. On both drivers, with one, two and four workers. Nothing here asserts a time; what hangs
+//! ends the process.
 
 mod common;
 
@@ -47,14 +48,22 @@ fn on_workers(setup: Setup, test: impl Fn(&Runtime)) {
 }
 
 fn runtime(setup: Setup, workers: usize, most: usize) -> Runtime {
-    let builder = setup.builder().workers(workers).max_workers(most).own_storage().movement(Movement::Anytime);
+    let builder = setup
+        .builder()
+        .workers(workers)
+        .max_workers(most)
+        .own_storage()
+        .movement(Movement::Anytime);
     setup.check(builder.stall_after(Some(ms(2))).build().expect("a runtime"))
 }
 
 fn join_all<T>(fibers: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     // All of them exist before the first is waited for.
     let fibers: Vec<_> = fibers.into_iter().collect();
-    fibers.into_iter().map(|fiber| fiber.join().expect("no panic")).collect()
+    fibers
+        .into_iter()
+        .map(|fiber| fiber.join().expect("no panic"))
+        .collect()
 }
 
 /// Has that many fibers hold one lock of `std` across a sleep, one after the other.
@@ -144,14 +153,19 @@ fn a_channel_of_std_delivers(setup: Setup) {
     });
 }
 
-/// Eight reads that block their threads are all under way before the first gets its byte, and another fiber's clock
-/// ticks meanwhile.
+/// Eight reads that block their threads are all under way before the first gets its byte, and
+/// another fiber's clock ticks meanwhile.
 fn blocking_reads_are_in_flight_at_once(setup: Setup) {
     on_workers(setup, |runtime| {
         const COUNT: usize = 8;
         let (reading, ticks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (returned, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (readers, writers): (Vec<_>, Vec<_>) = (0..COUNT).map(|_| UnixStream::pair().expect("a pair")).unzip();
+        let (returned, stop) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (readers, writers): (Vec<_>, Vec<_>) = (0..COUNT)
+            .map(|_| UnixStream::pair().expect("a pair"))
+            .unzip();
         let fibers: Vec<_> = readers
             .into_iter()
             .map(|mut reader| {
@@ -174,9 +188,13 @@ fn blocking_reads_are_in_flight_at_once(setup: Setup) {
                 }
             })
         };
-        eventually("all reads are in flight", || reading.load(Ordering::SeqCst) == COUNT);
+        eventually("all reads are in flight", || {
+            reading.load(Ordering::SeqCst) == COUNT
+        });
         let before = ticks.load(Ordering::SeqCst);
-        eventually("the clock ticks", || ticks.load(Ordering::SeqCst) >= before + 100);
+        eventually("the clock ticks", || {
+            ticks.load(Ordering::SeqCst) >= before + 100
+        });
         assert_eq!(returned.load(Ordering::SeqCst), 0);
         for (n, mut writer) in writers.into_iter().enumerate() {
             writer.write_all(&[n as u8]).expect("sent");
@@ -232,7 +250,8 @@ fn connections_are_accepted_beside_a_blocked_worker(setup: Setup) {
     });
 }
 
-/// Fibers that compute until the last of them has started: each worker, and each spare one, is held up by one.
+/// Fibers that compute until the last of them has started: each worker, and each spare one, is held
+/// up by one.
 fn computations_are_held_up_by_nobody(setup: Setup) {
     for workers in [1, 2] {
         let runtime = runtime(setup, workers, 64);
@@ -279,7 +298,8 @@ fn spare_workers_rest_when_workers_are_back(setup: Setup) {
     });
 }
 
-/// Fibers that came to wait at a spare worker's driver, for data or a timer, go on after it has been let go.
+/// Fibers that came to wait at a spare worker's driver, for data or a timer, go on after it has
+/// been let go.
 fn what_waits_at_a_resting_worker_goes_on(setup: Setup) {
     on_workers(setup, |runtime| {
         let address = echo(runtime);
@@ -294,7 +314,8 @@ fn what_waits_at_a_resting_worker_goes_on(setup: Setup) {
         spare_workers_rest(runtime);
         clients.iter().for_each(|client| ask(client, 2));
         sleeper.join().expect("no panic").expect("not cancelled");
-        // By now no spare worker wakes to give back memory: the cancellation itself has to wake the one that it is for.
+        // By now no spare worker wakes to give back memory: the cancellation itself has to wake the
+        // one that it is for.
         std::thread::sleep(ms(700));
         cancelled.cancel();
         cancelled.join().expect("no panic").expect_err("cancelled");
@@ -324,7 +345,11 @@ fn a_runtime_ends_with_spare_workers(setup: Setup) {
             drop(release);
         });
         let left = runtime.shutdown(HANG / 3);
-        assert_eq!((left.leaked_fibers, left.leaked_workers), (0, 0), "{left:?}");
+        assert_eq!(
+            (left.leaked_fibers, left.leaked_workers),
+            (0, 0),
+            "{left:?}"
+        );
     }
 }
 
@@ -350,15 +375,27 @@ fn a_destructor_blocks(setup: Setup) {
             .unzip();
         runtime.run(|| time::sleep(ms(5))).expect("a free worker");
         drop(release);
-        let failed = fibers.into_iter().map(|fiber| fiber.join().is_err()).filter(|failed| *failed).count();
+        let failed = fibers
+            .into_iter()
+            .map(|fiber| fiber.join().is_err())
+            .filter(|failed| *failed)
+            .count();
         assert_eq!(failed, 2);
     });
 }
 
-/// What spare workers run becomes ready on them too, and goes on where the policy knows the workers.
+/// What spare workers run becomes ready on them too, and goes on where the policy knows the
+/// workers.
 fn every_policy_takes_back_what_spare_workers_ran(setup: Setup) {
     for preset in PRESETS {
-        let runtime = runtime(Setup { policy: preset.name, ..setup }, 2, 4);
+        let runtime = runtime(
+            Setup {
+                policy: preset.name,
+                ..setup
+            },
+            2,
+            4,
+        );
         let (ends, blocked) = block(&runtime, 2);
         let fibers = (0..20).map(|_| {
             runtime.spawn(|| {
@@ -382,7 +419,12 @@ fn every_policy_takes_back_what_spare_workers_ran(setup: Setup) {
 
 /// Nothing is held up: they come because they were asked for.
 fn a_program_adds_workers(setup: Setup) {
-    let builder = setup.builder().workers(1).max_workers(4).own_storage().stall_after(Some(Duration::from_secs(60)));
+    let builder = setup
+        .builder()
+        .workers(1)
+        .max_workers(4)
+        .own_storage()
+        .stall_after(Some(Duration::from_secs(60)));
     let runtime = setup.check(builder.build().expect("a runtime"));
     for _ in 0..3 {
         let added = runtime.add_workers(2).expect("there may be four");
@@ -398,9 +440,17 @@ fn a_program_adds_workers(setup: Setup) {
         });
         join_all(fibers);
         eventually("both take part", || runtime.metrics().spare_workers == 2);
-        assert!(runtime.add_workers(2).expect_err("one too many").to_string().contains("max_workers, 4"));
+        assert!(
+            runtime
+                .add_workers(2)
+                .expect_err("one too many")
+                .to_string()
+                .contains("max_workers, 4")
+        );
         let third = runtime.add_workers(1).expect("four in all");
-        eventually("the third takes part", || runtime.metrics().spare_workers == 3);
+        eventually("the third takes part", || {
+            runtime.metrics().spare_workers == 3
+        });
         drop(third);
         eventually("it rests", || runtime.metrics().spare_workers == 2);
         drop(added);
@@ -414,12 +464,26 @@ fn a_lock_is_held_across_a_sleep_by_hundreds(setup: Setup) {
         let runtime = default_runtime(setup, workers);
         hold_a_lock(&runtime, 200, ms(2));
         let left = runtime.shutdown(HANG / 3);
-        assert_eq!((left.leaked_fibers, left.leaked_workers, left.leaked_operations), (0, 0, 0));
+        assert_eq!(
+            (
+                left.leaked_fibers,
+                left.leaked_workers,
+                left.leaked_operations
+            ),
+            (0, 0, 0)
+        );
     }
 }
 
 fn default_runtime(setup: Setup, workers: usize) -> Runtime {
-    setup.check(setup.builder().workers(workers).own_storage().build().expect("a runtime"))
+    setup.check(
+        setup
+            .builder()
+            .workers(workers)
+            .own_storage()
+            .build()
+            .expect("a runtime"),
+    )
 }
 
 /// A pool as `r2d2` has it: a mutex, a condition variable, and what is free.
@@ -465,8 +529,8 @@ fn a_pool_of_ten_connections_serves_hundreds(setup: Setup) {
     }
 }
 
-/// Clients of `std`, and a server of ours, on the same two workers: the server's fibers wait on workers that the
-/// clients' leave.
+/// Clients of `std`, and a server of ours, on the same two workers: the server's fibers wait on
+/// workers that the clients' leave.
 fn hundreds_of_blocking_clients_ask_at_once(setup: Setup) {
     const COUNT: usize = 400;
     let runtime = default_runtime(setup, 2);
@@ -485,8 +549,9 @@ fn hundreds_of_blocking_clients_ask_at_once(setup: Setup) {
     join_all(fibers);
 }
 
-/// All workers with a driver of their own are held up, so what waits for time, data, a connection, several of them, or
-/// nothing in particular has begun to on a worker without one. Some is cancelled, some is late.
+/// All workers with a driver of their own are held up, so what waits for time, data, a connection,
+/// several of them, or nothing in particular has begun to on a worker without one. Some is
+/// cancelled, some is late.
 fn fibers_wait_on_workers_without_a_driver(setup: Setup) {
     for workers in [1, 2] {
         let runtime = default_runtime(setup, workers);
@@ -504,7 +569,10 @@ fn fibers_wait_on_workers_without_a_driver(setup: Setup) {
             let (mut ours, theirs) = connected();
             let mut byte = [0];
             let late = time::with_timeout(ms(5), || ours.read(&mut byte));
-            assert_eq!(late.expect_err("nothing was sent").kind(), std::io::ErrorKind::TimedOut);
+            assert_eq!(
+                late.expect_err("nothing was sent").kind(),
+                std::io::ErrorKind::TimedOut
+            );
             drop(theirs);
             assert_eq!(ours.read(&mut byte).expect("the end"), 0);
             // Readable, a timer, and a channel at once.
@@ -543,7 +611,8 @@ fn fibers_wait_on_workers_without_a_driver(setup: Setup) {
     }
 }
 
-/// There may be six workers, and a hundred fibers block theirs for a lock that one holds which sleeps.
+/// There may be six workers, and a hundred fibers block theirs for a lock that one holds which
+/// sleeps.
 fn whoever_holds_the_lock_gets_a_worker_at_the_limit(setup: Setup) {
     for (workers, most) in [(1, 2), (1, 6), (2, 12)] {
         let runtime = runtime(setup, workers, most);
@@ -597,7 +666,10 @@ fn workers_without_a_driver_end(setup: Setup) {
         let blocked = Blocked::new(&runtime, COUNT);
         eventually("all block", || blocked.running() == COUNT);
         let now = (threads_of(&runtime), descriptors());
-        assert!(now.0 >= before.0.max(COUNT - 20) && now.1 < before.1 + 40, "{before:?}, {now:?}");
+        assert!(
+            now.0 >= before.0.max(COUNT - 20) && now.1 < before.1 + 40,
+            "{before:?}, {now:?}"
+        );
         blocked.end();
         spare_workers_rest(&runtime);
         eventually("they end", || threads_of(&runtime) < 10);
@@ -618,10 +690,16 @@ fn workers_are_not_added_where_nobody_would_start_them() {
     for builder in [
         Runtime::builder().workers(1).stall_after(None),
         Runtime::builder().workers(2).max_workers(2),
-        Runtime::builder().workers(1).movement(Movement::BeforeStart),
+        Runtime::builder()
+            .workers(1)
+            .movement(Movement::BeforeStart),
         Runtime::builder().workers(1).policy("local-fifo"),
     ] {
-        let error = builder.build().expect("a runtime").add_workers(1).expect_err("refused");
+        let error = builder
+            .build()
+            .expect("a runtime")
+            .add_workers(1)
+            .expect_err("refused");
         assert!(error.to_string().contains("Movement::Anytime"), "{error}");
     }
 }

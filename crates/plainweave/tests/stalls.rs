@@ -1,4 +1,5 @@
-//! A worker held up by a fiber that computes: what waits with it goes on elsewhere. On both drivers.
+//! A worker held up by a fiber that computes: what waits with it goes on elsewhere. On both
+//! drivers.
 
 mod common;
 
@@ -44,7 +45,11 @@ fn compute_until(condition: impl Fn() -> bool) -> bool {
 }
 
 fn runtime(io: Io, movement: Movement, workers: usize) -> Runtime {
-    let builder = Runtime::builder().workers(workers).io(io).movement(movement).stall_after(Some(STALL));
+    let builder = Runtime::builder()
+        .workers(workers)
+        .io(io)
+        .movement(movement)
+        .stall_after(Some(STALL));
     builder.build().expect("a runtime")
 }
 
@@ -64,7 +69,9 @@ fn park(stream: TcpStream, idle: Option<Duration>, ended: &'static AtomicUsize) 
             ended.fetch_add(1, Ordering::SeqCst);
             return ControlFlow::Break(());
         }
-        stream.write_all(&[byte[0] + 1]).map_or(ControlFlow::Break(()), ControlFlow::Continue)
+        stream
+            .write_all(&[byte[0] + 1])
+            .map_or(ControlFlow::Break(()), ControlFlow::Continue)
     });
 }
 
@@ -73,32 +80,46 @@ fn parked_connections_of_a_stalled_worker_are_served_by_others(setup: Setup) {
     let runtime = runtime(setup.io, Movement::BeforeStart, 2);
     let listener = listener();
     let address = listener.local_addr().expect("address");
-    let clients: Vec<_> = (0..8).map(|_| OsStream::connect(address).expect("connected")).collect();
+    let clients: Vec<_> = (0..8)
+        .map(|_| OsStream::connect(address).expect("connected"))
+        .collect();
     let answered = Arc::new(AtomicBool::new(false));
     let seen = answered.clone();
     let stalled = runtime.spawn(move || {
         (0..8).for_each(|_| park(listener.accept().expect("accepted").0, None, ended));
         compute_until(|| seen.load(Ordering::SeqCst))
     });
-    // Several times over: a connection that was taken once parks with another worker, or with this one again.
+    // Several times over: a connection that was taken once parks with another worker, or with this
+    // one again.
     for byte in 0..5 {
         assert!(clients.iter().all(|client| ask(client, byte) == byte + 1));
     }
     eventually("the stall is counted", || runtime.metrics().stalls >= 1);
     answered.store(true, Ordering::SeqCst);
-    assert!(stalled.join().expect("no panic"), "no answer while the worker computed");
+    assert!(
+        stalled.join().expect("no panic"),
+        "no answer while the worker computed"
+    );
     assert!(runtime.metrics().rescued >= 8, "{:?}", runtime.metrics());
     // The stalled worker has let go of what was taken: the connections end, and nothing is left.
     drop(clients);
-    eventually("all connections to end", || ended.load(Ordering::SeqCst) == 8);
-    assert!(runtime.wait_idle(PATIENCE), "something is left: {:?}", runtime.metrics());
+    eventually("all connections to end", || {
+        ended.load(Ordering::SeqCst) == 8
+    });
+    assert!(
+        runtime.wait_idle(PATIENCE),
+        "something is left: {:?}",
+        runtime.metrics()
+    );
 }
 
-/// The calling thread's slice of a processor, in nanoseconds; `None` where the kernel has none (before Linux 6.12).
+/// The calling thread's slice of a processor, in nanoseconds; `None` where the kernel has none
+/// (before Linux 6.12).
 fn slice() -> Option<u64> {
     let mut attributes = [0u64; 6];
     // SAFETY: the kernel writes at most the 48 bytes of `struct sched_attr`, which the array has.
-    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), 48, 0) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), 48, 0) };
     (result == 0 && attributes[3] > 0).then_some(attributes[3])
 }
 
@@ -118,7 +139,8 @@ fn a_stalled_worker_lets_others_go_first(setup: Setup) {
     stalled.join().expect("no panic");
 }
 
-/// It ends for its client too: its old place, which the stalled worker still has, does not keep it open for good.
+/// It ends for its client too: its old place, which the stalled worker still has, does not keep it
+/// open for good.
 fn a_connection_taken_from_a_stalled_worker_can_be_closed(setup: Setup) {
     let runtime = runtime(setup.io, Movement::BeforeStart, 2);
     let listener = listener();
@@ -128,7 +150,10 @@ fn a_connection_taken_from_a_stalled_worker_can_be_closed(setup: Setup) {
     let stalled = runtime.spawn(move || {
         let stream = listener.accept().expect("accepted").0;
         net::on_readable(stream, None, |mut stream, outcome| {
-            outcome.and_then(|()| stream.read_exact(&mut [0])).and_then(|()| stream.write_all(b"bye")).expect("sent");
+            outcome
+                .and_then(|()| stream.read_exact(&mut [0]))
+                .and_then(|()| stream.write_all(b"bye"))
+                .expect("sent");
         });
         compute_until(|| seen.load(Ordering::SeqCst))
     });
@@ -138,7 +163,11 @@ fn a_connection_taken_from_a_stalled_worker_can_be_closed(setup: Setup) {
     go_on.store(true, Ordering::SeqCst);
     assert!(stalled.join().expect("no panic"));
     assert_eq!(client.read(&mut [0]).expect("the end"), 0);
-    assert!(runtime.wait_idle(PATIENCE), "something is left: {:?}", runtime.metrics());
+    assert!(
+        runtime.wait_idle(PATIENCE),
+        "something is left: {:?}",
+        runtime.metrics()
+    );
 }
 
 fn an_idle_time_ends_with_a_stalled_worker_too(setup: Setup) {
@@ -147,12 +176,23 @@ fn an_idle_time_ends_with_a_stalled_worker_too(setup: Setup) {
     let listener = listener();
     let client = OsStream::connect(listener.local_addr().expect("address")).expect("connected");
     let stalled = runtime.spawn(move || {
-        park(listener.accept().expect("accepted").0, Some(Duration::from_millis(20)), ended);
+        park(
+            listener.accept().expect("accepted").0,
+            Some(Duration::from_millis(20)),
+            ended,
+        );
         compute_until(|| ended.load(Ordering::SeqCst) == 1)
     });
-    assert!(stalled.join().expect("no panic"), "the idle time did not end");
+    assert!(
+        stalled.join().expect("no panic"),
+        "the idle time did not end"
+    );
     drop(client);
-    assert!(runtime.wait_idle(PATIENCE), "something is left: {:?}", runtime.metrics());
+    assert!(
+        runtime.wait_idle(PATIENCE),
+        "something is left: {:?}",
+        runtime.metrics()
+    );
 }
 
 /// Whatever they wait for, on whichever worker: all of these fibers end while one computes.
@@ -161,7 +201,8 @@ fn all_end_beside(runtime: &Runtime, wait: impl Fn(usize) + Send + Sync + 'stati
     let (ended, wait) = (Arc::new(AtomicUsize::new(0)), Arc::new(wait));
     let seen = ended.clone();
     let before = runtime.metrics().rescued;
-    // Until some had waited with the worker that then computed. (All others may have been on the other one.)
+    // Until some had waited with the worker that then computed. (All others may have been on the
+    // other one.)
     for _ in 0..50 {
         ended.store(0, Ordering::SeqCst);
         let (ended, wait, seen) = (ended.clone(), wait.clone(), seen.clone());
@@ -187,7 +228,9 @@ fn all_end_beside(runtime: &Runtime, wait: impl Fn(usize) + Send + Sync + 'stati
 
 fn fibers_that_sleep_with_a_stalled_worker_wake_elsewhere(setup: Setup) {
     let runtime = runtime(setup.io, Movement::Anytime, 2);
-    all_end_beside(&runtime, |n| time::sleep(Duration::from_millis(10 + n as u64)).expect("slept"));
+    all_end_beside(&runtime, |n| {
+        time::sleep(Duration::from_millis(10 + n as u64)).expect("slept")
+    });
 }
 
 fn fibers_that_read_with_a_stalled_worker_go_on_elsewhere(setup: Setup) {
@@ -202,8 +245,11 @@ fn fibers_that_read_with_a_stalled_worker_go_on_elsewhere(setup: Setup) {
             (&client).write_all(b"now").expect("sent");
             client
         });
-        // Half of them with a deadline, and so with a timer, that is still armed when the bytes come.
-        served.set_read_timeout((n % 2 == 0).then_some(PATIENCE)).expect("set");
+        // Half of them with a deadline, and so with a timer, that is still armed when the bytes
+        // come.
+        served
+            .set_read_timeout((n % 2 == 0).then_some(PATIENCE))
+            .expect("set");
         let mut bytes = [0; 3];
         served.read_exact(&mut bytes).expect("read");
         assert_eq!(&bytes, b"now");
@@ -215,7 +261,10 @@ fn deadlines_come_with_a_stalled_worker_too(setup: Setup) {
     let runtime = runtime(setup.io, Movement::Anytime, 2);
     all_end_beside(&runtime, |_| {
         let waited = time::with_timeout(Duration::from_millis(10), plainweave::thread::park);
-        assert_eq!(waited.map_err(|e| e.kind()), Err(std::io::ErrorKind::TimedOut));
+        assert_eq!(
+            waited.map_err(|e| e.kind()),
+            Err(std::io::ErrorKind::TimedOut)
+        );
     });
 }
 
@@ -231,8 +280,9 @@ fn fibers_bound_by_a_timer_are_handed_over_when_they_are_woken(setup: Setup) {
     });
 }
 
-/// They are woken from outside, all at once, and so by messages to the workers that have their timers. The first one to
-/// run computes until the others have run too: those behind it on its worker go on elsewhere.
+/// They are woken from outside, all at once, and so by messages to the workers that have their
+/// timers. The first one to run computes until the others have run too: those behind it on its
+/// worker go on elsewhere.
 fn fibers_bound_by_a_timer_are_free_once_their_worker_has_read_its_mail(setup: Setup) {
     const FIBERS: usize = 16;
     let runtime = runtime(setup.io, Movement::Anytime, 2);
@@ -244,7 +294,8 @@ fn fibers_bound_by_a_timer_are_free_once_their_worker_has_read_its_mail(setup: S
                 runtime.spawn(move || {
                     waiting.fetch_add(1, Ordering::SeqCst);
                     plainweave::thread::park_timeout(PATIENCE * 2).expect("unparked");
-                    ended.fetch_add(1, Ordering::SeqCst) > 0 || compute_until(|| ended.load(Ordering::SeqCst) == FIBERS)
+                    ended.fetch_add(1, Ordering::SeqCst) > 0
+                        || compute_until(|| ended.load(Ordering::SeqCst) == FIBERS)
                 })
             })
             .collect();
@@ -257,7 +308,8 @@ fn fibers_bound_by_a_timer_are_free_once_their_worker_has_read_its_mail(setup: S
     }
 }
 
-/// It is the fiber that computes that wakes them: they are ready with its worker, and still have a timer there.
+/// It is the fiber that computes that wakes them: they are ready with its worker, and still have a
+/// timer there.
 fn fibers_bound_by_a_timer_leave_a_worker_that_woke_them(setup: Setup) {
     let runtime = runtime(setup.io, Movement::Anytime, 2);
     for _ in 0..20 {
@@ -281,7 +333,8 @@ fn fibers_bound_by_a_timer_leave_a_worker_that_woke_them(setup: Setup) {
     }
 }
 
-/// Where the kernel has no `membarrier` for us the workers use fences; where it has it no longer, stalls stay.
+/// Where the kernel has no `membarrier` for us the workers use fences; where it has it no longer,
+/// stalls stay.
 #[test]
 fn without_membarrier_stalls_end_by_themselves_at_worst() {
     let name = "without_membarrier_stalls_end_by_themselves_at_worst";
@@ -299,7 +352,8 @@ fn without_membarrier_stalls_end_by_themselves_at_worst() {
             let ended: &AtomicUsize = Box::leak(Box::default());
             let runtime = runtime(io, Movement::BeforeStart, 2);
             let listener = listener();
-            let client = OsStream::connect(listener.local_addr().expect("address")).expect("connected");
+            let client =
+                OsStream::connect(listener.local_addr().expect("address")).expect("connected");
             let stalled = runtime.spawn(move || {
                 park(listener.accept().expect("accepted").0, None, ended);
                 let start = Instant::now();
@@ -321,33 +375,52 @@ fn without_membarrier_stalls_end_by_themselves_at_worst() {
 #[test]
 fn an_idle_runtime_ends_at_once_however_long_a_stall_may_be() {
     let start = Instant::now();
-    let builder = Runtime::builder().workers(2).stall_after(Some(Duration::from_secs(60)));
+    let builder = Runtime::builder()
+        .workers(2)
+        .stall_after(Some(Duration::from_secs(60)));
     drop(builder.build().expect("a runtime"));
-    let short = Runtime::builder().workers(2).stall_after(Some(STALL)).build().expect("a runtime");
+    let short = Runtime::builder()
+        .workers(2)
+        .stall_after(Some(STALL))
+        .build()
+        .expect("a runtime");
     std::thread::sleep(STALL * 20); // Its watchdog sleeps by now.
     drop(short);
     assert!(start.elapsed() < PATIENCE);
 }
 
-/// Connections come and go, time out and are cancelled, while fibers compute for longer than a stall.
+/// Connections come and go, time out and are cancelled, while fibers compute for longer than a
+/// stall.
 fn a_storm_beside_stalls(setup: Setup) {
     let ended: &AtomicUsize = Box::leak(Box::default());
     for movement in [Movement::BeforeStart, Movement::Anytime] {
-        let runtime = Runtime::builder().workers(3).io(setup.io).movement(movement);
-        let runtime = runtime.stall_after(Some(Duration::from_millis(1))).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(3)
+            .io(setup.io)
+            .movement(movement);
+        let runtime = runtime
+            .stall_after(Some(Duration::from_millis(1)))
+            .build()
+            .expect("a runtime");
         let listener = listener();
         let address = listener.local_addr().expect("address");
         let acceptor = runtime.spawn(move || {
             for n in 0.. {
-                let Ok((mut stream, _)) = listener.accept() else { return };
+                let Ok((mut stream, _)) = listener.accept() else {
+                    return;
+                };
                 if n % 2 == 0 {
                     park(stream, Some(Duration::from_millis(15 + n % 5)), ended);
                     continue;
                 }
                 plainweave::spawn(move || {
-                    stream.set_read_timeout(Some(Duration::from_millis(5 + n % 7))).expect("set");
+                    stream
+                        .set_read_timeout(Some(Duration::from_millis(5 + n % 7)))
+                        .expect("set");
                     let mut byte = [0];
-                    while stream.read_exact(&mut byte).is_ok() && stream.write_all(&[byte[0] + 1]).is_ok() {}
+                    while stream.read_exact(&mut byte).is_ok()
+                        && stream.write_all(&[byte[0] + 1]).is_ok()
+                    {}
                 });
             }
         });
@@ -362,19 +435,35 @@ fn a_storm_beside_stalls(setup: Setup) {
                 })
             })
             .collect();
-        let clients: Vec<_> = (0..4).map(|seed| std::thread::spawn(move || client(address, seed))).collect();
-        let answers: usize = clients.into_iter().map(|c| c.join().expect("no panic")).sum();
-        computing.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        let clients: Vec<_> = (0..4)
+            .map(|seed| std::thread::spawn(move || client(address, seed)))
+            .collect();
+        let answers: usize = clients
+            .into_iter()
+            .map(|c| c.join().expect("no panic"))
+            .sum();
+        computing
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("no panic"));
         assert!(answers > 0, "nobody was answered");
         let metrics = runtime.metrics();
         assert!(metrics.stalls > 0, "{metrics:?}");
         acceptor.cancel();
         let left = runtime.shutdown(PATIENCE);
-        assert_eq!((left.leaked_fibers, left.leaked_workers, left.leaked_operations), (0, 0, 0), "{movement:?}");
+        assert_eq!(
+            (
+                left.leaked_fibers,
+                left.leaked_workers,
+                left.leaked_operations
+            ),
+            (0, 0, 0),
+            "{movement:?}"
+        );
     }
 }
 
-/// Requests on connections that the server may end at any time; how many were answered, each with the right byte.
+/// Requests on connections that the server may end at any time; how many were answered, each with
+/// the right byte.
 fn client(address: std::net::SocketAddr, seed: u64) -> usize {
     let mut random = Random::new(seed + 1);
     let mut answers = 0;
@@ -396,23 +485,40 @@ fn client(address: std::net::SocketAddr, seed: u64) -> usize {
 
 #[test]
 fn a_limit_out_of_range_is_refused() {
-    let error =
-        Runtime::builder().workers(2).stall_after(Some(Duration::from_micros(10))).build().expect_err("refused");
-    assert!(error.to_string().contains("stall_after") && error.to_string().contains("1 ms to 60 s"), "{error}");
-    Runtime::builder().workers(2).stall_after(None).build().expect("no watchdog").run(|| ());
+    let error = Runtime::builder()
+        .workers(2)
+        .stall_after(Some(Duration::from_micros(10)))
+        .build()
+        .expect_err("refused");
+    assert!(
+        error.to_string().contains("stall_after") && error.to_string().contains("1 ms to 60 s"),
+        "{error}"
+    );
+    Runtime::builder()
+        .workers(2)
+        .stall_after(None)
+        .build()
+        .expect("no watchdog")
+        .run(|| ());
 }
 
 fn say(text: &str) {
-    std::io::stdout().write_all(text.as_bytes()).expect("written");
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .expect("written");
 }
 
-/// Fibers that leave the worker in time, in a process that is stopped again and again: as it would be by a quota. If
-/// that time counted as a fiber's, most stops would be stalls.
+/// Fibers that leave the worker in time, in a process that is stopped again and again: as it would
+/// be by a quota. If that time counted as a fiber's, most stops would be stalls.
 #[test]
 fn a_process_without_a_processor_is_not_stalled() {
     const AFTER: Duration = Duration::from_millis(40);
     if is_child("stopped") {
-        let runtime = Runtime::builder().workers(1).stall_after(Some(AFTER)).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(1)
+            .stall_after(Some(AFTER))
+            .build()
+            .expect("a runtime");
         let done = Arc::new(AtomicBool::new(false));
         let seen = done.clone();
         let busy = runtime.spawn(move || {
@@ -428,16 +534,26 @@ fn a_process_without_a_processor_is_not_stalled() {
                 }
             }
         });
-        std::io::stdin().read_to_end(&mut Vec::new()).expect("the parent's end");
+        std::io::stdin()
+            .read_to_end(&mut Vec::new())
+            .expect("the parent's end");
         done.store(true, Ordering::SeqCst);
         runtime.run(move || busy.join().expect("no panic"));
         say(&format!("stalls: {}\n", runtime.metrics().stalls));
         return;
     }
     let mut command = child_command("a_process_without_a_processor_is_not_stalled", "stopped");
-    let mut child = OwnChild(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the child runs"));
+    let mut child = OwnChild(
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the child runs"),
+    );
     let output = BufReader::new(child.0.stdout.take().expect("piped"));
-    let mut said = output.lines().map(|line| line.expect("what the child says"));
+    let mut said = output
+        .lines()
+        .map(|line| line.expect("what the child says"));
     assert!(said.any(|line| line.ends_with("ready")), "the child ended");
     let signal = |signal| kill_process(Pid::from_child(&child.0), signal).expect("a child");
     for _ in 0..30 {
@@ -452,17 +568,25 @@ fn a_process_without_a_processor_is_not_stalled() {
     assert!(stalls.is_some_and(|stalls| stalls <= 5), "{stalls:?}");
 }
 
-/// Both workers share a processor with threads that the kernel prefers to them; the watchdog has another. If the wait
-/// for it counted as a fiber's, each time that these threads compute would be a stall of both.
+/// Both workers share a processor with threads that the kernel prefers to them; the watchdog has
+/// another. If the wait for it counted as a fiber's, each time that these threads compute would be
+/// a stall of both.
 #[test]
 fn a_worker_without_a_processor_is_not_stalled() {
     const AFTER: Duration = Duration::from_millis(20);
     const TIMES: usize = 10;
-    let builder = Runtime::builder().workers(2).max_workers(4).thread_name("preempted").stall_after(Some(AFTER));
+    let builder = Runtime::builder()
+        .workers(2)
+        .max_workers(4)
+        .thread_name("preempted")
+        .stall_after(Some(AFTER));
     let runtime = builder.build().expect("a runtime");
     let one = one_processor();
     let (threads, workers) = (threads(), ["preempted-0", "preempted-1"]);
-    let workers: Vec<_> = threads.iter().filter(|(_, name)| workers.contains(&name.as_str())).collect();
+    let workers: Vec<_> = threads
+        .iter()
+        .filter(|(_, name)| workers.contains(&name.as_str()))
+        .collect();
     assert_eq!(workers.len(), 2, "{threads:?}");
     for (worker, _) in workers {
         sched_setaffinity(Some(*worker), &one).expect("a thread of this process");
@@ -490,7 +614,10 @@ fn a_worker_without_a_processor_is_not_stalled() {
         std::thread::sleep(AFTER);
     }
     done.store(true, Ordering::SeqCst);
-    runtime.run(|| busy.into_iter().for_each(|fiber| fiber.join().expect("no panic")));
+    runtime.run(|| {
+        busy.into_iter()
+            .for_each(|fiber| fiber.join().expect("no panic"))
+    });
     let metrics = runtime.metrics();
     // What else runs on the machine may keep the watchdog from looking in time.
     assert!(metrics.stalls <= 2 * TIMES as u64 / 4, "{metrics:?}");

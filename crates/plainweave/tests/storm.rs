@@ -1,4 +1,5 @@
-//! A storm of deadlines: fibers whose deadlines fall into one tick end among the other fibers, not before them.
+//! A storm of deadlines: fibers whose deadlines fall into one tick end among the other fibers, not
+//! before them.
 
 mod common;
 
@@ -23,8 +24,9 @@ on_every_driver!(
 const LONG: Duration = Duration::from_secs(1000);
 const STORM: usize = 3000;
 
-/// Runs fibers that wait by `wait` until their common deadline, beside one that does `work` and yields. Returns how
-/// often that had its turn between the end of the first and that of the last of them.
+/// Runs fibers that wait by `wait` until their common deadline, beside one that does `work` and
+/// yields. Returns how often that had its turn between the end of the first and that of the last of
+/// them.
 fn turns_during(
     setup: Setup,
     fibers: usize,
@@ -43,7 +45,8 @@ fn turns_during(
     }
 }
 
-/// Does so for a deadline that ends `limit` later; returns also how many waited when the first ended.
+/// Does so for a deadline that ends `limit` later; returns also how many waited when the first
+/// ended.
 fn turns_until(
     setup: Setup,
     fibers: usize,
@@ -51,9 +54,20 @@ fn turns_until(
     wait: &(impl Fn(usize) -> io::Result<()> + Sync),
     work: &(impl Fn() + Sync),
 ) -> (usize, usize) {
-    let runtime = setup.check(setup.builder().workers(1).max_workers(1).build().expect("a runtime"));
-    let (turns, begun, ready, ended) =
-        (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let runtime = setup.check(
+        setup
+            .builder()
+            .workers(1)
+            .max_workers(1)
+            .build()
+            .expect("a runtime"),
+    );
+    let (turns, begun, ready, ended) = (
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+    );
     let (first, last) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let late = |n| {
         begun.fetch_add(1, SeqCst);
@@ -95,20 +109,32 @@ fn sleepers_end_among_others(setup: Setup) {
 
 fn receivers_end_among_others(setup: Setup) {
     let (_sender, receiver) = channel::bounded::<u8>(1);
-    others_have_turns(setup, STORM, |_| receiver.recv().map(drop).map_err(io::Error::from));
+    others_have_turns(setup, STORM, |_| {
+        receiver.recv().map(drop).map_err(io::Error::from)
+    });
 }
 
 fn readers_end_among_others(setup: Setup) {
     let _alone = alone();
     let pairs: Vec<(TcpStream, OsStream)> = (0..200).map(|_| connected()).collect();
-    let turns = turns_during(setup, pairs.len(), |n| (&pairs[n].0).read(&mut [0; 8]).map(drop), || ());
-    // By io_uring an end is a cancelled operation. In a build without optimisation, on a slow machine, it takes longer
-    // than what a worker runs for each timer that it fires, so each turn has more of them than the one before.
+    let turns = turns_during(
+        setup,
+        pairs.len(),
+        |n| (&pairs[n].0).read(&mut [0; 8]).map(drop),
+        || (),
+    );
+    // By io_uring an end is a cancelled operation. In a build without optimisation, on a slow
+    // machine, it takes longer than what a worker runs for each timer that it fires, so each turn
+    // has more of them than the one before.
     let are_dear = setup.io == Io::Uring && cfg!(debug_assertions);
-    assert!(turns >= if are_dear { 2 } else { pairs.len() / 8 }, "{turns} turns");
+    assert!(
+        turns >= if are_dear { 2 } else { pairs.len() / 8 },
+        "{turns} turns"
+    );
 }
 
-/// Where a turn takes long, many timers fire in one: no worker falls behind because of its other fibers.
+/// Where a turn takes long, many timers fire in one: no worker falls behind because of its other
+/// fibers.
 fn a_fiber_that_computes_delays_no_timers(setup: Setup) {
     let turns = turns_during(setup, 2000, |_| time::sleep(LONG), || compute(ms(2)));
     // 2000 of them at 212 a turn, and the first 16; 125 turns at 16.
@@ -120,16 +146,22 @@ fn idle_ones_end_too(setup: Setup) {
     let runtime = setup.without_spares();
     let late = AtomicUsize::new(0);
     let sleeper = || {
-        assert_eq!(time::sleep(LONG).expect_err("late").kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            time::sleep(LONG).expect_err("late").kind(),
+            ErrorKind::TimedOut
+        );
         late.fetch_add(1, SeqCst);
     };
     runtime.run(|| {
-        time::with_timeout(ms(300), || scope(|storm| (0..STORM).for_each(|_| drop(storm.spawn(sleeper)))));
+        time::with_timeout(ms(300), || {
+            scope(|storm| (0..STORM).for_each(|_| drop(storm.spawn(sleeper))))
+        });
     });
     assert_eq!(late.into_inner(), STORM);
 }
 
-/// What a storm has needed of thread-local storage is given back while its worker goes on with other fibers.
+/// What a storm has needed of thread-local storage is given back while its worker goes on with
+/// other fibers.
 #[test]
 fn storage_is_freed_beside_fibers_that_never_rest() {
     const NAME: &str = "storage_is_freed_beside_fibers_that_never_rest";
@@ -140,7 +172,11 @@ fn storage_is_freed_beside_fibers_that_never_rest() {
         assert!(output.status.success(), "{}", stderr_of(&output));
         return;
     }
-    let builder = plainweave::Runtime::builder().own_storage().workers(1).max_workers(1).report_stalls(false);
+    let builder = plainweave::Runtime::builder()
+        .own_storage()
+        .workers(1)
+        .max_workers(1)
+        .report_stalls(false);
     let runtime = builder.build().expect("a runtime");
     let (over, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|threads| {
@@ -168,8 +204,14 @@ fn storage_is_freed_beside_fibers_that_never_rest() {
         });
         assert!(runtime.metrics().storage_blocks >= STORM);
         let sleeps = runtime.metrics().sleeps;
-        eventually("the storage to go", || runtime.metrics().storage_blocks <= KEPT);
-        assert_eq!(runtime.metrics().sleeps, sleeps, "the worker has never slept");
+        eventually("the storage to go", || {
+            runtime.metrics().storage_blocks <= KEPT
+        });
+        assert_eq!(
+            runtime.metrics().sleeps,
+            sleeps,
+            "the worker has never slept"
+        );
         over.store(1, SeqCst);
         busy.join().expect("no panic");
     });

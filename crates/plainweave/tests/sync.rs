@@ -1,4 +1,5 @@
-//! Locks, semaphores, condition variables and channels: between fibers and threads, cancelled, late, and raced.
+//! Locks, semaphores, condition variables and channels: between fibers and threads, cancelled,
+//! late, and raced.
 
 mod common;
 
@@ -96,7 +97,8 @@ fn a_busy_locker_does_not_starve_a_waiter(setup: Setup) {
         });
         yield_now();
         drop(guard);
-        // Never gives the lock up for longer than an instant, and never its turn without holding it.
+        // Never gives the lock up for longer than an instant, and never its turn without holding
+        // it.
         let mut rounds = 0;
         while !served.load(Ordering::Relaxed) {
             let _guard = lock.lock().unwrap();
@@ -160,7 +162,9 @@ fn a_semaphore_bounds(setup: Setup) {
     };
     let (theirs, work_too) = (three.clone(), work.clone());
     let thread = std::thread::spawn(move || work_too(&theirs));
-    setup.runtime().scope(|s| (0..10).for_each(|_| drop(s.spawn(|| work(&three)))));
+    setup
+        .runtime()
+        .scope(|s| (0..10).for_each(|_| drop(s.spawn(|| work(&three)))));
     thread.join().unwrap();
     assert_eq!(three.available(), 3);
 }
@@ -205,7 +209,8 @@ fn notify_all_lets_all_go(setup: Setup) {
     });
 }
 
-/// Two wait; one is cancelled while one notification is sent: it goes to the other, unless it came first.
+/// Two wait; one is cancelled while one notification is sent: it goes to the other, unless it came
+/// first.
 fn a_cancelled_waiter_leaves_its_notification_to_another(setup: Setup) {
     let runtime = setup.runtime();
     for seed in 0..100 {
@@ -242,7 +247,11 @@ fn a_cancelled_waiter_leaves_its_notification_to_another(setup: Setup) {
 
 fn each_value_is_received_once_and_in_order(setup: Setup) {
     for bound in [1, 3, usize::MAX] {
-        let (sender, receiver) = if bound == usize::MAX { channel::unbounded() } else { channel::bounded(bound) };
+        let (sender, receiver) = if bound == usize::MAX {
+            channel::unbounded()
+        } else {
+            channel::bounded(bound)
+        };
         let sum = Arc::new(AtomicU64::new(0));
         let receive = {
             let sum = sum.clone();
@@ -255,10 +264,15 @@ fn each_value_is_received_once_and_in_order(setup: Setup) {
                 }
             }
         };
-        let send = |from, sender: channel::Sender<_>| (1..=1000).for_each(|n| sender.send((from, n)).unwrap());
+        let send = |from, sender: channel::Sender<_>| {
+            (1..=1000).for_each(|n| sender.send((from, n)).unwrap())
+        };
         let (to, of) = (sender.clone(), receiver.clone());
         let receive_too = receive.clone();
-        let threads = [std::thread::spawn(move || send(0, to)), std::thread::spawn(move || receive_too(of))];
+        let threads = [
+            std::thread::spawn(move || send(0, to)),
+            std::thread::spawn(move || receive_too(of)),
+        ];
         setup.runtime().run(|| {
             let to = sender.clone();
             let fibers = [
@@ -287,11 +301,22 @@ fn a_bounded_channel_holds_back_its_senders(setup: Setup) {
                 sender.send(n).unwrap();
                 count.fetch_add(1, Ordering::SeqCst);
             }
-            assert!(sender.try_send(5).is_err_and(|e| e.is_full() && e.into_inner() == 5));
+            assert!(
+                sender
+                    .try_send(5)
+                    .is_err_and(|e| e.is_full() && e.into_inner() == 5)
+            );
         });
         (0..10).for_each(|_| yield_now());
         assert_eq!((sent.load(Ordering::SeqCst), receiver.len()), (2, 2));
-        assert_eq!([receiver.recv().unwrap(), receiver.recv().unwrap(), receiver.recv().unwrap()], [0, 1, 2]);
+        assert_eq!(
+            [
+                receiver.recv().unwrap(),
+                receiver.recv().unwrap(),
+                receiver.recv().unwrap()
+            ],
+            [0, 1, 2]
+        );
         fiber.join().unwrap();
         assert_eq!([receiver.recv().unwrap(), receiver.recv().unwrap()], [3, 4]);
         assert!(receiver.recv().is_err_and(|e| e.is_closed()));
@@ -310,7 +335,10 @@ fn a_closed_channel_gives_what_is_left(setup: Setup) {
         let (first, second) = waiter.join().unwrap();
         assert_eq!(first.unwrap(), 1);
         assert!(second.as_ref().is_err_and(|e| e.is_closed()));
-        assert_eq!(std::io::Error::from(second.unwrap_err()).kind(), ErrorKind::BrokenPipe);
+        assert_eq!(
+            std::io::Error::from(second.unwrap_err()).kind(),
+            ErrorKind::BrokenPipe
+        );
     });
 }
 
@@ -324,12 +352,19 @@ fn a_channel_without_receivers_refuses_and_drops(setup: Setup) {
         pause();
         drop(receiver);
         assert!(blocked.join().unwrap().is_err_and(|e| e.is_closed()));
-        assert!(sender.send(Counted::new(&counts)).is_err_and(|e| e.is_closed()));
+        assert!(
+            sender
+                .send(Counted::new(&counts))
+                .is_err_and(|e| e.is_closed())
+        );
     });
     assert!(counts.balanced(), "{counts:?}");
 }
 
-type Call = (&'static str, Box<dyn FnOnce() -> std::io::Result<()> + Send>);
+type Call = (
+    &'static str,
+    Box<dyn FnOnce() -> std::io::Result<()> + Send>,
+);
 
 /// Calls that would wait for ever.
 fn waits() -> Vec<Call> {
@@ -343,9 +378,18 @@ fn waits() -> Vec<Call> {
     vec![
         ("lock", Box::new(move || lock.lock().map(drop))),
         ("acquire", Box::new(move || none.acquire().map(drop))),
-        ("wait", Box::new(move || pair.1.wait(&mut pair.0.lock_always()))),
-        ("send", Box::new(move || (full.send(2).map_err(Into::into), never_received).0)),
-        ("recv", Box::new(move || (empty.recv().map(drop).map_err(Into::into), never_sent).0)),
+        (
+            "wait",
+            Box::new(move || pair.1.wait(&mut pair.0.lock_always())),
+        ),
+        (
+            "send",
+            Box::new(move || (full.send(2).map_err(Into::into), never_received).0),
+        ),
+        (
+            "recv",
+            Box::new(move || (empty.recv().map(drop).map_err(Into::into), never_sent).0),
+        ),
     ]
 }
 
@@ -398,7 +442,8 @@ fn what_is_free_is_given_also_to_the_cancelled(setup: Setup) {
     });
 }
 
-/// Runs `body` on `n` fibers at once, over and over, and cancels each at a random moment, some of them late.
+/// Runs `body` on `n` fibers at once, over and over, and cancels each at a random moment, some of
+/// them late.
 fn storm(runtime: &Runtime, rounds: u64, n: u64, body: impl Fn(u64) + Send + Sync + 'static) {
     let body = Arc::new(body);
     for round in 0..rounds {
@@ -443,7 +488,9 @@ fn cancelled_acquirers_lose_no_permit(setup: Setup) {
     let theirs = two.clone();
     storm(&setup.runtime(), 60, 12, move |_| {
         for _ in 0..50 {
-            let Ok(_permit) = with_timeout(ms(1), || theirs.acquire()) else { return };
+            let Ok(_permit) = with_timeout(ms(1), || theirs.acquire()) else {
+                return;
+            };
             yield_now();
         }
     });
@@ -471,14 +518,18 @@ fn cancelled_receivers_lose_no_value(setup: Setup) {
         plainweave::current().cancel();
     });
     let left = std::iter::from_fn(|| receiver.try_recv().ok()).count() as u64;
-    assert_eq!(got.load(Ordering::SeqCst) + left, sent.load(Ordering::SeqCst));
+    assert_eq!(
+        got.load(Ordering::SeqCst) + left,
+        sent.load(Ordering::SeqCst)
+    );
 }
 
 fn cancelled_senders_send_or_keep(setup: Setup) {
     let counts = Arc::new(Counts::default());
     let (sender, receiver) = channel::bounded(1);
     let (sent, got) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (count_sent, count_got, theirs, made) = (sent.clone(), got.clone(), receiver.clone(), counts.clone());
+    let (count_sent, count_got, theirs, made) =
+        (sent.clone(), got.clone(), receiver.clone(), counts.clone());
     storm(&setup.runtime(), 60, 12, move |me| {
         if me % 2 == 0 {
             while sender.send(Counted::new(&made)).is_ok() {
@@ -496,7 +547,10 @@ fn cancelled_senders_send_or_keep(setup: Setup) {
         }
     });
     let left = std::iter::from_fn(|| receiver.try_recv().ok()).count() as u64;
-    assert_eq!(got.load(Ordering::SeqCst) + left, sent.load(Ordering::SeqCst));
+    assert_eq!(
+        got.load(Ordering::SeqCst) + left,
+        sent.load(Ordering::SeqCst)
+    );
     drop(receiver);
     assert!(counts.balanced(), "{counts:?}");
 }

@@ -1,6 +1,7 @@
-//! Transfer: a leader waits busily, without yielding, until every other fiber has acknowledged its epoch; then a random
-//! one leads. A fiber that is ready behind the leader on its worker must be helped by another, or nothing goes on: the
-//! experiment of the Cforall runtime, which measures starvation. Fibers have storage of their own and move at any time.
+//! Transfer: a leader waits busily, without yielding, until every other fiber has acknowledged its
+//! epoch; then a random one leads. A fiber that is ready behind the leader on its worker must be
+//! helped by another, or nothing goes on: the experiment of the Cforall runtime, which measures
+//! starvation. Fibers have storage of their own and move at any time.
 
 mod common;
 
@@ -36,11 +37,15 @@ impl Shared {
         self.wake(me);
         for (n, acknowledged) in self.acknowledged.iter().enumerate() {
             while n != me && acknowledged.load(Ordering::Acquire) != epoch {
-                assert!(start.elapsed() < Duration::from_secs(30), "fiber {n} starves in epoch {epoch}");
+                assert!(
+                    start.elapsed() < Duration::from_secs(30),
+                    "fiber {n} starves in epoch {epoch}"
+                );
                 std::hint::spin_loop();
             }
         }
-        self.slowest.fetch_max(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.slowest
+            .fetch_max(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let next = random.below(self.acknowledged.len() as u64) as usize;
         self.leader.store(next, Ordering::SeqCst);
         self.fibers.get().expect("started")[next].unpark();
@@ -48,7 +53,11 @@ impl Shared {
 
     fn wake(&self, me: usize) {
         let fibers = self.fibers.get().expect("started");
-        fibers.iter().enumerate().filter(|(n, _)| *n != me).for_each(|(_, fiber)| fiber.unpark());
+        fibers
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| *n != me)
+            .for_each(|(_, fiber)| fiber.unpark());
     }
 
     fn body(&self, me: usize, hops: u64, others: Others) {
@@ -76,10 +85,16 @@ impl Shared {
 
 /// Microseconds a transfer, and the slowest.
 fn transfer(policy: &str, workers: usize, fibers: usize, hops: u64, others: Others) -> (f64, f64) {
-    let builder = Runtime::builder().policy(policy).workers(workers).movement(Movement::Anytime);
+    let builder = Runtime::builder()
+        .policy(policy)
+        .workers(workers)
+        .movement(Movement::Anytime);
     let runtime = builder.build().expect("a runtime");
     let acknowledged = (0..fibers).map(|_| AtomicU64::new(0)).collect();
-    let shared = Arc::new(Shared { acknowledged, ..Shared::default() });
+    let shared = Arc::new(Shared {
+        acknowledged,
+        ..Shared::default()
+    });
     let started: Vec<_> = (0..fibers)
         .map(|me| {
             let shared = shared.clone();
@@ -87,8 +102,12 @@ fn transfer(policy: &str, workers: usize, fibers: usize, hops: u64, others: Othe
         })
         .collect();
     let start = Instant::now();
-    let _ = shared.fibers.set(started.iter().map(|f| f.fiber()).collect());
-    started.into_iter().for_each(|fiber| fiber.join().expect("none starves"));
+    let _ = shared
+        .fibers
+        .set(started.iter().map(|f| f.fiber()).collect());
+    started
+        .into_iter()
+        .for_each(|fiber| fiber.join().expect("none starves"));
     let slowest = shared.slowest.load(Ordering::Relaxed) as f64 / 1e3;
     (start.elapsed().as_secs_f64() * 1e6 / hops as f64, slowest)
 }
@@ -104,7 +123,8 @@ fn helping_never_starves_a_fiber_behind_a_busy_one() {
     });
 }
 
-/// Alone, in release mode: `cargo test --release -p plainweave --test transfer -- --ignored --nocapture`.
+/// Alone, in release mode: `cargo test --release -p plainweave --test transfer -- --ignored
+/// --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn measure_transfer() {
@@ -113,8 +133,10 @@ fn measure_transfer() {
         for others in [Others::Yield, Others::Park] {
             for _ in 0..5 {
                 let (us, slowest) = transfer(policy, 2, 100, 2000, others);
-                let _ =
-                    writeln!(std::io::stderr(), "{policy:<10} {others:?}: {us:.1} us a transfer, slowest {slowest:.0}");
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "{policy:<10} {others:?}: {us:.1} us a transfer, slowest {slowest:.0}"
+                );
             }
         }
     }

@@ -8,7 +8,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::*;
-use plainweave::{Movement, Runtime, owns_storage, spawn, with_worker_storage, worker_index, yield_now};
+use plainweave::{
+    Movement, Runtime, owns_storage, spawn, with_worker_storage, worker_index, yield_now,
+};
 
 on_every_driver!(
     fibers_of_a_worker_share_a_value,
@@ -20,7 +22,11 @@ on_every_driver!(
 );
 
 fn runtime(setup: Setup, workers: usize) -> Runtime {
-    let builder = setup.builder().workers(workers).max_workers(workers.max(2)).own_storage();
+    let builder = setup
+        .builder()
+        .workers(workers)
+        .max_workers(workers.max(2))
+        .own_storage();
     setup.check(builder.build().expect("a runtime"))
 }
 
@@ -29,7 +35,14 @@ fn fibers_of_a_worker_share_a_value(setup: Setup) {
         static COUNT: Cell<usize> = const { Cell::new(0) };
         static NAMES: RefCell<Vec<Rc<str>>> = RefCell::default();
     }
-    let runtime = setup.check(setup.builder().workers(1).max_workers(1).build().expect("a runtime"));
+    let runtime = setup.check(
+        setup
+            .builder()
+            .workers(1)
+            .max_workers(1)
+            .build()
+            .expect("a runtime"),
+    );
     for n in 0..100 {
         let count = runtime.run(|| {
             assert!(owns_storage());
@@ -38,7 +51,10 @@ fn fibers_of_a_worker_share_a_value(setup: Setup) {
         });
         assert_eq!(count, n);
     }
-    assert_eq!(runtime.run(|| NAMES.with(|names| names.borrow().len())), 100);
+    assert_eq!(
+        runtime.run(|| NAMES.with(|names| names.borrow().len())),
+        100
+    );
     // A plain thread has its own.
     assert!(!owns_storage());
     assert_eq!(COUNT.with(Cell::get), 0);
@@ -61,7 +77,9 @@ fn a_fiber_finds_the_value_where_it_runs(setup: Setup) {
                 })
             })
             .collect();
-        fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+        fibers
+            .into_iter()
+            .for_each(|fiber| fiber.join().expect("no panic"));
     });
 }
 
@@ -69,7 +87,8 @@ fn a_panic_passes_through(setup: Setup) {
     let runtime = runtime(setup, 1);
     runtime.run(|| {
         for _ in 0..3 {
-            let panic = std::panic::catch_unwind(|| with_worker_storage(|| panic!("as expected"))).expect_err("panics");
+            let panic = std::panic::catch_unwind(|| with_worker_storage(|| panic!("as expected")))
+                .expect_err("panics");
             assert_eq!(panic_text(&*panic), "as expected");
             assert!(!std::thread::panicking() && owns_storage());
         }
@@ -98,7 +117,11 @@ fn what_waits_there_blocks_the_thread(setup: Setup) {
         let sends = spawn(move || sender.send(7).expect("it waits"));
         let (inside, received, nested) = with_worker_storage(|| {
             yield_now();
-            (worker_index(), receiver.recv(), with_worker_storage(owns_storage))
+            (
+                worker_index(),
+                receiver.recv(),
+                with_worker_storage(owns_storage),
+            )
         });
         assert_eq!((inside, received.expect("sent"), nested), (None, 7, false));
         assert_eq!(worker_index(), here);
@@ -116,7 +139,14 @@ fn a_value_is_dropped_with_its_thread(setup: Setup) {
     }
     plainweave::worker_local!(static COUNTED: Counted = Counted(Rc::new(())));
     let before = DROPPED.load(Ordering::SeqCst);
-    let runtime = setup.check(setup.builder().workers(1).max_workers(1).build().expect("a runtime"));
+    let runtime = setup.check(
+        setup
+            .builder()
+            .workers(1)
+            .max_workers(1)
+            .build()
+            .expect("a runtime"),
+    );
     (0..10).for_each(|_| runtime.run(|| COUNTED.with(|_| ())));
     assert_eq!(DROPPED.load(Ordering::SeqCst), before);
     drop(runtime);
@@ -127,9 +157,16 @@ fn shared_storage_is_the_worker_s(setup: Setup) {
     plainweave::worker_local!(static SEEN: RefCell<HashSet<u64>> = RefCell::default());
     // SAFETY: no scoped thread-local is held across a suspension.
     let builder = unsafe { setup.builder().workers(1).max_workers(1).shared_storage() };
-    let runtime = setup.check(builder.movement(Movement::BeforeStart).build().expect("a runtime"));
+    let runtime = setup.check(
+        builder
+            .movement(Movement::BeforeStart)
+            .build()
+            .expect("a runtime"),
+    );
     for n in 0..10 {
-        assert!(runtime.run(move || !owns_storage() && SEEN.with(|seen| seen.borrow_mut().insert(n))));
+        assert!(
+            runtime.run(move || !owns_storage() && SEEN.with(|seen| seen.borrow_mut().insert(n)))
+        );
     }
     assert_eq!(runtime.run(|| SEEN.with(|seen| seen.borrow().len())), 10);
 }

@@ -1,7 +1,8 @@
-//! The closed-loop client: a fixed number of requests under way on each connection, every reply checked.
+//! The closed-loop client: a fixed number of requests under way on each connection, every reply
+//! checked.
 //!
-//! Keys and values have fixed lengths, so the length of a batch's replies is known when it is sent. A reply of another
-//! length, or with other bytes at its ends, stops the measurement.
+//! Keys and values have fixed lengths, so the length of a batch's replies is known when it is sent.
+//! A reply of another length, or with other bytes at its ends, stops the measurement.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -63,15 +64,28 @@ impl Client {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut streams = Vec::new();
         for i in 0..connections {
-            let tcp = TcpStream::connect(address)
-                .with_context(|| format!("cannot open connection {i} of {connections} (ulimit -n may be too low)"))?;
+            let tcp = TcpStream::connect(address).with_context(|| {
+                format!("cannot open connection {i} of {connections} (ulimit -n may be too low)")
+            })?;
             tcp.set_nodelay(true)?;
             tcp.set_nonblocking(true)?;
-            epoll::add(&poll, &tcp, epoll::EventData::new_u64(i as u64), epoll::EventFlags::IN)?;
+            epoll::add(
+                &poll,
+                &tcp,
+                epoll::EventData::new_u64(i as u64),
+                epoll::EventFlags::IN,
+            )?;
             streams.push(Stream { tcp, missing: 0 });
         }
         let value = vec![b'v'; VALUE];
-        Ok(Self { poll, streams, random: Random(0x9e37_79b9), value, batch: Vec::new(), buffer: vec![0; 64 << 10] })
+        Ok(Self {
+            poll,
+            streams,
+            random: Random(0x9e37_79b9),
+            value,
+            batch: Vec::new(),
+            buffer: vec![0; 64 << 10],
+        })
     }
 
     /// Stores all keys.
@@ -135,8 +149,14 @@ impl Client {
             }
         }
         let stream = &mut self.streams[i];
-        let sent = stream.tcp.write(&self.batch).context("the server does not take requests")?;
-        ensure!(sent == self.batch.len(), "a batch does not fit the socket's buffer");
+        let sent = stream
+            .tcp
+            .write(&self.batch)
+            .context("the server does not take requests")?;
+        ensure!(
+            sent == self.batch.len(),
+            "a batch does not fit the socket's buffer"
+        );
         stream.missing = missing;
         Ok(mix.depth)
     }
@@ -144,12 +164,22 @@ impl Client {
     /// True: the replies are complete.
     fn receive(&mut self, i: usize) -> anyhow::Result<bool> {
         let stream = &mut self.streams[i];
-        let n = stream.tcp.read(&mut self.buffer).context("the server does not answer")?;
+        let n = stream
+            .tcp
+            .read(&mut self.buffer)
+            .context("the server does not answer")?;
         ensure!(n > 0, "the server closed a connection");
-        ensure!(n <= stream.missing, "a reply is too long: {:?}", String::from_utf8_lossy(&self.buffer[..n.min(300)]));
+        ensure!(
+            n <= stream.missing,
+            "a reply is too long: {:?}",
+            String::from_utf8_lossy(&self.buffer[..n.min(300)])
+        );
         stream.missing -= n;
         let complete = stream.missing == 0;
-        ensure!(!complete || self.buffer[..n].ends_with(b"\r\n"), "replies do not end where they should");
+        ensure!(
+            !complete || self.buffer[..n].ends_with(b"\r\n"),
+            "replies do not end where they should"
+        );
         Ok(complete)
     }
 }

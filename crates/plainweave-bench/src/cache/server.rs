@@ -26,8 +26,13 @@ pub(crate) enum System {
 }
 
 impl System {
-    pub(super) const ALL: [System; 5] =
-        [System::Memcached, System::IdleConn, System::FiberPerConnection, System::Uring, System::Limit];
+    pub(super) const ALL: [System; 5] = [
+        System::Memcached,
+        System::IdleConn,
+        System::FiberPerConnection,
+        System::Uring,
+        System::Limit,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -47,7 +52,10 @@ impl System {
             System::IdleConn | System::FiberPerConnection => "epoll",
         };
         let mut command = Command::new(plainweave()?);
-        command.arg("cache").env_remove("PLAINWEAVE_IO").args(["--io", io]);
+        command
+            .arg("cache")
+            .env_remove("PLAINWEAVE_IO")
+            .args(["--io", io]);
         if self == System::FiberPerConnection {
             command.args(["--architecture", "fibers"]);
         }
@@ -55,9 +63,23 @@ impl System {
     }
 
     /// Returns a column of values of this system.
-    pub(super) fn row(self, case: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {
+    pub(super) fn row(
+        self,
+        case: &str,
+        metric: &'static str,
+        unit: &'static str,
+        values: Vec<f64>,
+    ) -> Row {
         let (case, system) = (case.to_owned(), self.name().to_owned());
-        Row { experiment: "cache", case, system, workers: 1, metric, unit, values }
+        Row {
+            experiment: "cache",
+            case,
+            system,
+            workers: 1,
+            metric,
+            unit,
+            values,
+        }
     }
 }
 
@@ -83,7 +105,11 @@ impl Server {
     }
 
     /// Starts one in a control group.
-    pub(super) fn start_in(system: System, megabytes: usize, group: Option<Group>) -> anyhow::Result<Self> {
+    pub(super) fn start_in(
+        system: System,
+        megabytes: usize,
+        group: Option<Group>,
+    ) -> anyhow::Result<Self> {
         Self::start_workers(system, megabytes, 1, group, &[])
     }
 
@@ -114,7 +140,16 @@ impl Server {
         };
         if system != System::Limit {
             let port = address.port().to_string();
-            command.args(["-t", &workers.to_string(), "-l", "127.0.0.1", "-c", "20000", "-p", &port]);
+            command.args([
+                "-t",
+                &workers.to_string(),
+                "-l",
+                "127.0.0.1",
+                "-c",
+                "20000",
+                "-p",
+                &port,
+            ]);
             command.args(["-m", &megabytes.to_string()]);
         }
         command.args(extra);
@@ -123,11 +158,19 @@ impl Server {
         }
         // The child inherits the affinity of the thread that starts it.
         machine::pin_to_first(workers);
-        let said = if system == System::Limit { Stdio::piped() } else { Stdio::null() };
+        let said = if system == System::Limit {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        };
         let child = command.stdout(said).stderr(Stdio::null()).spawn();
         machine::pin_to(1);
         let child = child.with_context(|| format!("cannot start {}", system.name()))?;
-        let mut server = Self { child, address, group };
+        let mut server = Self {
+            child,
+            address,
+            group,
+        };
         if let Some(said) = server.child.stdout.take() {
             let mut line = String::new();
             BufReader::new(said).read_line(&mut line)?;
@@ -151,8 +194,14 @@ impl Server {
         }
     }
 
-    /// Has a client of this server send requests, and returns what one of them cost, in microseconds of CPU.
-    pub(super) fn cost(&self, client: &mut Client, requests: usize, mix: Mix) -> anyhow::Result<f64> {
+    /// Has a client of this server send requests, and returns what one of them cost, in
+    /// microseconds of CPU.
+    pub(super) fn cost(
+        &self,
+        client: &mut Client,
+        requests: usize,
+        mix: Mix,
+    ) -> anyhow::Result<f64> {
         let before = self.cpu()?;
         let answered = client.drive(requests, mix)?;
         Ok((self.cpu()? - before) as f64 / answered as f64 / 1000.0)
@@ -175,7 +224,10 @@ impl Drop for Server {
 pub(super) fn plainweave() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("plainweave");
     if !path.exists() {
-        bail!("{} is missing: build it with cargo build --release -p plainweave-cli", path.display());
+        bail!(
+            "{} is missing: build it with cargo build --release -p plainweave-cli",
+            path.display()
+        );
     }
     Ok(path)
 }

@@ -21,7 +21,11 @@ impl Caller {
     fn to(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Self { reader: BufReader::with_capacity(1 << 20, stream), text: Vec::new(), line: String::new() })
+        Ok(Self {
+            reader: BufReader::with_capacity(1 << 20, stream),
+            text: Vec::new(),
+            line: String::new(),
+        })
     }
 
     fn send(&mut self) -> anyhow::Result<()> {
@@ -32,7 +36,10 @@ impl Caller {
 
     fn read_line(&mut self) -> anyhow::Result<&str> {
         self.line.clear();
-        ensure!(self.reader.read_line(&mut self.line)? > 0, "the server closed the connection");
+        ensure!(
+            self.reader.read_line(&mut self.line)? > 0,
+            "the server closed the connection"
+        );
         Ok(self.line.trim_end())
     }
 
@@ -42,7 +49,9 @@ impl Caller {
         if line == "END" {
             return Ok(false);
         }
-        let len = line.strip_prefix("VALUE ").and_then(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok());
+        let len = line
+            .strip_prefix("VALUE ")
+            .and_then(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok());
         let len = len.with_context(|| format!("unexpected reply {line:?}"))?;
         std::io::copy(&mut (&mut self.reader).take(len + 2), &mut std::io::sink())?;
         ensure!(self.read_line()? == "END", "a reply does not end");
@@ -111,7 +120,10 @@ pub(super) fn hit_ratio(address: SocketAddr, zipf: &Zipf, requests: usize) -> an
 pub(super) fn items(address: SocketAddr, attempts: usize) -> anyhow::Result<f64> {
     let mut caller = Caller::to(address)?;
     for key in 0..attempts {
-        write!(caller.text, "set key{key:08} 0 0 32 noreply\r\n01234567890123456789012345678901\r\n")?;
+        write!(
+            caller.text,
+            "set key{key:08} 0 0 32 noreply\r\n01234567890123456789012345678901\r\n"
+        )?;
         if caller.text.len() > 1 << 18 {
             caller.send()?;
         }

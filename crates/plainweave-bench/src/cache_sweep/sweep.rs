@@ -29,19 +29,40 @@ pub(super) struct System {
 
 impl System {
     pub(super) fn memcached() -> Self {
-        Self::binary(&Binary { name: "memcached".to_owned(), path: "memcached".into() })
+        Self::binary(&Binary {
+            name: "memcached".to_owned(),
+            path: "memcached".into(),
+        })
     }
 
     pub(super) fn binary(binary: &Binary) -> Self {
         let (name, program) = (binary.name.clone(), Some(binary.path.clone()));
-        Self { name, role: Role::Peer, kind: cache::System::Memcached, program, arguments: Vec::new() }
+        Self {
+            name,
+            role: Role::Peer,
+            kind: cache::System::Memcached,
+            program,
+            arguments: Vec::new(),
+        }
     }
 
     pub(super) fn ours(mode: &str, driver: Driver) -> Self {
-        let kind = if driver == Driver::Uring { cache::System::Uring } else { cache::System::IdleConn };
-        let (name, arguments) =
-            (format!("plainweave {} {mode}", driver.name()), vec!["--mode".to_owned(), mode.to_owned()]);
-        Self { name, role: Role::Ours, kind, program: None, arguments }
+        let kind = if driver == Driver::Uring {
+            cache::System::Uring
+        } else {
+            cache::System::IdleConn
+        };
+        let (name, arguments) = (
+            format!("plainweave {} {mode}", driver.name()),
+            vec!["--mode".to_owned(), mode.to_owned()],
+        );
+        Self {
+            name,
+            role: Role::Ours,
+            kind,
+            program: None,
+            arguments,
+        }
     }
 }
 
@@ -55,14 +76,19 @@ pub(super) struct Binary {
 impl Binary {
     /// Reads `NAME=PATH`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let (name, path) = text.split_once('=').ok_or("write NAME=PATH, as in libfibre=/opt/libfibre/memcached")?;
+        let (name, path) = text
+            .split_once('=')
+            .ok_or("write NAME=PATH, as in libfibre=/opt/libfibre/memcached")?;
         if name.is_empty() || name.contains([',', ';']) {
             return Err("NAME: at least one character, neither a comma nor a semicolon".to_owned());
         }
         if !Path::new(path).is_file() {
             return Err(format!("{path} is no file"));
         }
-        Ok(Self { name: name.to_owned(), path: path.into() })
+        Ok(Self {
+            name: name.to_owned(),
+            path: path.into(),
+        })
     }
 }
 
@@ -87,15 +113,29 @@ impl Point {
     pub(super) fn values(&self) -> [(String, f64); VALUES] {
         let counts = if self.counts { 1.0 } else { 0.0 };
         let p99 = self.p99.unwrap_or(f64::NAN);
-        [("target", self.target), ("rate", self.rate), ("p99", p99), ("errors", self.errors), ("counts", counts)]
-            .map(|(name, value)| (name.to_owned(), value))
+        [
+            ("target", self.target),
+            ("rate", self.rate),
+            ("p99", p99),
+            ("errors", self.errors),
+            ("counts", counts),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
     }
 
     /// Returns the point that has these values.
     pub(super) fn of(values: &[(String, f64)]) -> anyhow::Result<Self> {
         let values: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
-        let [target, rate, p99, errors, counts] = values[..] else { anyhow::bail!("half a point was kept") };
-        Ok(Self { target, rate, p99: Some(p99).filter(|p99| !p99.is_nan()), errors, counts: counts == 1.0 })
+        let [target, rate, p99, errors, counts] = values[..] else {
+            anyhow::bail!("half a point was kept")
+        };
+        Ok(Self {
+            target,
+            rate,
+            p99: Some(p99).filter(|p99| !p99.is_nan()),
+            errors,
+            counts: counts == 1.0,
+        })
     }
 }
 
@@ -114,9 +154,14 @@ impl Bench {
         let server = self.start(system, workers)?;
         let csv = csv();
         let mut command = self.load(&server, updates)?;
-        command.args(["--duration", &milliseconds(self.length * 2)]).arg("--csv").arg(&csv);
+        command
+            .args(["--duration", &milliseconds(self.length * 2)])
+            .arg("--csv")
+            .arg(&csv);
         let text = run(&mut command, &csv)?;
-        let rate = text.lines().find_map(|line| line.strip_prefix("rate,")?.rsplit(',').next()?.parse().ok());
+        let rate = text
+            .lines()
+            .find_map(|line| line.strip_prefix("rate,")?.rsplit(',').next()?.parse().ok());
         let rate: f64 = rate.with_context(|| format!("no rate in {text}"))?;
         ensure!(rate > 0.0, "no request was answered");
         Ok(rate)
@@ -138,39 +183,87 @@ impl Bench {
         command.args(["--pause", "200ms", "--duration", &milliseconds(self.length)]);
         command.arg("--csv").arg(&csv);
         let points = points(&run(&mut command, &csv)?)?;
-        ensure!(points.len() == rates.len(), "{} of {} rates were measured", points.len(), rates.len());
+        ensure!(
+            points.len() == rates.len(),
+            "{} of {} rates were measured",
+            points.len(),
+            rates.len()
+        );
         Ok(points)
     }
 
     /// Starts a server under its quota, and stores the keys.
     fn start(&self, system: &System, workers: usize) -> anyhow::Result<cache::Server> {
         let group = Group::new("cache-sweep", &["cpu", "cpuacct"]);
-        let group = group.and_then(|group| group.limit_finely(self.share * workers as f64).map(|()| group));
-        let group = group.context("no control group of version 1 with a CPU quota is available here")?;
+        let group = group.and_then(|group| {
+            group
+                .limit_finely(self.share * workers as f64)
+                .map(|()| group)
+        });
+        let group =
+            group.context("no control group of version 1 with a CPU quota is available here")?;
         let arguments: Vec<_> = system.arguments.iter().map(String::as_str).collect();
         let program = system.program.as_deref();
-        let server = cache::Server::start_program(system.kind, program, MEGABYTES, workers, Some(group), &arguments)?;
+        let server = cache::Server::start_program(
+            system.kind,
+            program,
+            MEGABYTES,
+            workers,
+            Some(group),
+            &arguments,
+        )?;
         let mut command = self.command(&server)?;
-        let stored = command.args(["-c", "1", "-n", "1", "--timeout", "60s"]).output()?;
-        ensure!(stored.status.success(), "the keys were not stored: {}", String::from_utf8_lossy(&stored.stderr));
+        let stored = command
+            .args(["-c", "1", "-n", "1", "--timeout", "60s"])
+            .output()?;
+        ensure!(
+            stored.status.success(),
+            "the keys were not stored: {}",
+            String::from_utf8_lossy(&stored.stderr)
+        );
         Ok(server)
     }
 
     fn load(&self, server: &cache::Server, updates: u8) -> anyhow::Result<Command> {
         let mut command = self.command(server)?;
         let updates = (f64::from(updates) / 100.0).to_string();
-        command.args(["--no-load", "--set-ratio", &updates, "-c", &self.connections.to_string()]);
+        command.args([
+            "--no-load",
+            "--set-ratio",
+            &updates,
+            "-c",
+            &self.connections.to_string(),
+        ]);
         command.args(["--warm-up", &milliseconds(self.warm_up)]);
         Ok(command)
     }
 
     fn command(&self, server: &cache::Server) -> anyhow::Result<Command> {
-        let program = plainweave_program().context("the program plainweave is not beside plainweave-bench")?;
+        let program = plainweave_program()
+            .context("the program plainweave is not beside plainweave-bench")?;
         let mut command = Command::new(program);
-        command.env_remove("PLAINWEAVE_IO").args(["load", "cache", &server.address.to_string()]);
-        command.args(["--keys", &self.keys.to_string(), "--key-size", "fb_key", "--value-size", "fb_value"]);
+        command
+            .env_remove("PLAINWEAVE_IO")
+            .args(["load", "cache", &server.address.to_string()]);
+        command.args([
+            "--keys",
+            &self.keys.to_string(),
+            "--key-size",
+            "fb_key",
+            "--value-size",
+            "fb_value",
+        ]);
         // More than a server can bear is what is offered.
-        command.args(["--workers", "1", "--io", "epoll", "--max-errors", "1", "--min-rate", "0"]);
+        command.args([
+            "--workers",
+            "1",
+            "--io",
+            "epoll",
+            "--max-errors",
+            "1",
+            "--min-rate",
+            "0",
+        ]);
         Ok(command)
     }
 }
@@ -190,7 +283,12 @@ fn run(command: &mut Command, csv: &PathBuf) -> anyhow::Result<String> {
     let output = command.output().context("cannot run plainweave load")?;
     let text = std::fs::read_to_string(csv);
     let _ = std::fs::remove_file(csv);
-    text.with_context(|| format!("plainweave load: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    text.with_context(|| {
+        format!(
+            "plainweave load: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )
+    })
 }
 
 /// Reads the table of a load at several rates.
@@ -217,7 +315,13 @@ mod tests {
     #[test]
     fn a_point_is_kept_as_values() {
         for p99 in [None, Some(2.5)] {
-            let point = super::Point { target: 5.0, rate: 4.0, p99, errors: 1.0, counts: p99.is_some() };
+            let point = super::Point {
+                target: 5.0,
+                rate: 4.0,
+                p99,
+                errors: 1.0,
+                counts: p99.is_some(),
+            };
             let again = super::Point::of(&point.values()).unwrap();
             assert_eq!(format!("{point:?}"), format!("{again:?}"));
         }
@@ -229,8 +333,11 @@ mod tests {
         let here = std::env::current_exe().unwrap();
         let binary = super::Binary::parse(&format!("mine={}", here.display())).unwrap();
         assert!(binary.name == "mine" && binary.path == here);
-        for (text, said) in [("memcached", "NAME=PATH"), ("a=/none", "/none is no file"), ("=/bin/sh", "one character")]
-        {
+        for (text, said) in [
+            ("memcached", "NAME=PATH"),
+            ("a=/none", "/none is no file"),
+            ("=/bin/sh", "one character"),
+        ] {
             let error = super::Binary::parse(text).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
@@ -238,9 +345,15 @@ mod tests {
 
     #[test]
     fn a_table_is_read_by_its_names() {
-        let text = "step,intended_rate,rate,errors,latency_p99,valid\n1,100,99.5,0,250,1\n2,200,0,3,,0\n";
+        let text =
+            "step,intended_rate,rate,errors,latency_p99,valid\n1,100,99.5,0,250,1\n2,200,0,3,,0\n";
         let points = super::points(text).unwrap();
-        assert!(points.len() == 2 && points[0].counts && points[0].p99 == Some(250.0) && points[0].target == 100.0);
+        assert!(
+            points.len() == 2
+                && points[0].counts
+                && points[0].p99 == Some(250.0)
+                && points[0].target == 100.0
+        );
         assert!(!points[1].counts && points[1].p99.is_none() && points[1].errors == 3.0);
         assert!(super::points("step,rate\n1,5\n").is_err());
     }

@@ -41,7 +41,9 @@ const SIDE_GOAL: f64 = 0.9;
 /// Says of one case how the pools compare with each single policy, and with all.
 pub(super) fn lines(rows: &[Row], case: &str, pools: &str, singles: &[String]) -> Vec<String> {
     let of = |system: &str, metric: &str| {
-        let found = rows.iter().find(|row| row.case == case && row.system == system && row.metric == metric);
+        let found = rows
+            .iter()
+            .find(|row| row.case == case && row.system == system && row.metric == metric);
         found.map(Row::spread)
     };
     let (Some(own_rate), Some(own_p99)) = (of(pools, "packets_per_s"), of(pools, "p99_us")) else {
@@ -49,8 +51,13 @@ pub(super) fn lines(rows: &[Row], case: &str, pools: &str, singles: &[String]) -
     };
     let (mut lines, mut beaten, mut compared) = (Vec::new(), 0, 0);
     for single in singles {
-        let (Some(rate), Some(p99)) = (of(single, "packets_per_s"), of(single, "p99_us")) else { continue };
-        let places = [Place::of(own_rate, rate, true), Place::of(own_p99, p99, false)];
+        let (Some(rate), Some(p99)) = (of(single, "packets_per_s"), of(single, "p99_us")) else {
+            continue;
+        };
+        let places = [
+            Place::of(own_rate, rate, true),
+            Place::of(own_p99, p99, false),
+        ];
         compared += 1;
         beaten += usize::from(places == [Place::Better; 2]);
         lines.push(format!(
@@ -61,12 +68,19 @@ pub(super) fn lines(rows: &[Row], case: &str, pools: &str, singles: &[String]) -
             places[1].text()
         ));
     }
-    let pays = if beaten == compared { "composition pays" } else { "composition does not pay against all" };
+    let pays = if beaten == compared {
+        "composition pays"
+    } else {
+        "composition does not pay against all"
+    };
     lines.push(format!(
         "{case}: {pays}: better in throughput and in p99, quartiles apart, than {beaten} of {compared} single policies"
     ));
-    let best =
-        singles.iter().filter_map(|single| of(single, "side_per_s")).map(|side| side.median).max_by(f64::total_cmp);
+    let best = singles
+        .iter()
+        .filter_map(|single| of(single, "side_per_s"))
+        .map(|side| side.median)
+        .max_by(f64::total_cmp);
     if let (Some(side), Some(best)) = (of(pools, "side_per_s"), best) {
         let ratio = side.median / best;
         let verdict = if ratio < SIDE_GOAL { "missed" } else { "met" };
@@ -81,7 +95,15 @@ mod tests {
 
     fn row(system: &str, metric: &'static str, values: &[f64]) -> Row {
         let (case, system, values) = ("compute".to_owned(), system.to_owned(), values.to_vec());
-        Row { experiment: "compose", case, system, workers: 2, metric, unit: "1", values }
+        Row {
+            experiment: "compose",
+            case,
+            system,
+            workers: 2,
+            metric,
+            unit: "1",
+            values,
+        }
     }
 
     #[test]
@@ -97,13 +119,35 @@ mod tests {
             row("near", "p99_us", &[0.5, 0.5, 0.5]),
             row("near", "side_per_s", &[4.0]),
         ];
-        let lines = lines(&rows, "compute", "two", &["slow".to_owned(), "near".to_owned()]);
+        let lines = lines(
+            &rows,
+            "compute",
+            "two",
+            &["slow".to_owned(), "near".to_owned()],
+        );
         let has = |line: usize, parts: &[&str]| {
-            assert!(parts.iter().all(|part| lines[line].contains(part)), "{}", lines[line]);
+            assert!(
+                parts.iter().all(|part| lines[line].contains(part)),
+                "{}",
+                lines[line]
+            );
         };
-        has(0, &["two to slow: throughput 1.83 (better, quartiles apart), p99 0.11 (better, quartiles apart)"]);
-        has(1, &["two to near: throughput 1.04 (quartiles overlap), p99 2.00 (worse, quartiles apart)"]);
-        has(2, &["does not pay against all", "than 1 of 2 single policies"]);
+        has(
+            0,
+            &[
+                "two to slow: throughput 1.83 (better, quartiles apart), p99 0.11 (better, quartiles apart)",
+            ],
+        );
+        has(
+            1,
+            &[
+                "two to near: throughput 1.04 (quartiles overlap), p99 2.00 (worse, quartiles apart)",
+            ],
+        );
+        has(
+            2,
+            &["does not pay against all", "than 1 of 2 single policies"],
+        );
         has(3, &["keeps 0.80 of its best figure (goal: 0.9, missed)"]);
     }
 }

@@ -1,8 +1,8 @@
 //! The workload: a burst of packets, some of which bring a slow job, on one pool or on two.
 //!
-//! The packets are those of the OCaml schedulers' thesis (`thesis/packets`). The fiber that spawns them does not pause,
-//! but waits while as many as may be under way are; the thesis's own spawner waits likewise, for a place in a full
-//! queue.
+//! The packets are those of the OCaml schedulers' thesis (`thesis/packets`). The fiber that spawns
+//! them does not pause, but waits while as many as may be under way are; the thesis's own spawner
+//! waits likewise, for a place in a full queue.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,8 +25,8 @@ use crate::{machine, report};
 #[derive(Args, Debug)]
 pub(crate) struct ChildFlags {
     case: Case,
-    /// As `--pools` of other programs has them: `NAME:POLICY/WORKERS`, with spaces between pools. The first has the
-    /// packets, the last the jobs.
+    /// As `--pools` of other programs has them: `NAME:POLICY/WORKERS`, with spaces between pools.
+    /// The first has the packets, the last the jobs.
     #[arg(required = true)]
     pools: Vec<String>,
     #[arg(long)]
@@ -119,7 +119,8 @@ struct Done {
 /// Runs the child: prints the medians over the iterations, and quantiles of all their latencies.
 pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
     let pools = pools(&flags.pools, &flags.mode)?;
-    let [packets, side] = [pools.iter().next(), pools.iter().last()].map(|pool| pool.context("no pools"));
+    let [packets, side] =
+        [pools.iter().next(), pools.iter().last()].map(|pool| pool.context("no pools"));
     let (packets, side) = (packets?, side?);
     let workers = pools.runtime(packets.name()).context("no pools")?.workers();
     let mut done = Vec::new();
@@ -130,19 +131,32 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
             done.push(iteration);
         }
     }
-    let mut all = done.first().context("no iterations")?.packets.latencies.clone();
-    done[1..].iter().try_for_each(|more| all.add(&more.packets.latencies))?;
+    let mut all = done
+        .first()
+        .context("no iterations")?
+        .packets
+        .latencies
+        .clone();
+    done[1..]
+        .iter()
+        .try_for_each(|more| all.add(&more.packets.latencies))?;
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied()
     };
     let quantile = |share| all.value_at_quantile(share) as f64 / 1e3;
     let figures = [
-        ("packets_per_s", median(done.iter().map(|done| done.packets.per_second()).collect())),
+        (
+            "packets_per_s",
+            median(done.iter().map(|done| done.packets.per_second()).collect()),
+        ),
         ("p50_us", Some(quantile(0.5))),
         ("p99_us", Some(quantile(0.99))),
         ("p9999_us", Some(quantile(0.9999))),
-        ("side_per_s", median(done.iter().filter_map(|done| done.side_per_s).collect())),
+        (
+            "side_per_s",
+            median(done.iter().filter_map(|done| done.side_per_s).collect()),
+        ),
     ];
     for (metric, value) in figures {
         if let Some(value) = value {
@@ -156,10 +170,18 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
 fn pools(texts: &[String], mode: &str) -> anyhow::Result<Pools> {
     let mode = Mode::parse(mode)?;
     let spec = |text: &String| {
-        let parts = text.split_once(':').and_then(|(name, rest)| Some((name, rest.rsplit_once('/')?)));
-        let Some((name, (policy, workers))) = parts else { bail!("'{text}' is not NAME:POLICY/WORKERS") };
+        let parts = text
+            .split_once(':')
+            .and_then(|(name, rest)| Some((name, rest.rsplit_once('/')?)));
+        let Some((name, (policy, workers))) = parts else {
+            bail!("'{text}' is not NAME:POLICY/WORKERS")
+        };
         let workers = workers.parse()?;
-        let runtime = mode.builder().workers(workers).max_workers(workers).policy(policy);
+        let runtime = mode
+            .builder()
+            .workers(workers)
+            .max_workers(workers)
+            .policy(policy);
         Ok(PoolSpec::new(name).runtime(runtime))
     };
     let specs = texts.iter().map(spec).collect::<anyhow::Result<Vec<_>>>()?;
@@ -167,8 +189,19 @@ fn pools(texts: &[String], mode: &str) -> anyhow::Result<Pools> {
 }
 
 /// Runs one iteration and checks that nothing was lost.
-fn iterate(flags: &ChildFlags, packets: &Pool, side: &Pool, workers: usize) -> anyhow::Result<Done> {
-    let Size { packets: count, in_flight, one_in, side_us, .. } = flags.size;
+fn iterate(
+    flags: &ChildFlags,
+    packets: &Pool,
+    side: &Pool,
+    workers: usize,
+) -> anyhow::Result<Done> {
+    let Size {
+        packets: count,
+        in_flight,
+        one_in,
+        side_us,
+        ..
+    } = flags.size;
     let jobs = Arc::new(Jobs {
         case: flags.case,
         length: Duration::from_micros(side_us),
@@ -185,7 +218,13 @@ fn iterate(flags: &ChildFlags, packets: &Pool, side: &Pool, workers: usize) -> a
         }
     };
     let in_flight = u64::from(in_flight);
-    let load = Load { packets: count, spawners: 1, handlers_copy: false, delay: Delay::None, in_flight };
+    let load = Load {
+        packets: count,
+        spawners: 1,
+        handlers_copy: false,
+        delay: Delay::None,
+        in_flight,
+    };
     let began = Instant::now();
     let outcome = packets.call(|| shim::ready(burst::<Fibers>(load, workers, bring)))??;
     let wanted = count / one_in;
@@ -196,5 +235,8 @@ fn iterate(flags: &ChildFlags, packets: &Pool, side: &Pool, workers: usize) -> a
     ensure!(done == wanted, "{done} of {wanted} jobs were done");
     let last = *jobs.last.lock().unwrap_or_else(PoisonError::into_inner);
     let side_per_s = last.map(|last| wanted as f64 / (last - began).as_secs_f64());
-    Ok(Done { packets: outcome, side_per_s })
+    Ok(Done {
+        packets: outcome,
+        side_per_s,
+    })
 }

@@ -1,5 +1,5 @@
-//! The closed-loop client: one message under way on each connection, every answer checked. The answer need not be the
-//! message: a WebSocket's has another frame around it.
+//! The closed-loop client: one message under way on each connection, every answer checked. The
+//! answer need not be the message: a WebSocket's has another frame around it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,24 +25,48 @@ struct Stream {
 }
 
 impl Client {
-    pub(super) fn connect(address: SocketAddr, connections: usize, size: usize) -> anyhow::Result<Self> {
+    pub(super) fn connect(
+        address: SocketAddr,
+        connections: usize,
+        size: usize,
+    ) -> anyhow::Result<Self> {
         let connect = |_| TcpStream::connect(address).context("cannot connect to the server");
-        let streams = (0..connections).map(connect).collect::<Result<Vec<_>, _>>()?;
+        let streams = (0..connections)
+            .map(connect)
+            .collect::<Result<Vec<_>, _>>()?;
         let message: Vec<u8> = (0..size).map(|i| i as u8).collect();
         Self::over(streams, message.clone(), message)
     }
 
     /// Makes one of connections over which nothing is under way.
-    pub(crate) fn over(connected: Vec<TcpStream>, message: Vec<u8>, answer: Vec<u8>) -> anyhow::Result<Self> {
+    pub(crate) fn over(
+        connected: Vec<TcpStream>,
+        message: Vec<u8>,
+        answer: Vec<u8>,
+    ) -> anyhow::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut streams = Vec::new();
         for (i, tcp) in connected.into_iter().enumerate() {
             tcp.set_nodelay(true)?;
             tcp.set_nonblocking(true)?;
-            epoll::add(&poll, &tcp, epoll::EventData::new_u64(i as u64), epoll::EventFlags::IN)?;
-            streams.push(Stream { tcp, got: 0, waiting: false });
+            epoll::add(
+                &poll,
+                &tcp,
+                epoll::EventData::new_u64(i as u64),
+                epoll::EventFlags::IN,
+            )?;
+            streams.push(Stream {
+                tcp,
+                got: 0,
+                waiting: false,
+            });
         }
-        Ok(Self { poll, streams, message, answer })
+        Ok(Self {
+            poll,
+            streams,
+            message,
+            answer,
+        })
     }
 
     /// Sends at least `requests` and waits for all answers; how many came.
@@ -75,15 +99,24 @@ impl Client {
 
 impl Stream {
     fn send(&mut self, message: &[u8]) -> anyhow::Result<()> {
-        let sent = self.tcp.write(message).context("the server does not take a message")?;
-        ensure!(sent == message.len(), "a message does not fit the socket's buffer; make it smaller");
+        let sent = self
+            .tcp
+            .write(message)
+            .context("the server does not take a message")?;
+        ensure!(
+            sent == message.len(),
+            "a message does not fit the socket's buffer; make it smaller"
+        );
         self.waiting = true;
         Ok(())
     }
 
     /// True: the answer is complete.
     fn receive(&mut self, answer: &[u8], buffer: &mut [u8]) -> anyhow::Result<bool> {
-        let n = self.tcp.read(&mut buffer[self.got..]).context("the server does not answer")?;
+        let n = self
+            .tcp
+            .read(&mut buffer[self.got..])
+            .context("the server does not answer")?;
         ensure!(n > 0 && self.waiting, "the server closed a connection");
         ensure!(
             buffer[self.got..self.got + n] == answer[self.got..self.got + n],

@@ -9,7 +9,13 @@ use crate::names;
 use crate::serving::{Driver, Kind, PEER, Whose};
 
 /// Modes by name: what `--mode` of the servers takes, and one that it refuses.
-const MODES: [&str; 5] = ["never/shared", "before-start/shared", "before-start/own", "anytime/own", UNSAFE];
+const MODES: [&str; 5] = [
+    "never/shared",
+    "before-start/shared",
+    "before-start/own",
+    "anytime/own",
+    UNSAFE,
+];
 const UNSAFE: &str = "anytime/shared";
 
 /// The lists that systems are made of.
@@ -34,7 +40,12 @@ pub(super) struct Choices {
     pub(super) modes: Vec<String>,
 
     /// I/O drivers; the first is the base
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "epoll,uring")]
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "epoll,uring"
+    )]
     pub(super) drivers: Vec<Driver>,
 
     /// Numbers of workers, 1 and 2
@@ -70,15 +81,23 @@ struct Setting {
 }
 
 impl Choices {
-    /// Returns the systems for each number of workers: the base, then the others, then the peer, and the raw
-    /// loop, which has one worker.
+    /// Returns the systems for each number of workers: the base, then the others, then the peer,
+    /// and the raw loop, which has one worker.
     pub(super) fn systems(&self) -> anyhow::Result<Vec<System>> {
         names::check("mode", &self.modes, MODES.into_iter())?;
         for policy in &self.policies {
             Choice::parse(policy).map_err(anyhow::Error::msg)?;
         }
-        let lists = [self.policies.len(), self.modes.len(), self.drivers.len(), self.workers.len()];
-        ensure!(lists.iter().all(|len| *len > 0), "an empty list of policies, modes, drivers or workers");
+        let lists = [
+            self.policies.len(),
+            self.modes.len(),
+            self.drivers.len(),
+            self.workers.len(),
+        ];
+        ensure!(
+            lists.iter().all(|len| *len > 0),
+            "an empty list of policies, modes, drivers or workers"
+        );
         let mut systems = Vec::new();
         for &workers in &self.workers {
             for (p, policy) in self.policies.iter().enumerate() {
@@ -86,8 +105,15 @@ impl Choices {
                     for (d, &driver) in self.drivers.iter().enumerate() {
                         let changes = [p, m, d].into_iter().filter(|place| *place > 0).count();
                         if changes <= 1 || self.full {
-                            let setting = Setting { policy: policy.clone(), mode: mode.clone(), driver };
-                            systems.push(System { program: Program::Ours(setting), workers: workers.into() });
+                            let setting = Setting {
+                                policy: policy.clone(),
+                                mode: mode.clone(),
+                                driver,
+                            };
+                            systems.push(System {
+                                program: Program::Ours(setting),
+                                workers: workers.into(),
+                            });
                         }
                     }
                 }
@@ -100,10 +126,16 @@ impl Choices {
 }
 
 impl System {
-    pub(super) const LIMIT: Self = Self { program: Program::Limit, workers: 1 };
+    pub(super) const LIMIT: Self = Self {
+        program: Program::Limit,
+        workers: 1,
+    };
 
     pub(super) fn peer(workers: usize) -> Self {
-        Self { program: Program::Peer, workers }
+        Self {
+            program: Program::Peer,
+            workers,
+        }
     }
 
     pub(super) fn is_ours(&self) -> bool {
@@ -119,13 +151,21 @@ impl System {
     }
 
     fn setting(&self) -> Option<&Setting> {
-        if let Program::Ours(setting) = &self.program { Some(setting) } else { None }
+        if let Program::Ours(setting) = &self.program {
+            Some(setting)
+        } else {
+            None
+        }
     }
 
     /// Returns what is set, in words.
     pub(super) fn name(&self) -> String {
         match &self.program {
-            Program::Ours(Setting { policy, mode, driver }) => format!("{policy} {mode} {}", driver.name()),
+            Program::Ours(Setting {
+                policy,
+                mode,
+                driver,
+            }) => format!("{policy} {mode} {}", driver.name()),
             Program::Peer => PEER.to_owned(),
             Program::Limit => limit::NAME.to_owned(),
         }
@@ -136,10 +176,15 @@ impl System {
         kind.system(&self.name())
     }
 
-    /// What differs between two systems of ours, in words; all of this one's name if it is more than one thing.
+    /// What differs between two systems of ours, in words; all of this one's name if it is more
+    /// than one thing.
     pub(super) fn change(&self, base: &Self) -> Option<String> {
         let (own, base) = (self.setting()?, base.setting()?);
-        let changed = [own.policy != base.policy, own.mode != base.mode, own.driver != base.driver];
+        let changed = [
+            own.policy != base.policy,
+            own.mode != base.mode,
+            own.driver != base.driver,
+        ];
         Some(match changed {
             [_, false, false] => own.policy.clone(),
             [false, true, false] => own.mode.clone(),
@@ -154,7 +199,9 @@ impl System {
 
     /// Returns the arguments of our servers.
     pub(super) fn arguments(&self) -> Vec<String> {
-        let Some(Setting { policy, mode, .. }) = self.setting() else { return Vec::new() };
+        let Some(Setting { policy, mode, .. }) = self.setting() else {
+            return Vec::new();
+        };
         let mut arguments = vec!["--architecture", "fibers", "--policy", policy];
         if mode == UNSAFE {
             arguments.push("--bench-anytime-shared");

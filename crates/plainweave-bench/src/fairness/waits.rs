@@ -18,14 +18,19 @@ pub(super) struct Waits {
 impl Waits {
     /// Reads what was observed between two moments after 1970.
     pub(super) fn read(file: &Path, (from, to): (Duration, Duration)) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let (mut pops, mut total, mut ranks, mut greatest, mut greatest_rank) = (0.0, 0.0, 0.0, 0.0_f64, 0.0_f64);
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
+        let (mut pops, mut total, mut ranks, mut greatest, mut greatest_rank) =
+            (0.0, 0.0, 0.0, 0.0_f64, 0.0_f64);
         // A last line may be in the making.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines().skip(1) {
             let values: Result<Vec<f64>, _> = line.split(',').map(str::parse).collect();
-            let values = values.ok().and_then(|values| <[f64; 6]>::try_from(values).ok());
-            let [at, count, waited, most, rank, most_rank] = values.with_context(|| format!("not a line: '{line}'"))?;
+            let values = values
+                .ok()
+                .and_then(|values| <[f64; 6]>::try_from(values).ok());
+            let [at, count, waited, most, rank, most_rank] =
+                values.with_context(|| format!("not a line: '{line}'"))?;
             // A line tells of the time before it.
             if at > from.as_secs_f64() * 1e3 && at <= to.as_secs_f64() * 1e3 {
                 pops += count;
@@ -35,7 +40,12 @@ impl Waits {
                 greatest_rank = greatest_rank.max(most_rank);
             }
         }
-        ensure!(pops > 0.0, "no fiber was seen to run in {:?}, in {}", to.saturating_sub(from), file.display());
+        ensure!(
+            pops > 0.0,
+            "no fiber was seen to run in {:?}, in {}",
+            to.saturating_sub(from),
+            file.display()
+        );
         Ok(Self {
             mean_us: total / pops / 1e3,
             greatest_us: greatest / 1e3,

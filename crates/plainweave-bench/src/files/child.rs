@@ -72,7 +72,11 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
     let cpu = process_cpu();
     match flags.method {
         Method::Sendfile => epoll::run(&mut course, &mut senders, &mut epoll::Sendfile)?,
-        Method::Splice => epoll::run(&mut course, &mut senders, &mut epoll::Splice::new(flags.streams)?)?,
+        Method::Splice => epoll::run(
+            &mut course,
+            &mut senders,
+            &mut epoll::Splice::new(flags.streams)?,
+        )?,
         Method::LinkedSplice => ring::linked_splice(&mut course, &mut senders, None)?,
         Method::LinkedSpliceCapped => ring::linked_splice(&mut course, &mut senders, Some(4))?,
         Method::ReadSend => ring::read_send(&mut course, &mut senders)?,
@@ -88,8 +92,16 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
     ensure!(mib > 0.0, "nothing was sent");
     let micros = |quantile| course.away.value_at_quantile(quantile) as f64 / 1000.0;
     report::say(&format!("mib_per_s {}", mib / elapsed.as_secs_f64()));
-    report::say(&format!("cpu_us_per_mib {}", cpu.saturating_sub(sinks_cpu).as_secs_f64() * 1e6 / mib));
-    report::say(&format!("away_p50_us {}\naway_p99_us {}\naway_max_us {}", micros(0.5), micros(0.99), micros(1.0)));
+    report::say(&format!(
+        "cpu_us_per_mib {}",
+        cpu.saturating_sub(sinks_cpu).as_secs_f64() * 1e6 / mib
+    ));
+    report::say(&format!(
+        "away_p50_us {}\naway_p99_us {}\naway_max_us {}",
+        micros(0.5),
+        micros(0.99),
+        micros(1.0)
+    ));
     report::say(&format!("threads_max {}", course.threads - before + 1));
     Ok(())
 }
@@ -105,7 +117,11 @@ fn streams(
     for number in 0..flags.streams {
         let mut taker = TcpStream::connect(listener.local_addr()?)?;
         let (socket, _) = listener.accept()?;
-        senders.push(Sender { socket, file: File::open(path(&flags.dir, number % flags.files))?, offset: 0 });
+        senders.push(Sender {
+            socket,
+            file: File::open(path(&flags.dir, number % flags.files))?,
+            offset: 0,
+        });
         sinks.push(std::thread::spawn(move || {
             machine::pin_to(1);
             let (mut buf, mut at) = (vec![0; 256 << 10], 0);
@@ -113,10 +129,16 @@ fn streams(
                 let len = taker.read(&mut buf)?;
                 if len == 0 {
                     let used = clock_gettime(ClockId::ThreadCPUTime);
-                    return Ok(Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32));
+                    return Ok(Duration::new(
+                        used.tv_sec.unsigned_abs(),
+                        used.tv_nsec as u32,
+                    ));
                 }
                 for n in [0, len / 2, len - 1] {
-                    ensure!(buf[n] == byte((at + n) % SIZE), "another byte than the file's");
+                    ensure!(
+                        buf[n] == byte((at + n) % SIZE),
+                        "another byte than the file's"
+                    );
                 }
                 at += len;
                 received.fetch_add(len as u64, Ordering::Relaxed);

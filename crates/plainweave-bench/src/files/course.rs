@@ -1,4 +1,5 @@
-//! What the methods share: the files, the streams that carry them, and the measure of the worker's absence.
+//! What the methods share: the files, the streams that carry them, and the measure of the worker's
+//! absence.
 
 use std::fs::File;
 use std::net::TcpStream;

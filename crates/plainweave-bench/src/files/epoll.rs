@@ -1,4 +1,5 @@
-//! The two methods on sockets that do not block, under epoll. Both wait in the call for a page that is not in memory.
+//! The two methods on sockets that do not block, under epoll. Both wait in the call for a page that
+//! is not in memory.
 
 use std::os::fd::OwnedFd;
 
@@ -44,9 +45,17 @@ impl Splice {
     pub(super) fn new(streams: usize) -> anyhow::Result<Self> {
         let pipe = || -> anyhow::Result<Pipe> {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-            Ok(Pipe { read, write, held: 0 })
+            Ok(Pipe {
+                read,
+                write,
+                held: 0,
+            })
         };
-        Ok(Self((0..streams).map(|_| pipe()).collect::<anyhow::Result<_>>()?))
+        Ok(Self(
+            (0..streams)
+                .map(|_| pipe())
+                .collect::<anyhow::Result<_>>()?,
+        ))
     }
 }
 
@@ -56,7 +65,14 @@ impl Send for Splice {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         if pipe.held == 0 {
             let (mut offset, len) = (sender.offset, (SIZE - sender.offset as usize).min(PIECE));
-            pipe.held = splice(&sender.file, Some(&mut offset), &pipe.write, None, len, flags)?;
+            pipe.held = splice(
+                &sender.file,
+                Some(&mut offset),
+                &pipe.write,
+                None,
+                len,
+                flags,
+            )?;
         }
         let sent = splice(&pipe.read, None, &sender.socket, None, pipe.held, flags)?;
         pipe.held -= sent;
@@ -65,11 +81,20 @@ impl Send for Splice {
 }
 
 /// Sends on whatever stream has room, a piece at a time.
-pub(super) fn run(course: &mut Course, senders: &mut [Sender], method: &mut impl Send) -> anyhow::Result<()> {
+pub(super) fn run(
+    course: &mut Course,
+    senders: &mut [Sender],
+    method: &mut impl Send,
+) -> anyhow::Result<()> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (number, sender) in senders.iter().enumerate() {
         sender.socket.set_nonblocking(true)?;
-        epoll::add(&poll, &sender.socket, epoll::EventData::new_u64(number as u64), epoll::EventFlags::OUT)?;
+        epoll::add(
+            &poll,
+            &sender.socket,
+            epoll::EventData::new_u64(number as u64),
+            epoll::EventFlags::OUT,
+        )?;
     }
     let mut events = Vec::with_capacity(senders.len());
     while course.looks_again() {

@@ -1,9 +1,9 @@
-//! The two methods on io_uring. A splice there always runs on a kernel thread (io-wq); a read that finds its pages in
-//! memory completes at once, and otherwise when they have come.
+//! The two methods on io_uring. A splice there always runs on a kernel thread (io-wq); a read that
+//! finds its pages in memory completes at once, and otherwise when they have come.
 //!
-//! `unsafe` once, in `Ring::push`. Memory that an entry names belongs to the caller's frame, in which the ring is
-//! declared behind it: so the ring goes first, and does not go before all entries have completed. Splices name no
-//! memory, so `Splices` may keep a ring for as long as it likes.
+//! `unsafe` once, in `Ring::push`. Memory that an entry names belongs to the caller's frame, in
+//! which the ring is declared behind it: so the ring goes first, and does not go before all entries
+//! have completed. Splices name no memory, so `Splices` may keep a ring for as long as it likes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,14 +28,21 @@ struct Ring {
 impl Ring {
     fn new(streams: usize) -> anyhow::Result<Self> {
         let entries = (2 * streams).next_power_of_two() as u32;
-        Ok(Self { ring: IoUring::new(entries).context("io_uring is not available here")?, pending: 0 })
+        Ok(Self {
+            ring: IoUring::new(entries).context("io_uring is not available here")?,
+            pending: 0,
+        })
     }
 
     fn push(&mut self, entry: &Entry) -> anyhow::Result<()> {
-        // SAFETY: the only memory that an entry of this file names are the buffers of `read_send`. They are declared
-        // before the ring, not resized, and lent to one entry at a time; the ring's `drop` waits for all entries.
+        // SAFETY: the only memory that an entry of this file names are the buffers of `read_send`.
+        // They are declared before the ring, not resized, and lent to one entry at a time; the
+        // ring's `drop` waits for all entries.
         let pushed = unsafe { self.ring.submission().push(entry) };
-        ensure!(pushed.is_ok(), "the ring has no room for two entries a stream");
+        ensure!(
+            pushed.is_ok(),
+            "the ring has no room for two entries a stream"
+        );
         self.pending += 1;
         Ok(())
     }
@@ -48,7 +55,11 @@ impl Ring {
 
     /// Gives all completions there are: user data and result.
     fn completed(&mut self) -> Vec<(u64, i32)> {
-        let done: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        let done: Vec<_> = self
+            .ring
+            .completion()
+            .map(|entry| (entry.user_data(), entry.result()))
+            .collect();
         self.pending -= done.len();
         done
     }
@@ -69,16 +80,22 @@ impl Drop for Ring {
 /// The second one of a chain.
 const OUT: u64 = 1 << 32;
 
-/// File to pipe and pipe to socket, linked, a chain at a time for each stream. `cap`: kernel threads at most.
+/// File to pipe and pipe to socket, linked, a chain at a time for each stream. `cap`: kernel
+/// threads at most.
 pub(super) fn linked_splice(
     course: &mut Course,
     senders: &mut [course::Sender],
     cap: Option<u32>,
 ) -> anyhow::Result<()> {
-    let pipes = senders.iter().map(|_| pipe_with(PipeFlags::CLOEXEC)).collect::<Result<Vec<_>, _>>()?;
+    let pipes = senders
+        .iter()
+        .map(|_| pipe_with(PipeFlags::CLOEXEC))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut ring = Ring::new(senders.len())?;
     if let Some(cap) = cap {
-        ring.ring.submitter().register_iowq_max_workers(&mut [cap, cap])?;
+        ring.ring
+            .submitter()
+            .register_iowq_max_workers(&mut [cap, cap])?;
     }
     // What each pipe holds; less than asked for can go in, or out.
     let mut held = vec![0; senders.len()];
@@ -101,7 +118,13 @@ pub(super) fn linked_splice(
                 held[number] -= result as usize;
                 course.sent(&mut senders[number], result as usize)?;
             }
-            chain(&mut ring, &senders[number], &pipes[number], held[number], number as u64)?;
+            chain(
+                &mut ring,
+                &senders[number],
+                &pipes[number],
+                held[number],
+                number as u64,
+            )?;
         }
     }
     Ok(())
@@ -116,14 +139,22 @@ fn chain(
     data: u64,
 ) -> anyhow::Result<()> {
     let (read, write) = (types::Fd(pipe.0.as_raw_fd()), types::Fd(pipe.1.as_raw_fd()));
-    let len = if held > 0 { held } else { (SIZE - sender.offset as usize).min(PIECE) } as u32;
+    let len = if held > 0 {
+        held
+    } else {
+        (SIZE - sender.offset as usize).min(PIECE)
+    } as u32;
     if held == 0 {
         let file = types::Fd(sender.file.as_raw_fd());
         let fill = opcode::Splice::new(file, sender.offset as i64, write, -1, len).build();
         ring.push(&fill.flags(Flags::IO_LINK).user_data(data))?;
     }
     let socket = types::Fd(sender.socket.as_raw_fd());
-    ring.push(&opcode::Splice::new(read, -1, socket, -1, len).build().user_data(data | OUT))
+    ring.push(
+        &opcode::Splice::new(read, -1, socket, -1, len)
+            .build()
+            .user_data(data | OUT),
+    )
 }
 
 /// Reads into a buffer and sends from it, in turn, for each stream.
@@ -152,7 +183,10 @@ pub(super) fn read_send(course: &mut Course, senders: &mut [course::Sender]) -> 
                 read(&mut ring, &senders[number], &mut buffers[number], number)?;
                 continue;
             }
-            let (socket, piece) = (types::Fd(senders[number].socket.as_raw_fd()), &buffers[number][filled.clone()]);
+            let (socket, piece) = (
+                types::Fd(senders[number].socket.as_raw_fd()),
+                &buffers[number][filled.clone()],
+            );
             let send = opcode::Send::new(socket, piece.as_ptr(), piece.len() as u32).build();
             ring.push(&send.user_data(number as u64 | OUT))?;
         }
@@ -160,14 +194,19 @@ pub(super) fn read_send(course: &mut Course, senders: &mut [course::Sender]) -> 
     Ok(())
 }
 
-fn read(ring: &mut Ring, sender: &course::Sender, buffer: &mut [u8], number: usize) -> anyhow::Result<()> {
+fn read(
+    ring: &mut Ring,
+    sender: &course::Sender,
+    buffer: &mut [u8],
+    number: usize,
+) -> anyhow::Result<()> {
     let len = (SIZE - sender.offset as usize).min(PIECE) as u32;
     let read = opcode::Read::new(types::Fd(sender.file.as_raw_fd()), buffer.as_mut_ptr(), len);
     ring.push(&read.offset(sender.offset).build().user_data(number as u64))
 }
 
-/// Splices from files to sockets on a ring that fibers share, each pair by threads of the kernel, of which there may be
-/// as many as the kernel likes: a negative control.
+/// Splices from files to sockets on a ring that fibers share, each pair by threads of the kernel,
+/// of which there may be as many as the kernel likes: a negative control.
 pub(crate) struct Splices {
     ring: Mutex<Ring>,
     /// The next entry's user data, and who waits for which.
@@ -181,8 +220,13 @@ impl Splices {
     /// Makes the ring, and a thread that hands on what it completes.
     pub(crate) fn new() -> anyhow::Result<&'static Self> {
         let (ring, completed) = (Ring::new(PAIRS)?, eventfd(0, EventfdFlags::CLOEXEC)?);
-        ring.ring.submitter().register_eventfd(completed.as_raw_fd())?;
-        let splices: &Self = Box::leak(Box::new(Self { ring: Mutex::new(ring), waiting: Mutex::default() }));
+        ring.ring
+            .submitter()
+            .register_eventfd(completed.as_raw_fd())?;
+        let splices: &Self = Box::leak(Box::new(Self {
+            ring: Mutex::new(ring),
+            waiting: Mutex::default(),
+        }));
         std::thread::spawn(move || {
             while rustix::io::read(&completed, &mut [0; 8]).is_ok() {
                 splices.hand_on();
@@ -209,15 +253,21 @@ impl Splices {
         pipe: &(OwnedFd, OwnedFd),
         socket: &impl AsRawFd,
     ) -> anyhow::Result<u64> {
-        let [file, read, write] = [file.as_raw_fd(), pipe.0.as_raw_fd(), pipe.1.as_raw_fd()].map(types::Fd);
+        let [file, read, write] =
+            [file.as_raw_fd(), pipe.0.as_raw_fd(), pipe.1.as_raw_fd()].map(types::Fd);
         let (socket, len) = (types::Fd(socket.as_raw_fd()), len.min(PIECE as u64) as u32);
-        let fill = opcode::Splice::new(file, offset as i64, write, -1, len).build().flags(Flags::IO_LINK);
+        let fill = opcode::Splice::new(file, offset as i64, write, -1, len)
+            .build()
+            .flags(Flags::IO_LINK);
         let drain = |len| opcode::Splice::new(read, -1, socket, -1, len).build();
         let [filled, drained] = self.run([fill, drain(len)])?;
         ensure!(filled > 0, "a splice from a file gave {filled}");
         // A first half that was short has cancelled the second.
         let cancelled = drained == -rustix::io::Errno::CANCELED.raw_os_error();
-        ensure!(cancelled || drained > 0, "a splice to a socket gave {drained}");
+        ensure!(
+            cancelled || drained > 0,
+            "a splice to a socket gave {drained}"
+        );
         let mut left = filled - drained.max(0);
         while left > 0 {
             let [drained] = self.run([drain(left as u32)])?;
@@ -252,5 +302,7 @@ impl Splices {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -23,14 +23,30 @@ pub(super) struct Bench {
     pub(super) absent: Vec<(String, String)>,
 }
 
-/// What systems are compared with: a system's name, and the metric that says how often its cost fits.
+/// What systems are compared with: a system's name, and the metric that says how often its cost
+/// fits.
 pub(super) type Others = [(&'static str, &'static str)];
 
 impl Bench {
     /// A column of values.
-    pub(super) fn row(&mut self, case: &str, system: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) {
+    pub(super) fn row(
+        &mut self,
+        case: &str,
+        system: &str,
+        metric: &'static str,
+        unit: &'static str,
+        values: Vec<f64>,
+    ) {
         let (case, system) = (case.to_owned(), system.to_owned());
-        self.rows.push(Row { experiment: self.experiment, case, system, workers: 1, metric, unit, values });
+        self.rows.push(Row {
+            experiment: self.experiment,
+            case,
+            system,
+            workers: 1,
+            metric,
+            unit,
+            values,
+        });
     }
 
     /// Costs of systems, and their ratios to those of `others` in the same rounds.
@@ -45,7 +61,9 @@ impl Bench {
             self.row(case, name, metric, "us", own.cpu.clone());
             self.row(case, name, rate, "1/s", own.rate.clone());
             for (other, ratio) in others.iter().filter(|(other, _)| other != name) {
-                let Some((_, theirs)) = costs.iter().find(|(name, _)| name == other) else { continue };
+                let Some((_, theirs)) = costs.iter().find(|(name, _)| name == other) else {
+                    continue;
+                };
                 self.row(case, name, ratio, "1", ratios(&own.cpu, &theirs.cpu));
             }
         }

@@ -1,4 +1,5 @@
-//! Files of 1 KiB by HTTP/2 without TLS (prior knowledge), 32 streams of a connection: `plainweave web` beside nginx.
+//! Files of 1 KiB by HTTP/2 without TLS (prior knowledge), 32 streams of a connection: `plainweave
+//! web` beside nginx.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -25,7 +26,10 @@ const HEADER: usize = 9;
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if !machine::installed("h2load") {
-        bench.missing(CASE, "h2load is not installed; Debian's package is nghttp2-client");
+        bench.missing(
+            CASE,
+            "h2load is not installed; Debian's package is nghttp2-client",
+        );
         return Ok(());
     }
     let servers = start(bench)?;
@@ -34,15 +38,33 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     }
     let load = |server: &Process, length: Duration| {
         let mut command = Command::new("h2load");
-        command.args(["-c", "1", "-m", "32", "-t", "1", "-D", &length.as_secs().max(1).to_string()]);
+        command.args([
+            "-c",
+            "1",
+            "-m",
+            "32",
+            "-t",
+            "1",
+            "-D",
+            &length.as_secs().max(1).to_string(),
+        ]);
         command.arg(format!("http://{}{}", server.address, site::path(0)));
         command
     };
-    let rounds = Rounds { name: &format!("{}: {CASE}", bench.experiment), runs: bench.runs, turn: bench.turn };
+    let rounds = Rounds {
+        name: &format!("{}: {CASE}", bench.experiment),
+        runs: bench.runs,
+        turn: bench.turn,
+    };
     let processes: Vec<_> = servers.iter().map(|(_, server)| server).collect();
     let costs = rounds.run(&processes, load, requests, |_| Ok(()))?;
     let named: Vec<_> = servers.iter().map(|(name, _)| *name).zip(costs).collect();
-    bench.compare(CASE, ["cpu_us_per_request", "requests_per_second"], &named, OTHERS);
+    bench.compare(
+        CASE,
+        ["cpu_us_per_request", "requests_per_second"],
+        &named,
+        OTHERS,
+    );
     Ok(())
 }
 
@@ -65,8 +87,16 @@ fn start(bench: &mut Bench) -> anyhow::Result<Vec<(&'static str, Process)>> {
         Some(why) => bench.missing("nginx", why),
         None => {
             // A connection is used for as long as the load goes on.
-            let server = format!("root {}; http2_max_concurrent_streams 128;", bench.site.root().display());
-            let settings = nginx::Settings { workers: 1, listen: "http2", server: &server, ..Default::default() };
+            let server = format!(
+                "root {}; http2_max_concurrent_streams 128;",
+                bench.site.root().display()
+            );
+            let settings = nginx::Settings {
+                workers: 1,
+                listen: "http2",
+                server: &server,
+                ..Default::default()
+            };
             let (command, address) = nginx::command(bench.site.dir(), &settings)?;
             let server = Process::start("nginx", &command, Some(address), 1, None)?;
             ensure!(speaks(server.address)?, "nginx does not speak HTTP/2");
@@ -82,25 +112,42 @@ fn speaks(address: SocketAddr) -> anyhow::Result<bool> {
     stream.write_all(PREFACE)?;
     let mut header = [0; HEADER];
     // One that knows nothing of it may close the connection, or answer in HTTP/1.1.
-    Ok(stream.read_exact(&mut header).is_ok() && header[3] == SETTINGS && !header.starts_with(b"HTTP"))
+    Ok(stream.read_exact(&mut header).is_ok()
+        && header[3] == SETTINGS
+        && !header.starts_with(b"HTTP"))
 }
 
-/// Returns how many requests were answered. Failures and other answers than those that were asked for are errors.
+/// Returns how many requests were answered. Failures and other answers than those that were asked
+/// for are errors.
 fn requests(output: &Output) -> anyhow::Result<f64> {
     let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "h2load: {}{text}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "h2load: {}{text}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let count = |line: &str, word: &str| -> Option<f64> {
         let line = text.lines().find(|found| found.starts_with(line))?;
-        line.split([':', ',']).find_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
+        line.split([':', ','])
+            .find_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
     };
-    let answered =
-        count("requests:", "succeeded").with_context(|| format!("h2load said nothing of requests: {text}"))?;
-    ensure!(count("requests:", "failed") == Some(0.0), "h2load saw failures: {text}");
-    let bytes = text.lines().find(|line| line.starts_with("traffic:")).and_then(|line| {
-        let (_, data) = line.rsplit_once(", ")?;
-        data.split(['(', ')']).nth(1)?.parse::<f64>().ok()
-    });
+    let answered = count("requests:", "succeeded")
+        .with_context(|| format!("h2load said nothing of requests: {text}"))?;
+    ensure!(
+        count("requests:", "failed") == Some(0.0),
+        "h2load saw failures: {text}"
+    );
+    let bytes = text
+        .lines()
+        .find(|line| line.starts_with("traffic:"))
+        .and_then(|line| {
+            let (_, data) = line.rsplit_once(", ")?;
+            data.split(['(', ')']).nth(1)?.parse::<f64>().ok()
+        });
     // What comes within the last moment may count as bytes and not as an answer.
-    ensure!(bytes.is_some_and(|bytes| bytes >= answered * SIZE as f64), "h2load got too few bytes: {text}");
+    ensure!(
+        bytes.is_some_and(|bytes| bytes >= answered * SIZE as f64),
+        "h2load got too few bytes: {text}"
+    );
     Ok(answered)
 }

@@ -1,12 +1,12 @@
 //! What connections by TLS notice of a thousand handshakes at once, all of them full (ECDSA P-256).
 //!
-//! A handshake costs a server more than a hundred requests, and one that serves a thousand of them in a row serves
-//! nobody else for a fifth of a second. So requests are sent by the clock on connections that are kept alive, each
-//! every 10 ms, before the burst and while it goes on, and their latency counts from when they were due: what waits
-//! behind a stalled request is late too.
+//! A handshake costs a server more than a hundred requests, and one that serves a thousand of them
+//! in a row serves nobody else for a fifth of a second. So requests are sent by the clock on
+//! connections that are kept alive, each every 10 ms, before the burst and while it goes on, and
+//! their latency counts from when they were due: what waits behind a stalled request is late too.
 //!
-//! The crowd shares the client's CPU. Its first messages are made before the burst; and it has the lowest priority
-//! there, so that it does not hold up those whose latency counts.
+//! The crowd shares the client's CPU. Its first messages are made before the burst; and it has the
+//! lowest priority there, so that it does not hold up those whose latency counts.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -54,7 +54,10 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let mut turns: Vec<Vec<Turn>> = servers.iter().map(|_| Vec::new()).collect();
     for round in 0..=bench.runs {
         for ((name, server), turns) in servers.iter().zip(&mut turns) {
-            report::progress(&format!("{}: {CASE}, round {round} of {}, {name}", bench.experiment, bench.runs));
+            report::progress(&format!(
+                "{}: {CASE}, round {round} of {}, {name}",
+                bench.experiment, bench.runs
+            ));
             let turn = turn(bench, server, &certificate).context(*name)?;
             // The first round warms up.
             if round > 0 {
@@ -65,15 +68,34 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let nginx = servers.iter().position(|(name, _)| *name == OTHERS[0].0);
     for ((name, _), of) in servers.iter().zip(&turns) {
         for (metric, unit, figure) in METRICS {
-            bench.row(CASE, name, metric, unit, of.iter().map(|turn| figure(turn, bench.crowd)).collect());
+            bench.row(
+                CASE,
+                name,
+                metric,
+                unit,
+                of.iter().map(|turn| figure(turn, bench.crowd)).collect(),
+            );
         }
         if let Some(nginx) = nginx.filter(|n| servers[*n].0 != *name) {
-            let ratio = |(own, nginx): (&Turn, &Turn)| at(&own.beside, 0.99) / at(&nginx.beside, 0.99);
-            bench.row(CASE, name, "p99_to_nginx", "1", of.iter().zip(&turns[nginx]).map(ratio).collect());
+            let ratio =
+                |(own, nginx): (&Turn, &Turn)| at(&own.beside, 0.99) / at(&nginx.beside, 0.99);
+            bench.row(
+                CASE,
+                name,
+                "p99_to_nginx",
+                "1",
+                of.iter().zip(&turns[nginx]).map(ratio).collect(),
+            );
         }
     }
-    let load = format!("{CASE}: {} at once beside {} connections, each of them", bench.crowd, bench.connections);
-    bench.facts.push(("load", format!("{load} with a request every {} ms", PERIOD.as_millis())));
+    let load = format!(
+        "{CASE}: {} at once beside {} connections, each of them",
+        bench.crowd, bench.connections
+    );
+    bench.facts.push((
+        "load",
+        format!("{load} with a request every {} ms", PERIOD.as_millis()),
+    ));
     Ok(())
 }
 
@@ -86,7 +108,9 @@ const METRICS: [Metric; 7] = [
     ("p99_us_beside", "us", |turn, _| at(&turn.beside, 0.99)),
     ("max_us_beside", "us", |turn, _| at(&turn.beside, 1.0)),
     ("burst_ms", "ms", |turn, _| turn.length.as_secs_f64() * 1e3),
-    ("cpu_us_per_handshake", "us", |turn, crowd| turn.cpu_ns as f64 / 1e3 / crowd as f64),
+    ("cpu_us_per_handshake", "us", |turn, crowd| {
+        turn.cpu_ns as f64 / 1e3 / crowd as f64
+    }),
     ("failures", "1", |turn, _| turn.failed as f64),
 ];
 
@@ -102,13 +126,22 @@ type Request = (Instant, Duration);
 /// Sends requests by the clock, and after a while the burst.
 fn turn(bench: &Bench, server: &Process, certificate: &Certificate) -> anyhow::Result<Turn> {
     let (address, end) = (server.address, OnceLock::new());
-    let crowd = (0..bench.crowd).map(|_| Newcomer::connect(address, certificate)).collect::<Result<Vec<_>, _>>()?;
+    let crowd = (0..bench.crowd)
+        .map(|_| Newcomer::connect(address, certificate))
+        .collect::<Result<Vec<_>, _>>()?;
     std::thread::scope(|scope| {
         let connections: Vec<_> = (0..bench.connections)
             .map(|n| {
                 scope.spawn({
                     let end = &end;
-                    move || by_the_clock(address, certificate, PERIOD.mul_f64(n as f64 / bench.connections as f64), end)
+                    move || {
+                        by_the_clock(
+                            address,
+                            certificate,
+                            PERIOD.mul_f64(n as f64 / bench.connections as f64),
+                            end,
+                        )
+                    }
                 })
             })
             .collect();
@@ -120,18 +153,40 @@ fn turn(bench: &Bench, server: &Process, certificate: &Certificate) -> anyhow::R
         };
         let mut requests = Vec::new();
         for connection in connections {
-            requests.extend(connection.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            requests.extend(
+                connection
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
+            );
         }
-        let Burst { start, length, cpu_ns, failed } = burst?;
+        let Burst {
+            start,
+            length,
+            cpu_ns,
+            failed,
+        } = burst?;
         let within = |from: Instant, until: Instant| {
-            let within = requests.iter().filter(|(due, _)| (from..until).contains(due));
-            let mut latencies: Vec<_> = within.map(|(_, latency)| latency.as_secs_f64() * 1e6).collect();
+            let within = requests
+                .iter()
+                .filter(|(due, _)| (from..until).contains(due));
+            let mut latencies: Vec<_> = within
+                .map(|(_, latency)| latency.as_secs_f64() * 1e6)
+                .collect();
             latencies.sort_by(f64::total_cmp);
             latencies
         };
         let (alone, beside) = (within(start - ALONE, start), within(start, start + length));
-        ensure!(!alone.is_empty() && !beside.is_empty(), "no request was due beside the handshakes");
-        Ok(Turn { alone, beside, length, cpu_ns, failed })
+        ensure!(
+            !alone.is_empty() && !beside.is_empty(),
+            "no request was due beside the handshakes"
+        );
+        Ok(Turn {
+            alone,
+            beside,
+            length,
+            cpu_ns,
+            failed,
+        })
     })
 }
 
@@ -144,8 +199,8 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Sends a request each period on a connection of its own, and the next ones late if an answer is, until all that were
-/// due before the end have been sent.
+/// Sends a request each period on a connection of its own, and the next ones late if an answer is,
+/// until all that were due before the end have been sent.
 fn by_the_clock(
     address: SocketAddr,
     certificate: &Certificate,
@@ -176,7 +231,11 @@ impl Newcomer {
     fn connect(address: SocketAddr, certificate: &Certificate) -> anyhow::Result<Self> {
         let (mut session, mut hello) = (certificate.client()?, Vec::new());
         session.write_tls(&mut hello)?;
-        Ok(Self { stream: tls::open(address)?, session, hello })
+        Ok(Self {
+            stream: tls::open(address)?,
+            session,
+            hello,
+        })
     }
 
     fn complete(&mut self) -> anyhow::Result<()> {
@@ -209,5 +268,10 @@ fn burst(mut crowd: Vec<Newcomer>, server: &Process) -> anyhow::Result<Burst> {
     for newcomer in &mut crowd {
         failed += usize::from(newcomer.complete().is_err());
     }
-    Ok(Burst { start, length: start.elapsed(), cpu_ns: server.cpu_ns()? - before, failed })
+    Ok(Burst {
+        start,
+        length: start.elapsed(),
+        cpu_ns: server.cpu_ns()? - before,
+        failed,
+    })
 }

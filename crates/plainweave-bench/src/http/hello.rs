@@ -1,5 +1,5 @@
-//! A fixed answer over connections that are kept alive: what a library adds to the calls that it makes. Its length is
-//! known, or it is sent in chunks.
+//! A fixed answer over connections that are kept alive: what a library adds to the calls that it
+//! makes. Its length is known, or it is sent in chunks.
 
 use anyhow::Context;
 
@@ -32,34 +32,66 @@ fn measure(bench: &mut Bench, case: &'static str, coding: Coding) -> anyhow::Res
         let mut checker = Checker::connect(server.address)?;
         let head = checker.check("/", BODY.as_bytes()).context(system.name)?;
         let chunked = site::is_chunked(&head);
-        anyhow::ensure!(chunked == (coding == Coding::Chunked), "{}: is not {coding:?}: {head}", system.name);
-        bench.facts.push(("head", format!("{case}, {}: {} bytes", system.name, head.len())));
+        anyhow::ensure!(
+            chunked == (coding == Coding::Chunked),
+            "{}: is not {coding:?}: {head}",
+            system.name
+        );
+        bench.facts.push((
+            "head",
+            format!("{case}, {}: {} bytes", system.name, head.len()),
+        ));
         checkers.push((system.name, checker));
     }
     let sample = |count: usize| {
         let among = checkers.len();
         let (name, checker) = &mut checkers[count % among];
-        checker.check("/", BODY.as_bytes()).map(|_| ()).context(*name)
+        checker
+            .check("/", BODY.as_bytes())
+            .map(|_| ())
+            .context(*name)
     };
     let connections = bench.connections;
-    let load = |server: &Process, length| wrk::command(&format!("http://{}/", server.address), connections, length);
-    let rounds = Rounds { name: &format!("{}: {case}", bench.experiment), runs: bench.runs, turn: bench.turn };
+    let load = |server: &Process, length| {
+        wrk::command(&format!("http://{}/", server.address), connections, length)
+    };
+    let rounds = Rounds {
+        name: &format!("{}: {case}", bench.experiment),
+        runs: bench.runs,
+        turn: bench.turn,
+    };
     let processes: Vec<_> = servers.iter().map(|(_, server)| server).collect();
     let costs = rounds.run(&processes, load, wrk::requests, sample)?;
-    let named: Vec<_> = servers.iter().map(|(system, _)| system.name).zip(costs).collect();
-    bench.compare(case, ["cpu_us_per_request", "requests_per_second"], &named, OTHERS);
+    let named: Vec<_> = servers
+        .iter()
+        .map(|(system, _)| system.name)
+        .zip(costs)
+        .collect();
+    bench.compare(
+        case,
+        ["cpu_us_per_request", "requests_per_second"],
+        &named,
+        OTHERS,
+    );
     Ok(())
 }
 
 /// Starts all systems that there are.
-pub(super) fn start(bench: &mut Bench, case: &str, coding: Coding) -> anyhow::Result<Vec<(System, Process)>> {
+pub(super) fn start(
+    bench: &mut Bench,
+    case: &str,
+    coding: Coding,
+) -> anyhow::Result<Vec<(System, Process)>> {
     let mut servers = Vec::new();
     for system in SYSTEMS {
         if let Some(why) = system.lacks(coding) {
             bench.missing(format!("{case}: {}", system.name), why);
             continue;
         }
-        report::progress(&format!("{}: {case}, starting {}", bench.experiment, system.name));
+        report::progress(&format!(
+            "{}: {case}, starting {}",
+            bench.experiment, system.name
+        ));
         match system.start(&bench.site, coding) {
             Ok(server) => servers.push((system, server)),
             Err(error) if system.is_optional() => bench.missing(system.name, format!("{error:#}")),

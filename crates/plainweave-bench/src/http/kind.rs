@@ -47,8 +47,14 @@ impl Kind {
     /// Returns a command that runs this server.
     pub(super) fn command(self, arguments: &[&str]) -> anyhow::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
-        let name = self.to_possible_value().map(|value| value.get_name().to_owned());
-        command.arg("http-server").args(name).args(arguments).env_remove("PLAINWEAVE_IO");
+        let name = self
+            .to_possible_value()
+            .map(|value| value.get_name().to_owned());
+        command
+            .arg("http-server")
+            .args(name)
+            .args(arguments)
+            .env_remove("PLAINWEAVE_IO");
         Ok(command)
     }
 }

@@ -1,5 +1,6 @@
-//! A crowd that comes at once, a connection for each request: 10,000 requests, 1,000 at a time, as the published
-//! comparison of a web server on fibers with one on threads had it. There each of them left some requests unanswered.
+//! A crowd that comes at once, a connection for each request: 10,000 requests, 1,000 at a time, as
+//! the published comparison of a web server on fibers with one on threads had it. There each of
+//! them left some requests unanswered.
 
 use anyhow::Context;
 
@@ -36,13 +37,39 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     }
     let servers = hello::start(bench, CASE, Coding::Length)?;
     let csv = bench.site.dir().join("seed.csv");
-    let turn = |bench: &Bench, (system, server): &(System, Process), found: &mut Found| -> anyhow::Result<()> {
-        Checker::connect(server.address)?.check("/", BODY.as_bytes()).context(system.name)?;
+    let turn = |bench: &Bench,
+                (system, server): &(System, Process),
+                found: &mut Found|
+     -> anyhow::Result<()> {
+        Checker::connect(server.address)?
+            .check("/", BODY.as_bytes())
+            .context(system.name)?;
         let mut command = std::process::Command::new(&program);
-        command.args(["load", "http", &format!("http://{}/", server.address), "--no-keep-alive", "--workers", "1"]);
-        command.args(["-n", &bench.requests.to_string(), "-c", &bench.crowd.to_string(), "--io", "epoll"]);
+        command.args([
+            "load",
+            "http",
+            &format!("http://{}/", server.address),
+            "--no-keep-alive",
+            "--workers",
+            "1",
+        ]);
+        command.args([
+            "-n",
+            &bench.requests.to_string(),
+            "-c",
+            &bench.crowd.to_string(),
+            "--io",
+            "epoll",
+        ]);
         // Failures are a figure here.
-        command.args(["--max-errors", "1", "--min-rate", "0", "--body-length", &BODY.len().to_string()]);
+        command.args([
+            "--max-errors",
+            "1",
+            "--min-rate",
+            "0",
+            "--body-length",
+            &BODY.len().to_string(),
+        ]);
         command.arg("--csv").arg(&csv);
         let before = server.cpu_ns()?;
         let figures = run_load(&mut command, &csv)?;
@@ -61,8 +88,17 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             turn(bench, server, if round > 0 { found } else { &mut warm_up })?;
         }
     }
-    let costs: Vec<_> = servers.iter().zip(&found).map(|((system, _), of)| (system.name, of.costs.clone())).collect();
-    bench.compare(CASE, ["cpu_us_per_request", "requests_per_second"], &costs, OTHERS);
+    let costs: Vec<_> = servers
+        .iter()
+        .zip(&found)
+        .map(|((system, _), of)| (system.name, of.costs.clone()))
+        .collect();
+    bench.compare(
+        CASE,
+        ["cpu_us_per_request", "requests_per_second"],
+        &costs,
+        OTHERS,
+    );
     for ((system, _), Found { failures, p99, .. }) in servers.iter().zip(found) {
         bench.row(CASE, system.name, "failures", "1", failures);
         bench.row(CASE, system.name, "p99_us", "us", p99);
@@ -73,10 +109,13 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
 impl Found {
     fn add(&mut self, figures: &Figures, cpu_ns: u64) -> anyhow::Result<()> {
         let errors = figures.get("errors")?;
-        self.costs.cpu.push(cpu_ns as f64 / 1e3 / (figures.get("ok")? + errors));
+        self.costs
+            .cpu
+            .push(cpu_ns as f64 / 1e3 / (figures.get("ok")? + errors));
         self.costs.rate.push(figures.get("rate")?);
         self.failures.push(errors);
-        self.p99.push(figures.get("latency_p99").unwrap_or(f64::NAN));
+        self.p99
+            .push(figures.get("latency_p99").unwrap_or(f64::NAN));
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! The servers that are part of this program, each in a process of its own: the HTTP library on fibers and on threads,
-//! and its peers among Rust's crates.
+//! The servers that are part of this program, each in a process of its own: the HTTP library on
+//! fibers and on threads, and its peers among Rust's crates.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -80,10 +80,15 @@ fn serve_ours(kind: Kind, listener: TcpListener, handler: impl Handler) -> anyho
 /// Without a timer, so it has no timeouts, which costs it the least.
 fn serve_hyper(listener: TcpListener, chunked: bool) -> anyhow::Result<()> {
     let hello = move |_: hyper::Request<Incoming>| {
-        let body = Hello { body: Full::new(Bytes::from_static(BODY.as_bytes())), chunked };
+        let body = Hello {
+            body: Full::new(Bytes::from_static(BODY.as_bytes())),
+            chunked,
+        };
         std::future::ready(Ok::<_, Infallible>(hyper::Response::new(body)))
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
     listener.set_nonblocking(true)?;
     runtime.block_on(async {
         report::say(&listener.local_addr()?.to_string());
@@ -93,7 +98,9 @@ fn serve_hyper(listener: TcpListener, chunked: bool) -> anyhow::Result<()> {
             tokio::spawn(async move {
                 let connection = hyper::server::conn::http1::Builder::new();
                 // It fails when the client is gone.
-                let _ = connection.serve_connection(TokioIo::new(stream), service_fn(hello)).await;
+                let _ = connection
+                    .serve_connection(TokioIo::new(stream), service_fn(hello))
+                    .await;
             });
         }
     })
@@ -117,7 +124,11 @@ impl hyper::body::Body for Hello {
     }
 
     fn size_hint(&self) -> hyper::body::SizeHint {
-        if self.chunked { hyper::body::SizeHint::default() } else { self.body.size_hint() }
+        if self.chunked {
+            hyper::body::SizeHint::default()
+        } else {
+            self.body.size_hint()
+        }
     }
 }
 

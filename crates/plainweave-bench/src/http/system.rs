@@ -37,8 +37,14 @@ pub(super) const SYSTEMS: [System; 11] = [
     system(limit::NAME, How::Limit),
     system("plainweave epoll", How::Own(Kind::Epoll)),
     system("plainweave uring", How::Own(Kind::Uring)),
-    system("plainweave epoll before-start/shared", How::Own(Kind::EpollShared)),
-    system("plainweave uring before-start/shared", How::Own(Kind::UringShared)),
+    system(
+        "plainweave epoll before-start/shared",
+        How::Own(Kind::EpollShared),
+    ),
+    system(
+        "plainweave uring before-start/shared",
+        How::Own(Kind::UringShared),
+    ),
     system("plainweave threads", How::Own(Kind::Threads)),
     system("hyper", How::Own(Kind::Hyper)),
     system("may_minihttp", How::Own(Kind::MayMinihttp)),
@@ -75,7 +81,9 @@ impl System {
     /// Returns why it cannot answer by this coding.
     pub(super) fn lacks(&self, coding: Coding) -> Option<&'static str> {
         match self.how {
-            How::Nginx if coding == Coding::Chunked => Some("it knows the length of a fixed answer"),
+            How::Nginx if coding == Coding::Chunked => {
+                Some("it knows the length of a fixed answer")
+            }
             How::Own(Kind::MayMinihttp) if coding == Coding::Chunked => Some("it knows no chunks"),
             _ => None,
         }
@@ -83,11 +91,17 @@ impl System {
 
     /// Returns whether it may be absent.
     pub(super) fn is_optional(&self) -> bool {
-        !matches!(self.how, How::Limit | How::Own(Kind::Epoll | Kind::EpollShared | Kind::Threads))
+        !matches!(
+            self.how,
+            How::Limit | How::Own(Kind::Epoll | Kind::EpollShared | Kind::Threads)
+        )
     }
 
     /// With where it will listen, unless it says so, and what has to outlive its start.
-    fn command(&self, site: &Site) -> anyhow::Result<(Command, Option<SocketAddr>, Option<Program>)> {
+    fn command(
+        &self,
+        site: &Site,
+    ) -> anyhow::Result<(Command, Option<SocketAddr>, Option<Program>)> {
         let program = |program: Program| (program.command(), None, Some(program));
         match self.how {
             How::Limit => Ok((limit::command("http", &[])?, None, None)),
@@ -95,8 +109,13 @@ impl System {
             How::Go => Program::go(&GO).map(program),
             How::Warp => Program::haskell(WARP).map(program),
             How::Nginx => {
-                let server = format!("location / {{ default_type text/plain; return 200 \"{BODY}\"; }}");
-                let settings = nginx::Settings { workers: 1, server: &server, ..Default::default() };
+                let server =
+                    format!("location / {{ default_type text/plain; return 200 \"{BODY}\"; }}");
+                let settings = nginx::Settings {
+                    workers: 1,
+                    server: &server,
+                    ..Default::default()
+                };
                 let (command, address) = nginx::command(site.dir(), &settings)?;
                 Ok((command, Some(address), None))
             }

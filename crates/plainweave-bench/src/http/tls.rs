@@ -1,4 +1,5 @@
-//! Files of 1 KiB by TLS 1.3, connections kept alive: `plainweave web` beside nginx, one certificate for both.
+//! Files of 1 KiB by TLS 1.3, connections kept alive: `plainweave web` beside nginx, one
+//! certificate for both.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -41,25 +42,49 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         let mut checker = certificate.connect(server.address).context(*name)?;
         checker.check(&site::path(0), &body).context(*name)?;
         let session = &checker.get_ref().conn;
-        let (version, suite) = (session.protocol_version(), session.negotiated_cipher_suite());
+        let (version, suite) = (
+            session.protocol_version(),
+            session.negotiated_cipher_suite(),
+        );
         let suite = suite.map(|suite| suite.suite());
-        bench.facts.push(("session", format!("{name}: {version:?}, {suite:?}").replace("Some", "")));
+        bench.facts.push((
+            "session",
+            format!("{name}: {version:?}, {suite:?}").replace("Some", ""),
+        ));
         checkers.push((*name, checker));
     }
     let sample = |count: usize| {
         let among = checkers.len();
-        let Some((name, checker)) = checkers.get_mut(count % among.max(1)) else { return Ok(()) };
-        checker.check(&site::path(0), &body).map(|_| ()).context(*name)
+        let Some((name, checker)) = checkers.get_mut(count % among.max(1)) else {
+            return Ok(());
+        };
+        checker
+            .check(&site::path(0), &body)
+            .map(|_| ())
+            .context(*name)
     };
     let connections = bench.connections;
     let load = |server: &Process, length| {
-        wrk::command(&format!("https://{}{}", server.address, site::path(0)), connections, length)
+        wrk::command(
+            &format!("https://{}{}", server.address, site::path(0)),
+            connections,
+            length,
+        )
     };
-    let rounds = Rounds { name: &format!("{}: {CASE}", bench.experiment), runs: bench.runs, turn: bench.turn };
+    let rounds = Rounds {
+        name: &format!("{}: {CASE}", bench.experiment),
+        runs: bench.runs,
+        turn: bench.turn,
+    };
     let processes: Vec<_> = servers.iter().map(|(_, server)| server).collect();
     let costs = rounds.run(&processes, load, wrk::requests, sample)?;
     let named: Vec<_> = servers.iter().map(|(name, _)| *name).zip(costs).collect();
-    bench.compare(CASE, ["cpu_us_per_request", "requests_per_second"], &named, OTHERS);
+    bench.compare(
+        CASE,
+        ["cpu_us_per_request", "requests_per_second"],
+        &named,
+        OTHERS,
+    );
     Ok(())
 }
 
@@ -80,11 +105,15 @@ impl Certificate {
         let mut roots = RootCertStore::empty();
         roots.add(certificate.der().clone())?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let client =
-            ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?;
         let mut client = client.with_root_certificates(roots).with_no_client_auth();
         client.resumption = Resumption::disabled();
-        Ok(Self { chain: files.0, key: files.1, trusting: Arc::new(client) })
+        Ok(Self {
+            chain: files.0,
+            key: files.1,
+            trusting: Arc::new(client),
+        })
     }
 
     fn files(site: &Site) -> (PathBuf, PathBuf) {
@@ -93,7 +122,10 @@ impl Certificate {
 
     /// Returns a client that has not said anything yet.
     pub(super) fn client(&self) -> anyhow::Result<ClientConnection> {
-        Ok(ClientConnection::new(self.trusting.clone(), ServerName::try_from(HOST)?)?)
+        Ok(ClientConnection::new(
+            self.trusting.clone(),
+            ServerName::try_from(HOST)?,
+        )?)
     }
 
     /// Connects for requests; the handshake comes with the first.
@@ -101,7 +133,10 @@ impl Certificate {
         &self,
         address: SocketAddr,
     ) -> anyhow::Result<Checker<StreamOwned<ClientConnection, TcpStream>>> {
-        Ok(Checker::over(StreamOwned::new(self.client()?, open(address)?)))
+        Ok(Checker::over(StreamOwned::new(
+            self.client()?,
+            open(address)?,
+        )))
     }
 }
 
@@ -119,10 +154,20 @@ pub(super) fn start(
     case: &str,
     certificate: &Certificate,
 ) -> anyhow::Result<Vec<(&'static str, Process)>> {
-    let (chain, key) = (certificate.chain.display().to_string(), certificate.key.display().to_string());
+    let (chain, key) = (
+        certificate.chain.display().to_string(),
+        certificate.key.display().to_string(),
+    );
     let mut servers = Vec::new();
     for (name, driver) in [("plainweave epoll", "epoll"), ("plainweave uring", "uring")] {
-        let arguments = ["--tls-cert", &chain, "--tls-key", &key, "--tls-listen", "127.0.0.1:0"];
+        let arguments = [
+            "--tls-cert",
+            &chain,
+            "--tls-key",
+            &key,
+            "--tls-listen",
+            "127.0.0.1:0",
+        ];
         let Some(command) = web(&bench.site, driver, &arguments) else {
             bench.missing(case, NO_PROGRAM);
             break;
@@ -141,9 +186,17 @@ pub(super) fn start(
                 "root {}; ssl_certificate {chain}; ssl_certificate_key {key}; ssl_protocols TLSv1.3;",
                 root.display()
             );
-            let settings = nginx::Settings { workers: 1, listen: "ssl", server: &server, ..Default::default() };
+            let settings = nginx::Settings {
+                workers: 1,
+                listen: "ssl",
+                server: &server,
+                ..Default::default()
+            };
             let (command, address) = nginx::command(bench.site.dir(), &settings)?;
-            servers.push(("nginx", Process::start("nginx", &command, Some(address), 1, None)?));
+            servers.push((
+                "nginx",
+                Process::start("nginx", &command, Some(address), 1, None)?,
+            ));
         }
     }
     Ok(servers)
@@ -152,7 +205,14 @@ pub(super) fn start(
 /// Returns a command that runs `plainweave web` on a driver; `None`: the program is not there.
 pub(super) fn web(site: &Site, driver: &str, arguments: &[&str]) -> Option<Command> {
     let mut command = Command::new(plainweave_program()?);
-    command.arg("web").arg(site.root()).args(["--workers", "1", "--open-files", "4000", "--io", driver]);
+    command.arg("web").arg(site.root()).args([
+        "--workers",
+        "1",
+        "--open-files",
+        "4000",
+        "--io",
+        driver,
+    ]);
     command.args(arguments).env_remove("PLAINWEAVE_IO");
     Some(command)
 }

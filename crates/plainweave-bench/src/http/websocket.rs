@@ -1,5 +1,5 @@
-//! An echo by WebSocket: tungstenite, a synchronous crate, through the HTTP library on fibers and on threads, beside
-//! tungstenite alone on a thread for each connection.
+//! An echo by WebSocket: tungstenite, a synchronous crate, through the HTTP library on fibers and
+//! on threads, beside tungstenite alone on a thread for each connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -45,31 +45,59 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         }
     }
     for round in 0..=bench.runs {
-        report::progress(&format!("{}: {CASE}, round {round} of {}", bench.experiment, bench.runs));
+        report::progress(&format!(
+            "{}: {CASE}, round {round} of {}",
+            bench.experiment, bench.runs
+        ));
         for (name, server, client, costs) in &mut servers {
             let (before, start) = (server.cpu_ns()?, std::time::Instant::now());
             let echoed = client.drive(bench.messages).context(*name)? as f64;
             // The first round warms up.
             if round > 0 {
-                costs.cpu.push((server.cpu_ns()? - before) as f64 / 1e3 / echoed);
+                costs
+                    .cpu
+                    .push((server.cpu_ns()? - before) as f64 / 1e3 / echoed);
                 costs.rate.push(echoed / start.elapsed().as_secs_f64());
             }
         }
     }
-    let costs: Vec<_> = servers.into_iter().map(|(name, _, _, costs)| (name, costs)).collect();
-    bench.compare(CASE, ["cpu_us_per_message", "messages_per_second"], &costs, OTHERS);
-    bench.facts.push(("messages", format!("{CASE}: {SIZE} bytes, {} a turn, every answer checked", bench.messages)));
+    let costs: Vec<_> = servers
+        .into_iter()
+        .map(|(name, _, _, costs)| (name, costs))
+        .collect();
+    bench.compare(
+        CASE,
+        ["cpu_us_per_message", "messages_per_second"],
+        &costs,
+        OTHERS,
+    );
+    bench.facts.push((
+        "messages",
+        format!(
+            "{CASE}: {SIZE} bytes, {} a turn, every answer checked",
+            bench.messages
+        ),
+    ));
     Ok(())
 }
 
 /// Opens WebSockets, and hands them to a client that knows one frame and the one that answers it.
 fn connect(address: SocketAddr, connections: usize) -> anyhow::Result<Client> {
-    let streams = (0..connections).map(|_| open(address)).collect::<Result<Vec<_>, _>>()?;
+    let streams = (0..connections)
+        .map(|_| open(address))
+        .collect::<Result<Vec<_>, _>>()?;
     let payload: Vec<u8> = (0..SIZE).map(|i| i as u8).collect();
     let (mask, length) = ([0x3c, 0x5a, 0x96, 0xc3], SIZE as u8);
     // A binary message in one frame, from the client with a mask: RFC 6455, section 5.2.
-    let masked = payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask);
-    let message = [0x82, 0x80 | length].into_iter().chain(mask).chain(masked).collect();
+    let masked = payload
+        .iter()
+        .zip(mask.iter().cycle())
+        .map(|(byte, mask)| byte ^ mask);
+    let message = [0x82, 0x80 | length]
+        .into_iter()
+        .chain(mask)
+        .chain(masked)
+        .collect();
     let answer = [&[0x82, length], &payload[..]].concat();
     Client::over(streams, message, answer)
 }
@@ -86,11 +114,14 @@ fn open(address: SocketAddr) -> anyhow::Result<TcpStream> {
     // Byte by byte: what follows the head is not the handshake's.
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte).context("the server ended the handshake of a WebSocket")?;
+        stream
+            .read_exact(&mut byte)
+            .context("the server ended the handshake of a WebSocket")?;
         head.push(byte[0]);
     }
     let head = String::from_utf8_lossy(&head).into_owned();
-    let accepted = head.starts_with("HTTP/1.1 101 ") && head.contains(&derive_accept_key(key.as_bytes()));
+    let accepted =
+        head.starts_with("HTTP/1.1 101 ") && head.contains(&derive_accept_key(key.as_bytes()));
     ensure!(accepted, "no WebSocket: {head}");
     Ok(stream)
 }

@@ -29,8 +29,11 @@ pub(super) fn handle(request: &mut Request<'_>) -> Response {
     let key = request.header(SEC_WEBSOCKET_KEY.as_str());
     match key.map(|key| HeaderValue::from_str(&derive_accept_key(key))) {
         Some(Ok(accept)) => {
-            let take = |stream: &mut Upgraded<'_>| echo(WebSocket::from_raw_socket(stream, Role::Server, None));
-            Response::upgrade(HeaderValue::from_static("websocket"), take).with_header(SEC_WEBSOCKET_ACCEPT, accept)
+            let take = |stream: &mut Upgraded<'_>| {
+                echo(WebSocket::from_raw_socket(stream, Role::Server, None))
+            };
+            Response::upgrade(HeaderValue::from_static("websocket"), take)
+                .with_header(SEC_WEBSOCKET_ACCEPT, accept)
         }
         _ => Response::plain(StatusCode::UPGRADE_REQUIRED),
     }

@@ -18,9 +18,24 @@ pub(super) struct Bench {
 
 impl Bench {
     /// Adds a column of values.
-    pub(super) fn row(&mut self, case: &str, system: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) {
+    pub(super) fn row(
+        &mut self,
+        case: &str,
+        system: &str,
+        metric: &'static str,
+        unit: &'static str,
+        values: Vec<f64>,
+    ) {
         let (case, system) = (case.to_owned(), system.to_owned());
-        self.rows.push(Row { experiment: "load", case, system, workers: 1, metric, unit, values });
+        self.rows.push(Row {
+            experiment: "load",
+            case,
+            system,
+            workers: 1,
+            metric,
+            unit,
+            values,
+        });
     }
 
     pub(super) fn missing(&mut self, system: &str, why: &str) {

@@ -1,4 +1,5 @@
-//! CPU per request, of the server and of the generator: wrk, h2load and `plainweave load` in turn, on one file.
+//! CPU per request, of the server and of the generator: wrk, h2load and `plainweave load` in turn,
+//! on one file.
 
 use std::process::Command;
 use std::time::Duration;
@@ -27,8 +28,13 @@ enum Generator {
 }
 
 impl Generator {
-    const ALL: [Generator; 5] =
-        [Generator::Wrk, Generator::WrkAgain, Generator::H2load, Generator::Epoll, Generator::Uring];
+    const ALL: [Generator; 5] = [
+        Generator::Wrk,
+        Generator::WrkAgain,
+        Generator::H2load,
+        Generator::Epoll,
+        Generator::Uring,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -72,7 +78,13 @@ impl Generator {
             Generator::Uring => "uring",
         };
         let csv = bench.site.dir().join("load.csv");
-        let mut command = client::load(driver, &url, bench.turn, &csv, &["--connections", &connections.to_string()])?;
+        let mut command = client::load(
+            driver,
+            &url,
+            bench.turn,
+            &csv,
+            &["--connections", &connections.to_string()],
+        )?;
         let figures = client::run_load(&mut command, &csv)?;
         figures.check(self.name())?;
         figures.get("requests")
@@ -88,7 +100,11 @@ struct Costs {
 }
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
-    let kind = if Kind::Nginx.absence().is_none() { Kind::Nginx } else { Kind::Epoll };
+    let kind = if Kind::Nginx.absence().is_none() {
+        Kind::Nginx
+    } else {
+        Kind::Epoll
+    };
     let mut generators = Vec::new();
     for generator in Generator::ALL {
         match generator.absence() {
@@ -102,32 +118,82 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         for place in 0..count {
             // Another order each round, to and fro: none always follows the same other.
             let place = (place + round) % count;
-            let (generator, costs) = &mut generators[if round % 2 == 0 { place } else { count - 1 - place }];
-            report::progress(&format!("load: {CASE}, round {round} of {}, {}", bench.runs, generator.name()));
+            let (generator, costs) = &mut generators[if round % 2 == 0 {
+                place
+            } else {
+                count - 1 - place
+            }];
+            report::progress(&format!(
+                "load: {CASE}, round {round} of {}, {}",
+                bench.runs,
+                generator.name()
+            ));
             let (server_before, client_before) = (server.cpu_ns()?, client::children_cpu()?);
-            let requests = generator.turn(bench, &server).with_context(|| generator.name())?;
+            let requests = generator
+                .turn(bench, &server)
+                .with_context(|| generator.name())?;
             std::thread::sleep(SETTLE);
-            ensure!(requests > 0.0, "{}: no request was answered", generator.name());
+            ensure!(
+                requests > 0.0,
+                "{}: no request was answered",
+                generator.name()
+            );
             // The first round warms up.
             if round > 0 {
-                costs.server.push((server.cpu_ns()? - server_before) as f64 / 1e3 / requests);
-                costs.client.push((client::children_cpu()? - client_before).as_secs_f64() * 1e6 / requests);
-                costs.rate.push(requests / generator.length(bench.turn).as_secs_f64());
+                costs
+                    .server
+                    .push((server.cpu_ns()? - server_before) as f64 / 1e3 / requests);
+                costs
+                    .client
+                    .push((client::children_cpu()? - client_before).as_secs_f64() * 1e6 / requests);
+                costs
+                    .rate
+                    .push(requests / generator.length(bench.turn).as_secs_f64());
             }
         }
     }
-    let wrk = generators.iter().position(|(generator, _)| *generator == Generator::Wrk);
+    let wrk = generators
+        .iter()
+        .position(|(generator, _)| *generator == Generator::Wrk);
     for (n, (generator, costs)) in generators.iter().enumerate() {
         let name = generator.name();
-        bench.row(CASE, name, "server_cpu_us_per_request", "us", costs.server.clone());
-        bench.row(CASE, name, "client_cpu_us_per_request", "us", costs.client.clone());
+        bench.row(
+            CASE,
+            name,
+            "server_cpu_us_per_request",
+            "us",
+            costs.server.clone(),
+        );
+        bench.row(
+            CASE,
+            name,
+            "client_cpu_us_per_request",
+            "us",
+            costs.client.clone(),
+        );
         bench.row(CASE, name, "requests_per_second", "1/s", costs.rate.clone());
         if let Some(wrk) = wrk.filter(|wrk| *wrk != n).map(|wrk| &generators[wrk].1) {
-            bench.row(CASE, name, "server_cpu_to_wrk", "1", ratios(&costs.server, &wrk.server));
-            bench.row(CASE, name, "client_cpu_to_wrk", "1", ratios(&costs.client, &wrk.client));
+            bench.row(
+                CASE,
+                name,
+                "server_cpu_to_wrk",
+                "1",
+                ratios(&costs.server, &wrk.server),
+            );
+            bench.row(
+                CASE,
+                name,
+                "client_cpu_to_wrk",
+                "1",
+                ratios(&costs.client, &wrk.client),
+            );
         }
     }
-    let served = format!("{}, one file of 1 KiB, {} connections, depth 1", kind.name(), bench.connections);
+    let served = format!(
+        "{}, one file of 1 KiB, {} connections, depth 1",
+        kind.name(),
+        bench.connections
+    );
     bench.facts.push(("served by", served));
     Ok(())
 }
@@ -139,15 +205,24 @@ fn h2load(url: &str, connections: usize, length: Duration) -> anyhow::Result<f64
     command.args(["-D", &length.as_secs().to_string(), url]);
     let output = command.output().context("cannot run h2load")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "h2load: {}{text}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "h2load: {}{text}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     succeeded(&text)
 }
 
 /// Reads how many requests of h2load's succeeded; that others failed is reported.
 fn succeeded(text: &str) -> anyhow::Result<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("requests: "));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("requests: "));
     let line = line.with_context(|| format!("h2load said nothing of its requests: {text}"))?;
-    let count = |what: &str| line.split(", ").find_map(|part| part.strip_suffix(what)?.trim().parse::<f64>().ok());
+    let count = |what: &str| {
+        line.split(", ")
+            .find_map(|part| part.strip_suffix(what)?.trim().parse::<f64>().ok())
+    };
     for what in ["failed", "errored", "timeout"] {
         if count(what).is_some_and(|count| count > 0.0) {
             report::note(&format!("warning: h2load: {line}"));

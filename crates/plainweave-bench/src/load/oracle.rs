@@ -21,7 +21,8 @@ use crate::{machine, report};
 const USUAL: Duration = Duration::from_millis(10);
 const LONG: Duration = Duration::from_millis(100);
 const EVERY: u64 = 50;
-/// Requests a second: few of them are there at a time, so that none waits for a connection or a processor.
+/// Requests a second: few of them are there at a time, so that none waits for a connection or a
+/// processor.
 const RATE: &str = "100";
 const HTTP: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -35,7 +36,11 @@ enum Protocol {
 
 impl Protocol {
     fn case(self) -> &'static str {
-        if self == Protocol::Http { "oracle-http" } else { "oracle-cache" }
+        if self == Protocol::Http {
+            "oracle-http"
+        } else {
+            "oracle-cache"
+        }
     }
 
     /// Returns the load at a rate on such a server.
@@ -44,9 +49,20 @@ impl Protocol {
         command.arg("load");
         match self {
             Protocol::Http => command.args(["http", &format!("http://{address}/")]),
-            Protocol::Cache => command.args(["cache", &address.to_string(), "--no-load", "--keys", "100"]),
+            Protocol::Cache => {
+                command.args(["cache", &address.to_string(), "--no-load", "--keys", "100"])
+            }
         };
-        command.args(["--workers", "1", "--io", driver, "--rate", RATE, "--arrivals", "poisson"]);
+        command.args([
+            "--workers",
+            "1",
+            "--io",
+            driver,
+            "--rate",
+            RATE,
+            "--arrivals",
+            "poisson",
+        ]);
         command.args(["--max-errors", "0", "--min-rate", "0", "--quiet"]);
         Ok(command)
     }
@@ -99,8 +115,15 @@ fn serve(stream: TcpStream, protocol: Protocol, noted: &Mutex<Histogram<u64>>, c
         let long = count.fetch_add(1, Ordering::Relaxed) % EVERY == EVERY - 1;
         thread::sleep(if long { LONG } else { USUAL });
         let had = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let _ = noted.lock().unwrap_or_else(PoisonError::into_inner).record(had);
-        let answer = if protocol == Protocol::Http { HTTP } else { b"END\r\n" };
+        let _ = noted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .record(had);
+        let answer = if protocol == Protocol::Http {
+            HTTP
+        } else {
+            b"END\r\n"
+        };
         if stream.get_mut().write_all(answer).is_err() {
             return;
         }
@@ -131,10 +154,17 @@ fn measure(bench: &mut Bench, protocol: Protocol, driver: &str) -> anyhow::Resul
     let csv = bench.site.dir().join("oracle.csv");
     let [mut known, mut found] = [(); 2].map(|()| [Vec::new(), Vec::new()]);
     for round in 0..=bench.runs {
-        report::progress(&format!("load: {}, round {round} of {}, {driver}", protocol.case(), bench.runs));
+        report::progress(&format!(
+            "load: {}, round {round} of {}, {driver}",
+            protocol.case(),
+            bench.runs
+        ));
         sleeper.take();
         let mut command = protocol.load(sleeper.address, driver)?;
-        command.args(["--duration", &format!("{}ms", bench.turn.as_millis())]).arg("--csv").arg(&csv);
+        command
+            .args(["--duration", &format!("{}ms", bench.turn.as_millis())])
+            .arg("--csv")
+            .arg(&csv);
         let figures = client::run_load(&mut command, &csv)?;
         let noted = sleeper.take();
         // The first round warms up.
@@ -146,7 +176,10 @@ fn measure(bench: &mut Bench, protocol: Protocol, driver: &str) -> anyhow::Resul
         }
     }
     let (case, system) = (protocol.case(), format!("plainweave load {driver}"));
-    let metrics = [("p50_us", "noted_p50_us", "p50_to_noted"), ("p99_us", "noted_p99_us", "p99_to_noted")];
+    let metrics = [
+        ("p50_us", "noted_p50_us", "p50_to_noted"),
+        ("p99_us", "noted_p99_us", "p99_to_noted"),
+    ];
     for (n, (metric, noted, ratio)) in metrics.into_iter().enumerate() {
         bench.row(case, &system, metric, "us", found[n].clone());
         bench.row(case, &system, noted, "us", known[n].clone());

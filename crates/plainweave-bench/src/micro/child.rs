@@ -51,7 +51,10 @@ pub(super) fn figures(command: Command, size: &Size) -> anyhow::Result<Vec<Figur
         Some(_) => Duration::from_secs(600),
         None => Duration::from_secs_f64(60.0 + 4.0 * size.seconds),
     };
-    child::output(command, patience)?.lines().map(Figure::parse).collect()
+    child::output(command, patience)?
+        .lines()
+        .map(Figure::parse)
+        .collect()
 }
 
 /// Runs the child.
@@ -94,17 +97,29 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
         other => bail!("no system is called '{other}'"),
     };
     let mut figures = figures?;
-    if let Some(waits) = observer.map(|observer| observer.take()).filter(|waits| waits.pops > 0) {
-        figures.push(Figure::new("greatest_wait_us", waits.greatest.as_nanos() as f64 / 1e3));
-        figures.push(Figure::new("rank_error", waits.rank_errors as f64 / waits.pops as f64));
+    if let Some(waits) = observer
+        .map(|observer| observer.take())
+        .filter(|waits| waits.pops > 0)
+    {
+        figures.push(Figure::new(
+            "greatest_wait_us",
+            waits.greatest.as_nanos() as f64 / 1e3,
+        ));
+        figures.push(Figure::new(
+            "rank_error",
+            waits.rank_errors as f64 / waits.pops as f64,
+        ));
     }
-    figures.iter().for_each(|figure| report::say(&figure.line()));
+    figures
+        .iter()
+        .for_each(|figure| report::say(&figure.line()));
     Ok(())
 }
 
 /// Returns what the workers have counted.
 fn scheduler(runtime: &Runtime, began: Instant) -> Vec<Figure> {
-    // What a worker counts last it publishes before it sleeps. One that a workload has left spinning never does.
+    // What a worker counts last it publishes before it sleeps. One that a workload has left
+    // spinning never does.
     let patience = Instant::now() + Duration::from_millis(50);
     while runtime.metrics().sleeping_workers < runtime.workers() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(1));
@@ -116,12 +131,18 @@ fn scheduler(runtime: &Runtime, began: Instant) -> Vec<Figure> {
     vec![
         Figure::new("steals", steals),
         Figure::new("steal_attempts", sum(|of| of.policy.steal_attempts as f64)),
-        Figure::new("fibers_per_steal", sum(|of| of.policy.stolen as f64) / steals.max(1.0)),
+        Figure::new(
+            "fibers_per_steal",
+            sum(|of| of.policy.stolen as f64) / steals.max(1.0),
+        ),
         Figure::new("helped", sum(|of| of.policy.helped as f64)),
         Figure::new("spills", sum(|of| of.policy.spills as f64)),
         Figure::new("insert_retries", sum(|of| of.policy.insert_retries as f64)),
         Figure::new("inbox_messages", sum(|of| of.inbox_messages as f64)),
-        Figure::new("idle_share", idle / (elapsed * metrics.workers.len() as f64)),
+        Figure::new(
+            "idle_share",
+            idle / (elapsed * metrics.workers.len() as f64),
+        ),
     ]
 }
 
@@ -131,7 +152,9 @@ fn on<S: Shim>(system: S, case: &str, mut size: Size) -> anyhow::Result<Vec<Figu
     system.run(async move {
         loop {
             match cases::run::<S>(&case, size.clone()).await {
-                Err(error) if error.is::<NothingDone>() && size.seconds < LONG_ENOUGH => size.seconds *= 4.0,
+                Err(error) if error.is::<NothingDone>() && size.seconds < LONG_ENOUGH => {
+                    size.seconds *= 4.0
+                }
                 figures => return figures,
             }
         }
@@ -140,7 +163,10 @@ fn on<S: Shim>(system: S, case: &str, mut size: Size) -> anyhow::Result<Vec<Figu
 
 fn runtime(flags: &ChildFlags, observer: Option<&Observer>) -> anyhow::Result<Runtime> {
     let builder = Mode::parse(&flags.mode)?.builder();
-    let mut builder = builder.workers(flags.workers).policy(&*flags.policy).max_fibers(2_000_000);
+    let mut builder = builder
+        .workers(flags.workers)
+        .policy(&*flags.policy)
+        .max_fibers(2_000_000);
     if flags.traced {
         builder = builder.trace_capacity(1 << 16);
     }

@@ -1,6 +1,7 @@
-//! The micro-benchmarks of a scheduler. Each case is written once, over a [`shim::Shim`]; each repetition runs in a
-//! process of its own (`child`). With two workers or more, a repetition counts if the CPUs were near each other before
-//! and after it ([`c2c`]); else it is repeated, a few times, and then kept and counted as far.
+//! The micro-benchmarks of a scheduler. Each case is written once, over a [`shim::Shim`]; each
+//! repetition runs in a process of its own (`child`). With two workers or more, a repetition counts
+//! if the CPUs were near each other before and after it ([`c2c`]); else it is repeated, a few
+//! times, and then kept and counted as far.
 
 mod cases;
 mod child;
@@ -39,7 +40,12 @@ pub(crate) struct Flags {
     cases: Vec<String>,
 
     /// Systems to measure: plainweave, threads, tokio, may, go
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "plainweave,threads,tokio,may,go")]
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "plainweave,threads,tokio,may,go"
+    )]
     systems: Vec<String>,
 
     /// Measure libfibre too: the folder src of its checkout, where libfibre.a is built
@@ -51,10 +57,16 @@ pub(crate) struct Flags {
     workers: Vec<NonZeroUsize>,
 
     /// Plainweave's scheduling policies, or `all`
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "fifo")]
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "fifo"
+    )]
     policy: Vec<String>,
 
-    /// Plainweave's modes: never, before-start or anytime, a slash, and shared or own (thread-local storage)
+    /// Plainweave's modes: never, before-start or anytime, a slash, and shared or own (thread-local
+    /// storage)
     #[arg(
         long,
         value_name = "A,B",
@@ -71,7 +83,8 @@ pub(crate) struct Flags {
     #[arg(long)]
     far: bool,
 
-    /// Report how long Plainweave's ready fibers wait, and their rank errors; this makes everything slower
+    /// Report how long Plainweave's ready fibers wait, and their rank errors; this makes everything
+    /// slower
     #[arg(long)]
     observe: bool,
 
@@ -114,7 +127,11 @@ struct System {
 impl System {
     fn new(name: &str, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|&text| text.to_owned()).collect();
-        Self { name: name.to_owned(), arguments, peer: None }
+        Self {
+            name: name.to_owned(),
+            arguments,
+            peer: None,
+        }
     }
 
     fn repetition(&self, case: &Case, size: &Size) -> anyhow::Result<Vec<Figure>> {
@@ -122,9 +139,15 @@ impl System {
             return peer.run(case.name, size);
         }
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["micro-child", case.name]).args(&self.arguments);
-        command.arg(format!("--workers={}", size.workers)).arg(format!("--seconds={}", size.seconds));
-        command.arg(format!("--fibers={}", size.fibers)).args(size.clocked.then_some("--clocked"));
+        command
+            .args(["micro-child", case.name])
+            .args(&self.arguments);
+        command
+            .arg(format!("--workers={}", size.workers))
+            .arg(format!("--seconds={}", size.seconds));
+        command
+            .arg(format!("--fibers={}", size.fibers))
+            .args(size.clocked.then_some("--clocked"));
         command.args(size.shape.flags().iter().map(|flag| format!("--{flag}")));
         child::figures(command, size)
     }
@@ -144,7 +167,9 @@ impl System {
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.list {
-        CASES.iter().for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
+        CASES
+            .iter()
+            .for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
         return Ok(());
     }
     let chosen = choose(&flags.cases)?;
@@ -159,44 +184,88 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             for system in systems.iter().filter(|system| system.has(case, workers)) {
                 let mut lacks = None;
                 let what = format!("{} {}", case.name, system.name);
-                let measured = failures.catch(&what, || match measure(system, case, workers, flags) {
-                    Err(error) if !system.is_ours() && interrupt::came().is_none() => {
-                        lacks = Some(error);
-                        Ok(Vec::new())
-                    }
-                    measured => measured,
-                });
+                let measured =
+                    failures.catch(&what, || match measure(system, case, workers, flags) {
+                        Err(error) if !system.is_ours() && interrupt::came().is_none() => {
+                            lacks = Some(error);
+                            Ok(Vec::new())
+                        }
+                        measured => measured,
+                    });
                 rows.extend(measured.unwrap_or_default());
                 match lacks {
                     None => {}
                     Some(error) => {
                         // What a system lacks, it lacks with any number of workers: once is enough.
-                        let why = (format!("{} {}", system.name, case.name), format!("{error:#}"));
+                        let why = (
+                            format!("{} {}", system.name, case.name),
+                            format!("{error:#}"),
+                        );
                         absent.extend((!absent.contains(&why)).then_some(why));
                     }
                 }
             }
         }
     }
-    let length =
-        flags.options.iterations.map_or_else(|| format!("{} s", seconds(flags)), |n| format!("{n} iterations"));
+    let length = flags.options.iterations.map_or_else(
+        || format!("{} s", seconds(flags)),
+        |n| format!("{n} iterations"),
+    );
     let mut parameters = vec![
-        ("command", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
-        ("repetitions", format!("{} of {length}, one dropped before, each a process of its own", flags.runs)),
-        ("random numbers", "each thread's are seeded by its number".to_owned()),
-        ("plainweave", "fifo before-start/shared; others say policy, movement and storage in their rows".to_owned()),
-        ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
+        (
+            "command",
+            std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        ),
+        (
+            "repetitions",
+            format!(
+                "{} of {length}, one dropped before, each a process of its own",
+                flags.runs
+            ),
+        ),
+        (
+            "random numbers",
+            "each thread's are seeded by its number".to_owned(),
+        ),
+        (
+            "plainweave",
+            "fifo before-start/shared; others say policy, movement and storage in their rows"
+                .to_owned(),
+        ),
+        (
+            "near",
+            format!(
+                "with 2 workers: core to core at most {} ns before and after",
+                c2c::NEAR_NS
+            ),
+        ),
     ];
     parameters.extend(shapes.into_iter().map(|shape| ("case", shape)));
-    failures.publish(Report { experiment: "micro", parameters, rows, absent }, flags.out.as_deref(), None)
+    failures.publish(
+        Report {
+            experiment: "micro",
+            parameters,
+            rows,
+            absent,
+        },
+        flags.out.as_deref(),
+        None,
+    )
 }
 
 /// Returns what each case is measured with, before anything is.
 fn shapes(chosen: &[&Case], flags: &Flags) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     for case in chosen {
-        for workers in flags.workers.iter().map(|n| n.get()).filter(|n| *n >= case.least_workers) {
-            let shape = Shape::new(case.name, workers, &flags.options)?.flags().join(" ");
+        for workers in flags
+            .workers
+            .iter()
+            .map(|n| n.get())
+            .filter(|n| *n >= case.least_workers)
+        {
+            let shape = Shape::new(case.name, workers, &flags.options)?
+                .flags()
+                .join(" ");
             if !shape.is_empty() {
                 lines.push(format!("{}, workers={workers}: {shape}", case.name));
             }
@@ -210,15 +279,25 @@ fn seconds(flags: &Flags) -> f64 {
 }
 
 fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<Vec<System>> {
-    let presets = || plainweave::policy::PRESETS.iter().map(|preset| preset.name.to_owned());
-    let policies: Vec<String> =
-        if flags.policy.iter().any(|name| name == "all") { presets().collect() } else { flags.policy.clone() };
+    let presets = || {
+        plainweave::policy::PRESETS
+            .iter()
+            .map(|preset| preset.name.to_owned())
+    };
+    let policies: Vec<String> = if flags.policy.iter().any(|name| name == "all") {
+        presets().collect()
+    } else {
+        flags.policy.clone()
+    };
     names::check("system", &flags.systems, SYSTEMS.into_iter())?;
     let mut systems = Vec::new();
     for name in &flags.systems {
         match name.as_str() {
             "plainweave" => {
-                for (policy, mode) in policies.iter().flat_map(|p| flags.modes.iter().map(move |m| (p, m))) {
+                for (policy, mode) in policies
+                    .iter()
+                    .flat_map(|p| flags.modes.iter().map(move |m| (p, m)))
+                {
                     let built = Mode::parse(mode)?.builder().workers(1).build();
                     plainweave::policy::Choice::parse(policy).map_err(anyhow::Error::msg)?;
                     if let Err(error) = built {
@@ -240,8 +319,14 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
             "go" => match Peer::go() {
                 Ok(go) => {
                     let barging = Some(go.barging());
-                    systems.push(System { peer: Some(go), ..System::new("go", &[]) });
-                    systems.push(System { peer: barging, ..System::new("go barging", &[]) });
+                    systems.push(System {
+                        peer: Some(go),
+                        ..System::new("go", &[])
+                    });
+                    systems.push(System {
+                        peer: barging,
+                        ..System::new("go barging", &[])
+                    });
                 }
                 Err(error) => absent.push(("go".to_owned(), format!("{error:#}"))),
             },
@@ -250,7 +335,10 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
     }
     match &flags.libfibre {
         Some(folder) => {
-            systems.push(System { peer: Some(Peer::libfibre(folder)?), ..System::new("libfibre", &[]) });
+            systems.push(System {
+                peer: Some(Peer::libfibre(folder)?),
+                ..System::new("libfibre", &[])
+            });
         }
         None => absent.push(("libfibre".to_owned(), "see --libfibre".to_owned())),
     }
@@ -262,15 +350,34 @@ fn choose(wanted: &[String]) -> anyhow::Result<Vec<&'static Case>> {
         return Ok(CASES.iter().collect());
     }
     names::check("case", wanted, CASES.iter().map(|case| case.name))?;
-    Ok(wanted.iter().filter_map(|name| CASES.iter().find(|case| case.name == name)).collect())
+    Ok(wanted
+        .iter()
+        .filter_map(|name| CASES.iter().find(|case| case.name == name))
+        .collect())
 }
 
 /// Runs all repetitions of a case on a system and returns their rows.
-fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyhow::Result<Vec<Row>> {
-    let fibers = flags.fibers.map_or(if flags.full { 1_000_000 } else { 100_000 }, NonZeroUsize::get);
+fn measure(
+    system: &System,
+    case: &Case,
+    workers: usize,
+    flags: &Flags,
+) -> anyhow::Result<Vec<Row>> {
+    let fibers = flags.fibers.map_or(
+        if flags.full { 1_000_000 } else { 100_000 },
+        NonZeroUsize::get,
+    );
     let shape = Shape::new(case.name, workers, &flags.options)?;
     let seconds = seconds(flags);
-    let mut size = Size { workers, seconds, shape, fibers, clocked: false, heavy: false, baseline: 0.0 };
+    let mut size = Size {
+        workers,
+        seconds,
+        shape,
+        fibers,
+        clocked: false,
+        heavy: false,
+        baseline: 0.0,
+    };
     let mut rows: Vec<Row> = Vec::new();
     let mut add = |figure: Figure| match rows.iter_mut().find(|row| row.metric == figure.metric) {
         Some(row) => row.values.push(figure.value),
@@ -286,9 +393,16 @@ fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyho
     };
     let mut far = 0;
     for run in 0..=flags.runs.get() {
-        report::progress(&format!("{} on {}, {workers} workers: {run} of {}", case.name, system.name, flags.runs));
-        let (figures, was_far) = c2c::near(workers, run > 0 && !flags.far, || system.repetition(case, &size))?;
-        let starved = figures.iter().any(|figure| figure.metric == "starved" && figure.value > 0.0);
+        report::progress(&format!(
+            "{} on {}, {workers} workers: {run} of {}",
+            case.name, system.name, flags.runs
+        ));
+        let (figures, was_far) = c2c::near(workers, run > 0 && !flags.far, || {
+            system.repetition(case, &size)
+        })?;
+        let starved = figures
+            .iter()
+            .any(|figure| figure.metric == "starved" && figure.value > 0.0);
         // The first warms up. A thread that starves does so for five seconds: once is enough.
         if run > 0 || starved {
             far += usize::from(was_far);
@@ -304,7 +418,10 @@ fn measure(system: &System, case: &Case, workers: usize, flags: &Flags) -> anyho
     if case.clocked && (case.migrates || system.peer.is_none()) {
         size.clocked = true;
         for _ in 0..if case.migrates { flags.runs.get() } else { 1 } {
-            system.repetition(case, &size)?.into_iter().for_each(&mut add);
+            system
+                .repetition(case, &size)?
+                .into_iter()
+                .for_each(&mut add);
         }
     }
     Ok(rows)

@@ -1,4 +1,5 @@
-//! The parameters of the cases: what each has by default, which options change it, and within which bounds.
+//! The parameters of the cases: what each has by default, which options change it, and within which
+//! bounds.
 
 use anyhow::ensure;
 use clap::{ArgAction, Args, ValueEnum, value_parser};
@@ -17,14 +18,14 @@ enum Switch {
 /// What a user may set. An option that none of the chosen cases has is refused.
 #[derive(Args, Debug)]
 pub(super) struct Options {
-    /// Operations of each thread, in place of a time: a repetition ends when every thread has done as many, at most ten
-    /// minutes. In transfer, spawn-join, ping-pong, select, broadcast and resume-suspend: in all. Not in parked-fibers,
-    /// wake-sleeper, select-beside, idle
+    /// Operations of each thread, in place of a time: a repetition ends when every thread has done
+    /// as many, at most ten minutes. In transfer, spawn-join, ping-pong, select, broadcast and
+    /// resume-suspend: in all. Not in parked-fibers, wake-sleeper, select-beside, idle
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..=100_000_000))]
     pub(super) iterations: Option<u64>,
 
-    /// Threads a worker in yield, churn, locality, mutex and rwlock [default: 100; 1 in yield-1], a ring in cycle
-    /// [default: 5], in all in transfer [default: 100]
+    /// Threads a worker in yield, churn, locality, mutex and rwlock [default: 100; 1 in yield-1], a
+    /// ring in cycle [default: 5], in all in transfer [default: 100]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     threads: Option<u32>,
 
@@ -32,7 +33,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     rings: Option<u32>,
 
-    /// Spots in all in churn and locality, fewer than threads [default: half as many as threads; 2 in churn-2]
+    /// Spots in all in churn and locality, fewer than threads [default: half as many as threads; 2
+    /// in churn-2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     spots: Option<u32>,
 
@@ -44,7 +46,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     writes: Option<u32>,
 
-    /// Whether in locality the thread that is woken gets its waker's array. locality-share is locality with `on`
+    /// Whether in locality the thread that is woken gets its waker's array. locality-share is
+    /// locality with `on`
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     share: Option<Switch>,
 }
@@ -53,7 +56,9 @@ impl Options {
     /// The options that are set, with their values.
     fn given(&self) -> Vec<(&'static str, String)> {
         let number = |name, value: Option<u32>| value.map(|value| (name, value.to_string()));
-        let share = self.share.map(|share| if share == Switch::On { "on" } else { "off" });
+        let share = self
+            .share
+            .map(|share| if share == Switch::On { "on" } else { "off" });
         [
             number("threads", self.threads),
             number("rings", self.rings),
@@ -71,7 +76,9 @@ impl Options {
     /// Returns a case's name in the results: with the options that are set, if it has them.
     pub(super) fn title(&self, case: &str) -> String {
         let given = self.given().into_iter().filter(|(name, _)| has(case, name));
-        given.fold(case.to_owned(), |title, (name, value)| format!("{title} {name}={value}"))
+        given.fold(case.to_owned(), |title, (name, value)| {
+            format!("{title} {name}={value}")
+        })
     }
 
     /// # Errors
@@ -80,7 +87,11 @@ impl Options {
         for (name, _) in self.given() {
             let having: Vec<_> = all.iter().copied().filter(|case| has(case, name)).collect();
             let used = chosen.iter().any(|case| having.contains(case));
-            ensure!(used, "--{name}: no chosen case has it; these do: {}", having.join(", "));
+            ensure!(
+                used,
+                "--{name}: no chosen case has it; these do: {}",
+                having.join(", ")
+            );
         }
         Ok(())
     }
@@ -114,15 +125,42 @@ impl Shape {
         let threads = 100 * workers;
         match case {
             "yield" | "mutex" | "rwlock" => Self { threads, ..none },
-            "yield-1" => Self { threads: workers, ..none },
-            "cycle" => Self { threads: 5, rings: 100 * workers, ..none },
-            "cycle-1" => Self { threads: 5, rings: workers, ..none },
-            "churn" => Self { threads, spots: threads / 2, ..none },
-            "churn-2" => Self { threads, spots: 2, ..none },
-            "locality" | "locality-share" => {
-                Self { threads, spots: threads / 2, words: 2, writes: 2, share: case == "locality-share", ..none }
-            }
-            "transfer-yield" | "transfer-park" => Self { threads: 100, ..none },
+            "yield-1" => Self {
+                threads: workers,
+                ..none
+            },
+            "cycle" => Self {
+                threads: 5,
+                rings: 100 * workers,
+                ..none
+            },
+            "cycle-1" => Self {
+                threads: 5,
+                rings: workers,
+                ..none
+            },
+            "churn" => Self {
+                threads,
+                spots: threads / 2,
+                ..none
+            },
+            "churn-2" => Self {
+                threads,
+                spots: 2,
+                ..none
+            },
+            "locality" | "locality-share" => Self {
+                threads,
+                spots: threads / 2,
+                words: 2,
+                writes: 2,
+                share: case == "locality-share",
+                ..none
+            },
+            "transfer-yield" | "transfer-park" => Self {
+                threads: 100,
+                ..none
+            },
             _ => none,
         }
     }
@@ -138,7 +176,11 @@ impl Shape {
             _ => (),
         };
         let in_all = shape.rings > 0 || case.starts_with("transfer");
-        set(&mut shape.threads, options.threads, if in_all { 1 } else { workers });
+        set(
+            &mut shape.threads,
+            options.threads,
+            if in_all { 1 } else { workers },
+        );
         set(&mut shape.rings, options.rings, workers);
         if case != "churn-2" && shape.spots > 0 {
             shape.spots = shape.threads / 2;
@@ -155,28 +197,69 @@ impl Shape {
     }
 
     fn check(&self, case: &str, workers: usize) -> anyhow::Result<()> {
-        let Self { threads, rings, spots, words, .. } = *self;
+        let Self {
+            threads,
+            rings,
+            spots,
+            words,
+            ..
+        } = *self;
         let all = threads * rings.max(1);
-        let here = format!("{case} with {workers} worker{}", if workers == 1 { "" } else { "s" });
-        ensure!(all <= MOST_THREADS, "--threads, --rings: {here} would have {all} threads; at most {MOST_THREADS}");
+        let here = format!(
+            "{case} with {workers} worker{}",
+            if workers == 1 { "" } else { "s" }
+        );
+        ensure!(
+            all <= MOST_THREADS,
+            "--threads, --rings: {here} would have {all} threads; at most {MOST_THREADS}"
+        );
         if case.starts_with("transfer") || spots > 0 {
-            ensure!(threads > 1, "--threads: {here} would have 1 thread in all; at least 2");
+            ensure!(
+                threads > 1,
+                "--threads: {here} would have 1 thread in all; at least 2"
+            );
         }
         // With a thread at each spot there must be one more, that wakes them.
         let most = threads.saturating_sub(1);
-        ensure!(spots <= most, "--spots: {here} has {threads} threads, so from 1 to {most}, not {spots}");
+        ensure!(
+            spots <= most,
+            "--spots: {here} has {threads} threads, so from 1 to {most}, not {spots}"
+        );
         let most = MOST_WORDS / threads.max(1);
-        ensure!(words <= most, "--words: {here} has {threads} threads, so from 1 to {most}, not {words}");
+        ensure!(
+            words <= most,
+            "--words: {here} has {threads} threads, so from 1 to {most}, not {words}"
+        );
         Ok(())
     }
 
     /// Returns what a case has of them, as flags without their dashes.
     pub(super) fn flags(&self) -> Vec<String> {
-        let Self { threads, rings, spots, words, writes, share, iterations } = *self;
-        let numbers = [("threads", threads), ("rings", rings), ("spots", spots), ("words", words), ("writes", writes)];
-        let numbers = numbers.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name}={n}"));
+        let Self {
+            threads,
+            rings,
+            spots,
+            words,
+            writes,
+            share,
+            iterations,
+        } = *self;
+        let numbers = [
+            ("threads", threads),
+            ("rings", rings),
+            ("spots", spots),
+            ("words", words),
+            ("writes", writes),
+        ];
+        let numbers = numbers
+            .into_iter()
+            .filter(|(_, n)| *n > 0)
+            .map(|(name, n)| format!("{name}={n}"));
         let share = (words > 0).then(|| format!("share={share}"));
-        numbers.chain(share).chain(iterations.map(|n| format!("iterations={n}"))).collect()
+        numbers
+            .chain(share)
+            .chain(iterations.map(|n| format!("iterations={n}")))
+            .collect()
     }
 }
 
@@ -189,13 +272,19 @@ fn has(case: &str, option: &str) -> bool {
         "spots" => shape.spots > 0,
         "words" | "writes" => shape.words > 0,
         "share" => case == "locality",
-        "iterations" => !matches!(case, "parked-fibers" | "wake-sleeper" | "select-beside" | "idle"),
+        "iterations" => !matches!(
+            case,
+            "parked-fibers" | "wake-sleeper" | "select-beside" | "idle"
+        ),
         other => unreachable!("no option is called {other}"),
     }
 }
 
 /// Parses `--seconds`.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|seconds| (0.001..=3600.0).contains(seconds));
+    let value = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.001..=3600.0).contains(seconds));
     value.ok_or_else(|| "seconds from 0.001 to 3600".to_owned())
 }

@@ -29,13 +29,19 @@ impl Peer {
     /// # Errors
     /// `go` is not installed, or does not build the program.
     pub(super) fn go() -> anyhow::Result<Self> {
-        Ok(Self { program: Rc::new(Program::go(&GO)?), flag: None })
+        Ok(Self {
+            program: Rc::new(Program::go(&GO)?),
+            flag: None,
+        })
     }
 
-    /// Makes the same program with the semaphore of Go's own locks, which a thread that released it can take again at
-    /// once.
+    /// Makes the same program with the semaphore of Go's own locks, which a thread that released it
+    /// can take again at once.
     pub(super) fn barging(&self) -> Self {
-        Self { flag: Some("-barging"), ..self.clone() }
+        Self {
+            flag: Some("-barging"),
+            ..self.clone()
+        }
     }
 
     /// libfibre, from the folder of its sources, where its archive is built.
@@ -43,14 +49,27 @@ impl Peer {
     /// # Errors
     /// There is no `libfibre.a`, or `c++` does not build the program with it.
     pub(super) fn libfibre(folder: &Path) -> anyhow::Result<Self> {
-        let folder = folder.canonicalize().with_context(|| format!("--libfibre {}", folder.display()))?;
+        let folder = folder
+            .canonicalize()
+            .with_context(|| format!("--libfibre {}", folder.display()))?;
         let archive = folder.join("libfibre.a");
-        ensure!(archive.exists(), "{} is not there: run `make -C src libfibre.a` in its checkout", archive.display());
+        ensure!(
+            archive.exists(),
+            "{} is not there: run `make -C src libfibre.a` in its checkout",
+            archive.display()
+        );
         let folder = folder.display();
-        let headers = [format!("-I{folder}"), format!("-I{folder}/libfibre"), "-D__LIBFIBRE__".to_owned()];
+        let headers = [
+            format!("-I{folder}"),
+            format!("-I{folder}/libfibre"),
+            "-D__LIBFIBRE__".to_owned(),
+        ];
         let flags = headers.into_iter().chain([archive.display().to_string()]);
         let program = Program::cpp(include_str!("../../peers/libfibre/main.cc"), flags)?;
-        Ok(Self { program: Rc::new(program), flag: None })
+        Ok(Self {
+            program: Rc::new(program),
+            flag: None,
+        })
     }
 
     /// Returns whether its row of a case would differ from that without the flag.
@@ -71,7 +90,10 @@ impl Peer {
             other => bail!("there is no case '{other}'"),
         };
         let mut command = self.program.command();
-        command.arg(format!("-case={name}")).arg(format!("-workers={}", size.workers)).args(self.flag);
+        command
+            .arg(format!("-case={name}"))
+            .arg(format!("-workers={}", size.workers))
+            .args(self.flag);
         command.arg(format!("-seconds={}", size.seconds));
         command.args((case == "transfer-park").then_some("-parking=true"));
         command.args(size.clocked.then_some("-migrations=true"));

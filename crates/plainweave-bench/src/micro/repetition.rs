@@ -87,7 +87,11 @@ impl Figure {
     pub(super) fn new(metric: &str, value: f64) -> Self {
         let known = METRICS.iter().find(|(name, _)| *name == metric);
         let (metric, unit) = *known.expect("in the table of metrics");
-        Self { metric, unit, value }
+        Self {
+            metric,
+            unit,
+            value,
+        }
     }
 
     pub(super) fn line(&self) -> String {

@@ -23,8 +23,9 @@ pub(super) struct Team<S: Shim> {
     over: OnceLock<Instant>,
     logs: Mutex<Vec<(usize, Log)>>,
     main: S::Signal,
-    /// Members wait here until all have begun. Not by yielding: on one of the systems those that yield keep those from
-    /// running that have not begun. Nor by their signals, which the first to begin may already have used.
+    /// Members wait here until all have begun. Not by yielding: on one of the systems those that
+    /// yield keep those from running that have not begun. Nor by their signals, which the first to
+    /// begin may already have used.
     gate: S::Semaphore,
 }
 
@@ -44,8 +45,16 @@ pub(super) struct Log {
 
 impl Log {
     fn new(clocked: bool) -> Self {
-        let delays = clocked.then(|| Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("valid bounds"));
-        Self { n: 0, blocked: 0, moved: 0, fetched: 0, delays, last: Instant::now() }
+        let delays = clocked
+            .then(|| Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("valid bounds"));
+        Self {
+            n: 0,
+            blocked: 0,
+            moved: 0,
+            fetched: 0,
+            delays,
+            last: Instant::now(),
+        }
     }
 
     pub(super) fn clocked(&self) -> bool {
@@ -73,10 +82,11 @@ impl Log {
 }
 
 impl<S: Shim> Team<S> {
-    /// Starts `members` threads, lets them run until the time is over or each has done its iterations, and returns
-    /// their logs in order, with the time it took. Those that are done go on until all are: others may need them.
-    /// `sweep` wakes threads that still wait when the time is over; it is called until all have ended. With `clocked`
-    /// the delay of each operation is measured, which costs more than some operations do.
+    /// Starts `members` threads, lets them run until the time is over or each has done its
+    /// iterations, and returns their logs in order, with the time it took. Those that are done go
+    /// on until all are: others may need them. `sweep` wakes threads that still wait when the time
+    /// is over; it is called until all have ended. With `clocked` the delay of each operation is
+    /// measured, which costs more than some operations do.
     pub(super) async fn run<F: Future<Output = Log> + Send + 'static>(
         members: usize,
         size: &Size,
@@ -128,7 +138,11 @@ impl<S: Shim> Team<S> {
         let over = *team.over.get().expect("set before the end");
         let mut logs = std::mem::take(&mut *team.logs.lock().expect("no panic"));
         logs.sort_unstable_by_key(|(i, _)| *i);
-        ensure!(logs.len() == members, "{} of {members} threads have ended", logs.len());
+        ensure!(
+            logs.len() == members,
+            "{} of {members} threads have ended",
+            logs.len()
+        );
         Ok((logs.into_iter().map(|(_, log)| log).collect(), over - begun))
     }
 
@@ -183,12 +197,18 @@ impl std::error::Error for NothingDone {}
 ///
 /// # Errors
 /// [`NothingDone`].
-pub(super) fn figures(logs: &[Log], elapsed: Duration, workers: usize) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn figures(
+    logs: &[Log],
+    elapsed: Duration,
+    workers: usize,
+) -> anyhow::Result<Vec<Figure>> {
     let n: Vec<f64> = logs.iter().map(|log| log.n as f64).collect();
     let (sum, squares): (f64, f64) = (n.iter().sum(), n.iter().map(|n| n * n).sum());
     ensure!(sum > 0.0, NothingDone);
     let ns = elapsed.as_nanos() as f64 / sum;
-    let (least, most) = n.iter().fold((f64::MAX, 0.0_f64), |(least, most), n| (least.min(*n), most.max(*n)));
+    let (least, most) = n.iter().fold((f64::MAX, 0.0_f64), |(least, most), n| {
+        (least.min(*n), most.max(*n))
+    });
     let mut figures = vec![
         Figure::new("ns_per_op", ns),
         Figure::new("ns_per_op_per_worker", ns * workers as f64),
@@ -201,10 +221,17 @@ pub(super) fn figures(logs: &[Log], elapsed: Duration, workers: usize) -> anyhow
         let mut all = (*first).clone();
         rest.iter().try_for_each(|more| all.add(*more))?;
         let end = logs.iter().map(|log| log.last).max().expect("not empty");
-        let oldest = logs.iter().map(|log| end.duration_since(log.last)).max().expect("not empty");
+        let oldest = logs
+            .iter()
+            .map(|log| end.duration_since(log.last))
+            .max()
+            .expect("not empty");
         figures = vec![Figure::new("oldest_waiter_ns", oldest.as_nanos() as f64)];
         if !all.is_empty() {
-            figures.push(Figure::new("delay_p999_ns", all.value_at_quantile(0.999) as f64));
+            figures.push(Figure::new(
+                "delay_p999_ns",
+                all.value_at_quantile(0.999) as f64,
+            ));
             figures.push(Figure::new("delay_max_ns", all.max() as f64));
         }
         let blocked: u64 = logs.iter().map(|log| log.blocked).sum();

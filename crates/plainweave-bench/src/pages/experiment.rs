@@ -1,4 +1,5 @@
-//! A file's part of a page: its head, then for each metric lines, a heat map, or a panel for each case.
+//! A file's part of a page: its head, then for each metric lines, a heat map, or a panel for each
+//! case.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,7 +29,9 @@ const APART: f64 = 20.0;
 
 /// Returns the name by which a page links to a table.
 pub(super) fn id(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+    name.chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect()
 }
 
 /// Writes the part of the page; `dir` leads to the table's file.
@@ -37,13 +40,19 @@ pub(super) fn section(table: &Table, dir: &str) -> String {
     html.push_str(&summary::matrix(table));
     let (mut open, mut folded, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for (metric, unit) in metrics(table) {
-        let figures: Vec<_> = table.figures.iter().filter(|figure| figure.metric == metric).collect();
+        let figures: Vec<_> = table
+            .figures
+            .iter()
+            .filter(|figure| figure.metric == metric)
+            .collect();
         let way = better(&metric, &unit);
         let html = pictures(table, &figures, way);
         match html {
             None => left.push(metric),
             Some(html)
-                if way != Better::Neither && !is_ratio(figures[0]) && (open.len() < OPEN || is_tail(&metric)) =>
+                if way != Better::Neither
+                    && !is_ratio(figures[0])
+                    && (open.len() < OPEN || is_tail(&metric)) =>
             {
                 open.push(html);
             }
@@ -53,17 +62,26 @@ pub(super) fn section(table: &Table, dir: &str) -> String {
     open.iter().for_each(|part| html.push_str(part));
     if !folded.is_empty() {
         let names: Vec<_> = folded.iter().map(|(metric, _)| words(metric)).collect();
-        let _ = write!(html, "<details><summary>More figures: {}</summary>", escape(&names.join(", ")));
+        let _ = write!(
+            html,
+            "<details><summary>More figures: {}</summary>",
+            escape(&names.join(", "))
+        );
         folded.iter().for_each(|(_, part)| html.push_str(part));
         html.push_str("</details>");
     }
     if !left.is_empty() {
-        let _ = write!(html, "<p>In the CSV alone: {}.</p>", escape(&left.join(", ")));
+        let _ = write!(
+            html,
+            "<p>In the CSV alone: {}.</p>",
+            escape(&left.join(", "))
+        );
     }
     html + "</section>"
 }
 
-/// Returns whether a metric is what published figures of latency show, which must not be looked for.
+/// Returns whether a metric is what published figures of latency show, which must not be looked
+/// for.
 fn is_tail(metric: &str) -> bool {
     metric.starts_with("p99_")
 }
@@ -72,7 +90,11 @@ fn head(table: &Table, dir: &str) -> String {
     let (name, file) = (escape(&table.name), attribute(&table.name));
     let mut html = format!("<section id='{}'><h2>{name}</h2>", id(&table.name));
     let (command, whole) = table.command();
-    let flags = if whole { "" } else { " (its flags were not recorded)" };
+    let flags = if whole {
+        ""
+    } else {
+        " (its flags were not recorded)"
+    };
     let _ = write!(
         html,
         "<p><code>{}</code>{flags}: <a href='{dir}{file}.csv'>{} rows</a>. ",
@@ -83,31 +105,57 @@ fn head(table: &Table, dir: &str) -> String {
         let _ = write!(html, "<a href='{dir}{file}.html'>Its own page</a>. ");
     }
     if table.raw {
-        let _ = write!(html, "<a href='{dir}{RAW}/{name}.csv'>Every single value</a>. ");
+        let _ = write!(
+            html,
+            "<a href='{dir}{RAW}/{name}.csv'>Every single value</a>. "
+        );
     }
     if let Some(simulated) = table.fact("simulated") {
         let _ = write!(html, "<b>Simulated</b>: {}. ", escape(simulated));
     }
-    let bands = if table.quartiles { "quartiles" } else { "the least to the greatest value (no quartiles were kept)" };
-    let _ = write!(html, "Dots and lines are medians, bands {bands}; ours is in colour.</p>");
+    let bands = if table.quartiles {
+        "quartiles"
+    } else {
+        "the least to the greatest value (no quartiles were kept)"
+    };
+    let _ = write!(
+        html,
+        "Dots and lines are medians, bands {bands}; ours is in colour.</p>"
+    );
     if !table.facts.is_empty() {
-        html.push_str("<details><summary>Machine, versions, parameters</summary><table class='facts'>");
+        html.push_str(
+            "<details><summary>Machine, versions, parameters</summary><table class='facts'>",
+        );
         for (key, value) in &table.facts {
-            let _ = write!(html, "<tr><th>{}</th><td>{}</td></tr>", escape(key), escape(value));
+            let _ = write!(
+                html,
+                "<tr><th>{}</th><td>{}</td></tr>",
+                escape(key),
+                escape(value)
+            );
         }
         html.push_str("</table></details>");
     }
     for absent in &table.absent {
-        let _ = write!(html, "<p class='faint'>Not measured: {}</p>", escape(absent));
+        let _ = write!(
+            html,
+            "<p class='faint'>Not measured: {}</p>",
+            escape(absent)
+        );
     }
     html
 }
 
-/// Returns the pictures of one metric; `None`: there are too many figures to draw, and no way is better.
+/// Returns the pictures of one metric; `None`: there are too many figures to draw, and no way is
+/// better.
 fn pictures(table: &Table, figures: &[&Figure], way: Better) -> Option<String> {
     let first = figures.first()?;
     let (sweeps, rest) = split(figures);
-    let mut html = format!("<h3>{} <small>{}</small></h3>", escape(&words(&first.metric)), way.words());
+    let mut html = format!(
+        "<h3>{} <small>{}</small></h3>",
+        escape(&words(&first.metric)),
+        way.words()
+    );
     if !sweeps.is_empty() {
         html.push_str("<div class='panels'>");
         for sweep in &sweeps {
@@ -116,18 +164,28 @@ fn pictures(table: &Table, figures: &[&Figure], way: Better) -> Option<String> {
         }
         html.push_str("</div>");
     }
-    let heats = if way == Better::Neither { Vec::new() } else { heats(table, &rest, way) };
+    let heats = if way == Better::Neither {
+        Vec::new()
+    } else {
+        heats(table, &rest, way)
+    };
     for map in &heats {
         html.push_str(map);
     }
     if rest.len() > DRAWN {
         return (!heats.is_empty() || !sweeps.is_empty()).then_some(html);
     }
-    let panels: String = by_place(&rest).iter().map(|group| panel(table, group, way)).collect();
+    let panels: String = by_place(&rest)
+        .iter()
+        .map(|group| panel(table, group, way))
+        .collect();
     if !panels.is_empty() && heats.is_empty() {
         let _ = write!(html, "<div class='panels'>{panels}</div>");
     } else if !panels.is_empty() {
-        let _ = write!(html, "<details><summary>Each case</summary><div class='panels'>{panels}</div></details>");
+        let _ = write!(
+            html,
+            "<details><summary>Each case</summary><div class='panels'>{panels}</div></details>"
+        );
     }
     Some(html)
 }
@@ -157,7 +215,11 @@ fn panel(table: &Table, group: &[&Figure], way: Better) -> String {
         unit: group[0].unit.clone(),
         rows: sorted.iter().map(row).collect(),
     };
-    figure(&panel.svg(), &finding::of_systems(&table.experiment, group), table)
+    figure(
+        &panel.svg(),
+        &finding::of_systems(&table.experiment, group),
+        table,
+    )
 }
 
 /// Figures of one metric over a swept value.
@@ -171,13 +233,15 @@ struct Sweep<'a> {
 fn number_in(case: &str) -> Option<(String, f64)> {
     let numeric = |c: char| c.is_ascii_digit() || c == '.';
     let end = case.rfind(|c: char| c.is_ascii_digit())? + 1;
-    let begin =
-        case[..end].rfind(|c| !numeric(c)).map_or(0, |at| at + case[at..].chars().next().map_or(1, char::len_utf8));
+    let begin = case[..end].rfind(|c| !numeric(c)).map_or(0, |at| {
+        at + case[at..].chars().next().map_or(1, char::len_utf8)
+    });
     let number = case[begin..end].parse().ok()?;
     Some((format!("{}N{}", &case[..begin], &case[end..]), number))
 }
 
-/// Finds what is swept, over numbers in the names of cases or over workers; returns the other figures too.
+/// Finds what is swept, over numbers in the names of cases or over workers; returns the other
+/// figures too.
 fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
     let mut groups: Vec<Sweep> = Vec::new();
     let mut add = |title: String, across: String, x: f64, figure: &'a Figure| match groups
@@ -185,10 +249,19 @@ fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
         .find(|group| group.title == title && group.across == across)
     {
         Some(group) => group.points.push((x, figure)),
-        None => groups.push(Sweep { title, across, points: vec![(x, figure)] }),
+        None => groups.push(Sweep {
+            title,
+            across,
+            points: vec![(x, figure)],
+        }),
     };
     for figure in figures {
-        add(figure.case.clone(), "workers".to_owned(), figure.workers as f64, figure);
+        add(
+            figure.case.clone(),
+            "workers".to_owned(),
+            figure.workers as f64,
+            figure,
+        );
         if let Some((pattern, number)) = number_in(&figure.case) {
             let place = super::compare::place(&pattern, figure.workers);
             add(place, format!("N of \"{pattern}\""), number, figure);
@@ -200,7 +273,10 @@ fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
         let mut places: Vec<f64> = points.iter().map(|(x, _)| *x).collect();
         places.sort_by(f64::total_cmp);
         places.dedup();
-        let mut systems: Vec<&str> = points.iter().map(|(_, figure)| figure.system.as_str()).collect();
+        let mut systems: Vec<&str> = points
+            .iter()
+            .map(|(_, figure)| figure.system.as_str())
+            .collect();
         systems.sort_unstable();
         systems.dedup();
         if places.len() >= PLACES && systems.len() <= LINES {
@@ -208,7 +284,11 @@ fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
             sweeps.push(group);
         }
     }
-    let rest = figures.iter().copied().filter(|figure| !drawn.contains(&std::ptr::from_ref(*figure))).collect();
+    let rest = figures
+        .iter()
+        .copied()
+        .filter(|figure| !drawn.contains(&std::ptr::from_ref(*figure)))
+        .collect();
     (sweeps, rest)
 }
 
@@ -237,15 +317,24 @@ impl<'a> Sweep<'a> {
                 }),
             }
         }
-        lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        lines
+            .iter_mut()
+            .for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
         let first = self.points[0].1;
-        let log = Axis::wants_log(self.points.iter().map(|(_, figure)| figure.spread.median), APART);
+        let log = Axis::wants_log(
+            self.points.iter().map(|(_, figure)| figure.spread.median),
+            APART,
+        );
         let notes = [way.words(), if log { "log scale" } else { "" }];
         let notes: Vec<_> = notes.into_iter().filter(|note| !note.is_empty()).collect();
         let log_across = Axis::wants_log(self.points.iter().map(|(x, _)| *x), APART);
         Panel {
             title: format!("{}: {}", self.title, words(&first.metric)),
-            across: format!("{}{}", self.across, if log_across { ", log scale" } else { "" }),
+            across: format!(
+                "{}{}",
+                self.across,
+                if log_across { ", log scale" } else { "" }
+            ),
             upwards: notes.join(", "),
             unit: first.unit.clone(),
             log_across,
@@ -259,7 +348,10 @@ impl<'a> Sweep<'a> {
 /// Draws a heat map for each number of workers that has enough systems and cases.
 fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
     let mut by_workers: BTreeMap<usize, Vec<&Figure>> = BTreeMap::new();
-    for &figure in figures.iter().filter(|figure| !figure.spread.median.is_nan()) {
+    for &figure in figures
+        .iter()
+        .filter(|figure| !figure.spread.median.is_nan())
+    {
         by_workers.entry(figure.workers).or_default().push(figure);
     }
     let mut maps = Vec::new();
@@ -276,9 +368,16 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
         }
         let cell = |system: &str, case: &[&Figure]| {
             let values = || case.iter().map(|figure| figure.spread.median);
-            let best =
-                if way == Better::More { values().fold(0.0, f64::max) } else { values().fold(f64::INFINITY, f64::min) };
-            let own = case.iter().find(|figure| figure.system == system)?.spread.median;
+            let best = if way == Better::More {
+                values().fold(0.0, f64::max)
+            } else {
+                values().fold(f64::INFINITY, f64::min)
+            };
+            let own = case
+                .iter()
+                .find(|figure| figure.system == system)?
+                .spread
+                .median;
             Some(way.ratio(best, own))
         };
         let mut rows: Vec<heat::Row> = systems
@@ -317,7 +416,9 @@ mod tests {
 
     #[test]
     fn the_last_number_of_a_case_is_swept() {
-        let is = |case: &str, pattern: &str, number| assert_eq!(number_in(case), Some((pattern.to_owned(), number)));
+        let is = |case: &str, pattern: &str, number| {
+            assert_eq!(number_in(case), Some((pattern.to_owned(), number)))
+        };
         is("web 64", "web N", 64.0);
         is("3 % at 0.10", "3 % at N", 0.1);
         is("overload-1.5x-of-nginx", "overload-Nx-of-nginx", 1.5);
@@ -327,15 +428,27 @@ mod tests {
 
     #[test]
     fn three_places_are_a_line_and_two_are_not() {
-        let cases = ["web 64", "web 1024", "web 10000", "cache 64", "cache 1024", "block"];
+        let cases = [
+            "web 64",
+            "web 1024",
+            "web 10000",
+            "cache 64",
+            "cache 1024",
+            "block",
+        ];
         let figures = cases.map(|case| figure(case, "driver", "p99_us", "us", 5.0));
         let (sweeps, rest) = split(&figures.iter().collect::<Vec<_>>());
-        assert_eq!((sweeps.len(), rest.len(), sweeps[0].title.as_str()), (1, 3, "web N"));
+        assert_eq!(
+            (sweeps.len(), rest.len(), sweeps[0].title.as_str()),
+            (1, 3, "web N")
+        );
     }
 
     #[test]
     fn each_picture_has_a_sentence_and_a_command_and_labels_within() {
-        let systems: Vec<_> = (0..7).map(|n| format!("plainweave policy-{n} <of a long name> anytime/own")).collect();
+        let systems: Vec<_> = (0..7)
+            .map(|n| format!("plainweave policy-{n} <of a long name> anytime/own"))
+            .collect();
         let mut figures = Vec::new();
         for (n, system) in systems.iter().chain([&"nginx".to_owned()]).enumerate() {
             for case in ["a", "b", "mutex"] {
@@ -350,10 +463,27 @@ mod tests {
         table.facts = vec![("command".to_owned(), "web --runs 3".to_owned())];
         let html = section(&table, "");
         inside(&html);
-        assert!(html.contains("<table class='heat'>") && html.contains("log scale"), "{html}");
+        assert!(
+            html.contains("<table class='heat'>") && html.contains("log scale"),
+            "{html}"
+        );
         // A panel a case, a line panel, and what has no better way.
-        assert_eq!((html.matches("<figure>").count(), html.matches("<svg").count()), (5, 5), "{html}");
-        assert_eq!(html.matches("<code>plainweave bench web --runs 3</code></figcaption>").count(), 5);
-        assert!(!html.contains("<of a") && !html.contains("<script"), "{html}");
+        assert_eq!(
+            (
+                html.matches("<figure>").count(),
+                html.matches("<svg").count()
+            ),
+            (5, 5),
+            "{html}"
+        );
+        assert_eq!(
+            html.matches("<code>plainweave bench web --runs 3</code></figcaption>")
+                .count(),
+            5
+        );
+        assert!(
+            !html.contains("<of a") && !html.contains("<script"),
+            "{html}"
+        );
     }
 }

@@ -21,7 +21,8 @@ impl Better {
         }
     }
 
-    /// Returns how many times better the first value is than the second: less than one if it is worse.
+    /// Returns how many times better the first value is than the second: less than one if it is
+    /// worse.
     pub(super) fn ratio(self, of: f64, to: f64) -> f64 {
         match self {
             _ if of == to => 1.0,
@@ -148,8 +149,8 @@ pub(super) fn role(experiment: &str, system: &str) -> Role {
     }
 }
 
-/// Returns whether a system is what the experiment's own are to be compared with: a peer, or what of ours it sets out
-/// to beat.
+/// Returns whether a system is what the experiment's own are to be compared with: a peer, or what
+/// of ours it sets out to beat.
 pub(super) fn is_rival(experiment: &str, system: &str) -> bool {
     match experiment {
         "compose" => !system.contains(PAIR),
@@ -175,8 +176,14 @@ pub(super) fn metrics(table: &Table) -> Vec<(String, String)> {
 
 /// Returns a metric's name in words: its unit is shown with each value.
 pub(super) fn words(metric: &str) -> String {
-    let parts: Vec<_> = metric.split('_').filter(|part| !matches!(*part, "us" | "ns" | "ms" | "mb")).collect();
-    let text = parts.join(" ").replace("cpu", "CPU").replace(" per s", " per second");
+    let parts: Vec<_> = metric
+        .split('_')
+        .filter(|part| !matches!(*part, "us" | "ns" | "ms" | "mb"))
+        .collect();
+    let text = parts
+        .join(" ")
+        .replace("cpu", "CPU")
+        .replace(" per s", " per second");
     text.replace("per secondecond", "per second")
 }
 
@@ -213,11 +220,19 @@ mod tests {
         ] {
             assert_eq!(better(metric, unit), Better::More, "{metric}");
         }
-        for (metric, unit) in [("stolen_percent", "%"), ("client_lateness_p99_us", "us"), ("colour", "1")] {
+        for (metric, unit) in [
+            ("stolen_percent", "%"),
+            ("client_lateness_p99_us", "us"),
+            ("colour", "1"),
+        ] {
             assert_eq!(better(metric, unit), Better::Neither, "{metric}");
         }
         assert_eq!(
-            [Better::Less.ratio(2.0, 6.0), Better::More.ratio(2.0, 6.0), Better::Less.ratio(0.0, 0.0)],
+            [
+                Better::Less.ratio(2.0, 6.0),
+                Better::More.ratio(2.0, 6.0),
+                Better::Less.ratio(0.0, 0.0)
+            ],
             [3.0, 2.0 / 6.0, 1.0]
         );
     }
@@ -230,7 +245,11 @@ mod tests {
         assert_eq!(role("http", "plainweave threads"), Role::Ours);
         assert!(role("compose", "go") == Role::Ours && is_rival("compose", "go"));
         assert!(!is_rival("compose", "local-fifo/1 + global-fifo/1"));
-        assert!(is_rival("web", "nginx") && !is_rival("web", "plainweave epoll") && !is_rival("web", "limit"));
+        assert!(
+            is_rival("web", "nginx")
+                && !is_rival("web", "plainweave epoll")
+                && !is_rival("web", "limit")
+        );
         assert_eq!(role("echo", "raw epoll loop"), Role::Bound);
         assert_eq!(role("files", "sendfile"), Role::Peer);
     }
@@ -238,6 +257,9 @@ mod tests {
     #[test]
     fn a_metric_reads_as_words() {
         assert_eq!(words("cpu_us_per_request"), "CPU per request");
-        assert_eq!([words("requests_per_s"), words("peak_per_second")], ["requests per second", "peak per second"]);
+        assert_eq!(
+            [words("requests_per_s"), words("peak_per_second")],
+            ["requests per second", "peak per second"]
+        );
     }
 }

@@ -1,9 +1,11 @@
-//! Published figures beside ours: the workloads of the OCaml schedulers' thesis, and whether its claims hold here.
+//! Published figures beside ours: the workloads of the OCaml schedulers' thesis, and whether its
+//! claims hold here.
 //!
-//! `figures` has what is published, `claims` judges it by our rows. The machines differ (5 to 115 domains there, a few
-//! workers here), so no two values are compared: what is judged is how our lines stand to each other. A case is taken
-//! from the newest file that has it. What takes more workers is left to the simulator, whose rows stand beside the
-//! published ones, marked as simulated, and are judged by the same claims (`simulated`).
+//! `figures` has what is published, `claims` judges it by our rows. The machines differ (5 to 115
+//! domains there, a few workers here), so no two values are compared: what is judged is how our
+//! lines stand to each other. A case is taken from the newest file that has it. What takes more
+//! workers is left to the simulator, whose rows stand beside the published ones, marked as
+//! simulated, and are judged by the same claims (`simulated`).
 
 mod claims;
 mod figures;
@@ -40,8 +42,14 @@ pub(super) const STYLE: &str = "\
 
 /// Returns whether a file has rows that stand beside published ones.
 pub(super) fn is_beside(table: &Table) -> bool {
-    let sources = [Source { table, run: "", page: String::new() }];
-    WORKLOADS.iter().any(|workload| !Beside::new(*workload, &sources).files.is_empty())
+    let sources = [Source {
+        table,
+        run: "",
+        page: String::new(),
+    }];
+    WORKLOADS
+        .iter()
+        .any(|workload| !Beside::new(*workload, &sources).files.is_empty())
 }
 
 /// Returns how the claims come out, in a sentence.
@@ -63,7 +71,10 @@ pub(super) fn sentence(sources: &[Source<'_>]) -> String {
     );
     let [holds, fails] = [Outcome::Holds, Outcome::Fails].map(|which| of(&simulated, which));
     if holds + fails > 0 {
-        let _ = write!(text, " Holding in simulation: {holds}, not holding: {fails}.");
+        let _ = write!(
+            text,
+            " Holding in simulation: {holds}, not holding: {fails}."
+        );
     }
     text
 }
@@ -79,7 +90,12 @@ pub(super) fn body(sources: &[Source<'_>]) -> String {
         sentence(sources)
     );
     for Workload { title, .. } in WORKLOADS {
-        let _ = write!(html, "<a href='#{}'>{}</a> ", experiment::id(title), escape(title));
+        let _ = write!(
+            html,
+            "<a href='#{}'>{}</a> ",
+            experiment::id(title),
+            escape(title)
+        );
     }
     html.push_str("</nav>");
     for workload in WORKLOADS {
@@ -101,24 +117,43 @@ struct Beside<'a> {
 impl<'a> Beside<'a> {
     fn new(workload: Workload, sources: &'a [Source<'a>]) -> Self {
         let (mut rows, mut files) = (Rows::default(), Vec::new());
-        for source in sources.iter().filter(|source| source.table.experiment == workload.experiment) {
-            let new = |case: &str| workload.has(case) && rows.0.iter().all(|figure| figure.case != case);
-            let figures: Vec<_> = source.table.figures.iter().filter(|figure| new(&figure.case)).collect();
+        for source in sources
+            .iter()
+            .filter(|source| source.table.experiment == workload.experiment)
+        {
+            let new =
+                |case: &str| workload.has(case) && rows.0.iter().all(|figure| figure.case != case);
+            let figures: Vec<_> = source
+                .table
+                .figures
+                .iter()
+                .filter(|figure| new(&figure.case))
+                .collect();
             if !figures.is_empty() {
                 rows.0.extend(figures);
                 files.push(source);
             }
         }
         let mut simulated: Vec<Figure> = Vec::new();
-        for source in sources.iter().filter(|source| simulated::is_simulated(source.table)) {
+        for source in sources
+            .iter()
+            .filter(|source| simulated::is_simulated(source.table))
+        {
             let mut more = simulated::rows(source.table, workload.experiment);
-            more.retain(|new| workload.has(&new.case) && simulated.iter().all(|figure| figure.case != new.case));
+            more.retain(|new| {
+                workload.has(&new.case) && simulated.iter().all(|figure| figure.case != new.case)
+            });
             if !more.is_empty() {
                 simulated.append(&mut more);
                 files.push(source);
             }
         }
-        Self { workload, rows, simulated, files }
+        Self {
+            workload,
+            rows,
+            simulated,
+            files,
+        }
     }
 
     fn simulated(&self) -> Rows<'_> {
@@ -126,11 +161,22 @@ impl<'a> Beside<'a> {
     }
 
     fn outcomes(&self, rows: &Rows<'_>) -> Vec<Outcome> {
-        self.workload.claims.iter().map(|claim| Outcome::of(&(claim.judge)(rows))).collect()
+        self.workload
+            .claims
+            .iter()
+            .map(|claim| Outcome::of(&(claim.judge)(rows)))
+            .collect()
     }
 
     fn section(&self) -> String {
-        let Workload { title, command, source, claims, simulated, .. } = self.workload;
+        let Workload {
+            title,
+            command,
+            source,
+            claims,
+            simulated,
+            ..
+        } = self.workload;
         let mut html = format!(
             "<section id='{}'><h2>{}</h2><p>Published: {}. Ours: {}.</p>",
             experiment::id(title),
@@ -142,9 +188,14 @@ impl<'a> Beside<'a> {
         html.push_str(&self.pictures(&simulations));
         html.push_str(&self.table(&simulations));
         html.push_str("<ul class='claims'>");
-        claims.iter().for_each(|claim| html.push_str(&self.claim(claim, &simulations)));
+        claims
+            .iter()
+            .for_each(|claim| html.push_str(&self.claim(claim, &simulations)));
         html.push_str("</ul>");
-        let commands: Vec<_> = simulated.iter().map(|command| format!("<code>{}</code>", escape(command))).collect();
+        let commands: Vec<_> = simulated
+            .iter()
+            .map(|command| format!("<code>{}</code>", escape(command)))
+            .collect();
         let simulated = match &*commands {
             [] => ", which does not have this workload".to_owned(),
             commands => format!(": {}", commands.join(" and ")),
@@ -163,12 +214,26 @@ impl<'a> Beside<'a> {
             return "not measured".to_owned();
         }
         let file = |Source { table, run, page }: &&Source<'_>| {
-            let link = format!("<a href='{page}#{}'>{}</a>", experiment::id(&table.name), escape(run));
+            let link = format!(
+                "<a href='{page}#{}'>{}</a>",
+                experiment::id(&table.name),
+                escape(run)
+            );
             if simulated::is_simulated(table) {
-                return format!("{link}, simulated by <code>{}</code>", escape(&table.command().0));
+                return format!(
+                    "{link}, simulated by <code>{}</code>",
+                    escape(&table.command().0)
+                );
             }
-            let plans = table.facts.iter().filter(|(key, _)| key == "case").map(|(_, plan)| plan);
-            let plans = plans.filter(|plan| self.workload.has(plan.split(':').next().unwrap_or_default()));
+            let plans = table
+                .facts
+                .iter()
+                .filter(|(key, _)| key == "case")
+                .map(|(_, plan)| plan);
+            let plans = plans.filter(|plan| {
+                self.workload
+                    .has(plan.split(':').next().unwrap_or_default())
+            });
             let plans: Vec<_> = plans.map(|plan| escape(plan)).collect();
             format!(
                 "{link}, commit {} <small class='faint'>{}</small>",
@@ -194,7 +259,14 @@ impl<'a> Beside<'a> {
             let _ = write!(html, "<th>ours, {}</th>", count(*workers));
         }
         html.push_str("</tr></thead>");
-        for Published { line, metric, unit, place, value } in self.workload.figures {
+        for Published {
+            line,
+            metric,
+            unit,
+            place,
+            value,
+        } in self.workload.figures
+        {
             let value = value.map_or("no value".to_owned(), |value| shown(value, unit));
             let _ = write!(
                 html,
@@ -205,40 +277,73 @@ impl<'a> Beside<'a> {
                 escape(&value)
             );
             html.push_str(&simulated_cell(simulations, *line, metric, place));
-            columns.iter().for_each(|workers| html.push_str(&self.cell(*line, metric, *workers)));
+            columns
+                .iter()
+                .for_each(|workers| html.push_str(&self.cell(*line, metric, *workers)));
             html.push_str("</tr>");
         }
         html + "</table></div>"
     }
 
-    /// Draws what was published, simulated and measured over the number of workers, a panel for each figure and case
-    /// that has a course: two places at least, of whoever it is.
+    /// Draws what was published, simulated and measured over the number of workers, a panel for
+    /// each figure and case that has a course: two places at least, of whoever it is.
     fn pictures(&self, simulations: &Rows<'_>) -> String {
         let mut panels: Vec<(&str, &str, &str)> = Vec::new();
-        for Published { line, metric, unit, .. } in self.workload.figures {
+        for Published {
+            line, metric, unit, ..
+        } in self.workload.figures
+        {
             let panel = (line.case, *metric, *unit);
             panels.extend((!panels.contains(&panel)).then_some(panel));
         }
-        let drawn: String = panels.into_iter().filter_map(|panel| self.picture(simulations, panel)).collect();
-        if drawn.is_empty() { drawn } else { format!("<div class='panels'>{drawn}</div>") }
+        let drawn: String = panels
+            .into_iter()
+            .filter_map(|panel| self.picture(simulations, panel))
+            .collect();
+        if drawn.is_empty() {
+            drawn
+        } else {
+            format!("<div class='panels'>{drawn}</div>")
+        }
     }
 
-    fn picture(&self, simulations: &Rows<'_>, (case, metric, unit): (&str, &str, &str)) -> Option<String> {
+    fn picture(
+        &self,
+        simulations: &Rows<'_>,
+        (case, metric, unit): (&str, &str, &str),
+    ) -> Option<String> {
         let mut lines = Vec::new();
         let mut names: Vec<Line> = Vec::new();
-        for Published { line, .. } in self.workload.figures.iter().filter(|figure| figure.line.case == case) {
+        for Published { line, .. } in self
+            .workload
+            .figures
+            .iter()
+            .filter(|figure| figure.line.case == case)
+        {
             if names.iter().all(|known| known.policy != line.policy) {
                 names.push(*line);
             }
         }
         let of = |rows: &Rows<'_>, line: Line| -> Vec<(f64, Spread)> {
-            let at = |workers: usize| Some((workers as f64, rows.get(line, metric, workers)?.spread));
-            rows.workers(line, metric).into_iter().filter_map(at).collect()
+            let at =
+                |workers: usize| Some((workers as f64, rows.get(line, metric, workers)?.spread));
+            rows.workers(line, metric)
+                .into_iter()
+                .filter_map(at)
+                .collect()
         };
         for line in names {
             let published = self.workload.figures.iter().filter_map(|figure| {
-                let same = figure.line.case == case && figure.line.policy == line.policy && figure.metric == metric;
-                let domains = figure.place.split(' ').next()?.parse().ok().filter(|_| same)?;
+                let same = figure.line.case == case
+                    && figure.line.policy == line.policy
+                    && figure.metric == metric;
+                let domains = figure
+                    .place
+                    .split(' ')
+                    .next()?
+                    .parse()
+                    .ok()
+                    .filter(|_| same)?;
                 Some((domains, Spread::of(&[figure.value?])))
             });
             for (whose, role, points) in [
@@ -247,7 +352,11 @@ impl<'a> Beside<'a> {
                 ("measured", Role::Ours, of(&self.rows, line)),
             ] {
                 if !points.is_empty() {
-                    lines.push(lines::Line { name: format!("{}, {whose}", line.name), role, points });
+                    lines.push(lines::Line {
+                        name: format!("{}, {whose}", line.name),
+                        role,
+                        points,
+                    });
                 }
             }
         }
@@ -278,11 +387,19 @@ impl<'a> Beside<'a> {
         let mut html = format!("<li>{}", escape(claim.text));
         let mut say = |Finding { outcome, words }: Finding, mark: &str| {
             let (class, outcome) = (outcome.class(), outcome.words());
-            let _ = write!(html, " <span class='{class}'>{mark}{outcome}</span> <small>{}</small>", escape(&words));
+            let _ = write!(
+                html,
+                " <span class='{class}'>{mark}{outcome}</span> <small>{}</small>",
+                escape(&words)
+            );
         };
-        (claim.judge)(&self.rows).into_iter().for_each(|finding| say(finding, ""));
+        (claim.judge)(&self.rows)
+            .into_iter()
+            .for_each(|finding| say(finding, ""));
         let simulated = (claim.judge)(simulations).into_iter();
-        simulated.filter(|finding| finding.outcome != Outcome::Open).for_each(|finding| say(finding, "simulated: "));
+        simulated
+            .filter(|finding| finding.outcome != Outcome::Open)
+            .for_each(|finding| say(finding, "simulated: "));
         html + "</li>"
     }
 }
@@ -312,10 +429,14 @@ fn cell(figure: &Figure, note: &str) -> String {
 impl Workload {
     /// Returns whether some line has this case.
     fn has(&self, case: &str) -> bool {
-        self.figures.iter().any(|Published { line, .. }| match line.case.strip_suffix('N') {
-            None => line.case == case,
-            Some(start) => case.strip_prefix(start).is_some_and(|number| number.parse::<u64>().is_ok()),
-        })
+        self.figures
+            .iter()
+            .any(|Published { line, .. }| match line.case.strip_suffix('N') {
+                None => line.case == case,
+                Some(start) => case
+                    .strip_prefix(start)
+                    .is_some_and(|number| number.parse::<u64>().is_ok()),
+            })
     }
 }
 
@@ -327,13 +448,27 @@ mod tests {
     use crate::thesis;
 
     fn source(table: &Table) -> Source<'_> {
-        Source { table, run: "2026-01-01-lab", page: "2026-01-01-lab/index.html".to_owned() }
+        Source {
+            table,
+            run: "2026-01-01-lab",
+            page: "2026-01-01-lab/index.html".to_owned(),
+        }
     }
 
     /// A row of ours in an experiment's own words.
-    fn ours(case: &str, policy: &str, metric: &str, unit: &str, workers: usize, median: f64) -> Figure {
+    fn ours(
+        case: &str,
+        policy: &str,
+        metric: &str,
+        unit: &str,
+        workers: usize,
+        median: f64,
+    ) -> Figure {
         let system = format!("plainweave {policy} before-start/shared");
-        Figure { workers, ..figure(case, &system, metric, unit, median) }
+        Figure {
+            workers,
+            ..figure(case, &system, metric, unit, median)
+        }
     }
 
     fn rate(case: &str, policy: &str, workers: usize, median: f64) -> Figure {
@@ -343,18 +478,33 @@ mod tests {
     /// Returns what becomes of a workload's claims.
     fn outcomes(title: &str, experiment: &str, figures: Vec<Figure>) -> Vec<Outcome> {
         let table = table(experiment, figures);
-        let workload = WORKLOADS.iter().find(|workload| workload.title == title).unwrap();
+        let workload = WORKLOADS
+            .iter()
+            .find(|workload| workload.title == title)
+            .unwrap();
         let sources = [source(&table)];
         let beside = Beside::new(*workload, &sources);
-        if experiment == "sim" { beside.outcomes(&beside.simulated()) } else { beside.outcomes(&beside.rows) }
+        if experiment == "sim" {
+            beside.outcomes(&beside.simulated())
+        } else {
+            beside.outcomes(&beside.rows)
+        }
     }
 
     #[test]
     fn each_published_line_is_one_that_the_benchmarks_measure() {
-        for workload in WORKLOADS.iter().filter(|workload| workload.experiment != "queues") {
+        for workload in WORKLOADS
+            .iter()
+            .filter(|workload| workload.experiment != "queues")
+        {
             for figure in workload.figures {
                 let metric = (figure.metric, figure.unit);
-                let known = thesis::reports(workload.experiment, figure.line.case, figure.line.policy, metric);
+                let known = thesis::reports(
+                    workload.experiment,
+                    figure.line.case,
+                    figure.line.policy,
+                    metric,
+                );
                 assert!(known, "{}: {figure:?}", workload.title);
             }
         }
@@ -370,9 +520,13 @@ mod tests {
                 rate("code", "fifo", 2, 1.0),
             ],
         );
-        packets.facts = [("commit", "abc"), ("case", "base: packets=50000"), ("case", "code: packets=50000")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .to_vec();
+        packets.facts = [
+            ("commit", "abc"),
+            ("case", "base: packets=50000"),
+            ("case", "code: packets=50000"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .to_vec();
         let html = body(&[source(&packets)]);
         for part in [
             "<a href='2026-01-01-lab/index.html#packets'>2026-01-01-lab</a>, commit abc",
@@ -386,15 +540,30 @@ mod tests {
             assert!(html.contains(part), "{part}: {html}");
         }
         let fib = html.split("id='fib'").nth(1).unwrap();
-        assert!(fib.contains("Ours: not measured.") && fib.contains("<th>ours, 1 worker</th>"), "{fib}");
+        assert!(
+            fib.contains("Ours: not measured.") && fib.contains("<th>ours, 1 worker</th>"),
+            "{fib}"
+        );
         assert!(sentence(&[source(&packets)]).contains("holding here: 1, not holding: 0,"));
-        assert!(is_beside(&packets) && !is_beside(&table("packets", vec![rate("code", "fifo", 2, 1.0)])));
+        assert!(
+            is_beside(&packets)
+                && !is_beside(&table("packets", vec![rate("code", "fifo", 2, 1.0)]))
+        );
     }
 
     /// A row of the simulator's.
     fn simulated(policy: &str, workers: usize, millions: f64) -> Figure {
         let case = "packets on epyc, thieves never sleep";
-        Figure { workers, ..figure(case, &format!("simulated {policy}"), "throughput", "1/s", millions * 1e6) }
+        Figure {
+            workers,
+            ..figure(
+                case,
+                &format!("simulated {policy}"),
+                "throughput",
+                "1/s",
+                millions * 1e6,
+            )
+        }
     }
 
     #[test]
@@ -405,13 +574,27 @@ mod tests {
         ];
         let rows = |(policy, rates): (&'static str, [f64; 8])| {
             let grid = [5, 16, 20, 24, 70, 80, 90, 115];
-            grid.into_iter().zip(rates).map(move |(workers, rate)| simulated(policy, workers, rate))
+            grid.into_iter()
+                .zip(rates)
+                .map(move |(workers, rate)| simulated(policy, workers, rate))
         };
         let rows: Vec<_> = lines.into_iter().flat_map(rows).collect();
         let judged = outcomes("packets: base", "sim", rows.clone());
-        assert_eq!(judged[..4], [Outcome::Holds, Outcome::Holds, Outcome::Fails, Outcome::Holds]);
+        assert_eq!(
+            judged[..4],
+            [
+                Outcome::Holds,
+                Outcome::Holds,
+                Outcome::Fails,
+                Outcome::Holds
+            ]
+        );
         // Without the neighbours of a peak nothing can be said of it.
-        let coarse = rows.iter().filter(|figure| ![16, 24, 70, 90].contains(&figure.workers)).cloned().collect();
+        let coarse = rows
+            .iter()
+            .filter(|figure| ![16, 24, 70, 90].contains(&figure.workers))
+            .cloned()
+            .collect();
         let judged = outcomes("packets: base", "sim", coarse);
         assert_eq!(judged[1..3], [Outcome::Open, Outcome::Open]);
         let table = table("sim", rows);
@@ -428,7 +611,12 @@ mod tests {
         }
         assert!(is_beside(&table));
         let drawn = html.split("id='packets--base'").nth(1).unwrap();
-        for line in ["FIFO, published", "FIFO, simulated", "LIFO, published", "LIFO, simulated"] {
+        for line in [
+            "FIFO, published",
+            "FIFO, simulated",
+            "LIFO, published",
+            "LIFO, simulated",
+        ] {
             assert!(drawn.contains(line), "{line}: {drawn}");
         }
         assert!(sentence(&[source(&table)]).ends_with("Holding in simulation: 3, not holding: 1."));
@@ -437,9 +625,18 @@ mod tests {
     #[test]
     fn a_case_is_from_the_newest_file_that_has_it() {
         let new = table("packets", vec![rate("10m", "ot-fifo-base", 1, 3e5)]);
-        let old = table("packets", vec![rate("10m", "ot-fifo-base", 1, 9e5), rate("base", "ot-fifo-base", 1, 8e5)]);
+        let old = table(
+            "packets",
+            vec![
+                rate("10m", "ot-fifo-base", 1, 9e5),
+                rate("base", "ot-fifo-base", 1, 8e5),
+            ],
+        );
         let html = body(&[source(&new), source(&old)]);
-        assert!(html.contains("0.3 M/s") && html.contains("0.8 M/s") && !html.contains("0.9 M/s<br>"), "{html}");
+        assert!(
+            html.contains("0.3 M/s") && html.contains("0.8 M/s") && !html.contains("0.9 M/s<br>"),
+            "{html}"
+        );
     }
 
     #[test]
@@ -447,28 +644,56 @@ mod tests {
         let p99 = |policy: &str, workers, us| ours("base", policy, "p99_us", "us", workers, us);
         let judge = |fifo: [f64; 2], lifo: [f64; 2]| {
             let of = |policy, us: [f64; 2]| [p99(policy, 1, us[0]), p99(policy, 2, us[1])];
-            outcomes("options", "options", [of("ot-fifo-base", fifo), of("ot-lifo-base", lifo)].concat())
+            outcomes(
+                "options",
+                "options",
+                [of("ot-fifo-base", fifo), of("ot-lifo-base", lifo)].concat(),
+            )
         };
-        assert_eq!(judge([8.0, 4.0], [20.0, 9.0]), [Outcome::Holds, Outcome::Holds]);
+        assert_eq!(
+            judge([8.0, 4.0], [20.0, 9.0]),
+            [Outcome::Holds, Outcome::Holds]
+        );
         // Overlapping quartiles leave a claim open; failing once is enough.
-        assert_eq!(judge([8.0, 8.0], [8.1, 8.1]), [Outcome::Open, Outcome::Open]);
-        assert_eq!(judge([8.0, 9.0], [20.0, 4.0]), [Outcome::Fails, Outcome::Holds]);
-        assert_eq!(outcomes("options", "options", Vec::new()), [Outcome::Open, Outcome::Open]);
+        assert_eq!(
+            judge([8.0, 8.0], [8.1, 8.1]),
+            [Outcome::Open, Outcome::Open]
+        );
+        assert_eq!(
+            judge([8.0, 9.0], [20.0, 4.0]),
+            [Outcome::Fails, Outcome::Holds]
+        );
+        assert_eq!(
+            outcomes("options", "options", Vec::new()),
+            [Outcome::Open, Outcome::Open]
+        );
     }
 
     #[test]
     fn a_course_and_a_control_are_judged() {
         let delay = |two: f64| {
-            let rates = vec![rate("delay-spin", "ot-fifo-base", 1, 3e5), rate("delay-spin", "ot-fifo-base", 2, two)];
+            let rates = vec![
+                rate("delay-spin", "ot-fifo-base", 1, 3e5),
+                rate("delay-spin", "ot-fifo-base", 2, two),
+            ];
             outcomes("packets: delay-spin", "packets", rates)
         };
-        assert_eq!([delay(3.1e5), delay(1e5)].concat(), [Outcome::Holds, Outcome::Fails]);
+        assert_eq!(
+            [delay(3.1e5), delay(1e5)].concat(),
+            [Outcome::Holds, Outcome::Fails]
+        );
         let control = |lifo: f64| {
             let of = |policy, rates| rate("sequential", policy, 1, rates);
-            let (fifo, lifo) = (of("ot-fifo-base:capacity=1024", 5e5), of("ot-lifo-base:capacity=1024", lifo));
+            let (fifo, lifo) = (
+                of("ot-fifo-base:capacity=1024", 5e5),
+                of("ot-lifo-base:capacity=1024", lifo),
+            );
             outcomes("cache-effects", "cache-effects", vec![fifo, lifo])[1]
         };
-        assert_eq!([control(5.1e5), control(9e5)], [Outcome::Holds, Outcome::Fails]);
+        assert_eq!(
+            [control(5.1e5), control(9e5)],
+            [Outcome::Holds, Outcome::Fails]
+        );
     }
 
     #[test]
@@ -480,7 +705,10 @@ mod tests {
             breaches("base mixers=50", "ot-lifo", 0.4),
             breaches("base mixers=200", "ot-lifo", 0.1),
         ];
-        assert_eq!(outcomes("mixer", "mixer", figures), [Outcome::Holds, Outcome::Open]);
+        assert_eq!(
+            outcomes("mixer", "mixer", figures),
+            [Outcome::Holds, Outcome::Open]
+        );
     }
 
     #[test]
@@ -488,9 +716,23 @@ mod tests {
         let judge = |threads| {
             let ns = |queue: &str, ns| Figure {
                 workers: threads,
-                ..figure("thesis", &format!("plainweave {queue}"), "ns_per_item", "ns", ns)
+                ..figure(
+                    "thesis",
+                    &format!("plainweave {queue}"),
+                    "ns_per_item",
+                    "ns",
+                    ns,
+                )
             };
-            outcomes("queues: thesis", "queues", vec![ns("injector", 90.0), ns("mpmc", 40.0), ns("sharded-half", 5.0)])
+            outcomes(
+                "queues: thesis",
+                "queues",
+                vec![
+                    ns("injector", 90.0),
+                    ns("mpmc", 40.0),
+                    ns("sharded-half", 5.0),
+                ],
+            )
         };
         assert_eq!(judge(2), [Outcome::Holds, Outcome::Open]);
         assert_eq!(judge(8), [Outcome::Holds, Outcome::Holds]);

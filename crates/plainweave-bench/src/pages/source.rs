@@ -1,8 +1,9 @@
 //! What the benches have written: a CSV, and with it what was measured, on which machine and how.
 //!
-//! The head is lines `# key: value` before the columns. A file from before there were such lines has its head in the
-//! page beside it. Old results lack `q1` and `q3`: then bands lead from the least to the greatest value. The simulator
-//! writes the same columns, its names in quotation marks, and no page.
+//! The head is lines `# key: value` before the columns. A file from before there were such lines
+//! has its head in the page beside it. Old results lack `q1` and `q3`: then bands lead from the
+//! least to the greatest value. The simulator writes the same columns, its names in quotation
+//! marks, and no page.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -42,8 +43,18 @@ pub(crate) struct Table {
     pub(crate) figures: Vec<Figure>,
 }
 
-const NEEDED: [&str; 10] =
-    ["experiment", "case", "system", "workers", "metric", "unit", "median", "min", "max", "runs"];
+const NEEDED: [&str; 10] = [
+    "experiment",
+    "case",
+    "system",
+    "workers",
+    "metric",
+    "unit",
+    "median",
+    "min",
+    "max",
+    "runs",
+];
 const QUARTILES: [&str; 2] = ["q1", "q3"];
 /// The key of a head's line on a system that was not measured.
 const ABSENT: &str = "not measured";
@@ -57,12 +68,19 @@ impl Table {
     /// It is no CSV of a bench, or is cut.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Option<Self>> {
         let text = std::fs::read_to_string(path)?;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if text.lines().next() == Some(LOAD) {
             return Ok(None);
         }
         let mut table = Self::parse(name, &text)?;
-        let single = path.parent().zip(path.file_name()).map(|(dir, name)| dir.join(RAW).join(name));
+        let single = path
+            .parent()
+            .zip(path.file_name())
+            .map(|(dir, name)| dir.join(RAW).join(name));
         table.raw = single.is_some_and(|path| path.is_file());
         table.page = path.with_extension("html").is_file();
         if table.facts.is_empty() {
@@ -78,13 +96,21 @@ impl Table {
     /// As `read`.
     pub(crate) fn parse(name: String, text: &str) -> anyhow::Result<Self> {
         ensure!(!text.is_empty(), "the file is empty");
-        ensure!(text.ends_with('\n'), "line {} is cut: it does not end", text.lines().count());
+        ensure!(
+            text.ends_with('\n'),
+            "line {} is cut: it does not end",
+            text.lines().count()
+        );
         let mut lines = (1..).zip(text.lines());
         let (mut facts, mut absent) = (Vec::new(), Vec::new());
         let columns = loop {
             let (number, line) = lines.next().context("it has no columns")?;
-            let Some(fact) = line.strip_prefix("# ") else { break line };
-            let (key, value) = fact.split_once(": ").with_context(|| format!("line {number}: no key and value"))?;
+            let Some(fact) = line.strip_prefix("# ") else {
+                break line;
+            };
+            let (key, value) = fact
+                .split_once(": ")
+                .with_context(|| format!("line {number}: no key and value"))?;
             if key == ABSENT {
                 absent.push(value.to_owned());
             } else {
@@ -94,7 +120,10 @@ impl Table {
         let columns: Vec<&str> = columns.split(',').collect();
         let known = |column: &&str| NEEDED.contains(column) || QUARTILES.contains(column);
         if let Some(unknown) = columns.iter().find(|column| !known(column)) {
-            bail!("unknown column '{unknown}'; there are: {}", [&NEEDED[..], &QUARTILES[..]].concat().join(", "));
+            bail!(
+                "unknown column '{unknown}'; there are: {}",
+                [&NEEDED[..], &QUARTILES[..]].concat().join(", ")
+            );
         }
         if let Some(missing) = NEEDED.iter().find(|column| !columns.contains(column)) {
             bail!("no column '{missing}'");
@@ -105,19 +134,37 @@ impl Table {
         for (number, line) in lines {
             let fields = fields(line);
             let (found, due) = (fields.len(), columns.len());
-            ensure!(found >= due, "line {number} is cut: {found} of {due} fields");
-            ensure!(found == due, "line {number} has {found} fields, and there are {due} columns");
+            ensure!(
+                found >= due,
+                "line {number} is cut: {found} of {due} fields"
+            );
+            ensure!(
+                found == due,
+                "line {number} has {found} fields, and there are {due} columns"
+            );
             let row: HashMap<&str, String> = columns.iter().copied().zip(fields).collect();
             experiment.clone_from(&row["experiment"]);
             figures.push(figure(&row, quartiles).with_context(|| format!("line {number}"))?);
         }
         ensure!(!figures.is_empty(), "it has no rows");
-        Ok(Self { name, experiment, facts, absent, quartiles, raw: false, page: false, figures })
+        Ok(Self {
+            name,
+            experiment,
+            facts,
+            absent,
+            quartiles,
+            raw: false,
+            page: false,
+            figures,
+        })
     }
 
     /// Returns a line of the head.
     pub(super) fn fact(&self, key: &str) -> Option<&str> {
-        self.facts.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+        self.facts
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Returns the command that made it, and whether that is known with its flags.
@@ -131,7 +178,8 @@ impl Table {
     }
 }
 
-/// Splits a line at its commas, but for those between quotation marks, which are dropped. Names have none of these.
+/// Splits a line at its commas, but for those between quotation marks, which are dropped. Names
+/// have none of these.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut quoted) = (vec![String::new()], false);
     for c in line.chars() {
@@ -147,18 +195,30 @@ fn fields(line: &str) -> Vec<String> {
 fn figure(row: &HashMap<&str, String>, quartiles: bool) -> anyhow::Result<Figure> {
     let number = |column: &str| -> anyhow::Result<f64> {
         let field = &row[column];
-        field.parse().map_err(|_| anyhow::anyhow!("'{field}' is not a number ({column})"))
+        field
+            .parse()
+            .map_err(|_| anyhow::anyhow!("'{field}' is not a number ({column})"))
     };
     let text = |column: &str| row[column].clone();
     let (median, min, max) = (number("median")?, number("min")?, number("max")?);
-    let (q1, q3) = if quartiles { (number("q1")?, number("q3")?) } else { (min, max) };
+    let (q1, q3) = if quartiles {
+        (number("q1")?, number("q3")?)
+    } else {
+        (min, max)
+    };
     Ok(Figure {
         case: text("case"),
         system: text("system"),
         workers: number("workers")? as usize,
         metric: text("metric"),
         unit: text("unit"),
-        spread: Spread { median, q1, q3, min, max },
+        spread: Spread {
+            median,
+            q1,
+            q3,
+            min,
+            max,
+        },
         runs: number("runs")? as usize,
     })
 }
@@ -166,15 +226,30 @@ fn figure(row: &HashMap<&str, String>, quartiles: bool) -> anyhow::Result<Figure
 /// Reads the head of a page that a bench has written, and its lines on what was not measured.
 fn facts_of_page(page: &str) -> (Vec<(String, String)>, Vec<String>) {
     let plain = |html: &str| {
-        let text = html.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#39;", "'");
+        let text = html
+            .replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&quot;", "\"")
+            .replace("&#39;", "'");
         text.replace("&amp;", "&")
     };
-    let table = page.split_once("<table class=facts>").map_or("", |(_, rest)| rest);
+    let table = page
+        .split_once("<table class=facts>")
+        .map_or("", |(_, rest)| rest);
     let table = table.split("</table>").next().unwrap_or_default();
-    let fact = |row: &str| row.split_once("<td>").map(|(key, value)| (plain(key), plain(value)));
-    let absent = page.split("<p>").skip(1).filter(|line| line.contains(": not measured ("));
+    let fact = |row: &str| {
+        row.split_once("<td>")
+            .map(|(key, value)| (plain(key), plain(value)))
+    };
+    let absent = page
+        .split("<p>")
+        .skip(1)
+        .filter(|line| line.contains(": not measured ("));
     let absent = absent.map(|line| plain(line.trim()).replace(": not measured (", " ("));
-    (table.split("<tr><th>").filter_map(fact).collect(), absent.collect())
+    (
+        table.split("<tr><th>").filter_map(fact).collect(),
+        absent.collect(),
+    )
 }
 
 #[cfg(test)]
@@ -189,16 +264,27 @@ mod tests {
 
     #[test]
     fn a_file_has_its_head_and_rows() {
-        let text = format!("# host: vm: a\n# command: web --runs 3\n# not measured: nginx (no)\n{HEAD}");
+        let text =
+            format!("# host: vm: a\n# command: web --runs 3\n# not measured: nginx (no)\n{HEAD}");
         let table = parse(&(text + "web,1k,nginx,1,p99_us,us,3.5,3,4,inf,NaN,5\n")).unwrap();
         assert_eq!(
             (table.fact("host"), table.command()),
-            (Some("vm: a"), ("plainweave bench web --runs 3".into(), true))
+            (
+                Some("vm: a"),
+                ("plainweave bench web --runs 3".into(), true)
+            )
         );
         assert!(table.quartiles && table.absent == ["nginx (no)"] && table.experiment == "web");
         let figure = &table.figures[0];
-        assert!(figure.spread.q1 == 3.0 && figure.spread.min.is_infinite() && figure.spread.max.is_nan());
-        assert_eq!((figure.system.as_str(), figure.workers, figure.runs), ("nginx", 1, 5));
+        assert!(
+            figure.spread.q1 == 3.0
+                && figure.spread.min.is_infinite()
+                && figure.spread.max.is_nan()
+        );
+        assert_eq!(
+            (figure.system.as_str(), figure.workers, figure.runs),
+            ("nginx", 1, 5)
+        );
     }
 
     #[test]
@@ -207,10 +293,16 @@ mod tests {
         let table = parse(old).unwrap();
         assert!(!table.quartiles && table.figures[0].spread.q3 == 3.0);
         assert_eq!(table.command(), ("plainweave bench web".to_owned(), false));
-        let page =
-            "<table class=facts><tr><th>host<td>vm<tr><th>CPU<td>2 &lt;x&gt;</table><p>go: not measured (absent)";
+        let page = "<table class=facts><tr><th>host<td>vm<tr><th>CPU<td>2 &lt;x&gt;</table>\
+                    <p>go: not measured (absent)";
         let (facts, absent) = facts_of_page(page);
-        assert_eq!(facts, [("host".to_owned(), "vm".to_owned()), ("CPU".to_owned(), "2 <x>".to_owned())]);
+        assert_eq!(
+            facts,
+            [
+                ("host".to_owned(), "vm".to_owned()),
+                ("CPU".to_owned(), "2 <x>".to_owned())
+            ]
+        );
         assert_eq!(absent, ["go (absent)"]);
     }
 
@@ -223,7 +315,10 @@ mod tests {
             (figure.case.as_str(), figure.system.as_str()),
             ("open on epyc at 50 %, cost group=40", "simulated fifo")
         );
-        assert_eq!((table.command().0.as_str(), table.page), ("plainweave sim --csv", false));
+        assert_eq!(
+            (table.command().0.as_str(), table.page),
+            ("plainweave sim --csv", false)
+        );
     }
 
     #[test]
@@ -235,8 +330,14 @@ mod tests {
             (format!("{HEAD}{row}web,a,b,1,m,u"), "line 3 is cut"),
             (format!("{HEAD}web,a,b,1\n{row}"), "line 2 is cut: 4 of 12"),
             (format!("{HEAD}{}", row.replace(",5", ",5,6")), "13 fields"),
-            (format!("{HEAD}{}", row.replace(",2,", ",two,")), "line 2: 'two' is not a number (median)"),
-            (HEAD.replace("unit", "colour") + row, "unknown column 'colour'"),
+            (
+                format!("{HEAD}{}", row.replace(",2,", ",two,")),
+                "line 2: 'two' is not a number (median)",
+            ),
+            (
+                HEAD.replace("unit", "colour") + row,
+                "unknown column 'colour'",
+            ),
             (HEAD.replace("unit,", "") + row, "no column 'unit'"),
             ("# host: vm\n".to_owned(), "no columns"),
         ] {

@@ -37,7 +37,8 @@ impl Score {
     }
 }
 
-/// Draws a table: a row for each case, a column for each metric, coloured by the winner. Nothing if there is no peer.
+/// Draws a table: a row for each case, a column for each metric, coloured by the winner. Nothing if
+/// there is no peer.
 pub(super) fn matrix(table: &Table) -> String {
     let found = all(table);
     let (mut metrics, mut places): (Vec<&str>, Vec<(&str, usize)>) = Default::default();
@@ -51,9 +52,15 @@ pub(super) fn matrix(table: &Table) -> String {
         }
     }
     metrics.truncate(COLUMNS);
-    let Some(first) = found.first() else { return String::new() };
+    let Some(first) = found.first() else {
+        return String::new();
+    };
     let ours = escape(&first.ours.system);
-    let bands = if table.quartiles { "quartiles" } else { "ranges from the least to the greatest value" };
+    let bands = if table.quartiles {
+        "quartiles"
+    } else {
+        "ranges from the least to the greatest value"
+    };
     let mut html = format!(
         "<p>{ours}, the first of ours, beside the best of the others; even where {bands} overlap.</p>\
          <div class='wide'><table class='wins'><thead><tr><th></th>"
@@ -65,7 +72,9 @@ pub(super) fn matrix(table: &Table) -> String {
     for (case, workers) in places {
         let _ = write!(html, "<tr><th>{}</th>", escape(&place(case, workers)));
         for metric in &metrics {
-            let here = |c: &&Comparison| c.ours.case == case && c.ours.workers == workers && c.ours.metric == *metric;
+            let here = |c: &&Comparison| {
+                c.ours.case == case && c.ours.workers == workers && c.ours.metric == *metric
+            };
             html.push_str(&found.iter().find(here).map_or("<td></td>".to_owned(), cell));
         }
         html.push_str("</tr>");
@@ -74,7 +83,8 @@ pub(super) fn matrix(table: &Table) -> String {
 }
 
 fn cell(found: &Comparison<'_>) -> String {
-    let [ours, theirs] = [found.ours, found.peer].map(|figure| humane(figure.spread.median, &figure.unit));
+    let [ours, theirs] =
+        [found.ours, found.peer].map(|figure| humane(figure.spread.median, &figure.unit));
     let text = match found.verdict {
         Verdict::Even => "even".to_owned(),
         Verdict::Better if found.ratio.is_finite() => format!("{} better", times(found.ratio)),
@@ -93,10 +103,19 @@ fn cell(found: &Comparison<'_>) -> String {
 
 /// Returns three sentences on a run: what it is, where ours wins, and where it loses.
 pub(super) fn sentences(tables: &[Table]) -> [String; 3] {
-    let found: Vec<(&str, Comparison)> =
-        tables.iter().flat_map(|table| all(table).into_iter().map(|found| (table.name.as_str(), found))).collect();
+    let found: Vec<(&str, Comparison)> = tables
+        .iter()
+        .flat_map(|table| {
+            all(table)
+                .into_iter()
+                .map(|found| (table.name.as_str(), found))
+        })
+        .collect();
     let score = Score::of(found.iter().map(|(_, found)| found));
-    let commits: Vec<_> = tables.iter().filter_map(|table| table.fact("commit")).collect();
+    let commits: Vec<_> = tables
+        .iter()
+        .filter_map(|table| table.fact("commit"))
+        .collect();
     let mut distinct = commits.clone();
     distinct.sort_unstable();
     distinct.dedup();
@@ -109,35 +128,54 @@ pub(super) fn sentences(tables: &[Table]) -> [String; 3] {
         "{} files of {} were measured at {commit}{}; {} of their figures can be compared with another system's.",
         tables.len(),
         count(tables.iter().map(|table| table.figures.len()).sum(), "row"),
-        tables.iter().find_map(|table| table.fact("CPU")).map_or(String::new(), |cpu| format!(" on {cpu}")),
+        tables
+            .iter()
+            .find_map(|table| table.fact("CPU"))
+            .map_or(String::new(), |cpu| format!(" on {cpu}")),
         score.all()
     );
-    // A peer that is offered a bounded amount of work at a time, where ours is offered all of it, is no headline.
+    // A peer that is offered a bounded amount of work at a time, where ours is offered all of it,
+    // is no headline.
     let fair: Vec<_> = tables
         .iter()
         .flat_map(|table| {
-            let found = all(table).into_iter().filter(|found| !is_bounded(table, found));
+            let found = all(table)
+                .into_iter()
+                .filter(|found| !is_bounded(table, found));
             found.map(|found| (table.name.as_str(), found))
         })
         .collect();
     let list = |verdict| listed(&fair, verdict);
     let wins = match score.better {
         0 => "Ours is better than the best of the others in none of them.".to_owned(),
-        n => format!("Ours is better than the best of the others in {n}, most of all in {}.", list(Verdict::Better)),
+        n => format!(
+            "Ours is better than the best of the others in {n}, most of all in {}.",
+            list(Verdict::Better)
+        ),
     };
     let loses = match score.worse {
         0 => format!("It is worse in none, and even in {}.", score.even),
-        n => format!("It is even in {} and worse in {n}, most of all in {}.", score.even, list(Verdict::Worse)),
+        n => format!(
+            "It is even in {} and worse in {n}, most of all in {}.",
+            score.even,
+            list(Verdict::Worse)
+        ),
     };
     [what, wins, loses]
 }
 
-/// Returns whether the peer of a comparison has a bound on its work in flight which ours does not have: the plan of the
-/// case says so (`in-flight=0`), and what a peer can bear (`thesis::BOUNDS`).
+/// Returns whether the peer of a comparison has a bound on its work in flight which ours does not
+/// have: the plan of the case says so (`in-flight=0`), and what a peer can bear (`thesis::BOUNDS`).
 fn is_bounded(table: &Table, found: &Comparison) -> bool {
     let peer = found.peer.system.split(' ').next().unwrap_or_default();
-    let plan = |fact: &&(String, String)| fact.0 == "case" && fact.1.starts_with(&format!("{}:", found.ours.case));
-    let unbounded = table.facts.iter().filter(plan).any(|(_, plan)| plan.split(' ').any(|word| word == "in-flight=0"));
+    let plan = |fact: &&(String, String)| {
+        fact.0 == "case" && fact.1.starts_with(&format!("{}:", found.ours.case))
+    };
+    let unbounded = table
+        .facts
+        .iter()
+        .filter(plan)
+        .any(|(_, plan)| plan.split(' ').any(|word| word == "in-flight=0"));
     unbounded && thesis::BOUNDS.iter().any(|(kind, _)| *kind == peer)
 }
 
@@ -147,7 +185,10 @@ fn count(number: usize, what: &str) -> String {
 
 /// Returns the three clearest of a verdict, one of each file first.
 fn listed(found: &[(&str, Comparison)], verdict: Verdict) -> String {
-    let mut of: Vec<_> = found.iter().filter(|(_, found)| found.verdict == verdict).collect();
+    let mut of: Vec<_> = found
+        .iter()
+        .filter(|(_, found)| found.verdict == verdict)
+        .collect();
     of.sort_by(|a, b| b.1.lead().total_cmp(&a.1.lead()));
     let mut chosen: Vec<&(&str, Comparison)> = Vec::new();
     for one in &of {
@@ -156,7 +197,9 @@ fn listed(found: &[(&str, Comparison)], verdict: Verdict) -> String {
         }
     }
     chosen.truncate(3);
-    let said = chosen.iter().map(|(name, found)| format!("{name}: {} ({})", found.what(), found.words()));
+    let said = chosen
+        .iter()
+        .map(|(name, found)| format!("{name}: {} ({})", found.what(), found.words()));
     said.collect::<Vec<_>>().join("; ")
 }
 
@@ -188,19 +231,37 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }
-        assert_eq!(Score::of(&all(&table)), Score { better: 1, even: 1, worse: 2 });
+        assert_eq!(
+            Score::of(&all(&table)),
+            Score {
+                better: 1,
+                even: 1,
+                worse: 2
+            }
+        );
         let [what, wins, loses] = sentences(&[table]);
-        assert!(what.contains("1 files of 8 rows") && what.contains("4 of their figures"), "{what}");
-        assert!(wins.contains("in 1, most of all in web: p99 of 1k (2\u{d7} better than nginx)"), "{wins}");
         assert!(
-            loses.contains("even in 1 and worse in 2, most of all in web: errors of b<c (3 against 0 of"),
+            what.contains("1 files of 8 rows") && what.contains("4 of their figures"),
+            "{what}"
+        );
+        assert!(
+            wins.contains("in 1, most of all in web: p99 of 1k (2\u{d7} better than nginx)"),
+            "{wins}"
+        );
+        assert!(
+            loses.contains(
+                "even in 1 and worse in 2, most of all in web: errors of b<c (3 against 0 of"
+            ),
             "{loses}"
         );
     }
 
     #[test]
     fn without_peers_there_is_nothing_to_win() {
-        let table = table("micro", vec![figure("a", "plainweave", "ns_per_op", "ns", 5.0)]);
+        let table = table(
+            "micro",
+            vec![figure("a", "plainweave", "ns_per_op", "ns", 5.0)],
+        );
         assert_eq!(matrix(&table), "");
         assert!(sentences(&[table])[2].contains("worse in none"));
     }
@@ -209,7 +270,10 @@ mod tests {
     #[test]
     fn a_peer_with_a_bound_is_no_headline() {
         let rows = |peer| {
-            vec![figure("base", "plainweave fifo", "p99_us", "us", 1000.0), figure("base", peer, "p99_us", "us", 1.0)]
+            vec![
+                figure("base", "plainweave fifo", "p99_us", "us", 1000.0),
+                figure("base", peer, "p99_us", "us", 1.0),
+            ]
         };
         for (plan, peer, named) in [
             ("base: packets=50000 in-flight=0", "threads", false),
@@ -219,7 +283,11 @@ mod tests {
             let mut table = table("packets", rows(peer));
             table.facts.push(("case".to_owned(), plan.to_owned()));
             let [_, _, loses] = sentences(&[table]);
-            assert_eq!(loses.contains(&format!("than {peer}")), named, "{plan}, {peer}: {loses}");
+            assert_eq!(
+                loses.contains(&format!("than {peer}")),
+                named,
+                "{plan}, {peer}: {loses}"
+            );
         }
     }
 }

@@ -19,12 +19,24 @@ impl Axis {
             (low, high) = (low.min(value), high.max(value));
         }
         match (low <= high, log) {
-            (false, _) => Self { low: if log { 1.0 } else { 0.0 }, high: 10.0, log },
+            (false, _) => Self {
+                low: if log { 1.0 } else { 0.0 },
+                high: 10.0,
+                log,
+            },
             (true, true) => {
                 let low = low.log10().floor();
-                Self { low: 10f64.powf(low), high: 10f64.powf(high.log10().ceil().max(low + 1.0)), log }
+                Self {
+                    low: 10f64.powf(low),
+                    high: 10f64.powf(high.log10().ceil().max(low + 1.0)),
+                    log,
+                }
             }
-            (true, false) => Self { low: low.min(0.0), high: if high > 0.0 { high } else { 1.0 }, log },
+            (true, false) => Self {
+                low: low.min(0.0),
+                high: if high > 0.0 { high } else { 1.0 },
+                log,
+            },
         }
     }
 
@@ -66,7 +78,11 @@ impl Axis {
 /// Returns 1, 2 or 5 times a power of ten, at least `step`.
 pub(crate) fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.max(1e-9).log10().floor());
-    [1.0, 2.0, 5.0].map(|of| of * power).into_iter().find(|round| *round >= step).unwrap_or(10.0 * power)
+    [1.0, 2.0, 5.0]
+        .map(|of| of * power)
+        .into_iter()
+        .find(|round| *round >= step)
+        .unwrap_or(10.0 * power)
 }
 
 #[cfg(test)]
@@ -80,16 +96,28 @@ mod tests {
         let log = Axis::over([300.0, 45_000.0, 0.0, f64::NAN].into_iter(), true);
         let ticks: Vec<_> = log.ticks().into_iter().map(f64::round).collect();
         assert_eq!(ticks, [100.0, 1_000.0, 10_000.0, 100_000.0]);
-        assert!((log.at(1e3) - 1.0 / 3.0).abs() < 1e-9 && log.at(1.0) == 0.0 && plain.at(1e9) == 1.0);
+        assert!(
+            (log.at(1e3) - 1.0 / 3.0).abs() < 1e-9 && log.at(1.0) == 0.0 && plain.at(1e9) == 1.0
+        );
         let wide = Axis::over([1e-9, 1e9].into_iter(), true);
-        assert!(wide.ticks().len() <= 8 && wide.ticks().len() >= 4, "{:?}", wide.ticks());
+        assert!(
+            wide.ticks().len() <= 8 && wide.ticks().len() >= 4,
+            "{:?}",
+            wide.ticks()
+        );
         let below = Axis::over([-20.0, 30.0].into_iter(), false);
         assert_eq!(below.ticks(), [-20.0, -10.0, 0.0, 10.0, 20.0, 30.0]);
     }
 
     #[test]
     fn far_values_want_a_log_axis() {
-        assert!(Axis::wants_log([1.0, 30.0].into_iter(), 30.0) && !Axis::wants_log([1.0, 29.0].into_iter(), 30.0));
-        assert!(!Axis::wants_log([0.0, 1e9].into_iter(), 30.0) && !Axis::wants_log([].into_iter(), 30.0));
+        assert!(
+            Axis::wants_log([1.0, 30.0].into_iter(), 30.0)
+                && !Axis::wants_log([1.0, 29.0].into_iter(), 30.0)
+        );
+        assert!(
+            !Axis::wants_log([0.0, 1e9].into_iter(), 30.0)
+                && !Axis::wants_log([].into_iter(), 30.0)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A row for each system: its median as a dot, its quartiles as a bar, its least and greatest value as a line.
+//! A row for each system: its median as a dot, its quartiles as a bar, its least and greatest value
+//! as a line.
 
 use std::fmt::Write as _;
 
@@ -36,15 +37,30 @@ pub(crate) struct Panel {
 impl Panel {
     /// Draws it as an SVG for a page that has [`super::STYLE`].
     pub(crate) fn svg(&self) -> String {
-        let values = || self.rows.iter().flat_map(|row| [row.spread.min, row.spread.median, row.spread.max]);
+        let values = || {
+            self.rows
+                .iter()
+                .flat_map(|row| [row.spread.min, row.spread.median, row.spread.max])
+        };
         let axis = Axis::over(values(), Axis::wants_log(values(), APART));
         let (mut body, mut down) = (String::new(), 4.0);
         for line in wrap(&self.title, TITLE, PANEL) {
             down += LINE;
-            text::write(&mut body, (0.0, down - 2.0), Align::Left, TITLE, false, &line);
+            text::write(
+                &mut body,
+                (0.0, down - 2.0),
+                Align::Left,
+                TITLE,
+                false,
+                &line,
+            );
         }
         let scale = if axis.log { "log scale" } else { "" };
-        let note = [self.better, scale].into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ");
+        let note = [self.better, scale]
+            .into_iter()
+            .filter(|note| !note.is_empty())
+            .collect::<Vec<_>>()
+            .join(", ");
         if !note.is_empty() {
             down += LINE;
             text::write(&mut body, (0.0, down - 3.0), Align::Left, 11.0, true, &note);
@@ -63,21 +79,48 @@ impl Panel {
 impl Row {
     /// Draws it below a place and returns where it ends.
     fn draw(&self, body: &mut String, mut down: f64, axis: Axis, unit: &str) -> f64 {
-        let Spread { median, q1, q3, min, max } = self.spread;
+        let Spread {
+            median,
+            q1,
+            q3,
+            min,
+            max,
+        } = self.spread;
         let value = humane(median, unit);
         down += 4.0;
-        text::write(body, (PANEL, down + LINE - 4.0), Align::Right, SIZE, false, &value);
+        text::write(
+            body,
+            (PANEL, down + LINE - 4.0),
+            Align::Right,
+            SIZE,
+            false,
+            &value,
+        );
         for line in wrap(&self.name, SIZE, PANEL - text::width(&value, SIZE) - 12.0) {
             down += LINE;
-            text::write(body, (0.0, down - 4.0), Align::Left, SIZE, self.role != Role::Ours, &line);
+            text::write(
+                body,
+                (0.0, down - 4.0),
+                Align::Left,
+                SIZE,
+                self.role != Role::Ours,
+                &line,
+            );
         }
         let class = match self.role {
             Role::Ours => "k0",
             Role::Peer => "peer",
             Role::Bound => "bound",
         };
-        let (x, middle) = (|value: f64| 5.0 + axis.at(value) * (PANEL - 10.0), down + STRIP / 2.0 - 1.0);
-        let _ = write!(body, "<line class='grid' x1='5' x2='{}' y1='{middle:.1}' y2='{middle:.1}'/>", PANEL - 5.0);
+        let (x, middle) = (
+            |value: f64| 5.0 + axis.at(value) * (PANEL - 10.0),
+            down + STRIP / 2.0 - 1.0,
+        );
+        let _ = write!(
+            body,
+            "<line class='grid' x1='5' x2='{}' y1='{middle:.1}' y2='{middle:.1}'/>",
+            PANEL - 5.0
+        );
         if !median.is_nan() {
             let (from, to) = (x(q1), x(q3));
             let _ = write!(
@@ -108,11 +151,15 @@ mod tests {
     #[test]
     fn no_label_leaves_its_picture_whatever_it_is() {
         let mut random = SmallRng::seed_from_u64(27);
-        let letters: Vec<char> = "abcdefghijklmWM%@- /<&'\u{b5}\u{4e2d}0123".chars().collect();
+        let letters: Vec<char> = "abcdefghijklmWM%@- /<&'\u{b5}\u{4e2d}0123"
+            .chars()
+            .collect();
         for _ in 0..300 {
             let mut name = || -> String {
                 let length = random.random_range(0..90);
-                (0..length).map(|_| letters[random.random_range(0..letters.len())]).collect()
+                (0..length)
+                    .map(|_| letters[random.random_range(0..letters.len())])
+                    .collect()
             };
             let names: Vec<_> = (0..4).map(|_| name()).collect();
             let mut row = |name: &String| {
@@ -122,23 +169,63 @@ mod tests {
                 if random.random_bool(0.1) {
                     max = f64::INFINITY;
                 }
-                Row { name: name.clone(), role: Role::Peer, spread: Spread { min, q1, median, q3, max } }
+                Row {
+                    name: name.clone(),
+                    role: Role::Peer,
+                    spread: Spread {
+                        min,
+                        q1,
+                        median,
+                        q3,
+                        max,
+                    },
+                }
             };
             let rows = names[1..].iter().map(&mut row).collect();
             for unit in ["us", "1/s", "1/cpu-s", "count"] {
                 let (title, rows, unit) = (names[0].clone(), Vec::clone(&rows), unit.to_owned());
-                let picture = Panel { title, better: "less is better", unit, rows }.svg();
+                let picture = Panel {
+                    title,
+                    better: "less is better",
+                    unit,
+                    rows,
+                }
+                .svg();
                 inside(&picture);
-                assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");
+                assert!(
+                    !picture.contains("NaN") && !picture.contains("inf"),
+                    "{picture}"
+                );
             }
         }
     }
 
     #[test]
     fn what_has_no_value_says_so() {
-        let spread = Spread { median: f64::NAN, q1: f64::NAN, q3: f64::NAN, min: f64::NAN, max: f64::NAN };
-        let rows = vec![Row { name: "x".to_owned(), role: Role::Ours, spread }];
-        let picture = Panel { title: "t".to_owned(), better: "", unit: "us".to_owned(), rows }.svg();
-        assert!(picture.contains("no value") && !picture.contains("NaN") && !picture.contains("<circle"), "{picture}");
+        let spread = Spread {
+            median: f64::NAN,
+            q1: f64::NAN,
+            q3: f64::NAN,
+            min: f64::NAN,
+            max: f64::NAN,
+        };
+        let rows = vec![Row {
+            name: "x".to_owned(),
+            role: Role::Ours,
+            spread,
+        }];
+        let picture = Panel {
+            title: "t".to_owned(),
+            better: "",
+            unit: "us".to_owned(),
+            rows,
+        }
+        .svg();
+        assert!(
+            picture.contains("no value")
+                && !picture.contains("NaN")
+                && !picture.contains("<circle"),
+            "{picture}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A heat map as a table: a row for each system, a column for each case, how many times worse than the case's best.
+//! A heat map as a table: a row for each system, a column for each case, how many times worse than
+//! the case's best.
 
 use std::fmt::Write as _;
 
@@ -21,7 +22,8 @@ pub(crate) const STYLE: &str = "\
 /// The greatest ratio of each colour but the last.
 const STEPS: [f64; 7] = [1.02, 1.1, 1.25, 1.5, 2.0, 4.0, 10.0];
 
-/// A system, whose it is, and how many times worse than the best it is in each case, if it was measured there.
+/// A system, whose it is, and how many times worse than the best it is in each case, if it was
+/// measured there.
 pub(crate) type Row = (String, Role, Vec<Option<f64>>);
 
 /// Draws the table.
@@ -32,13 +34,24 @@ pub(crate) fn table(columns: &[String], rows: &[Row]) -> String {
     }
     html.push_str("</tr></thead>");
     for (name, role, cells) in rows {
-        let class = if *role == Role::Ours { " class='ours'" } else { "" };
+        let class = if *role == Role::Ours {
+            " class='ours'"
+        } else {
+            ""
+        };
         let _ = write!(html, "<tr><th{class}>{}</th>", escape(name));
         for cell in cells {
             match cell {
                 Some(ratio) => {
-                    let step = STEPS.iter().position(|most| ratio <= most).unwrap_or(STEPS.len());
-                    let _ = write!(html, "<td class='h{step}'>{}</td>", times(*ratio).replace('\u{d7}', ""));
+                    let step = STEPS
+                        .iter()
+                        .position(|most| ratio <= most)
+                        .unwrap_or(STEPS.len());
+                    let _ = write!(
+                        html,
+                        "<td class='h{step}'>{}</td>",
+                        times(*ratio).replace('\u{d7}', "")
+                    );
                 }
                 None => html.push_str("<td></td>"),
             }
@@ -56,10 +69,21 @@ mod tests {
     fn the_best_is_green_and_what_was_not_measured_is_empty() {
         let rows = [
             ("a<b".to_owned(), Role::Ours, vec![Some(1.0), None]),
-            ("c".to_owned(), Role::Peer, vec![Some(3.2), Some(f64::INFINITY)]),
+            (
+                "c".to_owned(),
+                Role::Peer,
+                vec![Some(3.2), Some(f64::INFINITY)],
+            ),
         ];
         let html = table(&["x".to_owned(), "y".to_owned()], &rows);
-        assert!(html.contains("class='ours'>a&lt;b<") && html.contains("<td class='h0'>1</td><td></td>"), "{html}");
-        assert!(html.contains("<td class='h5'>3.2</td><td class='h7'>\u{221e}</td>"), "{html}");
+        assert!(
+            html.contains("class='ours'>a&lt;b<")
+                && html.contains("<td class='h0'>1</td><td></td>"),
+            "{html}"
+        );
+        assert!(
+            html.contains("<td class='h5'>3.2</td><td class='h7'>\u{221e}</td>"),
+            "{html}"
+        );
     }
 }

@@ -45,9 +45,19 @@ impl Panel {
     pub(crate) fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let across = Axis::over(points().map(|(x, _)| *x), self.log_across);
-        let upwards = Axis::over(points().flat_map(|(_, spread)| spread.drawn(self.extremes)), self.log);
-        let labels: Vec<_> = upwards.ticks().into_iter().map(|tick| (tick, humane(tick, &self.unit))).collect();
-        let widest = labels.iter().map(|(_, label)| text::width(label, SMALL)).fold(0.0, f64::max);
+        let upwards = Axis::over(
+            points().flat_map(|(_, spread)| spread.drawn(self.extremes)),
+            self.log,
+        );
+        let labels: Vec<_> = upwards
+            .ticks()
+            .into_iter()
+            .map(|tick| (tick, humane(tick, &self.unit)))
+            .collect();
+        let widest = labels
+            .iter()
+            .map(|(_, label)| text::width(label, SMALL))
+            .fold(0.0, f64::max);
         let (mut body, mut top) = (String::new(), TOP);
         for (words, size, faint) in [(&self.title, TITLE, false), (&self.upwards, SMALL, true)] {
             for line in wrap(words, size, PANEL) {
@@ -61,8 +71,18 @@ impl Panel {
         let y = |value: f64| top + (1.0 - upwards.at(value)) * HEIGHT;
         for (tick, label) in &labels {
             let at = y(*tick);
-            let _ = write!(body, "<line class='grid' x1='{left:.1}' x2='{right}' y1='{at:.1}' y2='{at:.1}'/>");
-            text::write(&mut body, (left - 6.0, at + 4.0), Align::Right, SMALL, true, label);
+            let _ = write!(
+                body,
+                "<line class='grid' x1='{left:.1}' x2='{right}' y1='{at:.1}' y2='{at:.1}'/>"
+            );
+            text::write(
+                &mut body,
+                (left - 6.0, at + 4.0),
+                Align::Right,
+                SMALL,
+                true,
+                label,
+            );
         }
         draw_across(&mut body, across, bottom, x);
         let _ = write!(
@@ -73,7 +93,14 @@ impl Panel {
         let mut down = bottom + BELOW;
         let mut legend = String::new();
         for line in wrap(&self.across, SMALL, PANEL) {
-            text::write(&mut legend, (PANEL / 2.0, down - 8.0), Align::Middle, SMALL, true, &line);
+            text::write(
+                &mut legend,
+                (PANEL / 2.0, down - 8.0),
+                Align::Middle,
+                SMALL,
+                true,
+                &line,
+            );
             down += LINE;
         }
         for (line, class) in self.lines.iter().zip(self.classes()) {
@@ -82,9 +109,19 @@ impl Panel {
                 line.draw_extremes(&mut body, &class, x, y);
             }
             let middle = down - 7.0;
-            let _ = write!(legend, "<line class='line {class}' x1='2' x2='22' y1='{middle:.1}' y2='{middle:.1}'/>");
+            let _ = write!(
+                legend,
+                "<line class='line {class}' x1='2' x2='22' y1='{middle:.1}' y2='{middle:.1}'/>"
+            );
             for words in wrap(&line.name, SMALL, PANEL - 28.0) {
-                text::write(&mut legend, (28.0, down - 3.0), Align::Left, SMALL, false, &words);
+                text::write(
+                    &mut legend,
+                    (28.0, down - 3.0),
+                    Align::Left,
+                    SMALL,
+                    false,
+                    &words,
+                );
                 down += LINE;
             }
         }
@@ -109,11 +146,22 @@ fn draw_across(body: &mut String, across: Axis, bottom: f64, x: impl Fn(f64) -> 
     let mut free = 0.0;
     for tick in across.ticks() {
         let (at, label) = (x(tick), humane(tick, ""));
-        let _ = write!(body, "<line class='axis' x1='{at:.1}' x2='{at:.1}' y1='{bottom}' y2='{:.1}'/>", bottom + 4.0);
+        let _ = write!(
+            body,
+            "<line class='axis' x1='{at:.1}' x2='{at:.1}' y1='{bottom}' y2='{:.1}'/>",
+            bottom + 4.0
+        );
         let width = text::width(&label, SMALL);
         let middle = at.clamp(width / 2.0, PANEL - width / 2.0);
         if middle - width / 2.0 >= free {
-            text::write(body, (middle, bottom + 17.0), Align::Middle, SMALL, true, &label);
+            text::write(
+                body,
+                (middle, bottom + 17.0),
+                Align::Middle,
+                SMALL,
+                true,
+                &label,
+            );
             free = middle + width / 2.0 + 2.0;
         }
     }
@@ -122,16 +170,39 @@ fn draw_across(body: &mut String, across: Axis, bottom: f64, x: impl Fn(f64) -> 
 impl Spread {
     /// Returns what is drawn of it.
     fn drawn(&self, extremes: bool) -> impl Iterator<Item = f64> + use<> {
-        let Self { median, q1, q3, min, max } = *self;
-        [q1, median, q3].into_iter().chain([min, max].into_iter().filter(move |_| extremes))
+        let Self {
+            median,
+            q1,
+            q3,
+            min,
+            max,
+        } = *self;
+        [q1, median, q3]
+            .into_iter()
+            .chain([min, max].into_iter().filter(move |_| extremes))
     }
 }
 
 impl Line {
-    fn draw_extremes(&self, svg: &mut String, class: &str, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) {
-        let there = || self.points.iter().filter(|(_, spread)| !spread.median.is_nan());
-        for (dashes, of) in [("2 2", (|spread| spread.min) as fn(&Spread) -> f64), ("6 3", |spread| spread.max)] {
-            let points: String = there().map(|(at, spread)| format!("{:.1},{:.1} ", x(*at), y(of(spread)))).collect();
+    fn draw_extremes(
+        &self,
+        svg: &mut String,
+        class: &str,
+        x: impl Fn(f64) -> f64,
+        y: impl Fn(f64) -> f64,
+    ) {
+        let there = || {
+            self.points
+                .iter()
+                .filter(|(_, spread)| !spread.median.is_nan())
+        };
+        for (dashes, of) in [
+            ("2 2", (|spread| spread.min) as fn(&Spread) -> f64),
+            ("6 3", |spread| spread.max),
+        ] {
+            let points: String = there()
+                .map(|(at, spread)| format!("{:.1},{:.1} ", x(*at), y(of(spread))))
+                .collect();
             let _ = write!(
                 svg,
                 "<polyline class='line {class}' style='stroke-width:.8;stroke-dasharray:{dashes}' points='{points}'/>"
@@ -141,17 +212,29 @@ impl Line {
 
     fn draw(&self, svg: &mut String, class: &str, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) {
         let place = |at: f64, value: f64| format!("{:.1},{:.1} ", x(at), y(value));
-        let there = || self.points.iter().filter(|(_, spread)| !spread.median.is_nan());
+        let there = || {
+            self.points
+                .iter()
+                .filter(|(_, spread)| !spread.median.is_nan())
+        };
         let upper: String = there().map(|(at, spread)| place(*at, spread.q3)).collect();
-        let lower: String = there().rev().map(|(at, spread)| place(*at, spread.q1)).collect();
-        let middle: String = there().map(|(at, spread)| place(*at, spread.median)).collect();
+        let lower: String = there()
+            .rev()
+            .map(|(at, spread)| place(*at, spread.q1))
+            .collect();
+        let middle: String = there()
+            .map(|(at, spread)| place(*at, spread.median))
+            .collect();
         let _ = write!(
             svg,
             "<polygon class='band {class}' points='{upper}{lower}'/><polyline class='line {class}' points='{middle}'/>"
         );
         for (at, spread) in there() {
             let (x, y) = (x(*at), y(spread.median));
-            let _ = write!(svg, "<circle class='median {class}' cx='{x:.1}' cy='{y:.1}' r='2.5'/>");
+            let _ = write!(
+                svg,
+                "<circle class='median {class}' cx='{x:.1}' cy='{y:.1}' r='2.5'/>"
+            );
         }
     }
 }
@@ -164,10 +247,22 @@ mod tests {
 
     #[test]
     fn a_panel_without_points_is_drawn_too() {
-        let spread = |median| Spread { median, q1: median, q3: median, min: median, max: median };
-        let line = |points| Line { name: "a<b".to_owned(), role: Role::Ours, points };
+        let spread = |median| Spread {
+            median,
+            q1: median,
+            q3: median,
+            min: median,
+            max: median,
+        };
+        let line = |points| Line {
+            name: "a<b".to_owned(),
+            role: Role::Ours,
+            points,
+        };
         let panel = |lines, extremes| Panel {
-            title: "p99 of a very long title that has to be broken at least once, since it is wider".to_owned(),
+            title:
+                "p99 of a very long title that has to be broken at least once, since it is wider"
+                    .to_owned(),
             across: "requests/s asked for".to_owned(),
             upwards: "p99, less is better".to_owned(),
             unit: "us".to_owned(),
@@ -176,12 +271,22 @@ mod tests {
             extremes,
             lines,
         };
-        let gap = vec![(1.0, spread(10.0)), (2.0, spread(f64::NAN)), (3.0, spread(1000.0))];
+        let gap = vec![
+            (1.0, spread(10.0)),
+            (2.0, spread(f64::NAN)),
+            (3.0, spread(1000.0)),
+        ];
         let pictures = panel(vec![], false).svg() + &panel(vec![line(gap.clone())], false).svg();
         assert_eq!(pictures.matches("<polyline").count(), 1);
         let extremes = panel(vec![line(gap)], true).svg();
-        assert!(extremes.matches("<polyline").count() == 3 && !extremes.contains("NaN"), "{extremes}");
-        assert!(pictures.contains("a&lt;b") && !pictures.contains("NaN"), "{pictures}");
+        assert!(
+            extremes.matches("<polyline").count() == 3 && !extremes.contains("NaN"),
+            "{extremes}"
+        );
+        assert!(
+            pictures.contains("a&lt;b") && !pictures.contains("NaN"),
+            "{pictures}"
+        );
         inside(&pictures);
     }
 }

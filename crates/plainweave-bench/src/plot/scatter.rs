@@ -1,4 +1,5 @@
-//! A picture of two figures of each system, for the page of a benchmark: one across, the other upwards, on a log scale.
+//! A picture of two figures of each system, for the page of a benchmark: one across, the other
+//! upwards, on a log scale.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -52,7 +53,10 @@ pub(crate) struct Panel {
 
 /// Writes the panels that have points, side by side; no file if there are none.
 pub(crate) fn write(panels: &[Panel], file: &Path) -> anyhow::Result<()> {
-    let panels: Vec<_> = panels.iter().filter(|panel| !panel.points.is_empty()).collect();
+    let panels: Vec<_> = panels
+        .iter()
+        .filter(|panel| !panel.points.is_empty())
+        .collect();
     if panels.is_empty() {
         return Ok(());
     }
@@ -73,7 +77,8 @@ pub(crate) fn write(panels: &[Panel], file: &Path) -> anyhow::Result<()> {
     std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The axes' ranges: across from the first to the second in steps of the third, upwards in powers of ten.
+/// The axes' ranges: across from the first to the second in steps of the third, upwards in powers
+/// of ten.
 #[derive(Clone, Copy)]
 struct Axes {
     low: f64,
@@ -90,11 +95,28 @@ impl Axes {
         let high = all(|point| point.across[2]).fold(f64::NEG_INFINITY, f64::max);
         let step = round_step((high - low) / 6.0);
         // Room for labels at the right.
-        let (low, high) = ((low / step - 0.3).floor() * step, (high / step + 0.8).ceil() * step);
-        let up = || panel.points.iter().map(|point| point.up_us.max(MIN_US).log10());
+        let (low, high) = (
+            (low / step - 0.3).floor() * step,
+            (high / step + 0.8).ceil() * step,
+        );
+        let up = || {
+            panel
+                .points
+                .iter()
+                .map(|point| point.up_us.max(MIN_US).log10())
+        };
         let least = up().fold(f64::INFINITY, f64::min).floor();
-        let most = up().fold(f64::NEG_INFINITY, f64::max).ceil().max(least + 1.0);
-        Axes { low, high, step, least, most }
+        let most = up()
+            .fold(f64::NEG_INFINITY, f64::max)
+            .ceil()
+            .max(least + 1.0);
+        Axes {
+            low,
+            high,
+            step,
+            least,
+            most,
+        }
     }
 
     fn x(self, across: f64) -> f64 {
@@ -111,7 +133,11 @@ const MIN_US: f64 = 0.01;
 
 fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
     let (bottom, right) = (TOP + HEIGHT, LEFT + WIDTH);
-    let _ = write!(svg, "<text class='head' x='{LEFT}' y='20'>{}</text>", escape(&panel.title));
+    let _ = write!(
+        svg,
+        "<text class='head' x='{LEFT}' y='20'>{}</text>",
+        escape(&panel.title)
+    );
     let mut step = axes.low;
     while step <= axes.high + axes.step * 1e-6 {
         let at = axes.x(step);
@@ -149,8 +175,15 @@ fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
 fn draw(svg: &mut String, panel: &Panel) {
     let axes = Axes::of(panel);
     draw_grid(svg, panel, axes);
-    let places: Vec<_> = panel.points.iter().map(|p| (axes.x(p.across[1]), axes.y(p.up_us))).collect();
-    let mut taken: Vec<Area> = places.iter().map(|&(x, y)| Area::around(x, y, 12.0, 10.0)).collect();
+    let places: Vec<_> = panel
+        .points
+        .iter()
+        .map(|p| (axes.x(p.across[1]), axes.y(p.up_us)))
+        .collect();
+    let mut taken: Vec<Area> = places
+        .iter()
+        .map(|&(x, y)| Area::around(x, y, 12.0, 10.0))
+        .collect();
     for (point, &(at, up)) in panel.points.iter().zip(&places) {
         let class = if point.marked { "marked" } else { "other" };
         let area = label_area(&point.label, at, up, &taken);
@@ -179,25 +212,42 @@ struct Area {
 
 impl Area {
     fn around(x: f64, y: f64, width: f64, height: f64) -> Self {
-        Self { x: x - width / 2.0, y: y - height / 2.0, width, height }
+        Self {
+            x: x - width / 2.0,
+            y: y - height / 2.0,
+            width,
+            height,
+        }
     }
 
     fn meets(&self, other: &Area) -> bool {
-        let apart = |a: f64, length_a: f64, b: f64, length_b: f64| a + length_a <= b || b + length_b <= a;
-        !apart(self.x, self.width, other.x, other.width) && !apart(self.y, self.height, other.y, other.height)
+        let apart =
+            |a: f64, length_a: f64, b: f64, length_b: f64| a + length_a <= b || b + length_b <= a;
+        !apart(self.x, self.width, other.x, other.width)
+            && !apart(self.y, self.height, other.y, other.height)
     }
 }
 
-/// Returns the free area nearest to a point that holds its label: beside it, or a little higher or lower.
+/// Returns the free area nearest to a point that holds its label: beside it, or a little higher or
+/// lower.
 fn label_area(label: &str, at: f64, up: f64, taken: &[Area]) -> Area {
     let (width, height) = (label.len() as f64 * 6.6, 12.0);
     let beside = |shift: f64| {
-        let area = |left: f64| Area { x: left, y: up + shift - height / 2.0, width, height };
+        let area = |left: f64| Area {
+            x: left,
+            y: up + shift - height / 2.0,
+            width,
+            height,
+        };
         [area(at + 9.0), area(at - 9.0 - width)]
     };
     let shifts = [0.0, -11.0, 11.0, -17.0, 17.0, -24.0, 24.0];
     let free = |area: &Area| !taken.iter().any(|other| area.meets(other));
-    shifts.into_iter().flat_map(beside).find(free).unwrap_or(beside(0.0)[0])
+    shifts
+        .into_iter()
+        .flat_map(beside)
+        .find(free)
+        .unwrap_or(beside(0.0)[0])
 }
 
 #[cfg(test)]
@@ -206,17 +256,39 @@ mod tests {
 
     #[test]
     fn an_axis_has_round_steps_and_holds_all_points() {
-        let point = |across, up_us| Point { label: String::new(), marked: false, across: [across; 3], up_us };
+        let point = |across, up_us| Point {
+            label: String::new(),
+            marked: false,
+            across: [across; 3],
+            up_us,
+        };
         let points = vec![point(480_000.0, 1.7), point(952_000.0, 1225.0)];
-        let axes = Axes::of(&Panel { title: String::new(), across: "", up: "", holds: None, points });
-        assert_eq!((axes.step, axes.low, axes.high), (100_000.0, 400_000.0, 1_100_000.0));
+        let axes = Axes::of(&Panel {
+            title: String::new(),
+            across: "",
+            up: "",
+            holds: None,
+            points,
+        });
+        assert_eq!(
+            (axes.step, axes.low, axes.high),
+            (100_000.0, 400_000.0, 1_100_000.0)
+        );
         assert_eq!((axes.least, axes.most), (0.0, 4.0));
     }
 
     #[test]
     fn labels_lie_beside_each_other() {
-        let mut taken = vec![Area::around(100.0, 100.0, 12.0, 10.0), Area::around(103.0, 101.0, 12.0, 10.0)];
-        for (x, y) in [(100.0, 100.0), (103.0, 101.0), (100.0, 100.0), (103.0, 101.0)] {
+        let mut taken = vec![
+            Area::around(100.0, 100.0, 12.0, 10.0),
+            Area::around(103.0, 101.0, 12.0, 10.0),
+        ];
+        for (x, y) in [
+            (100.0, 100.0),
+            (103.0, 101.0),
+            (100.0, 100.0),
+            (103.0, 101.0),
+        ] {
             let area = label_area("before-start", x, y, &taken);
             assert!(taken.iter().all(|other| !area.meets(other)));
             assert!((area.y + 6.0 - y).abs() <= 24.0);

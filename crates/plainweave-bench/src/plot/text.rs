@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 /// Makes text harmless between the tags of HTML and SVG.
 pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 /// Makes text harmless in an attribute, within quotation marks of either kind.
@@ -14,8 +16,8 @@ pub(crate) fn attribute(text: &str) -> String {
 
 /// Returns how wide a text is at most, in pixels, in a sans-serif font of this size.
 ///
-/// A page does not know its reader's font, so each letter counts as wide as the widest of the usual ones (Verdana,
-/// DejaVu Sans) has it or the like.
+/// A page does not know its reader's font, so each letter counts as wide as the widest of the usual
+/// ones (Verdana, DejaVu Sans) has it or the like.
 pub(crate) fn width(text: &str, size: f64) -> f64 {
     let ems = text.chars().map(|c| match c {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.46,
@@ -34,7 +36,11 @@ pub(crate) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ').filter(|word| !word.is_empty()) {
         let line = lines.last_mut().expect("there is always one");
-        let longer = if line.is_empty() { word.to_owned() } else { format!("{line} {word}") };
+        let longer = if line.is_empty() {
+            word.to_owned()
+        } else {
+            format!("{line} {word}")
+        };
         if width(&longer, size) <= room {
             *line = longer;
             continue;
@@ -44,7 +50,9 @@ pub(crate) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
         }
         for c in word.chars() {
             let line = lines.last_mut().expect("there is always one");
-            if !line.is_empty() && width(line, size) + width(c.encode_utf8(&mut [0; 4]), size) > room {
+            if !line.is_empty()
+                && width(line, size) + width(c.encode_utf8(&mut [0; 4]), size) > room
+            {
                 lines.push(String::new());
             }
             lines.last_mut().expect("there is always one").push(c);
@@ -62,14 +70,25 @@ pub(crate) enum Align {
 }
 
 /// Writes one line of text; `faint`: as an axis has it.
-pub(crate) fn write(svg: &mut String, (x, y): (f64, f64), align: Align, size: f64, faint: bool, text: &str) {
+pub(crate) fn write(
+    svg: &mut String,
+    (x, y): (f64, f64),
+    align: Align,
+    size: f64,
+    faint: bool,
+    text: &str,
+) {
     let align = match align {
         Align::Left => "",
         Align::Middle => " text-anchor='middle'",
         Align::Right => " text-anchor='end'",
     };
     let faint = if faint { " class='faint'" } else { "" };
-    let _ = write!(svg, "<text{faint} x='{x:.1}' y='{y:.1}' font-size='{size}'{align}>{}</text>", escape(text));
+    let _ = write!(
+        svg,
+        "<text{faint} x='{x:.1}' y='{y:.1}' font-size='{size}'{align}>{}</text>",
+        escape(text)
+    );
 }
 
 /// Three significant digits, without zeros at the end.
@@ -82,7 +101,11 @@ fn digits(value: f64) -> String {
         _ => 0,
     };
     let text = format!("{value:.places$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 const TIMES: [(&str, f64); 4] = [("s", 1e9), ("ms", 1e6), ("\u{b5}s", 1e3), ("ns", 1.0)];
@@ -98,7 +121,14 @@ pub(crate) fn humane(value: f64, unit: &str) -> String {
         // What rounds up to the next unit belongs there.
         let found = table.iter().find(|(_, size)| value.abs() >= size * 0.9995);
         let (name, size) = found.copied().unwrap_or(table[3]);
-        (if value.is_infinite() { "\u{221e}".to_owned() } else { digits(value / size) }, name)
+        (
+            if value.is_infinite() {
+                "\u{221e}".to_owned()
+            } else {
+                digits(value / size)
+            },
+            name,
+        )
     };
     let (table, value, rest) = match unit {
         "ns" => (&TIMES, value, ""),
@@ -113,7 +143,11 @@ pub(crate) fn humane(value: f64, unit: &str) -> String {
         other => (&LETTERS, value, other),
     };
     let (number, name) = scale(table, value);
-    let gap = if rest == "/s" || rest.starts_with(' ') || rest.is_empty() { "" } else { " " };
+    let gap = if rest == "/s" || rest.starts_with(' ') || rest.is_empty() {
+        ""
+    } else {
+        " "
+    };
     let after = format!("{name}{gap}{rest}");
     let after = after.trim_end();
     if after.is_empty() || after == "/s" || after.starts_with(' ') {
@@ -125,7 +159,14 @@ pub(crate) fn humane(value: f64, unit: &str) -> String {
 
 /// Writes a ratio: `2.1x`.
 pub(crate) fn times(ratio: f64) -> String {
-    format!("{}\u{d7}", if ratio.is_infinite() { "\u{221e}".to_owned() } else { digits(ratio) })
+    format!(
+        "{}\u{d7}",
+        if ratio.is_infinite() {
+            "\u{221e}".to_owned()
+        } else {
+            digits(ratio)
+        }
+    )
 }
 
 #[cfg(test)]
@@ -162,10 +203,18 @@ mod tests {
 
     #[test]
     fn lines_have_room_and_lose_nothing() {
-        for text in ["plainweave ot-stochastic-20 before-start/shared", "a", "", "one-very-long-word-without-a-space"] {
+        for text in [
+            "plainweave ot-stochastic-20 before-start/shared",
+            "a",
+            "",
+            "one-very-long-word-without-a-space",
+        ] {
             for room in [20.0, 60.0, 300.0] {
                 let lines = wrap(text, 12.0, room);
-                assert!(lines.iter().all(|line| width(line, 12.0) <= room), "{lines:?}");
+                assert!(
+                    lines.iter().all(|line| width(line, 12.0) <= room),
+                    "{lines:?}"
+                );
                 let bare = |text: &str| text.replace(' ', "");
                 assert_eq!(bare(&lines.concat()), bare(text));
             }

@@ -1,7 +1,8 @@
-//! What things cost on this machine: the constants that a loop can measure by itself, without a scheduler.
+//! What things cost on this machine: the constants that a loop can measure by itself, without a
+//! scheduler.
 //!
-//! Each is the median of several slices. Those that no loop can tell from a scheduler are fitted (`fit`), and the
-//! others are left as the simulator has them.
+//! Each is the median of several slices. Those that no loop can tell from a scheduler are fitted
+//! (`fit`), and the others are left as the simulator has them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -31,7 +32,11 @@ impl Constant {
     pub(super) fn new(name: &'static str, value: f64, source: impl Into<String>) -> Self {
         // A line's own resolution is a tenth of a nanosecond; of less than one, a hundredth.
         let unit = if value < 1.0 { 100.0 } else { 10.0 };
-        Self { name, value: (value.max(0.0) * unit).round() / unit, source: source.into() }
+        Self {
+            name,
+            value: (value.max(0.0) * unit).round() / unit,
+            source: source.into(),
+        }
     }
 }
 
@@ -66,17 +71,53 @@ pub(super) fn measure(effort: Effort) -> anyhow::Result<Vec<Constant>> {
     let (copy, [shortest, longest]) = effort.packets();
     let (leaf, node) = effort.trees();
     Ok(vec![
-        Constant::new("hit", hit, "a load or store on a line of one's own, others beside it"),
-        Constant::new("exchange", exchange - hit, "a fetch_add on a line of one's own, less a hit"),
+        Constant::new(
+            "hit",
+            hit,
+            "a load or store on a line of one's own, others beside it",
+        ),
+        Constant::new(
+            "exchange",
+            exchange - hit,
+            "a fetch_add on a line of one's own, less a hit",
+        ),
         Constant::new("fence", fenced, "a store and a full fence"),
-        Constant::new("group", round_trip / 2.0, "half a round trip of a line between two CPUs"),
-        Constant::new("memory", effort.walk(), "a walk through memory, each step depending on the one before"),
-        Constant::new("signal", signal, "a write to an eventfd that a thread on another CPU sleeps in"),
-        Constant::new("wake", wake, "from the end of that write until the thread runs"),
+        Constant::new(
+            "group",
+            round_trip / 2.0,
+            "half a round trip of a line between two CPUs",
+        ),
+        Constant::new(
+            "memory",
+            effort.walk(),
+            "a walk through memory, each step depending on the one before",
+        ),
+        Constant::new(
+            "signal",
+            signal,
+            "a write to an eventfd that a thread on another CPU sleeps in",
+        ),
+        Constant::new(
+            "wake",
+            wake,
+            "from the end of that write until the thread runs",
+        ),
         Constant::new("nap", effort.nap(), "a sleep of 500 ns, less 500 ns"),
-        Constant::new("create", copy, "copying a packet of 2,000 bytes; what a spawn takes is added"),
-        Constant::new("scan", shortest, "scanning and freeing a packet of 2,000 bytes that has left the cache"),
-        Constant::new("longer", (longest - shortest) / 9.0, "a ninth of what one of 2,270 bytes takes longer"),
+        Constant::new(
+            "create",
+            copy,
+            "copying a packet of 2,000 bytes; what a spawn takes is added",
+        ),
+        Constant::new(
+            "scan",
+            shortest,
+            "scanning and freeing a packet of 2,000 bytes that has left the cache",
+        ),
+        Constant::new(
+            "longer",
+            (longest - shortest) / 9.0,
+            "a ninth of what one of 2,270 bytes takes longer",
+        ),
         Constant::new("leaf", leaf, "building a tree of 1,000 time steps"),
         Constant::new("node", node, "folding it"),
     ])
@@ -110,7 +151,8 @@ impl Effort {
         })
     }
 
-    /// Returns what each of several accesses takes that do not depend on one another: a queue's are like that.
+    /// Returns what each of several accesses takes that do not depend on one another: a queue's are
+    /// like that.
     fn hit(self) -> f64 {
         const WORDS: usize = 8;
         let words: [AtomicU64; WORDS] = Default::default();
@@ -127,7 +169,9 @@ impl Effort {
         const LINE: usize = 8;
         let lines = self.memory / 64;
         let (mut order, mut random): (Vec<_>, _) = ((0..lines).collect(), Random::new(1));
-        (1..lines).rev().for_each(|n| order.swap(n, random.below(n + 1)));
+        (1..lines)
+            .rev()
+            .for_each(|n| order.swap(n, random.below(n + 1)));
         let mut words = vec![0_usize; lines * LINE];
         for (from, to) in order.iter().zip(order.iter().cycle().skip(1)) {
             words[from * LINE] = to * LINE;
@@ -150,7 +194,8 @@ impl Effort {
         })
     }
 
-    /// Returns what it takes to wake a thread on another CPU, and how long that thread takes from then on.
+    /// Returns what it takes to wake a thread on another CPU, and how long that thread takes from
+    /// then on.
     fn wake(self) -> anyhow::Result<(f64, f64)> {
         let epoch = Instant::now();
         let since = || epoch.elapsed().as_nanos() as u64;
@@ -164,7 +209,10 @@ impl Effort {
             while ran.load(Ordering::Acquire) < before {
                 std::hint::spin_loop();
             }
-            anyhow::Ok(((written - before) as f64, ran.load(Ordering::Acquire).saturating_sub(written) as f64))
+            anyhow::Ok((
+                (written - before) as f64,
+                ran.load(Ordering::Acquire).saturating_sub(written) as f64,
+            ))
         };
         let woken = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -177,19 +225,24 @@ impl Effort {
             });
             let waker = scope.spawn(|| {
                 machine::pin_to(0);
-                let woken = (0..20 * self.slices).map(|_| waking()).collect::<anyhow::Result<Vec<_>>>();
+                let woken = (0..20 * self.slices)
+                    .map(|_| waking())
+                    .collect::<anyhow::Result<Vec<_>>>();
                 ended.store(true, Ordering::Release);
                 rustix::io::write(&event, &1_u64.to_ne_bytes())?;
                 woken
             });
-            waker.join().map_err(|_| anyhow::anyhow!("the waking thread panicked"))?
+            waker
+                .join()
+                .map_err(|_| anyhow::anyhow!("the waking thread panicked"))?
         })?;
         let (signals, wakes): (Vec<_>, Vec<_>) = woken.into_iter().unzip();
         Ok((Spread::of(&signals).median, Spread::of(&wakes).median))
     }
 
-    /// Returns what copying the shortest packet takes, and scanning and freeing the shortest and the longest. Their
-    /// number is such that no cache holds them, as in a run that spawns all of them first.
+    /// Returns what copying the shortest packet takes, and scanning and freeing the shortest and
+    /// the longest. Their number is such that no cache holds them, as in a run that spawns all of
+    /// them first.
     fn packets(self) -> (f64, [f64; 2]) {
         let templates = Template::all();
         let mut copying = Vec::new();
@@ -203,7 +256,10 @@ impl Effort {
                 }
                 let began = Instant::now();
                 for copy in copies {
-                    assert!(black_box(template).is_right(&copy), "a copy is its template");
+                    assert!(
+                        black_box(template).is_right(&copy),
+                        "a copy is its template"
+                    );
                 }
                 began.elapsed().as_nanos() as f64 / self.packets as f64
             })

@@ -1,8 +1,9 @@
 //! The constants that no loop can measure: each is fitted to one figure of a scheduler.
 //!
-//! What such a figure takes grows in proportion to the constant. So two simulated runs, with little of it and with what
-//! is missing, give the value with which the third takes as long as the real one. The constants are fitted in order, as
-//! a later workload takes what the earlier constants stand for too.
+//! What such a figure takes grows in proportion to the constant. So two simulated runs, with little
+//! of it and with what is missing, give the value with which the third takes as long as the real
+//! one. The constants are fitted in order, as a later workload takes what the earlier constants
+//! stand for too.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -22,8 +23,18 @@ pub(super) struct Fit {
     pub(super) workers: usize,
 }
 
-const fn fit(constant: &'static str, workload: &'static str, policy: &'static str, workers: usize) -> Fit {
-    Fit { constant, workload, policy, workers }
+const fn fit(
+    constant: &'static str,
+    workload: &'static str,
+    policy: &'static str,
+    workers: usize,
+) -> Fit {
+    Fit {
+        constant,
+        workload,
+        policy,
+        workers,
+    }
 }
 
 /// In order.
@@ -34,7 +45,8 @@ pub(super) const FITS: [Fit; 5] = [
     fit("away", "churn", "fifo", 2),
     fit("fresh", "fib", "fifo", 1),
 ];
-/// What each is before it is fitted, in nanoseconds: not 0, with which a worker may be faster than what comes to it.
+/// What each is before it is fitted, in nanoseconds: not 0, with which a worker may be faster than
+/// what comes to it.
 const FIRST: f64 = 10.0;
 /// The most that is allowed, a millisecond.
 const MOST: f64 = 1e6;
@@ -49,11 +61,20 @@ impl Fit {
 
     /// Says what it is fitted to.
     pub(super) fn figure(&self) -> String {
-        let Self { workload, policy, workers, .. } = self;
-        format!("{workload} under {policy}, {workers} worker{}", if *workers == 1 { "" } else { "s" })
+        let Self {
+            workload,
+            policy,
+            workers,
+            ..
+        } = self;
+        format!(
+            "{workload} under {policy}, {workers} worker{}",
+            if *workers == 1 { "" } else { "s" }
+        )
     }
 
-    /// Returns the constant's value with which the simulated figure is the measured one, as far as that can be.
+    /// Returns the constant's value with which the simulated figure is the measured one, as far as
+    /// that can be.
     fn value(
         &self,
         constants: &[Constant],
@@ -62,7 +83,11 @@ impl Fit {
         file: &Path,
     ) -> anyhow::Result<Constant> {
         let real = measured.iter().find(|figure| self.is_of(figure));
-        let real = 1e9 / real.with_context(|| format!("no figure of {}", self.figure()))?.spread.median;
+        let real = 1e9
+            / real
+                .with_context(|| format!("no figure of {}", self.figure()))?
+                .spread
+                .median;
         let takes = |value: f64| {
             let mut tried = constants.to_vec();
             put(&mut tried, Constant::new(self.constant, value, ""));
@@ -75,13 +100,20 @@ impl Fit {
         let further = FIRST + (real - least).clamp(1.0, MOST / 2.0);
         let slope = (takes(further)? - least) / (further - FIRST);
         let value = (FIRST + (real - least) / slope).clamp(0.0, MOST);
-        Ok(Constant::new(self.constant, value, format!("fitted to {}: {real:.0} ns each", self.figure())))
+        Ok(Constant::new(
+            self.constant,
+            value,
+            format!("fitted to {}: {real:.0} ns each", self.figure()),
+        ))
     }
 }
 
 /// Puts a constant in the place of the one of its name, or behind all others.
 fn put(constants: &mut Vec<Constant>, constant: Constant) {
-    match constants.iter_mut().find(|known| known.name == constant.name) {
+    match constants
+        .iter_mut()
+        .find(|known| known.name == constant.name)
+    {
         Some(known) => *known = constant,
         None => constants.push(constant),
     }
@@ -100,14 +132,28 @@ pub(super) fn all(
         put(&mut constants, constant);
     }
     // A spawner of packets creates their fibers too.
-    let of = |name: &str| constants.iter().find(|known| known.name == name).map_or(0.0, |known| known.value);
+    let of = |name: &str| {
+        constants
+            .iter()
+            .find(|known| known.name == name)
+            .map_or(0.0, |known| known.value)
+    };
     let (task, copy) = (of("task"), of("create"));
     put(
         &mut constants,
-        Constant::new("create", copy + task, format!("copying a packet of 2,000 bytes, {copy} ns, and task")),
+        Constant::new(
+            "create",
+            copy + task,
+            format!("copying a packet of 2,000 bytes, {copy} ns, and task"),
+        ),
     );
     let facts = machine::describe();
-    let fact = |name: &str| facts.iter().find(|(key, _)| *key == name).map_or("unknown", |(_, value)| value.as_str());
+    let fact = |name: &str| {
+        facts
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map_or("unknown", |(_, value)| value.as_str())
+    };
     let head = format!(
         "# What things cost on a machine, in nanoseconds, for `plainweave sim FILE`. Written by `plainweave bench\n\
          # predict` on {}, {}, at {}.\n",
@@ -123,7 +169,12 @@ pub(super) fn all(
 fn write(file: &Path, constants: &[Constant], head: &str) -> anyhow::Result<()> {
     // Fibers move at any time, so others may join a worker that is alone.
     let mut text = format!("{head}workers = [1, 2]\n\n[machine]\n{SPARES}\n\n[costs]\n");
-    for Constant { name, value, source } in constants {
+    for Constant {
+        name,
+        value,
+        source,
+    } in constants
+    {
         let _ = writeln!(text, "{:<24} # {source}", format!("{name} = {value:.2}"));
     }
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))

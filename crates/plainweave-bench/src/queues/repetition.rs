@@ -52,8 +52,13 @@ impl Tally {
     /// Fails unless each of `1..=items` came out once.
     pub(super) fn check(self, items: u64) -> anyhow::Result<()> {
         let wanted = Self::of(1..=items);
-        let right = (self.count, self.sum, self.squares) == (wanted.count, wanted.sum, wanted.squares);
-        ensure!(right, "{} of {items} items came out, or not the right ones", self.count);
+        let right =
+            (self.count, self.sum, self.squares) == (wanted.count, wanted.sum, wanted.squares);
+        ensure!(
+            right,
+            "{} of {items} items came out, or not the right ones",
+            self.count
+        );
         Ok(())
     }
 }
@@ -61,11 +66,19 @@ impl Tally {
 /// Waits a little, longer from the 100th turn on.
 pub(super) fn wait(turns: &mut u32) {
     *turns += 1;
-    if *turns < 100 { std::hint::spin_loop() } else { std::thread::yield_now() }
+    if *turns < 100 {
+        std::hint::spin_loop()
+    } else {
+        std::thread::yield_now()
+    }
 }
 
-/// Runs a body with its number on each of many threads that begin together; the time from there to the end of all.
-pub(super) fn crowd(threads: usize, body: impl Fn(usize) -> Tally + Sync) -> anyhow::Result<(f64, Tally)> {
+/// Runs a body with its number on each of many threads that begin together; the time from there to
+/// the end of all.
+pub(super) fn crowd(
+    threads: usize,
+    body: impl Fn(usize) -> Tally + Sync,
+) -> anyhow::Result<(f64, Tally)> {
     let (barrier, cpus) = (std::sync::Barrier::new(threads + 1), machine::cpus());
     std::thread::scope(|scope| {
         let (barrier, body) = (&barrier, &body);
@@ -86,7 +99,8 @@ pub(super) fn crowd(threads: usize, body: impl Fn(usize) -> Tally + Sync) -> any
     })
 }
 
-/// Runs one body on each of two threads that begin together; the time from there to the end of both.
+/// Runs one body on each of two threads that begin together; the time from there to the end of
+/// both.
 pub(super) fn two<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,

@@ -23,15 +23,20 @@ pub(super) const SYSTEMS: [&str; 8] = [
 ];
 
 /// Those of the thesis: locked, lock-free, and lock-free with a shard for every second thread.
-pub(super) const THESIS: [&str; 4] =
-    ["plainweave injector", "plainweave mpmc", "plainweave sharded-half", "crossbeam ArrayQueue"];
+pub(super) const THESIS: [&str; 4] = [
+    "plainweave injector",
+    "plainweave mpmc",
+    "plainweave sharded-half",
+    "crossbeam ArrayQueue",
+];
 
 /// Slots where there is a bound, and items that a run queue takes at once.
 const CAPACITY: usize = 1024;
 const BATCH: usize = 32;
 const SPILLED: u64 = 128;
 
-/// A queue shared by all threads. `turn` is the caller's count of calls, for queues that spread their callers.
+/// A queue shared by all threads. `turn` is the caller's count of calls, for queues that spread
+/// their callers.
 trait Shared: Sync {
     /// What a worker takes a batch into.
     type Own: Send;
@@ -42,17 +47,25 @@ trait Shared: Sync {
     /// Pushes all of them, if there is room; returns how many.
     fn push_all(&self, turn: u64, items: std::ops::RangeInclusive<u64>) -> u64 {
         let first = *items.start();
-        items.take_while(|&item| self.push(turn, item).is_ok()).last().map_or(0, |last| last + 1 - first)
+        items
+            .take_while(|&item| self.push(turn, item).is_ok())
+            .last()
+            .map_or(0, |last| last + 1 - first)
     }
 
     /// Up to [`BATCH`] of them.
     fn take(&self, _: &mut Self::Own, turn: u64, tally: &mut Tally) {
-        (0..BATCH).map_while(|_| self.pop(turn)).for_each(|item| tally.add(item));
+        (0..BATCH)
+            .map_while(|_| self.pop(turn))
+            .for_each(|item| tally.add(item));
     }
 }
 
 fn drain(first: Option<u64>, own: &mut Owner<u64>, tally: &mut Tally) {
-    first.into_iter().chain(std::iter::from_fn(|| own.pop())).for_each(|item| tally.add(item));
+    first
+        .into_iter()
+        .chain(std::iter::from_fn(|| own.pop()))
+        .for_each(|item| tally.add(item));
 }
 
 impl Shared for Injector<u64> {
@@ -88,7 +101,11 @@ impl Shared for Injector<u64> {
 #[inline]
 fn shard(queue: &Sharded<u64>, turn: u64) -> usize {
     let (turn, shards) = (turn as usize, queue.shards());
-    if shards.is_power_of_two() { turn & (shards - 1) } else { turn % shards }
+    if shards.is_power_of_two() {
+        turn & (shards - 1)
+    } else {
+        turn % shards
+    }
 }
 
 impl Shared for Sharded<u64> {
@@ -116,7 +133,11 @@ impl Shared for Sharded<u64> {
     }
 
     fn take(&self, own: &mut Owner<u64>, turn: u64, tally: &mut Tally) {
-        drain(self.pop_batch_into(shard(self, turn), own, BATCH), own, tally);
+        drain(
+            self.pop_batch_into(shard(self, turn), own, BATCH),
+            own,
+            tally,
+        );
     }
 }
 
@@ -146,7 +167,10 @@ impl Shared for TheirInjector<u64> {
 
     fn take(&self, own: &mut Worker<u64>, _: u64, tally: &mut Tally) {
         if let Steal::Success(first) = self.steal_batch_with_limit_and_pop(own, BATCH) {
-            [first].into_iter().chain(std::iter::from_fn(|| own.pop())).for_each(|item| tally.add(item));
+            [first]
+                .into_iter()
+                .chain(std::iter::from_fn(|| own.pop()))
+                .for_each(|item| tally.add(item));
         }
     }
 }
@@ -289,7 +313,9 @@ pub(super) fn pairs(job: &Job) -> anyhow::Result<f64> {
     impl Workload for Pairs<'_> {
         fn run<Q: Shared>(self, queue: Q) -> anyhow::Result<f64> {
             let (items, waiting) = (self.0.items.max(200), 100);
-            (1..=waiting).for_each(|item| assert!(queue.push(item, item).is_ok(), "there is room for these"));
+            (1..=waiting).for_each(|item| {
+                assert!(queue.push(item, item).is_ok(), "there is room for these")
+            });
             let body = |first: u64, step: usize| {
                 let mut tally = Tally::default();
                 for item in (first..=items).step_by(step) {
@@ -355,7 +381,10 @@ pub(super) fn batches(job: &Job) -> anyhow::Result<f64> {
                     }
                     tally
                 };
-                let (ns, (), tally) = two(|| (1..=items).step_by(SPILLED as usize).for_each(spill), take)?;
+                let (ns, (), tally) = two(
+                    || (1..=items).step_by(SPILLED as usize).for_each(spill),
+                    take,
+                )?;
                 (ns, tally)
             };
             tally.check(items)?;

@@ -10,9 +10,23 @@ use plainweave::queue::{deque, ring};
 
 use super::repetition::{Job, Tally, two, wait};
 
-pub(super) const FIFO: [&str; 4] = ["plainweave ring", "plainweave deque fifo", "crossbeam fifo", "st3 fifo"];
-pub(super) const LIFO: [&str; 4] = ["plainweave deque lifo", "locked VecDeque lifo", "crossbeam lifo", "st3 lifo"];
-pub(super) const GROWING: [&str; 3] = ["plainweave deque lifo", "locked VecDeque lifo", "crossbeam lifo"];
+pub(super) const FIFO: [&str; 4] = [
+    "plainweave ring",
+    "plainweave deque fifo",
+    "crossbeam fifo",
+    "st3 fifo",
+];
+pub(super) const LIFO: [&str; 4] = [
+    "plainweave deque lifo",
+    "locked VecDeque lifo",
+    "crossbeam lifo",
+    "st3 lifo",
+];
+pub(super) const GROWING: [&str; 3] = [
+    "plainweave deque lifo",
+    "locked VecDeque lifo",
+    "crossbeam lifo",
+];
 
 const CAPACITY: usize = 256;
 
@@ -36,7 +50,10 @@ trait Thief: Send {
 fn run_all(first: Option<u64>, mut rest: impl FnMut() -> Option<u64>, tally: &mut Tally) -> bool {
     let found = first.is_some();
     if found {
-        first.into_iter().chain(std::iter::from_fn(&mut rest)).for_each(|item| tally.add(item));
+        first
+            .into_iter()
+            .chain(std::iter::from_fn(&mut rest))
+            .for_each(|item| tally.add(item));
     }
     found
 }
@@ -87,7 +104,11 @@ impl<const LIFO: bool> Run for Deque<LIFO> {
 
     #[inline]
     fn pop(&mut self) -> Option<u64> {
-        if LIFO { self.0.pop_newest() } else { self.0.pop_oldest() }
+        if LIFO {
+            self.0.pop_newest()
+        } else {
+            self.0.pop_oldest()
+        }
     }
 
     fn thief(&self) -> Self::Thief {
@@ -116,7 +137,10 @@ impl Run for Locked {
     type Thief = (Arc<Mutex<VecDeque<u64>>>, VecDeque<u64>);
 
     fn new(capacity: usize) -> Self {
-        Self { capacity, items: Arc::default() }
+        Self {
+            capacity,
+            items: Arc::default(),
+        }
     }
 
     #[inline]
@@ -160,7 +184,11 @@ impl<const LIFO: bool> Run for Crossbeam<LIFO> {
     type Thief = (crossbeam::Stealer<u64>, crossbeam::Worker<u64>);
 
     fn new(_: usize) -> Self {
-        Self(if LIFO { crossbeam::Worker::new_lifo() } else { crossbeam::Worker::new_fifo() })
+        Self(if LIFO {
+            crossbeam::Worker::new_lifo()
+        } else {
+            crossbeam::Worker::new_fifo()
+        })
     }
 
     #[inline]
@@ -255,7 +283,9 @@ pub(super) fn own(job: &Job) -> anyhow::Result<f64> {
                 queue.pop().into_iter().for_each(|item| tally.add(item));
             }
             let ns = start.elapsed().as_nanos() as f64;
-            tally.and(Tally::of(std::iter::from_fn(|| queue.pop()))).check(items)?;
+            tally
+                .and(Tally::of(std::iter::from_fn(|| queue.pop())))
+                .check(items)?;
             Ok(ns / (items - waiting) as f64)
         }
     }

@@ -36,7 +36,8 @@ impl What<'_> {
         matches!(self, What::File | What::Mix(_))
     }
 
-    /// Returns how long an answer's body or value is on average. That is what the raw loop sends each time.
+    /// Returns how long an answer's body or value is on average. That is what the raw loop sends
+    /// each time.
     pub(crate) fn mean(self) -> usize {
         match self {
             What::File => site::SIZE,
@@ -96,12 +97,23 @@ impl Load<'_> {
     pub(crate) fn run(&self, server: &Server, site: &Site) -> anyhow::Result<Figures> {
         if !self.what.is_web() {
             // Stores the keys, which is no part of the turn.
-            let stored = self.command(server, site)?.args(["-c", "1", "-n", "1"]).output()?;
-            ensure!(stored.status.success(), "the keys were not stored: {}", String::from_utf8_lossy(&stored.stderr));
+            let stored = self
+                .command(server, site)?
+                .args(["-c", "1", "-n", "1"])
+                .output()?;
+            ensure!(
+                stored.status.success(),
+                "the keys were not stored: {}",
+                String::from_utf8_lossy(&stored.stderr)
+            );
         }
         let csv = site.dir().join("load.csv");
         let mut command = self.command(server, site)?;
-        command.arg("-c").arg(self.connections.to_string()).arg("-d").arg(format!("{}ms", self.time.as_millis()));
+        command
+            .arg("-c")
+            .arg(self.connections.to_string())
+            .arg("-d")
+            .arg(format!("{}ms", self.time.as_millis()));
         if let Some(rate) = self.rate {
             command.arg("--rate").arg(rate.to_string());
         }
@@ -112,8 +124,13 @@ impl Load<'_> {
             command.arg("--no-load");
         }
         command.arg("--csv").arg(&csv);
-        // A server of several workers takes turns with the load on all CPUs: each gets the time of one.
-        let group = if server.workers() > 1 { Some(one_cpu("load")?) } else { None };
+        // A server of several workers takes turns with the load on all CPUs: each gets the time of
+        // one.
+        let group = if server.workers() > 1 {
+            Some(one_cpu("load")?)
+        } else {
+            None
+        };
         if let Some(group) = &group {
             command = group.around(&command);
             machine::pin_to_first(server.workers());
@@ -125,7 +142,11 @@ impl Load<'_> {
     }
 
     /// Waits for the end of the load.
-    fn watch(&self, server: &Server, load: std::io::Result<Child>) -> anyhow::Result<(Vec<Reading>, f64)> {
+    fn watch(
+        &self,
+        server: &Server,
+        load: std::io::Result<Child>,
+    ) -> anyhow::Result<(Vec<Reading>, f64)> {
         let mut load = load.context("cannot run plainweave load")?;
         let mut readings = vec![(now(), server.cpu_ns()?)];
         let mut memory = None;
@@ -139,27 +160,54 @@ impl Load<'_> {
             }
         }
         let output = load.wait_with_output()?;
-        ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr).trim());
+        ensure!(
+            output.status.success(),
+            "plainweave load: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
         readings.push((now(), server.cpu_ns()?));
         Ok((readings, memory.unwrap_or(f64::NAN)))
     }
 
     fn command(&self, server: &Server, site: &Site) -> anyhow::Result<Command> {
-        let program = plainweave_program().context("the program plainweave is not beside plainweave-bench")?;
+        let program = plainweave_program()
+            .context("the program plainweave is not beside plainweave-bench")?;
         let mut command = Command::new(program);
-        command.env_remove("PLAINWEAVE_IO").arg("load").arg(if self.what.is_web() { "http" } else { "cache" });
+        command
+            .env_remove("PLAINWEAVE_IO")
+            .arg("load")
+            .arg(if self.what.is_web() { "http" } else { "cache" });
         // Errors are a figure here.
-        command.args(["--workers", "1", "--io", "epoll", "--max-errors", "1", "--min-rate", "0"]);
+        command.args([
+            "--workers",
+            "1",
+            "--io",
+            "epoll",
+            "--max-errors",
+            "1",
+            "--min-rate",
+            "0",
+        ]);
         let address = server.address();
         match self.what {
             What::File => command.arg(format!("http://{address}{}", site::path(0))),
-            What::Mix(catalog) => command.arg("--urls").arg(urls(catalog, &address.to_string(), site)?),
+            What::Mix(catalog) => {
+                command
+                    .arg("--urls")
+                    .arg(urls(catalog, &address.to_string(), site)?)
+            }
             What::Keys => command.arg(address.to_string()).args(["--keys", "1000"]),
             What::Updates => {
                 // The raw loop has one answer.
                 let mean = self.what.mean().to_string();
-                let size = if server.is_limit() { mean.as_str() } else { "fb_value" };
-                command.arg(address.to_string()).args(["--keys", "10000", "--key-size", "fb_key"]);
+                let size = if server.is_limit() {
+                    mean.as_str()
+                } else {
+                    "fb_value"
+                };
+                command
+                    .arg(address.to_string())
+                    .args(["--keys", "10000", "--key-size", "fb_key"]);
                 command.args(["--value-size", size, "--set-ratio", "0.03"])
             }
         };
@@ -192,30 +240,52 @@ impl Found {
         let (first, last) = (readings[0], *readings.last().context("no reading")?);
         let at = |part: f64| {
             let moment = self.began + load.time.mul_f64(part);
-            readings.iter().find(|reading| reading.0 >= moment).copied().unwrap_or(last)
+            readings
+                .iter()
+                .find(|reading| reading.0 >= moment)
+                .copied()
+                .unwrap_or(last)
         };
         let (from, to) = (at(STEADY.0), at(STEADY.1));
         let (spent, requests) = match load.counted {
             Counted::Whole => (last.1 - first.1, self.requests),
-            Counted::Steady => (to.1 - from.1, self.figures.rate * to.0.saturating_sub(from.0).as_secs_f64()),
+            Counted::Steady => (
+                to.1 - from.1,
+                self.figures.rate * to.0.saturating_sub(from.0).as_secs_f64(),
+            ),
         };
         ensure!(requests > 0.0, "too few readings of the server's CPU time");
         let cpu_us = spent as f64 / 1e3 / requests;
-        Ok(Figures { cpu_us, memory_mb: memory / 1e6, steady: (from.0, to.0), ..self.figures })
+        Ok(Figures {
+            cpu_us,
+            memory_mb: memory / 1e6,
+            steady: (from.0, to.0),
+            ..self.figures
+        })
     }
 }
 
 /// Returns the time since 1970.
 fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 /// Reads what `plainweave load` wrote.
 fn figures(csv: &Path) -> anyhow::Result<Found> {
-    let text = std::fs::read_to_string(csv).with_context(|| format!("cannot read {}", csv.display()))?;
+    let text =
+        std::fs::read_to_string(csv).with_context(|| format!("cannot read {}", csv.display()))?;
     let find = |name: &str| {
-        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(',')?.split(',').nth(1));
-        found.and_then(|value| value.parse::<f64>().ok()).with_context(|| format!("no {name} in {text}"))
+        let found = text.lines().find_map(|line| {
+            line.strip_prefix(name)?
+                .strip_prefix(',')?
+                .split(',')
+                .nth(1)
+        });
+        found
+            .and_then(|value| value.parse::<f64>().ok())
+            .with_context(|| format!("no {name} in {text}"))
     };
     let ok = find("ok")?;
     ensure!(ok > 0.0, "no request was answered");
@@ -230,5 +300,9 @@ fn figures(csv: &Path) -> anyhow::Result<Found> {
         steady: (Duration::ZERO, Duration::ZERO),
     };
     let began = Duration::from_secs_f64(find("began")?);
-    Ok(Found { requests: ok + find("errors")?, began, figures })
+    Ok(Found {
+        requests: ok + find("errors")?,
+        began,
+        figures,
+    })
 }

@@ -25,8 +25,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a server on as many CPUs as it has workers, from the first on, and waits until it accepts.
-    /// `address`: where it has been made to listen; `None`: it says so in its first line.
+    /// Starts a server on as many CPUs as it has workers, from the first on, and waits until it
+    /// accepts. `address`: where it has been made to listen; `None`: it says so in its first line.
     ///
     /// `group` confines it; without, it gets one that only counts, where possible.
     pub(crate) fn start(
@@ -45,7 +45,11 @@ impl Process {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         machine::pin_to(1);
         let child = child.with_context(|| format!("cannot start {name}"))?;
-        let mut process = Self { address: (Ipv4Addr::LOCALHOST, 0).into(), child, group };
+        let mut process = Self {
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            child,
+            group,
+        };
         process.address = match address {
             Some(address) => address,
             None => process.said(name)?,
@@ -64,7 +68,9 @@ impl Process {
     fn said(&mut self, name: &str) -> anyhow::Result<SocketAddr> {
         let mut line = String::new();
         BufReader::new(self.child.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
-        let address = line.split([' ', '/', ',', '\n']).find_map(|word| word.parse().ok());
+        let address = line
+            .split([' ', '/', ',', '\n'])
+            .find_map(|word| word.parse().ok());
         address.with_context(|| format!("{name} did not start: {line}"))
     }
 
@@ -72,7 +78,11 @@ impl Process {
     pub(crate) fn cpu_ns(&self) -> anyhow::Result<u64> {
         match &self.group {
             Some(group) => Ok(group.cpu_ns()?),
-            None => self.processes().iter().map(|pid| machine::cpu_ns(*pid)).sum(),
+            None => self
+                .processes()
+                .iter()
+                .map(|pid| machine::cpu_ns(*pid))
+                .sum(),
         }
     }
 
@@ -80,8 +90,12 @@ impl Process {
     pub(crate) fn memory(&self) -> anyhow::Result<f64> {
         let mut total = 0.0;
         for pid in self.processes() {
-            let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server is gone")?;
-            let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss")?;
+            let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+                .context("the server is gone")?;
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("Pss:"))
+                .context("no Pss")?;
             total += line.trim().trim_end_matches("kB").trim().parse::<f64>()? * 1024.0;
         }
         Ok(total)
@@ -89,7 +103,8 @@ impl Process {
 
     /// Open descriptors of all its processes.
     pub(crate) fn descriptors(&self) -> usize {
-        let count = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        let count =
+            |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
         self.processes().iter().map(count).sum()
     }
 
@@ -106,16 +121,21 @@ impl Process {
     /// Returns the child and its children.
     fn processes(&self) -> Vec<u32> {
         let pid = self.child.id();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        std::iter::once(pid).chain(text.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+        let text =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        std::iter::once(pid)
+            .chain(text.split_whitespace().filter_map(|pid| pid.parse().ok()))
+            .collect()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // nginx's master ends its worker only if it is asked to.
-        let _ =
-            rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM);
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::TERM,
+        );
         let start = Instant::now();
         while start.elapsed() < END && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(10));
@@ -138,10 +158,14 @@ fn copy(command: &Command) -> Command {
     copy
 }
 
-/// Returns a free port below those that the kernel hands to connections, so that none takes it before it is bound.
+/// Returns a free port below those that the kernel hands to connections, so that none takes it
+/// before it is bound.
 pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
-    // Processes that start together begin far apart: between this look and the bind of the server a port is free.
+    // Processes that start together begin far apart: between this look and the bind of the server a
+    // port is free.
     let first = 10_000 + (std::process::id().wrapping_mul(211) % 19_000) as u16;
     let mut addresses = (first..30_000).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    addresses.find(|address| TcpListener::bind(address).is_ok()).context("no free port")
+    addresses
+        .find(|address| TcpListener::bind(address).is_ok())
+        .context("no free port")
 }

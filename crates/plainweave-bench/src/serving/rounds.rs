@@ -1,4 +1,5 @@
-//! Closed loops on several servers at once, in slices, round after round; answers are sampled while the load runs.
+//! Closed loops on several servers at once, in slices, round after round; answers are sampled while
+//! the load runs.
 
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,9 +35,10 @@ pub(crate) struct Rounds<'a> {
 }
 
 impl Rounds<'_> {
-    /// Loads the servers by one client each. `load` makes the command for a server that runs for some whole seconds,
-    /// `requests` reads from its output how many requests it came to. `sample` is called now and then meanwhile, with
-    /// the number of the call, and fails if an answer is wrong.
+    /// Loads the servers by one client each. `load` makes the command for a server that runs for
+    /// some whole seconds, `requests` reads from its output how many requests it came to. `sample`
+    /// is called now and then meanwhile, with the number of the call, and fails if an answer is
+    /// wrong.
     pub(crate) fn run(
         &self,
         servers: &[&Process],
@@ -51,12 +53,26 @@ impl Rounds<'_> {
         let (mut round, mut turn, mut sampled) = (0, self.turn, 0);
         while round <= self.runs {
             let all = seconds(turn);
-            report::progress(&format!("{}, round {round} of {}, {count} systems", self.name, self.runs));
-            let before = servers.iter().map(|server| server.cpu_ns()).collect::<Result<Vec<_>, _>>()?;
+            report::progress(&format!(
+                "{}, round {round} of {}, {count} systems",
+                self.name, self.runs
+            ));
+            let before = servers
+                .iter()
+                .map(|server| server.cpu_ns())
+                .collect::<Result<Vec<_>, _>>()?;
             let mut commands: Vec<_> = servers.iter().map(|server| load(server, all)).collect();
-            let outputs = beside(|| slices::run(&mut commands, all), &mut sample, &mut sampled)?;
-            let answered = outputs.iter().map(&requests).collect::<Result<Vec<_>, _>>()?;
-            // On a machine that has other work a short slice may see no answer, which tells nothing of the server.
+            let outputs = beside(
+                || slices::run(&mut commands, all),
+                &mut sample,
+                &mut sampled,
+            )?;
+            let answered = outputs
+                .iter()
+                .map(&requests)
+                .collect::<Result<Vec<_>, _>>()?;
+            // On a machine that has other work a short slice may see no answer, which tells nothing
+            // of the server.
             if answered.contains(&0.0) {
                 ensure!(turn < IN_VAIN, "{}: no answer within {turn:?}", self.name);
                 turn *= 2;
@@ -67,7 +83,9 @@ impl Rounds<'_> {
                 // The first round warms up.
                 if round > 0 {
                     costs[n].cpu.push(cost);
-                    costs[n].rate.push(answered[n] * f64::from(count) / all.as_secs_f64());
+                    costs[n]
+                        .rate
+                        .push(answered[n] * f64::from(count) / all.as_secs_f64());
                 }
             }
             round += 1;
@@ -96,12 +114,15 @@ fn beside<T>(
             let _end = SetOnDrop(&ended);
             run()
         };
-        sampler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        sampler
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         result
     })
 }
 
-/// Sets a flag when it is dropped: ends a thread that runs beside a measurement, also when that panics.
+/// Sets a flag when it is dropped: ends a thread that runs beside a measurement, also when that
+/// panics.
 pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

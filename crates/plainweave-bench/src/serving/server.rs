@@ -58,7 +58,11 @@ impl Kind {
 
     /// Returns the name of a system of this kind.
     pub(crate) fn system(self, system: &str) -> String {
-        let peer = if self == Kind::Web { "nginx" } else { "memcached" };
+        let peer = if self == Kind::Web {
+            "nginx"
+        } else {
+            "memcached"
+        };
         if system == PEER { peer } else { system }.to_owned()
     }
 
@@ -89,8 +93,8 @@ enum Program {
 }
 
 impl Server {
-    /// Starts it, with more arguments. One worker is bound to CPU 0; more of them share the CPUs with the
-    /// load, and have the time of one by quota.
+    /// Starts it, with more arguments. One worker is bound to CPU 0; more of them share the CPUs
+    /// with the load, and have the time of one by quota.
     pub(crate) fn start(
         kind: Kind,
         whose: Whose,
@@ -100,7 +104,11 @@ impl Server {
     ) -> anyhow::Result<Self> {
         // Counts threads that have ended too.
         let counting = || Group::new("server", &["cpuacct"]).ok();
-        let group = if workers > 1 { Some(one_cpu("server")?) } else { counting() };
+        let group = if workers > 1 {
+            Some(one_cpu("server")?)
+        } else {
+            counting()
+        };
         let program = match kind {
             Kind::Web => {
                 let kind = match whose {
@@ -109,7 +117,8 @@ impl Server {
                     Whose::Ours(Driver::Epoll) => web::Kind::Epoll,
                     Whose::Ours(Driver::Uring) => web::Kind::Uring,
                 };
-                web::Server::start_workers(kind, site, workers, group, arguments).map(Program::Web)?
+                web::Server::start_workers(kind, site, workers, group, arguments)
+                    .map(Program::Web)?
             }
             Kind::Cache => {
                 let system = match whose {
@@ -118,10 +127,15 @@ impl Server {
                     Whose::Ours(Driver::Epoll) => cache::System::IdleConn,
                     Whose::Ours(Driver::Uring) => cache::System::Uring,
                 };
-                cache::Server::start_workers(system, MEGABYTES, workers, group, arguments).map(Program::Cache)?
+                cache::Server::start_workers(system, MEGABYTES, workers, group, arguments)
+                    .map(Program::Cache)?
             }
         };
-        Ok(Self { whose, program, workers })
+        Ok(Self {
+            whose,
+            program,
+            workers,
+        })
     }
 
     pub(crate) fn workers(&self) -> usize {

@@ -1,9 +1,11 @@
-//! Clients that take turns of 50 ms, so that what the machine does meanwhile meets all their servers alike.
+//! Clients that take turns of 50 ms, so that what the machine does meanwhile meets all their
+//! servers alike.
 //!
-//! A turn of seconds, one system after the other, is as steady as the machine: on a shared one the same server's CPU
-//! per request varies by a quarter from turn to turn, and a ratio of two turns by more. So the clients of a round run
-//! side by side, all but one of them stopped (SIGSTOP) at any time, and go on in turn (SIGCONT). The clients' clocks
-//! run on while they stand still: each is to be given the time of all, and ends by itself.
+//! A turn of seconds, one system after the other, is as steady as the machine: on a shared one the
+//! same server's CPU per request varies by a quarter from turn to turn, and a ratio of two turns by
+//! more. So the clients of a round run side by side, all but one of them stopped (SIGSTOP) at any
+//! time, and go on in turn (SIGCONT). The clients' clocks run on while they stand still: each is to
+//! be given the time of all, and ends by itself.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -30,7 +32,9 @@ impl Client {
     }
 
     fn ended(&mut self) -> anyhow::Result<bool> {
-        self.0.as_mut().map_or(Ok(true), |child| Ok(child.try_wait()?.is_some()))
+        self.0
+            .as_mut()
+            .map_or(Ok(true), |child| Ok(child.try_wait()?.is_some()))
     }
 }
 
@@ -43,7 +47,8 @@ impl Drop for Client {
     }
 }
 
-/// Runs the clients, which take about `length` each, to their ends. What they print has to fit a pipe.
+/// Runs the clients, which take about `length` each, to their ends. What they print has to fit a
+/// pipe.
 ///
 /// # Errors
 ///
@@ -51,7 +56,11 @@ impl Drop for Client {
 pub(crate) fn run(commands: &mut [Command], length: Duration) -> anyhow::Result<Vec<Output>> {
     let mut clients = Vec::new();
     for command in commands {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         let name = command.get_program().to_string_lossy();
         let client = Client(Some(child.with_context(|| format!("cannot run {name}"))?));
         client.signal(Signal::STOP);
@@ -79,6 +88,9 @@ pub(crate) fn run(commands: &mut [Command], length: Duration) -> anyhow::Result<
             bail!("a client does not end");
         }
     }
-    let outputs = clients.iter_mut().filter_map(|client| client.0.take()).map(Child::wait_with_output);
+    let outputs = clients
+        .iter_mut()
+        .filter_map(|client| client.0.take())
+        .map(Child::wait_with_output);
     Ok(outputs.collect::<Result<_, _>>()?)
 }

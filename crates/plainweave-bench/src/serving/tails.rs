@@ -1,4 +1,5 @@
-//! Latency when CPU is short: the figures of a server that may use a part of a core, at shares of its peer's peak.
+//! Latency when CPU is short: the figures of a server that may use a part of a core, at shares of
+//! its peer's peak.
 
 use crate::report;
 use crate::sample::{Spread, ratios};
@@ -14,8 +15,8 @@ const FIGURES: [(&str, &str, &str); 4] = [
     ("latency_p50", "p50_us", "us"),
     ("latency_p99", "p99_us", "us"),
     ("latency_p99.9", "p999_us", "us"),
-    // A server that cannot keep up, perhaps as the machine gives less than when the peak was found, lets clients wait
-    // until they give up: that is a finding.
+    // A server that cannot keep up, perhaps as the machine gives less than when the peak was found,
+    // lets clients wait until they give up: that is a finding.
     ("errors", "errors", "count"),
 ];
 /// Which of them are compared with the peer's.
@@ -31,9 +32,10 @@ struct Peer<'a> {
 /// A metric, its unit, and a value a round.
 type Values = (&'static str, &'static str, Vec<f64>);
 
-/// Loads `servers`, the first of which is the peer, each with parts of its `peak`; `turn` does so once, at a rate. In
-/// each of the `runs` rounds every server gets its turn. `row` receives what came of it, with the case and the server;
-/// `ratios` are the names of our p99 and p99.9 as ratios to the peer's.
+/// Loads `servers`, the first of which is the peer, each with parts of its `peak`; `turn` does so
+/// once, at a rate. In each of the `runs` rounds every server gets its turn. `row` receives what
+/// came of it, with the case and the server; `ratios` are the names of our p99 and p99.9 as ratios
+/// to the peer's.
 pub(crate) fn measure<S>(
     (experiment, case): (&str, &str),
     servers: &[S],
@@ -46,15 +48,23 @@ pub(crate) fn measure<S>(
         let rate = (peak * f64::from(percent) / 100.0).to_string();
         let mut found: Vec<_> = servers.iter().map(|_| Tails::default()).collect();
         for round in 1..=runs {
-            report::progress(&format!("{experiment}: {case}, {percent} %, round {round} of {runs}"));
+            report::progress(&format!(
+                "{experiment}: {case}, {percent} %, round {round} of {runs}"
+            ));
             for (server, found) in servers.iter().zip(&mut found) {
                 found.add(&turn(server, &rate)?)?;
             }
         }
         let case = format!("{case}-{percent}");
-        let peer = Peer { tails: &found[0], ratios };
+        let peer = Peer {
+            tails: &found[0],
+            ratios,
+        };
         for (n, (server, found)) in servers.iter().zip(&found).enumerate() {
-            found.rows((n > 0).then_some(&peer)).into_iter().for_each(|values| row(&case, server, values));
+            found
+                .rows((n > 0).then_some(&peer))
+                .into_iter()
+                .for_each(|values| row(&case, server, values));
         }
     }
     Ok(())
@@ -73,16 +83,30 @@ impl Tails {
         Ok(())
     }
 
-    /// Returns metrics, units and values. Of what is compared with a peer also the ratios, round by round, and that of
-    /// the median to the peer's third quartile, above which ours is worse than three of four rounds of the peer's.
+    /// Returns metrics, units and values. Of what is compared with a peer also the ratios, round by
+    /// round, and that of the median to the peer's third quartile, above which ours is worse than
+    /// three of four rounds of the peer's.
     fn rows(&self, peer: Option<&Peer<'_>>) -> Vec<Values> {
-        let own = FIGURES.iter().zip(&self.0).map(|((_, metric, unit), values)| (*metric, *unit, values.clone()));
+        let own = FIGURES
+            .iter()
+            .zip(&self.0)
+            .map(|((_, metric, unit), values)| (*metric, *unit, values.clone()));
         let mut rows: Vec<_> = own.collect();
-        let Some(Peer { tails, ratios: names }) = peer else { return rows };
+        let Some(Peer {
+            tails,
+            ratios: names,
+        }) = peer
+        else {
+            return rows;
+        };
         for ((figure, to_quartile), ratio) in COMPARED.into_iter().zip(*names) {
             let (own, theirs) = (&self.0[figure], &tails.0[figure]);
             rows.push((ratio, "1", ratios(own, theirs)));
-            rows.push((to_quartile, "1", vec![Spread::of(own).median / Spread::of(theirs).q3]));
+            rows.push((
+                to_quartile,
+                "1",
+                vec![Spread::of(own).median / Spread::of(theirs).q3],
+            ));
         }
         rows
     }
@@ -97,16 +121,26 @@ mod tests {
         let tails = |values: [f64; 3]| {
             let mut tails = Tails::default();
             for value in values {
-                let figures =
-                    format!("latency_p50,us,{value}\nlatency_p99,us,{value}\nlatency_p99.9,us,{value}\nerrors,1,0\n");
-                tails.add(&Figures::from(figures.as_str())).expect("it has all figures");
+                let figures = format!(
+                    "latency_p50,us,{value}\nlatency_p99,us,{value}\nlatency_p99.9,us,{value}\nerrors,1,0\n"
+                );
+                tails
+                    .add(&Figures::from(figures.as_str()))
+                    .expect("it has all figures");
             }
             tails
         };
         let (peer, own) = (tails([10.0, 20.0, 40.0]), tails([30.0, 15.0, 20.0]));
         assert_eq!(own.rows(None).len(), 4);
-        let rows = own.rows(Some(&Peer { tails: &peer, ratios: ["p99_to_nginx", "p999_to_nginx"] }));
-        let found = |metric: &str| rows.iter().find(|row| row.0 == metric).map(|row| row.2.clone());
+        let rows = own.rows(Some(&Peer {
+            tails: &peer,
+            ratios: ["p99_to_nginx", "p999_to_nginx"],
+        }));
+        let found = |metric: &str| {
+            rows.iter()
+                .find(|row| row.0 == metric)
+                .map(|row| row.2.clone())
+        };
         assert_eq!(found("p99_to_nginx"), Some(vec![3.0, 0.75, 0.5]));
         assert_eq!(found("p999_to_third_quartile"), Some(vec![20.0 / 30.0]));
         assert_eq!(found("p50_us"), Some(vec![30.0, 15.0, 20.0]));

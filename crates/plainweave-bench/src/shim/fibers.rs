@@ -23,7 +23,10 @@ impl Fibers {
     pub(crate) fn runtimes(&self) -> Vec<&Runtime> {
         match self {
             Fibers::Runtime(runtime) => vec![runtime],
-            Fibers::Pools(pools) => pools.iter().filter_map(|pool| pools.runtime(pool.name())).collect(),
+            Fibers::Pools(pools) => pools
+                .iter()
+                .filter_map(|pool| pools.runtime(pool.name()))
+                .collect(),
         }
     }
 }
@@ -47,7 +50,10 @@ impl Shim for Fibers {
     type Publisher = broadcast::Sender<u64>;
     type Subscriber = broadcast::Receiver<u64>;
 
-    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        main: impl Future<Output = T> + Send + 'static,
+    ) -> anyhow::Result<T> {
         let runtimes = self.runtimes();
         Ok(runtimes.first().context("no pools")?.run(|| ready(main)))
     }
@@ -102,7 +108,10 @@ impl Shim for Fibers {
         Acquire(semaphore)
     }
     fn try_acquire(semaphore: &Semaphore) -> bool {
-        semaphore.try_acquire().map(|permit| permit.forget()).is_some()
+        semaphore
+            .try_acquire()
+            .map(|permit| permit.forget())
+            .is_some()
     }
     fn lock() -> Mutex<u64> {
         Mutex::new(0)
@@ -151,7 +160,10 @@ impl Shim for Fibers {
         };
         chosen.expect("not cancelled")
     }
-    fn broadcast(room: usize, receivers: usize) -> anyhow::Result<(Self::Publisher, Vec<Self::Subscriber>)> {
+    fn broadcast(
+        room: usize,
+        receivers: usize,
+    ) -> anyhow::Result<(Self::Publisher, Vec<Self::Subscriber>)> {
         let (publisher, _) = broadcast::channel(room);
         let subscribers = (0..receivers).map(|_| publisher.subscribe()).collect();
         Ok((publisher, subscribers))
@@ -169,8 +181,9 @@ impl Shim for Fibers {
     }
 }
 
-// Calls that block, as futures. Each is compiled into the workload, as a call of a library function would be; the
-// futures of `async fn` become functions of their own when several workloads use them.
+// Calls that block, as futures. Each is compiled into the workload, as a call of a library function
+// would be; the futures of `async fn` become functions of their own when several workloads use
+// them.
 
 struct Yield;
 struct Wait;
@@ -227,7 +240,11 @@ impl Future for Write<'_> {
     type Output = ();
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        self.0.write().expect("not cancelled").iter_mut().for_each(|n| *n += 1);
+        self.0
+            .write()
+            .expect("not cancelled")
+            .iter_mut()
+            .for_each(|n| *n += 1);
         Poll::Ready(())
     }
 }

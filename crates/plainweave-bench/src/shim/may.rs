@@ -1,7 +1,7 @@
 //! Coroutines of `may`.
 //!
-//! Its `spawn` is unsafe (coroutines must not use thread-locals nor overflow their stacks); `go!` makes that promise,
-//! which the workloads keep.
+//! Its `spawn` is unsafe (coroutines must not use thread-locals nor overflow their stacks); `go!`
+//! makes that promise, which the workloads keep.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -36,7 +36,10 @@ impl Shim for May {
     type Publisher = Absent;
     type Subscriber = Absent;
 
-    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        main: impl Future<Output = T> + Send + 'static,
+    ) -> anyhow::Result<T> {
         let main = may::go!(move || ready(main)).join();
         main.map_err(|_| anyhow::anyhow!("a coroutine panicked"))
     }
@@ -98,7 +101,10 @@ impl Shim for May {
         *lock.read().expect("no panic")
     }
     async fn write(lock: &Self::RwLock) {
-        lock.write().expect("no panic").iter_mut().for_each(|n| *n += 1);
+        lock.write()
+            .expect("no panic")
+            .iter_mut()
+            .for_each(|n| *n += 1);
     }
     fn channel() -> (Self::Sender, Self::Receiver) {
         mpsc::channel()
@@ -126,8 +132,8 @@ impl Shim for May {
     }
 }
 
-/// Returns a number for the thread that runs the caller; may has no call for it. Not inlined: the address of a
-/// thread-local must not be kept while a coroutine moves.
+/// Returns a number for the thread that runs the caller; may has no call for it. Not inlined: the
+/// address of a thread-local must not be kept while a coroutine moves.
 #[inline(never)]
 fn worker() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);

@@ -1,7 +1,8 @@
 //! The systems under test behind one trait, so that each workload is written once.
 //!
-//! The calls are `async` because one of the peers is. For the others each call blocks and its future is ready when it
-//! is first polled: [`ready`] runs such a workload to its end in one poll, which the compiler makes plain calls of.
+//! The calls are `async` because one of the peers is. For the others each call blocks and its
+//! future is ready when it is first polled: [`ready`] runs such a workload to its end in one poll,
+//! which the compiler makes plain calls of.
 
 mod fibers;
 mod may;
@@ -36,7 +37,8 @@ pub(crate) trait Shim: Sized + Send + Sync + 'static {
     type Semaphore: Send + Sync + 'static;
     /// A lock around a number.
     type Lock: Send + Sync + 'static;
-    /// A lock for many readers or one writer, around two numbers that are equal while nobody writes.
+    /// A lock for many readers or one writer, around two numbers that are equal while nobody
+    /// writes.
     type RwLock: Send + Sync + 'static;
     /// The ends of a channel with room for one number.
     type Sender: Send + 'static;
@@ -48,7 +50,10 @@ pub(crate) trait Shim: Sized + Send + Sync + 'static {
     type Subscriber: Send + 'static;
 
     /// Runs the workload as the system's main thread.
-    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T>;
+    fn run<T: Send + 'static>(
+        &self,
+        main: impl Future<Output = T> + Send + 'static,
+    ) -> anyhow::Result<T>;
 
     fn spawn<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> Self::Join<T>;
     fn join<T: Send + 'static>(join: Self::Join<T>) -> impl Future<Output = T> + Send;
@@ -101,7 +106,10 @@ pub(crate) trait Shim: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The system has none.
-    fn broadcast(room: usize, receivers: usize) -> anyhow::Result<(Self::Publisher, Vec<Self::Subscriber>)>;
+    fn broadcast(
+        room: usize,
+        receivers: usize,
+    ) -> anyhow::Result<(Self::Publisher, Vec<Self::Subscriber>)>;
     fn publish(to: &mut Self::Publisher, n: u64);
     /// Receives the next number that is left, if some were lost. `None`: the sender is gone.
     fn hear(from: &mut Self::Subscriber) -> impl Future<Output = Option<u64>> + Send;

@@ -26,11 +26,16 @@ impl Shim for Threads {
     type Publisher = Absent;
     type Subscriber = Absent;
 
-    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        main: impl Future<Output = T> + Send + 'static,
+    ) -> anyhow::Result<T> {
         Ok(ready(main))
     }
     fn spawn<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        let thread = thread::Builder::new().stack_size(64 * 1024).spawn(move || ready(body));
+        let thread = thread::Builder::new()
+            .stack_size(64 * 1024)
+            .spawn(move || ready(body));
         thread.expect("the system has a thread left")
     }
     async fn join<T: Send + 'static>(join: JoinHandle<T>) -> T {
@@ -69,7 +74,9 @@ impl Shim for Threads {
         more.notify_one();
     }
     async fn acquire((count, more): &Self::Semaphore) {
-        *more.wait_while(count.lock().expect("no panic"), |count| *count == 0).expect("no panic") -= 1;
+        *more
+            .wait_while(count.lock().expect("no panic"), |count| *count == 0)
+            .expect("no panic") -= 1;
     }
     fn try_acquire((count, _): &Self::Semaphore) -> bool {
         let mut count = count.lock().expect("no panic");
@@ -91,7 +98,10 @@ impl Shim for Threads {
         *lock.read().expect("no panic")
     }
     async fn write(lock: &Self::RwLock) {
-        lock.write().expect("no panic").iter_mut().for_each(|n| *n += 1);
+        lock.write()
+            .expect("no panic")
+            .iter_mut()
+            .for_each(|n| *n += 1);
     }
     fn channel() -> (Self::Sender, Self::Receiver) {
         channel::bounded(1)

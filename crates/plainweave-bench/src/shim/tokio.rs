@@ -18,7 +18,10 @@ impl Tokio {
     /// # Errors
     /// There are no threads left.
     pub(crate) fn new(workers: usize) -> io::Result<Self> {
-        Builder::new_multi_thread().worker_threads(workers).build().map(Self)
+        Builder::new_multi_thread()
+            .worker_threads(workers)
+            .build()
+            .map(Self)
     }
 
     /// Creates one with timers, which [`Shim::sleep`] needs.
@@ -26,7 +29,11 @@ impl Tokio {
     /// # Errors
     /// There are no threads left.
     pub(crate) fn with_timers(workers: usize) -> io::Result<Self> {
-        Builder::new_multi_thread().worker_threads(workers).enable_time().build().map(Self)
+        Builder::new_multi_thread()
+            .worker_threads(workers)
+            .enable_time()
+            .build()
+            .map(Self)
     }
 }
 
@@ -43,7 +50,10 @@ impl Shim for Tokio {
     type Publisher = broadcast::Sender<u64>;
     type Subscriber = broadcast::Receiver<u64>;
 
-    fn run<T: Send + 'static>(&self, main: impl Future<Output = T> + Send + 'static) -> anyhow::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        main: impl Future<Output = T> + Send + 'static,
+    ) -> anyhow::Result<T> {
         // As a task: what `block_on` polls runs outside the workers.
         Ok(self.0.block_on(self.0.spawn(main))?)
     }
@@ -87,7 +97,10 @@ impl Shim for Tokio {
         semaphore.acquire().await.expect("not closed").forget();
     }
     fn try_acquire(semaphore: &Semaphore) -> bool {
-        semaphore.try_acquire().map(|permit| permit.forget()).is_ok()
+        semaphore
+            .try_acquire()
+            .map(|permit| permit.forget())
+            .is_ok()
     }
     fn lock() -> Mutex<u64> {
         Mutex::new(0)
@@ -132,7 +145,10 @@ impl Shim for Tokio {
             n = h.recv() => (7, n),
         }
     }
-    fn broadcast(room: usize, receivers: usize) -> anyhow::Result<(Self::Publisher, Vec<Self::Subscriber>)> {
+    fn broadcast(
+        room: usize,
+        receivers: usize,
+    ) -> anyhow::Result<(Self::Publisher, Vec<Self::Subscriber>)> {
         let (publisher, _) = broadcast::channel(room);
         let subscribers = (0..receivers).map(|_| publisher.subscribe()).collect();
         Ok((publisher, subscribers))

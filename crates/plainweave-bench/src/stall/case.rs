@@ -47,7 +47,10 @@ impl Case {
         };
         let read = received.len().min(start.len());
         if received[..read] != start[..read] || received.len() > ANSWER_BYTES {
-            bail!("another answer came back: {}", String::from_utf8_lossy(received).escape_debug());
+            bail!(
+                "another answer came back: {}",
+                String::from_utf8_lossy(received).escape_debug()
+            );
         }
         Ok(received.ends_with(end))
     }
@@ -67,11 +70,21 @@ mod tests {
     fn an_answer_may_come_in_pieces_and_ends_in_the_body_that_was_asked_for() {
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow";
         for end in 0..answer.len() {
-            assert!(!Case::Web.is_answered(true, &answer[..end]).unwrap(), "{end}");
+            assert!(
+                !Case::Web.is_answered(true, &answer[..end]).unwrap(),
+                "{end}"
+            );
         }
         assert!(Case::Web.is_answered(true, answer).unwrap());
-        assert!(!Case::Web.is_answered(false, answer).unwrap(), "the other body");
+        assert!(
+            !Case::Web.is_answered(false, answer).unwrap(),
+            "the other body"
+        );
         assert!(Case::Web.is_answered(true, b"HTTP/1.1 503 ").is_err());
-        assert!(Case::Web.is_answered(true, &[answer, &[b' '; ANSWER_BYTES][..]].concat()).is_err());
+        assert!(
+            Case::Web
+                .is_answered(true, &[answer, &[b' '; ANSWER_BYTES][..]].concat())
+                .is_err()
+        );
     }
 }

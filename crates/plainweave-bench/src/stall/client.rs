@@ -1,8 +1,8 @@
 //! The clients: a thread a connection, a request at a time.
 //!
-//! A client that shares the server's processors waits for the slow request as well, if it is woken on its processor:
-//! two in three of the late answers had arrived long before they were seen. So the kernel says when an answer came
-//! (`SO_TIMESTAMPNS`), as if the client were elsewhere.
+//! A client that shares the server's processors waits for the slow request as well, if it is woken
+//! on its processor: two in three of the late answers had arrived long before they were seen. So
+//! the kernel says when an answer came (`SO_TIMESTAMPNS`), as if the client were elsewhere.
 
 use std::io::{IoSliceMut, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -31,7 +31,8 @@ pub(super) struct Turn {
     pub(super) one_in: u32,
 }
 
-/// What a turn gives: the latencies in microseconds of requests that were not slow, and the rate of all requests.
+/// What a turn gives: the latencies in microseconds of requests that were not slow, and the rate of
+/// all requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
     pub(super) p50: f64,
@@ -39,8 +40,8 @@ pub(super) struct Figures {
     pub(super) max: f64,
     /// Of the slow requests, if there were to be any.
     pub(super) slow_p50: Option<f64>,
-    /// A second, the sum over the connections. It is lower than what was asked for if answers were late: a connection
-    /// waits for its answer.
+    /// A second, the sum over the connections. It is lower than what was asked for if answers were
+    /// late: a connection waits for its answer.
     pub(super) rate: f64,
 }
 
@@ -51,13 +52,21 @@ impl Turn {
             .collect();
         let (mut times, mut slow_times, mut rate) = (Vec::new(), Vec::new(), 0.0);
         for thread in threads {
-            let (length, [others, slow]) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let (length, [others, slow]) = thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             rate += self.requests as f64 / length.as_secs_f64();
             times.extend(others);
             slow_times.extend(slow);
         }
-        ensure!(!times.is_empty(), "every request was slow: more requests, please");
-        ensure!(self.one_in == 0 || !slow_times.is_empty(), "no request was slow: more requests, please");
+        ensure!(
+            !times.is_empty(),
+            "every request was slow: more requests, please"
+        );
+        ensure!(
+            self.one_in == 0 || !slow_times.is_empty(),
+            "no request was slow: more requests, please"
+        );
         times.sort_by(f64::total_cmp);
         slow_times.sort_by(f64::total_cmp);
         let slow_p50 = (!slow_times.is_empty()).then(|| quantile(&slow_times, 0.5));
@@ -70,7 +79,8 @@ impl Turn {
         })
     }
 
-    /// Runs a connection. Returns how long it took, and the microseconds of ordinary requests and of slow ones.
+    /// Runs a connection. Returns how long it took, and the microseconds of ordinary requests and
+    /// of slow ones.
     fn one(self, address: SocketAddr, seed: u64) -> anyhow::Result<(Duration, [Vec<f64>; 2])> {
         let opened = Instant::now();
         let mut stream = TcpStream::connect(address).context("no connection")?;
@@ -96,7 +106,12 @@ impl Turn {
         loop {
             let (mut bytes, mut space) = ([0; 512], nix::cmsg_space!(TimeSpec));
             let mut parts = [IoSliceMut::new(&mut bytes)];
-            let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty())?;
+            let message = recvmsg::<()>(
+                stream.as_raw_fd(),
+                &mut parts,
+                Some(&mut space),
+                MsgFlags::empty(),
+            )?;
             let length = message.bytes;
             ensure!(length > 0, "the server has closed the connection");
             let came = message.cmsgs()?.find_map(|control| match control {
@@ -117,7 +132,8 @@ fn quantile(times: &[f64], share: f64) -> f64 {
     times[((times.len() - 1) as f64 * share) as usize]
 }
 
-/// Uniform from 0 to 1: xorshift64*, by Vigna ("An experimental exploration of Marsaglia's xorshift generators").
+/// Uniform from 0 to 1: xorshift64*, by Vigna ("An experimental exploration of Marsaglia's xorshift
+/// generators").
 fn draw(state: &mut u64) -> f64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;

@@ -24,7 +24,11 @@ pub(super) fn fibers(
     workers: usize,
     slow: Slow,
 ) -> anyhow::Result<(SocketAddr, plainweave::Runtime)> {
-    let runtime = Mode::parse(mode)?.builder().workers(workers).io(io).build()?;
+    let runtime = Mode::parse(mode)?
+        .builder()
+        .workers(workers)
+        .io(io)
+        .build()?;
     let listener = runtime.run(|| net::TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;
     runtime.spawn(move || {
@@ -58,7 +62,9 @@ fn park(stream: net::TcpStream, slow: Slow) {
             return ControlFlow::Break(());
         }
         handle(byte[0], slow);
-        stream.write_all(&byte).map_or(ControlFlow::Break(()), ControlFlow::Continue)
+        stream
+            .write_all(&byte)
+            .map_or(ControlFlow::Break(()), ControlFlow::Continue)
     });
 }
 
@@ -82,8 +88,14 @@ pub(super) fn threads(slow: Slow) -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
-pub(super) fn tasks(workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, tokio::runtime::Runtime)> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_io().build()?;
+pub(super) fn tasks(
+    workers: usize,
+    slow: Slow,
+) -> anyhow::Result<(SocketAddr, tokio::runtime::Runtime)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_io()
+        .build()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;
     runtime.spawn(async move {

@@ -30,22 +30,80 @@ enum Kind {
 }
 
 const fn ours(name: &'static str, io: plainweave::Io, mode: &'static str, parked: bool) -> System {
-    System { case: Case::Echo, name, kind: Kind::Ours(io, mode, parked) }
+    System {
+        case: Case::Echo,
+        name,
+        kind: Kind::Ours(io, mode, parked),
+    }
 }
 
 pub(super) const SYSTEMS: [System; 12] = [
-    ours("idle epoll before-start", plainweave::Io::Epoll, "before-start/shared", true),
-    ours("idle uring before-start", plainweave::Io::Uring, "before-start/shared", true),
-    ours("idle epoll anytime", plainweave::Io::Epoll, "anytime/own", true),
-    ours("fibers epoll anytime", plainweave::Io::Epoll, "anytime/own", false),
-    ours("fibers uring anytime", plainweave::Io::Uring, "anytime/own", false),
-    ours("fibers epoll before-start", plainweave::Io::Epoll, "before-start/own", false),
-    System { case: Case::Echo, name: "threads", kind: Kind::Threads },
-    System { case: Case::Echo, name: "tokio", kind: Kind::Tokio },
-    System { case: Case::Echo, name: "go", kind: Kind::Go },
-    System { case: Case::Web, name: "plainweave-http", kind: Kind::OurWeb },
-    System { case: Case::Web, name: "tokio by hand", kind: Kind::TokioWeb },
-    System { case: Case::Web, name: "go net/http", kind: Kind::Go },
+    ours(
+        "idle epoll before-start",
+        plainweave::Io::Epoll,
+        "before-start/shared",
+        true,
+    ),
+    ours(
+        "idle uring before-start",
+        plainweave::Io::Uring,
+        "before-start/shared",
+        true,
+    ),
+    ours(
+        "idle epoll anytime",
+        plainweave::Io::Epoll,
+        "anytime/own",
+        true,
+    ),
+    ours(
+        "fibers epoll anytime",
+        plainweave::Io::Epoll,
+        "anytime/own",
+        false,
+    ),
+    ours(
+        "fibers uring anytime",
+        plainweave::Io::Uring,
+        "anytime/own",
+        false,
+    ),
+    ours(
+        "fibers epoll before-start",
+        plainweave::Io::Epoll,
+        "before-start/own",
+        false,
+    ),
+    System {
+        case: Case::Echo,
+        name: "threads",
+        kind: Kind::Threads,
+    },
+    System {
+        case: Case::Echo,
+        name: "tokio",
+        kind: Kind::Tokio,
+    },
+    System {
+        case: Case::Echo,
+        name: "go",
+        kind: Kind::Go,
+    },
+    System {
+        case: Case::Web,
+        name: "plainweave-http",
+        kind: Kind::OurWeb,
+    },
+    System {
+        case: Case::Web,
+        name: "tokio by hand",
+        kind: Kind::TokioWeb,
+    },
+    System {
+        case: Case::Web,
+        name: "go net/http",
+        kind: Kind::Go,
+    },
 ];
 
 /// A running server; ends with this value.
@@ -78,7 +136,10 @@ impl Server {
     /// The system is not available here, and why.
     pub(super) fn start(system: &System, workers: usize, slow: Slow) -> anyhow::Result<Self> {
         Ok(match system.kind {
-            Kind::Ours(io, mode, parked) => Self::of(echo::fibers(io, mode, parked, workers, slow)?, Running::Fibers),
+            Kind::Ours(io, mode, parked) => Self::of(
+                echo::fibers(io, mode, parked, workers, slow)?,
+                Running::Fibers,
+            ),
             Kind::Threads => Self::of((echo::threads(slow)?, ()), |()| Running::Threads),
             Kind::Tokio => Self::of(echo::tasks(workers, slow)?, Running::Tasks),
             Kind::OurWeb => Self::of(web::fibers(workers, slow)?, Running::Fibers),
@@ -88,7 +149,10 @@ impl Server {
     }
 
     fn of<T>((address, server): (SocketAddr, T), running: impl FnOnce(T) -> Running) -> Self {
-        Self { address, _running: running(server) }
+        Self {
+            address,
+            _running: running(server),
+        }
     }
 }
 
@@ -101,9 +165,22 @@ const GO: [(&str, &str); 3] = [
 fn go(case: Case, workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, Program)> {
     let program = crate::program::Program::go(&GO)?;
     let mut command = program.command();
-    let slow = [format!("-slow={}ms", slow.time.as_millis()), format!("-slow-by={}", slow.by.name())];
-    command.args([format!("-workers={workers}"), format!("-web={}", case == Case::Web)]).args(slow);
-    let mut child = Program(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
+    let slow = [
+        format!("-slow={}ms", slow.time.as_millis()),
+        format!("-slow-by={}", slow.by.name()),
+    ];
+    command
+        .args([
+            format!("-workers={workers}"),
+            format!("-web={}", case == Case::Web),
+        ])
+        .args(slow);
+    let mut child = Program(
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?,
+    );
     let mut line = String::new();
     BufReader::new(child.0.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
     let address = line.trim().parse();

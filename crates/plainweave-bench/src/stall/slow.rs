@@ -1,9 +1,10 @@
 //! What a slow request does.
 //!
-//! To sleep is to block the thread in the kernel, as ordinary code does that knows of no runtime, and each system
-//! treats it as any such call. Go's program calls nanosleep(2) by `syscall.Nanosleep`: `time.Sleep` would suspend
-//! the goroutine only. Go's scheduler is notified of such a call, as of a read of a file, and moves the goroutines
-//! behind it to another thread. Tokio's tasks call `std::thread::sleep`, as careless users do.
+//! To sleep is to block the thread in the kernel, as ordinary code does that knows of no runtime,
+//! and each system treats it as any such call. Go's program calls nanosleep(2) by
+//! `syscall.Nanosleep`: `time.Sleep` would suspend the goroutine only. Go's scheduler is notified
+//! of such a call, as of a read of a file, and moves the goroutines behind it to another thread.
+//! Tokio's tasks call `std::thread::sleep`, as careless users do.
 
 use std::time::{Duration, Instant};
 

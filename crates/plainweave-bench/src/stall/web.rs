@@ -1,8 +1,9 @@
 //! The servers of the case `web`, but Go's: one of plainweave-http, and one on Tokio.
 //!
-//! Ours runs as it does for a program that configures nothing: fibers with storage of their own, `Movement::Anytime`,
-//! spare workers, a fiber for each connection. The one on Tokio is written by hand and knows just enough of HTTP for
-//! its clients: it looks for the end of the head and at the path, so its requests cost less than the libraries'.
+//! Ours runs as it does for a program that configures nothing: fibers with storage of their own,
+//! `Movement::Anytime`, spare workers, a fiber for each connection. The one on Tokio is written by
+//! hand and knows just enough of HTTP for its clients: it looks for the end of the head and at the
+//! path, so its requests cost less than the libraries'.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,17 +27,27 @@ fn handle(is_slow: bool, slow: Slow) -> &'static str {
     if is_slow { "slow" } else { "fast" }
 }
 
-pub(super) fn fibers(workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, plainweave::Runtime)> {
+pub(super) fn fibers(
+    workers: usize,
+    slow: Slow,
+) -> anyhow::Result<(SocketAddr, plainweave::Runtime)> {
     let runtime = plainweave::Runtime::builder().workers(workers).build()?;
-    let handler = move |request: &mut Request<'_>| Response::ok(handle(request.path() == "/slow", slow));
+    let handler =
+        move |request: &mut Request<'_>| Response::ok(handle(request.path() == "/slow", slow));
     let server = Arc::new(plainweave_http::Server::new(handler));
     let address = runtime.run(|| server.start(net::TcpListener::bind("127.0.0.1:0")?))?;
     let address = address.tcp().context("an address of TCP")?;
     Ok((address, runtime))
 }
 
-pub(super) fn tasks(workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, tokio::runtime::Runtime)> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_io().build()?;
+pub(super) fn tasks(
+    workers: usize,
+    slow: Slow,
+) -> anyhow::Result<(SocketAddr, tokio::runtime::Runtime)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_io()
+        .build()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;
     runtime.spawn(async move {

@@ -33,13 +33,19 @@ impl Cache for Store {
     }
 
     fn get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<bool>> {
-        Ok(keys.iter().map(|key| Store::get(self, key, NOW).is_some()).collect())
+        Ok(keys
+            .iter()
+            .map(|key| Store::get(self, key, NOW).is_some())
+            .collect())
     }
 
     fn set(&mut self, items: &[(&[u8], usize)]) -> anyhow::Result<()> {
         for (key, len) in items {
             let stored = self.write(&Write::new(key, &BYTES[..*len]), NOW);
-            ensure!(matches!(stored, Stored::Stored(_)), "a set of {len} B: {stored:?}");
+            ensure!(
+                matches!(stored, Stored::Stored(_)),
+                "a set of {len} B: {stored:?}"
+            );
         }
         Ok(())
     }
@@ -58,20 +64,39 @@ pub(super) struct Memcached {
 
 impl Memcached {
     pub(super) fn start(megabytes: usize) -> anyhow::Result<Self> {
-        let socket = std::env::temp_dir().join(format!("plainweave-bench-{}.sock", std::process::id()));
+        let socket =
+            std::env::temp_dir().join(format!("plainweave-bench-{}.sock", std::process::id()));
         let mut command = Command::new("taskset");
-        command.args(["-c", "0", "memcached", "-u", "nobody", "-t", "1", "-m", &megabytes.to_string(), "-a", "777"]);
+        command.args([
+            "-c",
+            "0",
+            "memcached",
+            "-u",
+            "nobody",
+            "-t",
+            "1",
+            "-m",
+            &megabytes.to_string(),
+            "-a",
+            "777",
+        ]);
         let child = command.arg("-s").arg(&socket).stderr(Stdio::null()).spawn();
         let child = child.context("cannot start memcached: install memcached and taskset")?;
         let start = Instant::now();
         let stream = loop {
             match UnixStream::connect(&socket) {
                 Ok(stream) => break BufReader::new(stream),
-                Err(_) if start.elapsed() < Duration::from_secs(10) => std::thread::sleep(Duration::from_millis(20)),
+                Err(_) if start.elapsed() < Duration::from_secs(10) => {
+                    std::thread::sleep(Duration::from_millis(20))
+                }
                 Err(error) => return Err(error).context("memcached does not listen"),
             }
         };
-        Ok(Self { child, socket, stream })
+        Ok(Self {
+            child,
+            socket,
+            stream,
+        })
     }
 
     fn line(&mut self) -> anyhow::Result<String> {
@@ -88,14 +113,20 @@ impl Cache for Memcached {
     }
 
     fn get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<bool>> {
-        let request: Vec<u8> = keys.iter().flat_map(|key| [b"get ", *key, b"\r\n"].concat()).collect();
+        let request: Vec<u8> = keys
+            .iter()
+            .flat_map(|key| [b"get ", *key, b"\r\n"].concat())
+            .collect();
         self.stream.get_mut().write_all(&request)?;
         let mut found = Vec::with_capacity(keys.len());
         let mut value = Vec::new();
         for _ in keys {
             let line = self.line()?;
             found.push(line != "END");
-            if let Some(len) = line.strip_prefix("VALUE ").and_then(|rest| rest.rsplit(' ').next()) {
+            if let Some(len) = line
+                .strip_prefix("VALUE ")
+                .and_then(|rest| rest.rsplit(' ').next())
+            {
                 value.resize(len.parse::<usize>()? + 2, 0);
                 self.stream.read_exact(&mut value)?;
                 ensure!(self.line()? == "END", "memcached answers out of turn");
@@ -107,7 +138,9 @@ impl Cache for Memcached {
     fn set(&mut self, items: &[(&[u8], usize)]) -> anyhow::Result<()> {
         let mut request = Vec::new();
         for (key, len) in items {
-            request.extend_from_slice(&[b"set ", *key, format!(" 0 0 {len} noreply\r\n").as_bytes()].concat());
+            request.extend_from_slice(
+                &[b"set ", *key, format!(" 0 0 {len} noreply\r\n").as_bytes()].concat(),
+            );
             request.extend_from_slice(&BYTES[..*len]);
             request.extend_from_slice(b"\r\n");
         }
@@ -140,7 +173,8 @@ impl Drop for Memcached {
     }
 }
 
-/// Bytes of an item in memcached beside key and value: header, CAS value, the key's end and the line's.
+/// Bytes of an item in memcached beside key and value: header, CAS value, the key's end and the
+/// line's.
 const OVERHEAD: usize = 48 + 8 + 1 + 2;
 
 /// Which list of the model an item is in.
@@ -159,8 +193,9 @@ struct Node {
     ticket: u64,
 }
 
-/// memcached's segmented LRU (its `doc/new_lru.txt`) over bytes, as if slabs cost nothing: new items enter HOT, a fifth
-/// of the bytes; what was read there or in COLD goes to WARM, two fifths; the rest goes to COLD, whose end is evicted.
+/// memcached's segmented LRU (its `doc/new_lru.txt`) over bytes, as if slabs cost nothing: new
+/// items enter HOT, a fifth of the bytes; what was read there or in COLD goes to WARM, two fifths;
+/// the rest goes to COLD, whose end is evicted.
 pub(super) struct SegmentedLru {
     memory: usize,
     nodes: HashMap<Box<[u8]>, Node>,
@@ -171,7 +206,13 @@ pub(super) struct SegmentedLru {
 
 impl SegmentedLru {
     pub(super) fn new(memory: usize) -> Self {
-        Self { memory, nodes: HashMap::new(), lists: Default::default(), bytes: [0; 3], ticket: 0 }
+        Self {
+            memory,
+            nodes: HashMap::new(),
+            lists: Default::default(),
+            bytes: [0; 3],
+            ticket: 0,
+        }
     }
 
     /// Puts an item at the beginning of a list.
@@ -186,7 +227,11 @@ impl SegmentedLru {
     /// Takes the item at the end of a list.
     fn pop(&mut self, list: List) -> Option<(Box<[u8]>, Node)> {
         while let Some((key, ticket)) = self.lists[list as usize].pop_back() {
-            if self.nodes.get(&key).is_some_and(|node| node.ticket == ticket) {
+            if self
+                .nodes
+                .get(&key)
+                .is_some_and(|node| node.ticket == ticket)
+            {
                 let node = self.nodes.remove(&key)?;
                 self.bytes[list as usize] -= node.size;
                 return Some((key, node));
@@ -198,13 +243,17 @@ impl SegmentedLru {
     fn balance(&mut self) {
         for (list, percent) in [(List::Hot, 20), (List::Warm, 40)] {
             while self.bytes[list as usize] > self.memory / 100 * percent {
-                let Some((key, node)) = self.pop(list) else { break };
+                let Some((key, node)) = self.pop(list) else {
+                    break;
+                };
                 let to = if node.active { List::Warm } else { List::Cold };
                 self.push(key, to, node);
             }
         }
         while self.bytes.iter().sum::<usize>() > self.memory {
-            let Some((key, node)) = self.pop(List::Cold) else { break };
+            let Some((key, node)) = self.pop(List::Cold) else {
+                break;
+            };
             if node.active {
                 self.push(key, List::Warm, node);
             }
@@ -218,7 +267,12 @@ impl Cache for SegmentedLru {
     }
 
     fn get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<bool>> {
-        let found = keys.iter().map(|&key| self.nodes.get_mut(key).map(|node| node.active = true).is_some());
+        let found = keys.iter().map(|&key| {
+            self.nodes
+                .get_mut(key)
+                .map(|node| node.active = true)
+                .is_some()
+        });
         Ok(found.collect())
     }
 
@@ -228,7 +282,16 @@ impl Cache for SegmentedLru {
                 self.bytes[old.list as usize] -= old.size;
             }
             let size = OVERHEAD + key.len() + len;
-            self.push(key.into(), List::Hot, Node { list: List::Hot, size, active: false, ticket: 0 });
+            self.push(
+                key.into(),
+                List::Hot,
+                Node {
+                    list: List::Hot,
+                    size,
+                    active: false,
+                    ticket: 0,
+                },
+            );
             self.balance();
         }
         Ok(())

@@ -7,8 +7,9 @@ use rand_distr::{Distribution, Zipf};
 /// How large keys and values are. Each key has its own size, always the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sizes {
-    /// Key lengths by a generalised extreme value distribution, values by a generalised Pareto one (Atikoglu et al.:
-    /// Workload analysis of a large-scale key-value store, 2012), as mutilate has them.
+    /// Key lengths by a generalised extreme value distribution, values by a generalised Pareto one
+    /// (Atikoglu et al.: Workload analysis of a large-scale key-value store, 2012), as mutilate has
+    /// them.
     Fb,
     /// Values of 16 B to 64 KiB, each power of two as likely as the next larger one is rarer.
     Wide,
@@ -25,9 +26,15 @@ pub(super) struct Trace {
 impl Trace {
     pub(super) fn new(keys: usize, sizes: Sizes, seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
-        let items = (0..keys).map(|number| item(number, sizes, &mut random)).collect();
+        let items = (0..keys)
+            .map(|number| item(number, sizes, &mut random))
+            .collect();
         let zipf = Zipf::new(keys as f64, 0.99).expect("there are keys");
-        Self { random, zipf, items }
+        Self {
+            random,
+            zipf,
+            items,
+        }
     }
 
     /// Returns the next request: key and value length.

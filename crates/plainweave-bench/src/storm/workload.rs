@@ -55,7 +55,11 @@ impl Case {
     }
 
     fn io(self) -> Io {
-        if self == Case::ReadUring { Io::Uring } else { Io::Epoll }
+        if self == Case::ReadUring {
+            Io::Uring
+        } else {
+            Io::Epoll
+        }
     }
 }
 
@@ -112,7 +116,11 @@ impl Shared {
     /// Context: the worker, whose CPU time this reads.
     fn mark(&self) -> Mark {
         let cpu = machine::thread_cpu_time();
-        Mark { at: Instant::now(), work: self.work.load(Relaxed), cpu }
+        Mark {
+            at: Instant::now(),
+            work: self.work.load(Relaxed),
+            cpu,
+        }
     }
 
     /// A fiber of the storm ends; `right` says whether as it should.
@@ -127,16 +135,24 @@ impl Shared {
     }
 }
 
-/// Returns the others' operations between two moments for each second of the worker's CPU time. The worker is never
-/// idle, so on a quiet machine that is a second; on another one, what other programs take does not count.
+/// Returns the others' operations between two moments for each second of the worker's CPU time. The
+/// worker is never idle, so on a quiet machine that is a second; on another one, what other
+/// programs take does not count.
 fn rate(from: Mark, to: Mark) -> f64 {
     (to.work - from.work) as f64 / (to.cpu - from.cpu).as_secs_f64()
 }
 
 /// Runs the child, and prints its figures.
 pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
-    let builder = Mode::parse(&flags.mode)?.builder().workers(1).max_workers(1);
-    let runtime = builder.policy(&*flags.policy).io(flags.case.io()).max_fibers(2_000_000).build()?;
+    let builder = Mode::parse(&flags.mode)?
+        .builder()
+        .workers(1)
+        .max_workers(1);
+    let runtime = builder
+        .policy(&*flags.policy)
+        .io(flags.case.io())
+        .max_fibers(2_000_000)
+        .build()?;
     let shared = Shared {
         work: AtomicU64::new(0),
         waiting: AtomicUsize::new(0),
@@ -153,7 +169,9 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
         others.join().ok().context("a fiber panicked")?;
         figures
     })?;
-    figures.iter().for_each(|(metric, value)| report::say(&format!("{metric} {value}")));
+    figures
+        .iter()
+        .for_each(|(metric, value)| report::say(&format!("{metric} {value}")));
     Ok(())
 }
 
@@ -192,29 +210,57 @@ fn pass_on(shared: &Shared, to: &Sender<u64>, from: &Receiver<u64>) {
 }
 
 /// Starts the storm, and looks at the clock before, during and after it.
-fn measure(runtime: &Runtime, shared: &Shared, flags: &ChildFlags) -> anyhow::Result<Vec<(&'static str, f64)>> {
+fn measure(
+    runtime: &Runtime,
+    shared: &Shared,
+    flags: &ChildFlags,
+) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let window = Duration::from_millis(flags.size.window);
-    let number = if flags.case.reads() { flags.size.connections } else { flags.size.fibers };
-    let connections = if flags.case.reads() { connections(number)? } else { Vec::new() };
+    let number = if flags.case.reads() {
+        flags.size.connections
+    } else {
+        flags.size.fibers
+    };
+    let connections = if flags.case.reads() {
+        connections(number)?
+    } else {
+        Vec::new()
+    };
     std::thread::sleep(window);
     let resident = || machine::status_bytes("VmRSS") / 1e6;
     let before_mb = resident();
     let deadline = Instant::now() + Duration::from_millis(flags.size.settle) + window;
     let (waiting_mb, before) = std::thread::scope(|threads| {
         let storm = threads.spawn(|| {
-            runtime.run(|| time::with_deadline(deadline, || storm(shared, flags.case, deadline, number, &connections)));
+            runtime.run(|| {
+                time::with_deadline(deadline, || {
+                    storm(shared, flags.case, deadline, number, &connections)
+                })
+            });
         });
         sleep_until(deadline - window);
         let waiting = shared.waiting.load(Relaxed);
-        ensure!(waiting == number as usize, "only {waiting} of {number} fibers wait: raise --settle");
+        ensure!(
+            waiting == number as usize,
+            "only {waiting} of {number} fibers wait: raise --settle"
+        );
         let marks = (resident(), runtime.run(|| shared.mark()));
         storm.join().ok().context("a fiber panicked")?;
         Ok(marks)
     })?;
     let (ended, wrong) = (shared.ended.load(Relaxed), shared.wrong.load(Relaxed));
-    ensure!(ended == number as usize && wrong == 0, "{ended} of {number} fibers ended, {wrong} of them wrongly");
-    let (first, last) = (*shared.first.get().context("none ended")?, *shared.last.get().context("not all ended")?);
-    ensure!(before.at < first.at, "the machine is too busy: nothing was measured before the deadline");
+    ensure!(
+        ended == number as usize && wrong == 0,
+        "{ended} of {number} fibers ended, {wrong} of them wrongly"
+    );
+    let (first, last) = (
+        *shared.first.get().context("none ended")?,
+        *shared.last.get().context("not all ended")?,
+    );
+    ensure!(
+        before.at < first.at,
+        "the machine is too busy: nothing was measured before the deadline"
+    );
     std::thread::sleep(window);
     let after = runtime.run(|| shared.mark());
     let mut after_mb = resident();
@@ -233,7 +279,10 @@ fn measure(runtime: &Runtime, shared: &Shared, flags: &ChildFlags) -> anyhow::Re
         ("memory_before_mb", before_mb),
         ("memory_waiting_mb", waiting_mb),
         ("memory_after_mb", after_mb),
-        ("memory_returned", (waiting_mb - after_mb) / (waiting_mb - before_mb).max(0.001)),
+        (
+            "memory_returned",
+            (waiting_mb - after_mb) / (waiting_mb - before_mb).max(0.001),
+        ),
     ])
 }
 
@@ -242,7 +291,13 @@ fn sleep_until(time: Instant) {
 }
 
 /// The fibers of a storm, in a scope under the deadline.
-fn storm(shared: &Shared, case: Case, deadline: Instant, number: u32, connections: &[(TcpStream, OsStream)]) {
+fn storm(
+    shared: &Shared,
+    case: Case,
+    deadline: Instant,
+    number: u32,
+    connections: &[(TcpStream, OsStream)],
+) {
     let (_sender, receiver) = channel::bounded::<u8>(1);
     scope(|s| {
         for n in 0..number as usize {
@@ -252,9 +307,8 @@ fn storm(shared: &Shared, case: Case, deadline: Instant, number: u32, connection
                 let late = match case {
                     Case::Sleep => time::sleep(LONG).is_err_and(timed_out),
                     Case::Channel => receiver.recv().is_err_and(|error| error.is_timed_out()),
-                    Case::ReadEpoll | Case::ReadUring => {
-                        connection.is_some_and(|(ours, _)| (&*ours).read(&mut [0; 8]).is_err_and(timed_out))
-                    }
+                    Case::ReadEpoll | Case::ReadUring => connection
+                        .is_some_and(|(ours, _)| (&*ours).read(&mut [0; 8]).is_err_and(timed_out)),
                 };
                 shared.end(number, late && Instant::now() >= deadline);
             });
@@ -277,5 +331,8 @@ fn connections(number: u32) -> anyhow::Result<Vec<(TcpStream, OsStream)>> {
         ours.read_exact(&mut [0])?;
         Ok((TcpStream::from_std(ours)?, theirs))
     };
-    (0..number).map(|_| pair()).collect::<io::Result<_>>().context("cannot open the connections")
+    (0..number)
+        .map(|_| pair())
+        .collect::<io::Result<_>>()
+        .context("cannot open the connections")
 }

@@ -1,8 +1,8 @@
 //! Bimodal: packets that pass through a chain of tasks, few of which sleep for long.
 //!
-//! The thesis's sleeps hold up their thread, and with it whatever waits at that worker: that is what its hybrid orders,
-//! and a pool of their own for heavy packets (`staged`), are compared by. `wait=suspend` is the control with a runtime
-//! that can do other work meanwhile.
+//! The thesis's sleeps hold up their thread, and with it whatever waits at that worker: that is
+//! what its hybrid orders, and a pool of their own for heavy packets (`staged`), are compared by.
+//! `wait=suspend` is the control with a runtime that can do other work meanwhile.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,13 +41,34 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: Bimodal::NAME,
     parameters: Bimodal::PARAMETERS,
     cases: bimodal::CASES,
-    policies: &["fifo", "ot-fifo", "ot-lifo", "ot-slot", "ot-stochastic", "ot-reverse", "ot-alternate"],
-    check: |plan| within("sleeps", plan.count("sleeps"), (0, plan.count("chain")), "the tasks of --chain"),
+    policies: &[
+        "fifo",
+        "ot-fifo",
+        "ot-lifo",
+        "ot-slot",
+        "ot-stochastic",
+        "ot-reverse",
+        "ot-alternate",
+    ],
+    check: |plan| {
+        within(
+            "sleeps",
+            plan.count("sleeps"),
+            (0, plan.count("chain")),
+            "the tasks of --chain",
+        )
+    },
     pools: |plan, workers| match is_staged(plan) {
         true => bimodal::staged(workers, plan.count("side") as usize),
         false => Vec::new(),
     },
-    least_workers: |plan| if is_staged(plan) { plan.count("side") as usize + 1 } else { 1 },
+    least_workers: |plan| {
+        if is_staged(plan) {
+            plan.count("side") as usize + 1
+        } else {
+            1
+        }
+    },
     lacks: |plan, _| is_staged(plan).then_some(NO_POOLS),
     ..PLAIN
 };
@@ -117,12 +138,26 @@ async fn spawn<S: Shim>(shared: Arc<Shared<S>>, first: u64) {
         let template = random.below(shared.templates.len());
         let (spawned, bytes) = (Instant::now(), shared.templates[template].bytes.clone());
         let left = shared.chain;
-        let packet = Packet { shared: shared.clone(), bytes, template, heavy, left, right: true, spawned };
-        shared.spread.spawn(usize::from(heavy), task::<S>(Box::new(packet)));
+        let packet = Packet {
+            shared: shared.clone(),
+            bytes,
+            template,
+            heavy,
+            left,
+            right: true,
+            spawned,
+        };
+        shared
+            .spread
+            .spawn(usize::from(heavy), task::<S>(Box::new(packet)));
     }
 }
 
-pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize, spread: Spread<S>) -> anyhow::Result<Outcome> {
+pub(super) async fn iterate<S: Shim>(
+    plan: &Plan,
+    workers: usize,
+    spread: Spread<S>,
+) -> anyhow::Result<Outcome> {
     let (packets, spawners) = (plan.count("packets"), plan.count("spawners"));
     let shared = Arc::new(Shared::<S> {
         templates: Template::all(),

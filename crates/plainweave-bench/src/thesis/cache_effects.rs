@@ -1,8 +1,9 @@
-//! Cache effects: each packet is copied, and then read by a chain of tasks, one scheduling the next.
+//! Cache effects: each packet is copied, and then read by a chain of tasks, one scheduling the
+//! next.
 //!
-//! If the next task of a chain runs on the same worker and soon, the packet is still in its cache: the thesis finds
-//! LIFO ahead for that reason. The control reads as many bytes one after the other; there the prefetcher hides what a
-//! cold packet costs, and no difference is expected.
+//! If the next task of a chain runs on the same worker and soon, the packet is still in its cache:
+//! the thesis finds LIFO ahead for that reason. The control reads as many bytes one after the
+//! other; there the prefetcher hides what a cold packet costs, and no difference is expected.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,9 +24,20 @@ pub(crate) struct CacheEffects;
 impl Table for CacheEffects {
     const NAME: &'static str = "cache-effects";
     const PARAMETERS: &'static [Parameter] = &[
-        Parameter::count("packets", "20000", (1, 100_000_000), "Packets of an iteration").full("500000"),
+        Parameter::count(
+            "packets",
+            "20000",
+            (1, 100_000_000),
+            "Packets of an iteration",
+        )
+        .full("500000"),
         Parameter::count("spawners", "10", (1, 1000), "Fibers that spawn them"),
-        Parameter::count("chain", "10", (1, 10_000), "Tasks of a packet, one after the other"),
+        Parameter::count(
+            "chain",
+            "10",
+            (1, 10_000),
+            "Tasks of a packet, one after the other",
+        ),
         Parameter::count("reads", "21", (1, 100_000), "Reads of each task"),
         Parameter::word("access", &["random", "sequential"], "Where they read"),
         in_flight("Packets under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
@@ -33,16 +45,33 @@ impl Table for CacheEffects {
 }
 
 const CASES: &[Case] = &[
-    Case::new("base", "", "reads at random places, ten spawners as in the code"),
-    Case::new("text", "spawners=5", "the same with five spawners, as the text has it"),
-    Case::new("sequential", "access=sequential", "control: the same number of reads, one after the other"),
+    Case::new(
+        "base",
+        "",
+        "reads at random places, ten spawners as in the code",
+    ),
+    Case::new(
+        "text",
+        "spawners=5",
+        "the same with five spawners, as the text has it",
+    ),
+    Case::new(
+        "sequential",
+        "access=sequential",
+        "control: the same number of reads, one after the other",
+    ),
 ];
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: CacheEffects::NAME,
     parameters: CacheEffects::PARAMETERS,
     cases: CASES,
-    policies: &["fifo", "lifo", "ot-fifo-base:capacity=1024", "ot-lifo-base:capacity=1024"],
+    policies: &[
+        "fifo",
+        "lifo",
+        "ot-fifo-base:capacity=1024",
+        "ot-lifo-base:capacity=1024",
+    ],
     ..PLAIN
 };
 
@@ -107,7 +136,10 @@ fn task<S: Shim>(mut packet: Box<Packet<S>>) -> impl Future<Output = ()> + Send 
             drop(S::spawn(task::<S>(packet)));
             return;
         }
-        packet.shared.ledger.record(S::worker(), packet.spawned, packet.right);
+        packet
+            .shared
+            .ledger
+            .record(S::worker(), packet.spawned, packet.right);
         packet.shared.room.leave();
     }
 }
@@ -121,7 +153,16 @@ async fn spawn<S: Shim>(shared: Arc<Shared<S>>, first: u64) {
         let template = random.below(TEMPLATES);
         let (spawned, bytes) = (Instant::now(), shared.templates[template].clone());
         let left = shared.chain;
-        let packet = Packet { shared: shared.clone(), bytes, template, random, place: 0, left, right: true, spawned };
+        let packet = Packet {
+            shared: shared.clone(),
+            bytes,
+            template,
+            random,
+            place: 0,
+            left,
+            right: true,
+            spawned,
+        };
         drop(S::spawn(task::<S>(Box::new(packet))));
     }
 }

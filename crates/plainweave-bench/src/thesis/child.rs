@@ -47,7 +47,12 @@ const MOST_FIBERS: usize = 2_000_000;
 pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
     let experiment = workloads::named(&flags.experiment)?;
     let plan = Plan::parse(experiment.parameters, &flags.set)?;
-    let job = Job { experiment, plan, workers: flags.workers, clock: clock() };
+    let job = Job {
+        experiment,
+        plan,
+        workers: flags.workers,
+        clock: clock(),
+    };
     match flags.system.as_str() {
         "plainweave" if flags.observe => observed(&job, flags),
         "plainweave" => ours(&job, flags),
@@ -80,7 +85,12 @@ struct Job {
 impl Job {
     /// Runs one iteration, and adds what the clock has cost.
     fn run<S: Shim>(&self, system: &S) -> anyhow::Result<Vec<Figure>> {
-        let iteration = workloads::run::<S>(self.experiment, self.plan.clone(), self.workers, system.pools());
+        let iteration = workloads::run::<S>(
+            self.experiment,
+            self.plan.clone(),
+            self.workers,
+            system.pools(),
+        );
         Ok(self.with_clock(system.run(iteration)??))
     }
 
@@ -94,7 +104,12 @@ impl Job {
     }
 
     fn with_clock(&self, mut figures: Vec<Figure>) -> Vec<Figure> {
-        let value = |name| figures.iter().find(|(metric, _)| *metric == name).map(|(_, value)| *value);
+        let value = |name| {
+            figures
+                .iter()
+                .find(|(metric, _)| *metric == name)
+                .map(|(_, value)| *value)
+        };
         if let (Some(readings), Some(ms)) = (value("clock_readings"), value("time_ms")) {
             let share = readings * self.clock / (ms * 1e6 * self.workers as f64);
             figures.extend([("clock_ns", self.clock), ("clock_ppm", share * 1e6)]);
@@ -112,11 +127,16 @@ fn clock() -> f64 {
 }
 
 /// Runs the iterations and prints those that count.
-fn repeat(flags: &ChildFlags, mut iteration: impl FnMut() -> anyhow::Result<Vec<Figure>>) -> anyhow::Result<()> {
+fn repeat(
+    flags: &ChildFlags,
+    mut iteration: impl FnMut() -> anyhow::Result<Vec<Figure>>,
+) -> anyhow::Result<()> {
     for number in 0..flags.iterations {
         let figures = iteration()?;
         if number >= flags.dropped {
-            figures.iter().for_each(|(metric, value)| report::say(&format!("{metric} {value}")));
+            figures
+                .iter()
+                .for_each(|(metric, value)| report::say(&format!("{metric} {value}")));
         }
     }
     Ok(())
@@ -124,7 +144,10 @@ fn repeat(flags: &ChildFlags, mut iteration: impl FnMut() -> anyhow::Result<Vec<
 
 fn builder(flags: &ChildFlags) -> anyhow::Result<RuntimeBuilder> {
     // No spare workers: as many threads as the others have.
-    let builder = Mode::parse(&flags.mode)?.builder().workers(flags.workers).max_workers(flags.workers);
+    let builder = Mode::parse(&flags.mode)?
+        .builder()
+        .workers(flags.workers)
+        .max_workers(flags.workers);
     Ok(builder.policy(&*flags.policy).max_fibers(MOST_FIBERS))
 }
 
@@ -138,7 +161,11 @@ fn fibers(job: &Job, flags: &ChildFlags) -> anyhow::Result<Fibers> {
         let runtime = builder(flags)?.workers(*workers).max_workers(*workers);
         Ok(PoolSpec::new(format!("pool-{pool}")).runtime(runtime))
     };
-    let specs = sizes.iter().enumerate().map(spec).collect::<anyhow::Result<Vec<_>>>()?;
+    let specs = sizes
+        .iter()
+        .enumerate()
+        .map(spec)
+        .collect::<anyhow::Result<Vec<_>>>()?;
     Ok(Fibers::Pools(Pools::build(specs)?))
 }
 
@@ -162,7 +189,10 @@ fn observed(job: &Job, flags: &ChildFlags) -> anyhow::Result<()> {
         job.on_fibers(&fibers)?;
         let waits = observer.take();
         Ok(vec![
-            ("rank_error", waits.rank_errors as f64 / waits.pops.max(1) as f64),
+            (
+                "rank_error",
+                waits.rank_errors as f64 / waits.pops.max(1) as f64,
+            ),
             ("greatest_rank_error", waits.greatest_rank_error as f64),
             ("greatest_wait_us", waits.greatest.as_nanos() as f64 / 1e3),
         ])
@@ -184,16 +214,30 @@ fn counts(fibers: &Fibers) -> Vec<Metrics> {
 /// Returns what they have counted in between.
 fn scheduler(before: &[Metrics], now: &[Metrics]) -> Vec<Figure> {
     let sum = |all: &[Metrics], count: fn(&WorkerMetrics) -> u64| {
-        all.iter().flat_map(|metrics| &metrics.workers).map(count).sum::<u64>()
+        all.iter()
+            .flat_map(|metrics| &metrics.workers)
+            .map(count)
+            .sum::<u64>()
     };
-    let more = |count: fn(&WorkerMetrics) -> u64| sum(now, count).saturating_sub(sum(before, count)) as f64;
-    let (attempts, steals) = (more(|of| of.policy.steal_attempts), more(|of| of.policy.steals));
+    let more = |count: fn(&WorkerMetrics) -> u64| {
+        sum(now, count).saturating_sub(sum(before, count)) as f64
+    };
+    let (attempts, steals) = (
+        more(|of| of.policy.steal_attempts),
+        more(|of| of.policy.steals),
+    );
     vec![
         ("insert_retries", more(|of| of.policy.insert_retries)),
         ("insert_overflows", more(|of| of.policy.insert_overflows)),
         ("steal_attempts", attempts),
-        ("steal_attempts_per_task", attempts / more(|of| of.finished_fibers).max(1.0)),
+        (
+            "steal_attempts_per_task",
+            attempts / more(|of| of.finished_fibers).max(1.0),
+        ),
         ("steals", steals),
-        ("fibers_per_steal", more(|of| of.policy.stolen) / steals.max(1.0)),
+        (
+            "fibers_per_steal",
+            more(|of| of.policy.stolen) / steals.max(1.0),
+        ),
     ]
 }

@@ -1,7 +1,8 @@
 //! Creation: how fast one fiber creates others, and how long it takes until these have ended.
 //!
-//! What a policy does when a worker's structure is full decides: spin, grow, overflow to a shared queue, ask others to
-//! steal, add a second structure. The thesis argues about it and does not measure it.
+//! What a policy does when a worker's structure is full decides: spin, grow, overflow to a shared
+//! queue, ask others to steal, add a second structure. The thesis argues about it and does not
+//! measure it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,14 +23,27 @@ pub(crate) struct Creation;
 impl Table for Creation {
     const NAME: &'static str = "creation";
     const PARAMETERS: &'static [Parameter] = &[
-        Parameter::count("tasks", "50000", (1, 100_000_000), "Fibers that one creates").full("1000000"),
-        Parameter::count("work-ns", "0", (0, 1_000_000_000), "Nanoseconds that each computes"),
+        Parameter::count(
+            "tasks",
+            "50000",
+            (1, 100_000_000),
+            "Fibers that one creates",
+        )
+        .full("1000000"),
+        Parameter::count(
+            "work-ns",
+            "0",
+            (0, 1_000_000_000),
+            "Nanoseconds that each computes",
+        ),
         in_flight("Fibers under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 
-const CASES: &[Case] =
-    &[Case::new("base", "", "empty fibers"), Case::new("work", "work-ns=1000", "each computes for a microsecond")];
+const CASES: &[Case] = &[
+    Case::new("base", "", "empty fibers"),
+    Case::new("work", "work-ns=1000", "each computes for a microsecond"),
+];
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: Creation::NAME,
@@ -66,7 +80,10 @@ async fn created<S: Shim>(shared: Arc<Shared<S>>, since: Instant) {
     shared.room.leave();
 }
 
-pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Result<(Outcome, Vec<Figure>)> {
+pub(super) async fn iterate<S: Shim>(
+    plan: &Plan,
+    workers: usize,
+) -> anyhow::Result<(Outcome, Vec<Figure>)> {
     let tasks = plan.count("tasks");
     let work = Duration::from_nanos(plan.count("work-ns"));
     let (room, ledger) = (Room::new(plan.count("in-flight")), Ledger::new(workers));

@@ -11,12 +11,14 @@ pub(crate) struct Experiment {
     pub(super) cases: &'static [Case],
     /// Policies of ours that are measured unless others are named.
     pub(super) policies: &'static [&'static str],
-    /// Iterations of a repetition, and as published; then how many at the beginning are dropped, and as published.
+    /// Iterations of a repetition, and as published; then how many at the beginning are dropped,
+    /// and as published.
     pub(super) iterations: [u32; 2],
     pub(super) dropped: [u32; 2],
     /// Fails if parameters do not go together: the message has an option and its range.
     pub(super) check: fn(&Plan) -> anyhow::Result<()>,
-    /// Returns the workers of each pool of ours; none: it is to be a single runtime, which may be observed.
+    /// Returns the workers of each pool of ours; none: it is to be a single runtime, which may be
+    /// observed.
     pub(super) pools: fn(&Plan, usize) -> Vec<usize>,
     /// Returns the least number of workers.
     pub(super) least_workers: fn(&Plan) -> usize,
@@ -27,7 +29,11 @@ pub(crate) struct Experiment {
 impl Experiment {
     /// Returns the policies of ours that a case is measured with unless others are named.
     pub(super) fn policies_of(&self, case: &Case) -> &'static [&'static str] {
-        if case.policies.is_empty() { self.policies } else { case.policies }
+        if case.policies.is_empty() {
+            self.policies
+        } else {
+            case.policies
+        }
     }
 }
 

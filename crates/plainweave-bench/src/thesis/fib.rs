@@ -30,7 +30,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     cases: fib::CASES,
     iterations: [6, 11],
     lacks: |plan, system| {
-        (system == "threads" && plan.count("n") > MOST_ON_THREADS).then_some("a thread for each call: --n at most 12")
+        (system == "threads" && plan.count("n") > MOST_ON_THREADS)
+            .then_some("a thread for each call: --n at most 12")
     },
     ..PLAIN
 };
@@ -63,9 +64,16 @@ pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Res
     let time = began.elapsed();
     let executed = calls.by_worker();
     let made = executed.iter().sum::<u64>();
-    ensure!((value, made) == known(n), "fib({n}) came to {value} in {made} calls, not {:?}", known(n));
+    ensure!(
+        (value, made) == known(n),
+        "fib({n}) came to {value} in {made} calls, not {:?}",
+        known(n)
+    );
     let seconds = time.as_secs_f64();
-    let figures = [("throughput", made as f64 / seconds), ("time_ms", seconds * 1e3)];
+    let figures = [
+        ("throughput", made as f64 / seconds),
+        ("time_ms", seconds * 1e3),
+    ];
     Ok([&figures[..], &shares(&executed)].concat())
 }
 
@@ -73,7 +81,10 @@ pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Res
 mod tests {
     #[test]
     fn numbers_and_calls_are_known() {
-        assert_eq!((0..6).map(|n| super::known(n).0).collect::<Vec<_>>(), [0, 1, 1, 2, 3, 5]);
+        assert_eq!(
+            (0..6).map(|n| super::known(n).0).collect::<Vec<_>>(),
+            [0, 1, 1, 2, 3, 5]
+        );
         assert_eq!(super::known(20), (6765, 21_891));
     }
 }

@@ -25,7 +25,12 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new() -> Self {
         let latencies = Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("valid bounds");
-        Self { latencies, done: 0, wrong: 0, last: None }
+        Self {
+            latencies,
+            done: 0,
+            wrong: 0,
+            last: None,
+        }
     }
 }
 
@@ -34,11 +39,17 @@ pub(crate) struct Ledger(Box<[CachePadded<Mutex<Log>>]>);
 
 impl Ledger {
     pub(crate) fn new(workers: usize) -> Self {
-        Self((0..workers).map(|_| CachePadded::new(Mutex::new(Log::new()))).collect())
+        Self(
+            (0..workers)
+                .map(|_| CachePadded::new(Mutex::new(Log::new())))
+                .collect(),
+        )
     }
 
     fn log(&self, worker: usize) -> MutexGuard<'_, Log> {
-        self.0[worker % self.0.len()].lock().unwrap_or_else(PoisonError::into_inner)
+        self.0[worker % self.0.len()]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records one that was begun, or due, at a certain time, and has ended now on this worker.
@@ -47,13 +58,18 @@ impl Ledger {
         let mut log = self.log(worker);
         log.done += 1;
         log.wrong += u64::from(!right);
-        log.latencies.saturating_record(now.saturating_duration_since(since).as_nanos() as u64);
+        log.latencies
+            .saturating_record(now.saturating_duration_since(since).as_nanos() as u64);
         log.last = Some(now);
     }
 
     /// Returns when that many have been recorded.
     pub(crate) async fn complete<S: Shim>(&self, count: u64) {
-        while (0..self.0.len()).map(|worker| self.log(worker).done).sum::<u64>() < count {
+        while (0..self.0.len())
+            .map(|worker| self.log(worker).done)
+            .sum::<u64>()
+            < count
+        {
             S::sleep(LOOK).await;
         }
     }
@@ -62,7 +78,12 @@ impl Ledger {
     ///
     /// # Errors
     /// There are more or fewer than that many, or some were wrong: `what` names them.
-    pub(crate) fn outcome(&self, began: Instant, count: u64, what: &str) -> anyhow::Result<Outcome> {
+    pub(crate) fn outcome(
+        &self,
+        began: Instant,
+        count: u64,
+        what: &str,
+    ) -> anyhow::Result<Outcome> {
         let (mut all, mut executed) = (Log::new(), Vec::new());
         for worker in 0..self.0.len() {
             let log = self.log(worker);
@@ -72,10 +93,24 @@ impl Ledger {
             all.last = all.last.max(log.last);
             executed.push(log.done);
         }
-        ensure!(all.done == count, "{} of {count} {what} were done", all.done);
-        ensure!(all.wrong == 0, "{} of {count} {what} have not come to what they should have", all.wrong);
+        ensure!(
+            all.done == count,
+            "{} of {count} {what} were done",
+            all.done
+        );
+        ensure!(
+            all.wrong == 0,
+            "{} of {count} {what} have not come to what they should have",
+            all.wrong
+        );
         let time = all.last.map_or(Duration::ZERO, |last| last - began);
-        Ok(Outcome { time, latencies: all.latencies, done: all.done, executed, readings: 2 * all.done })
+        Ok(Outcome {
+            time,
+            latencies: all.latencies,
+            done: all.done,
+            executed,
+            readings: 2 * all.done,
+        })
     }
 }
 
@@ -137,7 +172,11 @@ pub(super) fn shares(executed: &[u64]) -> [Figure; 3] {
     let (sum, squares): (f64, f64) = (each().sum(), each().map(|n| n * n).sum());
     let least = each().fold(f64::INFINITY, f64::min);
     let jain = sum * sum / (executed.len() as f64 * squares);
-    [("executed_least", least), ("executed_most", each().fold(0.0, f64::max)), ("jain", jain)]
+    [
+        ("executed_least", least),
+        ("executed_most", each().fold(0.0, f64::max)),
+        ("jain", jain),
+    ]
 }
 
 #[cfg(test)]
@@ -151,15 +190,30 @@ mod tests {
         ledger.record(3, began, true);
         let outcome = ledger.outcome(began, 2, "tasks").unwrap();
         assert_eq!((outcome.done, &outcome.executed[..]), (2, &[1, 1][..]));
-        let error = |count| ledger.outcome(began, count, "tasks").err().map(|error| error.to_string());
+        let error = |count| {
+            ledger
+                .outcome(began, count, "tasks")
+                .err()
+                .map(|error| error.to_string())
+        };
         assert_eq!(error(3).unwrap(), "2 of 3 tasks were done");
         ledger.record(1, began, false);
-        assert_eq!(error(3).unwrap(), "1 of 3 tasks have not come to what they should have");
+        assert_eq!(
+            error(3).unwrap(),
+            "1 of 3 tasks have not come to what they should have"
+        );
     }
 
     #[test]
     fn jain_is_one_for_equal_shares_and_a_share_for_one_worker() {
-        assert_eq!(shares(&[5, 5]), [("executed_least", 5.0), ("executed_most", 5.0), ("jain", 1.0)]);
+        assert_eq!(
+            shares(&[5, 5]),
+            [
+                ("executed_least", 5.0),
+                ("executed_most", 5.0),
+                ("jain", 1.0)
+            ]
+        );
         assert_eq!(shares(&[8, 0, 0, 0])[2].1, 0.25);
     }
 }

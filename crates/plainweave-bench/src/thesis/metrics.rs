@@ -47,7 +47,10 @@ pub(super) const METRICS: [(&str, &str); 34] = [
 
 /// Returns figures as a turn keeps them.
 pub(super) fn values(figures: Vec<Figure>) -> Values {
-    figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    figures
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// Returns the figures that a turn has kept.
@@ -55,7 +58,10 @@ pub(super) fn values(figures: Vec<Figure>) -> Values {
 /// # Errors
 /// There is no such metric.
 pub(super) fn figures(values: &[(String, f64)]) -> anyhow::Result<Vec<Figure>> {
-    values.iter().map(|(name, value)| Ok((known(name)?.0, *value))).collect()
+    values
+        .iter()
+        .map(|(name, value)| Ok((known(name)?.0, *value)))
+        .collect()
 }
 
 /// Returns a metric with its unit.
@@ -63,5 +69,9 @@ pub(super) fn figures(values: &[(String, f64)]) -> anyhow::Result<Vec<Figure>> {
 /// # Errors
 /// There is no such metric.
 pub(super) fn known(name: &str) -> anyhow::Result<(&'static str, &'static str)> {
-    METRICS.iter().find(|(metric, _)| *metric == name).copied().with_context(|| format!("no metric is called '{name}'"))
+    METRICS
+        .iter()
+        .find(|(metric, _)| *metric == name)
+        .copied()
+        .with_context(|| format!("no metric is called '{name}'"))
 }

@@ -1,12 +1,14 @@
-//! An audio mixer: conferences whose legs send a frame every 20 ms, which their mixer adds up and sends back to each.
+//! An audio mixer: conferences whose legs send a frame every 20 ms, which their mixer adds up and
+//! sends back to each.
 //!
-//! Nobody blocks: a leg yields until its frame is due and its slot is free, a mixer until each slot is full. (That is
-//! the thesis's way; it measures how a scheduler treats those that yield.) A send that ends later than `late-ms` after
-//! the frame's time is a breach. By lateness there are also classes: excellent below 150 ms, good up to 300, then poor.
+//! Nobody blocks: a leg yields until its frame is due and its slot is free, a mixer until each slot
+//! is full. (That is the thesis's way; it measures how a scheduler treats those that yield.) A send
+//! that ends later than `late-ms` after the frame's time is a breach. By lateness there are also
+//! classes: excellent below 150 ms, good up to 300, then poor.
 //!
-//! `pools=staged` has legs, mixers and sends in pools of their own, `pools=silos` whole conferences in independent
-//! ones. Which of the three the thesis gave 20, 30 and 50 percent of its domains is not published: here it is that
-//! order.
+//! `pools=staged` has legs, mixers and sends in pools of their own, `pools=silos` whole conferences
+//! in independent ones. Which of the three the thesis gave 20, 30 and 50 percent of its domains is
+//! not published: here it is that order.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +55,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     dropped: [1, 3],
     check: |plan| {
         let legs = plan.count("legs-share");
-        within("mix-share", plan.count("mix-share"), (1, 99 - legs), "so that legs, mixers and sends have a share")
+        within(
+            "mix-share",
+            plan.count("mix-share"),
+            (1, 99 - legs),
+            "so that legs, mixers and sends have a share",
+        )
     },
     pools,
     least_workers: |plan| match plan.word("pools") {
@@ -62,7 +69,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         _ => 1,
     },
     lacks: |plan, system| match plan.word("pools") {
-        "single" => (system == "may").then_some("its coroutines that yield may keep others from running for ever"),
+        "single" => (system == "may")
+            .then_some("its coroutines that yield may keep others from running for ever"),
         _ => Some(NO_POOLS),
     },
 };
@@ -115,7 +123,9 @@ fn with<T>(slot: &Slot, f: impl FnOnce(&mut Option<Vec<u8>>) -> T) -> T {
 }
 
 fn samples(frame: &[u8]) -> impl Iterator<Item = i16> {
-    frame.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]]))
+    frame
+        .chunks_exact(2)
+        .map(|two| i16::from_le_bytes([two[0], two[1]]))
 }
 
 fn sum(frame: &[u8]) -> i64 {
@@ -125,7 +135,11 @@ fn sum(frame: &[u8]) -> i64 {
 impl<S: Shim> Conference<S> {
     /// Returns in which pool a task of this conference runs.
     fn pool(&self, kind: Kind) -> usize {
-        if self.shared.staged { kind as usize } else { self.number }
+        if self.shared.staged {
+            kind as usize
+        } else {
+            self.number
+        }
     }
 
     fn due(&self, round: u64) -> Instant {
@@ -168,12 +182,23 @@ impl<S: Shim> Conference<S> {
                     }
                     S::yield_now().await;
                 };
-                added.iter_mut().zip(samples(&frame)).for_each(|(sum, sample)| *sum += i32::from(sample));
+                added
+                    .iter_mut()
+                    .zip(samples(&frame))
+                    .for_each(|(sum, sample)| *sum += i32::from(sample));
             }
             mixed += added.iter().map(|sample| i64::from(*sample)).sum::<i64>();
-            let frame: Arc<Vec<u8>> = Arc::new(added.iter().flat_map(|sample| sample.to_le_bytes()).collect());
+            let frame: Arc<Vec<u8>> = Arc::new(
+                added
+                    .iter()
+                    .flat_map(|sample| sample.to_le_bytes())
+                    .collect(),
+            );
             for _ in 0..self.slots.len() {
-                shared.spread.spawn(self.pool(Kind::Send), self.clone().send(round, frame.clone()));
+                shared.spread.spawn(
+                    self.pool(Kind::Send),
+                    self.clone().send(round, frame.clone()),
+                );
             }
         }
         shared.sum.fetch_sub(mixed, Relaxed);
@@ -183,7 +208,11 @@ impl<S: Shim> Conference<S> {
     /// A send's fiber.
     async fn send(self: Arc<Self>, round: u64, frame: Arc<Vec<u8>>) {
         std::hint::black_box(Md5::digest(&*frame));
-        self.shared.ledger.record(self.shared.spread.worker(self.pool(Kind::Send)), self.due(round), true);
+        self.shared.ledger.record(
+            self.shared.spread.worker(self.pool(Kind::Send)),
+            self.due(round),
+            true,
+        );
     }
 }
 
@@ -195,7 +224,11 @@ pub(super) async fn iterate<S: Shim>(
     workers: usize,
     spread: Spread<S>,
 ) -> anyhow::Result<(Outcome, Vec<Figure>)> {
-    let (mixers, legs, rounds) = (plan.count("mixers"), plan.count("legs"), plan.count("rounds"));
+    let (mixers, legs, rounds) = (
+        plan.count("mixers"),
+        plan.count("legs"),
+        plan.count("rounds"),
+    );
     let shared = Arc::new(Shared {
         rounds,
         frame: Duration::from_millis(plan.count("frame-ms")),
@@ -210,7 +243,11 @@ pub(super) async fn iterate<S: Shim>(
     });
     for number in 0..mixers as usize {
         let slots = (0..legs).map(|_| Slot::default()).collect();
-        let conference = Arc::new(Conference { shared: shared.clone(), number, slots });
+        let conference = Arc::new(Conference {
+            shared: shared.clone(),
+            number,
+            slots,
+        });
         for leg in 0..legs as usize {
             spread.spawn(conference.pool(Kind::Leg), conference.clone().leg(leg));
         }
@@ -222,7 +259,10 @@ pub(super) async fn iterate<S: Shim>(
         S::sleep(Duration::from_micros(100)).await;
     }
     let sum = shared.sum.load(Relaxed);
-    ensure!(sum == 0, "the mixed samples differ from those of the legs: their sum by {sum}");
+    ensure!(
+        sum == 0,
+        "the mixed samples differ from those of the legs: their sum by {sum}"
+    );
     let mut outcome = shared.ledger.outcome(shared.began, sends, "sends")?;
     outcome.readings = sends + shared.readings.load(Relaxed);
     let above = |least: Duration| {
@@ -231,8 +271,15 @@ pub(super) async fn iterate<S: Shim>(
     };
     let (fair, poor) = (above(EXCELLENT), above(2 * EXCELLENT));
     let breaches = above(Duration::from_millis(plan.count("late-ms")));
-    let classes = [("excellent_share", 1.0 - fair), ("good_share", fair - poor), ("poor_share", poor)];
-    Ok((outcome, [&[("breach_rate", breaches)], &classes[..]].concat()))
+    let classes = [
+        ("excellent_share", 1.0 - fair),
+        ("good_share", fair - poor),
+        ("poor_share", poor),
+    ];
+    Ok((
+        outcome,
+        [&[("breach_rate", breaches)], &classes[..]].concat(),
+    ))
 }
 
 #[cfg(test)]
@@ -243,7 +290,11 @@ mod tests {
     fn pools_have_all_workers_and_each_has_one() {
         let plan = |pools: &str| {
             let others = "mixers=1 legs=2 rounds=1 frame-ms=20 bytes=2 late-ms=10 legs-share=20 mix-share=30 silos=10";
-            let texts: Vec<_> = others.split(' ').map(str::to_owned).chain([format!("pools={pools}")]).collect();
+            let texts: Vec<_> = others
+                .split(' ')
+                .map(str::to_owned)
+                .chain([format!("pools={pools}")])
+                .collect();
             Plan::parse(Mixer::PARAMETERS, &texts).unwrap()
         };
         assert_eq!(pools(&plan("single"), 4), Vec::<usize>::new());

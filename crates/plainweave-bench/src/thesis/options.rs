@@ -1,8 +1,9 @@
 //! Option pricing: binomial trees, a task for each time step, which schedules the next.
 //!
-//! Most trees are shallow, one in some hundred is deep: what matters is when 99 of 100 have a price. With the published
-//! parameters a shallow tree's price is exactly 0 (the call never pays), which checks little; `set=known` prices a call
-//! at the money, which must come near the Black-Scholes price.
+//! Most trees are shallow, one in some hundred is deep: what matters is when 99 of 100 have a
+//! price. With the published parameters a shallow tree's price is exactly 0 (the call never pays),
+//! which checks little; `set=known` prices a call at the money, which must come near the
+//! Black-Scholes price.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,13 +29,21 @@ impl Table for Options {
         options::DEPTH,
         options::DEEP,
         options::DEEP_IN,
-        Parameter::word("set", &["published", "known"], "The call's parameters: as published, or at the money"),
+        Parameter::word(
+            "set",
+            &["published", "known"],
+            "The call's parameters: as published, or at the money",
+        ),
         in_flight("Options under way at most; 0: no bound, but 128 on threads, 10,000 on may"),
     ];
 }
 
-pub(super) const EXPERIMENT: Experiment =
-    Experiment { name: Options::NAME, parameters: Options::PARAMETERS, cases: options::CASES, ..PLAIN };
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: Options::NAME,
+    parameters: Options::PARAMETERS,
+    cases: options::CASES,
+    ..PLAIN
+};
 
 /// A European call.
 #[derive(Clone, Copy)]
@@ -47,8 +56,20 @@ struct Call {
     price: f64,
 }
 
-const PUBLISHED: Call = Call { spot: 100.0, strike: 110.0, sigma: 0.02, rate: 0.01, price: 4.450_130_377e-6 };
-const KNOWN: Call = Call { spot: 100.0, strike: 100.0, sigma: 0.2, rate: 0.05, price: 10.450_583_572 };
+const PUBLISHED: Call = Call {
+    spot: 100.0,
+    strike: 110.0,
+    sigma: 0.02,
+    rate: 0.01,
+    price: 4.450_130_377e-6,
+};
+const KNOWN: Call = Call {
+    spot: 100.0,
+    strike: 100.0,
+    sigma: 0.2,
+    rate: 0.05,
+    price: 10.450_583_572,
+};
 
 /// A tree over one year, folded step by step from its leaves.
 #[derive(Clone)]
@@ -70,8 +91,14 @@ impl Tree {
         let factor = (call.sigma * step.sqrt()).exp();
         let discount = (-call.rate * step).exp();
         let share = (1.0 / discount - 1.0 / factor) / (factor - 1.0 / factor);
-        let leaf = |downs: u64| (call.spot * factor.powi(depth as i32 - 2 * downs as i32) - call.strike).max(0.0);
-        Self { values: (0..=depth).map(leaf).collect(), up: discount * share, down: discount * (1.0 - share) }
+        let leaf = |downs: u64| {
+            (call.spot * factor.powi(depth as i32 - 2 * downs as i32) - call.strike).max(0.0)
+        };
+        Self {
+            values: (0..=depth).map(leaf).collect(),
+            up: discount * share,
+            down: discount * (1.0 - share),
+        }
     }
 
     /// Folds one time step. True: it was the last.
@@ -88,13 +115,17 @@ impl Tree {
     }
 }
 
-/// Folds a tree without a scheduler, and checks the price: trees come near Black-Scholes by their depth.
+/// Folds a tree without a scheduler, and checks the price: trees come near Black-Scholes by their
+/// depth.
 fn reference(call: Call, depth: u64) -> anyhow::Result<f64> {
     let mut tree = Tree::new(call, depth);
     while !tree.fold() {}
     let (price, known) = (tree.price(), call.price);
     let tolerance = call.spot * call.sigma / depth as f64;
-    ensure!((price - known).abs() <= tolerance, "{depth} steps price to {price}, which is not {known}");
+    ensure!(
+        (price - known).abs() <= tolerance,
+        "{depth} steps price to {price}, which is not {known}"
+    );
     Ok(price)
 }
 
@@ -111,7 +142,11 @@ struct Shared<S: Shim> {
 /// A time step, which schedules the next.
 // It spawns itself, so it must declare that it is `Send`.
 #[allow(clippy::manual_async_fn)]
-fn step<S: Shim>(mut tree: Tree, price: f64, shared: Arc<Shared<S>>) -> impl Future<Output = ()> + Send + 'static {
+fn step<S: Shim>(
+    mut tree: Tree,
+    price: f64,
+    shared: Arc<Shared<S>>,
+) -> impl Future<Output = ()> + Send + 'static {
     async move {
         if !tree.fold() {
             drop(S::spawn(step::<S>(tree, price, shared)));
@@ -132,11 +167,21 @@ async fn begin<S: Shim>(deep: bool, shared: Arc<Shared<S>>) {
 }
 
 pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Result<Outcome> {
-    let call = if plan.word("set") == "known" { KNOWN } else { PUBLISHED };
+    let call = if plan.word("set") == "known" {
+        KNOWN
+    } else {
+        PUBLISHED
+    };
     let tree = |depth: u64| anyhow::Ok((depth, reference(call, depth)?));
     let trees = [tree(plan.count("depth"))?, tree(plan.count("deep"))?];
     let (room, ledger) = (Room::new(plan.count("in-flight")), Ledger::new(workers));
-    let shared = Arc::new(Shared::<S> { call, trees, began: Instant::now(), room, ledger });
+    let shared = Arc::new(Shared::<S> {
+        call,
+        trees,
+        began: Instant::now(),
+        room,
+        ledger,
+    });
     let (options, one_in) = (plan.count("options"), plan.count("deep-in"));
     let mut random = Random::new(0);
     for _ in 0..options {
@@ -158,6 +203,15 @@ mod tests {
         assert!((reference(PUBLISHED, 1000).unwrap() - 4.251_551_75e-6).abs() < 1e-12);
         assert!((reference(KNOWN, 20).unwrap() - 10.351_260_19).abs() < 1e-7);
         assert!((reference(KNOWN, 1000).unwrap() - 10.448_584_10).abs() < 1e-7);
-        assert!(reference(Call { price: 11.0, ..KNOWN }, 1000).is_err());
+        assert!(
+            reference(
+                Call {
+                    price: 11.0,
+                    ..KNOWN
+                },
+                1000
+            )
+            .is_err()
+        );
     }
 }

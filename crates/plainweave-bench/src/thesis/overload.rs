@@ -1,11 +1,14 @@
-//! Stages through overload: jobs of several tasks, staged against stealing, at loads below and above the capacity.
+//! Stages through overload: jobs of several tasks, staged against stealing, at loads below and
+//! above the capacity.
 //!
-//! The thesis argues that stages are worse at low load and degrade more gracefully, and does not measure it. Arrivals
-//! are open-loop: a thread of its own sends each job when it is due, by exponential gaps, whatever has become of those
-//! before; latency counts from when it was due. Staged, each kind of task has a pool with a bounded queue, and a job
-//! that finds the first one full is shed; stealing, all workers run all tasks, and a job is shed that finds as many
-//! under way as all those queues hold. The capacity is what the workers could compute, with a scheduler that costs
-//! nothing: tasks go by their thread's CPU time, so that the generator, which shares the processors, does not count.
+//! The thesis argues that stages are worse at low load and degrade more gracefully, and does not
+//! measure it. Arrivals are open-loop: a thread of its own sends each job when it is due, by
+//! exponential gaps, whatever has become of those before; latency counts from when it was due.
+//! Staged, each kind of task has a pool with a bounded queue, and a job that finds the first one
+//! full is shed; stealing, all workers run all tasks, and a job is shed that finds as many under
+//! way as all those queues hold. The capacity is what the workers could compute, with a scheduler
+//! that costs nothing: tasks go by their thread's CPU time, so that the generator, which shares the
+//! processors, does not count.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -34,18 +37,52 @@ pub(crate) struct OverloadStages;
 impl Table for OverloadStages {
     const NAME: &'static str = "overload-stages";
     const PARAMETERS: &'static [Parameter] = &[
-        Parameter::decimal("load", "0.3,0.6,0.9,1.2,1.5,2", (0.01, 10.0), "Share of the capacity that arrives"),
-        Parameter::decimal("seconds", "0.5", (0.01, 600.0), "How long jobs arrive, in each iteration").full("5"),
-        Parameter::count("stages", "2", (1, 16), "Tasks of a job, one after the other"),
-        Parameter::count("work-us", "20", (1, 100_000), "Microseconds that each computes"),
-        Parameter::count("queue", "1000", (1, 1_000_000), "Jobs that wait for a stage at most"),
-        Parameter::word("pools", &["single", "staged"], "All workers for all tasks, or a pool for each stage"),
+        Parameter::decimal(
+            "load",
+            "0.3,0.6,0.9,1.2,1.5,2",
+            (0.01, 10.0),
+            "Share of the capacity that arrives",
+        ),
+        Parameter::decimal(
+            "seconds",
+            "0.5",
+            (0.01, 600.0),
+            "How long jobs arrive, in each iteration",
+        )
+        .full("5"),
+        Parameter::count(
+            "stages",
+            "2",
+            (1, 16),
+            "Tasks of a job, one after the other",
+        ),
+        Parameter::count(
+            "work-us",
+            "20",
+            (1, 100_000),
+            "Microseconds that each computes",
+        ),
+        Parameter::count(
+            "queue",
+            "1000",
+            (1, 1_000_000),
+            "Jobs that wait for a stage at most",
+        ),
+        Parameter::word(
+            "pools",
+            &["single", "staged"],
+            "All workers for all tasks, or a pool for each stage",
+        ),
     ];
 }
 
 const CASES: &[Case] = &[
     Case::new("stealing", "", "all workers run all tasks"),
-    Case::new("staged", "pools=staged", "a pool for each stage, with a bounded queue"),
+    Case::new(
+        "staged",
+        "pools=staged",
+        "a pool for each stage, with a bounded queue",
+    ),
 ];
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -57,7 +94,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         true => split(workers, plan.count("stages") as usize),
         false => vec![workers],
     },
-    least_workers: |plan| if is_staged(plan) { plan.count("stages") as usize } else { 1 },
+    least_workers: |plan| {
+        if is_staged(plan) {
+            plan.count("stages") as usize
+        } else {
+            1
+        }
+    },
     lacks: |plan, _| is_staged(plan).then_some(NO_POOLS),
     ..PLAIN
 };
@@ -118,19 +161,40 @@ impl Shared {
 
     /// Jobs in or before each stage.
     fn backlogs(&self) -> Vec<u64> {
-        // Read from the last stage back: a job that moves on meanwhile is counted twice rather than not at all.
-        let come: Vec<_> = self.come.iter().rev().map(|come| come.load(Relaxed)).collect();
-        come.windows(2).map(|two| two[1].saturating_sub(two[0])).collect()
+        // Read from the last stage back: a job that moves on meanwhile is counted twice rather than
+        // not at all.
+        let come: Vec<_> = self
+            .come
+            .iter()
+            .rev()
+            .map(|come| come.load(Relaxed))
+            .collect();
+        come.windows(2)
+            .map(|two| two[1].saturating_sub(two[0]))
+            .collect()
     }
 
-    fn outcome(&self, began: Instant, arrivals: &Arrivals) -> anyhow::Result<(Outcome, Vec<Figure>)> {
-        ensure!(arrivals.taken > 0, "no job was taken in; --load or --seconds is too small");
+    fn outcome(
+        &self,
+        began: Instant,
+        arrivals: &Arrivals,
+    ) -> anyhow::Result<(Outcome, Vec<Figure>)> {
+        ensure!(
+            arrivals.taken > 0,
+            "no job was taken in; --load or --seconds is too small"
+        );
         let mut outcome = self.ledger.outcome(began, arrivals.taken, "jobs")?;
         outcome.executed = self.executed.by_worker();
         let backlog = |share| arrivals.backlog.value_at_quantile(share) as f64;
         let figures = vec![
-            ("offered_per_s", arrivals.offered as f64 / self.length.as_secs_f64()),
-            ("shed_share", (arrivals.offered - arrivals.taken) as f64 / arrivals.offered as f64),
+            (
+                "offered_per_s",
+                arrivals.offered as f64 / self.length.as_secs_f64(),
+            ),
+            (
+                "shed_share",
+                (arrivals.offered - arrivals.taken) as f64 / arrivals.offered as f64,
+            ),
             ("backlog_p50", backlog(0.5)),
             ("backlog_p99", backlog(0.99)),
             ("backlog_spread", arrivals.spread.mean()),
@@ -162,7 +226,12 @@ fn generate(
     let gap = 1.0 / (shared.load * shared.capacity());
     let mut gap = || Duration::from_secs_f64(gap * Distribution::<f64>::sample(&Exp1, &mut random));
     let histogram = || Histogram::new(3).expect("a valid precision");
-    let mut arrivals = Arrivals { offered: 0, taken: 0, backlog: histogram(), spread: histogram() };
+    let mut arrivals = Arrivals {
+        offered: 0,
+        taken: 0,
+        backlog: histogram(),
+        spread: histogram(),
+    };
     let (mut due, mut look, end) = (began + gap(), began + LOOK, began + shared.length);
     while due < end {
         let now = Instant::now();
@@ -175,7 +244,10 @@ fn generate(
         }
         if Instant::now() >= look {
             let backlogs = shared.backlogs();
-            let (least, most) = (backlogs.iter().min().unwrap_or(&0), backlogs.iter().max().unwrap_or(&0));
+            let (least, most) = (
+                backlogs.iter().min().unwrap_or(&0),
+                backlogs.iter().max().unwrap_or(&0),
+            );
             arrivals.backlog.record(backlogs.iter().sum())?;
             arrivals.spread.record(most - least)?;
             look += LOOK;
@@ -187,7 +259,11 @@ fn generate(
 /// A task of a job, which schedules the next.
 // It spawns itself, so it must declare that it is `Send`.
 #[allow(clippy::manual_async_fn)]
-fn task<S: Shim>(shared: Arc<Shared>, stage: usize, due: Instant) -> impl Future<Output = ()> + Send + 'static {
+fn task<S: Shim>(
+    shared: Arc<Shared>,
+    stage: usize,
+    due: Instant,
+) -> impl Future<Output = ()> + Send + 'static {
     async move {
         if !shared.compute(stage, S::worker(), due) {
             drop(S::spawn(task::<S>(shared, stage + 1, due)));
@@ -202,7 +278,10 @@ pub(super) async fn iterate<S: Shim>(
     pools: Vec<S::Pool>,
 ) -> anyhow::Result<(Outcome, Vec<Figure>)> {
     let (shared, began) = (Shared::new(plan, workers), Instant::now());
-    let pool = pools.into_iter().next().context("no pool to send jobs to")?;
+    let pool = pools
+        .into_iter()
+        .next()
+        .context("no pool to send jobs to")?;
     let jobs = shared.clone();
     let most = shared.queue * shared.stages as u64;
     let generator = std::thread::spawn(move || {
@@ -218,13 +297,20 @@ pub(super) async fn iterate<S: Shim>(
     while !generator.is_finished() {
         S::sleep(LOOK).await;
     }
-    let arrivals = generator.join().ok().context("the generator has panicked")??;
+    let arrivals = generator
+        .join()
+        .ok()
+        .context("the generator has panicked")??;
     shared.ledger.complete::<S>(arrivals.taken).await;
     shared.outcome(began, &arrivals)
 }
 
 /// Runs one iteration with a pool for each stage.
-pub(super) fn staged(fibers: &Fibers, plan: &Plan, sizes: &[usize]) -> anyhow::Result<(Outcome, Vec<Figure>)> {
+pub(super) fn staged(
+    fibers: &Fibers,
+    plan: &Plan,
+    sizes: &[usize],
+) -> anyhow::Result<(Outcome, Vec<Figure>)> {
     let shared = Shared::new(plan, sizes.iter().sum());
     let (pools, queue) = (fibers.pools(), shared.queue as usize);
     let mut stages: Vec<Stage<Instant>> = Vec::new();

@@ -1,9 +1,10 @@
 //! Packets: a fiber for each, which searches a copy of a template for line ends.
 //!
-//! The thesis's spawner schedules the handlers without a pause; only a full structure holds it up, in its base case.
-//! (`in-flight` bounds how many are under way instead, for systems that cannot have 50,000.) Text and code of the
-//! thesis disagree about the copy: `copy=spawner` gives each handler a copy of a random template, `copy=handler` lets
-//! each copy the first. [`burst`] is also what `compose` runs, with a hook that brings its side task.
+//! The thesis's spawner schedules the handlers without a pause; only a full structure holds it up,
+//! in its base case. (`in-flight` bounds how many are under way instead, for systems that cannot
+//! have 50,000.) Text and code of the thesis disagree about the copy: `copy=spawner` gives each
+//! handler a copy of a random template, `copy=handler` lets each copy the first. [`burst`] is also
+//! what `compose` runs, with a hook that brings its side task.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,7 +68,11 @@ impl Template {
 
     /// Searches a copy, and returns whether its line ends are where they belong.
     pub(crate) fn is_right(&self, copy: &[u8]) -> bool {
-        let found = copy.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place);
+        let found = copy
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'\n')
+            .map(|(place, _)| place);
         found.eq(self.ends.iter().copied())
     }
 }
@@ -111,7 +116,8 @@ pub(crate) struct Load {
     pub(crate) in_flight: u64,
 }
 
-/// What the fibers of an iteration share. `after` is called for each packet when it has been searched, with its number.
+/// What the fibers of an iteration share. `after` is called for each packet when it has been
+/// searched, with its number.
 struct Burst<S: Shim, A> {
     load: Load,
     templates: Vec<Template>,
@@ -121,21 +127,34 @@ struct Burst<S: Shim, A> {
 }
 
 impl<S: Shim, A: Fn(u64) + Send + Sync + 'static> Burst<S, A> {
-    /// A spawner's fiber: spawns each packet whose number is `first` or a multiple of the spawners above it.
+    /// A spawner's fiber: spawns each packet whose number is `first` or a multiple of the spawners
+    /// above it.
     async fn spawn(self: Arc<Self>, first: u64) {
         // The same templates on all systems.
         let mut random = Random::new(first as usize);
         for number in (first..self.load.packets).step_by(self.load.spawners as usize) {
             self.room.enter().await;
-            let template = if self.load.handlers_copy { 0 } else { random.below(TEMPLATES) };
+            let template = if self.load.handlers_copy {
+                0
+            } else {
+                random.below(TEMPLATES)
+            };
             let spawned = Instant::now();
             let copy = (!self.load.handlers_copy).then(|| self.templates[template].bytes.clone());
-            drop(S::spawn(self.clone().handle(number, template, copy, spawned)));
+            drop(S::spawn(
+                self.clone().handle(number, template, copy, spawned),
+            ));
         }
     }
 
     /// A packet's fiber.
-    async fn handle(self: Arc<Self>, number: u64, template: usize, copy: Option<Vec<u8>>, spawned: Instant) {
+    async fn handle(
+        self: Arc<Self>,
+        number: u64,
+        template: usize,
+        copy: Option<Vec<u8>>,
+        spawned: Instant,
+    ) {
         let template = &self.templates[template];
         let copy = copy.unwrap_or_else(|| template.bytes.clone());
         let right = template.is_right(&copy);
@@ -157,7 +176,13 @@ pub(crate) async fn burst<S: Shim>(
 ) -> anyhow::Result<Outcome> {
     let (packets, spawners) = (load.packets, load.spawners);
     let (room, ledger) = (Room::<S>::new(load.in_flight), Ledger::new(workers));
-    let burst = Arc::new(Burst { load, templates: Template::all(), room, ledger, after });
+    let burst = Arc::new(Burst {
+        load,
+        templates: Template::all(),
+        room,
+        ledger,
+        after,
+    });
     let began = Instant::now();
     all::<S, _>(spawners, |first| burst.clone().spawn(first)).await;
     burst.ledger.complete::<S>(packets).await;
@@ -189,10 +214,19 @@ mod tests {
     #[test]
     fn templates_are_the_published_ones() {
         let templates = Template::all();
-        let lengths: Vec<_> = templates.iter().map(|template| template.bytes.len()).collect();
-        assert_eq!(lengths, [2000, 2030, 2060, 2090, 2120, 2150, 2180, 2210, 2240, 2270]);
+        let lengths: Vec<_> = templates
+            .iter()
+            .map(|template| template.bytes.len())
+            .collect();
+        assert_eq!(
+            lengths,
+            [2000, 2030, 2060, 2090, 2120, 2150, 2180, 2210, 2240, 2270]
+        );
         assert_eq!(templates[0].ends[..3], [20, 40, 60]);
         assert_eq!((templates[9].ends[0], templates[9].ends.len()), (29, 10));
-        assert!(templates[3].is_right(&templates[3].bytes) && !templates[3].is_right(&templates[4].bytes));
+        assert!(
+            templates[3].is_right(&templates[3].bytes)
+                && !templates[3].is_right(&templates[4].bytes)
+        );
     }
 }

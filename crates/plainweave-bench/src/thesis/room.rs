@@ -31,7 +31,8 @@ impl<S: Shim> Room<S> {
     }
 }
 
-/// The pools that a workload is spread over, with their workers' numbers counted on from pool to pool.
+/// The pools that a workload is spread over, with their workers' numbers counted on from pool to
+/// pool.
 pub(super) struct Spread<S: Shim>(Arc<[(S::Pool, usize)]>);
 
 impl<S: Shim> Spread<S> {
@@ -53,9 +54,14 @@ impl<S: Shim> Spread<S> {
         }
     }
 
-    /// Returns the number, among those of all pools, of the worker that runs the caller, a thread of that pool.
+    /// Returns the number, among those of all pools, of the worker that runs the caller, a thread
+    /// of that pool.
     pub(super) fn worker(&self, pool: usize) -> usize {
-        let first = if self.0.is_empty() { 0 } else { self.0[pool % self.0.len()].1 };
+        let first = if self.0.is_empty() {
+            0
+        } else {
+            self.0[pool % self.0.len()].1
+        };
         first + S::worker()
     }
 }
@@ -67,7 +73,10 @@ impl<S: Shim> Clone for Spread<S> {
 }
 
 /// Runs that many fibers, and waits for all of them.
-pub(super) async fn all<S: Shim, F: Future<Output = ()> + Send + 'static>(count: u64, body: impl Fn(u64) -> F) {
+pub(super) async fn all<S: Shim, F: Future<Output = ()> + Send + 'static>(
+    count: u64,
+    body: impl Fn(u64) -> F,
+) {
     let joins: Vec<_> = (0..count).map(|i| S::spawn(body(i))).collect();
     for join in joins {
         S::join(join).await;

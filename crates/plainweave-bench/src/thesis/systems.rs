@@ -23,8 +23,9 @@ const GO: [(&str, &str); 3] = [
     ("work.go", include_str!("../../peers/go-thesis/work.go")),
 ];
 
-/// Packets and the like that are under way at once where no bound is set, on systems that cannot have 50,000: each is a
-/// thread of the kernel, or has a stack from the beginning, which is two mappings of 65,530.
+/// Packets and the like that are under way at once where no bound is set, on systems that cannot
+/// have 50,000: each is a thread of the kernel, or has a stack from the beginning, which is two
+/// mappings of 65,530.
 pub(crate) const BOUNDS: [(&str, &str); 2] = [("threads", "128"), ("may", "10000")];
 
 /// How much of it a repetition does.
@@ -48,7 +49,12 @@ pub(super) struct System {
 
 impl System {
     fn new(kind: &'static str) -> Self {
-        Self { name: kind.to_owned(), kind, arguments: Vec::new(), go: None }
+        Self {
+            name: kind.to_owned(),
+            kind,
+            arguments: Vec::new(),
+            go: None,
+        }
     }
 
     /// Plainweave under a policy, in a mode.
@@ -60,7 +66,11 @@ impl System {
         drop(Mode::parse(mode)?.builder().workers(1).build()?);
         let name = format!("plainweave {} {mode}", policy.replace(',', ";"));
         let arguments = vec![format!("--policy={policy}"), format!("--mode={mode}")];
-        Ok(Self { name, arguments, ..Self::new("plainweave") })
+        Ok(Self {
+            name,
+            arguments,
+            ..Self::new("plainweave")
+        })
     }
 
     /// Another one.
@@ -68,8 +78,15 @@ impl System {
     /// # Errors
     /// It is not installed.
     pub(super) fn peer(kind: &'static str) -> anyhow::Result<Self> {
-        let go = if kind == "go" { Some(Rc::new(Program::go(&GO)?)) } else { None };
-        Ok(Self { go, ..Self::new(kind) })
+        let go = if kind == "go" {
+            Some(Rc::new(Program::go(&GO)?))
+        } else {
+            None
+        };
+        Ok(Self {
+            go,
+            ..Self::new(kind)
+        })
     }
 
     pub(super) fn is_ours(&self) -> bool {
@@ -88,31 +105,47 @@ impl System {
         length: Length,
         observe: bool,
     ) -> anyhow::Result<Vec<Figure>> {
-        let Length { iterations, dropped, patience } = length;
+        let Length {
+            iterations,
+            dropped,
+            patience,
+        } = length;
         let mut texts = plan.texts();
         let bound = BOUNDS.iter().find(|(kind, _)| *kind == self.kind);
         let unbound = texts.iter_mut().find(|text| *text == "in-flight=0");
         if let (Some((_, most)), Some(text)) = (bound, unbound) {
             *text = format!("in-flight={most}");
         }
-        let common =
-            [format!("-workers={workers}"), format!("-iterations={iterations}"), format!("-dropped={dropped}")];
+        let common = [
+            format!("-workers={workers}"),
+            format!("-iterations={iterations}"),
+            format!("-dropped={dropped}"),
+        ];
         let command = match &self.go {
             Some(go) => {
                 let mut command = go.command();
-                command.arg(format!("-case={}", experiment.name)).args(common);
+                command
+                    .arg(format!("-case={}", experiment.name))
+                    .args(common);
                 command.args(texts.iter().map(|text| format!("-{text}")));
                 command
             }
             None => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.args(["thesis-child", experiment.name, self.kind]).args(&self.arguments);
+                command
+                    .args(["thesis-child", experiment.name, self.kind])
+                    .args(&self.arguments);
                 command.args(common.iter().map(|flag| format!("-{flag}")));
-                command.args(texts.iter().map(|text| format!("--set={text}"))).args(observe.then_some("--observe"));
+                command
+                    .args(texts.iter().map(|text| format!("--set={text}")))
+                    .args(observe.then_some("--observe"));
                 command
             }
         };
         let text = child::output(command, patience)?;
-        child::values(&text)?.into_iter().map(|(name, value)| Ok((metrics::known(name)?.0, value))).collect()
+        child::values(&text)?
+            .into_iter()
+            .map(|(name, value)| Ok((metrics::known(name)?.0, value)))
+            .collect()
     }
 }

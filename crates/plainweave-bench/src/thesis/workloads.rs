@@ -41,8 +41,14 @@ pub(super) async fn run<S: Shim>(
     let spread = |pools| Spread::<S>::new(pools, &sizes);
     let (outcome, more) = match experiment.name {
         "packets" => (packets::iterate::<S>(&plan, workers).await?, Vec::new()),
-        "cache-effects" => (cache_effects::iterate::<S>(&plan, workers).await?, Vec::new()),
-        "bimodal" => (bimodal::iterate::<S>(&plan, workers, spread(pools)).await?, Vec::new()),
+        "cache-effects" => (
+            cache_effects::iterate::<S>(&plan, workers).await?,
+            Vec::new(),
+        ),
+        "bimodal" => (
+            bimodal::iterate::<S>(&plan, workers, spread(pools)).await?,
+            Vec::new(),
+        ),
         "mixer" => mixer::iterate::<S>(&plan, workers, spread(pools)).await?,
         "options" => (options::iterate::<S>(&plan, workers).await?, Vec::new()),
         "fib" => return fib::iterate::<S>(&plan, workers).await,

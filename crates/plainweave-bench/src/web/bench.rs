@@ -23,13 +23,34 @@ pub(super) struct Bench {
 
 impl Bench {
     /// A column of values.
-    pub(super) fn row(&mut self, case: &str, system: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) {
+    pub(super) fn row(
+        &mut self,
+        case: &str,
+        system: &str,
+        metric: &'static str,
+        unit: &'static str,
+        values: Vec<f64>,
+    ) {
         let (case, system) = (case.to_owned(), system.to_owned());
-        self.rows.push(Row { experiment: "web", case, system, workers: 1, metric, unit, values });
+        self.rows.push(Row {
+            experiment: "web",
+            case,
+            system,
+            workers: 1,
+            metric,
+            unit,
+            values,
+        });
     }
 
     /// A system's values as ratios to another's of the same rounds, if that is there.
-    pub(super) fn ratio(&mut self, case: &str, system: &str, to: (&'static str, Option<&Vec<f64>>), own: &[f64]) {
+    pub(super) fn ratio(
+        &mut self,
+        case: &str,
+        system: &str,
+        to: (&'static str, Option<&Vec<f64>>),
+        own: &[f64],
+    ) {
         if let (metric, Some(other)) = to {
             self.row(case, system, metric, "1", ratios(own, other));
         }
@@ -42,7 +63,11 @@ impl Bench {
     }
 
     /// Starts the servers that there are, ours with these flags.
-    pub(super) fn servers(&mut self, kinds: &[Kind], extra: &[&str]) -> anyhow::Result<Vec<Server>> {
+    pub(super) fn servers(
+        &mut self,
+        kinds: &[Kind],
+        extra: &[&str],
+    ) -> anyhow::Result<Vec<Server>> {
         let mut servers = Vec::new();
         for kind in kinds {
             match kind.absence() {

@@ -1,9 +1,10 @@
 //! Which files a load asks for, how large they are, and in which order it asks.
 //!
-//! The mix is that of a published experiment on static web servers: 21,600 files in 650 directories, 2.2 GB, described
-//! by a cumulative table over files by size. Here the table's classes are made with the same sizes and the same shares
-//! of the requests, and with a scaled number of files and directories. Within a class requests follow Zipf's law with
-//! exponent 1, the ranks spread over the sizes at random.
+//! The mix is that of a published experiment on static web servers: 21,600 files in 650
+//! directories, 2.2 GB, described by a cumulative table over files by size. Here the table's
+//! classes are made with the same sizes and the same shares of the requests, and with a scaled
+//! number of files and directories. Within a class requests follow Zipf's law with exponent 1, the
+//! ranks spread over the sizes at random.
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -55,22 +56,41 @@ pub(crate) struct Catalog {
 impl Catalog {
     /// Returns the thousand files of 1 KiB that each site has, in turn.
     pub(crate) fn small() -> Self {
-        let item = |number| Item { path: site::path(number), number, len: SIZE };
-        Self { items: (0..FILES).map(item).collect(), order: (0..FILES).collect() }
+        let item = |number| Item {
+            path: site::path(number),
+            number,
+            len: SIZE,
+        };
+        Self {
+            items: (0..FILES).map(item).collect(),
+            order: (0..FILES).collect(),
+        }
     }
 
     /// Makes a few files of one size, in turn.
     pub(crate) fn of(site: &Site, files: usize, len: usize) -> anyhow::Result<Self> {
-        let item = |number| Item { path: format!("/size{len}/{number:03}.txt"), number, len };
+        let item = |number| Item {
+            path: format!("/size{len}/{number:03}.txt"),
+            number,
+            len,
+        };
         let items: Vec<_> = (0..files).map(item).collect();
-        items.iter().try_for_each(|item| site.add(&item.path, item.number, item.len))?;
-        Ok(Self { order: (0..files).collect(), items })
+        items
+            .iter()
+            .try_for_each(|item| site.add(&item.path, item.number, item.len))?;
+        Ok(Self {
+            order: (0..files).collect(),
+            items,
+        })
     }
 
     /// Makes the mix, with this part of the files.
     pub(crate) fn mix(site: &Site, scale: usize) -> anyhow::Result<Self> {
         let catalog = Self::drawn(scale)?;
-        catalog.items.iter().try_for_each(|item| site.add(&item.path, item.number, item.len))?;
+        catalog
+            .items
+            .iter()
+            .try_for_each(|item| site.add(&item.path, item.number, item.len))?;
         Ok(catalog)
     }
 
@@ -105,30 +125,50 @@ impl Catalog {
             let rank = chosen.2.sample(&mut random) as usize;
             chosen.1[rank.clamp(1, chosen.1.len()) - 1]
         });
-        Ok(Self { order: order.collect(), items })
+        Ok(Self {
+            order: order.collect(),
+            items,
+        })
     }
 
-    /// Returns how far the files and the requests are from the published table, as a share: what is furthest.
+    /// Returns how far the files and the requests are from the published table, as a share: what is
+    /// furthest.
     pub(crate) fn deviation(&self, scale: usize) -> f64 {
         let up_to = |most: f64, item: &Item| item.len as f64 <= most;
         let of = |(share, bytes, most): &(f64, f64, f64)| {
-            let here: usize = self.items.iter().filter(|item| up_to(*most, item)).map(|item| item.len).sum();
-            let asked = self.order.iter().filter(|&&n| up_to(*most, &self.items[n])).count();
+            let here: usize = self
+                .items
+                .iter()
+                .filter(|item| up_to(*most, item))
+                .map(|item| item.len)
+                .sum();
+            let asked = self
+                .order
+                .iter()
+                .filter(|&&n| up_to(*most, &self.items[n]))
+                .count();
             let asked = asked as f64 / self.order.len() as f64;
-            (here as f64 * scale as f64 / bytes - 1.0).abs().max((asked - share).abs())
+            (here as f64 * scale as f64 / bytes - 1.0)
+                .abs()
+                .max((asked - share).abs())
         };
         TABLE.iter().map(of).fold(0.0, f64::max)
     }
 
     /// Returns the files that the first 80 % of the requests ask for.
     pub(crate) fn hot(&self) -> impl Iterator<Item = &Item> {
-        self.items.iter().filter(|item| item.len as f64 <= TABLE[4].2)
+        self.items
+            .iter()
+            .filter(|item| item.len as f64 <= TABLE[4].2)
     }
 
     /// Returns the length that all files have, if they have one.
     pub(crate) fn length(&self) -> Option<usize> {
         let first = self.items.first()?.len;
-        self.items.iter().all(|item| item.len == first).then_some(first)
+        self.items
+            .iter()
+            .all(|item| item.len == first)
+            .then_some(first)
     }
 
     /// In words, for the report.
@@ -136,18 +176,26 @@ impl Catalog {
         let bytes: usize = self.items.iter().map(|item| item.len).sum();
         let asked: usize = self.order.iter().map(|&n| self.items[n].len).sum();
         let mean = asked / self.order.len().max(1);
-        format!("{} files, {:.1} MB, {mean} bytes a request", self.items.len(), bytes as f64 / 1e6)
+        format!(
+            "{} files, {:.1} MB, {mean} bytes a request",
+            self.items.len(),
+            bytes as f64 / 1e6
+        )
     }
 }
 
-/// Returns the sizes of each class's files: evenly spaced, but for the last class, whose spacing grows by a power such
-/// that the number of all files and their bytes are those of the table.
+/// Returns the sizes of each class's files: evenly spaced, but for the last class, whose spacing
+/// grows by a power such that the number of all files and their bytes are those of the table.
 fn class_sizes(scale: f64) -> Vec<Vec<usize>> {
     let (mut classes, mut least, mut bytes_before, mut files) = (Vec::new(), 100.0, 0.0, 0.0);
     for (n, (_, bytes, most)) in TABLE.iter().enumerate() {
         let last = n == TABLE.len() - 1;
         let bytes_here = bytes - bytes_before;
-        let count = if last { MIX_FILES - files } else { bytes_here / ((least + most) / 2.0) };
+        let count = if last {
+            MIX_FILES - files
+        } else {
+            bytes_here / ((least + most) / 2.0)
+        };
         let power = (most - least) / (bytes_here / count - least) - 1.0;
         let here = (count / scale).round().max(1.0) as usize;
         let size = |k: usize| least + (most - least) * ((k as f64 + 0.5) / here as f64).powf(power);
@@ -169,11 +217,17 @@ mod tests {
         for scale in [1.0, 10.0] {
             let classes = class_sizes(scale);
             let files: usize = classes.iter().map(Vec::len).sum();
-            assert!((files as f64 * scale / MIX_FILES - 1.0).abs() < 0.01, "{files} files at {scale}");
+            assert!(
+                (files as f64 * scale / MIX_FILES - 1.0).abs() < 0.01,
+                "{files} files at {scale}"
+            );
             let mut sum = 0.0;
             for ((_, bytes, most), class) in TABLE.iter().zip(&classes) {
                 sum += class.iter().map(|&len| len as f64).sum::<f64>();
-                assert!((sum * scale / bytes - 1.0).abs() < 0.05, "{sum} bytes up to {most} at {scale}");
+                assert!(
+                    (sum * scale / bytes - 1.0).abs() < 0.05,
+                    "{sum} bytes up to {most} at {scale}"
+                );
                 assert!(class.iter().all(|&len| len as f64 <= *most));
             }
         }
@@ -186,7 +240,10 @@ mod tests {
         assert!(catalog.deviation(10) < 0.05, "{}", catalog.deviation(10));
         let hot: usize = catalog.hot().map(|item| item.len).sum();
         assert!((hot as f64 * 10.0 / 20.1e6 - 1.0).abs() < 0.05, "{hot}");
-        catalog.items.iter_mut().for_each(|item| item.len += item.len / 8);
+        catalog
+            .items
+            .iter_mut()
+            .for_each(|item| item.len += item.len / 8);
         assert!(catalog.deviation(10) > 0.05);
     }
 
@@ -194,8 +251,15 @@ mod tests {
     fn requests_follow_the_table() {
         let catalog = Catalog::drawn(200).unwrap();
         for (share, _, most) in TABLE {
-            let asked = catalog.order.iter().filter(|&&n| catalog.items[n].len as f64 <= most).count();
-            assert!((asked as f64 / DRAWN as f64 - share).abs() < 0.02, "{asked} up to {most}");
+            let asked = catalog
+                .order
+                .iter()
+                .filter(|&&n| catalog.items[n].len as f64 <= most)
+                .count();
+            assert!(
+                (asked as f64 / DRAWN as f64 - share).abs() < 0.02,
+                "{asked} up to {most}"
+            );
         }
     }
 }

@@ -16,6 +16,11 @@ pub(super) struct Load {
 impl Load {
     /// Connections that are kept alive, by clients of three kinds.
     pub(super) fn kept(connections: usize, catalog: Catalog) -> Self {
-        Self { catalog, connections, close: false, heads: &FIELDS }
+        Self {
+            catalog,
+            connections,
+            close: false,
+            heads: &FIELDS,
+        }
     }
 }

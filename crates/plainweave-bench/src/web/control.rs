@@ -1,9 +1,11 @@
-//! Three ways to send a file that fail when memory is short, as servers: negative controls, which nobody should use.
+//! Three ways to send a file that fail when memory is short, as servers: negative controls, which
+//! nobody should use.
 //!
-//! All three serve on fibers of one worker and send with one of these: `sendfile` on a blocking socket, so that the
-//! worker waits for the client and for the disk; `sendfile` on a non-blocking one, tried again until the client has
-//! taken all, which waits for the disk and spins for the client; linked splices on io_uring, each of which waits on a
-//! thread of the kernel, without a bound on their number.
+//! All three serve on fibers of one worker and send with one of these: `sendfile` on a blocking
+//! socket, so that the worker waits for the client and for the disk; `sendfile` on a non-blocking
+//! one, tried again until the client has taken all, which waits for the disk and spins for the
+//! client; linked splices on io_uring, each of which waits on a thread of the kernel, without a
+//! bound on their number.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -47,7 +49,9 @@ impl Method {
     /// Returns a command that serves the files below `root`, and says where.
     pub(crate) fn command(self, root: &Path) -> anyhow::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
-        let name = self.to_possible_value().context("a method without a name")?;
+        let name = self
+            .to_possible_value()
+            .context("a method without a name")?;
         command.args(["web-control", name.get_name()]).arg(root);
         Ok(command)
     }
@@ -65,7 +69,11 @@ pub(crate) fn serve(flags: &Flags) -> anyhow::Result<()> {
     machine::end_with_parent();
     descriptors::at_least(CONNECTIONS);
     let (method, root): (_, Arc<Path>) = (flags.method, flags.root.as_path().into());
-    let splices = if method == Method::Splicing { Some(Splices::new()?) } else { None };
+    let splices = if method == Method::Splicing {
+        Some(Splices::new()?)
+    } else {
+        None
+    };
     let listener = limit::listen()?;
     let address = listener.local_addr()?;
     let runtime = Mode::SHARED.builder().workers(1).io(Io::Epoll).build()?;
@@ -80,13 +88,20 @@ pub(crate) fn serve(flags: &Flags) -> anyhow::Result<()> {
             };
             let root = Arc::clone(&root);
             // It ends when its client is gone.
-            drop(plainweave::spawn(move || converse(stream, &root, method, splices)));
+            drop(plainweave::spawn(move || {
+                converse(stream, &root, method, splices)
+            }));
         }
     })
 }
 
 /// Answers the requests of a connection.
-fn converse(mut stream: TcpStream, root: &Path, method: Method, splices: Option<&Splices>) -> anyhow::Result<()> {
+fn converse(
+    mut stream: TcpStream,
+    root: &Path,
+    method: Method,
+    splices: Option<&Splices>,
+) -> anyhow::Result<()> {
     let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let (mut head, mut buffer) = (Vec::new(), [0; HEAD]);
     loop {
@@ -101,7 +116,8 @@ fn converse(mut stream: TcpStream, root: &Path, method: Method, splices: Option<
         }
         let file = File::open(root.join(path(&head)?))?;
         let len = file.metadata()?.len();
-        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nContent-Type: text/plain\r\n\r\n");
+        let answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nContent-Type: text/plain\r\n\r\n");
         stream.write_all(answer.as_bytes())?;
         match (method, splices) {
             (Method::Splicing, Some(splices)) => {
@@ -124,8 +140,13 @@ fn converse(mut stream: TcpStream, root: &Path, method: Method, splices: Option<
 
 /// Returns the path of a request, below the root.
 fn path(head: &[u8]) -> anyhow::Result<&str> {
-    let line = std::str::from_utf8(head)?.lines().next().unwrap_or_default();
-    let path = line.strip_prefix("GET /").and_then(|rest| rest.split(' ').next());
+    let line = std::str::from_utf8(head)?
+        .lines()
+        .next()
+        .unwrap_or_default();
+    let path = line
+        .strip_prefix("GET /")
+        .and_then(|rest| rest.split(' ').next());
     let path = path.with_context(|| format!("not a request for a file: {line}"))?;
     ensure!(!path.contains(".."), "{path} leaves the root");
     Ok(path)

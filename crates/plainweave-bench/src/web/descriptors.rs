@@ -8,10 +8,19 @@ const SPARE: u64 = 100;
 /// What a case that lacks descriptors says.
 pub(crate) const TOO_FEW: &str = "the limit of descriptors is too low; raise it with ulimit -n";
 
-/// Raises the limit on descriptors as far as allowed. Returns `false` if that is not enough for `connections`.
+/// Raises the limit on descriptors as far as allowed. Returns `false` if that is not enough for
+/// `connections`.
 pub(crate) fn at_least(connections: usize) -> bool {
     let needed = connections as u64 + SPARE;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let allowed = maximum.is_none_or(|most| most >= needed);
-    allowed && setrlimit(Resource::Nofile, Rlimit { current: maximum.or(Some(needed)), maximum }).is_ok()
+    allowed
+        && setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: maximum.or(Some(needed)),
+                maximum,
+            },
+        )
+        .is_ok()
 }

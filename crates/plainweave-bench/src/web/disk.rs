@@ -1,9 +1,11 @@
-//! Files that memory cannot hold: what requests for cached files wait while others are read from a disk.
+//! Files that memory cannot hold: what requests for cached files wait while others are read from a
+//! disk.
 //!
-//! Each server runs in a memory cgroup in which a tenth of the large files fits, and its group's reads of the disk are
-//! throttled (blkio), for a virtual machine's disk can be another machine's memory. In a turn all pages of the files
-//! are dropped; then the cached files are asked for at a modest rate (open loop), first alone, then beside a closed
-//! loop over the large ones. What a worker that waits for the disk does to the others is the second p99.
+//! Each server runs in a memory cgroup in which a tenth of the large files fits, and its group's
+//! reads of the disk are throttled (blkio), for a virtual machine's disk can be another machine's
+//! memory. In a turn all pages of the files are dropped; then the cached files are asked for at a
+//! modest rate (open loop), first alone, then beside a closed loop over the large ones. What a
+//! worker that waits for the disk does to the others is the second p99.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -24,7 +26,8 @@ const LARGE: usize = 1 << 20;
 /// Of each file of the page cache; the other cached files are of 1 KiB, in the servers' memory.
 const MEDIUM: usize = 64 << 10;
 const MEDIUM_FILES: usize = 20;
-/// The group's memory beside a tenth of the large files: for the server itself and the cached files.
+/// The group's memory beside a tenth of the large files: for the server itself and the cached
+/// files.
 const BESIDE: usize = 24 << 20;
 /// Bytes a second of the disk.
 const DISK: u64 = 40 << 20;
@@ -60,16 +63,29 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         }
         let name = format!("disk-{}", kind.name().replace(' ', "-"));
         let Some(group) = Group::confined(&name, bench.site.dir(), memory, DISK) else {
-            bench.missing(CASE, "no cgroups of version 1 for memory and blkio are available here");
+            bench.missing(
+                CASE,
+                "no cgroups of version 1 for memory and blkio are available here",
+            );
             return Ok(());
         };
         let server = Server::start_with(kind, &bench.site, Some(group), &["--cache", "4m"])?;
         let none = Vec::new;
-        all.push(Turns { server, alone: none(), beside: none(), slowest: none(), megabytes: none() });
+        all.push(Turns {
+            server,
+            alone: none(),
+            beside: none(),
+            slowest: none(),
+            megabytes: none(),
+        });
     }
     for round in 1..=bench.runs {
         for turns in &mut all {
-            report::progress(&format!("web: {CASE}, round {round} of {}, {}", bench.runs, turns.server.kind.name()));
+            report::progress(&format!(
+                "web: {CASE}, round {round} of {}, {}",
+                bench.runs,
+                turns.server.kind.name()
+            ));
             turn(&bench.site, bench.turn, turns, &large, &medium)?;
         }
     }
@@ -82,9 +98,20 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             DISK >> 20
         ),
     ));
-    for Turns { server, alone, beside, slowest, megabytes } in all {
+    for Turns {
+        server,
+        alone,
+        beside,
+        slowest,
+        megabytes,
+    } in all
+    {
         let name = server.kind.name();
-        let slower = beside.iter().zip(&alone).map(|(beside, alone)| beside / alone).collect();
+        let slower = beside
+            .iter()
+            .zip(&alone)
+            .map(|(beside, alone)| beside / alone)
+            .collect();
         bench.row(CASE, name, "cached_p99_us_alone", "us", alone);
         bench.row(CASE, name, "cached_p99_us_beside_disk", "us", beside);
         bench.row(CASE, name, "cached_max_us_beside_disk", "us", slowest);
@@ -95,7 +122,13 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
 }
 
 /// Runs one server's turn: cached files alone, then beside large ones.
-fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, medium: &Catalog) -> anyhow::Result<()> {
+fn turn(
+    site: &Site,
+    length: Duration,
+    turns: &mut Turns,
+    large: &Catalog,
+    medium: &Catalog,
+) -> anyhow::Result<()> {
     let server = &turns.server;
     let small = Catalog::small();
     let cached = || medium.items.iter().chain(&small.items[..MEDIUM_FILES]);
@@ -109,17 +142,31 @@ fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, mediu
     }
     let write = |name: &str, paths: &mut dyn Iterator<Item = &str>| -> anyhow::Result<String> {
         let list = site.dir().join(name);
-        let urls = paths.map(|path| format!("http://{}{path}\n", server.address)).collect::<String>();
+        let urls = paths
+            .map(|path| format!("http://{}{path}\n", server.address))
+            .collect::<String>();
         std::fs::write(&list, urls)?;
         Ok(list.to_string_lossy().into_owned())
     };
     let hot = write("hot.txt", &mut cached().map(|item| item.path.as_str()))?;
-    let cold = write("cold.txt", &mut large.items.iter().map(|item| item.path.as_str()))?;
+    let cold = write(
+        "cold.txt",
+        &mut large.items.iter().map(|item| item.path.as_str()),
+    )?;
     let url = format!("http://{}{}", server.address, small.items[0].path);
     let csv = site.dir().join("hot.csv");
     let ask = || -> anyhow::Result<Figures> {
         let warm_up = format!("{}ms", WARM_UP.as_millis());
-        let more = ["--urls", &hot, "--connections", "32", "--rate", RATE, "--arrivals", "poisson"];
+        let more = [
+            "--urls",
+            &hot,
+            "--connections",
+            "32",
+            "--rate",
+            RATE,
+            "--arrivals",
+            "poisson",
+        ];
         let more = [&more[..], &["--warm-up", &warm_up]].concat();
         let figures = run_load(&mut load("epoll", &url, length, &csv, &more)?, &csv)?;
         figures.check(server.kind.name())?;
@@ -134,13 +181,23 @@ fn turn(site: &Site, length: Duration, turns: &mut Turns, large: &Catalog, mediu
     turns.beside.push(figures.get("latency_p99")?);
     turns.slowest.push(figures.get("latency_max")?);
     let output = reader.wait_with_output()?;
-    ensure!(output.status.success(), "plainweave load: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "plainweave load: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let figures = Figures::read(&other)?;
     figures.check(server.kind.name())?;
-    turns.megabytes.push(figures.get("rate")? * LARGE as f64 / 1e6);
+    turns
+        .megabytes
+        .push(figures.get("rate")? * LARGE as f64 / 1e6);
     Ok(())
 }
 
 fn start(mut command: Command) -> anyhow::Result<Child> {
-    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run plainweave load")
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run plainweave load")
 }

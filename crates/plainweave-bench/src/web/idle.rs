@@ -1,8 +1,8 @@
 //! Idle keep-alive connections: memory of each, and CPU while nothing happens.
 //!
-//! Every connection has had two requests, the second for a file not requested before. So that the caches'
-//! memory is not counted as the connections', they are bounded (ours by `--cache 4m`, nginx's by its open-file cache)
-//! and full before the first measurement.
+//! Every connection has had two requests, the second for a file not requested before. So that the
+//! caches' memory is not counted as the connections', they are bounded (ours by `--cache 4m`,
+//! nginx's by its open-file cache) and full before the first measurement.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -15,7 +15,14 @@ use crate::report;
 
 const CASE: &str = "idle-10000";
 /// Settings of ours: a bounded cache, patience.
-const SETTINGS: [&str; 6] = ["--cache", "4m", "--idle-timeout", "10m", "--header-timeout", "10m"];
+const SETTINGS: [&str; 6] = [
+    "--cache",
+    "4m",
+    "--idle-timeout",
+    "10m",
+    "--header-timeout",
+    "10m",
+];
 /// For stacks to be trimmed and the like.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Both are shorter where a turn is.
@@ -31,7 +38,13 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     for number in 0..2 * bench.idle {
         bench.site.add(&cold(number), number, SIZE)?;
     }
-    for kind in [Kind::Nginx, Kind::Epoll, Kind::Uring, Kind::EpollFibers, Kind::UringFibers] {
+    for kind in [
+        Kind::Nginx,
+        Kind::Epoll,
+        Kind::Uring,
+        Kind::EpollFibers,
+        Kind::UringFibers,
+    ] {
         if let Some(why) = kind.absence() {
             bench.missing(kind.name(), why);
             continue;
@@ -46,12 +59,20 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.row(CASE, kind.name(), "bytes_per_connection", "B", memory);
         bench.row(CASE, kind.name(), "idle_cpu", "ms/s", cpu);
     }
-    bench.facts.push(("idle connections", format!("{}, memory as PSS of all processes of a server", bench.idle)));
+    bench.facts.push((
+        "idle connections",
+        format!("{}, memory as PSS of all processes of a server", bench.idle),
+    ));
     Ok(())
 }
 
 /// Returns the bytes a connection takes, and milliseconds of CPU in a second of idleness.
-fn measure(kind: Kind, site: &Site, connections: usize, turn: Duration) -> anyhow::Result<(f64, f64)> {
+fn measure(
+    kind: Kind,
+    site: &Site,
+    connections: usize,
+    turn: Duration,
+) -> anyhow::Result<(f64, f64)> {
     let (settle, idleness) = (SETTLE.min(turn), IDLENESS.min(turn * 2));
     let server = Server::start_with(kind, site, None, &SETTINGS)?;
     let mut checker = Checker::connect(server.address)?;
@@ -66,7 +87,10 @@ fn measure(kind: Kind, site: &Site, connections: usize, turn: Duration) -> anyho
     let mut open: Vec<TcpStream> = Vec::with_capacity(connections);
     for number in 0..connections {
         let mut checker = Checker::connect(server.address)?;
-        checker.check(&site::path(number % FILES), &site::content(number % FILES, SIZE))?;
+        checker.check(
+            &site::path(number % FILES),
+            &site::content(number % FILES, SIZE),
+        )?;
         checker.check(&cold(number), &site::content(number, SIZE))?;
         open.push(checker.into_stream());
     }
@@ -79,7 +103,11 @@ fn measure(kind: Kind, site: &Site, connections: usize, turn: Duration) -> anyho
     for stream in open.iter().step_by((connections / 100).max(1)) {
         stream.set_nonblocking(true)?;
         let error = stream.peek(&mut [0]).err().map(|error| error.kind());
-        anyhow::ensure!(error == Some(std::io::ErrorKind::WouldBlock), "{} ended idle connections", kind.name());
+        anyhow::ensure!(
+            error == Some(std::io::ErrorKind::WouldBlock),
+            "{} ended idle connections",
+            kind.name()
+        );
     }
     Ok((bytes, cpu))
 }

@@ -26,13 +26,24 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         let name = kind.name();
         servers.push((name.to_owned(), Server::start(kind, &bench.site, None)?));
         for format in ["combined", "json"] {
-            let log = bench.site.dir().join(format!("{}-{format}.log", name.replace(' ', "-")));
+            let log = bench
+                .site
+                .dir()
+                .join(format!("{}-{format}.log", name.replace(' ', "-")));
             let log = log.to_string_lossy();
-            let server = Server::start_with(kind, &bench.site, None, &["--access-log", &log, "--log-format", format])?;
+            let server = Server::start_with(
+                kind,
+                &bench.site,
+                None,
+                &["--access-log", &log, "--log-format", format],
+            )?;
             servers.push((format!("{name} {format} log"), server));
         }
     }
-    let named: Vec<_> = servers.iter().map(|(name, server)| (name.clone(), server)).collect();
+    let named: Vec<_> = servers
+        .iter()
+        .map(|(name, server)| (name.clone(), server))
+        .collect();
     let load = Load::kept(CONNECTIONS, Catalog::small());
     let costs = requests::measure(bench, CASE, &named, &load)?;
     for (n, ((name, _), Costs { cpu, rate })) in servers.iter().zip(&costs).enumerate() {

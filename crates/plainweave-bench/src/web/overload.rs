@@ -1,12 +1,14 @@
-//! More than a server can bear: it may use an eighth of a core, and is offered one and a half times and twice the rate
-//! that it reaches there, a connection for each request, by clients that give up after a second. (An eighth, for the
-//! client has one core, and makes some 13,000 connections a second on it.)
+//! More than a server can bear: it may use an eighth of a core, and is offered one and a half times
+//! and twice the rate that it reaches there, a connection for each request, by clients that give up
+//! after a second. (An eighth, for the client has one core, and makes some 13,000 connections a
+//! second on it.)
 //!
-//! Each server's own peak is found by a closed loop. Then clients come by the clock, whether or not others were
-//! answered (open loop): at multiples of the server's own peak, which shows what overload does to it, and at the same
-//! rates for all, multiples of nginx's peak, for otherwise a faster server is offered more. Counted are the answers in
-//! time, the share of clients that got none, and, twice a second, the server's descriptors and its connections in
-//! CLOSE-WAIT: clients that have gone and that it has not noticed, or not accepted yet. A second after the load they
+//! Each server's own peak is found by a closed loop. Then clients come by the clock, whether or not
+//! others were answered (open loop): at multiples of the server's own peak, which shows what
+//! overload does to it, and at the same rates for all, multiples of nginx's peak, for otherwise a
+//! faster server is offered more. Counted are the answers in time, the share of clients that got
+//! none, and, twice a second, the server's descriptors and its connections in CLOSE-WAIT: clients
+//! that have gone and that it has not noticed, or not accepted yet. A second after the load they
 //! are counted again. The next turn begins when the server has no connection left.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +34,8 @@ const OFFERED: [f64; 2] = [1.5, 2.0];
 const PATIENCE: &str = "1s";
 /// Between two looks at the server.
 const LOOKS: Duration = Duration::from_millis(500);
-/// Before the answers count, and after the load for what is left to be closed; less where a turn is shorter.
+/// Before the answers count, and after the load for what is left to be closed; less where a turn is
+/// shorter.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// What a turn came to.
@@ -65,7 +68,8 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             bench.missing(kind.name(), why);
             continue;
         }
-        let Some(group) = Group::under_quota("over", kind.name(), |group| group.limit(SHARE)) else {
+        let Some(group) = Group::under_quota("over", kind.name(), |group| group.limit(SHARE))
+        else {
             bench.missing(CASE, NO_QUOTA);
             return Ok(());
         };
@@ -75,8 +79,13 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     for round in 0..=bench.runs {
         let mut nginx = None;
         for (n, server) in servers.iter().enumerate() {
-            report::progress(&format!("web: {CASE}, round {round} of {}, {}", bench.runs, server.kind.name()));
-            let peak = peak(bench, server).with_context(|| format!("the peak of {}", server.kind.name()))?;
+            report::progress(&format!(
+                "web: {CASE}, round {round} of {}, {}",
+                bench.runs,
+                server.kind.name()
+            ));
+            let peak = peak(bench, server)
+                .with_context(|| format!("the peak of {}", server.kind.name()))?;
             // nginx is the first.
             if server.kind == Kind::Nginx {
                 nginx = Some(peak);
@@ -87,7 +96,10 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             }
         }
     }
-    let fact = format!("{SHARE} of a CPU; a connection a request, {} at a time, {PATIENCE} of patience", bench.idle);
+    let fact = format!(
+        "{SHARE} of a CPU; a connection a request, {} at a time, {PATIENCE} of patience",
+        bench.idle
+    );
     bench.facts.push((CASE, fact));
     for (server, rounds) in servers.iter().zip(&turns) {
         tell(bench, server.kind.name(), rounds);
@@ -106,21 +118,52 @@ struct Round {
 
 impl Round {
     fn run(bench: &Bench, server: &Server, peak: f64, nginx: Option<f64>) -> anyhow::Result<Self> {
-        let turns = |peak: f64| OFFERED.iter().map(|factor| turn(bench, server, peak * factor)).collect();
-        let same = nginx.filter(|_| server.kind != Kind::Nginx).map_or(Ok(Vec::new()), turns)?;
-        Ok(Self { peak, own: turns(peak)?, same })
+        let turns = |peak: f64| {
+            OFFERED
+                .iter()
+                .map(|factor| turn(bench, server, peak * factor))
+                .collect()
+        };
+        let same = nginx
+            .filter(|_| server.kind != Kind::Nginx)
+            .map_or(Ok(Vec::new()), turns)?;
+        Ok(Self {
+            peak,
+            own: turns(peak)?,
+            same,
+        })
     }
 }
 
 /// A server's rows. What nginx does at multiples of its own peak is what it does at nginx's.
 fn tell(bench: &mut Bench, name: &str, rounds: &[Round]) {
-    bench.row(CASE, name, "peak_per_second", "1/s", rounds.iter().map(|round| round.peak).collect());
+    bench.row(
+        CASE,
+        name,
+        "peak_per_second",
+        "1/s",
+        rounds.iter().map(|round| round.peak).collect(),
+    );
     for (step, factor) in OFFERED.iter().enumerate() {
         let case = format!("{CASE}-{factor}x");
-        let kept = rounds.iter().map(|round| round.own[step].goodput / round.peak).collect();
+        let kept = rounds
+            .iter()
+            .map(|round| round.own[step].goodput / round.peak)
+            .collect();
         bench.row(&case, name, "goodput_to_peak", "1", kept);
-        rows(bench, &case, name, &rounds.iter().map(|round| &round.own[step]).collect::<Vec<_>>());
-        let same: Vec<_> = rounds.iter().filter_map(|round| round.same.get(step)).collect();
+        rows(
+            bench,
+            &case,
+            name,
+            &rounds
+                .iter()
+                .map(|round| &round.own[step])
+                .collect::<Vec<_>>(),
+        );
+        let same: Vec<_> = rounds
+            .iter()
+            .filter_map(|round| round.same.get(step))
+            .collect();
         if !same.is_empty() {
             rows(bench, &format!("{CASE}-{factor}x-of-nginx"), name, &same);
         }
@@ -130,14 +173,35 @@ fn tell(bench: &mut Bench, name: &str, rounds: &[Round]) {
 /// The rows of one load.
 fn rows(bench: &mut Bench, case: &str, name: &str, turns: &[&Turn]) {
     let of = |what: &dyn Fn(&Turn) -> f64| turns.iter().map(|turn| what(turn)).collect::<Vec<_>>();
-    bench.row(case, name, "goodput_per_second", "1/s", of(&|turn| turn.goodput));
+    bench.row(
+        case,
+        name,
+        "goodput_per_second",
+        "1/s",
+        of(&|turn| turn.goodput),
+    );
     bench.row(case, name, "failed_share", "1", of(&|turn| turn.failed));
-    bench.row(case, name, "descriptors_max", "1", of(&|turn| turn.descriptors));
+    bench.row(
+        case,
+        name,
+        "descriptors_max",
+        "1",
+        of(&|turn| turn.descriptors),
+    );
     bench.row(case, name, "memory_max", "B", of(&|turn| turn.memory));
-    bench.row(case, name, "close_wait_max", "1", of(&|turn| turn.close_wait));
+    bench.row(
+        case,
+        name,
+        "close_wait_max",
+        "1",
+        of(&|turn| turn.close_wait),
+    );
     bench.row(case, name, "close_wait_after", "1", of(&|turn| turn.left));
     let timed = [
-        ("answered_p99_us", (|turn| turn.p99) as fn(&Turn) -> Option<f64>),
+        (
+            "answered_p99_us",
+            (|turn| turn.p99) as fn(&Turn) -> Option<f64>,
+        ),
         ("client_lateness_p99_us", |turn| turn.lateness),
     ];
     for (metric, of) in timed {
@@ -152,7 +216,13 @@ fn rows(bench: &mut Bench, case: &str, name: &str, turns: &[&Turn]) {
 fn peak(bench: &Bench, server: &Server) -> anyhow::Result<f64> {
     let csv = bench.site.dir().join("load.csv");
     let url = format!("http://{}{}", server.address, site::path(0));
-    let more = ["--no-keep-alive", "--connections", "64", "--warm-up", "500ms"];
+    let more = [
+        "--no-keep-alive",
+        "--connections",
+        "64",
+        "--warm-up",
+        "500ms",
+    ];
     let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
     figures.check(server.kind.name())?;
     figures.get("rate")
@@ -163,7 +233,15 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
     let csv = bench.site.dir().join("load.csv");
     let url = format!("http://{}{}", server.address, site::path(0));
     let (rate, connections) = (rate.to_string(), bench.idle.to_string());
-    let more = ["--no-keep-alive", "--connections", &connections, "--rate", &rate, "--arrivals", "poisson"];
+    let more = [
+        "--no-keep-alive",
+        "--connections",
+        &connections,
+        "--rate",
+        &rate,
+        "--arrivals",
+        "poisson",
+    ];
     let settle = SETTLE.min(bench.turn);
     let warm_up = format!("{}ms", settle.as_millis());
     let more = [&more[..], &["--timeout", PATIENCE, "--warm-up", &warm_up]].concat();
@@ -174,7 +252,9 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
             while !ended.load(Ordering::Relaxed) {
                 turn.descriptors = turn.descriptors.max(server.descriptors() as f64);
                 turn.memory = turn.memory.max(server.memory().unwrap_or(0.0));
-                turn.close_wait = turn.close_wait.max(standing(server.address, &[CLOSE_WAIT]) as f64);
+                turn.close_wait = turn
+                    .close_wait
+                    .max(standing(server.address, &[CLOSE_WAIT]) as f64);
                 std::thread::sleep(LOOKS);
             }
         });

@@ -1,5 +1,6 @@
-//! Latency when CPU is short: each server may use a quarter of a core, and gets 30, 60 and 90 % of the load that nginx
-//! can bear there. Open loop: what queues while the quota is used up counts with its waiting time.
+//! Latency when CPU is short: each server may use a quarter of a core, and gets 30, 60 and 90 % of
+//! the load that nginx can bear there. Open loop: what queues while the quota is used up counts
+//! with its waiting time.
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             bench.missing(kind.name(), why);
             continue;
         }
-        let Some(group) = Group::under_quota("quota", kind.name(), |group| group.limit(SHARE)) else {
+        let Some(group) = Group::under_quota("quota", kind.name(), |group| group.limit(SHARE))
+        else {
             bench.missing(CASE, NO_QUOTA);
             return Ok(());
         };
@@ -49,19 +51,30 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     for (case, kind, (metric, unit, values)) in found {
         bench.row(&case, kind.name(), metric, unit, values);
     }
-    let fact = format!("{SHARE} of a CPU in periods of 100 ms; nginx bears {peak:.0}/s there; Poisson");
+    let fact =
+        format!("{SHARE} of a CPU in periods of 100 ms; nginx bears {peak:.0}/s there; Poisson");
     bench.facts.push(("quota", fact));
     Ok(())
 }
 
 /// Loads a server, by default with all that it can bear.
 fn turn(bench: &Bench, server: &Server, more: &[&str]) -> anyhow::Result<Figures> {
-    let (list, csv) = (bench.site.dir().join("urls.txt"), bench.site.dir().join("load.csv"));
+    let (list, csv) = (
+        bench.site.dir().join("urls.txt"),
+        bench.site.dir().join("load.csv"),
+    );
     let urls = (0..site::FILES).map(|n| format!("http://{}{}\n", server.address, site::path(n)));
     std::fs::write(&list, urls.collect::<String>())?;
     let list = list.to_string_lossy();
     let url = format!("http://{}{}", server.address, site::path(0));
-    let always = ["--urls", &list, "--connections", CONNECTIONS, "--warm-up", WARM_UP];
+    let always = [
+        "--urls",
+        &list,
+        "--connections",
+        CONNECTIONS,
+        "--warm-up",
+        WARM_UP,
+    ];
     let length = bench.turn.max(Duration::from_secs(1));
     let mut command = load("epoll", &url, length, &csv, &[&always[..], more].concat())?;
     let figures = run_load(&mut command, &csv)?;

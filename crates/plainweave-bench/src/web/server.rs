@@ -63,21 +63,41 @@ impl Kind {
         match self {
             Kind::Nginx | Kind::NginxDefaults | Kind::NginxThreads => nginx::absence(),
             Kind::Limit | Kind::Control(Method::Blocking | Method::Spinning) => None,
-            _ if plainweave_program().is_none() => Some("the program plainweave is not beside plainweave-bench"),
+            _ if plainweave_program().is_none() => {
+                Some("the program plainweave is not beside plainweave-bench")
+            }
             Kind::Uring | Kind::UringFibers | Kind::Control(Method::Splicing) => {
-                let ring = plainweave::Runtime::builder().workers(1).io(plainweave::Io::Uring).build();
+                let ring = plainweave::Runtime::builder()
+                    .workers(1)
+                    .io(plainweave::Io::Uring)
+                    .build();
                 ring.is_err().then_some("io_uring is not available here")
             }
             _ => None,
         }
     }
 
-    fn command(self, site: &Site, workers: usize, extra: &[&str]) -> anyhow::Result<(Command, Option<SocketAddr>)> {
+    fn command(
+        self,
+        site: &Site,
+        workers: usize,
+        extra: &[&str],
+    ) -> anyhow::Result<(Command, Option<SocketAddr>)> {
         if matches!(self, Kind::Nginx | Kind::NginxDefaults | Kind::NginxThreads) {
             let defaults = self == Kind::NginxDefaults;
-            let http = if self == Kind::NginxThreads { "aio threads;" } else { "" };
+            let http = if self == Kind::NginxThreads {
+                "aio threads;"
+            } else {
+                ""
+            };
             let root = format!("root {};", site.root().display());
-            let settings = nginx::Settings { workers, http, server: &root, defaults, ..Default::default() };
+            let settings = nginx::Settings {
+                workers,
+                http,
+                server: &root,
+                defaults,
+                ..Default::default()
+            };
             let (command, address) = nginx::command(site.dir(), &settings)?;
             return Ok((command, Some(address)));
         }
@@ -88,7 +108,11 @@ impl Kind {
             return Ok((method.command(&site.root())?, None));
         }
         let mut command = Command::new(plainweave_program().context("no plainweave")?);
-        command.arg("web").arg(site.root()).arg("--workers").arg(workers.to_string());
+        command
+            .arg("web")
+            .arg(site.root())
+            .arg("--workers")
+            .arg(workers.to_string());
         command.args(["--listen", "127.0.0.1:0"]).args(extra);
         if matches!(self, Kind::EpollFibers | Kind::UringFibers) {
             command.args(["--architecture", "fibers"]);
@@ -112,13 +136,19 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts it on CPU 0. `group` confines it; without, it gets one that only counts, where possible.
+    /// Starts it on CPU 0. `group` confines it; without, it gets one that only counts, where
+    /// possible.
     pub(crate) fn start(kind: Kind, site: &Site, group: Option<Group>) -> anyhow::Result<Self> {
         Self::start_with(kind, site, group, &[])
     }
 
     /// With more arguments for ours.
-    pub(crate) fn start_with(kind: Kind, site: &Site, group: Option<Group>, extra: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) fn start_with(
+        kind: Kind,
+        site: &Site,
+        group: Option<Group>,
+        extra: &[&str],
+    ) -> anyhow::Result<Self> {
         Self::start_workers(kind, site, 1, group, extra)
     }
 
@@ -131,7 +161,10 @@ impl Server {
         extra: &[&str],
     ) -> anyhow::Result<Self> {
         let (command, address) = kind.command(site, workers, extra)?;
-        Ok(Self { kind, process: Process::start(kind.name(), &command, address, workers, group)? })
+        Ok(Self {
+            kind,
+            process: Process::start(kind.name(), &command, address, workers, group)?,
+        })
     }
 }
 

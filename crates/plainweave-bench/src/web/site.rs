@@ -25,12 +25,21 @@ pub(super) type Fields = &'static [(&'static str, &'static str)];
 pub(super) const FIELDS: [Fields; 3] = [
     &[("User-Agent", "curl/8.5.0"), ("Accept", "*/*")],
     &[
-        ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
-        ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"),
+        (
+            "User-Agent",
+            "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+        ),
+        (
+            "Accept",
+            "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+        ),
         ("Accept-Language", "en-US,en;q=0.5"),
         ("Accept-Encoding", "gzip, deflate, br, zstd"),
         ("Referer", "http://www.example.com/list/of/things?page=4"),
-        ("Cookie", "session=5f2b6c1e9a7d4830; theme=dark; consent=all"),
+        (
+            "Cookie",
+            "session=5f2b6c1e9a7d4830; theme=dark; consent=all",
+        ),
         ("Sec-Fetch-Mode", "navigate"),
         ("Priority", "u=0, i"),
     ],
@@ -53,7 +62,8 @@ impl Site {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let dir = std::env::temp_dir().join(format!("plainweave-bench-{}", std::process::id()));
         let site = Self { dir };
-        std::fs::create_dir_all(site.root()).with_context(|| format!("cannot create {}", site.root().display()))?;
+        std::fs::create_dir_all(site.root())
+            .with_context(|| format!("cannot create {}", site.root().display()))?;
         (0..FILES).try_for_each(|n| site.add(&path(n), n, SIZE))?;
         Ok(site)
     }
@@ -73,7 +83,8 @@ impl Site {
         if let Some(parent) = file.parent() {
             std::fs::create_dir_all(parent)?;
         }
-        std::fs::write(&file, content(number, len)).with_context(|| format!("cannot write {}", file.display()))
+        std::fs::write(&file, content(number, len))
+            .with_context(|| format!("cannot write {}", file.display()))
     }
 
     /// Has the page cache forget a file.
@@ -118,7 +129,10 @@ pub(crate) struct Checker<S = TcpStream> {
 
 impl Checker {
     pub(crate) fn connect(address: SocketAddr) -> anyhow::Result<Self> {
-        Ok(Self { again: Some((address, open)), ..Self::over(open(address)?) })
+        Ok(Self {
+            again: Some((address, open)),
+            ..Self::over(open(address)?)
+        })
     }
 
     /// Returns the connection alone, without its buffer.
@@ -137,7 +151,12 @@ fn open(address: SocketAddr) -> anyhow::Result<TcpStream> {
 impl<S: Read + Write> Checker<S> {
     /// Makes one of a stream that is connected, and fails a read that takes too long.
     pub(crate) fn over(stream: S) -> Self {
-        Self { stream: BufReader::with_capacity(2 * SIZE, stream), asked: 0, again: None, ended: false }
+        Self {
+            stream: BufReader::with_capacity(2 * SIZE, stream),
+            asked: 0,
+            again: None,
+            ended: false,
+        }
     }
 
     /// Returns what it asks by.
@@ -152,19 +171,32 @@ impl<S: Read + Write> Checker<S> {
         if let Some((address, open)) = self.again.filter(|_| self.ended) {
             self.stream = BufReader::with_capacity(2 * SIZE, open(address)?);
         }
-        self.stream.get_mut().write_all(request(path, fields).as_bytes())?;
+        self.stream
+            .get_mut()
+            .write_all(request(path, fields).as_bytes())?;
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            let read = self.stream.read_line(&mut head).with_context(|| format!("the answer for {path}"))?;
-            ensure!(read > 0, "the connection ended within the answer for {path}: {head}");
+            let read = self
+                .stream
+                .read_line(&mut head)
+                .with_context(|| format!("the answer for {path}"))?;
+            ensure!(
+                read > 0,
+                "the connection ended within the answer for {path}: {head}"
+            );
         }
         ensure!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
         let got = match is_chunked(&head) {
             true => self.chunks(),
             false => self.exactly(body.len()),
         };
-        ensure!(got.with_context(|| format!("the body of {path}"))? == body, "{path} came with another content");
-        self.ended = head.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
+        ensure!(
+            got.with_context(|| format!("the body of {path}"))? == body,
+            "{path} came with another content"
+        );
+        self.ended = head
+            .to_ascii_lowercase()
+            .contains("\r\nconnection: close\r\n");
         Ok(head)
     }
 
@@ -180,10 +212,14 @@ impl<S: Read + Write> Checker<S> {
         loop {
             let mut line = String::new();
             self.stream.read_line(&mut line)?;
-            let len = usize::from_str_radix(line.trim_end(), 16).with_context(|| format!("a chunk of {line:?}"))?;
+            let len = usize::from_str_radix(line.trim_end(), 16)
+                .with_context(|| format!("a chunk of {line:?}"))?;
             ensure!(len <= LONGEST_CHUNK, "a chunk of {len} bytes");
             let chunk = self.exactly(len + 2)?;
-            ensure!(chunk.ends_with(b"\r\n"), "a chunk of {len} bytes does not end there");
+            ensure!(
+                chunk.ends_with(b"\r\n"),
+                "a chunk of {len} bytes does not end there"
+            );
             if len == 0 {
                 return Ok(body);
             }
@@ -194,11 +230,15 @@ impl<S: Read + Write> Checker<S> {
 
 /// Returns whether the body behind this head comes in chunks.
 pub(crate) fn is_chunked(head: &str) -> bool {
-    head.to_ascii_lowercase().contains("\r\ntransfer-encoding: chunked\r\n")
+    head.to_ascii_lowercase()
+        .contains("\r\ntransfer-encoding: chunked\r\n")
 }
 
 /// Returns a request with these fields.
 pub(super) fn request(path: &str, fields: &[(&str, &str)]) -> String {
-    let fields: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let fields: String = fields
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
     format!("GET {path} HTTP/1.1\r\nHost: www.example.com\r\n{fields}\r\n")
 }

@@ -1,16 +1,18 @@
-//! Slow clients beside fast ones: half of them send a request byte by byte, a byte a second, each at its own time; the
-//! others ask for a file of 1 MiB and do not read it. What does it do to the p99 of other clients, and what
-//! does a byte cost the server?
+//! Slow clients beside fast ones: half of them send a request byte by byte, a byte a second, each
+//! at its own time; the others ask for a file of 1 MiB and do not read it. What does it do to the
+//! p99 of other clients, and what does a byte cost the server?
 //!
-//! There are two answers. Right after the clients that do not read have connected, the kernel sends each of them a
-//! probe of its zero window, and again after twice the time; while there are many, the bursts delay everything on the
-//! CPU. Some seconds later there are few. So the fast clients run at both times, `newcomers` and `beside`.
+//! There are two answers. Right after the clients that do not read have connected, the kernel sends
+//! each of them a probe of its zero window, and again after twice the time; while there are many,
+//! the bursts delay everything on the CPU. Some seconds later there are few. So the fast clients
+//! run at both times, `newcomers` and `beside`.
 //!
-//! The kernel's part is separated by a witness: a second server of the same kind on the same CPU, which has no slow
-//! clients. Both are asked at the same time.
+//! The kernel's part is separated by a witness: a second server of the same kind on the same CPU,
+//! which has no slow clients. Both are asked at the same time.
 //!
-//! The crowd shares a CPU with the fast clients' load generator. It has the lowest priority there, so that it does not
-//! hold that one up; how late its requests were is reported beside their latency, which counts from when they were due.
+//! The crowd shares a CPU with the fast clients' load generator. It has the lowest priority there,
+//! so that it does not hold that one up; how late its requests were is reported beside their
+//! latency, which counts from when they were due.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -52,12 +54,19 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let large = Catalog::of(&bench.site, 4, 1 << 20)?;
     // nginx's: no client times out while the others are served.
     let patient = ["--header-timeout", "60s", "--write-timeout", "60s"];
-    let (servers, witnesses) = (bench.servers(&Kind::ALL, &patient)?, bench.servers(&Kind::ALL, &patient)?);
+    let (servers, witnesses) = (
+        bench.servers(&Kind::ALL, &patient)?,
+        bench.servers(&Kind::ALL, &patient)?,
+    );
     for (server, witness) in servers.iter().zip(&witnesses) {
-        let (mut alone, mut newcomers, mut beside) = (Vec::new(), Pairs::default(), Pairs::default());
+        let (mut alone, mut newcomers, mut beside) =
+            (Vec::new(), Pairs::default(), Pairs::default());
         let (mut memory, mut cpu) = (Vec::new(), Vec::new());
         for round in 1..=bench.runs.min(3) {
-            report::progress(&format!("web: {CASE}, round {round}, {}", server.kind.name()));
+            report::progress(&format!(
+                "web: {CASE}, round {round}, {}",
+                server.kind.name()
+            ));
             let pair = [server, witness];
             ask_both(bench, pair)?; // Warms up.
             let [before_them, _] = ask_both(bench, pair)?;
@@ -69,20 +78,28 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                 let (path, address, count) = (&large.items[0].path, server.address, bench.idle);
                 let crowd = scope.spawn(move || crowd(address, path, count, ended, dripped));
                 let measure = || -> anyhow::Result<_> {
-                    while dripped.load(Ordering::Relaxed) < count as u64 / 2 && !crowd.is_finished() {
+                    while dripped.load(Ordering::Relaxed) < count as u64 / 2 && !crowd.is_finished()
+                    {
                         std::thread::sleep(Duration::from_millis(10));
                     }
                     let newcomers = ask_both(bench, pair)?;
                     // A test's turn is short, and so is its patience.
                     std::thread::sleep(SETTLE.min(8 * bench.turn));
                     let asked = ask_both(bench, pair)?;
-                    Ok((newcomers, asked, price(server, dripped, PRICED.min(4 * bench.turn))?, server.memory()?))
+                    Ok((
+                        newcomers,
+                        asked,
+                        price(server, dripped, PRICED.min(4 * bench.turn))?,
+                        server.memory()?,
+                    ))
                 };
                 let result = {
                     let _end = SetOnDrop(ended);
                     measure()
                 };
-                crowd.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                crowd
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 result
             });
             let (came, asked, price, after) = result?;
@@ -98,7 +115,10 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.row(CASE, name, "cpu_us_per_dripped_byte", "us", cpu);
         bench.row(CASE, name, "bytes_per_slow_client", "B", memory);
     }
-    let fact = format!("{} of them; fast ones of each server {RATE}/s on {FAST} connections, Poisson", bench.idle);
+    let fact = format!(
+        "{} of them; fast ones of each server {RATE}/s on {FAST} connections, Poisson",
+        bench.idle
+    );
     bench.facts.push(("slow clients", fact));
     Ok(())
 }
@@ -114,14 +134,23 @@ fn latencies(alone: &[Asked], newcomers: &Pairs, beside: &Pairs) -> Vec<Column> 
         let alone = all(alone);
         rows.extend(alone.clone().map(|alone| (metrics[0], "us", alone)));
         for ([metric, ratio], asked) in [([1, 2], newcomers), ([3, 4], beside)] {
-            let Some(asked) = all(&asked.own) else { continue };
-            rows.extend(alone.as_ref().map(|alone| (metrics[ratio], "1", ratios(&asked, alone))));
+            let Some(asked) = all(&asked.own) else {
+                continue;
+            };
+            rows.extend(
+                alone
+                    .as_ref()
+                    .map(|alone| (metrics[ratio], "1", ratios(&asked, alone))),
+            );
             rows.push((metrics[metric], "us", asked));
         }
     }
-    for (asked, ratio) in [(newcomers, "p99_newcomers_to_witness"), (beside, "p99_beside_to_witness")] {
-        let [own, witness] =
-            [&asked.own, &asked.witness].map(|asked| asked.iter().map(|asked| asked.p99).collect::<Vec<_>>());
+    for (asked, ratio) in [
+        (newcomers, "p99_newcomers_to_witness"),
+        (beside, "p99_beside_to_witness"),
+    ] {
+        let [own, witness] = [&asked.own, &asked.witness]
+            .map(|asked| asked.iter().map(|asked| asked.p99).collect::<Vec<_>>());
         rows.push((ratio, "1", ratios(&own, &witness)));
     }
     rows
@@ -131,8 +160,8 @@ fn latencies(alone: &[Asked], newcomers: &Pairs, beside: &Pairs) -> Vec<Column> 
 struct Asked {
     p50: f64,
     p99: f64,
-    /// p99 of how late the client itself was. `None` if it was behind all the time: it notes this of requests that it
-    /// has waited for.
+    /// p99 of how late the client itself was. `None` if it was behind all the time: it notes this
+    /// of requests that it has waited for.
     lateness: Option<f64>,
 }
 
@@ -147,18 +176,31 @@ impl Asked {
 }
 
 struct Figure {
-    /// Alone; beside newcomers, and that to alone; beside all of them when they have been there for a while, to alone.
+    /// Alone; beside newcomers, and that to alone; beside all of them when they have been there for
+    /// a while, to alone.
     metrics: [&'static str; 5],
     of: fn(&Asked) -> Option<f64>,
 }
 
 const FIGURES: [Figure; 3] = [
     Figure {
-        metrics: ["p50_us_alone", "p50_us_newcomers", "p50_newcomers_to_alone", "p50_us_beside", "p50_beside_to_alone"],
+        metrics: [
+            "p50_us_alone",
+            "p50_us_newcomers",
+            "p50_newcomers_to_alone",
+            "p50_us_beside",
+            "p50_beside_to_alone",
+        ],
         of: |asked| Some(asked.p50),
     },
     Figure {
-        metrics: ["p99_us_alone", "p99_us_newcomers", "p99_newcomers_to_alone", "p99_us_beside", "p99_beside_to_alone"],
+        metrics: [
+            "p99_us_alone",
+            "p99_us_newcomers",
+            "p99_newcomers_to_alone",
+            "p99_us_beside",
+            "p99_beside_to_alone",
+        ],
         of: |asked| Some(asked.p99),
     },
     Figure {
@@ -200,7 +242,9 @@ fn ask_both(bench: &Bench, pair: [&Server; 2]) -> anyhow::Result<[Asked; 2]> {
     std::thread::scope(|scope| {
         let second = scope.spawn(|| ask(bench, pair[1], "witness.csv"));
         let first = ask(bench, pair[0], "load.csv");
-        let second = second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let second = second
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok([first?, second?])
     })
 }
@@ -208,7 +252,16 @@ fn ask_both(bench: &Bench, pair: [&Server; 2]) -> anyhow::Result<[Asked; 2]> {
 fn ask(bench: &Bench, server: &Server, csv: &str) -> anyhow::Result<Asked> {
     let csv = bench.site.dir().join(csv);
     let url = format!("http://{}{}", server.address, site::path(0));
-    let more = ["--connections", FAST, "--rate", RATE, "--arrivals", "poisson", "--warm-up", "300ms"];
+    let more = [
+        "--connections",
+        FAST,
+        "--rate",
+        RATE,
+        "--arrivals",
+        "poisson",
+        "--warm-up",
+        "300ms",
+    ];
     let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
     figures.check(server.kind.name())?;
     let asked = Asked::of(&figures)?;
@@ -222,7 +275,13 @@ fn ask(bench: &Bench, server: &Server, csv: &str) -> anyhow::Result<Asked> {
 }
 
 /// Runs the slow clients on this thread until `ended`. `sent` counts their bytes.
-fn crowd(address: SocketAddr, path: &str, count: usize, ended: &AtomicBool, sent: &AtomicU64) -> anyhow::Result<()> {
+fn crowd(
+    address: SocketAddr,
+    path: &str,
+    count: usize,
+    ended: &AtomicBool,
+    sent: &AtomicU64,
+) -> anyhow::Result<()> {
     // On Linux, of this thread. Not allowed: then it is in the way a little.
     let _ = rustix::process::nice(19);
     let (drip, whole) = (request(&site::path(1), FIELDS[1]), request(path, FIELDS[0]));
@@ -249,7 +308,9 @@ fn crowd(address: SocketAddr, path: &str, count: usize, ended: &AtomicBool, sent
             let (stream, at) = &mut drippers[turn];
             let byte = &drip.as_bytes()[*at % drip.len()..][..1];
             // A server that has had enough answers 408 and closes: another one comes.
-            let open = stream.read(&mut [0; 512]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            let open = stream
+                .read(&mut [0; 512])
+                .is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
             if open && stream.write(byte).is_ok() {
                 *at += 1;
             } else {
@@ -275,13 +336,22 @@ mod tests {
             Asked::of(&figures).expect("latencies are enough")
         };
         let on_time = "lateness_p99,us,5\n";
-        let pairs = |own: &str| Pairs { own: vec![asked(own)], witness: vec![asked(on_time)] };
+        let pairs = |own: &str| Pairs {
+            own: vec![asked(own)],
+            witness: vec![asked(on_time)],
+        };
         let rows = latencies(&[asked(on_time)], &pairs(""), &pairs(on_time));
         let of = |metric: &str| rows.iter().find(|row| row.0 == metric).map(|row| row.2[0]);
         assert_eq!(of("p99_us_newcomers"), Some(30.0));
         assert_eq!(of("p99_newcomers_to_witness"), Some(1.0));
         assert_eq!(of("lateness_p99_us_alone"), Some(5.0));
-        assert_eq!((of("lateness_p99_us_newcomers"), of("lateness_p99_newcomers_to_alone")), (None, None));
+        assert_eq!(
+            (
+                of("lateness_p99_us_newcomers"),
+                of("lateness_p99_newcomers_to_alone")
+            ),
+            (None, None)
+        );
         assert_eq!(of("lateness_p99_beside_to_alone"), Some(1.0));
     }
 }

@@ -1,5 +1,5 @@
-//! CPU per request with two workers beside that with one: what the workers share, and what it costs. Servers and client
-//! share two CPUs, so each server may use the time of one.
+//! CPU per request with two workers beside that with one: what the workers share, and what it
+//! costs. Servers and client share two CPUs, so each server may use the time of one.
 
 use std::time::Duration;
 
@@ -35,11 +35,19 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         }
         for workers in [1, 2] {
             let purpose = format!("{workers}-workers");
-            let Some(group) = Group::under_quota(&purpose, kind.name(), |group| group.limit_finely(1.0)) else {
+            let Some(group) =
+                Group::under_quota(&purpose, kind.name(), |group| group.limit_finely(1.0))
+            else {
                 bench.missing(CASE, NO_QUOTA);
                 return Ok(());
             };
-            let server = Server::start_workers(kind, &bench.site, workers, Some(group), &["--open-files", "4000"])?;
+            let server = Server::start_workers(
+                kind,
+                &bench.site,
+                workers,
+                Some(group),
+                &["--open-files", "4000"],
+            )?;
             servers.push((workers, server));
         }
     }
@@ -47,7 +55,10 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let script = wrk::script(&bench.site, CASE, &load)?;
     for (_, server) in &servers {
         let mut checker = Checker::connect(server.address)?;
-        load.catalog.items.iter().try_for_each(|item| checker.check(&item.path, &item.content()).map(drop))?;
+        load.catalog
+            .items
+            .iter()
+            .try_for_each(|item| checker.check(&item.path, &item.content()).map(drop))?;
     }
     // Not in slices: in those each server finds both CPUs' caches as the others have left them.
     let turn = Duration::from_secs_f64(bench.turn.as_secs_f64().ceil());
@@ -55,14 +66,20 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     for round in 0..=bench.runs {
         for ((workers, server), costs) in servers.iter().zip(&mut costs) {
             let name = server.kind.name();
-            report::progress(&format!("web: {CASE}, round {round} of {}, {name}, {workers} workers", bench.runs));
-            let mut command = wrk::command(&format!("http://{}/", server.address), CONNECTIONS, turn);
+            report::progress(&format!(
+                "web: {CASE}, round {round} of {}, {name}, {workers} workers",
+                bench.runs
+            ));
+            let mut command =
+                wrk::command(&format!("http://{}/", server.address), CONNECTIONS, turn);
             let before = server.cpu_ns()?;
             let answered = wrk::run(command.arg("-s").arg(&script))?;
             anyhow::ensure!(answered > 0.0, "{name} answered nothing within {turn:?}");
             // The first round warms up.
             if round > 0 {
-                costs.cpu.push((server.cpu_ns()? - before) as f64 / 1000.0 / answered);
+                costs
+                    .cpu
+                    .push((server.cpu_ns()? - before) as f64 / 1000.0 / answered);
                 costs.rate.push(answered / turn.as_secs_f64());
             }
         }
@@ -70,16 +87,36 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     for (n, (workers, server)) in servers.iter().enumerate() {
         let mut row = |metric, unit, values| {
             let (case, system) = (CASE.to_owned(), server.kind.name().to_owned());
-            bench.rows.push(Row { experiment: "web", case, system, workers: *workers, metric, unit, values });
+            bench.rows.push(Row {
+                experiment: "web",
+                case,
+                system,
+                workers: *workers,
+                metric,
+                unit,
+                values,
+            });
         };
         row("cpu_us_per_request", "us", costs[n].cpu.clone());
         row("requests_per_second", "1/s", costs[n].rate.clone());
-        let of = |kind: Kind, wanted: usize| servers.iter().position(|(w, s)| *w == wanted && s.kind == kind);
+        let of = |kind: Kind, wanted: usize| {
+            servers
+                .iter()
+                .position(|(w, s)| *w == wanted && s.kind == kind)
+        };
         if let (2, Some(one)) = (*workers, of(server.kind, 1)) {
-            row("ratio_to_1_worker", "1", ratios(&costs[n].cpu, &costs[one].cpu));
+            row(
+                "ratio_to_1_worker",
+                "1",
+                ratios(&costs[n].cpu, &costs[one].cpu),
+            );
         }
         if let (true, Some(nginx)) = (server.kind != Kind::Nginx, of(Kind::Nginx, *workers)) {
-            row("ratio_to_nginx", "1", ratios(&costs[n].cpu, &costs[nginx].cpu));
+            row(
+                "ratio_to_nginx",
+                "1",
+                ratios(&costs[n].cpu, &costs[nginx].cpu),
+            );
         }
     }
     Ok(())

@@ -13,19 +13,37 @@ use crate::report;
 
 pub(crate) fn version() -> String {
     let output = Command::new("wrk").arg("-v").output();
-    let text = output.map_or("not installed".to_owned(), |o| String::from_utf8_lossy(&o.stdout).into_owned());
-    text.lines().next().unwrap_or_default().split('[').next().unwrap_or_default().trim().to_owned()
+    let text = output.map_or("not installed".to_owned(), |o| {
+        String::from_utf8_lossy(&o.stdout).into_owned()
+    });
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .split('[')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
-/// Writes the script: requests are made before the load and sent as they are. Few paths come with each set of fields,
-/// many with one of them.
+/// Writes the script: requests are made before the load and sent as they are. Few paths come with
+/// each set of fields, many with one of them.
 pub(super) fn script(site: &Site, name: &str, load: &Load) -> anyhow::Result<PathBuf> {
-    let close = if load.close { "[\"Connection\"] = \"close\", " } else { "" };
+    let close = if load.close {
+        "[\"Connection\"] = \"close\", "
+    } else {
+        ""
+    };
     let mut text = "local sets = {\n".to_owned();
     for fields in load.heads {
-        let fields = fields.iter().map(|(name, value)| format!("[{name:?}] = {value:?}"));
+        let fields = fields
+            .iter()
+            .map(|(name, value)| format!("[{name:?}] = {value:?}"));
         let fields = fields.collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "  {{ [\"Host\"] = \"www.example.com\", {close}{fields} }},");
+        let _ = writeln!(
+            text,
+            "  {{ [\"Host\"] = \"www.example.com\", {close}{fields} }},"
+        );
     }
     text += "}\nlocal paths = {\n";
     for &n in &load.catalog.order {
@@ -53,7 +71,13 @@ pub(super) fn script(site: &Site, name: &str, load: &Load) -> anyhow::Result<Pat
 /// Returns the command: one thread, on the CPU of the caller.
 pub(crate) fn command(url: &str, connections: usize, length: Duration) -> Command {
     let mut command = Command::new("wrk");
-    command.args(["-t1", &format!("-c{connections}"), &format!("-d{}", length.as_secs().max(1)), "--timeout", "10"]);
+    command.args([
+        "-t1",
+        &format!("-c{connections}"),
+        &format!("-d{}", length.as_secs().max(1)),
+        "--timeout",
+        "10",
+    ]);
     command.arg(url);
     command
 }
@@ -63,10 +87,15 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<f64> {
     requests(&command.output().context("cannot run wrk")?)
 }
 
-/// Returns how many requests a run came to. Wrong answers are an error; requests without an answer are reported.
+/// Returns how many requests a run came to. Wrong answers are an error; requests without an answer
+/// are reported.
 pub(crate) fn requests(output: &Output) -> anyhow::Result<f64> {
     let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "wrk: {}{text}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "wrk: {}{text}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     ensure!(!text.contains("Non-2xx"), "wrk saw errors: {text}");
     if let Some(line) = text.lines().find(|line| line.contains("Socket errors")) {
         report::note(&format!("warning: wrk: {}", line.trim()));

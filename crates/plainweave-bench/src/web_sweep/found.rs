@@ -27,7 +27,13 @@ pub(super) struct Found {
 type Metric = (&'static str, &'static str, fn(&Step) -> f64);
 
 const ANSWERS: Metric = ("answers_per_s", "1/s", |step| step.rate);
-const P99: Metric = ("p99_us", "us", |step| if step.counts == 1.0 { step.p99 } else { f64::NAN });
+const P99: Metric = ("p99_us", "us", |step| {
+    if step.counts == 1.0 {
+        step.p99
+    } else {
+        f64::NAN
+    }
+});
 const FAILED: Metric = ("failed_share", "1", |step| step.failed);
 const CLOSE_WAIT: Metric = ("close_wait_max", "1", |step| step.close_wait);
 const HOT_P99: Metric = ("hot_p99_us", "us", |step| step.hot_p99);
@@ -53,29 +59,53 @@ const OF_RATES: [Picture; 4] = [
     (ANSWERS, "answers, more is better", false),
     (FAILED, "requests without an answer, less is better", false),
     (P99, "p99 of those answered, less is better", true),
-    (CLOSE_WAIT, "connections in CLOSE-WAIT, at most; less is better", false),
+    (
+        CLOSE_WAIT,
+        "connections in CLOSE-WAIT, at most; less is better",
+        false,
+    ),
 ];
 const OF_MEMORY: [Picture; 5] = [
     (ANSWERS, "answers, more is better", false),
     (FAILED, "requests without an answer, less is better", false),
     (P99, "p99 of those answered, less is better", true),
-    (HOT_P99, "p99 of files that memory should hold, less is better", true),
+    (
+        HOT_P99,
+        "p99 of files that memory should hold, less is better",
+        true,
+    ),
     (READ, "read from the disk", false),
 ];
 
 impl Found {
     pub(super) fn new(peak: f64) -> Self {
-        Self { peak, curves: Vec::new(), absent: Vec::new() }
+        Self {
+            peak,
+            curves: Vec::new(),
+            absent: Vec::new(),
+        }
     }
 
     /// Adds a round of a system.
-    pub(super) fn add(&mut self, part: Part, system: &System, cases: &[(String, f64)], steps: Vec<Step>) {
+    pub(super) fn add(
+        &mut self,
+        part: Part,
+        system: &System,
+        cases: &[(String, f64)],
+        steps: Vec<Step>,
+    ) {
         let same = |curve: &&mut Curve| curve.part == part && curve.system == system.name;
         match self.curves.iter_mut().find(same) {
             Some(curve) => curve.rounds.push(steps),
             None => {
                 let (system, role) = (system.name.clone(), system.role());
-                self.curves.push(Curve { part, system, role, cases: cases.to_vec(), rounds: vec![steps] });
+                self.curves.push(Curve {
+                    part,
+                    system,
+                    role,
+                    cases: cases.to_vec(),
+                    rounds: vec![steps],
+                });
             }
         }
     }
@@ -96,7 +126,9 @@ impl Found {
         let mut rows = Vec::new();
         for curve in &self.curves {
             match curve.part {
-                Part::Rates => rows.push(curve.row("past the peak", "answers_to_own_peak", "1", curve.after())),
+                Part::Rates => {
+                    rows.push(curve.row("past the peak", "answers_to_own_peak", "1", curve.after()))
+                }
                 Part::Memory => {}
             }
             for (n, (case, _)) in curve.cases.iter().enumerate() {
@@ -113,21 +145,37 @@ impl Found {
         rows
     }
 
-    /// Returns a case's figures as ratios to nginx's with `aio threads`, and to those with all memory.
+    /// Returns a case's figures as ratios to nginx's with `aio threads`, and to those with all
+    /// memory.
     fn ratios(&self, curve: &Curve, case: usize) -> Vec<(&'static str, Vec<f64>)> {
         let (threads, nginx) = (Kind::NginxThreads.name(), Kind::Nginx.name());
         let of = |other: &str, metric: fn(&Step) -> f64| {
-            let other = self.curves.iter().find(|there| there.part == curve.part && there.system == other);
-            let both = other.into_iter().flat_map(|other| curve.rounds.iter().zip(&other.rounds));
-            both.map(move |(own, other)| metric(&own[case]) / metric(&other[case])).filter(|ratio| ratio.is_finite())
+            let other = self
+                .curves
+                .iter()
+                .find(|there| there.part == curve.part && there.system == other);
+            let both = other
+                .into_iter()
+                .flat_map(|other| curve.rounds.iter().zip(&other.rounds));
+            both.map(move |(own, other)| metric(&own[case]) / metric(&other[case]))
+                .filter(|ratio| ratio.is_finite())
         };
         match curve.part {
             Part::Rates => vec![("answers_to_nginx", of(nginx, ANSWERS.2).collect())],
             Part::Memory => {
-                let first = curve.rounds.iter().map(|steps| steps[case].hot_p99 / steps[0].hot_p99);
+                let first = curve
+                    .rounds
+                    .iter()
+                    .map(|steps| steps[case].hot_p99 / steps[0].hot_p99);
                 vec![
-                    ("answers_to_nginx_aio_threads", of(threads, ANSWERS.2).collect()),
-                    ("hot_p99_to_all_memory", first.filter(|ratio| ratio.is_finite()).collect()),
+                    (
+                        "answers_to_nginx_aio_threads",
+                        of(threads, ANSWERS.2).collect(),
+                    ),
+                    (
+                        "hot_p99_to_all_memory",
+                        first.filter(|ratio| ratio.is_finite()).collect(),
+                    ),
                 ]
             }
         }
@@ -135,9 +183,16 @@ impl Found {
 
     /// Draws each figure against what is swept, a line a system.
     pub(super) fn picture(&self) -> String {
-        let rates = OF_RATES.iter().map(|picture| self.panel(Part::Rates, picture));
-        let memory = OF_MEMORY.iter().map(|picture| self.panel(Part::Memory, picture));
-        format!("<div class='panels'>{}</div>", rates.chain(memory).flatten().collect::<String>())
+        let rates = OF_RATES
+            .iter()
+            .map(|picture| self.panel(Part::Rates, picture));
+        let memory = OF_MEMORY
+            .iter()
+            .map(|picture| self.panel(Part::Memory, picture));
+        format!(
+            "<div class='panels'>{}</div>",
+            rates.chain(memory).flatten().collect::<String>()
+        )
     }
 
     fn panel(&self, part: Part, ((_, unit, of), upwards, log): &Picture) -> Option<String> {
@@ -153,7 +208,11 @@ impl Found {
                     .iter()
                     .enumerate()
                     .map(|(n, (_, share))| {
-                        let at = if part == Part::Rates { share * self.peak } else { share * 100.0 };
+                        let at = if part == Part::Rates {
+                            share * self.peak
+                        } else {
+                            share * 100.0
+                        };
                         (at, Spread::of(&curve.values(n, *of)))
                     })
                     .collect(),
@@ -167,28 +226,57 @@ impl Found {
             Part::Memory => ("from a slow disk", "percent of the files that memory holds"),
         };
         let title = format!("{title}: {}", upwards.split(',').next().unwrap_or_default());
-        let (across, upwards, unit) = (across.to_owned(), (*upwards).to_owned(), (*unit).to_owned());
+        let (across, upwards, unit) =
+            (across.to_owned(), (*upwards).to_owned(), (*unit).to_owned());
         let log_across = part == Part::Memory;
-        Some(Panel { title, across, upwards, unit, log_across, log: *log, extremes: false, lines }.svg())
+        Some(
+            Panel {
+                title,
+                across,
+                upwards,
+                unit,
+                log_across,
+                log: *log,
+                extremes: false,
+                lines,
+            }
+            .svg(),
+        )
     }
 }
 
 impl Curve {
     fn row(&self, case: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {
         let (case, system) = (case.to_owned(), self.system.clone());
-        Row { experiment: "web-sweep", case, system, workers: 1, metric, unit, values }
+        Row {
+            experiment: "web-sweep",
+            case,
+            system,
+            workers: 1,
+            metric,
+            unit,
+            values,
+        }
     }
 
     /// Returns the values of a metric in a case, a round each.
     fn values(&self, case: usize, of: fn(&Step) -> f64) -> Vec<f64> {
-        self.rounds.iter().map(|steps| of(&steps[case])).filter(|value| !value.is_nan()).collect()
+        self.rounds
+            .iter()
+            .map(|steps| of(&steps[case]))
+            .filter(|value| !value.is_nan())
+            .collect()
     }
 
-    /// Returns what is answered at the greatest rate, as a part of the most that was answered at any.
+    /// Returns what is answered at the greatest rate, as a part of the most that was answered at
+    /// any.
     fn after(&self) -> Vec<f64> {
         let of = |steps: &Vec<Step>| {
             let most = steps.iter().map(|step| step.rate).fold(0.0, f64::max);
-            steps.last().map(|last| last.rate / most).filter(|share| share.is_finite())
+            steps
+                .last()
+                .map(|last| last.rate / most)
+                .filter(|share| share.is_finite())
         };
         self.rounds.iter().filter_map(of).collect()
     }

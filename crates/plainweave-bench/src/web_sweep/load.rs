@@ -41,9 +41,18 @@ struct Times {
 
 impl Times {
     fn of(full: bool) -> Self {
-        let [warm_up, pause, patience, off] =
-            if full { [60_000, 20_000, 10_000, 60_000] } else { [8_000, 200, 1_000, 300] }.map(Duration::from_millis);
-        Self { warm_up, pause, patience, off }
+        let [warm_up, pause, patience, off] = if full {
+            [60_000, 20_000, 10_000, 60_000]
+        } else {
+            [8_000, 200, 1_000, 300]
+        }
+        .map(Duration::from_millis);
+        Self {
+            warm_up,
+            pause,
+            patience,
+            off,
+        }
     }
 }
 
@@ -81,18 +90,43 @@ impl Bench {
         times.warm_up = times.warm_up.min(size.length * 2);
         // Drawn from this list, all alike, requests are those of the table.
         let paths = site.dir().join("drawn.txt");
-        let drawn: String = catalog.order.iter().map(|&n| format!("{}\n", catalog.items[n].path)).collect();
+        let drawn: String = catalog
+            .order
+            .iter()
+            .map(|&n| format!("{}\n", catalog.items[n].path))
+            .collect();
         std::fs::write(&paths, drawn)?;
-        let logs = [("sessions", times.off), ("eager-sessions", Duration::from_millis(1))];
-        let logs = logs.map(|(name, off)| (site.dir().join(name), format!("{}ms", off.as_millis())));
+        let logs = [
+            ("sessions", times.off),
+            ("eager-sessions", Duration::from_millis(1)),
+        ];
+        let logs =
+            logs.map(|(name, off)| (site.dir().join(name), format!("{}ms", off.as_millis())));
         for (folder, off) in &logs {
-            let mut command = Command::new(plainweave_program().context("plainweave is not beside plainweave-bench")?);
-            command.args(["load", "sessions"]).arg(folder).arg("--paths").arg(&paths).args(["--zipf", "0"]);
+            let mut command = Command::new(
+                plainweave_program().context("plainweave is not beside plainweave-bench")?,
+            );
+            command
+                .args(["load", "sessions"])
+                .arg(folder)
+                .arg("--paths")
+                .arg(&paths)
+                .args(["--zipf", "0"]);
             command.args(["--logs", LOGS, "--sessions", SESSIONS, "--longest-off", off]);
             let output = command.output().context("cannot run plainweave load")?;
-            ensure!(output.status.success(), "no session logs: {}", String::from_utf8_lossy(&output.stderr));
+            ensure!(
+                output.status.success(),
+                "no session logs: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
-        Ok(Self { site, catalog, size, times, logs: logs.map(|(folder, _)| folder) })
+        Ok(Self {
+            site,
+            catalog,
+            size,
+            times,
+            logs: logs.map(|(folder, _)| folder),
+        })
     }
 
     /// In words, for the report.
@@ -109,7 +143,9 @@ impl Bench {
     pub(super) fn group(&self, controllers: &[&'static str]) -> anyhow::Result<Group> {
         let group = Group::new("web-sweep", &[&["cpu", "cpuacct"], controllers].concat());
         let group = group.and_then(|group| group.limit_finely(self.size.share).map(|()| group));
-        group.context("no control group of version 1 for a quota of CPU, memory or a disk is available here")
+        group.context(
+            "no control group of version 1 for a quota of CPU, memory or a disk is available here",
+        )
     }
 
     /// Returns the requests a second that a server answers in a closed loop over the sessions.
@@ -117,35 +153,88 @@ impl Bench {
         let server = system.start(&self.site, self.group(&[])?)?;
         let csv = self.site.dir().join("peak.csv");
         let logs = self.logs[1].to_string_lossy();
-        let more = ["--sessions", &logs, "--connections", PEAK, "--warm-up", "500ms"];
-        let figures = run_load(&mut load("epoll", &self.url(&server, ""), self.size.length, &csv, &more)?, &csv)?;
+        let more = [
+            "--sessions",
+            &logs,
+            "--connections",
+            PEAK,
+            "--warm-up",
+            "500ms",
+        ];
+        let figures = run_load(
+            &mut load(
+                "epoll",
+                &self.url(&server, ""),
+                self.size.length,
+                &csv,
+                &more,
+            )?,
+            &csv,
+        )?;
         figures.check(&system.name)?;
         figures.get("rate")
     }
 
     /// Starts a server and offers it all rates, with all files in memory.
-    pub(super) fn rates(&self, system: &System, cases: &[(String, f64)], peak: f64) -> anyhow::Result<Vec<Step>> {
+    pub(super) fn rates(
+        &self,
+        system: &System,
+        cases: &[(String, f64)],
+        peak: f64,
+    ) -> anyhow::Result<Vec<Step>> {
         let server = system.start(&self.site, self.group(&[])?)?;
         self.sample(&server)?;
         self.warm(&server)?;
-        cases.iter().map(|(_, share)| self.step(&server, share * peak)).collect()
+        cases
+            .iter()
+            .map(|(_, share)| self.step(&server, share * peak))
+            .collect()
     }
 
     /// Compares the content of some files, all sizes among them.
     pub(super) fn sample(&self, server: &Server) -> anyhow::Result<()> {
         let mut checker = Checker::connect(server.address)?;
         let every = self.catalog.items.len().div_ceil(SAMPLED);
-        let sampled = self.catalog.items.iter().step_by(every).chain(self.catalog.items.last());
-        sampled.into_iter().try_for_each(|item| checker.check(&item.path, &item.content()).map(drop))
+        let sampled = self
+            .catalog
+            .items
+            .iter()
+            .step_by(every)
+            .chain(self.catalog.items.last());
+        sampled
+            .into_iter()
+            .try_for_each(|item| checker.check(&item.path, &item.content()).map(drop))
     }
 
     /// Asks for every file once.
     pub(super) fn warm(&self, server: &Server) -> anyhow::Result<()> {
-        let list = self.list(server, "all.txt", &mut self.catalog.items.iter().map(|item| item.path.as_str()))?;
-        let (csv, all) = (self.site.dir().join("warm.csv"), self.catalog.items.len().to_string());
-        let mut command = Command::new(plainweave_program().context("plainweave is not beside plainweave-bench")?);
-        command.args(["load", "http", "--urls", &list, "--requests", &all, "--connections", "16", "--workers", "1"]);
-        command.args(["--io", "epoll", "--timeout", "60s", "--csv"]).arg(&csv);
+        let list = self.list(
+            server,
+            "all.txt",
+            &mut self.catalog.items.iter().map(|item| item.path.as_str()),
+        )?;
+        let (csv, all) = (
+            self.site.dir().join("warm.csv"),
+            self.catalog.items.len().to_string(),
+        );
+        let mut command = Command::new(
+            plainweave_program().context("plainweave is not beside plainweave-bench")?,
+        );
+        command.args([
+            "load",
+            "http",
+            "--urls",
+            &list,
+            "--requests",
+            &all,
+            "--connections",
+            "16",
+            "--workers",
+            "1",
+        ]);
+        command
+            .args(["--io", "epoll", "--timeout", "60s", "--csv"])
+            .arg(&csv);
         run_load(&mut command, &csv)?.check("the warm-up")
     }
 
@@ -157,7 +246,12 @@ impl Bench {
         paths: &mut dyn Iterator<Item = &str>,
     ) -> anyhow::Result<String> {
         let list = self.site.dir().join(name);
-        std::fs::write(&list, paths.map(|path| self.url(server, path) + "\n").collect::<String>())?;
+        std::fs::write(
+            &list,
+            paths
+                .map(|path| self.url(server, path) + "\n")
+                .collect::<String>(),
+        )?;
         Ok(list.to_string_lossy().into_owned())
     }
 
@@ -166,18 +260,54 @@ impl Bench {
     }
 
     /// Returns the load of an open loop, at this rate, beside what it asks for.
-    pub(super) fn open(&self, server: &Server, rate: f64, csv: &str, more: &[&str]) -> anyhow::Result<Command> {
+    pub(super) fn open(
+        &self,
+        server: &Server,
+        rate: f64,
+        csv: &str,
+        more: &[&str],
+    ) -> anyhow::Result<Command> {
         let ms = |time: Duration| format!("{}ms", time.as_millis());
-        let [rate, warm_up, patience] = [rate.to_string(), ms(self.times.warm_up), ms(self.times.patience)];
-        let more = [more, &["--rate", &rate, "--arrivals", "poisson", "--warm-up", &warm_up, "--timeout", &patience]];
-        load("epoll", &self.url(server, ""), self.size.length, &self.site.dir().join(csv), &more.concat())
+        let [rate, warm_up, patience] = [
+            rate.to_string(),
+            ms(self.times.warm_up),
+            ms(self.times.patience),
+        ];
+        let more = [
+            more,
+            &[
+                "--rate",
+                &rate,
+                "--arrivals",
+                "poisson",
+                "--warm-up",
+                &warm_up,
+                "--timeout",
+                &patience,
+            ],
+        ];
+        load(
+            "epoll",
+            &self.url(server, ""),
+            self.size.length,
+            &self.site.dir().join(csv),
+            &more.concat(),
+        )
     }
 
     /// Offers a server this many requests a second, and looks at its connections meanwhile.
     pub(super) fn step(&self, server: &Server, rate: f64) -> anyhow::Result<Step> {
-        let (logs, sessions) = (self.logs[0].to_string_lossy(), self.size.sessions.to_string());
+        let (logs, sessions) = (
+            self.logs[0].to_string_lossy(),
+            self.size.sessions.to_string(),
+        );
         let csv = "step.csv";
-        let mut command = self.open(server, rate, csv, &["--sessions", &logs, "--connections", &sessions])?;
+        let mut command = self.open(
+            server,
+            rate,
+            csv,
+            &["--sessions", &logs, "--connections", &sessions],
+        )?;
         let (ended, mut close_wait) = (AtomicBool::new(false), 0);
         // At its end the load closes all connections at once.
         let end = Instant::now() + self.times.warm_up + self.size.length;
@@ -224,8 +354,18 @@ pub(super) struct Step {
 /// Latency that a client's own lateness must stay below, as a part.
 const LATE: f64 = 0.1;
 /// The names of a step's values, in their order.
-const NAMES: [&str; 10] =
-    ["target", "rate", "failed", "p99", "counts", "close_wait", "hot_p99", "hot_failed", "megabytes", "limit"];
+const NAMES: [&str; 10] = [
+    "target",
+    "rate",
+    "failed",
+    "p99",
+    "counts",
+    "close_wait",
+    "hot_p99",
+    "hot_failed",
+    "megabytes",
+    "limit",
+];
 
 impl Step {
     /// Nothing was measured.
@@ -257,20 +397,59 @@ impl Step {
 
     /// Returns it as values by their names.
     pub(super) fn values(&self) -> Values {
-        let Self { target, rate, failed, p99, counts, close_wait, hot_p99, hot_failed, megabytes, limit } = *self;
-        let values = [target, rate, failed, p99, counts, close_wait, hot_p99, hot_failed, megabytes, limit];
-        NAMES.iter().map(|name| (*name).to_owned()).zip(values).collect()
+        let Self {
+            target,
+            rate,
+            failed,
+            p99,
+            counts,
+            close_wait,
+            hot_p99,
+            hot_failed,
+            megabytes,
+            limit,
+        } = *self;
+        let values = [
+            target, rate, failed, p99, counts, close_wait, hot_p99, hot_failed, megabytes, limit,
+        ];
+        NAMES
+            .iter()
+            .map(|name| (*name).to_owned())
+            .zip(values)
+            .collect()
     }
 
     /// Returns the steps that have these values.
     pub(super) fn all_of(values: &[(String, f64)]) -> anyhow::Result<Vec<Self>> {
         let step = |values: &[(String, f64)]| {
             let values: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
-            let [target, rate, failed, p99, counts, close_wait, hot_p99, hot_failed, megabytes, limit] = values[..]
+            let [
+                target,
+                rate,
+                failed,
+                p99,
+                counts,
+                close_wait,
+                hot_p99,
+                hot_failed,
+                megabytes,
+                limit,
+            ] = values[..]
             else {
                 anyhow::bail!("half a point was kept");
             };
-            Ok(Self { target, rate, failed, p99, counts, close_wait, hot_p99, hot_failed, megabytes, limit })
+            Ok(Self {
+                target,
+                rate,
+                failed,
+                p99,
+                counts,
+                close_wait,
+                hot_p99,
+                hot_failed,
+                megabytes,
+                limit,
+            })
         };
         values.chunks(NAMES.len()).map(step).collect()
     }
@@ -283,10 +462,12 @@ mod tests {
 
     #[test]
     fn steps_are_kept_as_values() {
-        let figures =
-            "metric,unit,value\nrate,1/s,80\nerrors,1,5\nrequests,1,100\nlatency_p99,us,900\nlateness_p99,us,100\n";
+        let figures = "metric,unit,value\nrate,1/s,80\nerrors,1,5\nrequests,1,100\n\
+                       latency_p99,us,900\nlateness_p99,us,100\n";
         let step = Step::read(100.0, &Figures::from(figures)).unwrap();
-        assert!(step.failed == 0.05 && step.rate == 80.0 && step.counts == 0.0 && step.limit.is_nan());
+        assert!(
+            step.failed == 0.05 && step.rate == 80.0 && step.counts == 0.0 && step.limit.is_nan()
+        );
         let values = [step.values(), step.values()].concat();
         let again = Step::all_of(&values).unwrap();
         assert!(again.len() == 2 && format!("{:?}", again[1]) == format!("{step:?}"));

@@ -33,9 +33,20 @@ pub(super) fn describe(bench: &Bench, rate: f64) -> String {
 }
 
 /// Measures a server with each of these parts of the files in memory, at this rate.
-pub(super) fn sweep(bench: &Bench, system: &System, cases: &[(String, f64)], rate: f64) -> anyhow::Result<Vec<Step>> {
+pub(super) fn sweep(
+    bench: &Bench,
+    system: &System,
+    cases: &[(String, f64)],
+    rate: f64,
+) -> anyhow::Result<Vec<Step>> {
     let files: usize = bench.catalog.items.iter().map(|item| item.len).sum();
-    let largest = bench.catalog.items.iter().map(|item| item.len).max().unwrap_or(0);
+    let largest = bench
+        .catalog
+        .items
+        .iter()
+        .map(|item| item.len)
+        .max()
+        .unwrap_or(0);
     let own = own_memory(bench, system, rate)?;
     let point = |(_, share): &(String, f64)| {
         let room = (share * files as f64).max((LARGEST * largest) as f64);
@@ -44,7 +55,8 @@ pub(super) fn sweep(bench: &Bench, system: &System, cases: &[(String, f64)], rat
     cases.iter().map(point).collect()
 }
 
-/// Returns the memory that a server needs beside the files, in bytes, with the kernel's on its behalf.
+/// Returns the memory that a server needs beside the files, in bytes, with the kernel's on its
+/// behalf.
 fn own_memory(bench: &Bench, system: &System, rate: f64) -> anyhow::Result<f64> {
     let server = system.start(&bench.site, bench.group(&CONTROLLERS)?)?;
     bench.warm(&server)?;
@@ -52,16 +64,25 @@ fn own_memory(bench: &Bench, system: &System, rate: f64) -> anyhow::Result<f64> 
     Ok(held + KERNEL)
 }
 
-/// Starts a server with this much memory; once it has had every file, its disk becomes slow, and the loads begin.
+/// Starts a server with this much memory; once it has had every file, its disk becomes slow, and
+/// the loads begin.
 fn turn(bench: &Bench, system: &System, memory: f64, rate: f64) -> anyhow::Result<Step> {
-    bench.catalog.items.iter().try_for_each(|item| bench.site.forget(&item.path))?;
+    bench
+        .catalog
+        .items
+        .iter()
+        .try_for_each(|item| bench.site.forget(&item.path))?;
     let group = bench.group(&CONTROLLERS)?;
-    group.limit_memory(memory as usize).context("a limit of memory")?;
+    group
+        .limit_memory(memory as usize)
+        .context("a limit of memory")?;
     let server = system.start(&bench.site, group)?;
     bench.sample(&server)?;
     bench.warm(&server)?;
     let group = || server.group().context("no group");
-    group()?.throttle(bench.site.dir(), DISK).context("cannot throttle the disk that the files lie on")?;
+    group()?
+        .throttle(bench.site.dir(), DISK)
+        .context("cannot throttle the disk that the files lie on")?;
     let (before, start) = (group()?.disk_bytes()?, Instant::now());
     let hot = Hot::start(bench, &server)?;
     let mut step = bench.step(&server, rate)?;
@@ -78,11 +99,25 @@ const HOT_CSV: &str = "hot.csv";
 
 impl Hot {
     fn start(bench: &Bench, server: &Server) -> anyhow::Result<Self> {
-        let list = bench.list(server, "hot.txt", &mut bench.catalog.hot().map(|item| item.path.as_str()))?;
-        let more = ["--urls", &list, "--zipf", "0", "--connections", HOT_CONNECTIONS];
+        let list = bench.list(
+            server,
+            "hot.txt",
+            &mut bench.catalog.hot().map(|item| item.path.as_str()),
+        )?;
+        let more = [
+            "--urls",
+            &list,
+            "--zipf",
+            "0",
+            "--connections",
+            HOT_CONNECTIONS,
+        ];
         let _ = std::fs::remove_file(bench.site.dir().join(HOT_CSV));
         let mut command: Command = bench.open(server, HOT_RATE, HOT_CSV, &more)?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         Ok(Self(command.spawn().context("cannot run plainweave load")?))
     }
 
@@ -90,7 +125,10 @@ impl Hot {
     fn end(mut self, bench: &Bench) -> anyhow::Result<(f64, f64)> {
         self.0.wait()?;
         let figures = Figures::read(&bench.site.dir().join(HOT_CSV))?;
-        Ok((figures.get("latency_p99").unwrap_or(f64::NAN), figures.failed_share()?))
+        Ok((
+            figures.get("latency_p99").unwrap_or(f64::NAN),
+            figures.failed_share()?,
+        ))
     }
 }
 

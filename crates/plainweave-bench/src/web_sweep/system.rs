@@ -15,8 +15,8 @@ pub(super) enum Part {
     Memory,
 }
 
-/// Ours bounds its connections by the limit of memory that it finds. Here that limit leaves room for all that a server
-/// needs, so there are no such bounds.
+/// Ours bounds its connections by the limit of memory that it finds. Here that limit leaves room
+/// for all that a server needs, so there are no such bounds.
 const ENOUGH: [&str; 4] = ["--max-memory", "0", "--cache", "64m"];
 
 /// A server, and how it is started.
@@ -29,18 +29,34 @@ pub(super) struct System {
 
 impl System {
     pub(super) fn of(kind: Kind) -> Self {
-        Self { name: kind.name().to_owned(), kind, arguments: Vec::new() }
+        Self {
+            name: kind.name().to_owned(),
+            kind,
+            arguments: Vec::new(),
+        }
     }
 
     pub(super) fn ours(driver: Driver, architecture: &str) -> Self {
-        let kind = if driver == Driver::Uring { Kind::Uring } else { Kind::Epoll };
+        let kind = if driver == Driver::Uring {
+            Kind::Uring
+        } else {
+            Kind::Epoll
+        };
         let name = format!("plainweave {} {architecture}", driver.name());
         let arguments = [&["--architecture", architecture], &ENOUGH[..]].concat();
-        Self { name, kind, arguments: arguments.into_iter().map(str::to_owned).collect() }
+        Self {
+            name,
+            kind,
+            arguments: arguments.into_iter().map(str::to_owned).collect(),
+        }
     }
 
     pub(super) fn role(&self) -> Role {
-        if matches!(self.kind, Kind::Epoll | Kind::Uring) { Role::Ours } else { Role::Peer }
+        if matches!(self.kind, Kind::Epoll | Kind::Uring) {
+            Role::Ours
+        } else {
+            Role::Peer
+        }
     }
 
     pub(super) fn start(&self, site: &Site, group: Group) -> anyhow::Result<Server> {

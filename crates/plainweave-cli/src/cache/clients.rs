@@ -95,11 +95,13 @@ impl Clients {
         }
         if waited {
             self.pauses.fetch_add(1, Relaxed);
-            self.paused_us.fetch_add(start.elapsed().as_micros() as u64, Relaxed);
+            self.paused_us
+                .fetch_add(start.elapsed().as_micros() as u64, Relaxed);
         }
     }
 
-    /// Under the lock that a leaving connection takes, so that no wake-up is lost. False: there is a place.
+    /// Under the lock that a leaving connection takes, so that no wake-up is lost. False: there is
+    /// a place.
     fn enlist(&self) -> bool {
         let mut list = self.lock();
         if list.clients.len() < self.most {
@@ -123,32 +125,48 @@ impl Clients {
         let client = Arc::new(client);
         let key = self.lock().clients.insert(client.clone());
         self.open.fetch_add(1, Relaxed);
-        Ok(Place { clients: self.clone(), client, id, key })
+        Ok(Place {
+            clients: self.clone(),
+            client,
+            id,
+            key,
+        })
     }
 
     /// Calls `each` for all connections, under a lock.
     pub(crate) fn each(&self, mut each: impl FnMut(&Client)) {
-        self.lock().clients.iter().for_each(|(_, client)| each(client));
+        self.lock()
+            .clients
+            .iter()
+            .for_each(|(_, client)| each(client));
     }
 
     /// Ends all connections as the server stops. What has been received is still answered.
     pub(crate) fn end(&self) {
         let mut list = self.lock();
         list.waiting.drain(..).for_each(|fiber| fiber.unpark());
-        list.clients.iter().for_each(|(_, client)| drop(client.stream.shutdown(Shutdown::Read)));
+        list.clients
+            .iter()
+            .for_each(|(_, client)| drop(client.stream.shutdown(Shutdown::Read)));
     }
 
     /// Returns what messages call a client.
     pub(crate) fn name_of(&self, id: u64) -> String {
         let list = self.lock();
         let client = list.clients.iter().find(|(_, client)| client.id == id);
-        client.map_or_else(|| "that has left".to_owned(), |(_, client)| client.peer_address())
+        client.map_or_else(
+            || "that has left".to_owned(),
+            |(_, client)| client.peer_address(),
+        )
     }
 
     /// Returns who has not taken all replies, and how many bytes each has left.
     pub(crate) fn unread(&self) -> Vec<(u64, usize)> {
         let list = self.lock();
-        let unread = list.clients.iter().map(|(_, client)| (client.id, client.unread.load(Relaxed)));
+        let unread = list
+            .clients
+            .iter()
+            .map(|(_, client)| (client.id, client.unread.load(Relaxed)));
         unread.filter(|(_, bytes)| *bytes > 0).collect()
     }
 
@@ -178,7 +196,8 @@ impl Drop for Place {
 impl Client {
     /// For messages.
     pub(crate) fn peer_address(&self) -> String {
-        self.peer.map_or_else(|| "the Unix socket".to_owned(), |peer| peer.to_string())
+        self.peer
+            .map_or_else(|| "the Unix socket".to_owned(), |peer| peer.to_string())
     }
 
     /// For `watch`, as memcached words it.

@@ -1,9 +1,10 @@
 //! The life of a connection: read commands, execute, write replies.
 //!
-//! A turn begins when the connection is readable and ends when everything received is answered and sent. All commands
-//! of one read are executed together and answered with one send, unless the answers grow beyond [`OUTPUT`].
-//! Between turns a connection is its stream, its place in the protocol and the bytes of a command that has not come in
-//! full; buffers are borrowed for the turn (`scratch`).
+//! A turn begins when the connection is readable and ends when everything received is answered and
+//! sent. All commands of one read are executed together and answered with one send, unless the
+//! answers grow beyond [`OUTPUT`]. Between turns a connection is its stream, its place in the
+//! protocol and the bytes of a command that has not come in full; buffers are borrowed for the turn
+//! (`scratch`).
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,7 +26,8 @@ use super::watch::{self, Event};
 /// One turn in this many is timed for the latency histograms.
 const TIMED: u32 = 16;
 
-/// Bytes of a refused request that are read; a longer one may be reset before its client has seen the answer.
+/// Bytes of a refused request that are read; a longer one may be reset before its client has seen
+/// the answer.
 const REFUSED: usize = 2048;
 /// The answer to it, and how long it may wait for a client that has not read its last answers.
 const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
@@ -67,17 +69,26 @@ impl HasStream for Conn {
 impl Conn {
     pub(crate) fn new(stream: TcpStream, place: Place) -> Self {
         let (session, last) = (Session::default(), Time::START);
-        Self { stream, session, rest: Vec::new(), place, last, reason: "normal" }
+        Self {
+            stream,
+            session,
+            rest: Vec::new(),
+            place,
+            last,
+            reason: "normal",
+        }
     }
 }
 
 impl Cache {
-    /// Serves what has arrived, or refuses it if there is memory for no more turns. To be called when the stream is
-    /// readable.
+    /// Serves what has arrived, or refuses it if there is memory for no more turns. To be called
+    /// when the stream is readable.
     pub(crate) fn turn(&self, conn: &mut Conn) -> Next {
         let served = self.scratch.with(|scratch| {
             scratch.input.restore(&mut conn.rest);
-            let next = self.serve(conn, scratch).unwrap_or_else(|error| self.failed(conn, scratch, &error));
+            let next = self
+                .serve(conn, scratch)
+                .unwrap_or_else(|error| self.failed(conn, scratch, &error));
             scratch.input.keep(&mut conn.rest);
             next
         });
@@ -99,7 +110,10 @@ impl Cache {
                 closed (a higher memory limit or --max-memory, or a lower -m; logged once, see shed_connections)"
             ));
         }
-        let _ = conn.stream.set_write_timeout(Some(PATIENCE)).and_then(|()| conn.stream.write_all(NO_MEMORY));
+        let _ = conn
+            .stream
+            .set_write_timeout(Some(PATIENCE))
+            .and_then(|()| conn.stream.write_all(NO_MEMORY));
         Next::Close
     }
 
@@ -108,7 +122,9 @@ impl Cache {
             let more = match read_commands(conn, scratch) {
                 Ok(Some(more)) => more,
                 Ok(None) => return Ok(Next::Close),
-                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(silent(conn, scratch)),
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                    return Ok(silent(conn, scratch));
+                }
                 Err(error) => return Err(error),
             };
             let arrived = self.begins(scratch);
@@ -124,7 +140,8 @@ impl Cache {
                     Step::End(after) => return Ok(next(after)),
                 }
             }
-            // What filled the buffer may have been all there was: to wait for more is not a turn's business.
+            // What filled the buffer may have been all there was: to wait for more is not a turn's
+            // business.
             if !more {
                 return Ok(Next::Park);
             }
@@ -141,7 +158,9 @@ impl Cache {
             conn.last = exec.now;
             conn.place.client.last.store(exec.now.0, Relaxed);
         }
-        let (done, step) = conn.session.run(scratch.input.filled(), &mut exec, self.settings.commands);
+        let (done, step) =
+            conn.session
+                .run(scratch.input.filled(), &mut exec, self.settings.commands);
         let kinds = exec.kinds;
         scratch.input.consume(done);
         (step, kinds)
@@ -165,28 +184,50 @@ impl Cache {
     pub(crate) fn kick(&self, conn: &mut Conn) {
         conn.reason = IDLE;
         // Without scratch it is not counted.
-        let _ = self.scratch.with(|scratch| scratch.work.tally.count(Count::IdleKicks));
+        let _ = self
+            .scratch
+            .with(|scratch| scratch.work.tally.count(Count::IdleKicks));
     }
 
     /// Reports an event to watchers of connections, and with -vv.
     pub(crate) fn opened(&self, conn: &Conn) {
         if self.verbosity() >= 2 {
             let client = &conn.place.client;
-            self.tell(&format!("connection {} from {} opened", client.id, client.peer_address()));
+            self.tell(&format!(
+                "connection {} from {} opened",
+                client.id,
+                client.peer_address()
+            ));
         }
         if self.watchers.kinds() & watch::CONNEVENTS != 0 {
             let (client, peer) = (conn.place.id, conn.place.client.peer_words());
-            self.watchers.send(watch::CONNEVENTS, &Event::Opened { client, peer: &peer });
+            self.watchers.send(
+                watch::CONNEVENTS,
+                &Event::Opened {
+                    client,
+                    peer: &peer,
+                },
+            );
         }
     }
 
     pub(crate) fn closed(&self, conn: &Conn) {
         if self.verbosity() >= 2 {
-            self.tell(&format!("connection {} closed ({})", conn.place.id, conn.reason));
+            self.tell(&format!(
+                "connection {} closed ({})",
+                conn.place.id, conn.reason
+            ));
         }
         if self.watchers.kinds() & watch::CONNEVENTS != 0 {
             let (client, peer) = (conn.place.id, conn.place.client.peer_words());
-            self.watchers.send(watch::CONNEVENTS, &Event::Closed { client, peer: &peer, reason: conn.reason });
+            self.watchers.send(
+                watch::CONNEVENTS,
+                &Event::Closed {
+                    client,
+                    peer: &peer,
+                    reason: conn.reason,
+                },
+            );
         }
     }
 }
@@ -218,7 +259,10 @@ fn write_replies(cache: &Cache, conn: &mut Conn, scratch: &mut Scratch) -> io::R
     if out.is_empty() {
         return Ok(());
     }
-    scratch.work.tally.add(Count::BytesWritten, out.len() as u64);
+    scratch
+        .work
+        .tally
+        .add(Count::BytesWritten, out.len() as u64);
     let sent = unread::send(cache, &mut conn.stream, &conn.place.client, out);
     out.clear();
     sent

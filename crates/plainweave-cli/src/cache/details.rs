@@ -26,7 +26,11 @@ struct Figures {
 
 impl Details {
     pub(crate) fn new(delimiter: u8, on: bool) -> Self {
-        Self { on: AtomicBool::new(on), delimiter, prefixes: Mutex::default() }
+        Self {
+            on: AtomicBool::new(on),
+            delimiter,
+            prefixes: Mutex::default(),
+        }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -59,7 +63,12 @@ impl Details {
     /// All prefixes, as `stats detail dump` answers.
     pub(crate) fn dump(&self, out: &mut Vec<u8>) {
         for (prefix, figures) in self.lock().iter() {
-            let Figures { gets, hits, sets, deletes } = figures;
+            let Figures {
+                gets,
+                hits,
+                sets,
+                deletes,
+            } = figures;
             out.extend_from_slice(b"PREFIX ");
             out.extend_from_slice(prefix);
             let mut text = String::new();
@@ -74,7 +83,9 @@ impl Details {
     }
 
     fn note(&self, key: &[u8], change: impl FnOnce(&mut Figures)) {
-        let Some(end) = memchr::memchr(self.delimiter, key) else { return };
+        let Some(end) = memchr::memchr(self.delimiter, key) else {
+            return;
+        };
         let mut prefixes = self.lock();
         if let Some(figures) = prefixes.get_mut(&key[..end]) {
             change(figures);

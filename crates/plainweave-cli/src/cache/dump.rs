@@ -16,7 +16,11 @@ pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
     let (mut cursor, mut more, mut lines) = (Cursor::default(), true, Vec::new());
     while more {
         lines.clear();
-        more = cache.store.dump(&mut cursor, ITEMS, cache.clock.now(), |record| line(cache, record, &mut lines));
+        more = cache
+            .store
+            .dump(&mut cursor, ITEMS, cache.clock.now(), |record| {
+                line(cache, record, &mut lines)
+            });
         if !more {
             lines.extend_from_slice(b"END\r\n");
         }
@@ -27,7 +31,10 @@ pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
 }
 
 fn line(cache: &Cache, record: &Record<'_>, lines: &mut Vec<u8>) {
-    let exp = record.expiry.time().map_or(-1, |end| cache.clock.unix(end) as i64);
+    let exp = record
+        .expiry
+        .time()
+        .map_or(-1, |end| cache.clock.unix(end) as i64);
     // Writing into memory does not fail.
     let _ = writeln!(
         lines,

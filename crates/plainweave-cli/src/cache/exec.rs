@@ -7,14 +7,17 @@ use super::proto::{BAD_CHUNK, Command, Keys, Manage, Reject, Store, Verb};
 use super::reply::{OUTPUT, Replies};
 use super::scratch::Work;
 use super::shared::Cache;
-use super::store::{Count, Counted, Expiry, Found, Mode, PREFETCHED, Removal, Removed, Short, Stored, Time, Write};
+use super::store::{
+    Count, Counted, Expiry, Found, Mode, PREFETCHED, Removal, Removed, Short, Stored, Time, Write,
+};
 use super::tally::{Count as Stat, KINDS, Kind, Tally};
 use super::version::VERSION;
 use super::watch::{self, Event};
 
 pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 pub(super) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
-pub(super) const NOT_A_NUMBER: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
+pub(super) const NOT_A_NUMBER: &str =
+    "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
 /// What becomes of the connection after a command.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,8 +67,17 @@ impl<'a> Exec<'a> {
     pub(crate) fn run(&mut self, command: &Command<'_>) -> After {
         match command {
             Command::Delete { key, quiet } => self.delete(key, *quiet),
-            Command::Count { key, up, delta, quiet } => self.count(key, *up, *delta, *quiet),
-            Command::Touch { key, exptime, quiet } => self.touch(key, *exptime, *quiet),
+            Command::Count {
+                key,
+                up,
+                delta,
+                quiet,
+            } => self.count(key, *up, *delta, *quiet),
+            Command::Touch {
+                key,
+                exptime,
+                quiet,
+            } => self.touch(key, *exptime, *quiet),
             Command::MetaGet(meta) => self.meta_get(meta),
             Command::MetaDelete(meta) => self.meta_delete(meta),
             Command::MetaCount(meta) => self.meta_count(meta),
@@ -100,8 +112,10 @@ impl<'a> Exec<'a> {
     /// Refuses a line that has no end yet, and says so once.
     #[cold]
     pub(crate) fn too_long(&mut self) {
-        self.out
-            .line(&format!("SERVER_ERROR a line has at most {} bytes: ask for fewer keys at once", super::proto::MAX));
+        self.out.line(&format!(
+            "SERVER_ERROR a line has at most {} bytes: ask for fewer keys at once",
+            super::proto::MAX
+        ));
         let clients = &self.cache.clients;
         if clients.long_lines.fetch_add(1, Relaxed) == 0 {
             let who = clients.name_of(self.client);
@@ -124,8 +138,8 @@ impl<'a> Exec<'a> {
         self.cache.clock.expiry(exptime.into(), self.now)
     }
 
-    /// Answers keys in turn, at most `most` of them, and stops early once the replies should be sent. Returns the keys
-    /// that are left, or `None` if all are answered, `END` included.
+    /// Answers keys in turn, at most `most` of them, and stops early once the replies should be
+    /// sent. Returns the keys that are left, or `None` if all are answered, `END` included.
     pub(crate) fn get<'k>(
         &mut self,
         mut keys: Keys<'k>,
@@ -147,17 +161,28 @@ impl<'a> Exec<'a> {
 
     fn get_one(&mut self, key: &[u8], cas: bool, touch: Option<Expiry>) {
         self.note(Kind::Get, key);
-        let found = self.cache.store.read(key, touch, self.now, |Short { flags, cas: number, value }| {
-            self.out.found(key, flags, value.len(), cas.then_some(number));
-            self.out.push(value);
-            self.out.push(b"\r\n");
-        });
+        let found = self.cache.store.read(
+            key,
+            touch,
+            self.now,
+            |Short {
+                 flags,
+                 cas: number,
+                 value,
+             }| {
+                self.out
+                    .found(key, flags, value.len(), cas.then_some(number));
+                self.out.push(value);
+                self.out.push(b"\r\n");
+            },
+        );
         let lengths = match found {
             None => None,
             Some(Found::Short { len, size }) => Some((len, size)),
             Some(Found::Long(item)) => {
                 let lengths = (item.len(), item.size());
-                self.out.found(key, item.flags(), lengths.0, cas.then_some(item.cas()));
+                self.out
+                    .found(key, item.flags(), lengths.0, cas.then_some(item.cas()));
                 self.out.value(item);
                 Some(lengths)
             }
@@ -167,7 +192,11 @@ impl<'a> Exec<'a> {
 
     /// `found`: the bytes of the value, and of the item.
     pub(super) fn count_get(&mut self, key: &[u8], touched: bool, found: Option<(usize, usize)>) {
-        self.tally.count(if touched { Stat::CmdTouch } else { Stat::CmdGet });
+        self.tally.count(if touched {
+            Stat::CmdTouch
+        } else {
+            Stat::CmdGet
+        });
         match (touched, found) {
             (false, Some((_, size))) => self.tally.hit(size),
             (false, None) => self.tally.count(Stat::GetMisses),
@@ -178,8 +207,12 @@ impl<'a> Exec<'a> {
             self.cache.details.get(key, found.is_some());
         }
         if self.watched & watch::FETCHERS != 0 {
-            let event =
-                Event::Get { key, found: found.is_some(), client: self.client, size: found.map_or(0, |(len, _)| len) };
+            let event = Event::Get {
+                key,
+                found: found.is_some(),
+                client: self.client,
+                size: found.map_or(0, |(len, _)| len),
+            };
             self.cache.watchers.send(watch::FETCHERS, &event);
         }
     }
@@ -209,7 +242,11 @@ impl<'a> Exec<'a> {
         if set {
             self.cache.store.remove(key, &Removal::default(), self.now);
         }
-        Reject { text, swallow, quiet }
+        Reject {
+            text,
+            swallow,
+            quiet,
+        }
     }
 
     /// Carries out a storage command; `block` is the value with its line end.
@@ -229,8 +266,13 @@ impl<'a> Exec<'a> {
         self.note(Kind::Set, store.key);
         let compare = (store.verb == Verb::Cas).then_some(store.cas);
         let expiry = self.expiry(store.exptime);
-        let write =
-            Write { flags: store.flags, expiry, mode: mode(store.verb), compare, ..Write::new(store.key, value) };
+        let write = Write {
+            flags: store.flags,
+            expiry,
+            mode: mode(store.verb),
+            compare,
+            ..Write::new(store.key, value)
+        };
         let text = match self.write(&write, store.verb) {
             Stored::Stored(_) => "STORED",
             Stored::NotStored => "NOT_STORED",
@@ -258,8 +300,14 @@ impl<'a> Exec<'a> {
         }
         if self.watched & watch::MUTATIONS != 0 {
             let ttl = write.expiry.time().map_or(0, |end| end.since(self.now));
-            let event =
-                Event::Store { key: write.key, stored, verb, ttl, client: self.client, size: write.value.len() };
+            let event = Event::Store {
+                key: write.key,
+                stored,
+                verb,
+                ttl,
+                client: self.client,
+                size: write.value.len(),
+            };
             self.cache.watchers.send(watch::MUTATIONS, &event);
         }
         stored
@@ -290,7 +338,11 @@ impl<'a> Exec<'a> {
 
     fn count(&mut self, key: &[u8], up: bool, delta: u64, quiet: bool) {
         self.note(Kind::Count, key);
-        let count = if up { Count::up(delta) } else { Count::down(delta) };
+        let count = if up {
+            Count::up(delta)
+        } else {
+            Count::down(delta)
+        };
         match self.counted(key, &count) {
             Counted::Value { value, .. } if !quiet => {
                 self.out.number(value);
@@ -320,7 +372,11 @@ impl<'a> Exec<'a> {
         self.note(Kind::Touch, key);
         let touched = self.cache.store.touch(key, self.expiry(exptime), self.now);
         self.tally.count(Stat::CmdTouch);
-        self.tally.count(if touched { Stat::TouchHits } else { Stat::TouchMisses });
+        self.tally.count(if touched {
+            Stat::TouchHits
+        } else {
+            Stat::TouchMisses
+        });
         self.say(if touched { "TOUCHED" } else { "NOT_FOUND" }, quiet);
     }
 
@@ -348,7 +404,8 @@ impl<'a> Exec<'a> {
             }
             Manage::MetaDump(_) if !settings.dump => self.out.line("ERROR metadump not allowed"),
             Manage::MetaDump(_) if !self.out.is_empty() => {
-                self.out.line("ERROR cannot pipeline other commands before metadump");
+                self.out
+                    .line("ERROR cannot pipeline other commands before metadump");
             }
             Manage::MetaDump(b"all" | b"hash") => return After::Dump,
             Manage::MetaDump(_) => self.out.line("BADCLASS invalid class id"),
@@ -359,7 +416,9 @@ impl<'a> Exec<'a> {
                 self.say("ERROR cannot pipeline other commands before watch", *quiet);
             }
             Manage::Watch { kinds: None, quiet } => self.say("ERROR", *quiet),
-            Manage::Watch { kinds: Some(kinds), .. } => return After::Watch(*kinds),
+            Manage::Watch {
+                kinds: Some(kinds), ..
+            } => return After::Watch(*kinds),
             Manage::Fine { quiet } => self.say("OK", *quiet),
         }
         After::Next
@@ -370,7 +429,11 @@ impl<'a> Exec<'a> {
         if !self.cache.settings.flush {
             return self.say("CLIENT_ERROR flush_all not allowed", quiet);
         }
-        let at = if delay > 0 { self.expiry(delay).time() } else { None };
+        let at = if delay > 0 {
+            self.expiry(delay).time()
+        } else {
+            None
+        };
         self.cache.store.flush(at.unwrap_or(self.now), self.now);
         self.say("OK", quiet);
     }

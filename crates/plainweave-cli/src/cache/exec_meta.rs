@@ -1,5 +1,5 @@
-//! The meta commands. Flags take effect and are answered in the order in which they were sent: `t` between `N` and `T`
-//! answers with the end that `N` gives.
+//! The meta commands. Flags take effect and are answered in the order in which they were sent: `t`
+//! between `N` and `T` answers with the end that `N` gives.
 
 use super::exec::{Exec, NOT_A_NUMBER, OUT_OF_MEMORY, TOO_LARGE, mode};
 use super::proto::{Key, Meta, Verb};
@@ -9,11 +9,22 @@ use super::tally::{Count as Stat, Kind};
 impl Exec<'_> {
     pub(super) fn meta_get(&mut self, meta: &Meta<'_>) {
         self.note(Kind::MetaGet, meta.key.bytes());
-        let recache = meta.recache.and_then(|exptime| self.expiry(exptime).time()).map(|end| end.since(self.now));
+        let recache = meta
+            .recache
+            .and_then(|exptime| self.expiry(exptime).time())
+            .map(|end| end.since(self.now));
         let (touch, vivify) = self.ends(meta);
         let touch_first = recache.is_some() && meta.in_order(b'T', b'R');
         let (cas, no_update) = (meta.new_cas, meta.no_update);
-        let lookup = Lookup { touch, vivify, cas, recache, touch_first, no_update, peek: false };
+        let lookup = Lookup {
+            touch,
+            vivify,
+            cas,
+            recache,
+            touch_first,
+            no_update,
+            peek: false,
+        };
         let hit = self.cache.store.lookup(meta.key.bytes(), &lookup, self.now);
         let lengths = hit.as_ref().map(|hit| (hit.item.len(), hit.item.size()));
         self.count_get(meta.key.bytes(), meta.exptime.is_some(), lengths);
@@ -24,17 +35,30 @@ impl Exec<'_> {
         }
     }
 
-    /// Returns the expiry that `T` gives an item, and the one that `N` and `T` together give one that they create.
+    /// Returns the expiry that `T` gives an item, and the one that `N` and `T` together give one
+    /// that they create.
     fn ends(&self, meta: &Meta<'_>) -> (Option<Expiry>, Option<Expiry>) {
         let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
         let (touch, vivify) = (expiry(meta.exptime), expiry(meta.vivify));
-        let last = if vivify.is_some() && meta.in_order(b'N', b'T') { touch } else { vivify };
+        let last = if vivify.is_some() && meta.in_order(b'N', b'T') {
+            touch
+        } else {
+            vivify
+        };
         (touch, last)
     }
 
     fn meta_hit(&mut self, meta: &Meta<'_>, hit: Hit) {
-        let Hit { item, token, created } = hit;
-        let mut expiry = if created { Expiry::NEVER } else { item.expiry() };
+        let Hit {
+            item,
+            token,
+            created,
+        } = hit;
+        let mut expiry = if created {
+            Expiry::NEVER
+        } else {
+            item.expiry()
+        };
         if meta.value {
             self.out.push(b"VA");
             self.out.field(item.len());
@@ -53,7 +77,11 @@ impl Exec<'_> {
                 _ => self.echo(word, &meta.key),
             }
         }
-        for (set, text) in [(token.sent, b" Z"), (token.stale, b" X"), (token.won, b" W")] {
+        for (set, text) in [
+            (token.sent, b" Z"),
+            (token.stale, b" X"),
+            (token.won, b" W"),
+        ] {
             if set {
                 self.out.push(text);
             }
@@ -105,11 +133,24 @@ impl Exec<'_> {
         self.note(Kind::MetaSet, key);
         let joins = matches!(verb, Verb::Append | Verb::Prepend);
         // A CAS number of 0 asks for nothing when values are joined, and add never looks at it.
-        let compare = meta.cas.filter(|cas| verb == Verb::Cas || joins && *cas != 0);
-        let expiry = meta.exptime.map_or(Expiry::NEVER, |exptime| self.expiry(exptime));
+        let compare = meta
+            .cas
+            .filter(|cas| verb == Verb::Cas || joins && *cas != 0);
+        let expiry = meta
+            .exptime
+            .map_or(Expiry::NEVER, |exptime| self.expiry(exptime));
         let stale = meta.stale && verb == Verb::Cas;
         let (flags, mode, cas) = (meta.flags, mode(verb), meta.new_cas);
-        let write = Write { key, value, flags, expiry, mode, compare, cas, stale };
+        let write = Write {
+            key,
+            value,
+            flags,
+            expiry,
+            mode,
+            compare,
+            cas,
+            stale,
+        };
         debug_assert!(verb != Verb::Cas || write.mode == Mode::Set);
         let stored = self.write(&write, verb);
         let (status, cas): (&[u8], u64) = match stored {
@@ -122,7 +163,11 @@ impl Exec<'_> {
             Stored::TooLarge | Stored::OutOfMemory => {
                 // Whatever the mode, an old value goes, as there.
                 self.cache.store.remove(key, &Removal::default(), self.now);
-                return self.out.line(if stored == Stored::TooLarge { TOO_LARGE } else { OUT_OF_MEMORY });
+                return self.out.line(if stored == Stored::TooLarge {
+                    TOO_LARGE
+                } else {
+                    OUT_OF_MEMORY
+                });
             }
         };
         self.out.push(status);
@@ -139,7 +184,12 @@ impl Exec<'_> {
         let key = meta.key.bytes();
         self.note(Kind::MetaDelete, key);
         let expiry = meta.exptime.map(|exptime| self.expiry(exptime));
-        let removal = Removal { compare: meta.cas, invalidate: meta.stale, expiry, cas: meta.new_cas };
+        let removal = Removal {
+            compare: meta.cas,
+            invalidate: meta.stale,
+            expiry,
+            cas: meta.new_cas,
+        };
         match self.remove(key, &removal) {
             Removed::Removed if meta.quiet => {}
             Removed::Removed => self.status(b"HD", meta),
@@ -154,10 +204,22 @@ impl Exec<'_> {
         let (touch, vivify) = self.ends(meta);
         let create = vivify.map(|end| (meta.initial, end));
         let compare = meta.cas.filter(|cas| *cas != 0);
-        let count = Count { delta: meta.delta, down: !meta.up(), create, touch, compare, cas: meta.new_cas };
+        let count = Count {
+            delta: meta.delta,
+            down: !meta.up(),
+            create,
+            touch,
+            compare,
+            cas: meta.new_cas,
+        };
         match self.counted(key, &count) {
             Counted::Value { created: false, .. } if meta.quiet => {}
-            Counted::Value { value, cas, expiry, created } => {
+            Counted::Value {
+                value,
+                cas,
+                expiry,
+                created,
+            } => {
                 let found = if created { None } else { Some(expiry) };
                 self.meta_number(meta, value, cas, found);
             }
@@ -180,7 +242,9 @@ impl Exec<'_> {
             self.out.push(b"HD");
         }
         for word in meta.words() {
-            expiry = self.end_behind(word[0], meta, found.is_none()).unwrap_or(expiry);
+            expiry = self
+                .end_behind(word[0], meta, found.is_none())
+                .unwrap_or(expiry);
             match word[0] {
                 b'c' => self.out.flag(b'c', cas),
                 b't' => self.time_left(expiry),
@@ -196,14 +260,20 @@ impl Exec<'_> {
     pub(super) fn meta_debug(&mut self, key: &Key<'_>) {
         self.note(Kind::Other, key.bytes());
         self.tally.count(Stat::CmdMeta);
-        let lookup = Lookup { peek: true, ..Lookup::default() };
+        let lookup = Lookup {
+            peek: true,
+            ..Lookup::default()
+        };
         let Some(hit) = self.cache.store.lookup(key.bytes(), &lookup, self.now) else {
             return self.out.line("EN");
         };
         let item = hit.item;
         self.out.push(b"ME ");
         self.out.key(key);
-        let exp = item.expiry().time().map_or(-1, |end| i64::from(self.now.0) - i64::from(end.0));
+        let exp = item
+            .expiry()
+            .time()
+            .map_or(-1, |end| i64::from(self.now.0) - i64::from(end.0));
         let text = format!(
             " exp={exp} la={} cas={} fetch={} cls={} size={}",
             self.now.since(item.access()),

@@ -3,7 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Options of memcached's about parts that do not exist here: slab classes, its threads and its external storage.
+/// Options of memcached's about parts that do not exist here: slab classes, its threads and its
+/// external storage.
 const MEANINGLESS: &[&str] = &[
     "drop_privileges",
     "hash_algorithm",
@@ -72,18 +73,25 @@ impl FromStr for Extended {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match name {
                 "idle_timeout" => {
-                    let seconds = value.parse::<u32>().map_err(|_| "idle_timeout needs a number of seconds")?;
-                    options.idle_timeout = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+                    let seconds = value
+                        .parse::<u32>()
+                        .map_err(|_| "idle_timeout needs a number of seconds")?;
+                    options.idle_timeout =
+                        (seconds > 0).then(|| Duration::from_secs(seconds.into()));
                 }
                 "maxconns_fast" => options.maxconns_fast = Some(true),
                 "no_maxconns_fast" => options.maxconns_fast = Some(false),
                 _ if MEANINGLESS.contains(&name)
-                    || name.strip_prefix("no_").is_some_and(|it| MEANINGLESS.contains(&it)) =>
+                    || name
+                        .strip_prefix("no_")
+                        .is_some_and(|it| MEANINGLESS.contains(&it)) =>
                 {
                     options.meaningless.push(name.to_owned());
                 }
                 _ => {
-                    return Err(format!("there is no option {name}: idle_timeout=SECONDS and maxconns_fast are known"));
+                    return Err(format!(
+                        "there is no option {name}: idle_timeout=SECONDS and maxconns_fast are known"
+                    ));
                 }
             }
         }
@@ -102,10 +110,19 @@ mod tests {
                 .parse()
                 .unwrap();
         assert_eq!(options.idle_timeout, Some(Duration::from_secs(60)));
-        assert_eq!((options.maxconns_fast(), options.meaningless.len()), (true, 4));
+        assert_eq!(
+            (options.maxconns_fast(), options.meaningless.len()),
+            (true, 4)
+        );
         let later: Extended = "no_maxconns_fast".parse().unwrap();
-        assert!(!options.clone().and(&later).maxconns_fast() && options.and(&Extended::default()).maxconns_fast());
+        assert!(
+            !options.clone().and(&later).maxconns_fast()
+                && options.and(&Extended::default()).maxconns_fast()
+        );
         assert_eq!("".parse(), Ok(Extended::default()));
-        assert!("idle_timeout".parse::<Extended>().is_err() && "ext_path=/x".parse::<Extended>().is_err());
+        assert!(
+            "idle_timeout".parse::<Extended>().is_err()
+                && "ext_path=/x".parse::<Extended>().is_err()
+        );
     }
 }

@@ -53,7 +53,8 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(super) engine: EngineFlags,
 
-    /// Log to standard error: -v start and stop, -vv also connections; the command "verbosity" changes the level
+    /// Log to standard error: -v start and stop, -vv also connections; the command "verbosity"
+    /// changes the level
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Messages")]
     pub(super) verbose: u8,
 
@@ -73,7 +74,13 @@ pub(crate) struct Flags {
 #[command(next_help_heading = "Where to listen")]
 pub(super) struct Listen {
     /// TCP port; 0: none; -1: a free one
-    #[arg(short = 'p', long, value_name = "NUM", default_value_t = 11211, allow_negative_numbers = true)]
+    #[arg(
+        short = 'p',
+        long,
+        value_name = "NUM",
+        default_value_t = 11211,
+        allow_negative_numbers = true
+    )]
     #[arg(value_parser = clap::value_parser!(i32).range(-1..=65535))]
     pub(super) port: i32,
 
@@ -98,12 +105,13 @@ pub(super) struct Listen {
     #[arg(short = 'U', long, value_name = "NUM", default_value = "0", value_parser = no_udp)]
     pub(super) udp_port: u16,
 
-    /// Serve the status page, /metrics (Prometheus), /health and /hotkeys over HTTP on this address and port, or on a
-    /// port of 127.0.0.1
+    /// Serve the status page, /metrics (Prometheus), /health and /hotkeys over HTTP on this address
+    /// and port, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(super) admin: Option<SocketAddr>,
 
-    /// Show details (hot keys, and where workers stalled) on the admin address even if it is not a loopback one
+    /// Show details (hot keys, and where workers stalled) on the admin address even if it is not a
+    /// loopback one
     #[arg(long, requires = "admin")]
     pub(super) admin_details: bool,
 }
@@ -129,12 +137,14 @@ pub(super) struct Memory {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Limits and timeouts")]
 pub(super) struct Limits {
-    /// Maximum connections; at the limit, accepting pauses [default: 1024, or what the memory limit has room for]
+    /// Maximum connections; at the limit, accepting pauses [default: 1024, or what the memory limit
+    /// has room for]
     #[arg(short = 'c', long, value_name = "NUM")]
     pub(super) conn_limit: Option<NonZeroUsize>,
 
-    /// Memory to stay within, by limiting connections, how many are served at a time, and values being received; 0: no
-    /// such limits [default: the limit of the control group, or the machine's memory]
+    /// Memory to stay within, by limiting connections, how many are served at a time, and values
+    /// being received; 0: no such limits [default: the limit of the control group, or the machine's
+    /// memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) max_memory: Option<u64>,
 
@@ -151,8 +161,9 @@ pub(super) struct Limits {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(super) grace: u32,
 
-    /// Extended options, separated by commas: idle_timeout=SECONDS, maxconns_fast (refuse connections above the limit
-    /// instead of letting them wait); memcached's other options are accepted, and reported as having no effect
+    /// Extended options, separated by commas: idle_timeout=SECONDS, maxconns_fast (refuse
+    /// connections above the limit instead of letting them wait); memcached's other options are
+    /// accepted, and reported as having no effect
     #[arg(short = 'o', long, value_name = "LIST")]
     extended: Vec<Extended>,
 }
@@ -160,7 +171,9 @@ pub(super) struct Limits {
 impl Limits {
     /// Returns all that was given; the last word counts.
     pub(super) fn extended(&self) -> Extended {
-        self.extended.iter().fold(Extended::default(), |all, more| all.and(more))
+        self.extended
+            .iter()
+            .fold(Extended::default(), |all, more| all.and(more))
     }
 
     pub(super) fn write_timeout(&self) -> Duration {
@@ -197,20 +210,33 @@ pub(super) struct Allowed {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Runtime")]
 pub(super) struct EngineFlags {
-    /// Worker threads [default: the CPUs of the affinity mask and the cgroup quota; memcached's is 4]
-    #[arg(short = 't', long = "threads", visible_alias = "workers", value_name = "NUM")]
+    /// Worker threads [default: the CPUs of the affinity mask and the cgroup quota; memcached's is
+    /// 4]
+    #[arg(
+        short = 't',
+        long = "threads",
+        visible_alias = "workers",
+        value_name = "NUM"
+    )]
     pub(super) threads: Option<NonZeroUsize>,
 
-    /// I/O driver; naming one that is unavailable is an error. (io_uring takes more CPU for requests as short as these)
-    #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO", default_value = "epoll")]
+    /// I/O driver; naming one that is unavailable is an error. (io_uring takes more CPU for
+    /// requests as short as these)
+    #[arg(
+        long,
+        value_name = "DRIVER",
+        env = "PLAINWEAVE_IO",
+        default_value = "epoll"
+    )]
     pub(super) io: Io,
 
-    /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default: fifo]
+    /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default:
+    /// fifo]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = crate::engine::policy)]
     pub(super) policy: Option<String>,
 
-    /// When fibers move between workers, and whose thread-local storage they see: never/shared, before-start/shared,
-    /// before-start/own or anytime/own
+    /// When fibers move between workers, and whose thread-local storage they see: never/shared,
+    /// before-start/shared, before-start/own or anytime/own
     #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
     mode: Mode,
 
@@ -220,8 +246,9 @@ pub(super) struct EngineFlags {
     #[command(flatten)]
     pub(super) bench: BenchFlags,
 
-    /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and show it on the page
-    /// of --admin; resolving function names takes some memory (30 MB in a debug build)
+    /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and
+    /// show it on the page of --admin; resolving function names takes some memory (30 MB in a debug
+    /// build)
     #[arg(long)]
     pub(super) report_stalls: bool,
 
@@ -233,8 +260,8 @@ pub(super) struct EngineFlags {
     #[arg(short = 'P', long, value_name = "FILE")]
     pub(super) pidfile: Option<PathBuf>,
 
-    /// Keep the last 65,536 events of each worker in memory, and write them to this file on SIGUSR2 and at exit, in
-    /// Chrome's trace format; see docs/trace.md in the sources
+    /// Keep the last 65,536 events of each worker in memory, and write them to this file on SIGUSR2
+    /// and at exit, in Chrome's trace format; see docs/trace.md in the sources
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 }
@@ -271,12 +298,27 @@ impl Meaningless {
     /// Returns what was given of them.
     pub(super) fn given(&self) -> Vec<&'static str> {
         let all = [
-            (self.slab_growth_factor.is_some(), "-f (there are no slab classes)"),
-            (self.slab_min_size.is_some(), "-n (there are no slab classes)"),
-            (self.napi_ids.is_some(), "-N (connections go to whichever worker is free)"),
-            (self.enable_largepages, "-L (the kernel gives large pages by itself)"),
+            (
+                self.slab_growth_factor.is_some(),
+                "-f (there are no slab classes)",
+            ),
+            (
+                self.slab_min_size.is_some(),
+                "-n (there are no slab classes)",
+            ),
+            (
+                self.napi_ids.is_some(),
+                "-N (connections go to whichever worker is free)",
+            ),
+            (
+                self.enable_largepages,
+                "-L (the kernel gives large pages by itself)",
+            ),
         ];
-        all.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect()
+        all.into_iter()
+            .filter(|(given, _)| *given)
+            .map(|(_, name)| name)
+            .collect()
     }
 }
 
@@ -315,16 +357,42 @@ impl Absent {
     /// Returns the first that was given, and what to do instead.
     pub(super) fn given(&self) -> Option<&'static str> {
         let all = [
-            (self.daemon, "-d is not here: start it by the service manager, which also puts it in the background"),
-            (self.lock_memory, "-k is not here: let the service manager lock memory, or switch swapping off"),
-            (self.enable_coredumps, "-r is not here: use `ulimit -c unlimited`, or LimitCORE= of systemd"),
-            (self.disable_cas, "-C is not here: items always have a CAS value"),
-            (self.enable_sasl, "-S is not here: there is no authentication; listen on a Unix socket or on 127.0.0.1"),
-            (self.auth_file.is_some(), "-Y is not here: no authentication; listen on a Unix socket or on 127.0.0.1"),
-            (self.enable_ssl, "-Z is not here: there is no TLS; put a TLS proxy such as stunnel before it"),
-            (self.memory_file.is_some(), "-e is not here: there is no warm restart"),
+            (
+                self.daemon,
+                "-d is not here: start it by the service manager, which also puts it in the background",
+            ),
+            (
+                self.lock_memory,
+                "-k is not here: let the service manager lock memory, or switch swapping off",
+            ),
+            (
+                self.enable_coredumps,
+                "-r is not here: use `ulimit -c unlimited`, or LimitCORE= of systemd",
+            ),
+            (
+                self.disable_cas,
+                "-C is not here: items always have a CAS value",
+            ),
+            (
+                self.enable_sasl,
+                "-S is not here: there is no authentication; listen on a Unix socket or on 127.0.0.1",
+            ),
+            (
+                self.auth_file.is_some(),
+                "-Y is not here: no authentication; listen on a Unix socket or on 127.0.0.1",
+            ),
+            (
+                self.enable_ssl,
+                "-Z is not here: there is no TLS; put a TLS proxy such as stunnel before it",
+            ),
+            (
+                self.memory_file.is_some(),
+                "-e is not here: there is no warm restart",
+            ),
         ];
-        all.into_iter().find(|(given, _)| *given).map(|(_, remedy)| remedy)
+        all.into_iter()
+            .find(|(given, _)| *given)
+            .map(|(_, remedy)| remedy)
     }
 }
 
@@ -332,14 +400,18 @@ impl Absent {
 fn protocol(text: &str) -> Result<String, String> {
     match text {
         "auto" | "ascii" => Ok(text.to_owned()),
-        "binary" => Err("there is no binary protocol: use a client that speaks the text or the meta protocol".into()),
+        "binary" => Err(
+            "there is no binary protocol: use a client that speaks the text or the meta protocol"
+                .into(),
+        ),
         _ => Err("write auto or ascii".into()),
     }
 }
 
 /// Megabytes, with an `m` behind or not, or gigabytes with a `g`.
 fn megabytes(text: &str) -> Result<NonZeroU32, String> {
-    let size = scaled(text, [('m', 1), ('g', 1 << 10)]).and_then(|size| NonZeroU32::new(size.try_into().ok()?));
+    let size = scaled(text, [('m', 1), ('g', 1 << 10)])
+        .and_then(|size| NonZeroU32::new(size.try_into().ok()?));
     size.ok_or_else(|| "write a number of megabytes from 1 on, as in 64, 64m or 2g".into())
 }
 
@@ -353,19 +425,27 @@ fn no_udp(text: &str) -> Result<u16, String> {
 
 /// Bytes, or with `k` or `m` behind.
 fn item_size(text: &str) -> Result<usize, String> {
-    let size = scaled(text, [('k', 1 << 10), ('m', 1 << 20)]).filter(|size| (1 << 10..=1 << 30).contains(size));
+    let size = scaled(text, [('k', 1 << 10), ('m', 1 << 20)])
+        .filter(|size| (1 << 10..=1 << 30).contains(size));
     size.ok_or_else(|| "write 1k to 1024m, as in 512k or 4m".into())
 }
 
 /// A whole number, times that of the unit that may stand behind it in either case.
 fn scaled(text: &str, units: [(char, usize); 2]) -> Option<usize> {
-    let with = |(letter, unit): (char, usize)| Some((text.strip_suffix([letter, letter.to_ascii_uppercase()])?, unit));
+    let with = |(letter, unit): (char, usize)| {
+        Some((
+            text.strip_suffix([letter, letter.to_ascii_uppercase()])?,
+            unit,
+        ))
+    };
     let (number, unit) = units.into_iter().find_map(with).unwrap_or((text, 1));
     number.parse::<usize>().ok()?.checked_mul(unit)
 }
 
 fn octal(text: &str) -> Result<u32, String> {
-    let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
+    let mask = u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mask| *mask <= 0o777);
     mask.ok_or_else(|| "write three octal digits, as in 770".into())
 }
 
@@ -388,11 +468,14 @@ mod tests {
 
     #[test]
     fn a_line_for_memcached_is_understood() {
-        let flags =
-            "cache -m 128 -p 11311 -u memcache -l 127.0.0.1,::1 -c 2048 -t 2 -R 50 -I 2m -b 64 -vv -U 0 -o modern";
+        let flags = "cache -m 128 -p 11311 -u memcache -l 127.0.0.1,::1 -c 2048 -t 2 -R 50 -I 2m -b 64 \
+                     -vv -U 0 -o modern";
         let flags = parse(flags).unwrap();
         assert_eq!(flags.engine.user.as_deref(), Some("memcache"));
-        assert_eq!((flags.memory.memory_limit.get(), flags.listen.port), (128, 11311));
+        assert_eq!(
+            (flags.memory.memory_limit.get(), flags.listen.port),
+            (128, 11311)
+        );
         assert_eq!(flags.listen.listen, ["127.0.0.1", "::1"]);
         assert_eq!((flags.memory.max_item_size, flags.verbose), (2 << 20, 2));
         assert_eq!(flags.limits.conn_limit.map(NonZeroUsize::get), Some(2048));
@@ -402,32 +485,68 @@ mod tests {
     /// As `getopt` has it, and with the units that people write.
     #[test]
     fn the_last_word_counts() {
-        let flags =
-            parse("cache -m 64 -t 1 -m 2g -t 3 -l ::1 -l 127.0.0.1 -F -F -o modern -o maxconns_fast -N 2").unwrap();
-        assert_eq!((flags.memory.memory_limit.get(), flags.engine.threads.map(NonZeroUsize::get)), (2048, Some(3)));
+        let flags = parse(
+            "cache -m 64 -t 1 -m 2g -t 3 -l ::1 -l 127.0.0.1 -F -F -o modern -o maxconns_fast -N 2",
+        )
+        .unwrap();
+        assert_eq!(
+            (
+                flags.memory.memory_limit.get(),
+                flags.engine.threads.map(NonZeroUsize::get)
+            ),
+            (2048, Some(3))
+        );
         assert_eq!(flags.listen.listen, ["::1", "127.0.0.1"]);
-        assert!(flags.limits.extended().maxconns_fast() && flags.meaningless.given()[0].starts_with("-N"));
+        assert!(
+            flags.limits.extended().maxconns_fast()
+                && flags.meaningless.given()[0].starts_with("-N")
+        );
         assert_eq!(parse("cache -m 64m").unwrap().memory.memory_limit.get(), 64);
-        assert_eq!(parse("cache --admin 9180").unwrap().listen.admin, Some("127.0.0.1:9180".parse().unwrap()));
+        assert_eq!(
+            parse("cache --admin 9180").unwrap().listen.admin,
+            Some("127.0.0.1:9180".parse().unwrap())
+        );
     }
 
     #[test]
     fn defaults_are_memcached_s() {
         let flags = parse("cache").unwrap();
         assert_eq!(
-            (flags.listen.port, flags.memory.memory_limit.get(), flags.memory.max_item_size),
+            (
+                flags.listen.port,
+                flags.memory.memory_limit.get(),
+                flags.memory.max_item_size
+            ),
             (11211, 64, 1 << 20)
         );
         let settings = Settings::of(&flags, 1, &MemoryBound::new(None, &Config::default()));
-        assert_eq!((settings.connections, flags.limits.max_reqs_per_event.get()), (1024, 20));
-        assert_eq!((flags.listen.unix_mask, flags.listen.listen_backlog, flags.verbose), (0o700, 1024, 0));
+        assert_eq!(
+            (settings.connections, flags.limits.max_reqs_per_event.get()),
+            (1024, 20)
+        );
+        assert_eq!(
+            (
+                flags.listen.unix_mask,
+                flags.listen.listen_backlog,
+                flags.verbose
+            ),
+            (0o700, 1024, 0)
+        );
     }
 
     #[test]
     fn what_is_absent_is_refused_with_a_remedy() {
-        for (flag, line) in [("-d", "cache -d"), ("-k", "cache -m 64 -k"), ("-Z", "cache -Z"), ("-S", "cache -S")] {
+        for (flag, line) in [
+            ("-d", "cache -d"),
+            ("-k", "cache -m 64 -k"),
+            ("-Z", "cache -Z"),
+            ("-S", "cache -S"),
+        ] {
             let remedy = parse(line).unwrap().absent.given().unwrap();
-            assert!(remedy.starts_with(flag) && remedy.contains(": "), "{line}: {remedy}");
+            assert!(
+                remedy.starts_with(flag) && remedy.contains(": "),
+                "{line}: {remedy}"
+            );
         }
         assert!(parse("cache -B binary").is_err());
         assert_eq!(parse("cache -B auto").unwrap().absent.given(), None);
@@ -436,7 +555,10 @@ mod tests {
     #[test]
     fn wrong_values_are_refused() {
         let said = parse("cache -U 11211").unwrap_err().to_string();
-        assert!(said.contains("UDP is not here") && said.contains("-U 0"), "{said}");
+        assert!(
+            said.contains("UDP is not here") && said.contains("-U 0"),
+            "{said}"
+        );
         for line in [
             "cache -m 64k",
             "cache -m 5000000g",

@@ -1,9 +1,10 @@
 //! The keys asked for most, of a sample.
 //!
-//! Space-Saving (Metwally, Agrawal, El Abbadi, ICDT 2005) with a fixed number of counters: a key that has none takes
-//! over the least counter, whose count becomes the new key's possible error. Every key with more than 1/[`COUNTERS`] of
-//! the sampled commands is certainly among them, and a count is too high by its error at most, never too low. Once a
-//! minute all is halved, so the list speaks of the last minutes.
+//! Space-Saving (Metwally, Agrawal, El Abbadi, ICDT 2005) with a fixed number of counters: a key
+//! that has none takes over the least counter, whose count becomes the new key's possible error.
+//! Every key with more than 1/[`COUNTERS`] of the sampled commands is certainly among them, and a
+//! count is too high by its error at most, never too low. Once a minute all is halved, so the list
+//! speaks of the last minutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +16,8 @@ const COUNTERS: usize = 256;
 const SAMPLED: u32 = 64;
 const HALVING: Duration = Duration::from_secs(60);
 
-/// Chooses the commands that are looked at. The distances between them are random: at a fixed one, clients that ask for
-/// the same keys in turn would show the same few of them always.
+/// Chooses the commands that are looked at. The distances between them are random: at a fixed one,
+/// clients that ask for the same keys in turn would show the same few of them always.
 #[derive(Clone, Debug)]
 pub(crate) struct Sampler {
     left: u32,
@@ -25,7 +26,10 @@ pub(crate) struct Sampler {
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self { left: 1, random: 0x9e37_79b9 }
+        Self {
+            left: 1,
+            random: 0x9e37_79b9,
+        }
     }
 }
 
@@ -73,8 +77,19 @@ pub(crate) struct Hot {
 impl Default for HotKeys {
     fn default() -> Self {
         let (counts, errors) = (Vec::with_capacity(COUNTERS), Vec::with_capacity(COUNTERS));
-        let (places, keys, halved) = (HashMap::default(), Vec::with_capacity(COUNTERS), Instant::now());
-        Self(Mutex::new(Sketch { places, keys, counts, errors, seen: 0, halved }))
+        let (places, keys, halved) = (
+            HashMap::default(),
+            Vec::with_capacity(COUNTERS),
+            Instant::now(),
+        );
+        Self(Mutex::new(Sketch {
+            places,
+            keys,
+            counts,
+            errors,
+            seen: 0,
+            halved,
+        }))
     }
 }
 
@@ -121,7 +136,9 @@ impl Sketch {
             self.errors.push(0);
             return;
         }
-        let least = (0..COUNTERS).min_by_key(|place| self.counts[*place]).unwrap_or_default();
+        let least = (0..COUNTERS)
+            .min_by_key(|place| self.counts[*place])
+            .unwrap_or_default();
         self.places.remove(&self.keys[least]);
         self.keys[least] = Arc::from(key);
         self.places.insert(Arc::clone(&self.keys[least]), least);
@@ -130,8 +147,12 @@ impl Sketch {
     }
 
     fn halve(&mut self) {
-        self.counts.iter_mut().for_each(|count| *count = count.div_ceil(2));
-        self.errors.iter_mut().for_each(|error| *error = error.div_ceil(2));
+        self.counts
+            .iter_mut()
+            .for_each(|count| *count = count.div_ceil(2));
+        self.errors
+            .iter_mut()
+            .for_each(|error| *error = error.div_ceil(2));
         self.seen = self.seen.div_ceil(2);
         self.halved = Instant::now();
     }
@@ -146,13 +167,22 @@ mod tests {
         let hot = HotKeys::default();
         let mut state = 1u64;
         for n in 0..100_000u64 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let key = if n % 20 == 0 { "hot".to_owned() } else { format!("cold{}", state >> 40) };
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let key = if n % 20 == 0 {
+                "hot".to_owned()
+            } else {
+                format!("cold{}", state >> 40)
+            };
             hot.note(key.as_bytes());
         }
         let (top, seen) = hot.top(1);
         assert_eq!((&*top[0].key, seen), (&b"hot"[..], 100_000));
-        assert!(top[0].share >= 0.05 && top[0].share - top[0].error <= 0.05, "{top:?}");
+        assert!(
+            top[0].share >= 0.05 && top[0].share - top[0].error <= 0.05,
+            "{top:?}"
+        );
         assert!(hot.top(usize::MAX).0.len() <= COUNTERS);
     }
 
@@ -162,7 +192,10 @@ mod tests {
         for n in 0..SAMPLED as usize * 6400 {
             seen[n % cycle] += u32::from(sampler.takes());
         }
-        assert!(seen.iter().all(|n| (50..200).contains(n)), "100 each: {seen:?}");
+        assert!(
+            seen.iter().all(|n| (50..200).contains(n)),
+            "100 each: {seen:?}"
+        );
     }
 
     #[test]

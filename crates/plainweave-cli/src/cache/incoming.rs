@@ -1,10 +1,11 @@
 //! The bytes of a value that has not come in full.
 //!
-//! When many or very long ones come at once, a long value lies in a mapping of its own, for the reason that segments
-//! do: once it is dropped, its memory is the kernel's again at once. `malloc` keeps large blocks in its heap after the
-//! first one was freed, and their holes stay resident: with a budget of 11 MB, values of 4 MB that were begun and
-//! refused took 28 MB beside the store. A mapping is slow, since each of its pages is a fault (1.0 ms of CPU instead of
-//! 0.2 for a value of 900 KB), so a few long values still come from `malloc`.
+//! When many or very long ones come at once, a long value lies in a mapping of its own, for the
+//! reason that segments do: once it is dropped, its memory is the kernel's again at once. `malloc`
+//! keeps large blocks in its heap after the first one was freed, and their holes stay resident:
+//! with a budget of 11 MB, values of 4 MB that were begun and refused took 28 MB beside the store.
+//! A mapping is slow, since each of its pages is a fault (1.0 ms of CPU instead of 0.2 for a value
+//! of 900 KB), so a few long values still come from `malloc`.
 
 use super::store::Table;
 
@@ -44,7 +45,8 @@ impl Incoming {
         }
     }
 
-    /// Makes room for `room` bytes in all; it has less. `crowded`: it is not the time for a large block of `malloc`'s.
+    /// Makes room for `room` bytes in all; it has less. `crowded`: it is not the time for a large
+    /// block of `malloc`'s.
     pub(super) fn grow(&mut self, room: usize, crowded: bool) {
         match self {
             Self::Heap(bytes) if room < LONG || !crowded => bytes.reserve_exact(room - bytes.len()),
@@ -84,7 +86,10 @@ mod tests {
                 incoming.append(&more);
                 sent.extend(more);
                 assert_eq!((incoming.bytes(), incoming.len()), (&sent[..], room));
-                assert_eq!(matches!(incoming, Incoming::Mapped(..)), room >= LONG && room >= crowded_from);
+                assert_eq!(
+                    matches!(incoming, Incoming::Mapped(..)),
+                    room >= LONG && room >= crowded_from
+                );
                 room *= 2;
             }
         }

@@ -23,7 +23,8 @@ pub(super) struct Listeners {
     pub(super) details: bool,
 }
 
-/// The file of a Unix socket of ours. Its drop removes it, unless there is another one in its place.
+/// The file of a Unix socket of ours. Its drop removes it, unless there is another one in its
+/// place.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -34,7 +35,10 @@ pub(super) struct SocketFile {
 impl SocketFile {
     /// Takes what stands at `path` now as ours.
     fn own(path: &Path) -> std::io::Result<Self> {
-        Ok(Self { path: path.to_owned(), id: id(path)? })
+        Ok(Self {
+            path: path.to_owned(),
+            id: id(path)?,
+        })
     }
 }
 
@@ -51,7 +55,8 @@ fn id(path: &Path) -> std::io::Result<(u64, u64)> {
 }
 
 impl Listeners {
-    /// Bounds what the kernel holds for each TCP connection, which inherits it: this much each way, doubled.
+    /// Bounds what the kernel holds for each TCP connection, which inherits it: this much each way,
+    /// doubled.
     pub(super) fn bound_buffers(&self, bytes: usize) -> std::io::Result<()> {
         self.tcp.iter().map(SockRef::from).try_for_each(|socket| {
             socket.set_send_buffer_size(bytes)?;
@@ -64,12 +69,18 @@ impl fmt::Display for Listeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("listening on")?;
         for listener in &self.tcp {
-            listener.local_addr().map_or(Ok(()), |address| write!(f, " {address}"))?;
+            listener
+                .local_addr()
+                .map_or(Ok(()), |address| write!(f, " {address}"))?;
         }
         if let Some((_, file)) = &self.unix {
             write!(f, " {}", file.path.display())?;
         }
-        match self.admin.as_ref().and_then(|listener| listener.local_addr().ok()) {
+        match self
+            .admin
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok())
+        {
             Some(address) => write!(f, ", admin http://{address}/"),
             None => Ok(()),
         }
@@ -78,22 +89,45 @@ impl fmt::Display for Listeners {
 
 /// Opens them.
 pub(super) fn all(flags: &Listen) -> anyhow::Result<Listeners> {
-    let unix = flags.unix_socket.as_ref().map(|path| unix(path, flags.unix_mask)).transpose()?;
-    let tcp = if unix.is_some() || flags.port == 0 { Vec::new() } else { tcp(flags)? };
+    let unix = flags
+        .unix_socket
+        .as_ref()
+        .map(|path| unix(path, flags.unix_mask))
+        .transpose()?;
+    let tcp = if unix.is_some() || flags.port == 0 {
+        Vec::new()
+    } else {
+        tcp(flags)?
+    };
     if tcp.is_empty() && unix.is_none() {
         bail!("there is nothing to listen on: give a port with -p or a Unix socket with -s");
     }
-    let admin = flags.admin.map(|address| bind(address, flags.listen_backlog, false)).transpose()?;
-    Ok(Listeners { tcp, unix, admin, details: flags.admin_details })
+    let admin = flags
+        .admin
+        .map(|address| bind(address, flags.listen_backlog, false))
+        .transpose()?;
+    Ok(Listeners {
+        tcp,
+        unix,
+        admin,
+        details: flags.admin_details,
+    })
 }
 
 fn tcp(flags: &Listen) -> anyhow::Result<Vec<TcpListener>> {
     let port = u16::try_from(flags.port).unwrap_or(0);
     if flags.listen.is_empty() {
-        let v4 = bind((Ipv4Addr::UNSPECIFIED, port).into(), flags.listen_backlog, false)?;
+        let v4 = bind(
+            (Ipv4Addr::UNSPECIFIED, port).into(),
+            flags.listen_backlog,
+            false,
+        )?;
         // The same port, also when any was asked for. A machine without IPv6 is served without it.
         let v6: SocketAddr = (Ipv6Addr::UNSPECIFIED, v4.local_addr()?.port()).into();
-        return Ok([Some(v4), bind(v6, flags.listen_backlog, true).ok()].into_iter().flatten().collect());
+        return Ok([Some(v4), bind(v6, flags.listen_backlog, true).ok()]
+            .into_iter()
+            .flatten()
+            .collect());
     }
     let mut listeners = Vec::new();
     for text in &flags.listen {
@@ -106,11 +140,19 @@ fn tcp(flags: &Listen) -> anyhow::Result<Vec<TcpListener>> {
 
 /// Resolves an address, a name, or either with a port.
 fn addresses(text: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
-    let remedy = || format!("cannot listen on {text} (write ADDRESS or ADDRESS:PORT, as in 127.0.0.1 or [::1]:11211)");
+    let remedy = || {
+        format!(
+            "cannot listen on {text} (write ADDRESS or ADDRESS:PORT, as in 127.0.0.1 or [::1]:11211)"
+        )
+    };
     if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
-    let found = if text.contains(':') { text.to_socket_addrs() } else { (text, port).to_socket_addrs() };
+    let found = if text.contains(':') {
+        text.to_socket_addrs()
+    } else {
+        (text, port).to_socket_addrs()
+    };
     Ok(found.with_context(remedy)?.collect())
 }
 
@@ -118,8 +160,12 @@ fn bind(address: SocketAddr, backlog: i32, only_v6: bool) -> anyhow::Result<TcpL
     listening::open(address, backlog, only_v6).map_err(|error| {
         let remedy = match error.kind() {
             ErrorKind::AddrInUse => "is another server on it? choose another with -p or -l",
-            ErrorKind::AddrNotAvailable => "this machine has no such address; choose another with -l",
-            ErrorKind::PermissionDenied => "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with -p",
+            ErrorKind::AddrNotAvailable => {
+                "this machine has no such address; choose another with -l"
+            }
+            ErrorKind::PermissionDenied => {
+                "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with -p"
+            }
             _ => "choose another with -p or -l",
         };
         anyhow!(error).context(format!("cannot listen on {address} ({remedy})"))
@@ -127,9 +173,16 @@ fn bind(address: SocketAddr, backlog: i32, only_v6: bool) -> anyhow::Result<TcpL
 }
 
 fn unix(path: &Path, mask: u32) -> anyhow::Result<(UnixListener, SocketFile)> {
-    let remedy = || format!("cannot listen on {} (choose another file with -s)", path.display());
+    let remedy = || {
+        format!(
+            "cannot listen on {} (choose another file with -s)",
+            path.display()
+        )
+    };
     if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
-        return Err(anyhow!("the file is there and is not a socket; it stays as it is").context(remedy()));
+        return Err(
+            anyhow!("the file is there and is not a socket; it stays as it is").context(remedy()),
+        );
     }
     // A socket that a server left behind when it was killed; one in use answers.
     if UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {

@@ -1,9 +1,10 @@
-//! What the cache takes on beside the store, within the process's memory limit: how many connections, how many of them
-//! with a turn in progress, and how much the [budget](super::memory_budget) for values and lines may be.
+//! What the cache takes on beside the store, within the process's memory limit: how many
+//! connections, how many of them with a turn in progress, and how much the
+//! [budget](super::memory_budget) for values and lines may be.
 //!
-//! The store takes `-m` when it is full, whatever there is. What is left after the program is divided here by what each
-//! thing can come to: 900 clients that asked for 8 MB and did not read took 24 KB each, and could have taken five times
-//! that with other commands.
+//! The store takes `-m` when it is full, whatever there is. What is left after the program is
+//! divided here by what each thing can come to: 900 clients that asked for 8 MB and did not read
+//! took 24 KB each, and could have taken five times that with other commands.
 
 use super::memory_budget::MemoryBudget;
 use super::store::Config;
@@ -13,10 +14,11 @@ use crate::memory_limit::{KIB, MIB, MemoryLimit, count};
 const PROGRAM: u64 = 4 * MIB;
 /// Left over: a sixteenth of the limit, and at most this much.
 const SPARE: u64 = 64 * MIB;
-/// An idle connection takes 2 KiB of the kernel's memory and up to 2 KiB of an unfinished line; a fresh fiber touches
-/// two pages before it has scratch.
+/// An idle connection takes 2 KiB of the kernel's memory and up to 2 KiB of an unfinished line; a
+/// fresh fiber touches two pages before it has scratch.
 const CONNECTION: u64 = 12 * KIB;
-/// A turn in progress: 12 KiB of stack, 16 received, 68 of replies, 8 of counters, and what growing has left behind.
+/// A turn in progress: 12 KiB of stack, 16 received, 68 of replies, 8 of counters, and what growing
+/// has left behind.
 const TURN: u64 = 112 * KIB;
 /// Where sockets count, each of a connection's buffers in the kernel...
 const SOCKET: u64 = 128 * KIB;
@@ -44,7 +46,10 @@ impl MemoryBound {
         let bytes = limit.as_ref().map_or(u64::MAX, |limit| limit.bytes);
         let counts_sockets = limit.as_ref().is_some_and(MemoryLimit::counts_sockets);
         let spare = SPARE.min(bytes / 16);
-        let rest = bytes.saturating_sub(store.memory as u64).saturating_sub(PROGRAM).saturating_sub(spare);
+        let rest = bytes
+            .saturating_sub(store.memory as u64)
+            .saturating_sub(PROGRAM)
+            .saturating_sub(spare);
         let budget = MemoryBudget::wanted(store.memory, store.item_max).min(count(rest / 2));
         let rest = rest.saturating_sub(held(budget));
         let turn = TURN + if counts_sockets { 2 * SOCKET } else { 0 };
@@ -82,7 +87,8 @@ impl MemoryBound {
     }
 }
 
-/// What a budget of this many bytes can come to: of the quarter that may come from `malloc`, it keeps some.
+/// What a budget of this many bytes can come to: of the quarter that may come from `malloc`, it
+/// keeps some.
 fn held(budget: usize) -> u64 {
     budget as u64 / 2 * 3
 }
@@ -92,15 +98,27 @@ mod tests {
     use super::*;
 
     fn bound(limit: u64, memory: usize, item_max: usize) -> (MemoryBound, Config) {
-        let store = Config { memory: memory << 20, item_max: item_max << 20, evict: true, shards: 1 };
-        (MemoryBound::new(MemoryLimit::choose(Some(limit * MIB)), &store), store)
+        let store = Config {
+            memory: memory << 20,
+            item_max: item_max << 20,
+            evict: true,
+            shards: 1,
+        };
+        (
+            MemoryBound::new(MemoryLimit::choose(Some(limit * MIB)), &store),
+            store,
+        )
     }
 
     #[test]
     fn what_is_taken_on_fits_beside_the_store() {
-        for (limit, memory, item_max) in
-            [(48, 24, 1), (48, 24, 16), (100, 64, 1), (512, 400, 1), (16 << 10, 14 << 10, 1)]
-        {
+        for (limit, memory, item_max) in [
+            (48, 24, 1),
+            (48, 24, 16),
+            (100, 64, 1),
+            (512, 400, 1),
+            (16 << 10, 14 << 10, 1),
+        ] {
             let (bound, store) = bound(limit, memory, item_max);
             let taken = store.memory as u64
                 + PROGRAM
@@ -122,12 +140,31 @@ mod tests {
     fn too_much_of_the_store_is_told_and_without_a_limit_nothing_is_bounded() {
         let (short, store) = bound(64, 64, 1);
         let warning = short.warning(&store).unwrap();
-        assert!(warning.starts_with("64 MiB (--max-memory) of memory is not enough for -m 64 and 64"), "{warning}");
+        assert!(
+            warning.starts_with("64 MiB (--max-memory) of memory is not enough for -m 64 and 64"),
+            "{warning}"
+        );
         assert_eq!((short.connections, short.turns), (64, 4));
-        assert!(short.description(64).contains(" 4 served at a time in 64 MiB"), "{}", short.description(64));
-        assert!(short.description(3).contains(" 3 served at a time in 64 MiB"), "no more than there are");
+        assert!(
+            short
+                .description(64)
+                .contains(" 4 served at a time in 64 MiB"),
+            "{}",
+            short.description(64)
+        );
+        assert!(
+            short
+                .description(3)
+                .contains(" 3 served at a time in 64 MiB"),
+            "no more than there are"
+        );
         let bound = MemoryBound::new(None, &store);
-        assert!(bound.connections > 1 << 40 && bound.turns > 1 << 40 && bound.warning(&store).is_none());
-        assert_eq!(bound.description(1024), "up to 1024 connections, memory not bounded");
+        assert!(
+            bound.connections > 1 << 40 && bound.turns > 1 << 40 && bound.warning(&store).is_none()
+        );
+        assert_eq!(
+            bound.description(1024),
+            "up to 1024 connections, memory not bounded"
+        );
     }
 }

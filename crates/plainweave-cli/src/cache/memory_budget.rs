@@ -1,11 +1,11 @@
 //! The budget for memory that connections take beyond their fixed buffers and outside the store.
 //!
-//! Four things are as long as a client likes: a value that is being received, the line of a get of very many keys, a
-//! long answer of `stats` that the client does not read, and copies of values that it does not read (`unread`). All of
-//! them reserve from one budget, so their sum is bounded
-//! however many connections there are. When it is used up, a client gets memcached's out-of-memory error. Short data (a
-//! value that came in one read, 2 KiB of a line, 64 KiB of replies) is not counted, so the common path touches nothing
-//! shared.
+//! Four things are as long as a client likes: a value that is being received, the line of a get of
+//! very many keys, a long answer of `stats` that the client does not read, and copies of values
+//! that it does not read (`unread`). All of them reserve from one budget, so their sum is bounded
+//! however many connections there are. When it is used up, a client gets memcached's out-of-memory
+//! error. Short data (a value that came in one read, 2 KiB of a line, 64 KiB of replies) is not
+//! counted, so the common path touches nothing shared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -30,11 +30,14 @@ pub(crate) struct Reservation {
 impl MemoryBudget {
     /// Makes a budget of `max` bytes, but at least of what a line takes.
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max: max.max(LEAST), used: AtomicUsize::new(0) })
+        Arc::new(Self {
+            max: max.max(LEAST),
+            used: AtomicUsize::new(0),
+        })
     }
 
-    /// Returns what it should be beside a store of `memory` bytes with items of up to `item_max`: a quarter of the
-    /// memory, and at least two items.
+    /// Returns what it should be beside a store of `memory` bytes with items of up to `item_max`: a
+    /// quarter of the memory, and at least two items.
     pub(crate) fn wanted(memory: usize, item_max: usize) -> usize {
         let items = item_max.saturating_mul(2).min(memory);
         (memory / 4).max(items).max(LEAST)
@@ -57,7 +60,10 @@ impl MemoryBudget {
 
     /// Returns a reservation of 0 bytes, to be grown.
     pub(crate) fn reserve(self: &Arc<Self>) -> Reservation {
-        Reservation { budget: self.clone(), bytes: 0 }
+        Reservation {
+            budget: self.clone(),
+            bytes: 0,
+        }
     }
 }
 
@@ -67,13 +73,14 @@ impl Reservation {
         &self.budget
     }
 
-    /// Grows the reservation to `bytes` in all; never shrinks it. Returns `false`, and changes nothing, if the budget
-    /// does not allow it.
+    /// Grows the reservation to `bytes` in all; never shrinks it. Returns `false`, and changes
+    /// nothing, if the budget does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         self.grow_within(bytes, self.budget.max)
     }
 
-    /// Does the same within the first half of the budget: the other half stays for what clients send.
+    /// Does the same within the first half of the budget: the other half stays for what clients
+    /// send.
     pub(crate) fn grow_within_half(&mut self, bytes: usize) -> bool {
         self.grow_within(bytes, self.budget.max / 2)
     }
@@ -81,7 +88,12 @@ impl Reservation {
     fn grow_within(&mut self, bytes: usize, max: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let enough = |used: usize| used.checked_add(more).filter(|used| *used <= max);
-        let grown = more == 0 || self.budget.used.fetch_update(Relaxed, Relaxed, enough).is_ok();
+        let grown = more == 0
+            || self
+                .budget
+                .used
+                .fetch_update(Relaxed, Relaxed, enough)
+                .is_ok();
         if grown {
             self.bytes += more;
         }
@@ -113,8 +125,18 @@ mod tests {
 
     #[test]
     fn one_item_of_the_largest_size_always_fits_unless_the_memory_is_smaller() {
-        for (memory, item_max, max) in [(64, 1, 16), (1024, 1, 256), (8, 4, 8), (8, 1024, 8), (1, 1, 4)] {
-            assert_eq!(MemoryBudget::wanted(memory << 20, item_max << 20), max << 20, "{memory} MB, {item_max} MB");
+        for (memory, item_max, max) in [
+            (64, 1, 16),
+            (1024, 1, 256),
+            (8, 4, 8),
+            (8, 1024, 8),
+            (1, 1, 4),
+        ] {
+            assert_eq!(
+                MemoryBudget::wanted(memory << 20, item_max << 20),
+                max << 20,
+                "{memory} MB, {item_max} MB"
+            );
         }
     }
 }

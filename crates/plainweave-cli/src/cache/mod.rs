@@ -1,9 +1,10 @@
 //! `plainweave cache`: a server that speaks memcached's protocol.
 //!
-//! [`store`] keeps the items; it does no I/O and knows nothing of fibers. `proto` reads commands, `exec` carries them
-//! out, `session` joins the two for one connection; none of them does I/O either. `conn` is the loop of a connection,
-//! `server` the glue to the runtime. What is counted on the way is in `tally`, `hotkeys` and `details`, and goes out by
-//! `stats`, `admin` and `watch`. `unread` bounds what clients that do not read may keep.
+//! [`store`] keeps the items; it does no I/O and knows nothing of fibers. `proto` reads commands,
+//! `exec` carries them out, `session` joins the two for one connection; none of them does I/O
+//! either. `conn` is the loop of a connection, `server` the glue to the runtime. What is counted on
+//! the way is in `tally`, `hotkeys` and `details`, and goes out by `stats`, `admin` and `watch`.
+//! `unread` bounds what clients that do not read may keep.
 
 mod admin;
 mod clients;
@@ -60,7 +61,8 @@ use pidfile::PidFile;
 use settings::Settings;
 pub(crate) use shared::Cache;
 
-/// Descriptors beside those of connections: listeners, standard streams, the admin address; a worker has its own.
+/// Descriptors beside those of connections: listeners, standard streams, the admin address; a
+/// worker has its own.
 const OTHER_DESCRIPTORS: usize = 32;
 
 /// Serves until a signal asks to stop.
@@ -73,17 +75,25 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if let Some(remedy) = flags.absent.given() {
         bail!("{remedy}");
     }
-    let workers = engine.threads.or(thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let workers = engine
+        .threads
+        .or(thread::available_parallelism().ok())
+        .unwrap_or(NonZeroUsize::MIN);
     let config = store::Config {
         memory: (flags.memory.memory_limit.get() as usize) << 20,
         item_max: flags.memory.max_item_size,
         evict: !flags.memory.disable_evictions,
         // A single worker shares with the maintenance only, which it runs itself.
-        shards: if workers == NonZeroUsize::MIN { 1 } else { 4 * workers.get() },
+        shards: if workers == NonZeroUsize::MIN {
+            1
+        } else {
+            4 * workers.get()
+        },
     };
     let memory = MemoryBound::new(MemoryLimit::choose(flags.limits.max_memory), &config);
     let mut settings = Settings::of(flags, workers.get(), &memory);
-    // By the time that there is a thread, root may have been given up, which alone can raise some limits.
+    // By the time that there is a thread, root may have been given up, which alone can raise some
+    // limits.
     let others = OTHER_DESCRIPTORS + 3 * workers.get() + engine.mode().spare_descriptors();
     settings.connections = connections(settings.connections, others);
     if let Some(user) = &engine.user {
@@ -93,10 +103,23 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let stalls = engine.report_stalls.then(Arc::<Stalls>::default);
     let (mode, io) = (engine.mode(), Some(engine.io));
     let (waits, traced) = (engine.bench.waits.as_deref(), engine.trace.is_some());
-    let setup = Setup { name: "cache", workers, io, policy, mode, waits, stalls: stalls.as_ref(), traced };
+    let setup = Setup {
+        name: "cache",
+        workers,
+        io,
+        policy,
+        mode,
+        waits,
+        stalls: stalls.as_ref(),
+        traced,
+    };
     let runtimes = Runtimes::start(setup, engine.architecture.architecture, None)?;
     settings.runtime = runtimes.labels();
-    let trace = engine.trace.as_deref().map(|path| TraceFile::open(path, runtimes.tracers())).transpose()?;
+    let trace = engine
+        .trace
+        .as_deref()
+        .map(|path| TraceFile::open(path, runtimes.tracers()))
+        .transpose()?;
     let trace = trace.map(Arc::new);
     if let Some(warning) = memory.warning(&config) {
         say(io::stderr(), &format!("plainweave cache: {warning}"));
@@ -119,13 +142,22 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
     let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
     let server = server::Server::new(runtimes, cache, stalls);
-    let _attention = Attention::pay(server.operated(trace.clone())).context("the signals could not be caught")?;
+    let _attention = Attention::pay(server.operated(trace.clone()))
+        .context("the signals could not be caught")?;
     say(io::stdout(), &line);
-    let finished = server.run(listeners, stop, asked, Duration::from_secs(flags.limits.grace.into()))?;
+    let finished = server.run(
+        listeners,
+        stop,
+        asked,
+        Duration::from_secs(flags.limits.grace.into()),
+    )?;
     drop(pidfile);
     TraceFile::write_last(trace.as_deref(), "plainweave cache");
     if !finished {
-        say(io::stderr(), "plainweave cache: stopped with commands in progress; --grace gives them longer");
+        say(
+            io::stderr(),
+            "plainweave cache: stopped with commands in progress; --grace gives them longer",
+        );
     }
     Ok(())
 }
@@ -133,30 +165,53 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 /// Says which of the flags are for memcached's sake alone.
 fn warn_of_meaningless(flags: &Flags) {
     let extended = flags.limits.extended();
-    for name in flags.meaningless.given().into_iter().chain(extended.meaningless.iter().map(String::as_str)) {
-        say(io::stderr(), &format!("plainweave cache: {name} is accepted but has no effect"));
+    for name in flags
+        .meaningless
+        .given()
+        .into_iter()
+        .chain(extended.meaningless.iter().map(String::as_str))
+    {
+        say(
+            io::stderr(),
+            &format!("plainweave cache: {name} is accepted but has no effect"),
+        );
     }
 }
 
-/// Raises the limit on descriptors to what `wanted` connections take, beside `others`. Says so if they do not fit, and
-/// how many do.
+/// Raises the limit on descriptors to what `wanted` connections take, beside `others`. Says so if
+/// they do not fit, and how many do.
 fn connections(wanted: usize, others: usize) -> usize {
     let needed = wanted.saturating_add(others) as u64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|now| now < needed) {
         // Only root may raise the upper limit, too.
-        let root = Rlimit { current: Some(needed), maximum: limit.maximum.map(|most| most.max(needed)) };
+        let root = Rlimit {
+            current: Some(needed),
+            maximum: limit.maximum.map(|most| most.max(needed)),
+        };
         if setrlimit(Resource::Nofile, root).is_err() {
-            let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+            let _ = setrlimit(
+                Resource::Nofile,
+                Rlimit {
+                    current: limit.maximum,
+                    maximum: limit.maximum,
+                },
+            );
         }
     }
-    let allowed = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let allowed = getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let fit = wanted.min(allowed.saturating_sub(others).max(1));
     if fit < wanted {
-        let text = format!("plainweave cache: -c {wanted} needs {needed} descriptors, and {allowed} are allowed");
+        let text = format!(
+            "plainweave cache: -c {wanted} needs {needed} descriptors, and {allowed} are allowed"
+        );
         say(
             io::stderr(),
-            &format!("{text}: {fit} connections at a time (raise `ulimit -n`, or LimitNOFILE= of systemd)"),
+            &format!(
+                "{text}: {fit} connections at a time (raise `ulimit -n`, or LimitNOFILE= of systemd)"
+            ),
         );
     }
     fit

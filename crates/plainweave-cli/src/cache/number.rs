@@ -1,13 +1,17 @@
 //! Numbers as memcached reads them: C's `strtol` family, base 10, whose habits clients can see.
 //!
-//! Leading white space and a sign are taken; white space ends the number and what follows it is ignored. Out of the
-//! range of 64 bits is an error, beyond 32 bits is cut off silently. A minus sign wraps around, and is an error only
-//! when the wrapped number has its highest bit set.
+//! Leading white space and a sign are taken; white space ends the number and what follows it is
+//! ignored. Out of the range of 64 bits is an error, beyond 32 bits is cut off silently. A minus
+//! sign wraps around, and is an error only when the wrapped number has its highest bit set.
 
 /// 64 bits, unsigned.
 pub(crate) fn unsigned64(text: &[u8]) -> Option<u64> {
     let (negative, magnitude) = scan(text)?;
-    let value = if negative { magnitude.wrapping_neg() } else { magnitude };
+    let value = if negative {
+        magnitude.wrapping_neg()
+    } else {
+        magnitude
+    };
     ((value as i64) >= 0 || !text.contains(&b'-')).then_some(value)
 }
 
@@ -28,7 +32,8 @@ pub(crate) fn signed32(text: &[u8]) -> Option<i32> {
     Some(value as i32)
 }
 
-/// Sign and magnitude; `None` without digits, above 64 bits, or when something other than white space follows.
+/// Sign and magnitude; `None` without digits, above 64 bits, or when something other than white
+/// space follows.
 fn scan(text: &[u8]) -> Option<(bool, u64)> {
     let start = text.iter().position(|byte| !is_space(*byte))?;
     let (negative, digits) = match text[start] {
@@ -36,13 +41,22 @@ fn scan(text: &[u8]) -> Option<(bool, u64)> {
         b'+' => (false, &text[start + 1..]),
         _ => (false, &text[start..]),
     };
-    let len = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
-    if len == 0 || digits.get(len).is_some_and(|byte| !is_space(*byte) && *byte != 0) {
+    let len = digits
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(digits.len());
+    if len == 0
+        || digits
+            .get(len)
+            .is_some_and(|byte| !is_space(*byte) && *byte != 0)
+    {
         return None;
     }
     let mut value: u64 = 0;
     for digit in &digits[..len] {
-        value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+        value = value
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
     }
     Some((negative, value))
 }

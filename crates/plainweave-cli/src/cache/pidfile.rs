@@ -14,15 +14,29 @@ pub(super) struct PidFile {
 }
 
 impl PidFile {
-    /// Writes it. A file that holds anything but a number, as one given by mistake does, stays as it is.
+    /// Writes it. A file that holds anything but a number, as one given by mistake does, stays as
+    /// it is.
     pub(super) fn write(path: &Path) -> anyhow::Result<Self> {
-        let remedy = || format!("cannot write {} (give another file with -P)", path.display());
-        if std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0) && !holds_a_number(path) {
-            bail!("{}: the file is there and is not a process's number; it stays as it is", remedy());
+        let remedy = || {
+            format!(
+                "cannot write {} (give another file with -P)",
+                path.display()
+            )
+        };
+        if std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0)
+            && !holds_a_number(path)
+        {
+            bail!(
+                "{}: the file is there and is not a process's number; it stays as it is",
+                remedy()
+            );
         }
         let text = format!("{}\n", std::process::id());
         std::fs::write(path, &text).with_context(remedy)?;
-        Ok(Self { path: path.to_owned(), text })
+        Ok(Self {
+            path: path.to_owned(),
+            text,
+        })
     }
 }
 

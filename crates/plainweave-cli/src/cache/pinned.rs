@@ -1,4 +1,5 @@
-//! The segments of the store that unread replies hold; [`unread`](super::unread) says why they are counted.
+//! The segments of the store that unread replies hold; [`unread`](super::unread) says why they are
+//! counted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +24,11 @@ pub(super) struct Pins {
 impl Pinned {
     /// Allows `max` bytes, and one reply whatever it holds.
     pub(super) fn new(max: usize, segment_len: usize) -> Arc<Self> {
-        Arc::new(Self { most: max / segment_len, segment_len, held: Mutex::default() })
+        Arc::new(Self {
+            most: max / segment_len,
+            segment_len,
+            held: Mutex::default(),
+        })
     }
 
     /// Returns the bytes of the segments that are held.
@@ -31,11 +36,14 @@ impl Pinned {
         self.lock().len() * self.segment_len
     }
 
-    /// Holds these for a reply, if they take up to `worth` bytes more than what others hold anyway, and the bound
-    /// allows it.
+    /// Holds these for a reply, if they take up to `worth` bytes more than what others hold anyway,
+    /// and the bound allows it.
     pub(super) fn hold(self: &Arc<Self>, segments: &[usize], worth: usize) -> Option<Pins> {
         let mut held = self.lock();
-        let more = segments.iter().filter(|segment| !held.contains_key(segment)).count();
+        let more = segments
+            .iter()
+            .filter(|segment| !held.contains_key(segment))
+            .count();
         let fit = more == 0 || held.is_empty() || held.len() + more <= self.most;
         if !fit || more.saturating_mul(self.segment_len) > worth {
             return None;
@@ -44,7 +52,10 @@ impl Pinned {
             *held.entry(*segment).or_default() += 1;
         }
         drop(held);
-        Some(Pins { pinned: self.clone(), segments: segments.into() })
+        Some(Pins {
+            pinned: self.clone(),
+            segments: segments.into(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, u32>> {

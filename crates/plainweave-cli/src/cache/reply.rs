@@ -9,7 +9,8 @@ use super::store::Item;
 
 /// Replies that have piled up so far are sent before more commands are looked at.
 pub(crate) const OUTPUT: usize = 64 << 10;
-/// Values up to this size are copied between their neighbours; longer ones are written from where they are stored.
+/// Values up to this size are copied between their neighbours; longer ones are written from where
+/// they are stored.
 const COPIED: usize = 4096;
 /// Room kept between turns.
 const KEPT: usize = 64 << 10;
@@ -105,8 +106,8 @@ impl Replies {
         &mut self.bytes
     }
 
-    /// After text that may be long: accounts for it until it is sent, or takes all behind byte `from` back if there is
-    /// no memory for it. Whether it stays.
+    /// After text that may be long: accounts for it until it is sent, or takes all behind byte
+    /// `from` back if there is no memory for it. Whether it stays.
     pub(crate) fn account(&mut self, from: usize, memory_budget: &Arc<MemoryBudget>) -> bool {
         if self.bytes.len() <= KEPT {
             return true;
@@ -139,7 +140,11 @@ impl Replies {
 
     /// Returns the segments of the store that the replies hold, each once.
     pub(crate) fn segments(&self) -> Vec<usize> {
-        let mut segments: Vec<_> = self.values.iter().flat_map(|(_, item)| item.segments()).collect();
+        let mut segments: Vec<_> = self
+            .values
+            .iter()
+            .flat_map(|(_, item)| item.segments())
+            .collect();
         segments.sort_unstable();
         segments.dedup();
         segments

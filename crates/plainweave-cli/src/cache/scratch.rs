@@ -1,8 +1,10 @@
-//! What a connection borrows while it is busy: scratch buffers, and a tally that no other connection writes meanwhile.
+//! What a connection borrows while it is busy: scratch buffers, and a tally that no other
+//! connection writes meanwhile.
 //!
-//! There are about as many as workers, and one for each client that is slow to read its answers: their number is that
-//! of the turns in progress, and it has a bound. Each CPU has a place for an idle one, taken and returned by one atomic
-//! exchange; when the place is occupied it goes to a shared list.
+//! There are about as many as workers, and one for each client that is slow to read its answers:
+//! their number is that of the turns in progress, and it has a bound. Each CPU has a place for an
+//! idle one, taken and returned by one atomic exchange; when the place is occupied it goes to a
+//! shared list.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +33,12 @@ pub(crate) struct Input {
 
 impl Input {
     fn new() -> Self {
-        Self { bytes: vec![0; INPUT], start: 0, end: 0, own: Vec::new() }
+        Self {
+            bytes: vec![0; INPUT],
+            start: 0,
+            end: 0,
+            own: Vec::new(),
+        }
     }
 
     pub(crate) fn filled(&self) -> &[u8] {
@@ -46,7 +53,8 @@ impl Input {
         self.end += len;
     }
 
-    /// Returns where the next read goes. It grows only for a get of very many keys, whose line is bounded.
+    /// Returns where the next read goes. It grows only for a get of very many keys, whose line is
+    /// bounded.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -58,7 +66,8 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
-    /// Puts back what a connection kept since its last turn. A long line comes in the buffer in which it was left.
+    /// Puts back what a connection kept since its last turn. A long line comes in the buffer in
+    /// which it was left.
     pub(crate) fn restore(&mut self, rest: &mut Vec<u8>) {
         if rest.is_empty() {
             return;
@@ -82,7 +91,10 @@ impl Input {
             return;
         }
         let own = std::mem::take(&mut self.own);
-        *rest = std::mem::replace(&mut self.bytes, if own.is_empty() { vec![0; INPUT] } else { own });
+        *rest = std::mem::replace(
+            &mut self.bytes,
+            if own.is_empty() { vec![0; INPUT] } else { own },
+        );
         rest.truncate(self.end);
         rest.drain(..self.start);
         (self.start, self.end) = (0, 0);
@@ -144,18 +156,29 @@ impl fmt::Debug for ScratchPool {
 
 impl ScratchPool {
     pub(crate) fn new(workers: usize, max: usize) -> Self {
-        let places = std::iter::repeat_with(CachePadded::default).take(workers.max(1)).collect();
-        Self { places, idle: Mutex::default(), tallies: Mutex::default(), max }
+        let places = std::iter::repeat_with(CachePadded::default)
+            .take(workers.max(1))
+            .collect();
+        Self {
+            places,
+            idle: Mutex::default(),
+            tallies: Mutex::default(),
+            max,
+        }
     }
 
-    /// Runs `work` with scratch buffers that nothing else uses meanwhile. `None`: all that there may be are in use.
+    /// Runs `work` with scratch buffers that nothing else uses meanwhile. `None`: all that there
+    /// may be are in use.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> Option<T> {
         // A hint, no more: the work may suspend and go on elsewhere.
         let place = match &*self.places {
             [only] => only,
             many => &many[rustix::thread::sched_getcpu() % many.len()],
         };
-        let mut in_use = InUse { pool: self, scratch: Some(place.take().or_else(|| self.another())?) };
+        let mut in_use = InUse {
+            pool: self,
+            scratch: Some(place.take().or_else(|| self.another())?),
+        };
         let result = work(in_use.scratch.as_mut()?);
         let mut scratch = in_use.scratch.take()?;
         scratch.input.clear();
@@ -179,8 +202,16 @@ impl ScratchPool {
         let tally = Arc::new(Tally::default());
         tallies.live.push(tally.clone());
         drop(tallies);
-        let work = Work { out: Replies::default(), tally, sampler: Sampler::default() };
-        Some(Box::new(Scratch { input: Input::new(), work, turns: 0 }))
+        let work = Work {
+            out: Replies::default(),
+            tally,
+            sampler: Sampler::default(),
+        };
+        Some(Box::new(Scratch {
+            input: Input::new(),
+            work,
+            turns: 0,
+        }))
     }
 
     /// Returns how many are in use, or ready for the next turn at some CPU.
@@ -287,9 +318,18 @@ mod tests {
             assert_eq!(input.filled(), sent);
             let buffer = input.filled().as_ptr();
             input.keep(&mut rest);
-            assert_eq!(rest.as_ptr() == buffer, sent.len() >= INPUT, "{} bytes are copied", sent.len());
+            assert_eq!(
+                rest.as_ptr() == buffer,
+                sent.len() >= INPUT,
+                "{} bytes are copied",
+                sent.len()
+            );
             input.clear();
-            assert_eq!(input.space().len(), INPUT, "it has a buffer of its own again");
+            assert_eq!(
+                input.space().len(),
+                INPUT,
+                "it has a buffer of its own again"
+            );
         }
         input.restore(&mut rest);
         assert_eq!(input.filled(), sent);
@@ -312,7 +352,8 @@ mod tests {
         assert_eq!(pool.sums().get(Count::CmdGet), many as u64);
         assert!(lock(&pool.tallies).live.len() < many);
         pool.reset();
-        pool.with(|scratch| scratch.work.tally.count(Count::CmdGet)).unwrap();
+        pool.with(|scratch| scratch.work.tally.count(Count::CmdGet))
+            .unwrap();
         assert_eq!(pool.sums().get(Count::CmdGet), 1);
     }
 
@@ -326,23 +367,30 @@ mod tests {
         assert_eq!(pool.with(|_| 1), Some(1));
     }
 
-    /// Each of two processors finds its scratch at its own place, whatever is done to the shared lists meanwhile.
+    /// Each of two processors finds its scratch at its own place, whatever is done to the shared
+    /// lists meanwhile.
     #[test]
     fn a_turn_takes_no_lock() {
         let all = sched_getaffinity(None).expect("an affinity");
         let pool = ScratchPool::new(2, usize::MAX);
         // Those of even and of odd number have different places.
         let one_of = |place| (0..CpuSet::MAX_CPU).find(|cpu| cpu % 2 == place && all.is_set(*cpu));
-        let (Some(even), Some(odd)) = (one_of(0), one_of(1)) else { return };
+        let (Some(even), Some(odd)) = (one_of(0), one_of(1)) else {
+            return;
+        };
         let turn = |cpu| {
             let mut only = CpuSet::new();
             only.set(cpu);
             sched_setaffinity(None, &only).expect("one of ours");
-            pool.with(|scratch| scratch.work.tally.count(Count::CmdGet)).expect("there is always another");
+            pool.with(|scratch| scratch.work.tally.count(Count::CmdGet))
+                .expect("there is always another");
         };
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| [even, odd].map(turn)).join().expect("both have one now");
+            scope
+                .spawn(|| [even, odd].map(turn))
+                .join()
+                .expect("both have one now");
             let locks = (lock(&pool.idle), lock(&pool.tallies));
             for cpu in [even, odd] {
                 let (turn, tell) = (&turn, tell.clone());

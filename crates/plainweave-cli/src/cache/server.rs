@@ -1,7 +1,8 @@
-//! What runs the connections: fibers. All of the glue between the cache and the runtime is in this file.
+//! What runs the connections: fibers. All of the glue between the cache and the runtime is in this
+//! file.
 //!
-//! A connection is a few bytes at the driver while it is idle (`net::each_readable`); what it sends starts a fresh
-//! fiber. `--architecture` chooses other ways; `architecture` says what they are.
+//! A connection is a few bytes at the driver while it is idle (`net::each_readable`); what it sends
+//! starts a fresh fiber. `--architecture` chooses other ways; `architecture` says what they are.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -58,16 +59,28 @@ impl Server {
     pub(super) fn new(runtimes: Runtimes, cache: Cache, stalls: Option<Arc<Stalls>>) -> Self {
         let (architecture, loops) = (runtimes.architecture, runtimes.loops.clone());
         let (runtimes, cache) = (Arc::new(runtimes), Arc::new(cache));
-        Self { runtimes, shared: Shared { cache, architecture, loops }, stalls }
+        Self {
+            runtimes,
+            shared: Shared {
+                cache,
+                architecture,
+                loops,
+            },
+            stalls,
+        }
     }
 
     /// Returns what signals reach.
     pub(super) fn operated(&self, trace: Option<Arc<TraceFile>>) -> Operated {
-        Operated { cache: self.shared.cache.clone(), runtimes: Arc::downgrade(&self.runtimes), trace }
+        Operated {
+            cache: self.shared.cache.clone(),
+            runtimes: Arc::downgrade(&self.runtimes),
+            trace,
+        }
     }
 
-    /// Serves until `stop` or a client asks to end, then gives commands in progress the time of `grace`. False: it was
-    /// not enough.
+    /// Serves until `stop` or a client asks to end, then gives commands in progress the time of
+    /// `grace`. False: it was not enough.
     pub(super) fn run(
         self,
         listeners: Listeners,
@@ -75,10 +88,17 @@ impl Server {
         asked: mpsc::Receiver<()>,
         grace: Duration,
     ) -> anyhow::Result<bool> {
-        let Self { runtimes, shared, stalls } = self;
+        let Self {
+            runtimes,
+            shared,
+            stalls,
+        } = self;
         // Before a client can ask for another verbosity.
         if shared.cache.verbosity() >= 1 {
-            shared.cache.tell(&format!("started with {}", shared.cache.settings.summary(shared.cache.store.config())));
+            shared.cache.tell(&format!(
+                "started with {}",
+                shared.cache.settings.summary(shared.cache.store.config())
+            ));
         }
         let (mut open, mut handles) = (Vec::new(), Vec::new());
         for listener in listeners.tcp {
@@ -88,9 +108,20 @@ impl Server {
             shared.start(&runtimes.main, &Arc::new(listener));
         }
         let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtimes));
-        let shown = Shown { cache, runtimes: watched.clone(), listeners: handles, stalls, start: Instant::now() };
+        let shown = Shown {
+            cache,
+            runtimes: watched.clone(),
+            listeners: handles,
+            stalls,
+            start: Instant::now(),
+        };
         let start = |listener| {
-            Admin::start(listener, FiberPages::new(watched), listeners.details, move |asked| shown.page(asked))
+            Admin::start(
+                listener,
+                FiberPages::new(watched),
+                listeners.details,
+                move |asked| shown.page(asked),
+            )
         };
         let admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
@@ -101,7 +132,9 @@ impl Server {
         let asker = wait(stop, asked);
         if shared.cache.verbosity() >= 1 {
             let open = shared.cache.clients.open();
-            shared.cache.tell(&format!("{asker} has asked to stop; connections: {open}"));
+            shared
+                .cache
+                .tell(&format!("{asker} has asked to stop; connections: {open}"));
         }
         shared.cache.begin_to_stop();
         open.iter().for_each(net::TcpListener::close);
@@ -121,8 +154,8 @@ impl Server {
     }
 }
 
-/// Waits for commands in progress, for at most `grace`. Who takes none of its replies for a part of that would not take
-/// them in the rest of it either, and is cut. False: it was not enough.
+/// Waits for commands in progress, for at most `grace`. Who takes none of its replies for a part of
+/// that would not take them in the rest of it either, and is cut. False: it was not enough.
 fn wait_idle(runtimes: &Runtimes, cache: &Cache, grace: Duration) -> bool {
     let end = saturating_add(Instant::now(), grace);
     loop {
@@ -157,7 +190,10 @@ impl signals::Operated for Operated {
     fn counts(&self) -> String {
         let (clients, stored) = (&self.cache.clients, self.cache.store.stats());
         let (now, accepted) = (clients.open(), clients.total.load(Relaxed));
-        format!("{now} connections, {accepted} accepted, {} items of {} bytes", stored.items, stored.bytes)
+        format!(
+            "{now} connections, {accepted} accepted, {} items of {} bytes",
+            stored.items, stored.bytes
+        )
     }
 
     fn fibers(&self) -> String {
@@ -181,46 +217,78 @@ fn wait(stop: Stop, asked: mpsc::Receiver<()>) -> &'static str {
     any.recv().unwrap_or("nobody")
 }
 
-/// Reclaims what has expired, a little at a time; without pauses between, if a client has asked for all of it.
+/// Reclaims what has expired, a little at a time; without pauses between, if a client has asked for
+/// all of it.
 fn maintain(cache: &Cache) {
     let mut pause = MAINTENANCE;
     while !cache.is_stopping() && plainweave::time::sleep(pause).is_ok() {
-        let rounds = if cache.is_to_crawl() { cache.store.begin_round(LOOKS) } else { 1 };
-        let reclaim = |_| cache.store.maintain(LOOKS, cache.clock.now(), plainweave::yield_now);
+        let rounds = if cache.is_to_crawl() {
+            cache.store.begin_round(LOOKS)
+        } else {
+            1
+        };
+        let reclaim = |_| {
+            cache
+                .store
+                .maintain(LOOKS, cache.clock.now(), plainweave::yield_now)
+        };
         let removed: usize = (0..rounds).map(reclaim).sum();
-        pause = if removed > LOOKS / 10 { MUCH_TO_RECLAIM } else { MAINTENANCE };
+        pause = if removed > LOOKS / 10 {
+            MUCH_TO_RECLAIM
+        } else {
+            MAINTENANCE
+        };
     }
 }
 
 /// The runtime has no Unix sockets: a thread accepts. A connection, once made, is like any other.
-fn accept_unix(listener: &UnixListener, runtimes: &Arc<Runtimes>, shared: &Shared) -> io::Result<()> {
-    let (listener, runtimes, shared) = (listener.try_clone()?, Arc::downgrade(runtimes), shared.clone());
-    std::thread::Builder::new().name("cache-unix".to_owned()).spawn(move || {
-        while !shared.cache.is_stopping() {
-            if !shared.cache.settings.maxconns_fast {
-                shared.cache.clients.wait_for_place(|| shared.cache.is_stopping());
-            }
-            let Ok((stream, _)) = listener.accept() else {
-                std::thread::sleep(BACK_OFF);
-                continue;
-            };
-            let stream = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)));
-            let (Ok(stream), Some(runtimes)) = (stream, runtimes.upgrade()) else { continue };
-            let shared = shared.clone();
-            in_turn(&runtimes.main, move || {
-                if let Some(conn) = shared.enter(stream) {
-                    shared.begin(conn);
+fn accept_unix(
+    listener: &UnixListener,
+    runtimes: &Arc<Runtimes>,
+    shared: &Shared,
+) -> io::Result<()> {
+    let (listener, runtimes, shared) = (
+        listener.try_clone()?,
+        Arc::downgrade(runtimes),
+        shared.clone(),
+    );
+    std::thread::Builder::new()
+        .name("cache-unix".to_owned())
+        .spawn(move || {
+            while !shared.cache.is_stopping() {
+                if !shared.cache.settings.maxconns_fast {
+                    shared
+                        .cache
+                        .clients
+                        .wait_for_place(|| shared.cache.is_stopping());
                 }
-            });
-        }
-    })?;
+                let Ok((stream, _)) = listener.accept() else {
+                    std::thread::sleep(BACK_OFF);
+                    continue;
+                };
+                let stream = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)));
+                let (Ok(stream), Some(runtimes)) = (stream, runtimes.upgrade()) else {
+                    continue;
+                };
+                let shared = shared.clone();
+                in_turn(&runtimes.main, move || {
+                    if let Some(conn) = shared.enter(stream) {
+                        shared.begin(conn);
+                    }
+                });
+            }
+        })?;
     Ok(())
 }
 
 impl Shared {
     /// Starts what accepts a listener's connections.
     fn start(&self, runtime: &Runtime, listener: &Arc<net::TcpListener>) {
-        let fibers = if let Architecture::Acceptors(number) = self.architecture { number.get() } else { 1 };
+        let fibers = if let Architecture::Acceptors(number) = self.architecture {
+            number.get()
+        } else {
+            1
+        };
         for _ in 0..fibers {
             let (shared, listener) = (self.clone(), listener.clone());
             in_turn(runtime, move || shared.accept(&listener));
@@ -248,9 +316,12 @@ impl Shared {
         }
     }
 
-    /// Has a new connection served, as the architecture has it. It counts before the next one is accepted.
+    /// Has a new connection served, as the architecture has it. It counts before the next one is
+    /// accepted.
     fn take(&self, stream: TcpStream) {
-        let Some(conn) = self.enter(stream) else { return };
+        let Some(conn) = self.enter(stream) else {
+            return;
+        };
         if matches!(self.architecture, Architecture::Acceptors(_)) {
             self.live(conn);
         } else {
@@ -261,7 +332,11 @@ impl Shared {
 
     /// Begins to serve a connection, on a fiber of its own.
     fn begin(self, conn: Conn) {
-        if self.architecture.has_fiber_each() { self.live(conn) } else { self.park(conn) }
+        if self.architecture.has_fiber_each() {
+            self.live(conn)
+        } else {
+            self.park(conn)
+        }
     }
 
     /// Lets a new connection in, or tells it that there are too many.
@@ -269,7 +344,9 @@ impl Shared {
         let cache = &self.cache;
         if cache.settings.maxconns_fast && cache.clients.full() {
             cache.clients.rejected.fetch_add(1, Relaxed);
-            let _ = stream.set_write_timeout(Some(BACK_OFF)).and_then(|()| stream.write_all(TOO_MANY));
+            let _ = stream
+                .set_write_timeout(Some(BACK_OFF))
+                .and_then(|()| stream.write_all(TOO_MANY));
             return None;
         }
         let _ = stream.set_write_timeout(Some(cache.settings.write_timeout));
@@ -295,14 +372,18 @@ impl Shared {
 
     /// Waits without a fiber; a fresh one serves what comes.
     fn park(self, conn: Conn) {
-        net::each_readable(conn, self.cache.settings.idle_timeout, move |conn, outcome| {
-            match outcome {
-                Ok(()) if self.turn(conn) => return ControlFlow::Continue(()),
-                Ok(()) => self.cache.closed(conn),
-                Err(error) => self.silent(conn, &error),
-            }
-            ControlFlow::Break(())
-        });
+        net::each_readable(
+            conn,
+            self.cache.settings.idle_timeout,
+            move |conn, outcome| {
+                match outcome {
+                    Ok(()) if self.turn(conn) => return ControlFlow::Continue(()),
+                    Ok(()) => self.cache.closed(conn),
+                    Err(error) => self.silent(conn, &error),
+                }
+                ControlFlow::Break(())
+            },
+        );
     }
 
     /// The wait for more is over.

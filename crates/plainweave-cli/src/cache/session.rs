@@ -1,8 +1,8 @@
 //! One connection's place in the protocol: input in, replies out, no I/O.
 //!
-//! Input may be cut anywhere. What is not consumed is handed in again, with more behind it; a value that has begun is
-//! taken at once and kept here. A get of many keys is answered in parts: its line stays with the caller, and what is
-//! kept here is how much of it is left.
+//! Input may be cut anywhere. What is not consumed is handed in again, with more behind it; a value
+//! that has begun is taken at once and kept here. A get of many keys is answered in parts: its line
+//! stays with the caller, and what is kept here is how much of it is left.
 
 use super::exec::{After, Exec};
 use super::incoming::Incoming;
@@ -13,8 +13,8 @@ use super::store::Expiry;
 
 /// Keys of one line that are looked up in a row; then others have their turn.
 const KEYS: usize = 256;
-/// The least memory for a value that has not come in full. It grows as the value comes, to twice what has, and to all
-/// of it once a quarter has.
+/// The least memory for a value that has not come in full. It grows as the value comes, to twice
+/// what has, and to all of it once a quarter has.
 const LEAST: usize = 1 << 10;
 /// The first byte of a request in the binary protocol, and the bytes of its head.
 const BINARY: (u8, usize) = (0x80, 24);
@@ -76,14 +76,19 @@ struct Pending {
 }
 
 impl Pending {
-    /// Takes what belongs to the value from the input. How much that is; `None`: there is no memory for it.
+    /// Takes what belongs to the value from the input. How much that is; `None`: there is no memory
+    /// for it.
     fn take(&mut self, input: &[u8]) -> Option<usize> {
         let took = input.len().min(self.want - self.value.len());
         let need = self.value.len() + took;
         if need > self.value.room() {
-            // The step to all of it is from half of it at most: until the old memory is given back, the two together
-            // take no more than what is reserved.
-            let room = if 4 * need > self.want { self.want } else { (2 * need).max(LEAST).min(self.want) };
+            // The step to all of it is from half of it at most: until the old memory is given back,
+            // the two together take no more than what is reserved.
+            let room = if 4 * need > self.want {
+                self.want
+            } else {
+                (2 * need).max(LEAST).min(self.want)
+            };
             if !self.held.grow_to(self.line.len() + room) {
                 return None;
             }
@@ -106,8 +111,14 @@ pub(crate) enum Step {
 }
 
 impl Session {
-    /// Carries out what is complete in `input`, `commands` of them at most. Says how much of the input is done with.
-    pub(crate) fn run(&mut self, input: &[u8], exec: &mut Exec<'_>, commands: usize) -> (usize, Step) {
+    /// Carries out what is complete in `input`, `commands` of them at most. Says how much of the
+    /// input is done with.
+    pub(crate) fn run(
+        &mut self,
+        input: &[u8],
+        exec: &mut Exec<'_>,
+        commands: usize,
+    ) -> (usize, Step) {
         if !self.begun && !input.is_empty() {
             if input[0] == BINARY.0 {
                 return refuse_binary(input, exec);
@@ -119,7 +130,9 @@ impl Session {
             let (took, step) = self.step(&input[done..], exec);
             done += took;
             match step {
-                Some(After::Next) if matches!(self.state, State::Keys(_)) => return (done, Step::Busy),
+                Some(After::Next) if matches!(self.state, State::Keys(_)) => {
+                    return (done, Step::Busy);
+                }
                 Some(After::Next) if done == input.len() => return (done, Step::Hungry),
                 Some(After::Next) => left -= 1,
                 Some(after) => return (done, Step::End(after)),
@@ -150,11 +163,15 @@ impl Session {
             State::Value(_) => self.value(input, exec),
             State::Keys(_) => self.keys(input, exec),
             State::Long(_) => {
-                let State::Long(long) = std::mem::take(&mut self.state) else { return (0, None) };
+                let State::Long(long) = std::mem::take(&mut self.state) else {
+                    return (0, None);
+                };
                 self.line(input, Some(*long), exec)
             }
             State::Skip => {
-                let Some(end) = memchr::memchr(b'\n', input) else { return (input.len(), None) };
+                let Some(end) = memchr::memchr(b'\n', input) else {
+                    return (input.len(), None);
+                };
                 self.state = State::Line;
                 (end + 1, Some(After::Next))
             }
@@ -162,7 +179,12 @@ impl Session {
     }
 
     /// `long`: what is known of the line, if a part of it was looked at before and is long.
-    fn line(&mut self, input: &[u8], long: Option<Long>, exec: &mut Exec<'_>) -> (usize, Option<After>) {
+    fn line(
+        &mut self,
+        input: &[u8],
+        long: Option<Long>,
+        exec: &mut Exec<'_>,
+    ) -> (usize, Option<After>) {
         let (line, len) = match proto::take(input, long.as_ref().map_or(0, |long| long.seen)) {
             Line::Complete(line, len) => (line, len),
             Line::Partial => return self.partial(input, long, exec),
@@ -182,7 +204,13 @@ impl Session {
                 let before = line.len() - keys.0.len();
                 let touch = touch.map(|exptime| exec.expiry(exptime));
                 let _held = long.map(|long| long.held);
-                let left = Remaining { cas: *cas, touch, keys: keys.0.len(), line: len - before, _held };
+                let left = Remaining {
+                    cas: *cas,
+                    touch,
+                    keys: keys.0.len(),
+                    line: len - before,
+                    _held,
+                };
                 let (took, after) = self.get(*keys, left, exec);
                 return (before + took, after);
             }
@@ -197,35 +225,55 @@ impl Session {
             return (len + value.len(), Some(After::Next));
         }
         let held = exec.cache.memory_budget.reserve();
-        self.state = State::Value(Box::new(Pending { line: line.to_vec(), value: Incoming::new(), want: value, held }));
+        self.state = State::Value(Box::new(Pending {
+            line: line.to_vec(),
+            value: Incoming::new(),
+            want: value,
+            held,
+        }));
         let (took, after) = self.value(&input[len..], exec);
         (len + took, after)
     }
 
     /// Takes a line whose end has not come.
-    fn partial(&mut self, input: &[u8], long: Option<Long>, exec: &mut Exec<'_>) -> (usize, Option<After>) {
+    fn partial(
+        &mut self,
+        input: &[u8],
+        long: Option<Long>,
+        exec: &mut Exec<'_>,
+    ) -> (usize, Option<After>) {
         if input.len() > proto::LONG {
-            let mut held = long.map_or_else(|| exec.cache.memory_budget.reserve(), |long| long.held);
+            let mut held =
+                long.map_or_else(|| exec.cache.memory_budget.reserve(), |long| long.held);
             // It is in a buffer that grows by doubling.
             if !held.grow_to(2 * input.len()) {
                 exec.say("SERVER_ERROR out of memory reading request", false);
                 return (input.len(), Some(After::Close));
             }
-            self.state = State::Long(Box::new(Long { seen: input.len(), held }));
+            self.state = State::Long(Box::new(Long {
+                seen: input.len(),
+                held,
+            }));
         }
         (0, None)
     }
 
     /// Takes a part of a value.
     fn value(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
-        let State::Value(pending) = &mut self.state else { return (0, None) };
+        let State::Value(pending) = &mut self.state else {
+            return (0, None);
+        };
         let took = pending.take(input);
         if took.is_some() && pending.value.len() < pending.want {
             return (input.len(), None);
         }
-        let State::Value(pending) = std::mem::take(&mut self.state) else { return (0, None) };
+        let State::Value(pending) = std::mem::take(&mut self.state) else {
+            return (0, None);
+        };
         // It was understood before; it borrows from the line, so it was not kept.
-        let Ok(command) = proto::parse(&pending.line) else { return (0, Some(After::Close)) };
+        let Ok(command) = proto::parse(&pending.line) else {
+            return (0, Some(After::Close));
+        };
         match took {
             Some(took) => {
                 exec.store(&command, pending.value.bytes());
@@ -240,13 +288,22 @@ impl Session {
 
     /// More keys of a get.
     fn keys(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
-        let State::Keys(left) = std::mem::take(&mut self.state) else { return (0, None) };
+        let State::Keys(left) = std::mem::take(&mut self.state) else {
+            return (0, None);
+        };
         self.get(Keys(&input[..left.keys]), *left, exec)
     }
 
     /// As many keys as one turn may take.
-    fn get(&mut self, keys: Keys<'_>, mut left: Remaining, exec: &mut Exec<'_>) -> (usize, Option<After>) {
-        let Some(rest) = exec.get(keys, left.cas, left.touch, KEYS) else { return (left.line, Some(After::Next)) };
+    fn get(
+        &mut self,
+        keys: Keys<'_>,
+        mut left: Remaining,
+        exec: &mut Exec<'_>,
+    ) -> (usize, Option<After>) {
+        let Some(rest) = exec.get(keys, left.cas, left.touch, KEYS) else {
+            return (left.line, Some(After::Next));
+        };
         let took = left.keys - rest.0.len();
         (left.keys, left.line) = (left.keys - took, left.line - took);
         self.state = State::Keys(Box::new(left));
@@ -267,10 +324,14 @@ impl Session {
 
 /// Answers the first request as the binary protocol words a refusal, and ends the connection.
 fn refuse_binary(input: &[u8], exec: &mut Exec<'_>) -> (usize, Step) {
-    const TEXT: &[u8] = b"plainweave cache has no binary protocol: use the text or the meta protocol";
-    let Some(head) = input.get(..BINARY.1) else { return (0, Step::Hungry) };
+    const TEXT: &[u8] =
+        b"plainweave cache has no binary protocol: use the text or the meta protocol";
+    let Some(head) = input.get(..BINARY.1) else {
+        return (0, Step::Hungry);
+    };
     let mut answer = [0; BINARY.1];
-    // Magic, opcode, key length, extras length, data type, status (unknown command), body length, opaque, CAS.
+    // Magic, opcode, key length, extras length, data type, status (unknown command), body length,
+    // opaque, CAS.
     (answer[0], answer[1], answer[7], answer[11]) = (0x81, head[1], 0x81, TEXT.len() as u8);
     answer[12..16].copy_from_slice(&head[12..16]);
     exec.out.push(&answer);

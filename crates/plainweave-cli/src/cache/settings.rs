@@ -67,15 +67,26 @@ impl Default for Settings {
 impl Settings {
     pub(super) fn of(flags: &Flags, threads: usize, memory: &MemoryBound) -> Self {
         let (listen, limits, allowed) = (&flags.listen, &flags.limits, &flags.allowed);
-        let or_null = |text: String| if text.is_empty() { "NULL".to_owned() } else { text };
-        let socket = listen.unix_socket.as_ref().map(|path| path.display().to_string());
+        let or_null = |text: String| {
+            if text.is_empty() {
+                "NULL".to_owned()
+            } else {
+                text
+            }
+        };
+        let socket = listen
+            .unix_socket
+            .as_ref()
+            .map(|path| path.display().to_string());
         Self {
             port: listen.port,
             listen: or_null(listen.listen.join(",")),
             unix_socket: or_null(socket.unwrap_or_default()),
             unix_mask: listen.unix_mask,
             backlog: listen.listen_backlog,
-            connections: limits.conn_limit.map_or(CONNECTIONS.min(memory.connections), NonZeroUsize::get),
+            connections: limits
+                .conn_limit
+                .map_or(CONNECTIONS.min(memory.connections), NonZeroUsize::get),
             threads,
             turns: memory.turns,
             budget: memory.budget,
@@ -94,8 +105,15 @@ impl Settings {
 
     /// For the message at the start.
     pub(crate) fn summary(&self, store: &Config) -> String {
-        let Self { threads, connections, .. } = self;
+        let Self {
+            threads,
+            connections,
+            ..
+        } = self;
         let (memory, item) = (store.memory >> 20, store.item_max);
-        format!("-m {memory} -I {item} -t {threads} -c {connections} -R {}", self.commands)
+        format!(
+            "-m {memory} -I {item} -t {threads} -c {connections} -R {}",
+            self.commands
+        )
     }
 }

@@ -1,5 +1,5 @@
-//! `stats`, in memcached's names. What has no meaning here is left out rather than made up: docs/cache-compat.md has
-//! the list.
+//! `stats`, in memcached's names. What has no meaning here is left out rather than made up:
+//! docs/cache-compat.md has the list.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +20,8 @@ const LIMIT: usize = 1000;
 /// Items that one answer looks at.
 const LOOK: usize = 16 * LIMIT;
 
-/// Answers `stats` and its kinds. An answer that is long (there are many connections, or prefixes) must find room.
+/// Answers `stats` and its kinds. An answer that is long (there are many connections, or prefixes)
+/// must find room.
 pub(super) fn answer(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
     let from = out.bytes_mut().len();
     list(cache, words, now, out);
@@ -87,9 +88,15 @@ fn general(cache: &Cache, list: &mut List<'_>) {
         list.add(name, count);
     }
     list.add("limit_maxbytes", cache.store.config().memory);
-    list.add("accepting_conns", u8::from(cache.settings.maxconns_fast || !clients.full()));
+    list.add(
+        "accepting_conns",
+        u8::from(cache.settings.maxconns_fast || !clients.full()),
+    );
     list.add("listen_disabled_num", clients.pauses.load(Relaxed));
-    list.add("time_in_listen_disabled_us", clients.paused_us.load(Relaxed));
+    list.add(
+        "time_in_listen_disabled_us",
+        clients.paused_us.load(Relaxed),
+    );
     list.add("threads", cache.settings.threads);
     let stored = cache.store.stats();
     list.add("hash_power_level", stored.table_power);
@@ -115,8 +122,14 @@ fn general(cache: &Cache, list: &mut List<'_>) {
 /// User and system time of the process, from the kernel's counters of hundredths of seconds.
 pub(super) fn cpu_seconds() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let mut ticks = fields.skip(11).map(|field| field.parse::<f64>().unwrap_or(0.0) / 100.0);
+    let fields = text
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace();
+    let mut ticks = fields
+        .skip(11)
+        .map(|field| field.parse::<f64>().unwrap_or(0.0) / 100.0);
     (ticks.next().unwrap_or(0.0), ticks.next().unwrap_or(0.0))
 }
 
@@ -146,32 +159,52 @@ fn settings(cache: &Cache, list: &mut List<'_>) {
     list.add("maxconns_fast", yes(settings.maxconns_fast));
     list.add("flush_enabled", yes(settings.flush));
     list.add("dump_enabled", yes(settings.dump));
-    list.add("idle_timeout", settings.idle_timeout.map_or(0, |time| time.as_secs()));
+    list.add(
+        "idle_timeout",
+        settings.idle_timeout.map_or(0, |time| time.as_secs()),
+    );
     list.add("write_timeout", settings.write_timeout.as_secs());
 }
 
-/// By size, for there are no slab classes: class `n` holds items of up to `stats slabs`' `n:chunk_size` bytes.
+/// By size, for there are no slab classes: class `n` holds items of up to `stats slabs`'
+/// `n:chunk_size` bytes.
 fn items(cache: &Cache, now: Time, list: &mut List<'_>) {
     let (stats, ages) = (cache.store.stats(), ages(cache, now));
-    for (n, class) in (0..CLASSES).map(|n| (n + 1, stats.classes[n])).filter(|(_, class)| class.items > 0) {
+    for (n, class) in (0..CLASSES)
+        .map(|n| (n + 1, stats.classes[n]))
+        .filter(|(_, class)| class.items > 0)
+    {
         list.add(format_args!("items:{n}:number"), class.items);
         if let Some(age) = ages[n - 1] {
             list.add(format_args!("items:{n}:age"), age);
         }
         list.add(format_args!("items:{n}:mem_requested"), class.bytes);
         list.add(format_args!("items:{n}:evicted"), class.evicted);
-        list.add(format_args!("items:{n}:evicted_nonzero"), class.evicted_nonzero);
+        list.add(
+            format_args!("items:{n}:evicted_nonzero"),
+            class.evicted_nonzero,
+        );
         list.add(format_args!("items:{n}:evicted_time"), class.evicted_time);
-        list.add(format_args!("items:{n}:evicted_unfetched"), class.evicted_unfetched);
+        list.add(
+            format_args!("items:{n}:evicted_unfetched"),
+            class.evicted_unfetched,
+        );
         list.add(format_args!("items:{n}:outofmemory"), class.out_of_memory);
         list.add(format_args!("items:{n}:reclaimed"), class.reclaimed);
-        list.add(format_args!("items:{n}:expired_unfetched"), class.expired_unfetched);
-        list.add(format_args!("items:{n}:crawler_reclaimed"), class.crawler_reclaimed);
+        list.add(
+            format_args!("items:{n}:expired_unfetched"),
+            class.expired_unfetched,
+        );
+        list.add(
+            format_args!("items:{n}:crawler_reclaimed"),
+            class.crawler_reclaimed,
+        );
     }
 }
 
-/// Returns the time since the last access of the item of each class that has waited longest, among the first of the
-/// index: those of a small cache, a sample of those of a large one, since the index is in the order of hashes.
+/// Returns the time since the last access of the item of each class that has waited longest, among
+/// the first of the index: those of a small cache, a sample of those of a large one, since the
+/// index is in the order of hashes.
 fn ages(cache: &Cache, now: Time) -> [Option<u32>; CLASSES] {
     let mut ages = [None; CLASSES];
     look(cache, now, |record| {
@@ -182,12 +215,13 @@ fn ages(cache: &Cache, now: Time) -> [Option<u32>; CLASSES] {
     ages
 }
 
-/// A class is not memory that was set aside but a range of sizes. A page is a megabyte, as there: `total_pages` says
-/// how many the items of the class would fill, the last one in part.
+/// A class is not memory that was set aside but a range of sizes. A page is a megabyte, as there:
+/// `total_pages` says how many the items of the class would fill, the last one in part.
 fn slabs(cache: &Cache, list: &mut List<'_>) {
     const PAGE: u64 = 1 << 20;
     let (stats, hits) = (cache.store.stats(), cache.scratch.sums().hits);
-    let used = (0..CLASSES).filter(|n| stats.classes[*n].items + stats.classes[*n].cmd_set + hits[*n] > 0);
+    let used =
+        (0..CLASSES).filter(|n| stats.classes[*n].items + stats.classes[*n].cmd_set + hits[*n] > 0);
     for n in used.clone() {
         let class = &stats.classes[n];
         for (name, value) in [
@@ -228,32 +262,62 @@ fn conns(cache: &Cache, list: &mut List<'_>) {
         list.add(format_args!("{id}:addr"), address(client.peer));
         list.add(format_args!("{id}:listen_addr"), address(client.local));
         let unread = client.unread.load(Relaxed);
-        list.add(format_args!("{id}:state"), if unread > 0 { "conn_mwrite" } else { "conn_read" });
-        list.add(format_args!("{id}:secs_since_last_cmd"), now.0.saturating_sub(client.last.load(Relaxed)));
+        list.add(
+            format_args!("{id}:state"),
+            if unread > 0 {
+                "conn_mwrite"
+            } else {
+                "conn_read"
+            },
+        );
+        list.add(
+            format_args!("{id}:secs_since_last_cmd"),
+            now.0.saturating_sub(client.last.load(Relaxed)),
+        );
         if unread > 0 {
             list.add(format_args!("{id}:unread_bytes"), unread);
         }
     });
 }
 
-/// Our own: the keys asked for most, as shares of the commands, each with the most by which it may be too high.
+/// Our own: the keys asked for most, as shares of the commands, each with the most by which it may
+/// be too high.
 fn hot_keys(cache: &Cache, list: &mut List<'_>) {
     let (keys, samples) = cache.hot.top(HOT);
     list.add("samples", samples);
     for (n, hot) in keys.iter().enumerate() {
         list.add(format_args!("{}:key", n + 1), Escaped(&hot.key));
-        list.add(format_args!("{}:share", n + 1), format_args!("{:.5}", hot.share));
-        list.add(format_args!("{}:error", n + 1), format_args!("{:.5}", hot.error));
+        list.add(
+            format_args!("{}:share", n + 1),
+            format_args!("{:.5}", hot.share),
+        );
+        list.add(
+            format_args!("{}:error", n + 1),
+            format_args!("{:.5}", hot.error),
+        );
     }
 }
 
 /// Our own: microseconds from the receipt of a command to the sending of its reply.
 fn latency(cache: &Cache, list: &mut List<'_>) {
     let sums = cache.scratch.sums();
-    for (name, latency) in KINDS.iter().zip(&sums.latency).filter(|(_, latency)| latency.count() > 0) {
+    for (name, latency) in KINDS
+        .iter()
+        .zip(&sums.latency)
+        .filter(|(_, latency)| latency.count() > 0)
+    {
         list.add(format_args!("{name}:samples"), latency.count());
-        for (quantile, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)] {
-            list.add(format_args!("{name}:{quantile}_us"), latency.quantile(share));
+        for (quantile, share) in [
+            ("p50", 0.5),
+            ("p90", 0.9),
+            ("p99", 0.99),
+            ("p999", 0.999),
+            ("max", 1.0),
+        ] {
+            list.add(
+                format_args!("{name}:{quantile}_us"),
+                latency.quantile(share),
+            );
         }
     }
 }
@@ -269,7 +333,8 @@ fn detail(cache: &Cache, what: &[u8], out: &mut Replies) {
     }
 }
 
-/// What memcached lists by slab class is here by size; like there, it is a look at some items, not a full list.
+/// What memcached lists by slab class is here by size; like there, it is a look at some items, not
+/// a full list.
 fn cache_dump(cache: &Cache, words: &Tokens<'_>, now: Time, out: &mut Replies) {
     const BYTES: usize = 2 << 20;
     if !cache.settings.dump {
@@ -278,12 +343,21 @@ fn cache_dump(cache: &Cache, words: &Tokens<'_>, now: Time, out: &mut Replies) {
     if words.len() < 3 {
         return out.line("CLIENT_ERROR bad command line");
     }
-    let numbers = (number::unsigned32(words.word(1)), number::unsigned32(words.word(2)));
-    let (Some(class), Some(limit)) = numbers else { return out.line(BAD_FORMAT) };
+    let numbers = (
+        number::unsigned32(words.word(1)),
+        number::unsigned32(words.word(2)),
+    );
+    let (Some(class), Some(limit)) = numbers else {
+        return out.line(BAD_FORMAT);
+    };
     if class >= 64 {
         return out.line("CLIENT_ERROR Illegal slab id");
     }
-    let limit = if limit == 0 { LIMIT } else { (limit as usize).min(LIMIT) };
+    let limit = if limit == 0 {
+        LIMIT
+    } else {
+        (limit as usize).min(LIMIT)
+    };
     let mut left = limit;
     let text = out.bytes_mut();
     look(cache, now, |record| {

@@ -1,4 +1,5 @@
-//! What the page in the browser shows of the cache besides what it shows of both servers (`crate::status`).
+//! What the page in the browser shows of the cache besides what it shows of both servers
+//! (`crate::status`).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,21 +22,44 @@ pub(super) fn own(cache: &Cache, details: bool) -> Value {
         ("misses", sum(&[Count::GetMisses])),
         ("sets", sum(&[Count::CmdSet])),
         ("deletes", sum(&[Count::DeleteHits, Count::DeleteMisses])),
-        ("counts", sum(&[Count::IncrHits, Count::IncrMisses, Count::DecrHits, Count::DecrMisses])),
+        (
+            "counts",
+            sum(&[
+                Count::IncrHits,
+                Count::IncrMisses,
+                Count::DecrHits,
+                Count::DecrMisses,
+            ]),
+        ),
         ("touches", sum(&[Count::TouchHits, Count::TouchMisses])),
     ];
     let problems = [
         ("items evicted for lack of memory", stored.evictions),
-        ("of these, items that were never read", stored.evicted_unfetched),
+        (
+            "of these, items that were never read",
+            stored.evicted_unfetched,
+        ),
         ("values refused: too large", sum(&[Count::StoreTooLarge])),
         ("values refused: no memory", sum(&[Count::StoreNoMemory])),
-        ("connections refused: there were too many", clients.rejected.load(Relaxed)),
-        ("connections closed: memory to serve no more", clients.shed.load(Relaxed)),
-        ("connections closed: they read no answers", sum(&[Count::SlowReaders])),
+        (
+            "connections refused: there were too many",
+            clients.rejected.load(Relaxed),
+        ),
+        (
+            "connections closed: memory to serve no more",
+            clients.shed.load(Relaxed),
+        ),
+        (
+            "connections closed: they read no answers",
+            sum(&[Count::SlowReaders]),
+        ),
         ("connections closed: idle", sum(&[Count::IdleKicks])),
         ("times that accepting paused", clients.pauses.load(Relaxed)),
     ];
-    let latencies = KINDS.iter().zip(&sums.latency).filter(|(_, times)| times.count() > 0);
+    let latencies = KINDS
+        .iter()
+        .zip(&sums.latency)
+        .filter(|(_, times)| times.count() > 0);
     json!({
         "requests": outcomes.iter().map(|(_, count)| count).sum::<u64>(),
         "bytes": sum(&[Count::BytesWritten]),
@@ -59,12 +83,19 @@ pub(super) fn own(cache: &Cache, details: bool) -> Value {
 
 /// Returns the server's own queues.
 pub(super) fn queues(cache: &Cache) -> Vec<Value> {
-    let max = Some(cache.settings.turns).filter(|turns| *turns < usize::MAX).map(|turns| turns as u64);
-    vec![queue("connections being served, or just served", cache.scratch.in_use() as u64, max)]
+    let max = Some(cache.settings.turns)
+        .filter(|turns| *turns < usize::MAX)
+        .map(|turns| turns as u64);
+    vec![queue(
+        "connections being served, or just served",
+        cache.scratch.in_use() as u64,
+        max,
+    )]
 }
 
 fn hot(cache: &Cache) -> Value {
     let (keys, samples) = cache.hot.top(HOT);
-    let key = |hot: &Hot| json!({ "key": visible(&hot.key), "share": hot.share, "error": hot.error });
+    let key =
+        |hot: &Hot| json!({ "key": visible(&hot.key), "share": hot.share, "error": hot.error });
     json!({ "samples": samples, "keys": keys.iter().map(key).collect::<Vec<_>>() })
 }

@@ -1,8 +1,9 @@
 //! Counters, written by one and read by all.
 //!
-//! A turn of a connection borrows `scratch`, and with it a tally that nothing else writes meanwhile: so a count is a
-//! load and a store, not a locked addition, and no two workers share a cache line. `stats` adds up all tallies; each
-//! sum taken while workers count is right for some moment, but not all for the same one.
+//! A turn of a connection borrows `scratch`, and with it a tally that nothing else writes
+//! meanwhile: so a count is a load and a store, not a locked addition, and no two workers share a
+//! cache line. `stats` adds up all tallies; each sum taken while workers count is right for some
+//! moment, but not all for the same one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -67,7 +68,9 @@ pub(crate) enum Kind {
 }
 
 /// Names in the order of the kinds.
-pub(crate) const KINDS: [&str; 10] = ["get", "set", "delete", "incr", "touch", "mg", "ms", "md", "ma", "other"];
+pub(crate) const KINDS: [&str; 10] = [
+    "get", "set", "delete", "incr", "touch", "mg", "ms", "md", "ma", "other",
+];
 
 /// Parts of a factor of two that the histogram tells apart.
 const PARTS: usize = 4;
@@ -79,7 +82,8 @@ const BUCKETS: usize = POWERS * PARTS + 1;
 #[derive(Debug)]
 pub(crate) struct Tally {
     counts: [AtomicU64; NAMES.len()],
-    /// Gets that found an item, by its size class. What else there is by class the store counts, under its locks.
+    /// Gets that found an item, by its size class. What else there is by class the store counts,
+    /// under its locks.
     hits: [AtomicU64; CLASSES],
     latency: [Histogram; KINDS.len()],
 }
@@ -98,7 +102,10 @@ fn add(word: &AtomicU64, n: u64) {
 impl Default for Tally {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
-        let histogram = |_| Histogram { buckets: std::array::from_fn(|_| zero()), nanoseconds: zero() };
+        let histogram = |_| Histogram {
+            buckets: std::array::from_fn(|_| zero()),
+            nanoseconds: zero(),
+        };
         Self {
             counts: std::array::from_fn(|_| zero()),
             hits: std::array::from_fn(|_| zero()),
@@ -136,7 +143,10 @@ impl Tally {
     pub(crate) fn took(&self, kind: Kind, time: Duration, n: u64) {
         let histogram = &self.latency[kind as usize];
         add(&histogram.buckets[bucket(time)], n);
-        add(&histogram.nanoseconds, (time.as_nanos() as u64).saturating_mul(n));
+        add(
+            &histogram.nanoseconds,
+            (time.as_nanos() as u64).saturating_mul(n),
+        );
     }
 
     /// Adds the counters to `sums`.
@@ -148,8 +158,13 @@ impl Tally {
             *sum = sum.wrapping_add(word.load(Relaxed));
         }
         for (sum, histogram) in sums.latency.iter_mut().zip(&self.latency) {
-            sum.nanoseconds = sum.nanoseconds.wrapping_add(histogram.nanoseconds.load(Relaxed));
-            sum.buckets.iter_mut().zip(&histogram.buckets).for_each(|(sum, word)| *sum += word.load(Relaxed));
+            sum.nanoseconds = sum
+                .nanoseconds
+                .wrapping_add(histogram.nanoseconds.load(Relaxed));
+            sum.buckets
+                .iter_mut()
+                .zip(&histogram.buckets)
+                .for_each(|(sum, word)| *sum += word.load(Relaxed));
         }
     }
 }
@@ -189,8 +204,15 @@ pub(crate) struct Latency {
 
 impl Default for Sums {
     fn default() -> Self {
-        let latency = Latency { buckets: [0; BUCKETS], nanoseconds: 0 };
-        Self { counts: [0; NAMES.len()], hits: [0; CLASSES], latency: std::array::from_fn(|_| latency.clone()) }
+        let latency = Latency {
+            buckets: [0; BUCKETS],
+            nanoseconds: 0,
+        };
+        Self {
+            counts: [0; NAMES.len()],
+            hits: [0; CLASSES],
+            latency: std::array::from_fn(|_| latency.clone()),
+        }
     }
 }
 
@@ -202,11 +224,20 @@ impl Sums {
 
     /// Returns what has been counted since `before`.
     pub(crate) fn since(mut self, before: &Self) -> Self {
-        self.counts.iter_mut().zip(&before.counts).for_each(|(now, before)| *now = now.wrapping_sub(*before));
-        self.hits.iter_mut().zip(&before.hits).for_each(|(now, before)| *now = now.wrapping_sub(*before));
+        self.counts
+            .iter_mut()
+            .zip(&before.counts)
+            .for_each(|(now, before)| *now = now.wrapping_sub(*before));
+        self.hits
+            .iter_mut()
+            .zip(&before.hits)
+            .for_each(|(now, before)| *now = now.wrapping_sub(*before));
         for (now, before) in self.latency.iter_mut().zip(&before.latency) {
             now.nanoseconds = now.nanoseconds.wrapping_sub(before.nanoseconds);
-            now.buckets.iter_mut().zip(&before.buckets).for_each(|(now, before)| *now -= before);
+            now.buckets
+                .iter_mut()
+                .zip(&before.buckets)
+                .for_each(|(now, before)| *now -= before);
         }
         self
     }
@@ -221,7 +252,8 @@ impl Latency {
         self.nanoseconds as f64 / 1e9
     }
 
-    /// Returns the time below which a share of the commands was answered, in microseconds: the upper end of its bucket.
+    /// Returns the time below which a share of the commands was answered, in microseconds: the
+    /// upper end of its bucket.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let rank = (self.count() as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -232,9 +264,14 @@ impl Latency {
         found.map_or(0.0, upper)
     }
 
-    /// Returns how many took up to a time, in seconds, and longer than the time before it, of those that any took.
+    /// Returns how many took up to a time, in seconds, and longer than the time before it, of those
+    /// that any took.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        let buckets = self
+            .buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0);
         buckets.map(|(bucket, count)| (upper(bucket) / 1e6, *count))
     }
 
@@ -254,8 +291,14 @@ mod tests {
         for nanoseconds in (0..200_000).step_by(7).chain([u64::MAX / 8]) {
             let bucket = bucket(Duration::from_nanos(nanoseconds));
             let micros = nanoseconds as f64 / 1000.0;
-            assert!(micros < upper(bucket) + 1e-9 || bucket == BUCKETS - 1, "{nanoseconds} in {bucket}");
-            assert!(bucket == 0 || micros >= upper(bucket - 1) - 1e-9, "{nanoseconds} in {bucket}");
+            assert!(
+                micros < upper(bucket) + 1e-9 || bucket == BUCKETS - 1,
+                "{nanoseconds} in {bucket}"
+            );
+            assert!(
+                bucket == 0 || micros >= upper(bucket - 1) - 1e-9,
+                "{nanoseconds} in {bucket}"
+            );
         }
     }
 

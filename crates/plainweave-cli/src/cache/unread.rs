@@ -1,13 +1,15 @@
 //! Sending replies, and what becomes of those that a client does not take.
 //!
-//! Long values are written from where they are stored, and while a reply holds them, their segments of the store cannot
-//! be used again. A value of 9 KB can hold three segments of 64 KiB; so forty clients that do not read would hold most
-//! of a store of 64 MB, and it would take nothing new. Therefore, when a socket is full:
+//! Long values are written from where they are stored, and while a reply holds them, their segments
+//! of the store cannot be used again. A value of 9 KB can hold three segments of 64 KiB; so forty
+//! clients that do not read would hold most of a store of 64 MB, and it would take nothing new.
+//! Therefore, when a socket is full:
 //!
-//! 1. what holds little more memory than it has bytes stays where it is, within a bound for all connections together.
-//!    Segments that others hold already cost nothing more: a crowd that reads one large value slowly holds it once;
-//! 2. what holds much more is copied, and lets go of the store; or if there is no room for that, stays, within the same
-//!    bound;
+//! 1. what holds little more memory than it has bytes stays where it is, within a bound for all
+//!    connections together. Segments that others hold already cost nothing more: a crowd that reads
+//!    one large value slowly holds it once;
+//! 2. what holds much more is copied, and lets go of the store; or if there is no room for that,
+//!    stays, within the same bound;
 //! 3. else the client is cut, which is counted and, the first time, said.
 //!
 //! `stats conns` has the bytes that each client has left unread.
@@ -27,11 +29,18 @@ use super::shared::Cache;
 /// The most that the kernel takes in one call.
 const PIECES: usize = 1024;
 
-/// Sends all replies; waits for a client that has no room for them, for as long as the stream's timeout says.
+/// Sends all replies; waits for a client that has no room for them, for as long as the stream's
+/// timeout says.
 ///
 /// # Errors
-/// Those of the stream; [`ErrorKind::OutOfMemory`]: there was no room for what the client leaves unread.
-pub(super) fn send(cache: &Cache, stream: &mut TcpStream, client: &Client, out: &mut Replies) -> io::Result<()> {
+/// Those of the stream; [`ErrorKind::OutOfMemory`]: there was no room for what the client leaves
+/// unread.
+pub(super) fn send(
+    cache: &Cache,
+    stream: &mut TcpStream,
+    client: &Client,
+    out: &mut Replies,
+) -> io::Result<()> {
     let sent = send_some(stream, out)?;
     if sent == out.len() {
         return Ok(());
@@ -52,7 +61,12 @@ fn send_some(stream: &TcpStream, out: &Replies) -> io::Result<usize> {
     let mut sent = 0;
     for some in pieces.chunks(PIECES) {
         let len: usize = some.iter().map(|piece| piece.len()).sum();
-        let took = or_none(sendmsg(stream, some, &mut SendAncillaryBuffer::default(), flags))?;
+        let took = or_none(sendmsg(
+            stream,
+            some,
+            &mut SendAncillaryBuffer::default(),
+            flags,
+        ))?;
         sent += took;
         if took < len {
             break;
@@ -69,9 +83,15 @@ fn or_none(sent: rustix::io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Makes what is left of the replies fit to wait. Returns the segments that it holds, and how much of `out` was sent.
+/// Makes what is left of the replies fit to wait. Returns the segments that it holds, and how much
+/// of `out` was sent.
 #[cold]
-fn hold(cache: &Cache, client: &Client, out: &mut Replies, sent: usize) -> io::Result<(Option<Pins>, usize)> {
+fn hold(
+    cache: &Cache,
+    client: &Client,
+    out: &mut Replies,
+    sent: usize,
+) -> io::Result<(Option<Pins>, usize)> {
     let (left, segments) = (out.len() - sent, out.segments());
     if segments.is_empty() {
         return Ok((None, sent));
@@ -98,7 +118,12 @@ fn hold(cache: &Cache, client: &Client, out: &mut Replies, sent: usize) -> io::R
 }
 
 /// Sends what follows the first `sent` bytes.
-fn send_rest(stream: &mut TcpStream, client: &Client, out: &Replies, sent: usize) -> io::Result<()> {
+fn send_rest(
+    stream: &mut TcpStream,
+    client: &Client,
+    out: &Replies,
+    sent: usize,
+) -> io::Result<()> {
     let mut left = out.len() - sent;
     let mut pieces = out.pieces();
     let mut pieces = &mut pieces[..];

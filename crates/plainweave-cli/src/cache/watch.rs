@@ -1,7 +1,7 @@
 //! `watch`: events as lines, for clients that asked for them.
 //!
-//! An event is worded once and handed to each watcher's buffer. A watcher that reads too slowly loses events rather
-//! than delay commands; it is notified how many were lost.
+//! An event is worded once and handed to each watcher's buffer. A watcher that reads too slowly
+//! loses events rather than delay commands; it is notified how many were lost.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -28,11 +28,33 @@ const WATCHERS: usize = 20;
 /// What has happened.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    Get { key: &'a [u8], found: bool, client: u64, size: usize },
-    Store { key: &'a [u8], stored: Stored, verb: Verb, ttl: u32, client: u64, size: usize },
-    Evicted { record: &'a Record<'a>, now: Time },
-    Opened { client: u64, peer: &'a str },
-    Closed { client: u64, peer: &'a str, reason: &'static str },
+    Get {
+        key: &'a [u8],
+        found: bool,
+        client: u64,
+        size: usize,
+    },
+    Store {
+        key: &'a [u8],
+        stored: Stored,
+        verb: Verb,
+        ttl: u32,
+        client: u64,
+        size: usize,
+    },
+    Evicted {
+        record: &'a Record<'a>,
+        now: Time,
+    },
+    Opened {
+        client: u64,
+        peer: &'a str,
+    },
+    Closed {
+        client: u64,
+        peer: &'a str,
+        reason: &'static str,
+    },
 }
 
 /// All watchers.
@@ -67,8 +89,15 @@ impl Watchers {
     /// Sends an event to all watchers of its kind; counts it for those whose buffer is full.
     pub(crate) fn send(&self, kind: u16, event: &Event<'_>) {
         let line = worded(event, self.events.fetch_add(1, Relaxed) + 1);
-        for watcher in self.lock().iter().filter(|watcher| watcher.kinds & kind != 0) {
-            let mut buffer = watcher.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        for watcher in self
+            .lock()
+            .iter()
+            .filter(|watcher| watcher.kinds & kind != 0)
+        {
+            let mut buffer = watcher
+                .buffer
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             if buffer.len() + line.len() > BUFFER {
                 self.skipped.fetch_add(1, Relaxed);
                 continue;
@@ -92,7 +121,12 @@ impl Watchers {
     /// Sends events of these kinds until the client leaves or the server stops.
     pub(crate) fn watch(&self, kinds: u16, mut stream: TcpStream) {
         let fiber = plainweave::current();
-        let watcher = Arc::new(Watcher { kinds, buffer: Mutex::default(), fiber, gone: AtomicBool::new(false) });
+        let watcher = Arc::new(Watcher {
+            kinds,
+            buffer: Mutex::default(),
+            fiber,
+            gone: AtomicBool::new(false),
+        });
         if self.lock().len() >= WATCHERS {
             let _ = stream.write_all(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
             return;
@@ -112,7 +146,10 @@ impl Watchers {
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Watcher>>)) {
         let mut list = self.lock();
         change(&mut list);
-        self.kinds.store(list.iter().fold(0, |kinds, watcher| kinds | watcher.kinds), Relaxed);
+        self.kinds.store(
+            list.iter().fold(0, |kinds, watcher| kinds | watcher.kinds),
+            Relaxed,
+        );
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Watcher>>> {
@@ -123,8 +160,13 @@ impl Watchers {
 impl Watcher {
     fn serve(&self, stream: &mut TcpStream) {
         while !self.gone.load(Relaxed) {
-            let lines = std::mem::take(&mut *self.buffer.lock().unwrap_or_else(PoisonError::into_inner));
-            let done = if lines.is_empty() { plainweave::park() } else { stream.write_all(&lines) };
+            let lines =
+                std::mem::take(&mut *self.buffer.lock().unwrap_or_else(PoisonError::into_inner));
+            let done = if lines.is_empty() {
+                plainweave::park()
+            } else {
+                stream.write_all(&lines)
+            };
             if done.is_err() {
                 return;
             }
@@ -141,26 +183,64 @@ fn until_gone(mut stream: TcpStream, watcher: &Watcher) {
 
 /// Returns the event in memcached's words.
 fn worded(event: &Event<'_>, number: u64) -> String {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut line = format!("ts={}.{} gid={number} type=", time.as_secs(), time.subsec_micros());
+    let time = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut line = format!(
+        "ts={}.{} gid={number} type=",
+        time.as_secs(),
+        time.subsec_micros()
+    );
     let _ = match event {
-        Event::Get { key, found, client, size } => {
+        Event::Get {
+            key,
+            found,
+            client,
+            size,
+        } => {
             let status = if *found { "found" } else { "not_found" };
-            writeln!(line, "item_get key={} status={status} clsid=0 cfd={client} size={size}", Escaped(key))
+            writeln!(
+                line,
+                "item_get key={} status={status} clsid=0 cfd={client} size={size}",
+                Escaped(key)
+            )
         }
-        Event::Store { key, stored, verb, ttl, client, size } => {
+        Event::Store {
+            key,
+            stored,
+            verb,
+            ttl,
+            client,
+            size,
+        } => {
             let (status, verb) = (status(*stored), format!("{verb:?}").to_lowercase());
             let key = Escaped(key);
-            writeln!(line, "item_store key={key} status={status} cmd={verb} ttl={ttl} clsid=0 cfd={client} size={size}")
+            writeln!(
+                line,
+                "item_store key={key} status={status} cmd={verb} ttl={ttl} clsid=0 cfd={client} size={size}"
+            )
         }
         Event::Evicted { record, now } => {
-            let (key, fetch) = (Escaped(record.key), if record.fetched { "yes" } else { "no" });
-            let ttl = record.expiry.time().map_or(-1, |end| i64::from(end.since(*now)));
+            let (key, fetch) = (
+                Escaped(record.key),
+                if record.fetched { "yes" } else { "no" },
+            );
+            let ttl = record
+                .expiry
+                .time()
+                .map_or(-1, |end| i64::from(end.since(*now)));
             let (la, class, size) = (now.since(record.access), record.class + 1, record.size);
-            writeln!(line, "eviction key={key} fetch={fetch} ttl={ttl} la={la} clsid={class} size={size}")
+            writeln!(
+                line,
+                "eviction key={key} fetch={fetch} ttl={ttl} la={la} clsid={class} size={size}"
+            )
         }
         Event::Opened { client, peer } => writeln!(line, "conn_new {peer} cfd={client}"),
-        Event::Closed { client, peer, reason } => writeln!(line, "conn_close {peer} reason={reason} cfd={client}"),
+        Event::Closed {
+            client,
+            peer,
+            reason,
+        } => writeln!(line, "conn_close {peer} reason={reason} cfd={client}"),
     };
     line
 }

@@ -1,6 +1,7 @@
 //! `plainweave load agent`: carries out the part of a load that a coordinator sends.
 //!
-//! One coordinator at a time. A thread reads what it sends, so that a `stop`, or its end, ends a run that lasts.
+//! One coordinator at a time. A thread reads what it sends, so that a `stop`, or its end, ends a
+//! run that lasts.
 
 use std::io::{self, stderr, stdout};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -41,41 +42,66 @@ const GREETINGS: usize = 16;
 pub(super) fn check(flags: &AgentFlags) -> anyhow::Result<()> {
     let own = flags.listen.ip().is_loopback() || flags.secret_file.is_some();
     let listen = flags.listen;
-    ensure!(own, "--listen {listen} is open to other hosts, which could ask for any load: give --secret-file too");
+    ensure!(
+        own,
+        "--listen {listen} is open to other hosts, which could ask for any load: give --secret-file too"
+    );
     Ok(())
 }
 
 /// Serves coordinators until the process ends.
 pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
     let secret = wire::read_secret(flags.secret_file.as_deref())?;
-    let listener = TcpListener::bind(flags.listen).with_context(|| format!("cannot listen on {}", flags.listen))?;
+    let listener = TcpListener::bind(flags.listen)
+        .with_context(|| format!("cannot listen on {}", flags.listen))?;
     let address = listener.local_addr()?;
-    let known = if secret.is_some() { "that know the secret" } else { "on this host" };
-    say(stdout(), &format!("plainweave load agent: {address}; carries out any load that coordinators {known} ask for"));
+    let known = if secret.is_some() {
+        "that know the secret"
+    } else {
+        "on this host"
+    };
+    say(
+        stdout(),
+        &format!(
+            "plainweave load agent: {address}; carries out any load that coordinators {known} ask for"
+        ),
+    );
     let (secret, busy, greetings) = (Arc::new(secret), Arc::new(Mutex::new(())), Arc::new(()));
     for stream in listener.incoming() {
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => {
-                say(stderr(), &format!("plainweave load agent: cannot accept: {error}"));
+                say(
+                    stderr(),
+                    &format!("plainweave load agent: cannot accept: {error}"),
+                );
                 thread::sleep(TICK);
                 continue;
             }
         };
         if Arc::strong_count(&greetings) > GREETINGS {
-            let busy = json!({ "error": "too many connections that have not greeted; try again in 10 s" });
+            let busy =
+                json!({ "error": "too many connections that have not greeted; try again in 10 s" });
             let _ = Link::new(stream).and_then(|link| link.send(&busy));
             continue;
         }
         let (secret, busy, greeting) = (secret.clone(), busy.clone(), greetings.clone());
         let started = thread::Builder::new().spawn(move || {
-            let peer = stream.peer_addr().map_or("a coordinator".to_owned(), |peer| peer.to_string());
+            let peer = stream
+                .peer_addr()
+                .map_or("a coordinator".to_owned(), |peer| peer.to_string());
             if let Err(error) = attend(stream, &secret, &busy, greeting) {
-                say(stderr(), &format!("plainweave load agent: {peer}: {error:#}"));
+                say(
+                    stderr(),
+                    &format!("plainweave load agent: {peer}: {error:#}"),
+                );
             }
         });
         if let Err(error) = started {
-            say(stderr(), &format!("plainweave load agent: cannot start a thread: {error}"));
+            say(
+                stderr(),
+                &format!("plainweave load agent: cannot start a thread: {error}"),
+            );
             thread::sleep(TICK);
         }
     }
@@ -83,7 +109,12 @@ pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
 }
 
 /// Serves one coordinator. `greeting` counts it among those that have not greeted.
-fn attend(stream: TcpStream, secret: &Secret, busy: &Mutex<()>, greeting: Arc<()>) -> anyhow::Result<()> {
+fn attend(
+    stream: TcpStream,
+    secret: &Secret,
+    busy: &Mutex<()>,
+    greeting: Arc<()>,
+) -> anyhow::Result<()> {
     let mut link = Link::new(stream)?;
     link.greet_coordinator(secret)?;
     drop(greeting);
@@ -167,15 +198,23 @@ impl Pulse {
 fn obey(sender: &Sender, receiver: Receiver) -> anyhow::Result<()> {
     let orders = Orders::read(receiver).context("cannot start a thread")?;
     let _pulse = Pulse::start(sender.clone()).context("cannot start a thread")?;
-    let Some(message) = orders.next() else { return Ok(()) };
+    let Some(message) = orders.next() else {
+        return Ok(());
+    };
     let prepare = &message["prepare"];
     let args = prepare["args"].as_array().context("no arguments")?.iter();
     let args: Option<Vec<_>> = args.map(|arg| arg.as_str().map(str::to_owned)).collect();
     let files = Files::Sent(wire::files_of(&prepare["files"])?);
-    let number = |name: &str| prepare[name].as_u64().and_then(|n| usize::try_from(n).ok()).context("no part");
+    let number = |name: &str| {
+        prepare[name]
+            .as_u64()
+            .and_then(|n| usize::try_from(n).ok())
+            .context("no part")
+    };
     let part = (number("part")?, number("parts")?);
     ensure!(part.0 < part.1, "part {} of {}", part.0, part.1);
-    let line = Line::try_parse_from(args.context("arguments that are no text")?).map_err(|error| anyhow!("{error}"))?;
+    let line = Line::try_parse_from(args.context("arguments that are no text")?)
+        .map_err(|error| anyhow!("{error}"))?;
     match &line.flags.what {
         What::Http(own) if own.http2 => {
             let (targets, client) = Http2::prepare(own, &files)?;
@@ -202,14 +241,27 @@ struct Work<P> {
 }
 
 impl<P: Protocol> Work<P> {
-    fn new(common: &Common, targets: Vec<Target>, protocol: P, part: (usize, usize)) -> anyhow::Result<Self> {
-        let plan =
-            Plan::new(common, protocol.depth(), protocol.each(), targets.len())?.with_streams(protocol.streams());
+    fn new(
+        common: &Common,
+        targets: Vec<Target>,
+        protocol: P,
+        part: (usize, usize),
+    ) -> anyhow::Result<Self> {
+        let plan = Plan::new(common, protocol.depth(), protocol.each(), targets.len())?
+            .with_streams(protocol.streams());
         let own = plan.part(part.0, part.1)?;
         target::allow_descriptors(own.connections, own.workers)?;
-        let addresses = targets.iter().map(|target| target.probe(plan.timeout)).collect::<anyhow::Result<Vec<_>>>()?;
+        let addresses = targets
+            .iter()
+            .map(|target| target.probe(plan.timeout))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         target::enough_ports(own.connections, &addresses)?;
-        Ok(Self { plan, part, protocol: Arc::new(protocol), addresses })
+        Ok(Self {
+            plan,
+            part,
+            protocol: Arc::new(protocol),
+            addresses,
+        })
     }
 
     fn serve(&self, sender: &Sender, orders: &Orders) -> anyhow::Result<()> {
@@ -246,8 +298,17 @@ impl<P: Protocol> Work<P> {
                 orders.stop.store(true, Ordering::Relaxed);
             }
         };
-        let ran = engine::run(plan, &self.protocol, &self.addresses, &orders.stop, &mut gate, &mut collect);
-        let Ran { wall, cpu, driver, .. } = ran?;
+        let ran = engine::run(
+            plan,
+            &self.protocol,
+            &self.addresses,
+            &orders.stop,
+            &mut gate,
+            &mut collect,
+        );
+        let Ran {
+            wall, cpu, driver, ..
+        } = ran?;
         lost.map_or(Ok(()), Err)?;
         let done = json!({ "wall": nanos(wall), "cpu": nanos(cpu), "driver": driver });
         Ok(sender.send(&json!({ "done": done }))?)
@@ -255,7 +316,13 @@ impl<P: Protocol> Work<P> {
 }
 
 fn message(piece: Piece) -> Value {
-    let Piece { worker, second, until, mut tally, last } = piece;
+    let Piece {
+        worker,
+        second,
+        until,
+        mut tally,
+        last,
+    } = piece;
     let tally = tally_json::write(&mut tally);
     json!({ "piece": { "worker": worker, "second": second, "until": until, "last": last, "tally": tally } })
 }

@@ -1,8 +1,8 @@
 //! The coordinator's side: several agents make a load together, and their histograms are added up.
 //!
-//! An agent is believed what it measures, and nothing that would cost this process its memory or its patience: what it
-//! sends has a greatest length, waits in a short queue, unparsed, and is of seconds that have passed; one that is
-//! silent is lost.
+//! An agent is believed what it measures, and nothing that would cost this process its memory or
+//! its patience: what it sends has a greatest length, waits in a short queue, unparsed, and is of
+//! seconds that have passed; one that is silent is lost.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -28,7 +28,12 @@ use super::watchers::Watchers;
 use super::wire::{self, GREETING, Link, Secret, Sender};
 
 /// Flags that are the coordinator's alone, and take a value.
-const OWN: [&str; 4] = ["--agents", "--agent-secret-file", "--agent-timeout", "--hdr-log"];
+const OWN: [&str; 4] = [
+    "--agents",
+    "--agent-secret-file",
+    "--agent-timeout",
+    "--hdr-log",
+];
 /// An agent sends something each second; one that has sent nothing for this time is lost.
 const SILENCE: Duration = Duration::from_secs(30);
 /// An agent that is to stop does so within this time.
@@ -62,7 +67,8 @@ struct Agent {
     first: usize,
     /// When it last sent something.
     heard: Instant,
-    /// Of each of its workers: the last second of the run that it has handed over, `u64::MAX` if it has ended.
+    /// Of each of its workers: the last second of the run that it has handed over, `u64::MAX` if it
+    /// has ended.
     reached: Vec<Option<u64>>,
 }
 
@@ -79,18 +85,38 @@ impl Agents {
         let (news, messages) = mpsc::sync_channel(WAITING);
         let args = own_args()?;
         let (links, addresses) = (Vec::new(), BTreeSet::new());
-        let mut agents = Self { links, messages, silence, interrupt, watchers, addresses };
+        let mut agents = Self {
+            links,
+            messages,
+            silence,
+            interrupt,
+            watchers,
+            addresses,
+        };
         for (part, name) in names.iter().enumerate() {
-            let (sender, mut receiver) = connect(name, secret).with_context(|| format!("agent {name}"))?;
+            let (sender, mut receiver) =
+                connect(name, secret).with_context(|| format!("agent {name}"))?;
             let files = wire::files_json(&files.all());
-            let prepare = json!({ "args": args, "files": files, "part": part, "parts": names.len() });
-            sender.send(&json!({ "prepare": prepare })).with_context(|| format!("agent {name}"))?;
+            let prepare =
+                json!({ "args": args, "files": files, "part": part, "parts": names.len() });
+            sender
+                .send(&json!({ "prepare": prepare }))
+                .with_context(|| format!("agent {name}"))?;
             let (name, heard) = (name.clone(), Instant::now());
-            agents.links.push(Agent { name, sender, workers: 0, first: 0, heard, reached: Vec::new() });
+            agents.links.push(Agent {
+                name,
+                sender,
+                workers: 0,
+                first: 0,
+                heard,
+                reached: Vec::new(),
+            });
             let news = news.clone();
             thread::spawn(move || {
                 loop {
-                    let message = receiver.news().and_then(|message| message.context("it closed the connection"));
+                    let message = receiver
+                        .news()
+                        .and_then(|message| message.context("it closed the connection"));
                     let over = message.is_err();
                     if news.send((part, message)).is_err() || over {
                         return;
@@ -99,11 +125,16 @@ impl Agents {
             });
         }
         for (part, prepared) in agents.one_of_each("prepared")? {
-            let workers = prepared["workers"].as_u64().and_then(|workers| usize::try_from(workers).ok());
-            agents.links[part].workers =
-                workers.filter(|n| (1..=65_536).contains(n)).context("no number of workers")?;
+            let workers = prepared["workers"]
+                .as_u64()
+                .and_then(|workers| usize::try_from(workers).ok());
+            agents.links[part].workers = workers
+                .filter(|n| (1..=65_536).contains(n))
+                .context("no number of workers")?;
             let addresses = prepared["addresses"].as_array().into_iter().flatten();
-            agents.addresses.extend(addresses.filter_map(|address| address.as_str().map(shown)));
+            agents
+                .addresses
+                .extend(addresses.filter_map(|address| address.as_str().map(shown)));
         }
         let mut first = 0;
         for link in &mut agents.links {
@@ -120,7 +151,9 @@ impl Agents {
 
     fn send_all(&self, message: &Value) -> anyhow::Result<()> {
         for link in &self.links {
-            link.sender.send(message).with_context(|| format!("agent {}", link.name))?;
+            link.sender
+                .send(message)
+                .with_context(|| format!("agent {}", link.name))?;
         }
         Ok(())
     }
@@ -145,25 +178,39 @@ impl Agents {
 
     /// Fails if one of these agents has been silent for too long.
     fn none_silent(&self, waits_for: impl Fn(usize) -> bool) -> anyhow::Result<()> {
-        let silent = |(part, link): &(usize, &Agent)| waits_for(*part) && link.heard.elapsed() > self.silence;
+        let silent = |(part, link): &(usize, &Agent)| {
+            waits_for(*part) && link.heard.elapsed() > self.silence
+        };
         match self.links.iter().enumerate().find(silent) {
-            Some((_, link)) => bail!("agent {} is lost: no message for {} s", link.name, self.silence.as_secs()),
+            Some((_, link)) => bail!(
+                "agent {} is lost: no message for {} s",
+                link.name,
+                self.silence.as_secs()
+            ),
             None => Ok(()),
         }
     }
 
-    /// Waits for one message of this kind from each agent, in any order. A signal ends the wait with an error.
+    /// Waits for one message of this kind from each agent, in any order. A signal ends the wait
+    /// with an error.
     fn one_of_each(&mut self, kind: &str) -> anyhow::Result<Vec<(usize, Value)>> {
         let mut all: Vec<(usize, Value)> = Vec::new();
         // What they sent while nobody listened was not read.
-        self.links.iter_mut().for_each(|link| link.heard = Instant::now());
+        self.links
+            .iter_mut()
+            .for_each(|link| link.heard = Instant::now());
         while all.len() < self.links.len() {
             ensure!(!self.interrupt.is_interrupted(), "interrupted");
             let answered = |part: usize| all.iter().any(|(number, _)| *number == part);
             self.none_silent(|part| !answered(part))?;
             if let Some((part, mut message)) = self.next()? {
-                let asked = !message[kind].is_null() && all.iter().all(|(number, _)| *number != part);
-                ensure!(asked, "agent {} sends what nobody asked for", self.links[part].name);
+                let asked =
+                    !message[kind].is_null() && all.iter().all(|(number, _)| *number != part);
+                ensure!(
+                    asked,
+                    "agent {} sends what nobody asked for",
+                    self.links[part].name
+                );
                 all.push((part, message[kind].take()));
             }
         }
@@ -171,8 +218,16 @@ impl Agents {
     }
 
     /// Collects what the agents count, until all are done.
-    fn collect(&mut self, collector: &mut Collector, watch: &mut dyn Watch) -> anyhow::Result<Done> {
-        let mut done = Done { wall: 0, cpu: 0, drivers: BTreeSet::new() };
+    fn collect(
+        &mut self,
+        collector: &mut Collector,
+        watch: &mut dyn Watch,
+    ) -> anyhow::Result<Done> {
+        let mut done = Done {
+            wall: 0,
+            cpu: 0,
+            drivers: BTreeSet::new(),
+        };
         let mut at_work = vec![true; self.links.len()];
         let (began, mut stopping, mut room) = (Instant::now(), None, COUNTED);
         for link in &mut self.links {
@@ -184,21 +239,39 @@ impl Agents {
                 self.send_all(&json!({ "stop": true }))?;
                 stopping = Some(Instant::now());
             }
-            ensure!(stopping.is_none_or(|since| since.elapsed() < STOPPING), "an agent does not stop");
+            ensure!(
+                stopping.is_none_or(|since| since.elapsed() < STOPPING),
+                "an agent does not stop"
+            );
             self.none_silent(|part| at_work[part])?;
-            let Some((part, message)) = self.next()? else { continue };
+            let Some((part, message)) = self.next()? else {
+                continue;
+            };
             let link = &mut self.links[part];
-            ensure!(at_work[part], "agent {} sends what nobody asked for", link.name);
+            ensure!(
+                at_work[part],
+                "agent {} sends what nobody asked for",
+                link.name
+            );
             if !message["done"].is_null() {
                 done.add(&message["done"]);
                 at_work[part] = false;
                 continue;
             }
             let piece = link.piece(&message["piece"], began.elapsed(), &mut room);
-            collector.take(&piece.with_context(|| format!("agent {}", link.name))?, watch);
+            collector.take(
+                &piece.with_context(|| format!("agent {}", link.name))?,
+                watch,
+            );
             if collector.incomplete() > BEHIND {
-                let behind = self.links.iter().rfind(|link| link.first <= collector.slowest());
-                bail!("agent {} is {BEHIND} s behind the others", behind.map_or("?", |link| &link.name));
+                let behind = self
+                    .links
+                    .iter()
+                    .rfind(|link| link.first <= collector.slowest());
+                bail!(
+                    "agent {} is {BEHIND} s behind the others",
+                    behind.map_or("?", |link| &link.name)
+                );
             }
         }
         Ok(done)
@@ -207,7 +280,8 @@ impl Agents {
     fn make(&mut self, plan: &Plan) -> anyhow::Result<Outcome> {
         self.send_all(&json!({ "run": { "rate": plan.step, "loads": plan.loads } }))?;
         self.one_of_each("ready")?;
-        // None of them waits for another: they are let go together, and each counts from when it hears.
+        // None of them waits for another: they are let go together, and each counts from when it
+        // hears.
         self.send_all(&json!({ "go": true }))?;
         let began = SystemTime::now();
         let mut collector = Collector::new(self.workers());
@@ -221,7 +295,18 @@ impl Agents {
         let Done { wall, cpu, drivers } = done?;
         let [wall, cpu] = [wall, cpu].map(Duration::from_nanos);
         let driver = drivers.into_iter().collect::<Vec<_>>().join(" and ");
-        Ok(outcome(plan, Ran { began, wall, cpu, driver }, tally, seconds, self.interrupt.is_interrupted()))
+        Ok(outcome(
+            plan,
+            Ran {
+                began,
+                wall,
+                cpu,
+                driver,
+            },
+            tally,
+            seconds,
+            self.interrupt.is_interrupted(),
+        ))
     }
 }
 
@@ -234,7 +319,11 @@ impl Runs for Agents {
                 for link in &self.links {
                     let _ = link.sender.send(&json!({ "stop": true }));
                 }
-                if self.interrupt.stop.load(Ordering::Relaxed) { Ok(None) } else { Err(error) }
+                if self.interrupt.stop.load(Ordering::Relaxed) {
+                    Ok(None)
+                } else {
+                    Err(error)
+                }
             }
         }
     }
@@ -264,30 +353,54 @@ impl Done {
 }
 
 impl Agent {
-    /// Reads what one of its workers counted in a second of the run, which has lasted for `passed`. `room` is what may
-    /// be counted yet.
+    /// Reads what one of its workers counted in a second of the run, which has lasted for `passed`.
+    /// `room` is what may be counted yet.
     fn piece(&mut self, value: &Value, passed: Duration, room: &mut u64) -> anyhow::Result<Piece> {
-        let number = |name: &str| value[name].as_u64().with_context(|| format!("a piece without its {name}"));
+        let number = |name: &str| {
+            value[name]
+                .as_u64()
+                .with_context(|| format!("a piece without its {name}"))
+        };
         let (worker, second) = (usize::try_from(number("worker")?)?, number("second")?);
-        let reached = self.reached.get_mut(worker).with_context(|| format!("a piece of worker {worker}"))?;
+        let reached = self
+            .reached
+            .get_mut(worker)
+            .with_context(|| format!("a piece of worker {worker}"))?;
         // It was let go later than our clock began; clocks of two hosts may differ by a thousandth.
         let passed = passed.as_secs() + passed.as_secs() / 1000 + 1;
-        ensure!(second <= passed, "a piece of second {second}, and {passed} have passed");
-        ensure!(reached.is_none_or(|before| before < second), "a second piece of second {second}, worker {worker}");
+        ensure!(
+            second <= passed,
+            "a piece of second {second}, and {passed} have passed"
+        );
+        ensure!(
+            reached.is_none_or(|before| before < second),
+            "a second piece of second {second}, worker {worker}"
+        );
         let last = value["last"] == true;
         *reached = Some(if last { u64::MAX } else { second });
         let tally = tally_json::read(&value["tally"], room)?;
-        Ok(Piece { worker: self.first + worker, second, until: number("until")?, tally, last })
+        Ok(Piece {
+            worker: self.first + worker,
+            second,
+            until: number("until")?,
+            tally,
+            last,
+        })
     }
 }
 
 /// Returns an agent's text as it is shown: not endless, and without what a terminal would obey.
 fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+    text.chars()
+        .take(SHOWN)
+        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
+        .collect()
 }
 
 fn connect(name: &str, secret: &Secret) -> anyhow::Result<(Sender, wire::Receiver)> {
-    let addresses = name.to_socket_addrs().context("write HOST:PORT, of a host that is known")?;
+    let addresses = name
+        .to_socket_addrs()
+        .context("write HOST:PORT, of a host that is known")?;
     let mut last = anyhow!("it has no address");
     for address in addresses {
         match TcpStream::connect_timeout(&address, GREETING) {
@@ -297,18 +410,24 @@ fn connect(name: &str, secret: &Secret) -> anyhow::Result<(Sender, wire::Receive
                 return Ok(link.split()?);
             }
             Err(error) => {
-                last = anyhow::Error::new(error).context("cannot connect; is `plainweave load agent` running?")
+                last = anyhow::Error::new(error)
+                    .context("cannot connect; is `plainweave load agent` running?")
             }
         }
     }
     Err(last)
 }
 
-/// Returns the arguments behind `load` that are the agents' too. Those that say where results go mean nothing there.
+/// Returns the arguments behind `load` that are the agents' too. Those that say where results go
+/// mean nothing there.
 fn own_args() -> anyhow::Result<Vec<String>> {
-    let args: Result<Vec<_>, _> = std::env::args_os().map(std::ffi::OsString::into_string).collect();
+    let args: Result<Vec<_>, _> = std::env::args_os()
+        .map(std::ffi::OsString::into_string)
+        .collect();
     let args = args.map_err(|arg| anyhow!("{}: agents accept only UTF-8", arg.display()))?;
-    Ok(for_agents(args.into_iter().skip_while(|arg| arg != "load").skip(1)))
+    Ok(for_agents(
+        args.into_iter().skip_while(|arg| arg != "load").skip(1),
+    ))
 }
 
 fn for_agents(args: impl Iterator<Item = String>) -> Vec<String> {
@@ -316,7 +435,10 @@ fn for_agents(args: impl Iterator<Item = String>) -> Vec<String> {
     while let Some(arg) = args.next() {
         if OWN.contains(&arg.as_str()) {
             args.next();
-        } else if !OWN.iter().any(|own| arg.strip_prefix(own).is_some_and(|rest| rest.starts_with('='))) {
+        } else if !OWN.iter().any(|own| {
+            arg.strip_prefix(own)
+                .is_some_and(|rest| rest.starts_with('='))
+        }) {
             kept.push(arg);
         }
     }
@@ -329,8 +451,8 @@ mod tests {
 
     #[test]
     fn agents_get_the_arguments_that_are_theirs() {
-        let args =
-            "http http://h/ --agents a:1,b:2 -c 8 --agent-secret-file=s --agent-timeout 5s --rate 7 --hdr-log=x --json";
+        let args = "http http://h/ --agents a:1,b:2 -c 8 --agent-secret-file=s --agent-timeout 5s \
+                    --rate 7 --hdr-log=x --json";
         let kept = for_agents(args.split(' ').map(str::to_owned));
         assert_eq!(kept.join(" "), "http http://h/ -c 8 --rate 7 --json");
     }

@@ -1,8 +1,9 @@
-//! memcached's text protocol, by classic or meta commands: keys whose sizes, and whose values' sizes, follow
-//! distributions are got, several at a time if asked for, stored and deleted.
+//! memcached's text protocol, by classic or meta commands: keys whose sizes, and whose values'
+//! sizes, follow distributions are got, several at a time if asked for, stored and deleted.
 //!
-//! Key and size of a value are functions of the key's number and the seed, so that every reply can be checked,
-//! whichever worker stored the value. In the load phase each worker stores its share of the keys on every server.
+//! Key and size of a value are functions of the key's number and the seed, so that every reply can
+//! be checked, whichever worker stored the value. In the load phase each worker stores its share of
+//! the keys on every server.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -59,10 +60,19 @@ impl Cache {
     /// Makes the keys.
     pub(super) fn prepare(flags: &CacheFlags) -> anyhow::Result<(Vec<Target>, Self)> {
         let updates = flags.set_ratio + flags.delete_ratio;
-        ensure!(updates <= 1.0, "--set-ratio and --delete-ratio are {updates} together, and 1 at most");
-        let targets = flags.servers.iter().map(|server| target_of(server)).collect::<anyhow::Result<_>>()?;
+        ensure!(
+            updates <= 1.0,
+            "--set-ratio and --delete-ratio are {updates} together, and 1 at most"
+        );
+        let targets = flags
+            .servers
+            .iter()
+            .map(|server| target_of(server))
+            .collect::<anyhow::Result<_>>()?;
         let mut random = SmallRng::seed_from_u64(flags.common.seed);
-        let mut draw = |distribution: Distribution| distribution.at(random.random(), random.random()).max(0.0) as usize;
+        let mut draw = |distribution: Distribution| {
+            distribution.at(random.random(), random.random()).max(0.0) as usize
+        };
         let (mut text, mut keys) = (Vec::new(), Vec::with_capacity(flags.keys.get() as usize));
         for number in 0..flags.keys.get() {
             let width = draw(flags.key_size).min(KEY);
@@ -89,7 +99,9 @@ impl Cache {
     }
 
     fn key(&self, number: usize) -> &[u8] {
-        let start = number.checked_sub(1).map_or(0, |before| self.keys[before].0);
+        let start = number
+            .checked_sub(1)
+            .map_or(0, |before| self.keys[before].0);
         &self.text[start as usize..self.keys[number].0 as usize]
     }
 
@@ -110,7 +122,16 @@ impl Cache {
             }
             (Dialect::Meta, Verb::Get) => {
                 for number in numbers {
-                    self.line(out, b"mg ", *number, if numbers.len() > 1 { b" q k v" } else { b" k v" });
+                    self.line(
+                        out,
+                        b"mg ",
+                        *number,
+                        if numbers.len() > 1 {
+                            b" q k v"
+                        } else {
+                            b" k v"
+                        },
+                    );
                 }
                 if numbers.len() > 1 {
                     out.extend_from_slice(b"mn\r\n");
@@ -118,9 +139,21 @@ impl Cache {
             }
             (dialect, Verb::Set) => {
                 let size = self.size(numbers[0]);
-                out.extend_from_slice(if dialect == Dialect::Classic { b"set " } else { b"ms " });
+                out.extend_from_slice(if dialect == Dialect::Classic {
+                    b"set "
+                } else {
+                    b"ms "
+                });
                 out.extend_from_slice(self.key(numbers[0]));
-                let _ = write!(out, "{} {size}\r\n", if dialect == Dialect::Classic { " 0 0" } else { "" });
+                let _ = write!(
+                    out,
+                    "{} {size}\r\n",
+                    if dialect == Dialect::Classic {
+                        " 0 0"
+                    } else {
+                        ""
+                    }
+                );
                 out.extend_from_slice(&self.value[..size]);
                 out.extend_from_slice(b"\r\n");
             }
@@ -137,7 +170,13 @@ impl Cache {
 
     /// Sends what is asked and reads the replies.
     fn ask(&self, connection: &mut Connection, done: &mut dyn FnMut(Reply)) -> Result<(), Broken> {
-        let Connection { stream, asked, numbers, out, buffer } = connection;
+        let Connection {
+            stream,
+            asked,
+            numbers,
+            out,
+            buffer,
+        } = connection;
         out.clear();
         let mut first = 0;
         for Asked { verb, count } in asked.iter() {
@@ -145,14 +184,28 @@ impl Cache {
             first += count;
         }
         stream.write_all(out).map_err(Broken::before)?;
-        let mut input = Input { stream, buffer, start: 0, filled: 0, silent: true };
+        let mut input = Input {
+            stream,
+            buffer,
+            start: 0,
+            filled: 0,
+            silent: true,
+        };
         first = 0;
         for Asked { verb, count } in asked.iter() {
             let (bytes, outcome) = self.reply(&mut input, *verb, &numbers[first..first + count])?;
             first += count;
-            done(Reply { bytes, status: 0, outcome });
+            done(Reply {
+                bytes,
+                status: 0,
+                outcome,
+            });
         }
-        if input.start < input.filled { Err(Broken::within(Failure::Garbage)) } else { Ok(()) }
+        if input.start < input.filled {
+            Err(Broken::within(Failure::Garbage))
+        } else {
+            Ok(())
+        }
     }
 
     /// Reads the reply to one request: its bytes, and whether it brought all values.
@@ -170,7 +223,11 @@ impl Cache {
         let (mut bytes, mut outcome, mut found) = (0, Ok(true), 0);
         loop {
             // Values come in the order of the keys; those that are missing are left out.
-            let keys = |n: usize| numbers.get(found + n).map(|number| (self.key(*number), self.size(*number)));
+            let keys = |n: usize| {
+                numbers
+                    .get(found + n)
+                    .map(|number| (self.key(*number), self.size(*number)))
+            };
             let expected = match verb {
                 Verb::Get => Expected::Values(&keys),
                 Verb::Set => Expected::Stored,
@@ -193,8 +250,12 @@ impl Cache {
                 }
                 Part::Failed => outcome = Err(Failure::ErrorReply),
                 Part::End(end) => {
-                    let all = commands == Commands::Meta || verb != Verb::Get || found == numbers.len();
-                    return Ok((bytes, outcome.and_then(|before| end.map(|end| before && end && all))));
+                    let all =
+                        commands == Commands::Meta || verb != Verb::Get || found == numbers.len();
+                    return Ok((
+                        bytes,
+                        outcome.and_then(|before| end.map(|end| before && end && all)),
+                    ));
                 }
             }
         }
@@ -214,11 +275,16 @@ struct Input<'a> {
 
 impl Input<'_> {
     /// Reads the next part of a reply.
-    fn part(&mut self, commands: Commands, expected: Expected<'_>) -> Result<(usize, Part), Broken> {
+    fn part(
+        &mut self,
+        commands: Commands,
+        expected: Expected<'_>,
+    ) -> Result<(usize, Part), Broken> {
         loop {
             let there = &self.buffer[self.start..self.filled];
             if !there.is_empty()
-                && let Some((used, part)) = reply::parse(there, commands, expected).map_err(Broken::within)?
+                && let Some((used, part)) =
+                    reply::parse(there, commands, expected).map_err(Broken::within)?
             {
                 self.start += used;
                 return Ok((used, part));
@@ -228,9 +294,21 @@ impl Input<'_> {
             if self.filled == self.buffer.len() {
                 self.buffer.resize(self.buffer.len() * 2, 0);
             }
-            let broken = |failure| if self.silent { Broken::silent(failure) } else { Broken::within(failure) };
+            let broken = |failure| {
+                if self.silent {
+                    Broken::silent(failure)
+                } else {
+                    Broken::within(failure)
+                }
+            };
             match self.stream.read(&mut self.buffer[self.filled..]) {
-                Ok(0) => return Err(broken(if self.silent { Failure::Closed } else { Failure::Short })),
+                Ok(0) => {
+                    return Err(broken(if self.silent {
+                        Failure::Closed
+                    } else {
+                        Failure::Short
+                    }));
+                }
                 Ok(n) => self.filled += n,
                 Err(error) => return Err(broken(error.into())),
             }
@@ -241,14 +319,25 @@ impl Input<'_> {
 
 fn target_of(server: &str) -> anyhow::Result<Target> {
     let (host, port) = match server.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-            (host, port.parse().ok().with_context(|| format!("{server}: write HOST:PORT"))?)
-        }
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (
+            host,
+            port.parse()
+                .ok()
+                .with_context(|| format!("{server}: write HOST:PORT"))?,
+        ),
         _ => (server, PORT),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    ensure!(!host.is_empty() && !host.contains('/'), "{server}: write HOST:PORT");
-    Ok(Target { name: server.to_owned(), host: host.to_owned(), port, secure: false })
+    ensure!(
+        !host.is_empty() && !host.contains('/'),
+        "{server}: write HOST:PORT"
+    );
+    Ok(Target {
+        name: server.to_owned(),
+        host: host.to_owned(),
+        port,
+        secure: false,
+    })
 }
 
 /// What is done with keys.
@@ -291,7 +380,9 @@ impl Protocol for Cache {
     }
 
     fn load(&self, addresses: &[SocketAddr], worker: usize, workers: usize) -> Result<(), Failure> {
-        let Some(timeout) = self.load else { return Ok(()) };
+        let Some(timeout) = self.load else {
+            return Ok(());
+        };
         for address in addresses {
             let mut connection = time::with_timeout(timeout, || self.connect(0, *address))?.0;
             let mut numbers = (worker..self.keys.len()).step_by(workers).peekable();
@@ -299,7 +390,13 @@ impl Protocol for Cache {
                 connection.numbers.clear();
                 connection.numbers.extend(numbers.by_ref().take(BATCH));
                 connection.asked.clear();
-                connection.asked.resize(connection.numbers.len(), Asked { verb: Verb::Set, count: 1 });
+                connection.asked.resize(
+                    connection.numbers.len(),
+                    Asked {
+                        verb: Verb::Set,
+                        count: 1,
+                    },
+                );
                 let mut refused = None;
                 let mut done = |reply: Reply| refused = refused.or(reply.outcome.err());
                 let asked = time::with_timeout(timeout, || self.ask(&mut connection, &mut done));
@@ -314,10 +411,26 @@ impl Protocol for Cache {
         self.said.get().map(String::as_str)
     }
 
-    fn connect(&self, _server: usize, address: SocketAddr) -> Result<(Connection, Opening), Failure> {
+    fn connect(
+        &self,
+        _server: usize,
+        address: SocketAddr,
+    ) -> Result<(Connection, Opening), Failure> {
         let (stream, connect) = target::connect(address)?;
         let (asked, numbers, out, buffer) = (Vec::new(), Vec::new(), Vec::new(), vec![0; BUFFER]);
-        Ok((Connection { stream, asked, numbers, out, buffer }, Opening { connect, handshake: None }))
+        Ok((
+            Connection {
+                stream,
+                asked,
+                numbers,
+                out,
+                buffer,
+            },
+            Opening {
+                connect,
+                handshake: None,
+            },
+        ))
     }
 
     fn exchange(
@@ -335,7 +448,9 @@ impl Protocol for Cache {
             for _ in 0..depth {
                 let verb = self.verb(picker);
                 let count = if verb == Verb::Get { self.many } else { 1 };
-                connection.numbers.extend((0..count).map(|_| picker.pick(0)));
+                connection
+                    .numbers
+                    .extend((0..count).map(|_| picker.pick(0)));
                 connection.asked.push(Asked { verb, count });
             }
         }

@@ -1,14 +1,16 @@
 //! Putting a run together from its parts: each worker hands over what it has counted once a second.
 //!
-//! A second is complete when every worker has handed over one as late, or has ended; then it goes to whoever watches.
-//! The total is the sum of all parts, so that nothing depends on how they were cut.
+//! A second is complete when every worker has handed over one as late, or has ended; then it goes
+//! to whoever watches. The total is the sum of all parts, so that nothing depends on how they were
+//! cut.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use super::tally::Tally;
 
-/// What one worker counted in a second of the load, the first being 0. The last part may come from a shorter time.
+/// What one worker counted in a second of the load, the first being 0. The last part may come from
+/// a shorter time.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) worker: usize,
@@ -64,13 +66,20 @@ const SECOND: u64 = 1_000_000_000;
 
 impl Collector {
     pub(super) fn new(workers: usize) -> Self {
-        Self { reached: vec![None; workers], open: BTreeMap::new(), total: Tally::new() }
+        Self {
+            reached: vec![None; workers],
+            open: BTreeMap::new(),
+            total: Tally::new(),
+        }
     }
 
     /// Takes in a part, and shows the seconds that it completes.
     pub(super) fn take(&mut self, piece: &Piece, watch: &mut dyn Watch) {
         self.total.add(&piece.tally);
-        let open = self.open.entry(piece.second).or_insert_with(|| Open { until: 0, tally: Tally::new() });
+        let open = self.open.entry(piece.second).or_insert_with(|| Open {
+            until: 0,
+            tally: Tally::new(),
+        });
         open.tally.add(&piece.tally);
         open.until = open.until.max(piece.until);
         self.reached[piece.worker] = Some(if piece.last { u64::MAX } else { piece.second });
@@ -84,7 +93,9 @@ impl Collector {
 
     /// Returns the worker that is furthest behind.
     pub(super) fn slowest(&self) -> usize {
-        (0..self.reached.len()).min_by_key(|worker| self.reached[*worker]).unwrap_or(0)
+        (0..self.reached.len())
+            .min_by_key(|worker| self.reached[*worker])
+            .unwrap_or(0)
     }
 
     /// Shows what is complete.
@@ -95,7 +106,11 @@ impl Collector {
         {
             let (number, open) = entry.remove_entry();
             let length = open.until.saturating_sub(number * SECOND).clamp(1, SECOND);
-            watch.second(&Second { number, length, tally: &open.tally });
+            watch.second(&Second {
+                number,
+                length,
+                tally: &open.tally,
+            });
         }
     }
 
@@ -123,7 +138,13 @@ mod tests {
     fn piece(worker: usize, second: u64, until: u64, count: u64, last: bool) -> Piece {
         let mut tally = Tally::new();
         (0..count).for_each(|n| tally.answered(n));
-        Piece { worker, second, until, tally, last }
+        Piece {
+            worker,
+            second,
+            until,
+            tally,
+            last,
+        }
     }
 
     #[test]
@@ -145,6 +166,9 @@ mod tests {
     fn what_a_lost_worker_left_is_not_lost() {
         let (mut collector, mut seen) = (Collector::new(2), Seen::default());
         collector.take(&piece(0, 0, SECOND, 5, false), &mut seen);
-        assert_eq!((collector.finish(&mut seen).ok, seen.0.as_slice()), (5, &[(0, SECOND, 5)][..]));
+        assert_eq!(
+            (collector.finish(&mut seen).ok, seen.0.as_slice()),
+            (5, &[(0, SECOND, 5)][..])
+        );
     }
 }

@@ -34,13 +34,26 @@ impl<P: Protocol> Runs for Conductor<P> {
         };
         let mut collect = |piece| collector.take(&piece, &mut watch);
         let stop = &self.interrupt.stop;
-        let ran = engine::run(plan, &self.protocol, &self.addresses, stop, &mut gate, &mut collect);
+        let ran = engine::run(
+            plan,
+            &self.protocol,
+            &self.addresses,
+            stop,
+            &mut gate,
+            &mut collect,
+        );
         let tally = collector.finish(&mut watch);
         let seconds = watch.end();
         match ran {
             Err(_) if self.interrupt.is_interrupted() => Ok(None),
             Err(error) => Err(error),
-            Ok(ran) => Ok(Some(outcome(plan, ran, tally, seconds, self.interrupt.is_interrupted()))),
+            Ok(ran) => Ok(Some(outcome(
+                plan,
+                ran,
+                tally,
+                seconds,
+                self.interrupt.is_interrupted(),
+            ))),
         }
     }
 
@@ -54,13 +67,37 @@ impl<P: Protocol> Runs for Conductor<P> {
 }
 
 /// Puts together what a run came to.
-pub(super) fn outcome(plan: &Plan, ran: Ran, tally: Tally, seconds: Vec<Point>, interrupted: bool) -> Outcome {
-    let measured = Duration::from_nanos(if interrupted { nanos(ran.wall) } else { tally.last });
+pub(super) fn outcome(
+    plan: &Plan,
+    ran: Ran,
+    tally: Tally,
+    seconds: Vec<Point>,
+    interrupted: bool,
+) -> Outcome {
+    let measured = Duration::from_nanos(if interrupted {
+        nanos(ran.wall)
+    } else {
+        tally.last
+    });
     let measured = measured.saturating_sub(plan.warm_up);
     let elapsed = match plan.duration {
         Some(duration) if plan.requests.is_none() && !interrupted => duration,
         duration => measured.min(duration.unwrap_or(Duration::MAX)),
     };
-    let Ran { began, wall, cpu, driver } = ran;
-    Outcome { tally, seconds, began, elapsed, wall, cpu, driver, interrupted }
+    let Ran {
+        began,
+        wall,
+        cpu,
+        driver,
+    } = ran;
+    Outcome {
+        tally,
+        seconds,
+        began,
+        elapsed,
+        wall,
+        cpu,
+        driver,
+        interrupted,
+    }
 }

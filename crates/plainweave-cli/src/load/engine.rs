@@ -1,22 +1,25 @@
 //! What carries the load: workers with connections, each a fiber that asks again and again.
 //!
-//! 1. Every worker stores its share of what will be asked for, if the protocol does so, and opens its connections,
-//!    some at a time so that no backlog overflows; but not those that serve one start of the schedule alone.
-//! 2. Each reports that it is ready and waits for the caller's word (on `std`'s channels: nothing else is to be done);
-//!    then its clock starts.
-//! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the answer, and counts. One
-//!    that was lost is made anew by the next request, to the same server. A connection that was idle may have been
-//!    closed just as the request went out: then the request is made once more on a new one, and counts once, from its
-//!    intended start. One that cannot be made anew is *away*, and is tried again later and later. In the open loop the
-//!    connections that are there take its requests meanwhile; without any, requests fail when they are due.
+//! 1. Every worker stores its share of what will be asked for, if the protocol does so, and opens
+//!    its connections, some at a time so that no backlog overflows; but not those that serve one
+//!    start of the schedule alone.
+//! 2. Each reports that it is ready and waits for the caller's word (on `std`'s channels: nothing
+//!    else is to be done); then its clock starts.
+//! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the
+//!    answer, and counts. One that was lost is made anew by the next request, to the same server. A
+//!    connection that was idle may have been closed just as the request went out: then the request
+//!    is made once more on a new one, and counts once, from its intended start. One that cannot be
+//!    made anew is *away*, and is tried again later and later. In the open loop the connections
+//!    that are there take its requests meanwhile; without any, requests fail when they are due.
 //! 4. Once a second the worker hands over what it has counted.
-//! 5. When the schedule has no more starts, connections end. All requests end within the timeout, and so does the run.
-//!    If it is to stop earlier, connections are cancelled wherever they wait.
+//! 5. When the schedule has no more starts, connections end. All requests end within the timeout,
+//!    and so does the run. If it is to stop earlier, connections are cancelled wherever they wait.
 //!
-//! The streams of a connection (HTTP/2) are fibers as connections are, and share one of those as a [`Group`].
+//! The streams of a connection (HTTP/2) are fibers as connections are, and share one of those as a
+//! [`Group`].
 //!
-//! Workers share only the channel of step 4 and the wish to stop. Within a worker all is on one thread; no cell stays
-//! borrowed across a suspension.
+//! Workers share only the channel of step 4 and the wish to stop. Within a worker all is on one
+//! thread; no cell stays borrowed across a suspension.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -75,23 +78,36 @@ pub(super) struct Broken {
 }
 
 impl Broken {
-    pub(super) const CLOSED: Broken = Broken { failure: Failure::Closed, silent: true };
+    pub(super) const CLOSED: Broken = Broken {
+        failure: Failure::Closed,
+        silent: true,
+    };
 
     pub(super) fn before(error: io::Error) -> Self {
         Self::silent(error.into())
     }
 
     pub(super) fn silent(failure: Failure) -> Self {
-        Self { failure, silent: true }
+        Self {
+            failure,
+            silent: true,
+        }
     }
 
     pub(super) fn within(failure: Failure) -> Self {
-        let failure = if failure == Failure::Closed { Failure::Short } else { failure };
-        Self { failure, silent: false }
+        let failure = if failure == Failure::Closed {
+            Failure::Short
+        } else {
+            failure
+        };
+        Self {
+            failure,
+            silent: false,
+        }
     }
 
-    /// Returns whether the request may be made once more: the peer seems to have given up an idle connection, or says
-    /// that it did not begin with the request.
+    /// Returns whether the request may be made once more: the peer seems to have given up an idle
+    /// connection, or says that it did not begin with the request.
     fn may_be_repeated(self, reused: bool) -> bool {
         let stale = reused && matches!(self.failure, Failure::Closed | Failure::Reset);
         self.silent && (stale || self.failure.is_unprocessed())
@@ -119,8 +135,8 @@ pub(super) trait Protocol: Send + Sync + 'static {
         None
     }
 
-    /// Returns whether a connection serves one start of the schedule after the other. Else each opens its own when it
-    /// is due.
+    /// Returns whether a connection serves one start of the schedule after the other. Else each
+    /// opens its own when it is due.
     fn outlives_starts(&self) -> bool {
         true
     }
@@ -133,7 +149,12 @@ pub(super) trait Protocol: Send + Sync + 'static {
     fn picker(&self, worker: usize, workers: usize, seed: u64) -> Picker;
 
     /// Before the load, on each worker: puts its share of what the load needs on the servers.
-    fn load(&self, _addresses: &[SocketAddr], _worker: usize, _workers: usize) -> Result<(), Failure> {
+    fn load(
+        &self,
+        _addresses: &[SocketAddr],
+        _worker: usize,
+        _workers: usize,
+    ) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -143,15 +164,20 @@ pub(super) trait Protocol: Send + Sync + 'static {
     }
 
     /// Connects to a server by its number, at its address.
-    fn connect(&self, server: usize, address: SocketAddr) -> Result<(Self::Connection, Opening), Failure>;
+    fn connect(
+        &self,
+        server: usize,
+        address: SocketAddr,
+    ) -> Result<(Self::Connection, Opening), Failure>;
 
-    /// After an exchange: returns how long the client waits before the next request of what it is about. `None`: that
-    /// was all, and the schedule says when it goes on.
+    /// After an exchange: returns how long the client waits before the next request of what it is
+    /// about. `None`: that was all, and the schedule says when it goes on.
     fn pause(&self, _memory: &mut Self::Memory) -> Option<Duration> {
         None
     }
 
-    /// Sends `depth` requests together and hands the reply of each, in order, to `done`, which does not suspend.
+    /// Sends `depth` requests together and hands the reply of each, in order, to `done`, which does
+    /// not suspend.
     fn exchange(
         &self,
         connection: &mut Self::Connection,
@@ -162,8 +188,8 @@ pub(super) trait Protocol: Send + Sync + 'static {
     ) -> Result<Next, Broken>;
 }
 
-/// Runs the load on threads of its own. Calls `gate` when all connections are open, and the clock starts when it
-/// returns; hands `collect` what workers count.
+/// Runs the load on threads of its own. Calls `gate` when all connections are open, and the clock
+/// starts when it returns; hands `collect` what workers count.
 pub(super) fn run<P: Protocol>(
     plan: &Plan,
     protocol: &Arc<P>,
@@ -172,7 +198,9 @@ pub(super) fn run<P: Protocol>(
     gate: &mut dyn FnMut() -> anyhow::Result<()>,
     collect: &mut dyn FnMut(Piece),
 ) -> anyhow::Result<Ran> {
-    let runtimes = (0..plan.workers).map(|_| plan.runtime()).collect::<anyhow::Result<Vec<_>>>()?;
+    let runtimes = (0..plan.workers)
+        .map(|_| plan.runtime())
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let driver = runtimes[0].driver().to_owned();
     let (pieces, received) = mpsc::channel();
     let (opened, results) = std::thread::scope(|threads| {
@@ -181,12 +209,27 @@ pub(super) fn run<P: Protocol>(
             let (ready, is_ready) = mpsc::channel();
             let (go, may_go) = mpsc::channel();
             let pieces = pieces.clone();
-            let start = Start { plan, worker, addresses, protocol, stop, pieces, ready, may_go };
-            workers.push((threads.spawn(move || runtime.run(move || start.run())), is_ready, go));
+            let start = Start {
+                plan,
+                worker,
+                addresses,
+                protocol,
+                stop,
+                pieces,
+                ready,
+                may_go,
+            };
+            workers.push((
+                threads.spawn(move || runtime.run(move || start.run())),
+                is_ready,
+                go,
+            ));
         }
         drop(pieces);
         // A worker that fails before hangs up; its result says why.
-        let ready = workers.iter().fold(true, |ready, (_, is_ready, _)| is_ready.recv().is_ok() && ready);
+        let ready = workers.iter().fold(true, |ready, (_, is_ready, _)| {
+            is_ready.recv().is_ok() && ready
+        });
         let opened = if ready { gate() } else { Ok(()) };
         if !ready || opened.is_err() {
             stop.store(true, Ordering::Relaxed);
@@ -195,14 +238,28 @@ pub(super) fn run<P: Protocol>(
             let _ = go.send(());
         }
         received.into_iter().for_each(collect);
-        (opened, workers.into_iter().map(|(thread, ..)| thread.join()).collect::<Vec<_>>())
+        (
+            opened,
+            workers
+                .into_iter()
+                .map(|(thread, ..)| thread.join())
+                .collect::<Vec<_>>(),
+        )
     });
-    let mut ran = Ran { began: SystemTime::now(), wall: Duration::ZERO, cpu: Duration::ZERO, driver };
+    let mut ran = Ran {
+        began: SystemTime::now(),
+        wall: Duration::ZERO,
+        cpu: Duration::ZERO,
+        driver,
+    };
     for result in results {
         let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let said = protocol.said().filter(|_| matches!(result, Err(Failure::ErrorReply)));
+        let said = protocol
+            .said()
+            .filter(|_| matches!(result, Err(Failure::ErrorReply)));
         let said = said.map(|text| format!(", {text:?}")).unwrap_or_default();
-        let part = result.map_err(|failure| anyhow!("the load phase failed: {}{said}", failure.name()))?;
+        let part =
+            result.map_err(|failure| anyhow!("the load phase failed: {}{said}", failure.name()))?;
         ran.cpu += part.cpu;
         ran.wall = ran.wall.max(part.wall);
         ran.began = ran.began.min(part.began);
@@ -259,9 +316,13 @@ impl<P: Protocol> Start<'_, P> {
             running: Cell::new(false),
             ended: Cell::new(false),
             fibers: RefCell::new(Vec::new()),
-            there: Cell::new(plan.share(plan.connections as u64, self.worker) as usize * plan.streams),
+            there: Cell::new(
+                plan.share(plan.connections as u64, self.worker) as usize * plan.streams,
+            ),
             measured: nanos(plan.warm_up),
-            end: plan.duration.map_or(u64::MAX, |duration| nanos(plan.warm_up + duration)),
+            end: plan
+                .duration
+                .map_or(u64::MAX, |duration| nanos(plan.warm_up + duration)),
             due_end: plan.due_end(),
             timeout: nanos(plan.timeout),
             depth: plan.depth,
@@ -282,21 +343,31 @@ impl<P: Protocol> Start<'_, P> {
             lane.join(lane.spawn(move |_| protocol.load(&addresses, worker, workers)))?;
         }
         let count = plan.share(plan.connections as u64, self.worker) as usize;
-        let connections =
-            if self.protocol.outlives_starts() { lane.open(count) } else { (0..count).map(|_| (None, None)).collect() };
+        let connections = if self.protocol.outlives_starts() {
+            lane.open(count)
+        } else {
+            (0..count).map(|_| (None, None)).collect()
+        };
         // Nobody listens if another worker has failed.
         let _ = self.ready.send(());
         let _ = self.may_go.recv();
         lane.epoch.set(time::now());
         lane.running.set(true);
         let (before, began) = (thread_cpu(), SystemTime::now());
-        let fibers: Vec<_> = connections.into_iter().flat_map(|(server, kept)| lane.start(server, kept)).collect();
+        let fibers: Vec<_> = connections
+            .into_iter()
+            .flat_map(|(server, kept)| lane.start(server, kept))
+            .collect();
         fibers.into_iter().for_each(|fiber| lane.join(fiber));
         lane.running.set(false);
         let now = lane.now();
         lane.hand_over(now / SECOND, now, true);
         let cpu = thread_cpu().saturating_sub(before);
-        Ok(Part { cpu, wall: Duration::from_nanos(now), began })
+        Ok(Part {
+            cpu,
+            wall: Duration::from_nanos(now),
+            began,
+        })
     }
 }
 
@@ -378,7 +449,10 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Starts a fiber that ends early if the run does.
-    fn spawn<T: 'static>(self: &Rc<Self>, body: impl FnOnce(&Rc<Self>) -> T + 'static) -> LocalJoinHandle<T> {
+    fn spawn<T: 'static>(
+        self: &Rc<Self>,
+        body: impl FnOnce(&Rc<Self>) -> T + 'static,
+    ) -> LocalJoinHandle<T> {
         let lane = self.clone();
         let fiber = plainweave::spawn_local(move || body(&lane));
         self.fibers.borrow_mut().push(fiber.fiber());
@@ -388,11 +462,16 @@ impl<P: Protocol> Lane<P> {
     /// Waits for a fiber; its panic goes on here.
     fn join<T: 'static>(&self, fiber: LocalJoinHandle<T>) -> T {
         fiber.join().unwrap_or_else(|error| {
-            std::panic::resume_unwind(error.into_panic().unwrap_or_else(|error| Box::new(error.to_string())))
+            std::panic::resume_unwind(
+                error
+                    .into_panic()
+                    .unwrap_or_else(|error| Box::new(error.to_string())),
+            )
         })
     }
 
-    /// The life of the watching fiber: hands over each second, and ends the others when they are to stop.
+    /// The life of the watching fiber: hands over each second, and ends the others when they are to
+    /// stop.
     fn watch(&self) {
         let mut cancelled = 0;
         while !self.ended.get() {
@@ -400,7 +479,11 @@ impl<P: Protocol> Lane<P> {
             let second = if self.running.get() { now / SECOND } else { 0 };
             let boundary = self.at((second + 1) * SECOND);
             let tick = time::now() + TICK;
-            let _ = time::sleep_until(if self.running.get() { tick.min(boundary) } else { tick });
+            let _ = time::sleep_until(if self.running.get() {
+                tick.min(boundary)
+            } else {
+                tick
+            });
             if self.stop.load(Ordering::Relaxed) {
                 let fibers = self.fibers.borrow();
                 fibers[cancelled..].iter().for_each(Fiber::cancel);
@@ -418,7 +501,13 @@ impl<P: Protocol> Lane<P> {
     fn hand_over(&self, second: u64, until: u64, last: bool) {
         let tally = std::mem::replace(&mut *self.tally.borrow_mut(), Tally::new());
         // The receiver lives until all workers have ended.
-        let _ = self.pieces.send(Piece { worker: self.worker, second, until, tally, last });
+        let _ = self.pieces.send(Piece {
+            worker: self.worker,
+            second,
+            until,
+            tally,
+            last,
+        });
     }
 
     fn is_stopping(&self) -> bool {
@@ -432,7 +521,8 @@ impl<P: Protocol> Lane<P> {
         self.turns[made % self.turns.len()]
     }
 
-    /// Opens the first connections, each with its server. One that cannot be made is left to its fiber.
+    /// Opens the first connections, each with its server. One that cannot be made is left to its
+    /// fiber.
     fn open(self: &Rc<Self>, count: usize) -> Vec<(Option<usize>, Option<P::Connection>)> {
         let (opened, left) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(count)));
         let fibers: Vec<_> = (0..count.min(OPENING))
@@ -441,9 +531,12 @@ impl<P: Protocol> Lane<P> {
                 self.spawn(move |lane| {
                     while left.get() > 0 {
                         left.set(left.get() - 1);
-                        let (server, limit) = (lane.next_server(), Duration::from_nanos(lane.timeout));
+                        let (server, limit) =
+                            (lane.next_server(), Duration::from_nanos(lane.timeout));
                         let connect = || lane.protocol.connect(server, lane.addresses[server]);
-                        let connection = time::with_timeout(limit, connect).ok().map(|made| lane.opened(made));
+                        let connection = time::with_timeout(limit, connect)
+                            .ok()
+                            .map(|made| lane.opened(made));
                         opened.borrow_mut().push((Some(server), connection));
                     }
                 })
@@ -460,8 +553,14 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Starts the fibers of a connection, one for each stream.
-    fn start(self: &Rc<Self>, server: Option<usize>, kept: Option<P::Connection>) -> Vec<LocalJoinHandle<()>> {
-        let group = Rc::new(Group::new(kept.as_ref().and_then(|kept| self.protocol.join(kept))));
+    fn start(
+        self: &Rc<Self>,
+        server: Option<usize>,
+        kept: Option<P::Connection>,
+    ) -> Vec<LocalJoinHandle<()>> {
+        let group = Rc::new(Group::new(
+            kept.as_ref().and_then(|kept| self.protocol.join(kept)),
+        ));
         let first = std::iter::once(kept).chain(std::iter::repeat_with(|| None));
         let streams = first.take(self.protocol.streams()).map(|connection| {
             let group = group.clone();
@@ -471,10 +570,24 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The life of a connection's fiber.
-    fn drive(&self, server: Option<usize>, connection: Option<P::Connection>, group: Rc<Group<P::Connection>>) {
+    fn drive(
+        &self,
+        server: Option<usize>,
+        connection: Option<P::Connection>,
+        group: Rc<Group<P::Connection>>,
+    ) {
         let (now, starts) = (self.now(), Vec::with_capacity(self.depth));
         let (memory, pause) = (P::Memory::default(), PAUSE.0);
-        let mut driver = Driver { connection, group, server, memory, starts, now, pause, away: None };
+        let mut driver = Driver {
+            connection,
+            group,
+            server,
+            memory,
+            starts,
+            now,
+            pause,
+            away: None,
+        };
         while self.take(&mut driver.starts, &mut driver.now) {
             let mut goes_on = self.request(&mut driver);
             while goes_on && let Some(pause) = self.protocol.pause(&mut driver.memory) {
@@ -483,7 +596,8 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// Waits until the next request of a session, which is due then. Returns false if it does not come to that.
+    /// Waits until the next request of a session, which is due then. Returns false if it does not
+    /// come to that.
     fn rest(&self, driver: &mut Driver<P>, pause: Duration) -> bool {
         let due = driver.now.saturating_add(nanos(pause));
         if due >= self.end || self.is_stopping() {
@@ -503,13 +617,21 @@ impl<P: Protocol> Lane<P> {
         true
     }
 
-    /// Makes the requests that are due and counts what comes of them. Returns false if one got no answer.
+    /// Makes the requests that are due and counts what comes of them. Returns false if one got no
+    /// answer.
     fn request(&self, driver: &mut Driver<P>) -> bool {
         let deadline = driver.starts[0].saturating_add(self.timeout);
         let result = if driver.now >= deadline {
-            // Its turn came too late; the connection is not to blame. Nor is there time for others as late.
-            let late = self.schedule.borrow_mut().skip(driver.now.saturating_sub(self.timeout), self.measured);
-            self.tally.borrow_mut().failures.add(Failure::TimedOut, late);
+            // Its turn came too late; the connection is not to blame. Nor is there time for others
+            // as late.
+            let late = self
+                .schedule
+                .borrow_mut()
+                .skip(driver.now.saturating_sub(self.timeout), self.measured);
+            self.tally
+                .borrow_mut()
+                .failures
+                .add(Failure::TimedOut, late);
             Err(Failure::TimedOut)
         } else {
             time::with_deadline(self.at(deadline), || self.ask(driver))
@@ -523,7 +645,11 @@ impl<P: Protocol> Lane<P> {
         driver.now = self.now();
         if self.is_stopping() {
             // Not the server's failure: it was given no time to answer.
-            let measured = driver.starts.iter().filter(|start| **start >= self.measured).count() as u64;
+            let measured = driver
+                .starts
+                .iter()
+                .filter(|start| **start >= self.measured)
+                .count() as u64;
             self.tally.borrow_mut().unanswered += measured;
             return false;
         }
@@ -537,8 +663,8 @@ impl<P: Protocol> Lane<P> {
         false
     }
 
-    /// Waits before the next attempt to connect: in the closed loop after any failure, since the same would happen
-    /// again at once; in the open loop while others take what is due.
+    /// Waits before the next attempt to connect: in the closed loop after any failure, since the
+    /// same would happen again at once; in the open loop while others take what is due.
     fn back_off(&self, driver: &mut Driver<P>, failure: Failure) {
         match driver.away {
             Some(away) if self.there.get() > 0 => {
@@ -546,7 +672,10 @@ impl<P: Protocol> Lane<P> {
             }
             // It fails what is due until it is tried again, and waits for nothing else.
             Some(_) => plainweave::yield_now(),
-            None if !self.open_loop && driver.connection.is_none() && failure != Failure::TimedOut => {
+            None if !self.open_loop
+                && driver.connection.is_none()
+                && failure != Failure::TimedOut =>
+            {
                 let _ = time::sleep(driver.pause);
                 driver.pause = (driver.pause * 2).min(PAUSE.1);
             }
@@ -561,7 +690,9 @@ impl<P: Protocol> Lane<P> {
         if self.is_stopping() {
             self.schedule.borrow_mut().stop();
         }
-        let Some(first) = self.schedule.borrow_mut().take(*now) else { return false };
+        let Some(first) = self.schedule.borrow_mut().take(*now) else {
+            return false;
+        };
         starts.push(first);
         if first > *now {
             if time::sleep_until(self.at(first)).is_err() {
@@ -591,13 +722,26 @@ impl<P: Protocol> Lane<P> {
                 Some(current) => current,
                 None => self.reconnect(driver)?,
             };
-            let Driver { connection, server, memory, starts, now, .. } = &mut *driver;
+            let Driver {
+                connection,
+                server,
+                memory,
+                starts,
+                now,
+                ..
+            } = &mut *driver;
             let mut answered = 0;
-            let result = self.protocol.exchange(&mut current, &self.picker, memory, starts.len(), &mut |reply| {
-                *now = self.now();
-                self.count(starts[answered], reply, *now);
-                answered += 1;
-            });
+            let result = self.protocol.exchange(
+                &mut current,
+                &self.picker,
+                memory,
+                starts.len(),
+                &mut |reply| {
+                    *now = self.now();
+                    self.count(starts[answered], reply, *now);
+                    answered += 1;
+                },
+            );
             starts.drain(..answered);
             match result {
                 Ok(Next::Keep) => *connection = Some(current),
@@ -629,7 +773,8 @@ impl<P: Protocol> Lane<P> {
         };
         match made {
             Ok(connection) => {
-                self.there.set(self.there.get() + usize::from(driver.away.take().is_some()));
+                self.there
+                    .set(self.there.get() + usize::from(driver.away.take().is_some()));
                 Ok(connection)
             }
             Err(failure) => {
@@ -637,8 +782,12 @@ impl<P: Protocol> Lane<P> {
                     // It belongs to no server: the next request goes to another one.
                     driver.server = None;
                 } else if self.open_loop {
-                    self.there.set(self.there.get() - usize::from(driver.away.is_none()));
-                    driver.away = Some(Away { failure, until: self.now().saturating_add(nanos(driver.pause)) });
+                    self.there
+                        .set(self.there.get() - usize::from(driver.away.is_none()));
+                    driver.away = Some(Away {
+                        failure,
+                        until: self.now().saturating_add(nanos(driver.pause)),
+                    });
                     driver.pause = (driver.pause * 2).min(PAUSE.1);
                 }
                 Err(failure)
@@ -646,7 +795,11 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    fn make(&self, server: usize, making: Making<'_, P::Connection>) -> Result<P::Connection, Failure> {
+    fn make(
+        &self,
+        server: usize,
+        making: Making<'_, P::Connection>,
+    ) -> Result<P::Connection, Failure> {
         match self.protocol.connect(server, self.addresses[server]) {
             Ok(made) => {
                 self.tally.borrow_mut().reconnects += 1;
@@ -686,10 +839,14 @@ impl<P: Protocol> Lane<P> {
 
     /// Counts requests that got no answer.
     fn fail(&self, starts: &[u64], failure: Failure, now: u64) {
-        let measured = starts.iter().filter(|start| **start >= self.measured).count() as u64;
+        let measured = starts
+            .iter()
+            .filter(|start| **start >= self.measured)
+            .count() as u64;
         let tally = &mut *self.tally.borrow_mut();
         tally.failures.add(failure, measured);
-        tally.answers_in_time += starts.iter().filter(|start| **start > self.due_end).count() as u64;
+        tally.answers_in_time +=
+            starts.iter().filter(|start| **start > self.due_end).count() as u64;
         tally.last = tally.last.max(now);
     }
 }

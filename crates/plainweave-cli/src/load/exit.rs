@@ -46,7 +46,14 @@ mod tests {
 
     #[test]
     fn codes_are_as_documented() {
-        let exits = [Exit::Met, Exit::Missed, Exit::Failed, Exit::Invalid, Exit::Signal(2), Exit::Signal(15)];
+        let exits = [
+            Exit::Met,
+            Exit::Missed,
+            Exit::Failed,
+            Exit::Invalid,
+            Exit::Signal(2),
+            Exit::Signal(15),
+        ];
         assert_eq!(exits.map(Exit::code), [0, 1, 3, 4, 130, 143]);
     }
 }

@@ -1,5 +1,5 @@
-//! Files that a load is made from: lists, bodies, header fields, session logs. An agent reads none of its own: it has
-//! what came with its orders.
+//! Files that a load is made from: lists, bodies, header fields, session logs. An agent reads none
+//! of its own: it has what came with its orders.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,9 +30,10 @@ impl Files {
                 read.borrow_mut().insert(name, bytes.clone());
                 Ok(bytes)
             }
-            Files::Sent(files) => {
-                files.get(&name).cloned().with_context(|| format!("{name} did not come with the load"))
-            }
+            Files::Sent(files) => files
+                .get(&name)
+                .cloned()
+                .with_context(|| format!("{name} did not come with the load")),
         }
     }
 
@@ -40,28 +41,46 @@ impl Files {
     pub(super) fn text(&self, path: &Path) -> anyhow::Result<String> {
         let text = String::from_utf8(self.read(path)?);
         text.map_err(|error| {
-            let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+            let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
+                .iter()
+                .filter(|b| **b == b'\n')
+                .count()
+                + 1;
             anyhow::anyhow!("{}:{line}: this line is not UTF-8", path.display())
         })
     }
 
-    /// Returns the paths of a folder's files with this extension, in order; or the path itself, if it is no folder.
-    pub(super) fn within(&self, path: &Path, extension: &str) -> anyhow::Result<Vec<std::path::PathBuf>> {
+    /// Returns the paths of a folder's files with this extension, in order; or the path itself, if
+    /// it is no folder.
+    pub(super) fn within(
+        &self,
+        path: &Path,
+        extension: &str,
+    ) -> anyhow::Result<Vec<std::path::PathBuf>> {
         let fits = |file: &Path| file.extension().is_some_and(|is| is == extension);
         let mut found = Vec::new();
         match self {
             Files::Own(_) if path.is_dir() => {
-                for entry in std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
+                for entry in std::fs::read_dir(path)
+                    .with_context(|| format!("cannot read {}", path.display()))?
+                {
                     found.extend(Some(entry?.path()).filter(|file| fits(file)));
                 }
             }
             Files::Sent(files) if !files.contains_key(path.to_string_lossy().as_ref()) => {
-                let within = files.keys().map(Path::new).filter(|file| file.parent() == Some(path) && fits(file));
+                let within = files
+                    .keys()
+                    .map(Path::new)
+                    .filter(|file| file.parent() == Some(path) && fits(file));
                 found.extend(within.map(Path::to_owned));
             }
             _ => return Ok(vec![path.to_owned()]),
         }
-        anyhow::ensure!(!found.is_empty(), "{} has no file that ends with .{extension}", path.display());
+        anyhow::ensure!(
+            !found.is_empty(),
+            "{} has no file that ends with .{extension}",
+            path.display()
+        );
         found.sort();
         Ok(found)
     }

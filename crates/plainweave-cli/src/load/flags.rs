@@ -85,27 +85,41 @@ pub(super) enum What {
 #[command(after_help = EXAMPLES)]
 pub(super) struct HttpFlags {
     /// What to ask for, in turn; connections go in turn to the servers that are named
-    #[arg(value_name = "URL", required_unless_present = "list", help_heading = "What to ask for")]
+    #[arg(
+        value_name = "URL",
+        required_unless_present = "list",
+        help_heading = "What to ask for"
+    )]
     pub(super) urls: Vec<String>,
 
     /// File with a URL a line, after those given; lines that begin with # are left out
     #[arg(long = "urls", value_name = "FILE", help_heading = "What to ask for")]
     pub(super) list: Option<PathBuf>,
 
-    /// Replay session logs, of a file or of a folder's *.log; may be repeated. `load sessions` writes some
+    /// Replay session logs, of a file or of a folder's *.log; may be repeated. `load sessions`
+    /// writes some
     #[arg(long, value_name = "PATH", help_heading = "What to ask for")]
     pub(super) sessions: Vec<PathBuf>,
 
-    /// Choose URLs by a Zipf distribution of this exponent, the first most often; 0: all alike [default: in turn]
+    /// Choose URLs by a Zipf distribution of this exponent, the first most often; 0: all alike
+    /// [default: in turn]
     #[arg(long, value_name = "S", value_parser = exponent, help_heading = "What to ask for")]
     pub(super) zipf: Option<f64>,
 
     /// Header field of each request; may be repeated
-    #[arg(long = "header", value_name = "NAME: VALUE", help_heading = "What to ask for")]
+    #[arg(
+        long = "header",
+        value_name = "NAME: VALUE",
+        help_heading = "What to ask for"
+    )]
     pub(super) headers: Vec<String>,
 
     /// File with a header field a line; may be repeated
-    #[arg(long = "header-file", value_name = "FILE", help_heading = "What to ask for")]
+    #[arg(
+        long = "header-file",
+        value_name = "FILE",
+        help_heading = "What to ask for"
+    )]
     pub(super) header_files: Vec<PathBuf>,
 
     /// Method [default: GET, with a body POST]
@@ -113,7 +127,12 @@ pub(super) struct HttpFlags {
     pub(super) method: Option<String>,
 
     /// Body of each request
-    #[arg(long, value_name = "TEXT", conflicts_with = "body_file", help_heading = "What to ask for")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        conflicts_with = "body_file",
+        help_heading = "What to ask for"
+    )]
     pub(super) body: Option<String>,
 
     /// File with the body of each request
@@ -154,11 +173,20 @@ pub(super) struct HttpFlags {
 #[command(after_help = CACHE_EXAMPLES)]
 pub(super) struct CacheFlags {
     /// Servers; connections go to them in turn, and each holds all keys [port: 11211]
-    #[arg(value_name = "HOST:PORT", required = true, help_heading = "What to ask for")]
+    #[arg(
+        value_name = "HOST:PORT",
+        required = true,
+        help_heading = "What to ask for"
+    )]
     pub(super) servers: Vec<String>,
 
     /// Number of keys
-    #[arg(long, value_name = "N", default_value = "10000", help_heading = "What to ask for")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "10000",
+        help_heading = "What to ask for"
+    )]
     pub(super) keys: NonZeroU32,
 
     /// Bytes of a key, a distribution; 250 at most
@@ -185,7 +213,12 @@ pub(super) struct CacheFlags {
     pub(super) multi_get: u16,
 
     /// Commands: classic (get, set, delete) or meta (mg, ms, md)
-    #[arg(long, value_name = "COMMANDS", default_value = "classic", help_heading = "What to ask for")]
+    #[arg(
+        long,
+        value_name = "COMMANDS",
+        default_value = "classic",
+        help_heading = "What to ask for"
+    )]
     pub(super) protocol: Dialect,
 
     /// Choose keys by a Zipf distribution of this exponent [default: all alike]
@@ -193,7 +226,12 @@ pub(super) struct CacheFlags {
     pub(super) zipf: Option<f64>,
 
     /// Requests sent together on a connection; in the open loop, of those that are due
-    #[arg(long, value_name = "N", default_value = "1", help_heading = "What to ask for")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        help_heading = "What to ask for"
+    )]
     pub(super) depth: NonZeroUsize,
 
     /// Leave out the load phase, which stores all keys before the load
@@ -208,15 +246,21 @@ pub(super) struct CacheFlags {
 #[derive(Args, Debug)]
 pub(super) struct Common {
     /// Connections
-    #[arg(long, short, value_name = "N", default_value = "64", help_heading = "How much")]
+    #[arg(
+        long,
+        short,
+        value_name = "N",
+        default_value = "64",
+        help_heading = "How much"
+    )]
     pub(super) connections: NonZeroUsize,
 
     /// How many connections go to each server, in proportion, as in 3,1 [default: as many to each]
     #[arg(long, value_name = "N,N,...", value_parser = Weights::parse, help_heading = "How much")]
     pub(super) weights: Option<Weights>,
 
-    /// Open loop: requests a second over all connections, as in 500 or 10k; 1k..10k grows steadily [default: closed
-    /// loop]
+    /// Open loop: requests a second over all connections, as in 500 or 10k; 1k..10k grows steadily
+    /// [default: closed loop]
     #[arg(long, value_name = "R", value_parser = Rate::parse, help_heading = "How much")]
     pub(super) rate: Option<Rate>,
 
@@ -228,12 +272,13 @@ pub(super) struct Common {
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "How much")]
     pub(super) ramp: Option<Duration>,
 
-    /// Open loop: a run at each of these rates, as in 10k..70k/13 (13 of them, evenly spaced) or 1k,2k,5k
+    /// Open loop: a run at each of these rates, as in 10k..70k/13 (13 of them, evenly spaced) or
+    /// 1k,2k,5k
     #[arg(long, value_name = "RATES", value_parser = Rates::parse, conflicts_with = "rate", help_heading = "Steps")]
     pub(super) rates: Option<Rates>,
 
-    /// Open loop: find the highest rate at which all of these hold, as in 'p99<=5ms,errors<=0.1%'; --rate is the first
-    /// that is tried, 1000 by default
+    /// Open loop: find the highest rate at which all of these hold, as in 'p99<=5ms,errors<=0.1%';
+    /// --rate is the first that is tried, 1000 by default
     #[arg(long, value_name = "CONDITIONS", value_parser = Condition::parse_all, conflicts_with = "rates")]
     #[arg(help_heading = "Steps")]
     pub(super) search: Option<Conditions>,
@@ -271,12 +316,14 @@ pub(super) struct Common {
     #[arg(long, value_name = "SHARE", default_value = "0.95", value_parser = share, help_heading = "What to expect")]
     pub(super) min_rate: f64,
 
-    /// Exit with 1 if this holds, as in 'p99>20ms'; may be repeated. Of p50 or another percentile, mean, max and
-    /// lateness in us, ms or s; errors, a number or a share as in 0.1%; rate, as in 10k, or 95% of --rate
+    /// Exit with 1 if this holds, as in 'p99>20ms'; may be repeated. Of p50 or another percentile,
+    /// mean, max and lateness in us, ms or s; errors, a number or a share as in 0.1%; rate, as in
+    /// 10k, or 95% of --rate
     #[arg(long, value_name = "CONDITION", value_parser = Condition::parse, help_heading = "What to expect")]
     pub(super) fail_if: Vec<Condition>,
 
-    /// A run is invalid if this program itself sent later than this share of the latency, p99 of both
+    /// A run is invalid if this program itself sent later than this share of the latency, p99 of
+    /// both
     #[arg(long, value_name = "SHARE", default_value = "0.1", value_parser = share, help_heading = "What to expect")]
     pub(super) max_lateness: f64,
 
@@ -284,33 +331,50 @@ pub(super) struct Common {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How much")]
     pub(super) seed: u64,
 
-    /// Worker threads, each with its share of the connections [default: the CPUs this process may use]
+    /// Worker threads, each with its share of the connections [default: the CPUs this process may
+    /// use]
     #[arg(long, value_name = "N", help_heading = "Runtime")]
     pub(super) workers: Option<NonZeroUsize>,
 
     /// I/O driver; one that is forced and not available is an error [default: io_uring, else epoll]
-    #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO", help_heading = "Runtime")]
+    #[arg(
+        long,
+        value_name = "DRIVER",
+        env = "PLAINWEAVE_IO",
+        help_heading = "Runtime"
+    )]
     pub(super) io: Option<Io>,
 
     /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy, help_heading = "Runtime")]
     pub(super) policy: Option<String>,
 
-    /// When fibers move between workers, and whose thread-local storage they see: never/shared, before-start/shared,
-    /// before-start/own or anytime/own
+    /// When fibers move between workers, and whose thread-local storage they see: never/shared,
+    /// before-start/shared, before-start/own or anytime/own
     #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
     #[arg(help_heading = "Runtime")]
     pub(super) mode: Mode,
 
     /// Make the load by these agents together, in equal parts; see `load agent`
-    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', help_heading = "Agents")]
+    #[arg(
+        long,
+        value_name = "HOST:PORT,...",
+        value_delimiter = ',',
+        help_heading = "Agents"
+    )]
     pub(super) agents: Vec<String>,
 
     /// File with the secret that the agents know
-    #[arg(long, value_name = "FILE", requires = "agents", help_heading = "Agents")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "agents",
+        help_heading = "Agents"
+    )]
     pub(super) agent_secret_file: Option<PathBuf>,
 
-    /// An agent that sends nothing for this time is lost, and the load ends; 2s at least [default: 30s]
+    /// An agent that sends nothing for this time is lost, and the load ends; 2s at least [default:
+    /// 30s]
     #[arg(long, value_name = "TIME", value_parser = silence, requires = "agents", help_heading = "Agents")]
     pub(super) agent_timeout: Option<Duration>,
 
@@ -368,9 +432,16 @@ pub(super) struct Weights(pub(super) Vec<u32>);
 
 impl Weights {
     fn parse(text: &str) -> Result<Self, String> {
-        let weight = |text: &str| text.trim().parse().ok().filter(|weight| (1..=1000).contains(weight));
+        let weight = |text: &str| {
+            text.trim()
+                .parse()
+                .ok()
+                .filter(|weight| (1..=1000).contains(weight))
+        };
         let weights: Option<Vec<u32>> = text.split(',').map(weight).collect();
-        weights.map(Self).ok_or_else(|| "write a whole number from 1 to 1000 for each server, as in 3,1".to_owned())
+        weights.map(Self).ok_or_else(|| {
+            "write a whole number from 1 to 1000 for each server, as in 3,1".to_owned()
+        })
     }
 }
 
@@ -423,8 +494,16 @@ mod tests {
     fn numbers() {
         assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
-        assert!(["", "0", "-1s", "1.5s", "1d"].iter().all(|text| time(text).is_err()));
+        assert!(
+            ["", "0", "-1s", "1.5s", "1d"]
+                .iter()
+                .all(|text| time(text).is_err())
+        );
         assert_eq!(precision("0.01"), Ok(0.01));
-        assert!(["", "0", "-1", "nan", "2"].iter().all(|text| precision(text).is_err()));
+        assert!(
+            ["", "0", "-1", "nan", "2"]
+                .iter()
+                .all(|text| precision(text).is_err())
+        );
     }
 }

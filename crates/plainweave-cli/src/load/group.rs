@@ -33,11 +33,15 @@ pub(super) struct Making<'a, C> {
 
 impl<C> Group<C> {
     pub(super) fn new(current: Option<C>) -> Self {
-        Self { current: RefCell::new(current), maker: Semaphore::new(1), failed: Cell::new((0, None)) }
+        Self {
+            current: RefCell::new(current),
+            maker: Semaphore::new(1),
+            failed: Cell::new((0, None)),
+        }
     }
 
-    /// Joins the connection by `join`, which has none for one that takes no more streams. Waits for an attempt that is
-    /// under way.
+    /// Joins the connection by `join`, which has none for one that takes no more streams. Waits for
+    /// an attempt that is under way.
     pub(super) fn enter(&self, join: impl Fn(&C) -> Option<C>) -> Entry<'_, C> {
         let joined = || self.current.borrow().as_ref().and_then(&join);
         if let Some(joined) = joined() {
@@ -51,7 +55,10 @@ impl<C> Group<C> {
         match (joined(), self.failed.get()) {
             (Some(joined), _) => Entry::Joined(joined),
             (None, (attempts, Some(failure))) if attempts != before => Entry::Failed(failure),
-            _ => Entry::Make(Making { group: self, _permit: permit }),
+            _ => Entry::Make(Making {
+                group: self,
+                _permit: permit,
+            }),
         }
     }
 }

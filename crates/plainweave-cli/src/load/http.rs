@@ -1,5 +1,5 @@
-//! HTTP/1.1: requests written out once and sent as they are, alone or in sessions, by TLS or without; answers checked
-//! to their last byte.
+//! HTTP/1.1: requests written out once and sent as they are, alone or in sessions, by TLS or
+//! without; answers checked to their last byte.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -31,7 +31,8 @@ const LARGE: usize = 64 * 1024;
 pub(super) struct Http {
     /// Of each server.
     requests: Vec<Vec<Request>>,
-    /// Which requests follow each other, for how long the client is off after each; empty without session logs.
+    /// Which requests follow each other, for how long the client is off after each; empty without
+    /// session logs.
     sessions: Vec<Vec<(usize, Duration)>>,
     zipf: Option<f64>,
     pub(super) keep_alive: bool,
@@ -48,7 +49,10 @@ impl Http {
         let mut urls = flags.urls.clone();
         if let Some(list) = &flags.list {
             let text = files.text(list)?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+            let lines = text
+                .lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty() && !line.starts_with('#'));
             urls.extend(lines.map(str::to_owned));
         }
         let mut writer = Writer::new(flags, files)?;
@@ -67,13 +71,33 @@ impl Http {
         } else {
             client.read_sessions(flags, files, &mut writer, &urls)?;
         }
-        let bytes: usize = client.requests.iter().flatten().map(|request| request.bytes.len()).sum();
-        ensure!(bytes <= MEMORY, "{bytes} bytes of requests, and {MEMORY} at most: name fewer URLs or a shorter body");
+        let bytes: usize = client
+            .requests
+            .iter()
+            .flatten()
+            .map(|request| request.bytes.len())
+            .sum();
+        ensure!(
+            bytes <= MEMORY,
+            "{bytes} bytes of requests, and {MEMORY} at most: name fewer URLs or a shorter body"
+        );
         let targets = writer.into_targets();
-        client.names = targets.iter().map(|target| target.secure.then(|| target.host.clone())).collect();
-        client.names.iter().flatten().try_for_each(|host| tls::check_host(host))?;
+        client.names = targets
+            .iter()
+            .map(|target| target.secure.then(|| target.host.clone()))
+            .collect();
+        client
+            .names
+            .iter()
+            .flatten()
+            .try_for_each(|host| tls::check_host(host))?;
         let protocol = if flags.http2 { "h2" } else { "http/1.1" };
-        client.tls = Tls::new(&flags.tls, files, client.names.iter().any(Option::is_some), protocol)?;
+        client.tls = Tls::new(
+            &flags.tls,
+            files,
+            client.names.iter().any(Option::is_some),
+            protocol,
+        )?;
         Ok((targets, client))
     }
 
@@ -84,19 +108,31 @@ impl Http {
         writer: &mut Writer,
         urls: &[String],
     ) -> anyhow::Result<()> {
-        ensure!(flags.zipf.is_none(), "--zipf chooses among URLs; with --sessions the logs say what is asked for");
+        ensure!(
+            flags.zipf.is_none(),
+            "--zipf chooses among URLs; with --sessions the logs say what is asked for"
+        );
         writer.servers(urls)?;
         let mut logs = Vec::new();
         for path in &flags.sessions {
             for log in files.within(path, "log")? {
-                logs.push(session_log::parse(&log.display().to_string(), &files.text(&log)?)?.into_iter());
+                logs.push(
+                    session_log::parse(&log.display().to_string(), &files.text(&log)?)?.into_iter(),
+                );
             }
         }
         // One session of each log, then the next of each: logs are clients, and go on side by side.
         while !logs.is_empty() {
             logs.retain_mut(|log| {
-                let Some(session) = log.next() else { return false };
-                self.sessions.push(session.iter().map(|visit| (writer.number(visit), visit.think)).collect());
+                let Some(session) = log.next() else {
+                    return false;
+                };
+                self.sessions.push(
+                    session
+                        .iter()
+                        .map(|visit| (writer.number(visit), visit.think))
+                        .collect(),
+                );
                 true
             });
         }
@@ -110,21 +146,31 @@ impl Http {
         &self.requests
     }
 
-    /// Returns the number of the request that comes next on a connection to a server, and whether the connection ends
-    /// with it.
-    pub(super) fn choose(&self, picker: &RefCell<Picker>, server: usize, memory: &mut Memory) -> (usize, bool) {
+    /// Returns the number of the request that comes next on a connection to a server, and whether
+    /// the connection ends with it.
+    pub(super) fn choose(
+        &self,
+        picker: &RefCell<Picker>,
+        server: usize,
+        memory: &mut Memory,
+    ) -> (usize, bool) {
         if self.sessions.is_empty() {
             return (picker.borrow_mut().pick(server), false);
         }
-        let at = *memory.at.get_or_insert_with(|| (picker.borrow_mut().pick(server), 0));
+        let at = *memory
+            .at
+            .get_or_insert_with(|| (picker.borrow_mut().pick(server), 0));
         let session = &self.sessions[at.0];
         (session[at.1].0, at.1 + 1 == session.len())
     }
 
     /// Judges an answer by its status and the length of its body.
     pub(super) fn judge(&self, status: u16, body: u64) -> Result<(), Failure> {
-        let accepted =
-            if self.status.is_empty() { (200..400).contains(&status) } else { self.status.contains(&status) };
+        let accepted = if self.status.is_empty() {
+            (200..400).contains(&status)
+        } else {
+            self.status.contains(&status)
+        };
         match self.body_length {
             _ if !accepted => Err(Failure::Status(status)),
             Some(length) if length != body => Err(Failure::WrongLength),
@@ -133,13 +179,23 @@ impl Http {
     }
 
     /// Connects to a server, by TLS if it is asked so.
-    pub(super) fn open(&self, server: usize, address: SocketAddr) -> Result<(Stream, Opening), Failure> {
+    pub(super) fn open(
+        &self,
+        server: usize,
+        address: SocketAddr,
+    ) -> Result<(Stream, Opening), Failure> {
         let (stream, connect) = target::connect(address)?;
         let (stream, handshake) = match (&self.tls, &self.names[server]) {
             (Some(tls), Some(host)) => {
                 let began = time::now();
                 let (session, resumed) = tls.connect(host, stream)?;
-                (Stream::Tls(session), Some(Handshake { took: target::since(began), resumed }))
+                (
+                    Stream::Tls(session),
+                    Some(Handshake {
+                        took: target::since(began),
+                        resumed,
+                    }),
+                )
             }
             _ => (Stream::Plain(stream), None),
         };
@@ -195,7 +251,11 @@ impl Protocol for Http {
 
     fn each(&self) -> f64 {
         let requests: usize = self.sessions.iter().map(Vec::len).sum();
-        if self.sessions.is_empty() { 1.0 } else { requests as f64 / self.sessions.len() as f64 }
+        if self.sessions.is_empty() {
+            1.0
+        } else {
+            requests as f64 / self.sessions.len() as f64
+        }
     }
 
     fn outlives_starts(&self) -> bool {
@@ -204,15 +264,31 @@ impl Protocol for Http {
 
     fn picker(&self, worker: usize, workers: usize, seed: u64) -> Picker {
         let of = |requests: &Vec<Request>| {
-            let items = if self.sessions.is_empty() { requests.len() } else { self.sessions.len() };
+            let items = if self.sessions.is_empty() {
+                requests.len()
+            } else {
+                self.sessions.len()
+            };
             Popularity::new(items, self.zipf, items * worker / workers)
         };
         Picker::new(seed, self.requests.iter().map(of).collect())
     }
 
-    fn connect(&self, server: usize, address: SocketAddr) -> Result<(Connection, Opening), Failure> {
+    fn connect(
+        &self,
+        server: usize,
+        address: SocketAddr,
+    ) -> Result<(Connection, Opening), Failure> {
         let (stream, opening) = self.open(server, address)?;
-        Ok((Connection { server, stream, buffer: vec![0; BUFFER], filled: 0 }, opening))
+        Ok((
+            Connection {
+                server,
+                stream,
+                buffer: vec![0; BUFFER],
+                filled: 0,
+            },
+            opening,
+        ))
     }
 
     fn pause(&self, memory: &mut Memory) -> Option<Duration> {
@@ -233,10 +309,17 @@ impl Protocol for Http {
         let (number, last) = self.choose(picker, connection.server, memory);
         let request = &self.requests[connection.server][number];
         connection.filled = 0;
-        connection.stream.send(&request.bytes).map_err(Broken::before)?;
+        connection
+            .stream
+            .send(&request.bytes)
+            .map_err(Broken::before)?;
         let mut head = connection.head(request.no_body)?;
         let (wire, body) = connection.body(&mut head)?;
-        done(Reply { bytes: wire, status: head.status, outcome: self.judge(head.status, body).map(|()| true) });
+        done(Reply {
+            bytes: wire,
+            status: head.status,
+            outcome: self.judge(head.status, body).map(|()| true),
+        });
         Ok(match head.close {
             _ if last || !self.keep_alive => Next::Close,
             true => Next::Lost,
@@ -263,9 +346,15 @@ impl Connection {
     fn head(&mut self, no_body: bool) -> Result<Head, Broken> {
         loop {
             if !self.fill()? {
-                return Err(if self.filled == 0 { Broken::CLOSED } else { Broken::within(Failure::Short) });
+                return Err(if self.filled == 0 {
+                    Broken::CLOSED
+                } else {
+                    Broken::within(Failure::Short)
+                });
             }
-            while let Some(head) = response::parse(&self.buffer[..self.filled], no_body).map_err(Broken::within)? {
+            while let Some(head) =
+                response::parse(&self.buffer[..self.filled], no_body).map_err(Broken::within)?
+            {
                 if head.status >= 200 {
                     return Ok(head);
                 }
@@ -285,7 +374,9 @@ impl Connection {
     fn body(&mut self, head: &mut Head) -> Result<(u64, u64), Broken> {
         let mut wire = self.filled as u64;
         let body = &mut head.body;
-        let mut taken = body.feed(&self.buffer[head.len..self.filled]).map_err(Broken::within)?;
+        let mut taken = body
+            .feed(&self.buffer[head.len..self.filled])
+            .map_err(Broken::within)?;
         let mut over = self.filled - head.len - taken;
         let mut bytes = taken as u64;
         if matches!(body, Body::Length(left) if *left as usize > self.buffer.len()) {
@@ -303,7 +394,9 @@ impl Connection {
                 }
                 return Err(Broken::within(Failure::Short));
             }
-            taken = body.feed(&self.buffer[..self.filled]).map_err(Broken::within)?;
+            taken = body
+                .feed(&self.buffer[..self.filled])
+                .map_err(Broken::within)?;
             over = self.filled - taken;
             bytes += taken as u64;
             wire += self.filled as u64;
@@ -311,7 +404,11 @@ impl Connection {
         if over > 0 {
             return Err(Broken::within(Failure::Garbage));
         }
-        let data = if let Body::Chunked(chunks) = body { chunks.data } else { bytes };
+        let data = if let Body::Chunked(chunks) = body {
+            chunks.data
+        } else {
+            bytes
+        };
         Ok((wire, data))
     }
 }
@@ -329,39 +426,92 @@ mod tests {
     }
 
     fn prepare(args: &[&str]) -> anyhow::Result<(Vec<Target>, Http)> {
-        Http::prepare(&Cli::try_parse_from([&["load"], args].concat())?.flags, &Files::own())
+        Http::prepare(
+            &Cli::try_parse_from([&["load"], args].concat())?.flags,
+            &Files::own(),
+        )
     }
 
     #[test]
     fn requests_are_written_once() {
-        let (targets, http) = prepare(&["http://h:81", "http://h:81/a?b=c", "--header", "X-Y: 1"]).unwrap();
-        let [target] = targets.as_slice() else { panic!("{targets:?}") };
-        assert_eq!((target.host.as_str(), target.port, target.name.as_str()), ("h", 81, "http://h:81"));
-        assert_eq!(&*http.requests[0][0].bytes, b"GET / HTTP/1.1\r\nHost: h:81\r\nX-Y: 1\r\n\r\n");
-        assert_eq!(&*http.requests[0][1].bytes, b"GET /a?b=c HTTP/1.1\r\nHost: h:81\r\nX-Y: 1\r\n\r\n");
-        let (targets, http) = prepare(&["http://[::1]/", "--no-keep-alive", "--header", "host: other"]).unwrap();
+        let (targets, http) =
+            prepare(&["http://h:81", "http://h:81/a?b=c", "--header", "X-Y: 1"]).unwrap();
+        let [target] = targets.as_slice() else {
+            panic!("{targets:?}")
+        };
+        assert_eq!(
+            (target.host.as_str(), target.port, target.name.as_str()),
+            ("h", 81, "http://h:81")
+        );
+        assert_eq!(
+            &*http.requests[0][0].bytes,
+            b"GET / HTTP/1.1\r\nHost: h:81\r\nX-Y: 1\r\n\r\n"
+        );
+        assert_eq!(
+            &*http.requests[0][1].bytes,
+            b"GET /a?b=c HTTP/1.1\r\nHost: h:81\r\nX-Y: 1\r\n\r\n"
+        );
+        let (targets, http) = prepare(&[
+            "http://[::1]/",
+            "--no-keep-alive",
+            "--header",
+            "host: other",
+        ])
+        .unwrap();
         assert_eq!((targets[0].host.as_str(), targets[0].port), ("::1", 80));
-        assert_eq!(&*http.requests[0][0].bytes, b"GET / HTTP/1.1\r\nhost: other\r\nConnection: close\r\n\r\n");
+        assert_eq!(
+            &*http.requests[0][0].bytes,
+            b"GET / HTTP/1.1\r\nhost: other\r\nConnection: close\r\n\r\n"
+        );
     }
 
     #[test]
     fn servers_are_told_apart() {
-        let (targets, http) = prepare(&["http://h/1", "http://g/2", "http://h:80/3", "http://h:81/4"]).unwrap();
-        let names: Vec<_> = targets.iter().map(|target| (target.name.as_str(), target.port)).collect();
-        assert_eq!(names, [("http://h", 80), ("http://g", 80), ("http://h:81", 81)]);
-        assert_eq!(http.requests.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1]);
-        assert!(http.requests[1][0].bytes.starts_with(b"GET /2 HTTP/1.1\r\nHost: g\r\n"));
+        let (targets, http) =
+            prepare(&["http://h/1", "http://g/2", "http://h:80/3", "http://h:81/4"]).unwrap();
+        let names: Vec<_> = targets
+            .iter()
+            .map(|target| (target.name.as_str(), target.port))
+            .collect();
+        assert_eq!(
+            names,
+            [("http://h", 80), ("http://g", 80), ("http://h:81", 81)]
+        );
+        assert_eq!(
+            http.requests.iter().map(Vec::len).collect::<Vec<_>>(),
+            [2, 1, 1]
+        );
+        assert!(
+            http.requests[1][0]
+                .bytes
+                .starts_with(b"GET /2 HTTP/1.1\r\nHost: g\r\n")
+        );
     }
 
     #[test]
     fn bodies_come_with_their_length() {
         let (_, http) = prepare(&["http://h/", "--body", "hello"]).unwrap();
-        assert_eq!(&*http.requests[0][0].bytes, b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
+        assert_eq!(
+            &*http.requests[0][0].bytes,
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"
+        );
         let (_, http) = prepare(&["http://h/", "--method", "PUT", "--body", ""]).unwrap();
-        assert_eq!(&*http.requests[0][0].bytes, b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(
+            &*http.requests[0][0].bytes,
+            b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"
+        );
         let (_, http) = prepare(&["http://h/", "--method", "DELETE"]).unwrap();
-        assert_eq!(&*http.requests[0][0].bytes, b"DELETE / HTTP/1.1\r\nHost: h\r\n\r\n");
-        assert!(prepare(&["http://h/", "--method", "HEAD"]).unwrap().1.requests[0][0].no_body);
+        assert_eq!(
+            &*http.requests[0][0].bytes,
+            b"DELETE / HTTP/1.1\r\nHost: h\r\n\r\n"
+        );
+        assert!(
+            prepare(&["http://h/", "--method", "HEAD"])
+                .unwrap()
+                .1
+                .requests[0][0]
+                .no_body
+        );
     }
 
     #[test]
@@ -372,16 +522,37 @@ mod tests {
             (&["https://h_/x y/"], "not a URL"),
             (&["ftp://h/"], "write http://"),
             (&["http://h/", "--header", "X"], "NAME: VALUE"),
-            (&["http://h/", "--header", "X Y: 1"], "no valid header field"),
-            (&["http://h/", "--header", "X: 1\r\nZ: 2"], "no valid header field"),
+            (
+                &["http://h/", "--header", "X Y: 1"],
+                "no valid header field",
+            ),
+            (
+                &["http://h/", "--header", "X: 1\r\nZ: 2"],
+                "no valid header field",
+            ),
             (&["http://h/", "--header", "Content-Length: 1"], "itself"),
             (&["http://h/", "--method", "GE T"], "no method"),
             (&["http://h/", "--method", "CONNECT"], "no method"),
-            (&["http://h/", "--body-file", "/no/such/file"], "/no/such/file"),
-            (&["http://h/", "--header-file", "/no/such/file"], "/no/such/file"),
-            (&["http://h/", "--sessions", "/no/such/file"], "/no/such/file"),
-            (&["http://h/", "--sessions", "/no/such/file", "--zipf", "1"], "--zipf"),
-            (&["http://h/index", "--sessions", "/no/such/file"], "the logs name the paths"),
+            (
+                &["http://h/", "--body-file", "/no/such/file"],
+                "/no/such/file",
+            ),
+            (
+                &["http://h/", "--header-file", "/no/such/file"],
+                "/no/such/file",
+            ),
+            (
+                &["http://h/", "--sessions", "/no/such/file"],
+                "/no/such/file",
+            ),
+            (
+                &["http://h/", "--sessions", "/no/such/file", "--zipf", "1"],
+                "--zipf",
+            ),
+            (
+                &["http://h/index", "--sessions", "/no/such/file"],
+                "the logs name the paths",
+            ),
             (&["--urls", "/no/such/file"], "/no/such/file"),
             (&[], "URL"),
         ] {

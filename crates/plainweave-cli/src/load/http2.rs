@@ -1,4 +1,5 @@
-//! HTTP/2: each request is a stream of a connection that the streams of a [`Group`](super::group) share.
+//! HTTP/2: each request is a stream of a connection that the streams of a [`Group`](super::group)
+//! share.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -65,10 +66,25 @@ impl Http2 {
         );
         let (targets, http) = Http::prepare(flags, files)?;
         let of = |(requests, target): (&Vec<Request>, &Target)| {
-            requests.iter().map(|request| Asked::new(&request.bytes, target.secure)).collect::<anyhow::Result<_>>()
+            requests
+                .iter()
+                .map(|request| Asked::new(&request.bytes, target.secure))
+                .collect::<anyhow::Result<_>>()
         };
-        let requests = http.requests().iter().zip(&targets).map(of).collect::<anyhow::Result<_>>()?;
-        Ok((targets, Self { http, requests, streams }))
+        let requests = http
+            .requests()
+            .iter()
+            .zip(&targets)
+            .map(of)
+            .collect::<anyhow::Result<_>>()?;
+        Ok((
+            targets,
+            Self {
+                http,
+                requests,
+                streams,
+            },
+        ))
     }
 }
 
@@ -77,7 +93,10 @@ impl Asked {
     fn new(bytes: &[u8], secure: bool) -> anyhow::Result<Self> {
         let mut fields = [httparse::EMPTY_HEADER; FIELDS];
         let mut parsed = httparse::Request::new(&mut fields);
-        let len = match parsed.parse(bytes).with_context(|| format!("HTTP/2 takes at most {FIELDS} header fields"))? {
+        let len = match parsed
+            .parse(bytes)
+            .with_context(|| format!("HTTP/2 takes at most {FIELDS} header fields"))?
+        {
             httparse::Status::Complete(len) => len,
             httparse::Status::Partial => bytes.len(),
         };
@@ -86,10 +105,18 @@ impl Asked {
         *head.method_mut() = parsed.method.unwrap_or_default().parse()?;
         let mut host = "";
         for field in parsed.headers.iter() {
-            let (name, value) = (field.name.parse::<HeaderName>()?, HeaderValue::from_bytes(field.value)?);
-            ensure!(!FOREIGN.contains(&name), "--header '{name}': HTTP/2 has no such field; leave it out");
+            let (name, value) = (
+                field.name.parse::<HeaderName>()?,
+                HeaderValue::from_bytes(field.value)?,
+            );
+            ensure!(
+                !FOREIGN.contains(&name),
+                "--header '{name}': HTTP/2 has no such field; leave it out"
+            );
             match name {
-                HOST => host = std::str::from_utf8(field.value).context("--header 'Host': no text")?,
+                HOST => {
+                    host = std::str::from_utf8(field.value).context("--header 'Host': no text")?
+                }
                 // It says that the connection ends with the request; by HTTP/2 it just does.
                 http::header::CONNECTION => {}
                 _ => drop(head.headers_mut().append(name, value)),
@@ -97,8 +124,13 @@ impl Asked {
         }
         let scheme = if secure { "https" } else { "http" };
         let url = format!("{scheme}://{host}{}", parsed.path.unwrap_or("/"));
-        *head.uri_mut() = url.parse::<Uri>().with_context(|| format!("HTTP/2 cannot ask for {url}"))?;
-        Ok(Self { head, body: Bytes::copy_from_slice(&bytes[len..]) })
+        *head.uri_mut() = url
+            .parse::<Uri>()
+            .with_context(|| format!("HTTP/2 cannot ask for {url}"))?;
+        Ok(Self {
+            head,
+            body: Bytes::copy_from_slice(&bytes[len..]),
+        })
     }
 }
 
@@ -124,11 +156,20 @@ impl Protocol for Http2 {
 
     fn connect(&self, server: usize, address: SocketAddr) -> Result<(Stream, Opening), Failure> {
         let (stream, opening) = self.http.open(server, address)?;
-        Ok((Stream { server, link: Rc::new(Link::open(stream)?) }, opening))
+        Ok((
+            Stream {
+                server,
+                link: Rc::new(Link::open(stream)?),
+            },
+            opening,
+        ))
     }
 
     fn join(&self, other: &Stream) -> Option<Stream> {
-        other.link.takes_streams().then(|| Stream { server: other.server, link: other.link.clone() })
+        other.link.takes_streams().then(|| Stream {
+            server: other.server,
+            link: other.link.clone(),
+        })
     }
 
     fn pause(&self, memory: &mut Memory) -> Option<Duration> {
@@ -146,7 +187,11 @@ impl Protocol for Http2 {
         let (number, last) = self.http.choose(picker, connection.server, memory);
         let Asked { head, body } = &self.requests[connection.server][number];
         let (status, bytes) = connection.link.ask(head, body)?;
-        done(Reply { bytes, status, outcome: self.http.judge(status, bytes).map(|()| true) });
+        done(Reply {
+            bytes,
+            status,
+            outcome: self.http.judge(status, bytes).map(|()| true),
+        });
         if last || !self.http.keep_alive {
             connection.link.close();
             return Ok(Next::Close);
@@ -163,12 +208,27 @@ mod tests {
     fn requests_of_http_1_become_those_of_http_2() {
         let text = b"POST /a?b HTTP/1.1\r\nHost: h:81\r\nX-Y: 1\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
         let Asked { head, body } = Asked::new(text, true).unwrap();
-        assert_eq!((head.method().as_str(), head.uri().to_string().as_str()), ("POST", "https://h:81/a?b"));
+        assert_eq!(
+            (head.method().as_str(), head.uri().to_string().as_str()),
+            ("POST", "https://h:81/a?b")
+        );
         let names: Vec<_> = head.headers().keys().map(HeaderName::as_str).collect();
-        assert_eq!((names, &body[..]), (vec!["x-y", "content-length"], &b"hello"[..]));
-        let Asked { head, body } = Asked::new(b"GET / HTTP/1.1\r\nhost: other\r\n\r\n", false).unwrap();
-        assert_eq!((head.uri().to_string().as_str(), body.len()), ("http://other/", 0));
-        let error = Asked::new(b"GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\n\r\n", false).err().unwrap();
-        assert!(error.to_string().contains("'te': HTTP/2 has no such field"), "{error}");
+        assert_eq!(
+            (names, &body[..]),
+            (vec!["x-y", "content-length"], &b"hello"[..])
+        );
+        let Asked { head, body } =
+            Asked::new(b"GET / HTTP/1.1\r\nhost: other\r\n\r\n", false).unwrap();
+        assert_eq!(
+            (head.uri().to_string().as_str(), body.len()),
+            ("http://other/", 0)
+        );
+        let error = Asked::new(b"GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\n\r\n", false)
+            .err()
+            .unwrap();
+        assert!(
+            error.to_string().contains("'te': HTTP/2 has no such field"),
+            "{error}"
+        );
     }
 }

@@ -16,7 +16,10 @@ use super::target::Target;
 pub(super) enum Http2 {}
 
 impl Http2 {
-    pub(super) fn prepare(_flags: &HttpFlags, _files: &Files) -> anyhow::Result<(Vec<Target>, Self)> {
+    pub(super) fn prepare(
+        _flags: &HttpFlags,
+        _files: &Files,
+    ) -> anyhow::Result<(Vec<Target>, Self)> {
         bail!("--http2: this program was built without HTTP/2 (build it with the feature http2)")
     }
 }

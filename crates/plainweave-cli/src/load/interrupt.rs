@@ -14,7 +14,8 @@ use super::exit::Exit;
 /// How soon a signal ends a pause.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 
-/// The signals, once they are taken over: the first ends a run early, with a report; a second ends the process.
+/// The signals, once they are taken over: the first ends a run early, with a report; a second ends
+/// the process.
 #[derive(Clone, Debug)]
 pub(super) struct Interrupt {
     /// Set by a signal; or by whoever else ends a run.
@@ -26,11 +27,16 @@ pub(super) struct Interrupt {
 impl Interrupt {
     /// Takes the signals over.
     pub(super) fn install() -> anyhow::Result<Self> {
-        let (stop, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, signal) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         for number in [SIGINT, SIGTERM] {
             let caught = || "cannot catch signals";
-            flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&stop)).with_context(caught)?;
-            flag::register_usize(number, Arc::clone(&signal), number as usize).with_context(caught)?;
+            flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&stop))
+                .with_context(caught)?;
+            flag::register_usize(number, Arc::clone(&signal), number as usize)
+                .with_context(caught)?;
             flag::register(number, Arc::clone(&stop)).with_context(caught)?;
         }
         Ok(Self { stop, signal })

@@ -1,9 +1,9 @@
 //! A connection by HTTP/2: the crate h2, and the two fibers that carry its bytes.
 //!
-//! h2 reads and writes a *pipe* in memory. The *reader* gives it what arrives, which wakes the streams that wait for
-//! it. The *writer* sends what h2 has written, all that has gathered since its last turn at once; h2 wakes it when a
-//! stream has something to send. A stream's fiber never writes: its deadline could end it within a frame, and the
-//! connection with it.
+//! h2 reads and writes a *pipe* in memory. The *reader* gives it what arrives, which wakes the
+//! streams that wait for it. The *writer* sends what h2 has written, all that has gathered since
+//! its last turn at once; h2 wakes it when a stream has something to send. A stream's fiber never
+//! writes: its deadline could end it within a frame, and the connection with it.
 //!
 //! Everything is on one worker, and no cell stays borrowed across a suspension.
 
@@ -81,10 +81,15 @@ impl Link {
         };
         let pipe = Pipe::default();
         let mut builder = client::Builder::new();
-        builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW).enable_push(false);
+        builder
+            .initial_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .enable_push(false);
         let greeting = builder.handshake(pipe.clone());
         // The pipe takes the greeting at once.
-        let Poll::Ready(Ok((requests, engine))) = pin!(greeting).poll(&mut Context::from_waker(Waker::noop())) else {
+        let Poll::Ready(Ok((requests, engine))) =
+            pin!(greeting).poll(&mut Context::from_waker(Waker::noop()))
+        else {
             return Err(Failure::Other);
         };
         let core = Rc::new(Core {
@@ -103,7 +108,10 @@ impl Link {
         let (reader, writer) = (core.clone(), core.clone());
         let reader = spawn_local(move || reader.read());
         let writer = spawn_local(move || writer.write());
-        let link = Self { core, fibers: [reader.fiber(), writer.fiber()] };
+        let link = Self {
+            core,
+            fibers: [reader.fiber(), writer.fiber()],
+        };
         while link.core.received.get() == 0 && link.core.lost.get().is_none() {
             link.core.heard.wait()?;
         }
@@ -126,11 +134,13 @@ impl Link {
         self.core.socket.close();
     }
 
-    /// Makes a request on a stream of its own. Returns the answer's status and the bytes of its body.
+    /// Makes a request on a stream of its own. Returns the answer's status and the bytes of its
+    /// body.
     pub(super) fn ask(&self, head: &http::Request<()>, body: &Bytes) -> Result<(u16, u64), Broken> {
         let before = self.core.received.get();
         block_on(self.core.ask(head.clone(), body.clone())).unwrap_or_else(|error| {
-            // Where nothing came at all meanwhile, the connection may be dead: others make a new one.
+            // Where nothing came at all meanwhile, the connection may be dead: others make a new
+            // one.
             if self.core.received.get() == before {
                 self.retire();
             }
@@ -154,19 +164,26 @@ impl Core {
             }
             Broken::silent(failure)
         };
-        // h2 keeps a request that the server has no room for yet, and a body, which is a share of the same memory.
+        // h2 keeps a request that the server has no room for yet, and a body, which is a share of
+        // the same memory.
         let mut requests = self.requests.borrow().clone();
-        let (response, mut sender) = requests.send_request(head, body.is_empty()).map_err(|error| {
-            // It has ended, is about to, or has no number left for another stream.
-            self.spent.set(true);
-            before(error)
-        })?;
+        let (response, mut sender) =
+            requests
+                .send_request(head, body.is_empty())
+                .map_err(|error| {
+                    // It has ended, is about to, or has no number left for another stream.
+                    self.spent.set(true);
+                    before(error)
+                })?;
         if !body.is_empty() {
             sender.send_data(body, true).map_err(before)?;
         }
         let response = response.await.map_err(before)?;
         let status = response.status().as_u16();
-        let len = self.body(response.into_body()).await.map_err(|error| Broken::within(self.failure(&error)))?;
+        let len = self
+            .body(response.into_body())
+            .await
+            .map_err(|error| Broken::within(self.failure(&error)))?;
         Ok((status, len))
     }
 
@@ -195,11 +212,15 @@ impl Core {
     /// Has h2 take what has come and write what is to be sent.
     fn turn(&self) {
         let mut engine = self.engine.borrow_mut();
-        let Some(connection) = engine.as_mut() else { return };
+        let Some(connection) = engine.as_mut() else {
+            return;
+        };
         let waker = Waker::from(self.to_send.clone());
         if let Poll::Ready(end) = Pin::new(connection).poll(&mut Context::from_waker(&waker)) {
-            let failure =
-                end.map_or_else(|error| self.failure(&error), |()| self.lost.get().unwrap_or(Failure::Closed));
+            let failure = end.map_or_else(
+                |error| self.failure(&error),
+                |()| self.lost.get().unwrap_or(Failure::Closed),
+            );
             self.lost.set(Some(failure));
             *engine = None;
         }
@@ -318,7 +339,11 @@ impl Pipe {
 
 impl AsyncRead for Pipe {
     /// Whoever gives more polls h2, so no waker is kept.
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let state = &mut *self.0.borrow_mut();
         let there = &state.input[state.start..];
         if there.is_empty() && !state.ended {
@@ -336,7 +361,11 @@ impl AsyncRead for Pipe {
 }
 
 impl AsyncWrite for Pipe {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let mut state = self.0.borrow_mut();
         let len = buf.len().min(GATHERED.saturating_sub(state.out.len()));
         state.out.extend_from_slice(&buf[..len]);

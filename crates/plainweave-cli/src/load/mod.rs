@@ -1,11 +1,13 @@
 //! `plainweave load`: load generators on fibers.
 //!
-//! A worker is a runtime of its own with one thread, its share of the connections, its own schedule, random source and
-//! figures ([`engine`]): nothing is shared while the load runs. A connection is a fiber that takes the next request's
-//! time from the schedule ([`schedule`]), waits for it, asks and reads the answer ([`http`], [`http2`], [`cache`]).
-//! [`tally`] counts, [`collect`] puts the workers' parts together, [`summary`] computes figures, [`verdict`] judges
-//! them by [`objective`]s; [`report`] prints. [`sweep`] makes several runs, and [`steps`] prints those. A run is made
-//! here ([`conduct`]) or by agents on other hosts ([`agents`], which speak with their [`agent`] by [`wire`]).
+//! A worker is a runtime of its own with one thread, its share of the connections, its own
+//! schedule, random source and figures ([`engine`]): nothing is shared while the load runs. A
+//! connection is a fiber that takes the next request's time from the schedule ([`schedule`]), waits
+//! for it, asks and reads the answer ([`http`], [`http2`], [`cache`]). [`tally`] counts,
+//! [`collect`] puts the workers' parts together, [`summary`] computes figures, [`verdict`] judges
+//! them by [`objective`]s; [`report`] prints. [`sweep`] makes several runs, and [`steps`] prints
+//! those. A run is made here ([`conduct`]) or by agents on other hosts ([`agents`], which speak
+//! with their [`agent`] by [`wire`]).
 
 mod agent;
 mod agents;
@@ -92,7 +94,9 @@ use watchers::Watchers;
 pub(crate) fn run(flags: &Flags) -> ExitCode {
     let files = Files::own();
     let done = match &flags.what {
-        What::Http(own) if own.http2 => drive(&own.common, http2::Http2::prepare(own, &files), &files),
+        What::Http(own) if own.http2 => {
+            drive(&own.common, http2::Http2::prepare(own, &files), &files)
+        }
         What::Http(own) => drive(&own.common, http::Http::prepare(own, &files), &files),
         What::Cache(own) => drive(&own.common, cache::Cache::prepare(own), &files),
         What::Sessions(own) => sessions::write(own).map(|line| {
@@ -113,7 +117,9 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
 
 /// Ends the program as clap does after wrong usage.
 fn wrong_usage(error: &anyhow::Error) -> ! {
-    Line::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit()
+    Line::command()
+        .error(ErrorKind::ValueValidation, format!("{error:#}"))
+        .exit()
 }
 
 fn drive<P: Protocol>(
@@ -123,18 +129,36 @@ fn drive<P: Protocol>(
 ) -> anyhow::Result<Exit> {
     let (targets, protocol) = prepared.unwrap_or_else(|error| wrong_usage(&error));
     let plan = Plan::new(common, protocol.depth(), protocol.each(), targets.len());
-    let mut plan = plan.unwrap_or_else(|error| wrong_usage(&error)).with_streams(protocol.streams());
-    let name = targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
+    let mut plan = plan
+        .unwrap_or_else(|error| wrong_usage(&error))
+        .with_streams(protocol.streams());
+    let name = targets
+        .iter()
+        .map(|target| target.name.as_str())
+        .collect::<Vec<_>>()
+        .join(", ");
     publish::check(common)?;
     let watchers = Watchers::new(common)?;
     let (mut runs, addresses, interrupt): (Box<dyn Runs>, Vec<_>, _) = if common.agents.is_empty() {
         target::allow_descriptors(plan.connections, plan.workers)?;
-        let addresses = targets.iter().map(|target| target.probe(plan.timeout)).collect::<anyhow::Result<Vec<_>>>()?;
+        let addresses = targets
+            .iter()
+            .map(|target| target.probe(plan.timeout))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         target::enough_ports(plan.connections, &addresses)?;
         let texts = addresses.iter().map(SocketAddr::to_string).collect();
         let interrupt = Interrupt::install()?;
         let protocol = Arc::new(protocol);
-        (Box::new(Conductor { protocol, addresses, interrupt: interrupt.clone(), watchers }), texts, interrupt)
+        (
+            Box::new(Conductor {
+                protocol,
+                addresses,
+                interrupt: interrupt.clone(),
+                watchers,
+            }),
+            texts,
+            interrupt,
+        )
     } else {
         let part = plan.part(0, common.agents.len());
         part.unwrap_or_else(|error| wrong_usage(&error));
@@ -150,12 +174,21 @@ fn drive<P: Protocol>(
         (Box::new(agents), addresses, interrupt)
     };
     let objectives = Objectives::new(common);
-    let target = Named { name: &name, addresses: &addresses };
+    let target = Named {
+        name: &name,
+        addresses: &addresses,
+    };
     let exit = match Course::new(common) {
         None => target.once(common, &plan, &objectives, &mut *runs)?,
         Some(course) => {
             let (name, pause) = (name.as_str(), common.pause);
-            let sweep = Sweep { name, plan: &plan, objectives: &objectives, pause, steps: Vec::new() };
+            let sweep = Sweep {
+                name,
+                plan: &plan,
+                objectives: &objectives,
+                pause,
+                steps: Vec::new(),
+            };
             target.steps(common, sweep, &course, &mut *runs)?
         }
     };
@@ -171,18 +204,40 @@ struct Named<'a> {
 
 impl Named<'_> {
     /// Makes a single run.
-    fn once(&self, common: &Common, plan: &Plan, held: &Objectives, runs: &mut dyn Runs) -> anyhow::Result<Exit> {
-        let Some(outcome) = runs.run(plan)? else { return Ok(Exit::Missed) };
+    fn once(
+        &self,
+        common: &Common,
+        plan: &Plan,
+        held: &Objectives,
+        runs: &mut dyn Runs,
+    ) -> anyhow::Result<Exit> {
+        let Some(outcome) = runs.run(plan)? else {
+            return Ok(Exit::Missed);
+        };
         let summary = Summary::new(plan, &outcome);
         let verdict = held.judge(self.name, &summary);
-        let report = Report { name: self.name, addresses: self.addresses, summary, verdict: &verdict };
+        let report = Report {
+            name: self.name,
+            addresses: self.addresses,
+            summary,
+            verdict: &verdict,
+        };
         let html = page::run(&report.head(), &verdict, &summary);
-        publish(common, &Forms { table: report.table(), csv: report.csv(), json: report.json(), html })?;
+        publish(
+            common,
+            &Forms {
+                table: report.table(),
+                csv: report.csv(),
+                json: report.json(),
+                html,
+            },
+        )?;
         tell(&verdict.notes());
         Ok(verdict.exit())
     }
 
-    /// Makes several runs. Of a sweep the conditions of `--fail-if` decide: it may well go beyond what can be kept.
+    /// Makes several runs. Of a sweep the conditions of `--fail-if` decide: it may well go beyond
+    /// what can be kept.
     fn steps(
         &self,
         common: &Common,
@@ -191,22 +246,50 @@ impl Named<'_> {
         runs: &mut dyn Runs,
     ) -> anyhow::Result<Exit> {
         let rate = sweep.follow(course, runs)?;
-        let found = common.search.as_ref().map(|conditions| Found { objective: conditions.to_string(), rate });
+        let found = common.search.as_ref().map(|conditions| Found {
+            objective: conditions.to_string(),
+            rate,
+        });
         let (name, addresses) = (self.name, self.addresses);
-        let steps = Steps { name, addresses, steps: &sweep.steps, search: found.as_ref() };
+        let steps = Steps {
+            name,
+            addresses,
+            steps: &sweep.steps,
+            search: found.as_ref(),
+        };
         let notes = sweep.steps.iter().flat_map(|step| {
             let rate = step.plan.rate.unwrap_or(0.0);
-            step.verdict.notes().into_iter().map(move |note| format!("at {rate} requests/s: {note}"))
+            step.verdict
+                .notes()
+                .into_iter()
+                .map(move |note| format!("at {rate} requests/s: {note}"))
         });
         let notes: Vec<_> = notes.collect();
         let html = page::steps(name, &notes, &steps);
-        publish(common, &Forms { table: steps.table(), csv: steps.csv(), json: steps.json(), html })?;
+        publish(
+            common,
+            &Forms {
+                table: steps.table(),
+                csv: steps.csv(),
+                json: steps.json(),
+                html,
+            },
+        )?;
         tell(&notes);
-        let any = |exit: Exit| sweep.steps.iter().any(|step| step.verdict.steps_exit() == exit);
+        let any = |exit: Exit| {
+            sweep
+                .steps
+                .iter()
+                .any(|step| step.verdict.steps_exit() == exit)
+        };
         Ok(match found {
             Some(found) if found.rate.is_none() => Exit::Missed,
             Some(_) => Exit::Met,
-            None if sweep.steps.iter().all(|step| step.outcome.tally.ok == 0) || any(Exit::Missed) => Exit::Missed,
+            None if sweep.steps.iter().all(|step| step.outcome.tally.ok == 0)
+                || any(Exit::Missed) =>
+            {
+                Exit::Missed
+            }
             None if any(Exit::Invalid) => Exit::Invalid,
             None => Exit::Met,
         })

@@ -62,7 +62,9 @@ impl Condition {
     /// # Errors
     /// Says what was expected, and points at the place.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        Reader { text, at: 0 }.condition(text.len()).map_err(|fault| fault.shown(text))
+        Reader { text, at: 0 }
+            .condition(text.len())
+            .map_err(|fault| fault.shown(text))
     }
 
     /// Parses conditions separated by commas, at least one.
@@ -87,7 +89,10 @@ impl Condition {
 
     /// Returns whether only an open loop has the figure.
     pub(super) fn needs_rate(&self) -> bool {
-        matches!((self.metric, self.bound), (Metric::Rate, Bound::Share(_)) | (Metric::Lateness, _))
+        matches!(
+            (self.metric, self.bound),
+            (Metric::Rate, Bound::Share(_)) | (Metric::Lateness, _)
+        )
     }
 
     /// Returns whether it holds for a figure.
@@ -132,7 +137,8 @@ const COMPARISON: &str = "write <, <=, > or >=";
 const NUMBER: &str = "write a number that is not negative";
 const TIME: &str = "write a time with its unit, us, ms or s, as in 20ms";
 const COUNT: &str = "write a share as in 0.1%, or a number of requests";
-const RATE: &str = "write requests a second, as in 500 or 10k, or a share of the rate asked for as in 95%";
+const RATE: &str =
+    "write requests a second, as in 500 or 10k, or a share of the rate asked for as in 95%";
 
 struct Reader<'a> {
     text: &'a str,
@@ -163,9 +169,17 @@ impl Reader<'_> {
         let text = self.text[start..self.at].to_owned();
         self.space(end);
         if self.at < end {
-            return Err(Fault { at: self.at, expected: "the condition ends here" });
+            return Err(Fault {
+                at: self.at,
+                expected: "the condition ends here",
+            });
         }
-        Ok(Condition { text, metric, comparison, bound })
+        Ok(Condition {
+            text,
+            metric,
+            comparison,
+            bound,
+        })
     }
 
     fn metric(&mut self, end: usize) -> Result<Metric, Fault> {
@@ -178,10 +192,19 @@ impl Reader<'_> {
             ("rate", _) => Ok(Metric::Rate),
             ("lateness", _) => Ok(Metric::Lateness),
             (_, Some(number)) => {
-                let percentile = number.parse::<f64>().ok().filter(|p| *p > 0.0 && *p < 100.0);
-                percentile.map(Metric::Percentile).ok_or(Fault { at: at + 1, expected: PERCENTILE })
+                let percentile = number
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|p| *p > 0.0 && *p < 100.0);
+                percentile.map(Metric::Percentile).ok_or(Fault {
+                    at: at + 1,
+                    expected: PERCENTILE,
+                })
             }
-            _ => Err(Fault { at, expected: METRICS }),
+            _ => Err(Fault {
+                at,
+                expected: METRICS,
+            }),
         }
     }
 
@@ -192,20 +215,33 @@ impl Reader<'_> {
             "<=" => Ok(Comparison::AtMost),
             ">" => Ok(Comparison::Greater),
             ">=" => Ok(Comparison::AtLeast),
-            _ => Err(Fault { at, expected: COMPARISON }),
+            _ => Err(Fault {
+                at,
+                expected: COMPARISON,
+            }),
         }
     }
 
     fn bound(&mut self, end: usize, metric: Metric) -> Result<Bound, Fault> {
         let at = self.at;
-        let number = self.take(end, |c| c.is_ascii_digit() || c == '.').parse::<f64>();
-        let number = number.map_err(|_| Fault { at, expected: NUMBER })?;
+        let number = self
+            .take(end, |c| c.is_ascii_digit() || c == '.')
+            .parse::<f64>();
+        let number = number.map_err(|_| Fault {
+            at,
+            expected: NUMBER,
+        })?;
         let at = self.at;
         let unit = self.take(end, |c| c.is_ascii_alphabetic() || c == '%');
         let (scale, expected) = match metric {
-            Metric::Errors if unit == "%" && number <= 100.0 => return Ok(Bound::Share(number / 100.0)),
+            Metric::Errors if unit == "%" && number <= 100.0 => {
+                return Ok(Bound::Share(number / 100.0));
+            }
             Metric::Rate if unit == "%" => return Ok(Bound::Share(number / 100.0)),
-            Metric::Errors => ((unit.is_empty() && number.fract() == 0.0).then_some(1.0), COUNT),
+            Metric::Errors => (
+                (unit.is_empty() && number.fract() == 0.0).then_some(1.0),
+                COUNT,
+            ),
             Metric::Rate => (multiple(unit), RATE),
             _ => (
                 match unit {
@@ -217,7 +253,9 @@ impl Reader<'_> {
                 TIME,
             ),
         };
-        scale.map(|scale| Bound::Absolute(number * scale)).ok_or(Fault { at, expected })
+        scale
+            .map(|scale| Bound::Absolute(number * scale))
+            .ok_or(Fault { at, expected })
     }
 }
 
@@ -238,25 +276,77 @@ mod tests {
     #[test]
     fn conditions_compare_figures() {
         for (text, metric, bound, below, above) in [
-            ("p99>20ms", Metric::Percentile(99.0), Bound::Absolute(20e3), false, true),
-            (" p99.99 <= 5 us", Metric::Percentile(99.99), Bound::Absolute(5.0), true, false),
+            (
+                "p99>20ms",
+                Metric::Percentile(99.0),
+                Bound::Absolute(20e3),
+                false,
+                true,
+            ),
+            (
+                " p99.99 <= 5 us",
+                Metric::Percentile(99.99),
+                Bound::Absolute(5.0),
+                true,
+                false,
+            ),
             ("max<1s", Metric::Max, Bound::Absolute(1e6), true, false),
-            ("mean>=1.5ms", Metric::Mean, Bound::Absolute(1500.0), false, true),
-            ("errors>0.1%", Metric::Errors, Bound::Share(0.001), false, true),
-            ("errors>7", Metric::Errors, Bound::Absolute(7.0), false, true),
+            (
+                "mean>=1.5ms",
+                Metric::Mean,
+                Bound::Absolute(1500.0),
+                false,
+                true,
+            ),
+            (
+                "errors>0.1%",
+                Metric::Errors,
+                Bound::Share(0.001),
+                false,
+                true,
+            ),
+            (
+                "errors>7",
+                Metric::Errors,
+                Bound::Absolute(7.0),
+                false,
+                true,
+            ),
             ("rate<95%", Metric::Rate, Bound::Share(0.95), true, false),
-            ("rate<10k", Metric::Rate, Bound::Absolute(10_000.0), true, false),
-            ("lateness>=100us", Metric::Lateness, Bound::Absolute(100.0), false, true),
+            (
+                "rate<10k",
+                Metric::Rate,
+                Bound::Absolute(10_000.0),
+                true,
+                false,
+            ),
+            (
+                "lateness>=100us",
+                Metric::Lateness,
+                Bound::Absolute(100.0),
+                false,
+                true,
+            ),
         ] {
             // A blank before a unit is none of the notation's.
             let text = text.replace(" us", "us");
-            let condition = Condition::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!((condition.metric, condition.bound), (metric, bound), "{text}");
+            let condition =
+                Condition::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(
+                (condition.metric, condition.bound),
+                (metric, bound),
+                "{text}"
+            );
             let (Bound::Absolute(at) | Bound::Share(at)) = bound;
-            assert_eq!((condition.holds(at * 0.9), condition.holds(at * 1.1)), (below, above), "{text}");
+            assert_eq!(
+                (condition.holds(at * 0.9), condition.holds(at * 1.1)),
+                (below, above),
+                "{text}"
+            );
         }
         assert!(
-            Condition::parse("max<=3ms").unwrap().holds(3000.0) && !Condition::parse("max<3ms").unwrap().holds(3e3)
+            Condition::parse("max<=3ms").unwrap().holds(3000.0)
+                && !Condition::parse("max<3ms").unwrap().holds(3e3)
         );
     }
 
@@ -280,11 +370,21 @@ mod tests {
         ] {
             let error = Condition::parse(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
-            assert_eq!(error.lines().last().unwrap(), format!("    {:column$}^", ""), "{text}: {error}");
+            assert_eq!(
+                error.lines().last().unwrap(),
+                format!("    {:column$}^", ""),
+                "{text}: {error}"
+            );
         }
         let error = Condition::parse_all("p99<5ms,errors<1x").unwrap_err();
-        assert!(error.contains(COUNT) && error.ends_with(&format!("\n    {:16}^", "")), "{error}");
+        assert!(
+            error.contains(COUNT) && error.ends_with(&format!("\n    {:16}^", "")),
+            "{error}"
+        );
         let all = Condition::parse_all("p99<=5ms, errors<=0.1%").unwrap();
-        assert_eq!((all.0.len(), all.to_string().as_str()), (2, "p99<=5ms,errors<=0.1%"));
+        assert_eq!(
+            (all.0.len(), all.to_string().as_str()),
+            (2, "p99<=5ms,errors<=0.1%")
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The result as a page of HTML that needs nothing beside it: tables, and plots as SVG, light or dark as the reader's
-//! system is.
+//! The result as a page of HTML that needs nothing beside it: tables, and plots as SVG, light or
+//! dark as the reader's system is.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,13 @@ const TAIL: i32 = 5;
 /// Returns the page of one run. `head` is a line of text.
 pub(super) fn run(head: &str, verdict: &Verdict, summary: &Summary<'_>) -> String {
     let mut notes = verdict.notes();
-    notes.extend(verdict.invalid.iter().filter(|_| verdict.unjudged.is_empty()).map(|why| format!("invalid: {why}")));
+    notes.extend(
+        verdict
+            .invalid
+            .iter()
+            .filter(|_| verdict.unjudged.is_empty())
+            .map(|why| format!("invalid: {why}")),
+    );
     let mut body = table(summary);
     body += &over_time(&summary.outcome.seconds);
     body += &distribution(summary);
@@ -43,34 +49,92 @@ pub(super) fn run(head: &str, verdict: &Verdict, summary: &Summary<'_>) -> Strin
 
 /// Returns the page of several runs.
 pub(super) fn steps(head: &str, notes: &[String], steps: &Steps<'_>) -> String {
-    let summaries: Vec<_> = steps.steps.iter().map(|step| Summary::new(&step.plan, &step.outcome)).collect();
+    let summaries: Vec<_> = steps
+        .steps
+        .iter()
+        .map(|step| Summary::new(&step.plan, &step.outcome))
+        .collect();
     let rate = |summary: &Summary<'_>| summary.plan.rate.unwrap_or(0.0);
     let line = |name: &str, value: &dyn Fn(&Summary<'_>) -> Option<f64>| {
-        let mut points: Vec<_> = summaries.iter().filter_map(|s| Some((rate(s), value(s)?))).collect();
+        let mut points: Vec<_> = summaries
+            .iter()
+            .filter_map(|s| Some((rate(s), value(s)?)))
+            .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Line { name: name.to_owned(), points }
+        Line {
+            name: name.to_owned(),
+            points,
+        }
     };
-    let asked = Axis { title: "requests/s asked for", scale: Scale::Linear, write: text::short_rate };
-    let answers = Axis { title: "answers/s", scale: Scale::Linear, write: text::short_rate };
-    let latencies = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)];
-    let latencies = latencies.map(|(name, percentile)| line(name, &|summary| summary.latency(percentile)));
-    let kept = [line("answered", &|summary| Some(summary.rate())), line("asked for", &|summary| Some(rate(summary)))];
+    let asked = Axis {
+        title: "requests/s asked for",
+        scale: Scale::Linear,
+        write: text::short_rate,
+    };
+    let answers = Axis {
+        title: "answers/s",
+        scale: Scale::Linear,
+        write: text::short_rate,
+    };
+    let latencies = [
+        ("p50", 50.0),
+        ("p99", 99.0),
+        ("p99.9", 99.9),
+        ("max", 100.0),
+    ];
+    let latencies =
+        latencies.map(|(name, percentile)| line(name, &|summary| summary.latency(percentile)));
+    let kept = [
+        line("answered", &|summary| Some(summary.rate())),
+        line("asked for", &|summary| Some(rate(summary))),
+    ];
     let failed = line("failed", &|summary| Some(summary.error_share() * 100.0));
-    let percent = Axis { title: "% of the requests", scale: Scale::Linear, write: |value| format!("{value:.3}") };
+    let percent = Axis {
+        title: "% of the requests",
+        scale: Scale::Linear,
+        write: |value| format!("{value:.3}"),
+    };
     let charts = [
-        Chart { title: "Throughput", x: asked, y: answers, lines: kept.into() },
-        Chart { title: "Latency", x: asked, y: LATENCY, lines: latencies.into() },
-        Chart { title: "Errors", x: asked, y: percent, lines: vec![failed] },
+        Chart {
+            title: "Throughput",
+            x: asked,
+            y: answers,
+            lines: kept.into(),
+        },
+        Chart {
+            title: "Latency",
+            x: asked,
+            y: LATENCY,
+            lines: latencies.into(),
+        },
+        Chart {
+            title: "Errors",
+            x: asked,
+            y: percent,
+            lines: vec![failed],
+        },
     ];
     let body = format!("<pre>{}</pre>\n", escape(steps.table().trim_end()));
-    page(head, notes, &(body + &charts.iter().map(Chart::html).collect::<String>()))
+    page(
+        head,
+        notes,
+        &(body + &charts.iter().map(Chart::html).collect::<String>()),
+    )
 }
 
-const LATENCY: Axis = Axis { title: "latency", scale: Scale::Log, write: text::time };
+const LATENCY: Axis = Axis {
+    title: "latency",
+    scale: Scale::Log,
+    write: text::time,
+};
 
 fn table(summary: &Summary<'_>) -> String {
     let mut rows = String::new();
-    for figure in summary.figures().into_iter().filter(|figure| figure.metric != "began") {
+    for figure in summary
+        .figures()
+        .into_iter()
+        .filter(|figure| figure.metric != "began")
+    {
         let value = match figure.unit {
             "us" => text::time(figure.value),
             "share" => format!("{:.2} %", figure.value * 100.0),
@@ -78,11 +142,20 @@ fn table(summary: &Summary<'_>) -> String {
             "1/s" => format!("{:.1}/s", figure.value),
             unit => format!("{:.3} {unit}", figure.value),
         };
-        let _ = write!(rows, "<tr><td>{}<td>{}", escape(&figure.metric.replace('_', " ")), escape(&value));
+        let _ = write!(
+            rows,
+            "<tr><td>{}<td>{}",
+            escape(&figure.metric.replace('_', " ")),
+            escape(&value)
+        );
     }
     let tally = &summary.outcome.tally;
     for (failure, count) in tally.failures.by_kind() {
-        let _ = write!(rows, "<tr><td>errors: {}<td>{count}", escape(&failure.name()));
+        let _ = write!(
+            rows,
+            "<tr><td>errors: {}<td>{count}",
+            escape(&failure.name())
+        );
     }
     for (status, count) in tally.statuses.by_status() {
         let _ = write!(rows, "<tr><td>status {status}<td>{count}");
@@ -93,35 +166,84 @@ fn table(summary: &Summary<'_>) -> String {
 fn over_time(seconds: &[Point]) -> String {
     // The rate of a fraction of a second at the end is mostly chance.
     let seconds = match seconds {
-        [all @ .., last] if !all.is_empty() && last.at.fract() > 0.0 && last.at.fract() < 0.5 => all,
+        [all @ .., last] if !all.is_empty() && last.at.fract() > 0.0 && last.at.fract() < 0.5 => {
+            all
+        }
         all => all,
     };
-    let x = Axis { title: "seconds", scale: Scale::Linear, write: |value| format!("{value:.0}") };
-    let line = |name: &str, value: &dyn Fn(&Point) -> Option<f64>| {
-        let points = seconds.iter().filter_map(|point| Some((point.at, value(point)?)));
-        Line { name: name.to_owned(), points: points.collect() }
+    let x = Axis {
+        title: "seconds",
+        scale: Scale::Linear,
+        write: |value| format!("{value:.0}"),
     };
-    let per_second = Axis { title: "per second", scale: Scale::Linear, write: text::short_rate };
-    let latencies = [0, 2, 4].map(|n: usize| line(NAMES[n], &|point| point.latency.map(|latency| latency[n])));
-    let counts = vec![line("answers", &|point| Some(point.rate)), line("errors", &|point| Some(point.errors))];
-    let rates = Chart { title: "Answers and errors", x, y: per_second, lines: counts };
-    let latencies = Chart { title: "Latency", x, y: LATENCY, lines: latencies.into() };
+    let line = |name: &str, value: &dyn Fn(&Point) -> Option<f64>| {
+        let points = seconds
+            .iter()
+            .filter_map(|point| Some((point.at, value(point)?)));
+        Line {
+            name: name.to_owned(),
+            points: points.collect(),
+        }
+    };
+    let per_second = Axis {
+        title: "per second",
+        scale: Scale::Linear,
+        write: text::short_rate,
+    };
+    let latencies =
+        [0, 2, 4].map(|n: usize| line(NAMES[n], &|point| point.latency.map(|latency| latency[n])));
+    let counts = vec![
+        line("answers", &|point| Some(point.rate)),
+        line("errors", &|point| Some(point.errors)),
+    ];
+    let rates = Chart {
+        title: "Answers and errors",
+        x,
+        y: per_second,
+        lines: counts,
+    };
+    let latencies = Chart {
+        title: "Latency",
+        x,
+        y: LATENCY,
+        lines: latencies.into(),
+    };
     rates.html() + &latencies.html()
 }
 
 /// Plots the latency by percentile, each nine as wide as the one before.
 fn distribution(summary: &Summary<'_>) -> String {
     let count = summary.outcome.tally.latency.len() as f64;
-    let nines = (0..=TAIL * 10).map(|tenth| 10f64.powf(f64::from(tenth) / 10.0)).filter(|nine| *nine <= count);
-    let points = nines.filter_map(|nine| Some((nine, summary.latency(100.0 - 100.0 / nine)?))).collect();
+    let nines = (0..=TAIL * 10)
+        .map(|tenth| 10f64.powf(f64::from(tenth) / 10.0))
+        .filter(|nine| *nine <= count);
+    let points = nines
+        .filter_map(|nine| Some((nine, summary.latency(100.0 - 100.0 / nine)?)))
+        .collect();
     let write = |nine: f64| format!("{} %", text::trimmed(100.0 - 100.0 / nine));
-    let x = Axis { title: "share of requests that took no longer", scale: Scale::Log, write };
-    let line = Line { name: "latency".to_owned(), points };
-    Chart { title: "Latency by percentile", x, y: LATENCY, lines: vec![line] }.html()
+    let x = Axis {
+        title: "share of requests that took no longer",
+        scale: Scale::Log,
+        write,
+    };
+    let line = Line {
+        name: "latency".to_owned(),
+        points,
+    };
+    Chart {
+        title: "Latency by percentile",
+        x,
+        y: LATENCY,
+        lines: vec![line],
+    }
+    .html()
 }
 
 fn page(head: &str, notes: &[String], body: &str) -> String {
-    let notes: String = notes.iter().map(|note| format!("<p class=\"bad\">{}</p>\n", escape(note))).collect();
+    let notes: String = notes
+        .iter()
+        .map(|note| format!("<p class=\"bad\">{}</p>\n", escape(note)))
+        .collect();
     format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\

@@ -54,38 +54,79 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Makes the plan for a protocol that sends this many requests together, and makes this many of one start.
-    pub(super) fn new(given: &Common, depth: usize, each: f64, servers: usize) -> anyhow::Result<Self> {
+    /// Makes the plan for a protocol that sends this many requests together, and makes this many of
+    /// one start.
+    pub(super) fn new(
+        given: &Common,
+        depth: usize,
+        each: f64,
+        servers: usize,
+    ) -> anyhow::Result<Self> {
         let requests = given.requests.map(|n| n.get());
-        let duration = given.duration.or(requests.is_none().then_some(Duration::from_secs(10)));
+        let duration = given
+            .duration
+            .or(requests.is_none().then_some(Duration::from_secs(10)));
         let connections = given.connections.get();
         let cpus = || std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers = given.workers.map_or_else(cpus, NonZeroUsize::get).min(connections);
+        let workers = given
+            .workers
+            .map_or_else(cpus, NonZeroUsize::get)
+            .min(connections);
         let lead = given.ramp.unwrap_or_default();
         let warm_up = given.warm_up.unwrap_or_default() + lead;
         let open = given.rate.is_some() || given.rates.is_some() || given.search.is_some();
         let closed = |flag: &str| format!("{flag} needs an open loop: add --rate");
-        ensure!(open || given.arrivals == Arrivals::Constant, closed("--arrivals"));
+        ensure!(
+            open || given.arrivals == Arrivals::Constant,
+            closed("--arrivals")
+        );
         ensure!(open || lead.is_zero(), closed("--ramp"));
-        if let Some(condition) = given.fail_if.iter().find(|condition| !open && condition.needs_rate()) {
+        if let Some(condition) = given
+            .fail_if
+            .iter()
+            .find(|condition| !open && condition.needs_rate())
+        {
             bail!(closed(&format!("--fail-if '{condition}'")));
         }
         let steps = given.rates.is_some() || given.search.is_some();
         let changes = given.rate.is_some_and(|rate| rate.from != rate.to);
-        ensure!(!(steps && changes), "--search goes by steps: give --rate as one number");
-        ensure!(warm_up.is_zero() || duration.is_some(), "--warm-up with --requests alone: give --duration too");
-        let measured = nanos(warm_up)..duration.map_or(u64::MAX, |duration| nanos(warm_up + duration));
+        ensure!(
+            !(steps && changes),
+            "--search goes by steps: give --rate as one number"
+        );
+        ensure!(
+            warm_up.is_zero() || duration.is_some(),
+            "--warm-up with --requests alone: give --duration too"
+        );
+        let measured =
+            nanos(warm_up)..duration.map_or(u64::MAX, |duration| nanos(warm_up + duration));
         // Steps have their own rates, which a lead-in precedes too.
         let lead_in = (!lead.is_zero()).then(|| Ramp::new(0.0, 0, nanos(lead)));
         let (pace, peak, rate, ramp) = match given.rate {
             None => (Pace::OnAnswer, None, None, lead_in),
-            Some(Rate { from, to }) if from == to => (pace(given.arrivals, to / each)?, Some(to), Some(to), lead_in),
+            Some(Rate { from, to }) if from == to => (
+                pace(given.arrivals, to / each)?,
+                Some(to),
+                Some(to),
+                lead_in,
+            ),
             Some(Rate { from, to }) => {
-                ensure!(duration.is_some(), "--rate {from}..{to} with --requests alone: give --duration too");
-                ensure!(lead.is_zero(), "--rate {from}..{to} is a ramp itself: leave out --ramp");
+                ensure!(
+                    duration.is_some(),
+                    "--rate {from}..{to} with --requests alone: give --duration too"
+                );
+                ensure!(
+                    lead.is_zero(),
+                    "--rate {from}..{to} is a ramp itself: leave out --ramp"
+                );
                 let ramp = Ramp::new(from / to, measured.start, measured.end);
                 let mean = to * ramp.mean(measured.start, measured.end);
-                (pace(given.arrivals, to / each)?, Some(to), Some(mean), Some(ramp))
+                (
+                    pace(given.arrivals, to / each)?,
+                    Some(to),
+                    Some(mean),
+                    Some(ramp),
+                )
             }
         };
         Ok(Self {
@@ -134,19 +175,27 @@ impl Plan {
 
     /// Returns the number of a worker's first connection, among those of all.
     pub(super) fn first_connection(&self, worker: usize) -> usize {
-        let before: usize = (0..worker).map(|worker| self.share(self.connections as u64, worker) as usize).sum();
+        let before: usize = (0..worker)
+            .map(|worker| self.share(self.connections as u64, worker) as usize)
+            .sum();
         self.connections_before + before
     }
 
     /// Returns the part of the load that falls to one of several hosts.
     pub(super) fn part(&self, part: usize, parts: usize) -> anyhow::Result<Self> {
-        ensure!(self.connections >= parts, "{parts} agents and {} connections: each agent needs one", self.connections);
+        ensure!(
+            self.connections >= parts,
+            "{parts} agents and {} connections: each agent needs one",
+            self.connections
+        );
         let share = |total: u64, part: usize| {
             let (part, parts) = (part as u64, parts as u64);
             total / parts + u64::from(part < total % parts)
         };
         let connections = share(self.connections as u64, part) as usize;
-        let before: u64 = (0..part).map(|part| share(self.connections as u64, part)).sum();
+        let before: u64 = (0..part)
+            .map(|part| share(self.connections as u64, part))
+            .sum();
         Ok(Self {
             connections,
             workers: self.workers.min(connections),
@@ -157,7 +206,8 @@ impl Plan {
         })
     }
 
-    /// Returns a worker's number among those of all hosts, and how many there are if each host has as many.
+    /// Returns a worker's number among those of all hosts, and how many there are if each host has
+    /// as many.
     pub(super) fn among_all(&self, worker: usize) -> (usize, usize) {
         let (part, parts) = self.part;
         (part + parts * worker, parts * self.workers)
@@ -165,7 +215,9 @@ impl Plan {
 
     /// Returns the seed of what a worker draws.
     pub(super) fn worker_seed(&self, worker: usize) -> u64 {
-        self.seed.wrapping_add(1 + worker as u64).wrapping_add((self.part.0 as u64) << 40)
+        self.seed
+            .wrapping_add(1 + worker as u64)
+            .wrapping_add((self.part.0 as u64) << 40)
     }
 
     /// Returns the plan of another step: at another rate, on servers that have what the load needs.
@@ -180,44 +232,77 @@ impl Plan {
         })
     }
 
-    /// Returns when the last request of all hosts is due, in nanoseconds since the start of load; of random gaps, on
-    /// average.
+    /// Returns when the last request of all hosts is due, in nanoseconds since the start of load;
+    /// of random gaps, on average.
     pub(super) fn due_end(&self) -> u64 {
-        let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
-        let all = self.all_requests.zip(self.peak).map_or(u64::MAX, |(requests, peak)| {
-            let steady = requests as f64 * self.each / peak * 1e9;
-            self.ramp.map_or(steady, |ramp| ramp.stretch(steady)) as u64
-        });
+        let end = self
+            .duration
+            .map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
+        let all = self
+            .all_requests
+            .zip(self.peak)
+            .map_or(u64::MAX, |(requests, peak)| {
+                let steady = requests as f64 * self.each / peak * 1e9;
+                self.ramp.map_or(steady, |ramp| ramp.stretch(steady)) as u64
+            });
         end.min(all)
     }
 
     pub(super) fn schedule(&self, worker: usize) -> Schedule {
-        let end = self.duration.map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
-        let count = self.requests.map_or(u64::MAX, |requests| self.share(requests, worker));
+        let end = self
+            .duration
+            .map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
+        let count = self
+            .requests
+            .map_or(u64::MAX, |requests| self.share(requests, worker));
         let (number, all) = self.among_all(worker);
-        let (phase, seed) = (number as f64 / all as f64, self.seed ^ (number as u64) << 32);
+        let (phase, seed) = (
+            number as f64 / all as f64,
+            self.seed ^ (number as u64) << 32,
+        );
         Schedule::new(self.pace.share(all), end, count, phase, seed).with_ramp(self.ramp)
     }
 
     pub(super) fn runtime(&self) -> anyhow::Result<Runtime> {
         let (workers, policy) = (Some(NonZeroUsize::MIN), self.policy.as_deref());
-        Setup { name: "load", workers, io: self.io, policy, mode: self.mode, waits: None, stalls: None, traced: false }
-            .start()
+        Setup {
+            name: "load",
+            workers,
+            io: self.io,
+            policy,
+            mode: self.mode,
+            waits: None,
+            stalls: None,
+            traced: false,
+        }
+        .start()
     }
 }
 
-/// Returns the servers in the order in which connections go to them: each as often as its weight says, and spread out.
+/// Returns the servers in the order in which connections go to them: each as often as its weight
+/// says, and spread out.
 fn turns(given: &Common, connections: usize, servers: usize) -> anyhow::Result<Vec<usize>> {
-    ensure!(connections >= servers, "{servers} servers and {connections} connections: each server needs one");
-    let weights = given.weights.as_ref().map_or_else(|| vec![1; servers], |weights| weights.0.clone());
-    ensure!(weights.len() == servers, "--weights has {} numbers for {servers} servers", weights.len());
+    ensure!(
+        connections >= servers,
+        "{servers} servers and {connections} connections: each server needs one"
+    );
+    let weights = given
+        .weights
+        .as_ref()
+        .map_or_else(|| vec![1; servers], |weights| weights.0.clone());
+    ensure!(
+        weights.len() == servers,
+        "--weights has {} numbers for {servers} servers",
+        weights.len()
+    );
     let total: u32 = weights.iter().sum();
     // Always the server that is furthest behind its share.
     let mut given = vec![0; servers];
     Ok((1..=total)
         .map(|turn| {
-            let behind =
-                |server: &usize| i64::from(weights[*server]) * i64::from(turn) - given[*server] * i64::from(total);
+            let behind = |server: &usize| {
+                i64::from(weights[*server]) * i64::from(turn) - given[*server] * i64::from(total)
+            };
             let next = (0..servers).rev().max_by_key(behind).unwrap_or(0);
             given[next] += 1;
             next
@@ -251,27 +336,53 @@ mod tests {
     }
 
     fn plan(args: &[&str], servers: usize) -> anyhow::Result<Plan> {
-        Plan::new(&Cli::try_parse_from([&["load"], args].concat())?.common, 1, 1.0, servers)
+        Plan::new(
+            &Cli::try_parse_from([&["load"], args].concat())?.common,
+            1,
+            1.0,
+            servers,
+        )
     }
 
     #[test]
     fn servers_have_turns_by_weight() {
         assert_eq!(plan(&[], 3).unwrap().turns, [0, 1, 2]);
         assert_eq!(plan(&["--weights", "3,1"], 2).unwrap().turns, [0, 0, 1, 0]);
-        assert_eq!(plan(&["--weights", "1,4,1"], 3).unwrap().turns, [1, 0, 1, 1, 2, 1]);
+        assert_eq!(
+            plan(&["--weights", "1,4,1"], 3).unwrap().turns,
+            [1, 0, 1, 1, 2, 1]
+        );
         assert!(plan(&["--weights", "3,1"], 3).is_err());
         assert!(plan(&["-c", "2"], 3).is_err());
     }
 
     #[test]
     fn parts_make_the_whole() {
-        let whole = plan(&["-c", "7", "-n", "10", "--rate", "600", "-d", "1s", "--workers", "2"], 1).unwrap();
+        let whole = plan(
+            &[
+                "-c",
+                "7",
+                "-n",
+                "10",
+                "--rate",
+                "600",
+                "-d",
+                "1s",
+                "--workers",
+                "2",
+            ],
+            1,
+        )
+        .unwrap();
         let parts: Vec<_> = (0..3).map(|part| whole.part(part, 3).unwrap()).collect();
         let of = |get: fn(&Plan) -> usize| parts.iter().map(get).collect::<Vec<_>>();
         assert_eq!(of(|part| part.connections), [3, 2, 2]);
         assert_eq!(of(|part| part.requests.unwrap() as usize), [4, 3, 3]);
         assert_eq!(of(|part| part.first_connection(1)), [2, 4, 6]);
-        assert!(parts.iter().all(|part| part.due_end() == whole.due_end()), "the rate is that of the whole");
+        assert!(
+            parts.iter().all(|part| part.due_end() == whole.due_end()),
+            "the rate is that of the whole"
+        );
         assert_eq!(whole.due_end(), 16_666_666);
         let unbounded = plan(&["--rate", "600", "-d", "1s", "--workers", "2"], 1).unwrap();
         let mut starts = Vec::new();
@@ -281,7 +392,12 @@ mod tests {
         }
         starts.sort_unstable();
         // Evenly spaced over all hosts and workers.
-        assert!(starts.windows(2).all(|pair| (1_666_000..1_667_500).contains(&(pair[1] - pair[0]))), "{starts:?}");
+        assert!(
+            starts
+                .windows(2)
+                .all(|pair| (1_666_000..1_667_500).contains(&(pair[1] - pair[0]))),
+            "{starts:?}"
+        );
         assert!(whole.part(0, 8).is_err());
     }
 

@@ -16,10 +16,17 @@ pub(super) enum Popularity {
 }
 
 impl Popularity {
-    /// Makes one of `items` (at least one). `zipf` is the exponent; `None` goes in turn, and starts at `first`.
+    /// Makes one of `items` (at least one). `zipf` is the exponent; `None` goes in turn, and starts
+    /// at `first`.
     pub(super) fn new(items: usize, zipf: Option<f64>, first: usize) -> Self {
         let distribution = zipf.and_then(|s| Zipf::new(items as f64, s).ok());
-        distribution.map_or(Popularity::InTurn { next: first % items, items }, Popularity::Zipf)
+        distribution.map_or(
+            Popularity::InTurn {
+                next: first % items,
+                items,
+            },
+            Popularity::Zipf,
+        )
     }
 
     /// Returns the number of the next item.
@@ -46,7 +53,10 @@ pub(super) struct Picker {
 
 impl Picker {
     pub(super) fn new(seed: u64, popularity: Vec<Popularity>) -> Self {
-        Self { random: SmallRng::seed_from_u64(seed), popularity }
+        Self {
+            random: SmallRng::seed_from_u64(seed),
+            popularity,
+        }
     }
 
     /// Returns the number of a server's next item.
@@ -61,9 +71,20 @@ pub(super) fn exponent(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a number within a range; otherwise says what to write, with an example.
-pub(super) fn number_in(text: &str, what: &str, range: RangeInclusive<f64>, example: f64) -> Result<f64, String> {
+pub(super) fn number_in(
+    text: &str,
+    what: &str,
+    range: RangeInclusive<f64>,
+    example: f64,
+) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| range.contains(number));
-    number.ok_or_else(|| format!("write {what} from {} to {}, as in {example}", range.start(), range.end()))
+    number.ok_or_else(|| {
+        format!(
+            "write {what} from {} to {}, as in {example}",
+            range.start(),
+            range.end()
+        )
+    })
 }
 
 #[cfg(test)]
@@ -78,7 +99,11 @@ mod tests {
     #[test]
     fn exponents() {
         assert_eq!(exponent("0"), Ok(0.0));
-        assert!(["", "-1", "nan", "inf"].iter().all(|text| exponent(text).is_err()));
+        assert!(
+            ["", "-1", "nan", "inf"]
+                .iter()
+                .all(|text| exponent(text).is_err())
+        );
     }
 
     #[test]
@@ -89,10 +114,16 @@ mod tests {
 
     #[test]
     fn zipf_follows_its_distribution() {
-        // With exponent 1 over 10 items the first has 1 / H(10) = 34.1 % of the picks, the last a tenth of that.
+        // With exponent 1 over 10 items the first has 1 / H(10) = 34.1 % of the picks, the last a
+        // tenth of that.
         let picked = picks(Popularity::new(10, Some(1.0), 0), 100_000);
         let share = |item| picked.iter().filter(|d| **d == item).count() as f64 / 100_000.0;
-        assert!((share(0) - 0.3414).abs() < 0.01 && (share(9) - 0.0341).abs() < 0.005, "{} {}", share(0), share(9));
+        assert!(
+            (share(0) - 0.3414).abs() < 0.01 && (share(9) - 0.0341).abs() < 0.005,
+            "{} {}",
+            share(0),
+            share(9)
+        );
         let even = picks(Popularity::new(4, Some(0.0), 0), 40_000);
         let count = |item| even.iter().filter(|d| **d == item).count();
         assert!((0..4).all(|item| (9_500..10_500).contains(&count(item))));

@@ -21,7 +21,10 @@ pub(super) struct Forms {
 /// Checks that the files can be written, before there is something to lose.
 pub(super) fn check(flags: &Common) -> anyhow::Result<()> {
     let json = flags.json.as_ref().filter(|path| path.as_os_str() != "-");
-    for path in [json, flags.csv.as_ref(), flags.html.as_ref()].into_iter().flatten() {
+    for path in [json, flags.csv.as_ref(), flags.html.as_ref()]
+        .into_iter()
+        .flatten()
+    {
         let opened = OpenOptions::new().append(true).create(true).open(path);
         opened.with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -32,14 +35,20 @@ pub(super) fn check(flags: &Common) -> anyhow::Result<()> {
 pub(super) fn publish(flags: &Common, forms: &Forms) -> anyhow::Result<()> {
     let json = format!("{:#}\n", forms.json);
     let to_stdout = flags.json.as_deref() == Some(Path::new("-"));
-    console::say(io::stdout(), (if to_stdout { &json } else { &forms.table }).trim_end());
+    console::say(
+        io::stdout(),
+        (if to_stdout { &json } else { &forms.table }).trim_end(),
+    );
     if let Some(path) = flags.json.as_deref().filter(|_| !to_stdout) {
         write(path, &json)?;
     }
     if let Some(path) = &flags.html {
         write(path, &forms.html)?;
     }
-    flags.csv.as_deref().map_or(Ok(()), |path| write(path, &forms.csv))
+    flags
+        .csv
+        .as_deref()
+        .map_or(Ok(()), |path| write(path, &forms.csv))
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

@@ -13,7 +13,8 @@ pub(super) enum Expected<'a> {
     Stored,
     /// Or that it was not there.
     Deleted,
-    /// Values of the keys that the function returns by number, with their sizes, in this order; some may be missing.
+    /// Values of the keys that the function returns by number, with their sizes, in this order;
+    /// some may be missing.
     Values(&'a dyn Fn(usize) -> Option<(&'a [u8], usize)>),
 }
 
@@ -38,20 +39,31 @@ pub(super) enum Part {
     End(Result<bool, Failure>),
 }
 
-/// A part at the beginning of `bytes`, and its length. `None`: more is to come. An error: the protocol is broken,
-/// nothing that follows can be trusted.
+/// A part at the beginning of `bytes`, and its length. `None`: more is to come. An error: the
+/// protocol is broken, nothing that follows can be trusted.
 pub(super) type Parsed = Result<Option<(usize, Part)>, Failure>;
 
 /// Parses the next part of the reply to one request.
 pub(super) fn parse(bytes: &[u8], commands: Commands, expected: Expected<'_>) -> Parsed {
     let Some(end) = memchr(b'\n', &bytes[..bytes.len().min(LINE)]) else {
-        return if bytes.len() < LINE { Ok(None) } else { Err(Failure::Garbage) };
+        return if bytes.len() < LINE {
+            Ok(None)
+        } else {
+            Err(Failure::Garbage)
+        };
     };
     let line = bytes[..end].strip_suffix(b"\r").ok_or(Failure::Garbage)?;
     let whole = |part| Ok(Some((end + 1, part)));
     let done = |outcome| whole(Part::End(outcome));
-    if [&b"ERROR"[..], b"SERVER_ERROR", b"CLIENT_ERROR"].iter().any(|e| line.starts_with(e)) {
-        return if commands == Commands::MetaMany { whole(Part::Failed) } else { done(Err(Failure::ErrorReply)) };
+    if [&b"ERROR"[..], b"SERVER_ERROR", b"CLIENT_ERROR"]
+        .iter()
+        .any(|e| line.starts_with(e))
+    {
+        return if commands == Commands::MetaMany {
+            whole(Part::Failed)
+        } else {
+            done(Err(Failure::ErrorReply))
+        };
     }
     match (commands, expected, line) {
         (Commands::Classic, Expected::Stored, b"STORED") => done(Ok(true)),
@@ -61,11 +73,12 @@ pub(super) fn parse(bytes: &[u8], commands: Commands, expected: Expected<'_>) ->
         (Commands::Meta, Expected::Stored | Expected::Deleted, b"HD") => done(Ok(true)),
         (Commands::Meta, Expected::Stored, b"NS") => done(Err(Failure::ErrorReply)),
         (Commands::Meta, Expected::Deleted, b"NF") => done(Ok(false)),
-        (Commands::Classic, Expected::Values(_), b"END") | (Commands::MetaMany, Expected::Values(_), b"MN") => {
-            done(Ok(true))
-        }
+        (Commands::Classic, Expected::Values(_), b"END")
+        | (Commands::MetaMany, Expected::Values(_), b"MN") => done(Ok(true)),
         // With the key that was asked for, as it was asked to say.
-        (Commands::Meta, Expected::Values(_), line) if line.split(|b| *b == b' ').next() == Some(b"EN") => {
+        (Commands::Meta, Expected::Values(_), line)
+            if line.split(|b| *b == b' ').next() == Some(b"EN") =>
+        {
             done(Ok(false))
         }
         (_, Expected::Values(keys), line) => value(bytes, end + 1, line, commands, keys),
@@ -88,14 +101,23 @@ fn value<'a>(
         (name == b"VALUE", key, word()?)
     } else {
         let (name, size) = (word()?, word()?);
-        (name == b"VA", word()?.strip_prefix(b"k").ok_or(Failure::Garbage)?, size)
+        (
+            name == b"VA",
+            word()?.strip_prefix(b"k").ok_or(Failure::Garbage)?,
+            size,
+        )
     };
     if !name || words.next().is_some() {
         return Err(Failure::Garbage);
     }
-    let size = str::from_utf8(size).ok().and_then(|size| size.parse::<u32>().ok()).ok_or(Failure::Garbage)? as usize;
+    let size = str::from_utf8(size)
+        .ok()
+        .and_then(|size| size.parse::<u32>().ok())
+        .ok_or(Failure::Garbage)? as usize;
     let mut numbered = (0..).map_while(keys).enumerate();
-    let (number, (_, expected)) = numbered.find(|(_, (asked, _))| *asked == key).ok_or(Failure::Garbage)?;
+    let (number, (_, expected)) = numbered
+        .find(|(_, (asked, _))| *asked == key)
+        .ok_or(Failure::Garbage)?;
     const END: &[u8] = b"\r\n";
     let there = &bytes[bytes.len().min(data + size)..];
     let there = &there[..there.len().min(END.len())];
@@ -103,9 +125,16 @@ fn value<'a>(
         return Err(Failure::Garbage);
     }
     let part = if commands == Commands::Meta {
-        Part::End(if size == expected { Ok(true) } else { Err(Failure::WrongLength) })
+        Part::End(if size == expected {
+            Ok(true)
+        } else {
+            Err(Failure::WrongLength)
+        })
     } else {
-        Part::Value { key: number, fits: size == expected }
+        Part::Value {
+            key: number,
+            fits: size == expected,
+        }
     };
     Ok((there.len() == END.len()).then_some((data + size + END.len(), part)))
 }
@@ -117,7 +146,11 @@ mod tests {
     const KEYS: [(&[u8], usize); 3] = [(b"k", 3), (b"l", 1), (b"m", 0)];
 
     fn get(text: &str, commands: Commands) -> Parsed {
-        parse(text.as_bytes(), commands, Expected::Values(&|n| KEYS.get(n).copied()))
+        parse(
+            text.as_bytes(),
+            commands,
+            Expected::Values(&|n| KEYS.get(n).copied()),
+        )
     }
 
     fn value(key: usize, fits: bool) -> Part {
@@ -135,12 +168,24 @@ mod tests {
             ("MN\r\n", Commands::MetaMany, Part::End(Ok(true))),
             ("SERVER_ERROR busy\r\n", Commands::MetaMany, Part::Failed),
             ("VA 3 kk\r\nxyz\r\n", Commands::Meta, Part::End(Ok(true))),
-            ("VA 2 kk\r\nxy\r\n", Commands::Meta, Part::End(Err(Failure::WrongLength))),
+            (
+                "VA 2 kk\r\nxy\r\n",
+                Commands::Meta,
+                Part::End(Err(Failure::WrongLength)),
+            ),
             ("EN\r\n", Commands::Meta, Part::End(Ok(false))),
             ("EN kk\r\n", Commands::Meta, Part::End(Ok(false))),
-            ("SERVER_ERROR out of memory\r\n", Commands::Classic, Part::End(Err(Failure::ErrorReply))),
+            (
+                "SERVER_ERROR out of memory\r\n",
+                Commands::Classic,
+                Part::End(Err(Failure::ErrorReply)),
+            ),
         ] {
-            assert_eq!(get(&format!("{text}VALUE"), commands), Ok(Some((text.len(), part))), "{text:?}");
+            assert_eq!(
+                get(&format!("{text}VALUE"), commands),
+                Ok(Some((text.len(), part))),
+                "{text:?}"
+            );
             for end in 0..text.len() {
                 assert_eq!(get(&text[..end], commands), Ok(None), "{text:?} {end}");
             }
@@ -156,15 +201,39 @@ mod tests {
         };
         for (text, commands, expected, outcome) in [
             ("STORED\r\n", Commands::Classic, Expected::Stored, Ok(true)),
-            ("NOT_STORED\r\n", Commands::Classic, Expected::Stored, Err(Failure::ErrorReply)),
-            ("DELETED\r\n", Commands::Classic, Expected::Deleted, Ok(true)),
-            ("NOT_FOUND\r\n", Commands::Classic, Expected::Deleted, Ok(false)),
+            (
+                "NOT_STORED\r\n",
+                Commands::Classic,
+                Expected::Stored,
+                Err(Failure::ErrorReply),
+            ),
+            (
+                "DELETED\r\n",
+                Commands::Classic,
+                Expected::Deleted,
+                Ok(true),
+            ),
+            (
+                "NOT_FOUND\r\n",
+                Commands::Classic,
+                Expected::Deleted,
+                Ok(false),
+            ),
             ("HD\r\n", Commands::Meta, Expected::Stored, Ok(true)),
-            ("NS\r\n", Commands::Meta, Expected::Stored, Err(Failure::ErrorReply)),
+            (
+                "NS\r\n",
+                Commands::Meta,
+                Expected::Stored,
+                Err(Failure::ErrorReply),
+            ),
             ("HD\r\n", Commands::Meta, Expected::Deleted, Ok(true)),
             ("NF\r\n", Commands::Meta, Expected::Deleted, Ok(false)),
         ] {
-            assert_eq!(parsed(text, commands, expected), Part::End(outcome), "{text:?}");
+            assert_eq!(
+                parsed(text, commands, expected),
+                Part::End(outcome),
+                "{text:?}"
+            );
         }
     }
 
@@ -180,12 +249,25 @@ mod tests {
             "VA 3 kk\r\nabc\r\n",
             "EN\r\n",
         ] {
-            assert_eq!(get(text, Commands::Classic), Err(Failure::Garbage), "{text:?}");
+            assert_eq!(
+                get(text, Commands::Classic),
+                Err(Failure::Garbage),
+                "{text:?}"
+            );
         }
-        for text in ["VALUE k 0 3\r\n", "VA 3\r\n", "VA 3 k\r\n", "VA 3 xk\r\n", "END\r\n"] {
+        for text in [
+            "VALUE k 0 3\r\n",
+            "VA 3\r\n",
+            "VA 3 k\r\n",
+            "VA 3 xk\r\n",
+            "END\r\n",
+        ] {
             assert_eq!(get(text, Commands::Meta), Err(Failure::Garbage), "{text:?}");
         }
-        assert_eq!(get(&"x".repeat(LINE), Commands::Classic), Err(Failure::Garbage));
+        assert_eq!(
+            get(&"x".repeat(LINE), Commands::Classic),
+            Err(Failure::Garbage)
+        );
         let stored = |text: &str, commands| parse(text.as_bytes(), commands, Expected::Stored);
         assert_eq!(stored("END\r\n", Commands::Classic), Err(Failure::Garbage));
         assert_eq!(stored("STORED\r\n", Commands::Meta), Err(Failure::Garbage));

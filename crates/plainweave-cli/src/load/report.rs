@@ -30,7 +30,11 @@ impl Report<'_> {
 
     /// Returns the line that says what was done.
     pub(super) fn head(&self) -> String {
-        let rate = self.summary.plan.rate.map_or(String::new(), |rate| format!(" {rate} requests/s,"));
+        let rate = self
+            .summary
+            .plan
+            .rate
+            .map_or(String::new(), |rate| format!(" {rate} requests/s,"));
         self.head_at(&rate)
     }
 
@@ -46,7 +50,11 @@ impl Report<'_> {
             plan.connections,
             plural(plan.connections),
             // Of a protocol with streams, the depth is theirs.
-            if plan.streams > 1 { format!("{} streams each", plan.streams) } else { format!("depth {}", plan.depth) },
+            if plan.streams > 1 {
+                format!("{} streams each", plan.streams)
+            } else {
+                format!("depth {}", plan.depth)
+            },
             plan.workers,
             plural(plan.workers),
             outcome.driver,
@@ -56,15 +64,40 @@ impl Report<'_> {
     }
 
     pub(super) fn table(&self) -> String {
-        let Outcome { tally, elapsed, cpu, .. } = self.summary.outcome;
+        let Outcome {
+            tally,
+            elapsed,
+            cpu,
+            ..
+        } = self.summary.outcome;
         let figures = self.summary.figures();
-        let value = |name: &str| figures.iter().find(|figure| figure.metric == name).map_or(0.0, |f| f.value);
+        let value = |name: &str| {
+            figures
+                .iter()
+                .find(|figure| figure.metric == name)
+                .map_or(0.0, |f| f.value)
+        };
         let mut text = self.head();
         let requests = value("requests");
-        let _ = writeln!(text, "answers   {} in {:.3} s, {:.1}/s", tally.ok, elapsed.as_secs_f64(), value("rate"));
-        let _ = writeln!(text, "errors    {}: {}", tally.failures.total(), tally.failures);
+        let _ = writeln!(
+            text,
+            "answers   {} in {:.3} s, {:.1}/s",
+            tally.ok,
+            elapsed.as_secs_f64(),
+            value("rate")
+        );
+        let _ = writeln!(
+            text,
+            "errors    {}: {}",
+            tally.failures.total(),
+            tally.failures
+        );
         if tally.unanswered > 0 {
-            let _ = writeln!(text, "cut off   {} requests without an answer when a signal came", tally.unanswered);
+            let _ = writeln!(
+                text,
+                "cut off   {} requests without an answer when a signal came",
+                tally.unanswered
+            );
         }
         let statuses = tally.statuses.to_string();
         if !statuses.is_empty() {
@@ -74,13 +107,33 @@ impl Report<'_> {
             let _ = writeln!(text, "misses    {}", tally.misses);
         }
         let _ = writeln!(text, "received  {} bytes", tally.bytes);
-        let each = if requests > 0.0 { cpu.as_secs_f64() * 1e6 / requests } else { 0.0 };
-        let _ = writeln!(text, "this program's CPU  {:.3} s, {each:.2} us a request", cpu.as_secs_f64());
-        let prefixes = [("latency", "latency"), ("sent late by", "lateness"), ("connect", "connect")];
+        let each = if requests > 0.0 {
+            cpu.as_secs_f64() * 1e6 / requests
+        } else {
+            0.0
+        };
+        let _ = writeln!(
+            text,
+            "this program's CPU  {:.3} s, {each:.2} us a request",
+            cpu.as_secs_f64()
+        );
+        let prefixes = [
+            ("latency", "latency"),
+            ("sent late by", "lateness"),
+            ("connect", "connect"),
+        ];
         for (title, prefix) in prefixes.into_iter().chain([("handshake", "handshake")]) {
-            let of = |name: &str| figures.iter().find(|f| f.metric == format!("{prefix}_{name}"));
-            let shown = PERCENTILES.iter().filter_map(|(name, _)| Some((name, of(name)?.value)));
-            let shown: Vec<_> = shown.map(|(name, value)| format!("{name} {}", time(value))).collect();
+            let of = |name: &str| {
+                figures
+                    .iter()
+                    .find(|f| f.metric == format!("{prefix}_{name}"))
+            };
+            let shown = PERCENTILES
+                .iter()
+                .filter_map(|(name, _)| Some((name, of(name)?.value)));
+            let shown: Vec<_> = shown
+                .map(|(name, value)| format!("{name} {}", time(value)))
+                .collect();
             if !shown.is_empty() {
                 let _ = writeln!(text, "{title:<9} {}", shown.join("  "));
             }
@@ -93,7 +146,12 @@ impl Report<'_> {
 
     pub(super) fn csv(&self) -> String {
         let mut text = "metric,unit,value\n".to_owned();
-        for Figure { metric, unit, value } in self.summary.figures() {
+        for Figure {
+            metric,
+            unit,
+            value,
+        } in self.summary.figures()
+        {
             let _ = writeln!(text, "{metric},{unit},{value}");
         }
         let tally = &self.summary.outcome.tally;
@@ -103,19 +161,31 @@ impl Report<'_> {
         for (status, count) in tally.statuses.by_status() {
             let _ = writeln!(text, "status: {status},1,{count}");
         }
-        let _ = writeln!(text, "valid,bool,{}", u8::from(self.verdict.invalid.is_none()));
+        let _ = writeln!(
+            text,
+            "valid,bool,{}",
+            u8::from(self.verdict.invalid.is_none())
+        );
         text
     }
 
     pub(super) fn json(&self) -> Value {
         let Summary { plan, outcome } = self.summary;
         let errors = outcome.tally.failures.by_kind();
-        let errors: serde_json::Map<_, _> = errors.map(|(f, n)| (f.name().into_owned(), json!(n))).collect();
+        let errors: serde_json::Map<_, _> = errors
+            .map(|(f, n)| (f.name().into_owned(), json!(n)))
+            .collect();
         let statuses = outcome.tally.statuses.by_status();
-        let statuses: serde_json::Map<_, _> = statuses.map(|(status, n)| (status.to_string(), json!(n))).collect();
+        let statuses: serde_json::Map<_, _> = statuses
+            .map(|(status, n)| (status.to_string(), json!(n)))
+            .collect();
         let figures = self.summary.figures().into_iter().map(|figure| {
             let whole = figure.value.fract() == 0.0 && figure.unit == "1";
-            let value = if whole { json!(figure.value as u64) } else { json!(figure.value) };
+            let value = if whole {
+                json!(figure.value as u64)
+            } else {
+                json!(figure.value)
+            };
             let unit = match figure.unit {
                 "us" => "_us",
                 "s" => "_seconds",

@@ -42,10 +42,20 @@ impl Writer {
         let mut given: Vec<(String, String)> = Vec::new();
         for path in &flags.header_files {
             let text = files.text(path)?;
-            let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-            given.extend(lines.map(|(n, line)| (line.to_owned(), format!("{}:{}", path.display(), n + 1))));
+            let lines = text
+                .lines()
+                .enumerate()
+                .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+            given.extend(
+                lines.map(|(n, line)| (line.to_owned(), format!("{}:{}", path.display(), n + 1))),
+            );
         }
-        given.extend(flags.headers.iter().map(|field| (field.clone(), "--header".to_owned())));
+        given.extend(
+            flags
+                .headers
+                .iter()
+                .map(|field| (field.clone(), "--header".to_owned())),
+        );
         let body = match (&flags.body, &flags.body_file) {
             (Some(text), _) => Some(text.clone().into_bytes()),
             (None, Some(path)) => Some(files.read(path)?),
@@ -61,7 +71,9 @@ impl Writer {
         }
         Ok(Self {
             method: method(flags.method.as_deref().unwrap_or(usual))?,
-            has_host: fields.lines().any(|line| line.to_ascii_lowercase().starts_with("host:")),
+            has_host: fields
+                .lines()
+                .any(|line| line.to_ascii_lowercase().starts_with("host:")),
             fields,
             body,
             servers: Vec::new(),
@@ -74,14 +86,25 @@ impl Writer {
     /// Returns the number of a URL's server.
     fn server(&mut self, uri: &Uri) -> anyhow::Result<usize> {
         let authority = uri.authority().with_context(|| format!("{uri}: no host"))?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = authority
+            .host()
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
         let secure = uri.scheme_str() == Some("https");
-        let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let is_it = |target: &Target| target.host == host && target.port == port && target.secure == secure;
+        let port = authority
+            .port_u16()
+            .unwrap_or(if secure { 443 } else { 80 });
+        let is_it =
+            |target: &Target| target.host == host && target.port == port && target.secure == secure;
         let known = self.servers.iter().position(|(_, target)| is_it(target));
         Ok(known.unwrap_or_else(|| {
-            let target =
-                Target { name: format!("{}://{authority}", uri.scheme_str().unwrap_or("http")), host, port, secure };
+            let target = Target {
+                name: format!("{}://{authority}", uri.scheme_str().unwrap_or("http")),
+                host,
+                port,
+                secure,
+            };
             self.servers.push((authority.to_string(), target));
             self.servers.len() - 1
         }))
@@ -107,7 +130,10 @@ impl Writer {
         for url in urls {
             let uri = parse(url)?;
             let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
-            ensure!(bare, "{url}: with --sessions a URL names a server, and the logs name the paths");
+            ensure!(
+                bare,
+                "{url}: with --sessions a URL names a server, and the logs name the paths"
+            );
             self.server(&uri)?;
         }
         Ok(())
@@ -115,7 +141,10 @@ impl Writer {
 
     /// Returns the number of a visit's request.
     pub(super) fn number(&mut self, visit: &Visit) -> usize {
-        let method = visit.method.as_deref().map_or(Ok(self.method.clone()), method);
+        let method = visit
+            .method
+            .as_deref()
+            .map_or(Ok(self.method.clone()), method);
         let method = method.unwrap_or_else(|error| {
             self.wrong.get_or_insert_with(|| error.to_string());
             Method::GET
@@ -132,18 +161,40 @@ impl Writer {
         if let Some(wrong) = &self.wrong {
             bail!("in a session log: {wrong}");
         }
-        let all = |server| self.order.iter().map(move |(path, method)| self.request(server, method, path)).collect();
+        let all = |server| {
+            self.order
+                .iter()
+                .map(move |(path, method)| self.request(server, method, path))
+                .collect()
+        };
         Ok((0..self.servers.len()).map(all).collect())
     }
 
     fn request(&self, server: usize, method: &Method, path: &str) -> Request {
-        let host = if self.has_host { String::new() } else { format!("Host: {}\r\n", self.servers[server].0) };
+        let host = if self.has_host {
+            String::new()
+        } else {
+            format!("Host: {}\r\n", self.servers[server].0)
+        };
         // GET and the like have no body, if others have one.
-        let body = self.body.as_ref().filter(|_| *method == self.method || !method.is_safe());
-        let length = body.map(|body| format!("Content-Length: {}\r\n", body.len())).unwrap_or_default();
-        let head = format!("{method} {path} HTTP/1.1\r\n{host}{}{length}\r\n", self.fields);
-        let bytes = [head.as_bytes(), body.map_or(&[], Vec::as_slice)].concat().into_boxed_slice();
-        Request { bytes, no_body: method == Method::HEAD }
+        let body = self
+            .body
+            .as_ref()
+            .filter(|_| *method == self.method || !method.is_safe());
+        let length = body
+            .map(|body| format!("Content-Length: {}\r\n", body.len()))
+            .unwrap_or_default();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\n{host}{}{length}\r\n",
+            self.fields
+        );
+        let bytes = [head.as_bytes(), body.map_or(&[], Vec::as_slice)]
+            .concat()
+            .into_boxed_slice();
+        Request {
+            bytes,
+            no_body: method == Method::HEAD,
+        }
     }
 
     pub(super) fn into_targets(self) -> Vec<Target> {
@@ -152,12 +203,20 @@ impl Writer {
 }
 
 fn method(name: &str) -> anyhow::Result<Method> {
-    let method = name.parse::<Method>().ok().filter(|method| *method != Method::CONNECT);
-    method.with_context(|| format!("'{name}' is no method that can be asked for, as GET or POST can"))
+    let method = name
+        .parse::<Method>()
+        .ok()
+        .filter(|method| *method != Method::CONNECT);
+    method
+        .with_context(|| format!("'{name}' is no method that can be asked for, as GET or POST can"))
 }
 
 fn parse(url: &str) -> anyhow::Result<Uri> {
-    let remedy = if url.ends_with(".json") { "; a file for JSON is given as --json=FILE" } else { "" };
+    let remedy = if url.ends_with(".json") {
+        "; a file for JSON is given as --json=FILE"
+    } else {
+        ""
+    };
     let wrong = || format!("{url} is not a URL; write http://HOST[:PORT]/PATH or https://{remedy}");
     let uri: Uri = url.parse().with_context(wrong)?;
     match uri.scheme_str() {
@@ -168,7 +227,9 @@ fn parse(url: &str) -> anyhow::Result<Uri> {
 
 /// Checks a header field, and writes its line.
 fn line(field: &str, place: &str) -> anyhow::Result<String> {
-    let (name, value) = field.split_once(':').with_context(|| format!("{place} '{field}': write NAME: VALUE"))?;
+    let (name, value) = field
+        .split_once(':')
+        .with_context(|| format!("{place} '{field}': write NAME: VALUE"))?;
     let valid = name.parse::<HeaderName>().is_ok() && HeaderValue::from_str(value.trim()).is_ok();
     ensure!(valid, "{place} '{field}' is no valid header field");
     let own = ["content-length", "transfer-encoding", "connection"];

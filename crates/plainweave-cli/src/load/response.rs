@@ -1,6 +1,7 @@
 //! HTTP/1 answers, sans I/O: where the head ends, how the body is delimited, where it ends.
 //!
-//! As strict as a measurement needs: what two readers could take for answers of different length is garbage.
+//! As strict as a measurement needs: what two readers could take for answers of different length is
+//! garbage.
 
 use std::mem::MaybeUninit;
 
@@ -24,7 +25,8 @@ pub(super) struct Head {
     pub(super) close: bool,
 }
 
-/// Parses a head at the beginning of `bytes`; `None`: not all of it is there. `no_body`: the answer to a HEAD request.
+/// Parses a head at the beginning of `bytes`; `None`: not all of it is there. `no_body`: the answer
+/// to a HEAD request.
 pub(super) fn parse(bytes: &[u8], no_body: bool) -> Result<Option<Head>, Failure> {
     // Not initialised: that would cost as much as the parsing.
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
@@ -39,16 +41,20 @@ pub(super) fn parse(bytes: &[u8], no_body: bool) -> Result<Option<Head>, Failure
         Err(httparse::Error::TooManyHeaders) => return Err(Failure::TooManyFields),
         Err(_) => return Err(Failure::Garbage),
     };
-    let (Some(status), Some(minor)) = (raw.code, raw.version) else { return Err(Failure::Garbage) };
+    let (Some(status), Some(minor)) = (raw.code, raw.version) else {
+        return Err(Failure::Garbage);
+    };
     let (mut length, mut chunked, mut close) = (None, false, minor == 0);
     for field in raw.headers.iter() {
         match field.name.len() {
             10 if field.name.eq_ignore_ascii_case("connection") => {
-                let names = |wanted: &[u8]| field.value.split(|b| *b == b',').any(|o| is(o, wanted));
+                let names =
+                    |wanted: &[u8]| field.value.split(|b| *b == b',').any(|o| is(o, wanted));
                 close = names(b"close") || (close && !names(b"keep-alive"));
             }
             14 if field.name.eq_ignore_ascii_case("content-length") => {
-                let value = number(field.value).filter(|n| length.is_none_or(|before| before == *n));
+                let value =
+                    number(field.value).filter(|n| length.is_none_or(|before| before == *n));
                 length = Some(value.ok_or(Failure::Garbage)?);
             }
             17 if field.name.eq_ignore_ascii_case("transfer-encoding") => {
@@ -69,7 +75,12 @@ pub(super) fn parse(bytes: &[u8], no_body: bool) -> Result<Option<Head>, Failure
         (false, None) => Body::UntilClose,
     };
     close |= body == Body::UntilClose;
-    Ok(Some(Head { len, status, body, close }))
+    Ok(Some(Head {
+        len,
+        status,
+        body,
+        close,
+    }))
 }
 
 fn is(value: &[u8], wanted: &[u8]) -> bool {
@@ -93,11 +104,14 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Takes what belongs to the body from the beginning of `bytes`; says how much that was, framing included.
+    /// Takes what belongs to the body from the beginning of `bytes`; says how much that was,
+    /// framing included.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
         match self {
             Body::Length(left) => {
-                let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                let taken = bytes
+                    .len()
+                    .min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= taken as u64;
                 Ok(taken)
             }
@@ -148,7 +162,8 @@ impl Chunks {
         let mut at = 0;
         while at < bytes.len() && self.at != At::End {
             if self.at == At::Data {
-                let taken = (bytes.len() - at).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+                let taken =
+                    (bytes.len() - at).min(usize::try_from(self.left).unwrap_or(usize::MAX));
                 at += taken;
                 self.left -= taken as u64;
                 self.data += taken as u64;
@@ -181,7 +196,11 @@ impl Chunks {
             (At::Extension, byte) if byte != b'\n' => At::Extension,
             (At::SizeLf, b'\n') => {
                 self.line = 0;
-                if self.left == 0 { At::Trailer } else { At::Data }
+                if self.left == 0 {
+                    At::Trailer
+                } else {
+                    At::Data
+                }
             }
             (At::DataCr, b'\r') => At::DataLf,
             (At::DataLf, b'\n') => {
@@ -212,19 +231,37 @@ mod tests {
     #[test]
     fn heads() {
         let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-        let expected = Head { len: text.len() - 5, status: 200, body: Body::Length(5), close: false };
+        let expected = Head {
+            len: text.len() - 5,
+            status: 200,
+            body: Body::Length(5),
+            close: false,
+        };
         assert_eq!(head(text), Ok(Some(expected)));
         for end in 0..text.len() - 5 {
             assert_eq!(head(&text[..end]), Ok(None), "{end}");
         }
         let close = |text: &str| head(text).unwrap().unwrap().close;
         assert!(close("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"));
-        assert!(!close("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n"));
-        assert!(close("HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 0\r\n\r\n"));
-        assert!(close("HTTP/1.1 200 OK\r\n\r\n"), "the body ends with the connection");
+        assert!(!close(
+            "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n"
+        ));
+        assert!(close(
+            "HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 0\r\n\r\n"
+        ));
+        assert!(
+            close("HTTP/1.1 200 OK\r\n\r\n"),
+            "the body ends with the connection"
+        );
         let no_content = head("HTTP/1.1 204 No Content\r\n\r\n").unwrap().unwrap();
         assert!(no_content.body.is_done() && !no_content.close);
-        assert!(parse(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", true).unwrap().unwrap().body.is_done());
+        assert!(
+            parse(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", true)
+                .unwrap()
+                .unwrap()
+                .body
+                .is_done()
+        );
     }
 
     #[test]
@@ -238,20 +275,34 @@ mod tests {
             "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
             "Transfer-Encoding: chunked\r\nContent-Length: 1",
         ] {
-            assert_eq!(head(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n")), Err(Failure::Garbage), "{fields}");
+            assert_eq!(
+                head(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n")),
+                Err(Failure::Garbage),
+                "{fields}"
+            );
         }
         assert_eq!(head("SSH-2.0-x\r\n"), Err(Failure::Garbage));
     }
 
     #[test]
     fn many_fields_and_folded_ones() {
-        let with = |fields: usize| head(&format!("HTTP/1.1 204 x\r\n{}\r\n", "A: b\r\n".repeat(fields)));
+        let with = |fields: usize| {
+            head(&format!(
+                "HTTP/1.1 204 x\r\n{}\r\n",
+                "A: b\r\n".repeat(fields)
+            ))
+        };
         assert_eq!(with(FIELDS).unwrap().unwrap().status, 204);
         assert_eq!(with(FIELDS + 1), Err(Failure::TooManyFields));
-        let folded = head("HTTP/1.1 200 OK\r\nA: b\r\n  c\r\nContent-Length: 5\r\n\r\n").unwrap().unwrap();
+        let folded = head("HTTP/1.1 200 OK\r\nA: b\r\n  c\r\nContent-Length: 5\r\n\r\n")
+            .unwrap()
+            .unwrap();
         assert_eq!(folded.body, Body::Length(5));
         // What says where the answer ends does so in one line.
-        assert_eq!(head("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n 6\r\n\r\n"), Err(Failure::Garbage));
+        assert_eq!(
+            head("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n 6\r\n\r\n"),
+            Err(Failure::Garbage)
+        );
     }
 
     /// Feeds in pieces of every size; what is left over, or the failure.
@@ -266,18 +317,35 @@ mod tests {
             Ok((body.at == At::End, body.data, left.len()))
         });
         let first = results.next().unwrap();
-        assert!(results.all(|result| result == first), "{text:?} depends on how it is split");
+        assert!(
+            results.all(|result| result == first),
+            "{text:?} depends on how it is split"
+        );
         first
     }
 
     #[test]
     fn chunked_bodies() {
         assert_eq!(chunks("0\r\n\r\n"), Ok((true, 0, 0)));
-        assert_eq!(chunks("5\r\nhello\r\n00a;x=y\r\n0123456789\r\n0\r\n\r\nHTTP"), Ok((true, 15, 4)));
-        assert_eq!(chunks("1\r\nx\r\n0\r\nTrailer: value\r\nOther: 1\r\n\r\n"), Ok((true, 1, 0)));
+        assert_eq!(
+            chunks("5\r\nhello\r\n00a;x=y\r\n0123456789\r\n0\r\n\r\nHTTP"),
+            Ok((true, 15, 4))
+        );
+        assert_eq!(
+            chunks("1\r\nx\r\n0\r\nTrailer: value\r\nOther: 1\r\n\r\n"),
+            Ok((true, 1, 0))
+        );
         assert_eq!(chunks("5\r\nhel"), Ok((false, 3, 0)));
-        for text in ["\r\n", "x\r\n", "-1\r\n", "5\nhello", "1\r\nxx\r\n", "ffffffffffffffff0\r\n", "0\r\n\n", ";\r\n"]
-        {
+        for text in [
+            "\r\n",
+            "x\r\n",
+            "-1\r\n",
+            "5\nhello",
+            "1\r\nxx\r\n",
+            "ffffffffffffffff0\r\n",
+            "0\r\n\n",
+            ";\r\n",
+        ] {
             assert_eq!(chunks(text), Err(Failure::Garbage), "{text:?}");
         }
     }

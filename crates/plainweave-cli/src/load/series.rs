@@ -21,12 +21,13 @@ pub(super) struct Point {
 pub(super) const NAMES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
 
-/// Nanoseconds at the end of a run that are too short to have a rate: a few answers in a millisecond are not thousands
-/// a second.
+/// Nanoseconds at the end of a run that are too short to have a rate: a few answers in a
+/// millisecond are not thousands a second.
 const TOO_SHORT: u64 = 100_000_000;
 
 impl Point {
-    /// Returns what is drawn of a second; nothing of one that is too short, unless it is all there is.
+    /// Returns what is drawn of a second; nothing of one that is too short, unless it is all there
+    /// is.
     pub(super) fn of(second: &Second<'_>) -> Option<Self> {
         if second.number > 0 && second.length < TOO_SHORT {
             return None;
@@ -42,9 +43,16 @@ impl Point {
     }
 
     pub(super) fn json(&self) -> Value {
-        let mut point =
-            json!({ "at_seconds": self.at, "rate_per_second": self.rate, "errors_per_second": self.errors });
-        for (name, us) in self.latency.iter().flat_map(|latency| NAMES.iter().zip(latency)) {
+        let mut point = json!({
+            "at_seconds": self.at,
+            "rate_per_second": self.rate,
+            "errors_per_second": self.errors,
+        });
+        for (name, us) in self
+            .latency
+            .iter()
+            .flat_map(|latency| NAMES.iter().zip(latency))
+        {
             point[format!("latency_{name}_us")] = json!(us);
         }
         point

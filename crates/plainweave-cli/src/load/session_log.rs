@@ -1,9 +1,9 @@
 //! Session logs: what one client asks for, visit by visit.
 //!
-//! The format is that of httperf's `--wsesslog` (D. Mosberger, T. Jin, 1998), of which this reads the path, `method=`
-//! and `think=`: a line a request, a blank line between sessions, comments behind `#`. A line may be indented, as
-//! httperf marks a page's embedded files. `think=S` is the pause in seconds between the answer and the session's next
-//! request.
+//! The format is that of httperf's `--wsesslog` (D. Mosberger, T. Jin, 1998), of which this reads
+//! the path, `method=` and `think=`: a line a request, a blank line between sessions, comments
+//! behind `#`. A line may be indented, as httperf marks a page's embedded files. `think=S` is the
+//! pause in seconds between the answer and the session's next request.
 
 use std::time::Duration;
 
@@ -44,12 +44,22 @@ pub(super) fn parse(name: &str, text: &str) -> anyhow::Result<Vec<Vec<Visit>>> {
 fn visit(line: &str) -> anyhow::Result<Visit> {
     let mut words = line.split_ascii_whitespace();
     let path = words.next().unwrap_or_default().to_owned();
-    ensure!(path.starts_with('/'), "a request begins with its path, as in /index.html");
-    let mut visit = Visit { path, method: None, think: Duration::ZERO };
+    ensure!(
+        path.starts_with('/'),
+        "a request begins with its path, as in /index.html"
+    );
+    let mut visit = Visit {
+        path,
+        method: None,
+        think: Duration::ZERO,
+    };
     for word in words {
         match word.split_once('=') {
             Some(("think", seconds)) => {
-                let seconds = seconds.parse::<f64>().ok().filter(|seconds| (0.0..=LONGEST).contains(seconds));
+                let seconds = seconds
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|seconds| (0.0..=LONGEST).contains(seconds));
                 let wrong = || format!("{word}: write seconds, 0 to {LONGEST}, as in think=0.25");
                 visit.think = Duration::from_secs_f64(seconds.with_context(wrong)?);
             }
@@ -62,10 +72,27 @@ fn visit(line: &str) -> anyhow::Result<Visit> {
 
 /// Writes a session, and the blank line behind it. Files of a page are indented behind its first.
 pub(super) fn write(out: &mut String, session: &[(bool, Visit)]) {
-    for (embedded, Visit { path, method, think }) in session {
-        let method = method.as_ref().map_or(String::new(), |method| format!(" method={method}"));
-        let think = if think.is_zero() { String::new() } else { format!(" think={:.3}", think.as_secs_f64()) };
-        out.push_str(&format!("{}{path}{method}{think}\n", if *embedded { "  " } else { "" }));
+    for (
+        embedded,
+        Visit {
+            path,
+            method,
+            think,
+        },
+    ) in session
+    {
+        let method = method
+            .as_ref()
+            .map_or(String::new(), |method| format!(" method={method}"));
+        let think = if think.is_zero() {
+            String::new()
+        } else {
+            format!(" think={:.3}", think.as_secs_f64())
+        };
+        out.push_str(&format!(
+            "{}{path}{method}{think}\n",
+            if *embedded { "  " } else { "" }
+        ));
     }
     out.push('\n');
 }
@@ -75,15 +102,23 @@ mod tests {
     use super::*;
 
     fn simple(path: &str, millis: u64) -> Visit {
-        Visit { path: path.to_owned(), method: None, think: Duration::from_millis(millis) }
+        Visit {
+            path: path.to_owned(),
+            method: None,
+            think: Duration::from_millis(millis),
+        }
     }
 
     #[test]
     fn sessions_are_read() {
-        let text = "# made by hand\n\n/a think=0.25\n  /b.png\n# between\n/c method=POST # why\n\n\n/d\n";
+        let text =
+            "# made by hand\n\n/a think=0.25\n  /b.png\n# between\n/c method=POST # why\n\n\n/d\n";
         let mut third = simple("/c", 0);
         third.method = Some("POST".to_owned());
-        let expected = [vec![simple("/a", 250), simple("/b.png", 0), third], vec![simple("/d", 0)]];
+        let expected = [
+            vec![simple("/a", 250), simple("/b.png", 0), third],
+            vec![simple("/d", 0)],
+        ];
         assert_eq!(parse("log", text).unwrap(), expected);
     }
 
@@ -93,7 +128,10 @@ mod tests {
         let mut text = String::new();
         write(&mut text, &session);
         assert_eq!(text, "/a?b think=1.500\n  /c\n\n");
-        assert_eq!(parse("log", &text).unwrap(), [session.map(|(_, visit)| visit)]);
+        assert_eq!(
+            parse("log", &text).unwrap(),
+            [session.map(|(_, visit)| visit)]
+        );
     }
 
     #[test]

@@ -27,12 +27,24 @@ pub(super) struct Steps<'a> {
 /// Percentiles of the table.
 const SHOWN: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
 const COLUMNS: [&str; 6] = ["step", "intended_rate", "rate", "requests", "ok", "errors"];
-const LAST_COLUMNS: [&str; 6] = ["kept", "latency_mean", "lateness_p99", "client_busy", "valid", "verdict"];
+const LAST_COLUMNS: [&str; 6] = [
+    "kept",
+    "latency_mean",
+    "lateness_p99",
+    "client_busy",
+    "valid",
+    "verdict",
+];
 
 impl Steps<'_> {
     fn report<'a>(&'a self, step: &'a Step) -> Report<'a> {
         let summary = Summary::new(&step.plan, &step.outcome);
-        Report { name: self.name, addresses: self.addresses, summary, verdict: &step.verdict }
+        Report {
+            name: self.name,
+            addresses: self.addresses,
+            summary,
+            verdict: &step.verdict,
+        }
     }
 
     pub(super) fn table(&self) -> String {
@@ -47,25 +59,48 @@ impl Steps<'_> {
         let _ = writeln!(text, " {:>9}  verdict", "late p99");
         for step in self.steps {
             let summary = Summary::new(&step.plan, &step.outcome);
-            let [intended, rate] = [step.plan.rate.unwrap_or(0.0), summary.rate()].map(text::short_rate);
-            let _ = write!(text, "{intended:>9} {rate:>9} {:>6.2} %", summary.error_share() * 100.0);
-            let latency = |name: &str| PERCENTILES.iter().find(|p| p.0 == name).and_then(|p| summary.latency(p.1));
-            for time in SHOWN.iter().map(|name| latency(name)).chain([summary.lateness()]) {
+            let [intended, rate] =
+                [step.plan.rate.unwrap_or(0.0), summary.rate()].map(text::short_rate);
+            let _ = write!(
+                text,
+                "{intended:>9} {rate:>9} {:>6.2} %",
+                summary.error_share() * 100.0
+            );
+            let latency = |name: &str| {
+                PERCENTILES
+                    .iter()
+                    .find(|p| p.0 == name)
+                    .and_then(|p| summary.latency(p.1))
+            };
+            for time in SHOWN
+                .iter()
+                .map(|name| latency(name))
+                .chain([summary.lateness()])
+            {
                 let _ = write!(text, " {:>9}", time.map_or("-".to_owned(), text::time));
             }
             let _ = writeln!(text, "  {}", step.verdict.word());
         }
         if let Some(Found { objective, rate }) = self.search {
-            let rate = rate.map_or("none was found".to_owned(), |rate| format!("{rate} requests/s"));
+            let rate = rate.map_or("none was found".to_owned(), |rate| {
+                format!("{rate} requests/s")
+            });
             let _ = writeln!(text, "highest rate with {objective}: {rate}");
         }
         text
     }
 
     pub(super) fn csv(&self) -> String {
-        let latencies = PERCENTILES.iter().map(|(name, _)| format!("latency_{name}"));
-        let columns = COLUMNS.iter().map(|name| (*name).to_owned()).chain(latencies);
-        let columns: Vec<_> = columns.chain(LAST_COLUMNS.iter().map(|name| (*name).to_owned())).collect();
+        let latencies = PERCENTILES
+            .iter()
+            .map(|(name, _)| format!("latency_{name}"));
+        let columns = COLUMNS
+            .iter()
+            .map(|name| (*name).to_owned())
+            .chain(latencies);
+        let columns: Vec<_> = columns
+            .chain(LAST_COLUMNS.iter().map(|name| (*name).to_owned()))
+            .collect();
         let mut text = columns.join(",") + "\n";
         for (number, step) in self.steps.iter().enumerate() {
             let figures = Summary::new(&step.plan, &step.outcome).figures();
@@ -73,7 +108,10 @@ impl Steps<'_> {
                 "step" => (number + 1).to_string(),
                 "valid" => u8::from(step.verdict.invalid.is_none()).to_string(),
                 "verdict" => step.verdict.word().to_owned(),
-                name => figures.iter().find(|f| f.metric == name).map_or(String::new(), |f| f.value.to_string()),
+                name => figures
+                    .iter()
+                    .find(|f| f.metric == name)
+                    .map_or(String::new(), |f| f.value.to_string()),
             });
             text += &(fields.collect::<Vec<_>>().join(",") + "\n");
         }
@@ -81,9 +119,14 @@ impl Steps<'_> {
     }
 
     pub(super) fn json(&self) -> Value {
-        let steps: Vec<_> = self.steps.iter().map(|step| self.report(step).json()).collect();
-        let search =
-            self.search.map(|Found { objective, rate }| json!({ "objective": objective, "highest_rate": rate }));
+        let steps: Vec<_> = self
+            .steps
+            .iter()
+            .map(|step| self.report(step).json())
+            .collect();
+        let search = self.search.map(
+            |Found { objective, rate }| json!({ "objective": objective, "highest_rate": rate }),
+        );
         json!({ "target": self.name, "steps": steps, "search": search })
     }
 }

@@ -8,8 +8,15 @@ use super::series::Point;
 use super::tally::Tally;
 
 /// Percentiles shown, by name.
-pub(super) const PERCENTILES: [(&str, f64); 7] =
-    [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99), ("max", 100.0)];
+pub(super) const PERCENTILES: [(&str, f64); 7] = [
+    ("p50", 50.0),
+    ("p75", 75.0),
+    ("p90", 90.0),
+    ("p99", 99.0),
+    ("p99.9", 99.9),
+    ("p99.99", 99.99),
+    ("max", 100.0),
+];
 
 /// Share of the time from which on workers count as busy throughout.
 const SATURATED: f64 = 0.9;
@@ -59,13 +66,21 @@ impl<'a> Summary<'a> {
     /// Returns the share of requests that failed; 0 without any.
     pub(super) fn error_share(&self) -> f64 {
         let requests = self.requests();
-        if requests == 0 { 0.0 } else { self.outcome.tally.failures.total() as f64 / requests as f64 }
+        if requests == 0 {
+            0.0
+        } else {
+            self.outcome.tally.failures.total() as f64 / requests as f64
+        }
     }
 
     /// Returns successful answers a second.
     pub(super) fn rate(&self) -> f64 {
         let seconds = self.outcome.elapsed.as_secs_f64();
-        if seconds > 0.0 { self.outcome.tally.ok_in_time as f64 / seconds } else { 0.0 }
+        if seconds > 0.0 {
+            self.outcome.tally.ok_in_time as f64 / seconds
+        } else {
+            0.0
+        }
     }
 
     /// Returns a percentile of the latency in microseconds; `None` if nothing was answered.
@@ -74,7 +89,8 @@ impl<'a> Summary<'a> {
         (!latency.is_empty()).then(|| latency.value_at_percentile(percentile) as f64 / 1e3)
     }
 
-    /// Returns how late this program itself sent, 99th percentile in microseconds; `None` in the closed loop.
+    /// Returns how late this program itself sent, 99th percentile in microseconds; `None` in the
+    /// closed loop.
     pub(super) fn lateness(&self) -> Option<f64> {
         let lateness = &self.outcome.tally.lateness;
         (!lateness.is_empty()).then(|| lateness.value_at_percentile(99.0) as f64 / 1e3)
@@ -82,23 +98,31 @@ impl<'a> Summary<'a> {
 
     /// Returns how large this program's own lateness is beside the latency, p99 of both.
     pub(super) fn lateness_share(&self) -> Option<f64> {
-        self.lateness().zip(self.latency(99.0)).map(|(late, latency)| late / latency.max(f64::MIN_POSITIVE))
+        self.lateness()
+            .zip(self.latency(99.0))
+            .map(|(late, latency)| late / latency.max(f64::MIN_POSITIVE))
     }
 
     /// Returns the share of time in which the workers computed.
     pub(super) fn busy(&self) -> f64 {
         let all = self.outcome.wall.as_secs_f64() * self.plan.workers as f64;
-        if all > 0.0 { self.outcome.cpu.as_secs_f64() / all } else { 0.0 }
+        if all > 0.0 {
+            self.outcome.cpu.as_secs_f64() / all
+        } else {
+            0.0
+        }
     }
 
-    /// Returns whether this program had no time left, so that a rate may be its own limit rather than the server's.
+    /// Returns whether this program had no time left, so that a rate may be its own limit rather
+    /// than the server's.
     pub(super) fn is_saturated(&self) -> bool {
         self.busy() >= SATURATED
     }
 
-    /// Open loop: the share of the requests due that was answered by the end, whatever the answers said. Those under
-    /// way at that time, as many as answers that come steadily leave, count as answered. `None` if there is nothing to
-    /// tell: in the closed loop, of a run that was interrupted, or if chance may account for what is missing.
+    /// Open loop: the share of the requests due that was answered by the end, whatever the answers
+    /// said. Those under way at that time, as many as answers that come steadily leave, count as
+    /// answered. `None` if there is nothing to tell: in the closed loop, of a run that was
+    /// interrupted, or if chance may account for what is missing.
     pub(super) fn kept(&self) -> Option<f64> {
         self.plan.rate?;
         let requests = self.requests() as f64;
@@ -112,14 +136,19 @@ impl<'a> Summary<'a> {
         (missing > 2.0 * requests.sqrt()).then(|| 1.0 - missing / requests)
     }
 
-    /// Returns the figure that a condition is about, in the unit of its bound; `None` if the run does not have it.
+    /// Returns the figure that a condition is about, in the unit of its bound; `None` if the run
+    /// does not have it.
     pub(super) fn figure(&self, condition: &Condition) -> Option<f64> {
         match (condition.metric, condition.bound) {
             (Metric::Percentile(percentile), _) => self.latency(percentile),
             (Metric::Max, _) => self.latency(100.0),
-            (Metric::Mean, _) => self.latency(50.0).map(|_| self.outcome.tally.latency.mean() / 1e3),
+            (Metric::Mean, _) => self
+                .latency(50.0)
+                .map(|_| self.outcome.tally.latency.mean() / 1e3),
             (Metric::Errors, Bound::Share(_)) => (self.requests() > 0).then(|| self.error_share()),
-            (Metric::Errors, Bound::Absolute(_)) => Some(self.outcome.tally.failures.total() as f64),
+            (Metric::Errors, Bound::Absolute(_)) => {
+                Some(self.outcome.tally.failures.total() as f64)
+            }
             (Metric::Rate, Bound::Share(_)) => self.plan.rate.map(|rate| self.rate() / rate),
             (Metric::Rate, Bound::Absolute(_)) => Some(self.rate()),
             (Metric::Lateness, _) => self.lateness(),
@@ -128,11 +157,28 @@ impl<'a> Summary<'a> {
 
     /// Returns everything that is a number, in the order of the table.
     pub(super) fn figures(&self) -> Vec<Figure> {
-        let Outcome { tally, began, elapsed, cpu, .. } = self.outcome;
-        let figure = |metric: &str, unit, value| Figure { metric: metric.to_owned(), unit, value };
+        let Outcome {
+            tally,
+            began,
+            elapsed,
+            cpu,
+            ..
+        } = self.outcome;
+        let figure = |metric: &str, unit, value| Figure {
+            metric: metric.to_owned(),
+            unit,
+            value,
+        };
         let mut figures = vec![
             // Since 1970.
-            figure("began", "s", began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()),
+            figure(
+                "began",
+                "s",
+                began
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default()
+                    .as_secs_f64(),
+            ),
             figure("elapsed", "s", elapsed.as_secs_f64()),
             figure("requests", "1", self.requests() as f64),
             figure("ok", "1", tally.ok as f64),
@@ -159,10 +205,19 @@ impl<'a> Summary<'a> {
         if !tally.latency.is_empty() {
             figures.push(figure("latency_mean", "us", tally.latency.mean() / 1e3));
         }
-        let Tally { latency, lateness, connect, handshake, .. } = tally;
-        for (prefix, histogram) in
-            [("latency", latency), ("lateness", lateness), ("connect", connect), ("handshake", handshake)]
-        {
+        let Tally {
+            latency,
+            lateness,
+            connect,
+            handshake,
+            ..
+        } = tally;
+        for (prefix, histogram) in [
+            ("latency", latency),
+            ("lateness", lateness),
+            ("connect", connect),
+            ("handshake", handshake),
+        ] {
             for (name, percentile) in PERCENTILES.iter().filter(|_| !histogram.is_empty()) {
                 let value = histogram.value_at_percentile(*percentile) as f64 / 1e3;
                 figures.push(figure(&format!("{prefix}_{name}"), "us", value));

@@ -1,4 +1,5 @@
-//! Several runs, one after the other: at given rates, or in search of the highest rate that meets an objective.
+//! Several runs, one after the other: at given rates, or in search of the highest rate that meets
+//! an objective.
 
 use std::time::Duration;
 
@@ -27,9 +28,15 @@ impl Course {
     pub(super) fn new(common: &Common) -> Option<Self> {
         if common.search.is_some() {
             let first = common.rate.map_or(FIRST, |rate| rate.to);
-            return Some(Course::Search { first, precision: common.precision });
+            return Some(Course::Search {
+                first,
+                precision: common.precision,
+            });
         }
-        common.rates.as_ref().map(|Rates(rates)| Course::Rates(rates.clone()))
+        common
+            .rates
+            .as_ref()
+            .map(|Rates(rates)| Course::Rates(rates.clone()))
     }
 }
 
@@ -63,9 +70,13 @@ pub(super) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Makes all runs, or those before a signal. Returns what a search has found: the highest rate that meets the
-    /// objective, or `None` if it has found none.
-    pub(super) fn follow(&mut self, course: &Course, runs: &mut dyn Runs) -> anyhow::Result<Option<f64>> {
+    /// Makes all runs, or those before a signal. Returns what a search has found: the highest rate
+    /// that meets the objective, or `None` if it has found none.
+    pub(super) fn follow(
+        &mut self,
+        course: &Course,
+        runs: &mut dyn Runs,
+    ) -> anyhow::Result<Option<f64>> {
         match course {
             Course::Rates(rates) => {
                 for rate in rates {
@@ -93,10 +104,21 @@ impl Sweep<'_> {
             return Ok(None);
         }
         let plan = self.plan.at_rate(rate, self.steps.is_empty())?;
-        let Some(outcome) = runs.run(&plan)? else { return Ok(None) };
-        let verdict = self.objectives.judge(self.name, &Summary::new(&plan, &outcome));
-        let (met, interrupted) = (verdict.missed.is_empty() && verdict.unjudged.is_empty(), outcome.interrupted);
-        self.steps.push(Step { plan, outcome, verdict });
+        let Some(outcome) = runs.run(&plan)? else {
+            return Ok(None);
+        };
+        let verdict = self
+            .objectives
+            .judge(self.name, &Summary::new(&plan, &outcome));
+        let (met, interrupted) = (
+            verdict.missed.is_empty() && verdict.unjudged.is_empty(),
+            outcome.interrupted,
+        );
+        self.steps.push(Step {
+            plan,
+            outcome,
+            verdict,
+        });
         Ok((!interrupted).then_some(met))
     }
 }
@@ -114,15 +136,25 @@ struct Search {
 
 impl Search {
     fn new(first: f64, precision: f64) -> Self {
-        Self { next: first, precision, met: None, missed: None, tried: 0 }
+        Self {
+            next: first,
+            precision,
+            met: None,
+            missed: None,
+            tried: 0,
+        }
     }
 
     /// Returns the rate to try next; `None`: the search is over.
     fn next(&self) -> Option<f64> {
-        let over = self.met.zip(self.missed).is_some_and(|(met, missed)| missed - met <= self.precision * missed);
+        let over = self
+            .met
+            .zip(self.missed)
+            .is_some_and(|(met, missed)| missed - met <= self.precision * missed);
         // So fine that rounding leaves no rate between them.
         let over = over || [self.met, self.missed].contains(&Some(self.next));
-        (!over && self.tried < MOST && (RANGE.0..=RANGE.1).contains(&self.next)).then_some(self.next)
+        (!over && self.tried < MOST && (RANGE.0..=RANGE.1).contains(&self.next))
+            .then_some(self.next)
     }
 
     fn learn(&mut self, rate: f64, met: bool) {
@@ -142,9 +174,15 @@ impl Search {
 
 /// Rounds for people: to three digits, or to as many as the precision of a search asks for.
 fn round(rate: f64, precision: f64) -> f64 {
-    let digits = (rate.log10() - 2.0).floor().min((rate * precision / 2.0).log10().floor()) as i32;
+    let digits = (rate.log10() - 2.0)
+        .floor()
+        .min((rate * precision / 2.0).log10().floor()) as i32;
     let unit = 10f64.powi(digits.abs());
-    if digits < 0 { (rate * unit).round() / unit } else { (rate / unit).round() * unit }
+    if digits < 0 {
+        (rate * unit).round() / unit
+    } else {
+        (rate / unit).round() * unit
+    }
 }
 
 #[cfg(test)]
@@ -175,16 +213,29 @@ mod tests {
         ] {
             let (found, runs) = search(first, precision, limit);
             let found = found.unwrap();
-            assert!(found <= limit && found >= limit * (1.0 - precision) - 0.05, "{first} {precision}: {found}");
+            assert!(
+                found <= limit && found >= limit * (1.0 - precision) - 0.05,
+                "{first} {precision}: {found}"
+            );
             assert!(runs < 20, "{runs}");
         }
-        assert_eq!(search(1000.0, 0.05, 0.0), (None, 10), "nothing below one request a second");
+        assert_eq!(
+            search(1000.0, 0.05, 0.0),
+            (None, 10),
+            "nothing below one request a second"
+        );
         assert_eq!(search(1e8, 0.05, f64::INFINITY).0, Some(8e8));
     }
 
     #[test]
     fn rates_are_rounded() {
-        assert_eq!([1234.5, 57_512.0, 3.456].map(|rate| round(rate, 0.05)), [1230.0, 57_500.0, 3.46]);
-        assert_eq!([1234.56, 57_512.3, 3.45678].map(|rate| round(rate, 0.001)), [1234.6, 57_510.0, 3.457]);
+        assert_eq!(
+            [1234.5, 57_512.0, 3.456].map(|rate| round(rate, 0.05)),
+            [1230.0, 57_500.0, 3.46]
+        );
+        assert_eq!(
+            [1234.56, 57_512.3, 3.45678].map(|rate| round(rate, 0.001)),
+            [1234.6, 57_510.0, 3.457]
+        );
     }
 }

@@ -145,26 +145,36 @@ impl Failure {
 
     /// Returns whether the server has said that it did not begin with the request.
     pub(super) fn is_unprocessed(self) -> bool {
-        matches!(self, Failure::StreamReset(REFUSED_STREAM) | Failure::GoneAway(NO_ERROR))
+        matches!(
+            self,
+            Failure::StreamReset(REFUSED_STREAM) | Failure::GoneAway(NO_ERROR)
+        )
     }
 
-    /// Returns a number that stands for it between an agent and its coordinator: its place among [`Self::ALL`], and
-    /// beyond these statuses and error codes.
+    /// Returns a number that stands for it between an agent and its coordinator: its place among
+    /// [`Self::ALL`], and beyond these statuses and error codes.
     pub(super) fn code(self) -> u64 {
         let (all, codes) = (Self::ALL.len() as u64, ERROR_CODES.len() as u64);
         match self {
             Failure::Status(status) => all + u64::from(status),
             Failure::StreamReset(code) => all + STATUSES + u64::from(code),
             Failure::GoneAway(code) => all + STATUSES + codes + u64::from(code),
-            _ => Self::ALL.iter().position(|failure| *failure == self).unwrap_or_default() as u64,
+            _ => Self::ALL
+                .iter()
+                .position(|failure| *failure == self)
+                .unwrap_or_default() as u64,
         }
     }
 
     /// Returns what a number stands for.
     pub(super) fn of_code(code: u64) -> Option<Self> {
         let codes = ERROR_CODES.len() as u64;
-        let Some(status) = code.checked_sub(Self::ALL.len() as u64) else { return Some(Self::ALL[code as usize]) };
-        let Some(error) = status.checked_sub(STATUSES) else { return Some(Failure::Status(status as u16)) };
+        let Some(status) = code.checked_sub(Self::ALL.len() as u64) else {
+            return Some(Self::ALL[code as usize]);
+        };
+        let Some(error) = status.checked_sub(STATUSES) else {
+            return Some(Failure::Status(status as u16));
+        };
         match error.checked_sub(codes) {
             None => Some(Failure::StreamReset(error as ErrorCode)),
             Some(error) => (error < codes).then_some(Failure::GoneAway(error as ErrorCode)),
@@ -178,7 +188,9 @@ impl Failure {
             Failure::StreamReset(code) => {
                 return format!("HTTP/2: stream reset ({})", ERROR_CODES[usize::from(code)]).into();
             }
-            Failure::GoneAway(code) => return format!("HTTP/2: GOAWAY ({})", ERROR_CODES[usize::from(code)]).into(),
+            Failure::GoneAway(code) => {
+                return format!("HTTP/2: GOAWAY ({})", ERROR_CODES[usize::from(code)]).into();
+            }
             Failure::Refused => "connection refused",
             Failure::Unreachable => "unreachable",
             Failure::Reset => "reset",
@@ -214,7 +226,10 @@ fn known(code: u32) -> ErrorCode {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        if let Some(failure) = error.get_ref().and_then(|inner| inner.downcast_ref::<Failure>()) {
+        if let Some(failure) = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<Failure>())
+        {
             return *failure;
         }
         match error.kind() {
@@ -222,7 +237,9 @@ impl From<io::Error> for Failure {
             ErrorKind::UnexpectedEof => Failure::Closed,
             ErrorKind::ConnectionRefused => Failure::Refused,
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Failure::Unreachable,
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Failure::Reset,
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => {
+                Failure::Reset
+            }
             ErrorKind::TimedOut => Failure::TimedOut,
             ErrorKind::AddrNotAvailable => Failure::Ports,
             _ => match Errno::from_io_error(&error) {
@@ -275,7 +292,12 @@ impl fmt::Display for Failures {
             return f.write_str("none");
         }
         for (n, (failure, count)) in self.by_kind().enumerate() {
-            write!(f, "{}{} {count}", if n > 0 { ", " } else { "" }, failure.name())?;
+            write!(
+                f,
+                "{}{} {count}",
+                if n > 0 { ", " } else { "" },
+                failure.name()
+            )?;
         }
         Ok(())
     }
@@ -306,9 +328,17 @@ impl Statuses {
 impl fmt::Display for Statuses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (status, count)) in self.by_status().enumerate() {
-            let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
-            let reason = reason.map(|reason| format!(" {reason}")).unwrap_or_default();
-            write!(f, "{}{status}{reason}: {count}", if n > 0 { ", " } else { "" })?;
+            let reason = StatusCode::from_u16(status)
+                .ok()
+                .and_then(|status| status.canonical_reason());
+            let reason = reason
+                .map(|reason| format!(" {reason}"))
+                .unwrap_or_default();
+            write!(
+                f,
+                "{}{status}{reason}: {count}",
+                if n > 0 { ", " } else { "" }
+            )?;
         }
         Ok(())
     }
@@ -353,8 +383,10 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new() -> Self {
-        // Three significant digits; grows with the largest value. The bounds of `new` are always valid.
-        let histogram = || Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are allowed"));
+        // Three significant digits; grows with the largest value. The bounds of `new` are always
+        // valid.
+        let histogram =
+            || Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are allowed"));
         Self {
             latency: histogram(),
             lateness: histogram(),
@@ -409,12 +441,18 @@ impl Tally {
         self.ok += other.ok;
         self.ok_in_time += other.ok_in_time;
         self.answers_in_time += other.answers_in_time;
-        other.statuses.by_status().for_each(|(status, count)| self.statuses.add(status, count));
+        other
+            .statuses
+            .by_status()
+            .for_each(|(status, count)| self.statuses.add(status, count));
         self.warming += other.warming;
         self.unanswered += other.unanswered;
         self.misses += other.misses;
         self.bytes += other.bytes;
-        other.failures.by_kind().for_each(|(failure, count)| self.failures.add(failure, count));
+        other
+            .failures
+            .by_kind()
+            .for_each(|(failure, count)| self.failures.add(failure, count));
         self.reconnects += other.reconnects;
         self.failed_connects += other.failed_connects;
         self.last = self.last.max(other.last);
@@ -428,11 +466,26 @@ mod tests {
     #[test]
     fn each_failure_has_a_number() {
         let kinds: Vec<_> = (0..).map_while(Failure::of_code).collect();
-        assert_eq!(kinds.len(), Failure::ALL.len() + 1000 + 2 * ERROR_CODES.len());
-        assert!(kinds.iter().enumerate().all(|(code, kind)| kind.code() == code as u64));
+        assert_eq!(
+            kinds.len(),
+            Failure::ALL.len() + 1000 + 2 * ERROR_CODES.len()
+        );
+        assert!(
+            kinds
+                .iter()
+                .enumerate()
+                .all(|(code, kind)| kind.code() == code as u64)
+        );
         assert_eq!(Failure::of_code(u64::MAX), None);
-        let names = [Failure::StreamReset(REFUSED_STREAM), Failure::GoneAway(14)].map(Failure::name);
-        assert_eq!(names, ["HTTP/2: stream reset (REFUSED_STREAM)", "HTTP/2: GOAWAY (unknown code)"]);
+        let names =
+            [Failure::StreamReset(REFUSED_STREAM), Failure::GoneAway(14)].map(Failure::name);
+        assert_eq!(
+            names,
+            [
+                "HTTP/2: stream reset (REFUSED_STREAM)",
+                "HTTP/2: GOAWAY (unknown code)"
+            ]
+        );
     }
 
     #[test]
@@ -444,6 +497,9 @@ mod tests {
         }
         failures.add(Failure::TimedOut, 1);
         failures.add(Failure::Reset, 0);
-        assert_eq!((failures.total(), failures.to_string().as_str()), (7, "timeout 1, status 404 2, status 503 4"));
+        assert_eq!(
+            (failures.total(), failures.to_string().as_str()),
+            (7, "timeout 1, status 404 2, status 503 4")
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! What was counted, as JSON: histograms as pairs of a value and its count, the rest as numbers.
 //!
-//! HdrHistogram's own form would be shorter. But a few bytes of it claim any size, and its reader takes that memory:
-//! what an agent sends is read into a histogram of ours instead, which no value makes larger than half a megabyte.
+//! HdrHistogram's own form would be shorter. But a few bytes of it claim any size, and its reader
+//! takes that memory: what an agent sends is read into a histogram of ours instead, which no value
+//! makes larger than half a megabyte.
 
 use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
@@ -11,8 +12,16 @@ use super::tally::{Failure, Tally};
 
 /// Writes a tally.
 pub(super) fn write(tally: &mut Tally) -> Value {
-    let failures: Vec<_> = tally.failures.by_kind().map(|(failure, count)| json!([failure.code(), count])).collect();
-    let statuses: Vec<_> = tally.statuses.by_status().map(|(status, count)| json!([status, count])).collect();
+    let failures: Vec<_> = tally
+        .failures
+        .by_kind()
+        .map(|(failure, count)| json!([failure.code(), count]))
+        .collect();
+    let statuses: Vec<_> = tally
+        .statuses
+        .by_status()
+        .map(|(status, count)| json!([status, count]))
+        .collect();
     json!({
         "latency": pairs(&tally.latency),
         "lateness": pairs(&tally.lateness),
@@ -29,22 +38,39 @@ pub(super) fn write(tally: &mut Tally) -> Value {
 pub(super) fn read(value: &Value, room: &mut u64) -> anyhow::Result<Tally> {
     let mut tally = Tally::new();
     let mut take = |count: u64| -> anyhow::Result<u64> {
-        *room = room.checked_sub(count).context("more is counted than can be")?;
+        *room = room
+            .checked_sub(count)
+            .context("more is counted than can be")?;
         Ok(count)
     };
-    let Tally { latency, lateness, connect, handshake, .. } = &mut tally;
-    for (histogram, name) in
-        [(latency, "latency"), (lateness, "lateness"), (connect, "connect"), (handshake, "handshake")]
-    {
+    let Tally {
+        latency,
+        lateness,
+        connect,
+        handshake,
+        ..
+    } = &mut tally;
+    for (histogram, name) in [
+        (latency, "latency"),
+        (lateness, "lateness"),
+        (connect, "connect"),
+        (handshake, "handshake"),
+    ] {
         for (value, count) in pairs_of(&value[name])? {
             histogram.record_n(value, take(count)?)?;
         }
     }
     for (code, count) in pairs_of(&value["failures"])? {
-        tally.failures.add(Failure::of_code(code).context("an unknown kind of failure")?, take(count)?);
+        tally.failures.add(
+            Failure::of_code(code).context("an unknown kind of failure")?,
+            take(count)?,
+        );
     }
     for (status, count) in pairs_of(&value["statuses"])? {
-        let status = u16::try_from(status).ok().filter(|status| *status < 1000).context("a status")?;
+        let status = u16::try_from(status)
+            .ok()
+            .filter(|status| *status < 1000)
+            .context("a status")?;
         tally.statuses.add(status, take(count)?);
     }
     let given = value["counts"].as_array().context("no counts")?;
@@ -53,24 +79,60 @@ pub(super) fn read(value: &Value, room: &mut u64) -> anyhow::Result<Tally> {
     for (own, given) in own.into_iter().zip(given) {
         *own = take(given.as_u64().context("a count")?)?;
     }
-    tally.last = value["last"].as_u64().context("no time of the last answer")?;
+    tally.last = value["last"]
+        .as_u64()
+        .context("no time of the last answer")?;
     Ok(tally)
 }
 
 /// The plain numbers, in the order in which they are sent.
 fn counts(tally: &mut Tally) -> [&mut u64; 10] {
-    let Tally { ok, ok_in_time, answers_in_time, warming, unanswered, misses, bytes, .. } = tally;
-    let Tally { reconnects, failed_connects, resumed, .. } = tally;
-    [ok, ok_in_time, answers_in_time, warming, unanswered, misses, bytes, reconnects, failed_connects, resumed]
+    let Tally {
+        ok,
+        ok_in_time,
+        answers_in_time,
+        warming,
+        unanswered,
+        misses,
+        bytes,
+        ..
+    } = tally;
+    let Tally {
+        reconnects,
+        failed_connects,
+        resumed,
+        ..
+    } = tally;
+    [
+        ok,
+        ok_in_time,
+        answers_in_time,
+        warming,
+        unanswered,
+        misses,
+        bytes,
+        reconnects,
+        failed_connects,
+        resumed,
+    ]
 }
 
 fn pairs(histogram: &Histogram<u64>) -> Vec<[u64; 2]> {
-    histogram.iter_recorded().map(|step| [step.value_iterated_to(), step.count_at_value()]).collect()
+    histogram
+        .iter_recorded()
+        .map(|step| [step.value_iterated_to(), step.count_at_value()])
+        .collect()
 }
 
 fn pairs_of(value: &Value) -> anyhow::Result<Vec<(u64, u64)>> {
     let all = value.as_array().context("no list")?.iter();
-    all.map(|pair| pair[0].as_u64().zip(pair[1].as_u64()).context("no pair of numbers")).collect()
+    all.map(|pair| {
+        pair[0]
+            .as_u64()
+            .zip(pair[1].as_u64())
+            .context("no pair of numbers")
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -86,7 +148,11 @@ mod tests {
             tally.connect.record(n).unwrap();
             tally.handshake.record(2 * n).unwrap();
         }
-        for (n, failure) in Failure::ALL.into_iter().chain([Failure::Status(503), Failure::GoneAway(11)]).enumerate() {
+        for (n, failure) in Failure::ALL
+            .into_iter()
+            .chain([Failure::Status(503), Failure::GoneAway(11)])
+            .enumerate()
+        {
             tally.failures.add(failure, n as u64 + 1);
         }
         tally.statuses.add(200, 7);
@@ -98,12 +164,21 @@ mod tests {
         let mut read = read(&write(&mut tally), &mut room).unwrap();
         assert_eq!(read.latency, tally.latency);
         assert_eq!(read.lateness, tally.lateness);
-        assert_eq!((&read.connect, &read.handshake), (&tally.connect, &tally.handshake));
+        assert_eq!(
+            (&read.connect, &read.handshake),
+            (&tally.connect, &tally.handshake)
+        );
         assert_eq!(read.failures.to_string(), tally.failures.to_string());
         assert_eq!(read.statuses.to_string(), "200 OK: 7");
-        assert_eq!((counts(&mut read).map(|count| *count), read.last), ([10, 11, 12, 13, 14, 15, 16, 17, 18, 19], 7));
+        assert_eq!(
+            (counts(&mut read).map(|count| *count), read.last),
+            ([10, 11, 12, 13, 14, 15, 16, 17, 18, 19], 7)
+        );
         let failures = tally.failures.total();
-        assert_eq!(room, 1_000_000 - 4 * 1000 - failures - 7 - (10..=19).sum::<u64>());
+        assert_eq!(
+            room,
+            1_000_000 - 4 * 1000 - failures - 7 - (10..=19).sum::<u64>()
+        );
         let empty = super::read(&write(&mut Tally::new()), &mut 0).unwrap();
         assert!(empty.latency.is_empty() && empty.failures.total() == 0);
     }
@@ -141,6 +216,10 @@ mod tests {
         let mut bad = write(&mut Tally::new());
         bad["latency"] = json!([[u64::MAX, 1], [0, 1]]);
         let read = read(&bad, &mut 2).unwrap();
-        assert!(read.latency.distinct_values() * size_of::<u64>() < 512 << 10, "{}", read.latency.distinct_values());
+        assert!(
+            read.latency.distinct_values() * size_of::<u64>() < 512 << 10,
+            "{}",
+            read.latency.distinct_values()
+        );
     }
 }

@@ -12,7 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::plan::nanos;
 use super::tally::Failure;
 
-/// Descriptors beside the connections: standard streams, result files, and a few for each worker's driver.
+/// Descriptors beside the connections: standard streams, result files, and a few for each worker's
+/// driver.
 const SPARE: u64 = 16;
 const PER_WORKER: u64 = 8;
 
@@ -39,7 +40,9 @@ impl Target {
                 Err(error) => last = Some(error),
             }
         }
-        let Some(error) = last else { bail!("{} has no address", self.host) };
+        let Some(error) = last else {
+            bail!("{} has no address", self.host)
+        };
         let remedy = match error.kind() {
             ErrorKind::ConnectionRefused => "; is the server running, and is it this port?",
             ErrorKind::TimedOut => "; does a firewall drop the packets?",
@@ -65,12 +68,20 @@ pub(super) fn since(began: Instant) -> u64 {
 /// Where the kernel says which local ports it hands out.
 const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// Checks that the local ports suffice for these connections: each address takes as many as there are ports.
+/// Checks that the local ports suffice for these connections: each address takes as many as there
+/// are ports.
 pub(super) fn enough_ports(connections: usize, addresses: &[SocketAddr]) -> anyhow::Result<()> {
     // Where it cannot be read, the connections themselves will tell.
-    let Ok(range) = std::fs::read_to_string(PORT_RANGE) else { return Ok(()) };
-    let bounds: Vec<usize> = range.split_whitespace().filter_map(|port| port.parse().ok()).collect();
-    let &[first, last] = bounds.as_slice() else { return Ok(()) };
+    let Ok(range) = std::fs::read_to_string(PORT_RANGE) else {
+        return Ok(());
+    };
+    let bounds: Vec<usize> = range
+        .split_whitespace()
+        .filter_map(|port| port.parse().ok())
+        .collect();
+    let &[first, last] = bounds.as_slice() else {
+        return Ok(());
+    };
     let ports = (last + 1).saturating_sub(first);
     let different: BTreeSet<_> = addresses.iter().collect();
     let each = connections.div_ceil(different.len().max(1));
@@ -93,10 +104,18 @@ pub(super) fn allow_descriptors(connections: usize, workers: usize) -> anyhow::R
     if let Some(most) = maximum
         && most < needed
     {
-        bail!("{connections} connections need {needed} descriptors and {most} are allowed; raise it with ulimit -n");
+        bail!(
+            "{connections} connections need {needed} descriptors and {most} are allowed; raise it with ulimit -n"
+        );
     }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum })
-        .with_context(|| format!("cannot allow {needed} descriptors; raise the limit with ulimit -n"))
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(needed),
+            maximum,
+        },
+    )
+    .with_context(|| format!("cannot allow {needed} descriptors; raise the limit with ulimit -n"))
 }
 
 #[cfg(test)]
@@ -109,8 +128,14 @@ mod tests {
         let two: SocketAddr = ([127, 0, 0, 2], 80).into();
         assert!(enough_ports(2, &[one]).is_ok());
         let error = enough_ports(65_537, &[one, one]).unwrap_err().to_string();
-        assert!(error.contains("65537 connections") && error.contains("ip_local_port_range"), "{error}");
+        assert!(
+            error.contains("65537 connections") && error.contains("ip_local_port_range"),
+            "{error}"
+        );
         let error = enough_ports(131_074, &[one, two]).unwrap_err().to_string();
-        assert!(error.contains("65537 connections to one address"), "{error}");
+        assert!(
+            error.contains("65537 connections to one address"),
+            "{error}"
+        );
     }
 }

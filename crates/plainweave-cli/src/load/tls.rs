@@ -1,7 +1,8 @@
 //! TLS for `load http`, by rustls: what is trusted, handshakes, and why they fail.
 //!
-//! rustls's own buffered stream serves here: unlike a server, a load generator has few idle connections to keep small.
-//! A fiber that reads or writes suspends within it, and deadlines end it as they end any read.
+//! rustls's own buffered stream serves here: unlike a server, a load generator has few idle
+//! connections to keep small. A fiber that reads or writes suspends within it, and deadlines end it
+//! as they end any read.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind,
-    RootCertStore, SignatureScheme, StreamOwned,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
+    Error, HandshakeKind, RootCertStore, SignatureScheme, StreamOwned,
 };
 
 use super::files::Files;
@@ -28,8 +29,8 @@ use super::tally::Failure;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "TLS")]
 pub(super) struct TlsFlags {
-    /// Trust the authorities, and the servers' own certificates, in this file (PEM) [default: those that this host
-    /// trusts]
+    /// Trust the authorities, and the servers' own certificates, in this file (PEM) [default: those
+    /// that this host trusts]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     ca: Option<PathBuf>,
 
@@ -59,38 +60,56 @@ impl Tls {
         protocol: &'static str,
     ) -> anyhow::Result<Option<Self>> {
         let given = flags.ca.is_some() || flags.insecure || flags.no_resumption;
-        ensure!(secure || !given, "--ca, --insecure and --no-resumption are of https://, and no URL begins with that");
+        ensure!(
+            secure || !given,
+            "--ca, --insecure and --no-resumption are of https://, and no URL begins with that"
+        );
         if !secure {
             return Ok(None);
         }
         let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()?;
         let trust = if flags.insecure {
             Trust::Any
         } else {
             let (roots, own) = authorities(flags.ca.as_deref(), files)?;
             let by_authority =
-                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                    .build()?;
             Trust::Some { by_authority, own }
         };
-        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { trust, provider }));
+        let builder = builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Verifier { trust, provider }));
         let mut config = builder.with_no_client_auth();
         config.alpn_protocols = vec![protocol.into()];
         if flags.no_resumption {
             config.resumption = Resumption::disabled();
         }
-        Ok(Some(Self { config: Arc::new(config), protocol }))
+        Ok(Some(Self {
+            config: Arc::new(config),
+            protocol,
+        }))
     }
 
-    /// Shakes hands with the server of this name, which is checked. Returns whether a session was resumed, too.
-    pub(super) fn connect(&self, host: &str, mut stream: TcpStream) -> Result<(Session, bool), Failure> {
+    /// Shakes hands with the server of this name, which is checked. Returns whether a session was
+    /// resumed, too.
+    pub(super) fn connect(
+        &self,
+        host: &str,
+        mut stream: TcpStream,
+    ) -> Result<(Session, bool), Failure> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| Failure::CertificateName)?;
-        let mut rustls = ClientConnection::new(self.config.clone(), name).map_err(|error| failure(&error))?;
+        let mut rustls =
+            ClientConnection::new(self.config.clone(), name).map_err(|error| failure(&error))?;
         while rustls.is_handshaking() {
-            rustls.complete_io(&mut stream).map_err(|error| match error.kind() {
-                ErrorKind::UnexpectedEof => Failure::TlsCut,
-                _ => classified(error).into(),
-            })?;
+            rustls
+                .complete_io(&mut stream)
+                .map_err(|error| match error.kind() {
+                    ErrorKind::UnexpectedEof => Failure::TlsCut,
+                    _ => classified(error).into(),
+                })?;
         }
         // A server that knows no ALPN speaks what it always has.
         let agreed = rustls.alpn_protocol().unwrap_or(b"http/1.1");
@@ -105,26 +124,44 @@ impl Tls {
 /// Checks that certificates can be for a host.
 pub(super) fn check_host(host: &str) -> anyhow::Result<()> {
     let name = ServerName::try_from(host);
-    name.map(drop).with_context(|| format!("https://{host}: no certificate can be for this name"))
+    name.map(drop)
+        .with_context(|| format!("https://{host}: no certificate can be for this name"))
 }
 
 /// Returns the authorities that are trusted, and the certificates of a file that are, too.
-fn authorities(file: Option<&Path>, files: &Files) -> anyhow::Result<(RootCertStore, Vec<CertificateDer<'static>>)> {
+fn authorities(
+    file: Option<&Path>,
+    files: &Files,
+) -> anyhow::Result<(RootCertStore, Vec<CertificateDer<'static>>)> {
     let (mut roots, mut own) = (RootCertStore::empty(), Vec::new());
     let Some(file) = file else {
         let found = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(found.certs);
-        let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
-        ensure!(!roots.is_empty(), "this host trusts no authorities{why}: give --ca FILE, or --insecure");
+        let why = found
+            .errors
+            .first()
+            .map_or(String::new(), |error| format!(" ({error})"));
+        ensure!(
+            !roots.is_empty(),
+            "this host trusts no authorities{why}: give --ca FILE, or --insecure"
+        );
         return Ok((roots, own));
     };
     for certificate in CertificateDer::pem_slice_iter(&files.read(file)?) {
-        let bad = |error: &dyn std::fmt::Display| anyhow!("{}: not a certificate: {error}", file.display());
+        let bad = |error: &dyn std::fmt::Display| {
+            anyhow!("{}: not a certificate: {error}", file.display())
+        };
         let certificate = certificate.map_err(|error| bad(&error))?;
-        roots.add(certificate.clone()).map_err(|error| bad(&error))?;
+        roots
+            .add(certificate.clone())
+            .map_err(|error| bad(&error))?;
         own.push(certificate);
     }
-    ensure!(!roots.is_empty(), "{}: there is no certificate in it (write it in PEM)", file.display());
+    ensure!(
+        !roots.is_empty(),
+        "{}: there is no certificate in it (write it in PEM)",
+        file.display()
+    );
     Ok((roots, own))
 }
 
@@ -159,7 +196,9 @@ impl Records {
                 return Ok(());
             }
             self.0.read_tls(&mut records)?;
-            self.0.process_new_packets().map_err(|error| failure(&error))?;
+            self.0
+                .process_new_packets()
+                .map_err(|error| failure(&error))?;
         }
     }
 
@@ -194,7 +233,10 @@ impl Write for Session {
 
 /// Makes a failure of an error by rustls, and leaves those of the socket.
 fn classified(error: io::Error) -> io::Error {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+    match error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>())
+    {
         Some(inner) => io::Error::other(failure(inner)),
         None => error,
     }
@@ -205,13 +247,15 @@ fn failure(error: &Error) -> Failure {
     match error {
         Error::InvalidCertificate(error) => match error {
             C::UnknownIssuer => Failure::CertificateUntrusted,
-            C::Expired | C::ExpiredContext { .. } | C::NotValidYet | C::NotValidYetContext { .. } => {
-                Failure::CertificateExpired
-            }
+            C::Expired
+            | C::ExpiredContext { .. }
+            | C::NotValidYet
+            | C::NotValidYetContext { .. } => Failure::CertificateExpired,
             C::NotValidForName | C::NotValidForNameContext { .. } => Failure::CertificateName,
             _ => Failure::Certificate,
         },
-        Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => Failure::NoAlpn,
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol)
+        | Error::NoApplicationProtocol => Failure::NoAlpn,
         Error::AlertReceived(_) => Failure::TlsRefused,
         Error::InvalidMessage(_) => Failure::NoTls,
         Error::PeerIncompatible(_) => Failure::TlsIncompatible,
@@ -223,8 +267,9 @@ fn failure(error: &Error) -> Failure {
 #[derive(Debug)]
 enum Trust {
     Any,
-    /// What an authority has certified, and the very certificates that are trusted: what `openssl req -x509` makes says
-    /// that it is an authority itself, and no authority may be a server, so it could be trusted in no other way.
+    /// What an authority has certified, and the very certificates that are trusted: what `openssl
+    /// req -x509` makes says that it is an authority itself, and no authority may be a server, so
+    /// it could be trusted in no other way.
     Some {
         by_authority: Arc<WebPkiServerVerifier>,
         own: Vec<CertificateDer<'static>>,
@@ -238,7 +283,8 @@ struct Verifier {
     provider: Arc<CryptoProvider>,
 }
 
-/// Returns whether a certificate was refused for who has certified it, or for what it is. Its dates come before.
+/// Returns whether a certificate was refused for who has certified it, or for what it is. Its dates
+/// come before.
 fn is_of_no_authority(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
@@ -258,8 +304,16 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Trust::Some { by_authority, own } = &self.trust else { return Ok(ServerCertVerified::assertion()) };
-        let certified = by_authority.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let Trust::Some { by_authority, own } = &self.trust else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let certified = by_authority.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
         match certified {
             Err(error) if is_of_no_authority(&error) && own.iter().any(|own| own == end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
@@ -275,7 +329,12 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -284,10 +343,17 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -25,12 +25,18 @@ impl Tls {
         _protocol: &'static str,
     ) -> anyhow::Result<Option<Self>> {
         if secure {
-            bail!("https:// needs TLS, and this program was built without it (build it with the feature tls)");
+            bail!(
+                "https:// needs TLS, and this program was built without it (build it with the feature tls)"
+            );
         }
         Ok(None)
     }
 
-    pub(super) fn connect(&self, _host: &str, _stream: TcpStream) -> Result<(Session, bool), Failure> {
+    pub(super) fn connect(
+        &self,
+        _host: &str,
+        _stream: TcpStream,
+    ) -> Result<(Session, bool), Failure> {
         match *self {}
     }
 }

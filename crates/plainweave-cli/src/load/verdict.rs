@@ -42,7 +42,8 @@ impl Verdict {
         }
     }
 
-    /// Returns what a run among several counts for: conditions of `--fail-if` alone, if there are any.
+    /// Returns what a run among several counts for: conditions of `--fail-if` alone, if there are
+    /// any.
     pub(super) fn steps_exit(&self) -> Exit {
         match (self.failed, self.unjudged.is_empty()) {
             (true, _) => Exit::Missed,
@@ -55,7 +56,10 @@ impl Verdict {
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = self.missed.clone();
         if let (Some(reason), false) = (&self.invalid, self.unjudged.is_empty()) {
-            notes.push(format!("not judged: {}: {reason}", self.unjudged.join(", ")));
+            notes.push(format!(
+                "not judged: {}: {reason}",
+                self.unjudged.join(", ")
+            ));
         }
         notes
     }
@@ -73,9 +77,14 @@ impl Verdict {
 impl Objectives {
     /// Takes what the flags say.
     pub(super) fn new(common: &Common) -> Self {
-        let require = common.search.as_ref().map_or_else(Vec::new, |conditions| conditions.0.clone());
+        let require = common
+            .search
+            .as_ref()
+            .map_or_else(Vec::new, |conditions| conditions.0.clone());
         // A search that is to find a rate with errors says how many.
-        let errors = require.iter().any(|condition| condition.metric == Metric::Errors);
+        let errors = require
+            .iter()
+            .any(|condition| condition.metric == Metric::Errors);
         Self {
             fail_if: common.fail_if.clone(),
             require,
@@ -92,7 +101,10 @@ impl Objectives {
             if summary.outcome.interrupted && tally.failures.total() == 0 {
                 return verdict;
             }
-            verdict.missed.push(format!("no request to {name} succeeded: {}", tally.failures));
+            verdict.missed.push(format!(
+                "no request to {name} succeeded: {}",
+                tally.failures
+            ));
             // Without an answer most figures are not there: no condition may pass because of that.
             verdict.failed = !self.fail_if.is_empty();
             return verdict;
@@ -102,18 +114,31 @@ impl Objectives {
         if share > self.max_errors {
             let most = self.max_errors * 100.0;
             let kinds = &tally.failures;
-            let failed = format!("{:.1} % of the requests failed, and --max-errors allows {most} %", above(share));
+            let failed = format!(
+                "{:.1} % of the requests failed, and --max-errors allows {most} %",
+                above(share)
+            );
             verdict.missed.push(format!("{failed}: {kinds}"));
         }
         verdict.missed.extend(self.shortfall(summary));
         let conditions = self.fail_if.iter().map(|condition| (condition, true));
-        for (condition, fails) in conditions.chain(self.require.iter().map(|condition| (condition, false))) {
-            let Some(figure) = summary.figure(condition) else { continue };
+        for (condition, fails) in
+            conditions.chain(self.require.iter().map(|condition| (condition, false)))
+        {
+            let Some(figure) = summary.figure(condition) else {
+                continue;
+            };
             // Lateness adds to latencies: one within the bound is so without it too.
-            if verdict.invalid.is_some() && condition.metric.is_latency() && condition.is_exceeded(figure) {
+            if verdict.invalid.is_some()
+                && condition.metric.is_latency()
+                && condition.is_exceeded(figure)
+            {
                 verdict.unjudged.push(condition.to_string());
             } else if condition.holds(figure) == fails {
-                verdict.missed.push(format!("{condition}: it was {}", text::figure(condition, figure)));
+                verdict.missed.push(format!(
+                    "{condition}: it was {}",
+                    text::figure(condition, figure)
+                ));
                 verdict.failed |= fails;
             }
         }
@@ -121,8 +146,11 @@ impl Objectives {
     }
 
     fn invalid(&self, summary: &Summary<'_>) -> Option<String> {
-        let share = summary.lateness_share().filter(|share| *share > self.max_lateness)?;
-        let [late, latency] = [summary.lateness(), summary.latency(99.0)].map(|us| text::time(us.unwrap_or(0.0)));
+        let share = summary
+            .lateness_share()
+            .filter(|share| *share > self.max_lateness)?;
+        let [late, latency] =
+            [summary.lateness(), summary.latency(99.0)].map(|us| text::time(us.unwrap_or(0.0)));
         Some(format!(
             "this program itself sent {late} late (p99), {:.1} % of the latency of {latency} that it measured, and \
              --max-lateness allows {} %: give it more CPUs or a lower rate",
@@ -136,7 +164,9 @@ impl Objectives {
         let kept = summary.kept().filter(|kept| *kept < self.min_rate)?;
         let limit = if summary.is_saturated() {
             let busy = summary.busy() * 100.0;
-            format!("; this program's workers were busy {busy:.0} % of the time, so that it may be the limit itself")
+            format!(
+                "; this program's workers were busy {busy:.0} % of the time, so that it may be the limit itself"
+            )
         } else {
             String::new()
         };
@@ -173,10 +203,14 @@ mod tests {
 
     #[test]
     fn what_is_above_a_bound_reads_so() {
-        assert_eq!([0.1, 0.10001, 0.1004, 0.25].map(above), [10.0, 10.1, 10.1, 25.0]);
+        assert_eq!(
+            [0.1, 0.10001, 0.1004, 0.25].map(above),
+            [10.0, 10.1, 10.1, 25.0]
+        );
     }
 
-    /// A run of 1000 requests/s for 10 s, one worker, of which this many were answered, each in the same time.
+    /// A run of 1000 requests/s for 10 s, one worker, of which this many were answered, each in the
+    /// same time.
     struct Run {
         answered: u64,
         failed: u64,
@@ -189,7 +223,14 @@ mod tests {
     impl Default for Run {
         fn default() -> Self {
             let (latency, late) = (Duration::from_millis(10), Duration::from_micros(50));
-            Self { answered: 10_000, failed: 0, latency, late, busy: Duration::from_secs(1), interrupted: false }
+            Self {
+                answered: 10_000,
+                failed: 0,
+                latency,
+                late,
+                busy: Duration::from_secs(1),
+                interrupted: false,
+            }
         }
     }
 
@@ -206,7 +247,8 @@ mod tests {
             tally.answers_in_time = self.answered;
             tally.failures.add(Failure::TimedOut, self.failed);
             let elapsed = Duration::from_secs(10);
-            let (began, driver, interrupted) = (SystemTime::UNIX_EPOCH, String::new(), self.interrupted);
+            let (began, driver, interrupted) =
+                (SystemTime::UNIX_EPOCH, String::new(), self.interrupted);
             let outcome = Outcome {
                 tally,
                 seconds: Vec::new(),
@@ -225,61 +267,151 @@ mod tests {
     fn conditions_decide() {
         let run = Run::default();
         assert_eq!(run.judged(&[]).exit(), Exit::Met);
-        assert_eq!(run.judged(&["--fail-if", "p99>20ms", "--fail-if", "errors>0"]).exit(), Exit::Met);
-        let verdict = run.judged(&["--fail-if", "p99>5ms", "--fail-if", "max<1s", "--fail-if", "rate<1M"]);
-        assert_eq!((verdict.exit(), verdict.missed.len()), (Exit::Missed, 3), "{verdict:?}");
-        assert!(verdict.missed[0].starts_with("p99>5ms: it was 10.0"), "{verdict:?}");
-        let errors = Run { answered: 9_900, failed: 100, ..Run::default() };
+        assert_eq!(
+            run.judged(&["--fail-if", "p99>20ms", "--fail-if", "errors>0"])
+                .exit(),
+            Exit::Met
+        );
+        let verdict = run.judged(&[
+            "--fail-if",
+            "p99>5ms",
+            "--fail-if",
+            "max<1s",
+            "--fail-if",
+            "rate<1M",
+        ]);
+        assert_eq!(
+            (verdict.exit(), verdict.missed.len()),
+            (Exit::Missed, 3),
+            "{verdict:?}"
+        );
+        assert!(
+            verdict.missed[0].starts_with("p99>5ms: it was 10.0"),
+            "{verdict:?}"
+        );
+        let errors = Run {
+            answered: 9_900,
+            failed: 100,
+            ..Run::default()
+        };
         assert_eq!(errors.judged(&["--fail-if", "errors>1%"]).exit(), Exit::Met);
-        assert_eq!(errors.judged(&["--fail-if", "errors>=1%"]).exit(), Exit::Missed);
-        assert_eq!(errors.judged(&["--fail-if", "errors>99"]).exit(), Exit::Missed);
+        assert_eq!(
+            errors.judged(&["--fail-if", "errors>=1%"]).exit(),
+            Exit::Missed
+        );
+        assert_eq!(
+            errors.judged(&["--fail-if", "errors>99"]).exit(),
+            Exit::Missed
+        );
     }
 
     #[test]
     fn a_rate_that_was_not_kept_is_an_error() {
-        let slow = Run { answered: 4_000, failed: 6_000, ..Run::default() };
+        let slow = Run {
+            answered: 4_000,
+            failed: 6_000,
+            ..Run::default()
+        };
         let args = ["--max-errors", "1"];
         let verdict = slow.judged(&args);
-        assert_eq!((verdict.exit(), verdict.missed.len()), (Exit::Missed, 1), "{verdict:?}");
-        assert!(verdict.missed[0].contains("the rate was not kept") && verdict.missed[0].contains("40.1 %"));
+        assert_eq!(
+            (verdict.exit(), verdict.missed.len()),
+            (Exit::Missed, 1),
+            "{verdict:?}"
+        );
+        assert!(
+            verdict.missed[0].contains("the rate was not kept")
+                && verdict.missed[0].contains("40.1 %")
+        );
         assert!(!verdict.missed[0].contains("busy"));
-        assert_eq!(slow.judged(&["--max-errors", "1", "--min-rate", "0"]).exit(), Exit::Met);
-        let saturated = Run { busy: Duration::from_millis(9_500), ..slow }.judged(&args);
-        assert!(saturated.missed[0].contains("may be the limit itself"), "{saturated:?}");
+        assert_eq!(
+            slow.judged(&["--max-errors", "1", "--min-rate", "0"])
+                .exit(),
+            Exit::Met
+        );
+        let saturated = Run {
+            busy: Duration::from_millis(9_500),
+            ..slow
+        }
+        .judged(&args);
+        assert!(
+            saturated.missed[0].contains("may be the limit itself"),
+            "{saturated:?}"
+        );
         // However long answers take, no more are under way than there are connections: 64.
         let latency = Duration::from_secs(2);
-        let queued = Run { answered: 1_000, failed: 9_000, latency, ..Run::default() }.judged(&args);
+        let queued = Run {
+            answered: 1_000,
+            failed: 9_000,
+            latency,
+            ..Run::default()
+        }
+        .judged(&args);
         assert!(queued.missed[0].contains("10.6 %"), "{queued:?}");
         // What a signal kept from being asked is nobody's failure.
-        let interrupted = Run { answered: 4_000, failed: 6_000, interrupted: true, ..Run::default() };
+        let interrupted = Run {
+            answered: 4_000,
+            failed: 6_000,
+            interrupted: true,
+            ..Run::default()
+        };
         assert_eq!(interrupted.judged(&args).exit(), Exit::Met);
     }
 
     #[test]
     fn a_late_client_does_not_judge_latencies() {
-        let late = Run { late: Duration::from_millis(2), ..Run::default() };
+        let late = Run {
+            late: Duration::from_millis(2),
+            ..Run::default()
+        };
         let verdict = late.judged(&[]);
         assert_eq!((verdict.exit(), verdict.word()), (Exit::Met, "invalid"));
         // Without its lateness the latency would be less, so that it cannot exceed 20 ms.
         assert_eq!(late.judged(&["--fail-if", "p99>20ms"]).exit(), Exit::Met);
         for condition in ["p99>5ms", "p99<5ms"] {
             let verdict = late.judged(&["--fail-if", condition]);
-            assert_eq!((verdict.exit(), verdict.unjudged.as_slice()), (Exit::Invalid, &[condition.to_owned()][..]));
+            assert_eq!(
+                (verdict.exit(), verdict.unjudged.as_slice()),
+                (Exit::Invalid, &[condition.to_owned()][..])
+            );
             assert!(verdict.invalid.unwrap().contains("sent 2.00 ms late"));
         }
         let rate = late.judged(&["--fail-if", "rate<95%", "--fail-if", "p50>1s"]);
-        assert_eq!(rate.exit(), Exit::Missed, "a rate is judged all the same: {rate:?}");
-        assert_eq!(late.judged(&["--max-lateness", "0.5", "--fail-if", "p99>5ms"]).exit(), Exit::Missed);
+        assert_eq!(
+            rate.exit(),
+            Exit::Missed,
+            "a rate is judged all the same: {rate:?}"
+        );
+        assert_eq!(
+            late.judged(&["--max-lateness", "0.5", "--fail-if", "p99>5ms"])
+                .exit(),
+            Exit::Missed
+        );
     }
 
     #[test]
     fn nothing_answered_is_always_an_error() {
-        let none = Run { answered: 0, failed: 10, ..Run::default() };
+        let none = Run {
+            answered: 0,
+            failed: 10,
+            ..Run::default()
+        };
         let verdict = none.judged(&["--max-errors", "1", "--min-rate", "0"]);
-        assert_eq!(verdict.missed, ["no request to server succeeded: timeout 10"]);
-        assert_eq!(verdict.steps_exit(), Exit::Met, "a sweep without conditions may go that far");
+        assert_eq!(
+            verdict.missed,
+            ["no request to server succeeded: timeout 10"]
+        );
+        assert_eq!(
+            verdict.steps_exit(),
+            Exit::Met,
+            "a sweep without conditions may go that far"
+        );
         for condition in ["errors>0", "p99>20ms", "rate<50%"] {
-            assert_eq!(none.judged(&["--fail-if", condition]).steps_exit(), Exit::Missed, "{condition}");
+            assert_eq!(
+                none.judged(&["--fail-if", condition]).steps_exit(),
+                Exit::Missed,
+                "{condition}"
+            );
         }
     }
 }

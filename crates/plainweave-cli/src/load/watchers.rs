@@ -24,13 +24,30 @@ impl Watchers {
     pub(super) fn new(common: &Common) -> anyhow::Result<Self> {
         let log = common.hdr_log.as_deref().map(HdrLog::create).transpose()?;
         let several = common.rates.is_some() || common.search.is_some();
-        Ok(Self { log, several, quiet: common.quiet })
+        Ok(Self {
+            log,
+            several,
+            quiet: common.quiet,
+        })
     }
 
     /// Watches one run. `began` is set before its first second.
-    pub(super) fn for_run<'a>(&'a mut self, plan: &Plan, began: &'a Cell<SystemTime>) -> Watching<'a> {
-        let tag = plan.rate.filter(|_| self.several).map(|rate| format!("rate={rate}"));
-        Watching { live: Live::new(plan, self.quiet), log: self.log.as_mut(), tag, began, seconds: Vec::new() }
+    pub(super) fn for_run<'a>(
+        &'a mut self,
+        plan: &Plan,
+        began: &'a Cell<SystemTime>,
+    ) -> Watching<'a> {
+        let tag = plan
+            .rate
+            .filter(|_| self.several)
+            .map(|rate| format!("rate={rate}"));
+        Watching {
+            live: Live::new(plan, self.quiet),
+            log: self.log.as_mut(),
+            tag,
+            began,
+            seconds: Vec::new(),
+        }
     }
 
     /// Closes the files.

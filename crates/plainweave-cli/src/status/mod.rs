@@ -1,11 +1,13 @@
-//! The page in the browser at the admin address of both servers, and the figures that it asks for once a second.
+//! The page in the browser at the admin address of both servers, and the figures that it asks for
+//! once a second.
 //!
-//! The figures (`/status.json`) are counts since the start and values of now, not rates: the page takes the difference
-//! between two answers. So the server keeps nothing for a page, any number of them may be open, and one that was away
-//! for a while is right at once. `docs/status.md` lists the fields.
+//! The figures (`/status.json`) are counts since the start and values of now, not rates: the page
+//! takes the difference between two answers. So the server keeps nothing for a page, any number of
+//! them may be open, and one that was away for a while is right at once. `docs/status.md` lists the
+//! fields.
 //!
-//! The page (`page.html`) is one file with its script and its style; both servers have the same one. It shows what an
-//! answer has, and sets text as text: nothing in an answer is taken for HTML.
+//! The page (`page.html`) is one file with its script and its style; both servers have the same
+//! one. It shows what an answer has, and sets text as text: nothing in an answer is taken for HTML.
 
 mod visible;
 mod workers;
@@ -51,11 +53,18 @@ impl Common<'_> {
     /// Returns the figures, with a server's own, and its queues behind those that both have.
     pub(crate) fn figures(&self, own: Value, queues: Vec<Value>) -> Value {
         let runtimes = self.runtimes.upgrade();
-        let metrics = runtimes.as_ref().map(|runtimes| runtimes.metrics()).unwrap_or_default();
+        let metrics = runtimes
+            .as_ref()
+            .map(|runtimes| runtimes.metrics())
+            .unwrap_or_default();
         let sum = |of: fn(&Metrics) -> u64| metrics.iter().map(of).sum::<u64>();
         let mut all = self.waiting();
         all.push(queue("fibers", sum(|of| of.live_fibers), None));
-        all.push(queue("idle connections without a fiber", sum(|of| of.idle_connections), None));
+        all.push(queue(
+            "idle connections without a fiber",
+            sum(|of| of.idle_connections),
+            None,
+        ));
         all.extend(queues);
         let mut figures = json!({
             "server": self.server,
@@ -86,7 +95,11 @@ impl Common<'_> {
     fn waiting(&self) -> Vec<Value> {
         let waiting = self.listeners.iter().filter_map(|listener| {
             let (address, queued) = (listener.local_addr().ok()?, listener.queued().ok()?);
-            Some(queue(&format!("to be accepted on {address}"), queued.into(), None))
+            Some(queue(
+                &format!("to be accepted on {address}"),
+                queued.into(),
+                None,
+            ))
         });
         waiting.collect()
     }
@@ -94,11 +107,18 @@ impl Common<'_> {
     /// Returns the last stalls, without what they were in where that is not to be shown.
     fn past(&self, stalls: &Stalls) -> Vec<Value> {
         let stall = |past: Past| {
-            let fiber = past.fiber.filter(|_| self.details).map(|(id, name)| match name {
-                Some(name) => format!("#{id} {}", visible(name.as_bytes())),
-                None => format!("#{id}"),
-            });
-            let calls = past.calls.iter().filter(|_| self.details).map(|call| visible(call.as_bytes()));
+            let fiber = past
+                .fiber
+                .filter(|_| self.details)
+                .map(|(id, name)| match name {
+                    Some(name) => format!("#{id} {}", visible(name.as_bytes())),
+                    None => format!("#{id}"),
+                });
+            let calls = past
+                .calls
+                .iter()
+                .filter(|_| self.details)
+                .map(|call| visible(call.as_bytes()));
             json!({
                 "age": past.at.elapsed().as_secs_f64(),
                 "worker": past.worker,
@@ -112,17 +132,22 @@ impl Common<'_> {
     }
 }
 
-/// Returns a queue, or what else there is a number of: how many now, and at most if that is bounded.
+/// Returns a queue, or what else there is a number of: how many now, and at most if that is
+/// bounded.
 pub(crate) fn queue(name: &str, now: u64, max: Option<u64>) -> Value {
     json!({ "name": name, "now": now, "max": max })
 }
 
 /// Returns counts by name.
 pub(crate) fn counts<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> Value {
-    counts.into_iter().map(|(name, count)| json!([name, count])).collect()
+    counts
+        .into_iter()
+        .map(|(name, count)| json!([name, count]))
+        .collect()
 }
 
-/// Returns a histogram since the start: how many took up to a number of seconds, and longer than the one before.
+/// Returns a histogram since the start: how many took up to a number of seconds, and longer than
+/// the one before.
 pub(crate) fn latency(name: &str, buckets: impl Iterator<Item = (f64, u64)>) -> Value {
     let buckets: Vec<Value> = buckets.map(|(upto, count)| json!([upto, count])).collect();
     json!({ "name": name, "buckets": buckets })

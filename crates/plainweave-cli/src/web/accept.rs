@@ -1,5 +1,5 @@
-//! Admission: what the library's acceptor does not know of. Connections of a crowd get small send buffers, and many
-//! fibers may accept in turn. The loops around [`Acceptor::next`] are in `serve`.
+//! Admission: what the library's acceptor does not know of. Connections of a crowd get small send
+//! buffers, and many fibers may accept in turn. The loops around [`Acceptor::next`] are in `serve`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -15,12 +15,13 @@ use super::faults::Faults;
 use super::in_progress::InProgress;
 use super::memory_bound::SendBuffers;
 
-/// Bytes of an answer that the kernel takes ahead of what it can send to one of a crowd. To anybody else it may take
-/// 4 MiB (`net.ipv4.tcp_wmem`), which saves a third of the CPU of a file of 1 MiB; with thousands that do not read,
-/// that is all the memory the kernel has for TCP, and then it drops what others send. See `docs/overload.md`.
+/// Bytes of an answer that the kernel takes ahead of what it can send to one of a crowd. To anybody
+/// else it may take 4 MiB (`net.ipv4.tcp_wmem`), which saves a third of the CPU of a file of 1 MiB;
+/// with thousands that do not read, that is all the memory the kernel has for TCP, and then it
+/// drops what others send. See `docs/overload.md`.
 const AHEAD: u32 = 128 << 10;
-/// For `SO_SNDBUF`, which the kernel doubles: where the server would be killed for more, `AHEAD` covers also what has
-/// been sent and not arrived.
+/// For `SO_SNDBUF`, which the kernel doubles: where the server would be killed for more, `AHEAD`
+/// covers also what has been sent and not arrived.
 const SEND_BUFFER: usize = AHEAD as usize / 2;
 
 /// What all listeners admit by.
@@ -44,16 +45,28 @@ pub(super) struct Acceptor {
 impl Acceptor {
     /// Gives the listener the longest queue.
     pub(super) fn new(listener: TcpListener, admission: &Admission) -> Self {
-        let Admission { connection_limit, send_buffers, faults, .. } = admission.clone();
+        let Admission {
+            connection_limit,
+            send_buffers,
+            faults,
+            ..
+        } = admission.clone();
         // The log does.
         listener.report_exhaustion(false);
         let acceptor = accept::Acceptor::new(listener, connection_limit.clone());
         let acceptor = acceptor.on_fault(move |fault| faults.accept(fault));
-        Self { acceptor, connection_limit, send_buffers }
+        Self {
+            acceptor,
+            connection_limit,
+            send_buffers,
+        }
     }
 
     /// Waits for a connection and returns it. `None`: the server stops.
-    pub(super) fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(TcpStream, ConnectionPermit)> {
+    pub(super) fn next(
+        &mut self,
+        stopping: impl Fn() -> bool,
+    ) -> Option<(TcpStream, ConnectionPermit)> {
         let (stream, permit) = self.acceptor.next(stopping)?;
         self.bound_send_buffer(&stream);
         Some((stream, permit))
@@ -71,8 +84,8 @@ impl Acceptor {
     }
 }
 
-/// An [`Acceptor`] for many fibers, which accept in turn: if all of them waited at the socket, one connection would
-/// wake them all.
+/// An [`Acceptor`] for many fibers, which accept in turn: if all of them waited at the socket, one
+/// connection would wake them all.
 pub(super) struct SharedAcceptor {
     turn: Mutex<Turn>,
     /// Fibers that wait for a connection or for their turn.
@@ -87,11 +100,20 @@ struct Turn {
 
 impl SharedAcceptor {
     pub(super) fn new(acceptor: Acceptor) -> Self {
-        Self { turn: Mutex::new(Turn { acceptor, all_serve: None }), free: AtomicUsize::new(0) }
+        Self {
+            turn: Mutex::new(Turn {
+                acceptor,
+                all_serve: None,
+            }),
+            free: AtomicUsize::new(0),
+        }
     }
 
     /// As [`Acceptor::next`].
-    pub(super) fn next(&self, stopping: impl Fn() -> bool) -> Option<(TcpStream, ConnectionPermit)> {
+    pub(super) fn next(
+        &self,
+        stopping: impl Fn() -> bool,
+    ) -> Option<(TcpStream, ConnectionPermit)> {
         self.free.fetch_add(1, Relaxed);
         let mut turn = self.turn.lock().ok()?;
         if let Some(since) = turn.all_serve.take() {

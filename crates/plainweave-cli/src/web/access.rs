@@ -1,13 +1,14 @@
 //! The access log, off the hot path.
 //!
-//! A fiber that has answered appends its line to a buffer in memory and goes on; a thread writes the buffers out, a few
-//! times a second while there is something to write, sooner when one fills up, and sleeps otherwise. When the disk
-//! cannot take the lines (it is full, or slow), buffers fill up to a bound, further lines are dropped **whole** and
-//! counted, and reported on standard error once a minute; requests are served as before. A thread that is blocked in a
-//! write cannot report it: the thread that drops a line does.
+//! A fiber that has answered appends its line to a buffer in memory and goes on; a thread writes
+//! the buffers out, a few times a second while there is something to write, sooner when one fills
+//! up, and sleeps otherwise. When the disk cannot take the lines (it is full, or slow), buffers
+//! fill up to a bound, further lines are dropped **whole** and counted, and reported on standard
+//! error once a minute; requests are served as before. A thread that is blocked in a write cannot
+//! report it: the thread that drops a line does.
 //!
-//! The thread sleeps in a read from a socket: a byte there wakes it. A thread that has something for it sets a flag
-//! first; it checks the flags after each read.
+//! The thread sleeps in a read from a socket: a byte there wakes it. A thread that has something
+//! for it sets a flag first; it checks the flags after each read.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -28,7 +29,8 @@ use super::line::{self, Format};
 
 /// Bytes that a buffer holds; each CPU has one.
 const BOUND: usize = 2 << 20;
-/// Bytes in a buffer that are reason enough to write. The rest is for those that come until the thread has its turn.
+/// Bytes in a buffer that are reason enough to write. The rest is for those that come until the
+/// thread has its turn.
 const PRESSING: usize = BOUND / 8;
 /// How long lines are gathered.
 const GATHER: Duration = Duration::from_millis(200);
@@ -73,9 +75,16 @@ pub(super) struct Writer {
 
 impl AccessLog {
     /// Starts a log in a file, which is created or appended to, or `-` for standard output.
-    pub(super) fn start(path: &Path, format: Format, faults: Arc<Faults>) -> anyhow::Result<(Arc<Self>, Writer)> {
+    pub(super) fn start(
+        path: &Path,
+        format: Format,
+        faults: Arc<Faults>,
+    ) -> anyhow::Result<(Arc<Self>, Writer)> {
         let target = Target::open(path).with_context(|| {
-            format!("cannot write the access log {} (give a writable file, or - for standard output)", path.display())
+            format!(
+                "cannot write the access log {} (give a writable file, or - for standard output)",
+                path.display()
+            )
         })?;
         let (asleep, wake) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
@@ -92,9 +101,22 @@ impl AccessLog {
             reopen: AtomicBool::new(false),
             wake,
         });
-        let mut out = Out { log: log.clone(), asleep, target, left: Vec::new() };
-        let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || out.run())?;
-        Ok((log.clone(), Writer { log, thread: Some(thread) }))
+        let mut out = Out {
+            log: log.clone(),
+            asleep,
+            target,
+            left: Vec::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || out.run())?;
+        Ok((
+            log.clone(),
+            Writer {
+                log,
+                thread: Some(thread),
+            },
+        ))
     }
 
     /// Opens the file anew, after it was moved away.
@@ -129,7 +151,10 @@ impl AccessLog {
         let second = now.tv_sec.unsigned_abs();
         if second != buffer.second {
             buffer.second = second;
-            buffer.time = line::time(self.format, SystemTime::UNIX_EPOCH + Duration::from_secs(second));
+            buffer.time = line::time(
+                self.format,
+                SystemTime::UNIX_EPOCH + Duration::from_secs(second),
+            );
         }
         let Buffer { bytes, time, .. } = &mut *buffer;
         line::append(bytes, self.format, time, exchange);
@@ -154,12 +179,17 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.log.ended.store(true, Ordering::Release);
         self.log.wake();
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         let start = Instant::now();
         while !thread.is_finished() {
             if start.elapsed() >= ENDING {
                 // A pipe without a reader, for instance: the process ends without it.
-                return self.log.faults.log_has_ended(&self.log.name, self.log.dropped());
+                return self
+                    .log
+                    .faults
+                    .log_has_ended(&self.log.name, self.log.dropped());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -178,7 +208,10 @@ impl Target {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        Ok(Self::File(File::options().create(true).append(true).open(path)?, path.to_owned()))
+        Ok(Self::File(
+            File::options().create(true).append(true).open(path)?,
+            path.to_owned(),
+        ))
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -221,7 +254,8 @@ impl Out {
             self.log.dirty.store(false, Ordering::Release);
             for buffer in self.log.buffers.iter() {
                 let mut buffer = lock(buffer);
-                // What could not be written waits for its turn; until then the buffers fill up to their bound.
+                // What could not be written waits for its turn; until then the buffers fill up to
+                // their bound.
                 if self.left.len() < BOUND {
                     self.left.append(&mut buffer.bytes);
                 } else {
@@ -242,7 +276,9 @@ impl Out {
         }
         // More will come; a write for each line is what this file is here to avoid.
         let start = Instant::now();
-        while let Some(left) = GATHER.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
+        while let Some(left) = GATHER
+            .checked_sub(start.elapsed())
+            .filter(|left| !left.is_zero())
             && !self.is_urgent()
         {
             self.sleep(Some(left));
@@ -251,12 +287,17 @@ impl Out {
 
     fn is_urgent(&self) -> bool {
         let log = &self.log;
-        log.pressing.load(Ordering::Acquire) || log.ended.load(Ordering::Acquire) || log.reopen.load(Ordering::Acquire)
+        log.pressing.load(Ordering::Acquire)
+            || log.ended.load(Ordering::Acquire)
+            || log.reopen.load(Ordering::Acquire)
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {
         // The sender lives as long as `log`, so that this fails by its timeout only.
-        let _ = self.asleep.set_read_timeout(limit).and_then(|()| self.asleep.read(&mut [0; 64]));
+        let _ = self
+            .asleep
+            .set_read_timeout(limit)
+            .and_then(|()| self.asleep.read(&mut [0; 64]));
     }
 
     fn write(&mut self) {
@@ -282,7 +323,9 @@ impl Out {
     }
 
     fn open_again(&mut self) {
-        let Target::File(_, path) = &self.target else { return };
+        let Target::File(_, path) = &self.target else {
+            return;
+        };
         match Target::open(path) {
             Ok(target) => self.target = target,
             Err(error) => self.complain(&error),
@@ -290,7 +333,9 @@ impl Out {
     }
 
     fn complain(&self, error: &io::Error) {
-        self.log.faults.log(&self.log.name, error, self.log.dropped());
+        self.log
+            .faults
+            .log(&self.log.name, error, self.log.dropped());
     }
 }
 

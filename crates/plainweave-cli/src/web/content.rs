@@ -1,4 +1,5 @@
-//! What is sent beside the files as they are: the flags, and what they make of the library's handler.
+//! What is sent beside the files as they are: the flags, and what they make of the library's
+//! handler.
 
 use std::net::SocketAddr;
 
@@ -11,8 +12,8 @@ use plainweave_http::files::{Blocking, PAGED, StaticFiles};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "What to serve")]
 pub(super) struct ContentFlags {
-    /// List directories without an index.html: as a page, or as JSON (?format=json, or by Accept); the default on
-    /// loopback addresses without --fallback
+    /// List directories without an index.html: as a page, or as JSON (?format=json, or by Accept);
+    /// the default on loopback addresses without --fallback
     #[arg(long, conflicts_with = "no_listing")]
     listing: bool,
 
@@ -20,17 +21,19 @@ pub(super) struct ContentFlags {
     #[arg(long)]
     no_listing: bool,
 
-    /// For NAME, send NAME.br, NAME.zst or NAME.gz where there is such a file and the client accepts it
+    /// For NAME, send NAME.br, NAME.zst or NAME.gz where there is such a file and the client
+    /// accepts it
     #[arg(long)]
     precompressed: bool,
 
-    /// Instead of 404, send this file, as in /index.html, for paths without an extension, unless the client refuses
-    /// text/html; for others to clients that name text/html in Accept
+    /// Instead of 404, send this file, as in /index.html, for paths without an extension, unless
+    /// the client refuses text/html; for others to clients that name text/html in Accept
     #[arg(long, value_name = "PATH")]
     fallback: Option<String>,
 
-    /// Send this file with errors of this status, as in 404=/404.html; may be repeated. For 400, 403, 404, 405, 406,
-    /// 412, 416, 500, 501 and 503; requests that are not HTTP, panics and unknown transfer codings are answered plainly
+    /// Send this file with errors of this status, as in 404=/404.html; may be repeated. For 400,
+    /// 403, 404, 405, 406, 412, 416, 500, 501 and 503; requests that are not HTTP, panics and
+    /// unknown transfer codings are answered plainly
     #[arg(long, value_name = "STATUS=PATH", value_parser = error_page)]
     error_page: Vec<(StatusCode, String)>,
 }
@@ -38,7 +41,11 @@ pub(super) struct ContentFlags {
 impl ContentFlags {
     /// Returns whether directories are listed by a server on these addresses.
     pub(super) fn lists(&self, listen: &[SocketAddr]) -> bool {
-        let private = || listen.iter().all(|address| address.ip().to_canonical().is_loopback());
+        let private = || {
+            listen
+                .iter()
+                .all(|address| address.ip().to_canonical().is_loopback())
+        };
         self.listing || (!self.no_listing && self.fallback.is_none() && private())
     }
 
@@ -55,7 +62,9 @@ impl ContentFlags {
             files = files.with_precompressed();
         }
         if let Some(path) = &self.fallback {
-            files = files.with_fallback(path).context("--fallback cannot be sent (give a file of the directory)")?;
+            files = files
+                .with_fallback(path)
+                .context("--fallback cannot be sent (give a file of the directory)")?;
         }
         for (status, path) in &self.error_page {
             let remedy = "--error-page cannot be sent (give a file of the directory)";
@@ -67,12 +76,18 @@ impl ContentFlags {
 
 fn error_page(text: &str) -> Result<(StatusCode, String), String> {
     let (status, path) = text.split_once('=').unwrap_or_default();
-    let status = status.parse::<StatusCode>().ok().filter(|s| s.is_client_error() || s.is_server_error());
+    let status = status
+        .parse::<StatusCode>()
+        .ok()
+        .filter(|s| s.is_client_error() || s.is_server_error());
     match status.filter(|_| path.starts_with('/')) {
         Some(status) if PAGED.contains(&status) => Ok((status, path.to_owned())),
         Some(status) => {
             let paged = PAGED.map(|status| status.as_str().to_owned()).join(", ");
-            Err(format!("no error page is ever sent with {}; give one of {paged}", status.as_str()))
+            Err(format!(
+                "no error page is ever sent with {}; give one of {paged}",
+                status.as_str()
+            ))
         }
         None => Err("write an error status and a path, as in 404=/404.html".to_owned()),
     }
@@ -84,13 +99,28 @@ mod tests {
 
     #[test]
     fn error_pages() {
-        assert_eq!(error_page("404=/a=b.html"), Ok((StatusCode::NOT_FOUND, "/a=b.html".to_owned())));
-        for text in ["", "404", "404=", "404=x.html", "/404.html", "200=/a", "4040=/a", "x=/a"] {
+        assert_eq!(
+            error_page("404=/a=b.html"),
+            Ok((StatusCode::NOT_FOUND, "/a=b.html".to_owned()))
+        );
+        for text in [
+            "",
+            "404",
+            "404=",
+            "404=x.html",
+            "/404.html",
+            "200=/a",
+            "4040=/a",
+            "x=/a",
+        ] {
             assert!(error_page(text).is_err(), "{text}");
         }
         for status in [408, 413, 414, 417, 431, 505, 418, 599] {
             let error = error_page(&format!("{status}=/e.html")).unwrap_err();
-            assert!(error.contains(&format!("with {status}; give one of 400, 403")), "{error}");
+            assert!(
+                error.contains(&format!("with {status}; give one of 400, 403")),
+                "{error}"
+            );
         }
     }
 }

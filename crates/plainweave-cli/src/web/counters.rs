@@ -1,7 +1,8 @@
 //! What the server has done, in numbers, for the admin address.
 //!
-//! A count is a relaxed addition to a line that belongs to the CPU it happens on, so workers do not meet there; a
-//! reader adds the lines up. Sums read while the server works are each right, not all of one moment.
+//! A count is a relaxed addition to a line that belongs to the CPU it happens on, so workers do not
+//! meet there; a reader adds the lines up. Sums read while the server works are each right, not all
+//! of one moment.
 
 use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,10 +12,12 @@ use plainweave_http::per_cpu::PerCpu;
 use plainweave_http::{Error, Exchange};
 
 /// Upper bounds of the latencies that Prometheus gets, in microseconds. Each is one of [`BOUNDS`].
-pub(super) const BUCKETS: [u64; 14] =
-    [10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000];
+pub(super) const BUCKETS: [u64; 14] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000,
+];
 
-/// Upper bounds of the latencies that are distinguished, in nanoseconds: ten for each factor of ten, from 1 us to 10 s.
+/// Upper bounds of the latencies that are distinguished, in nanoseconds: ten for each factor of
+/// ten, from 1 us to 10 s.
 const BOUNDS: [u64; 71] = bounds();
 
 const fn bounds() -> [u64; 71] {
@@ -34,8 +37,14 @@ const fn bounds() -> [u64; 71] {
 const SAMPLED: u64 = 64;
 
 /// How a status is counted: the labels of a Prometheus sample.
-pub(super) const CLASSES: [&str; 6] =
-    ["status=\"1xx\"", "status=\"2xx\"", "status=\"3xx\"", "status=\"4xx\"", "status=\"5xx\"", "status=\"none\""];
+pub(super) const CLASSES: [&str; 6] = [
+    "status=\"1xx\"",
+    "status=\"2xx\"",
+    "status=\"3xx\"",
+    "status=\"4xx\"",
+    "status=\"5xx\"",
+    "status=\"none\"",
+];
 
 /// How an error is counted.
 pub(super) const ERRORS: [&str; 6] = [
@@ -83,14 +92,17 @@ impl Counters {
             latency: from_fn(|_| zeros()),
             nanoseconds: zeros(),
         };
-        Self { lines: PerCpu::new(line) }
+        Self {
+            lines: PerCpu::new(line),
+        }
     }
 
     /// Counts an exchange. Returns whether it is one of the samples.
     pub(super) fn count(&self, exchange: &Exchange<'_>) -> bool {
         let line = self.line();
-        let class =
-            exchange.status.map_or(CLASSES.len() - 1, |status| usize::from(status.as_u16() / 100).clamp(1, 5) - 1);
+        let class = exchange.status.map_or(CLASSES.len() - 1, |status| {
+            usize::from(status.as_u16() / 100).clamp(1, 5) - 1
+        });
         let before = line.classes[class].fetch_add(1, Relaxed);
         line.body_bytes.fetch_add(exchange.body_bytes, Relaxed);
         if exchange.head.is_some() {
@@ -101,7 +113,8 @@ impl Counters {
         before.is_multiple_of(SAMPLED)
     }
 
-    /// A connection has ended badly. That need not be in an exchange: answers that were gathered are sent after theirs.
+    /// A connection has ended badly. That need not be in an exchange: answers that were gathered
+    /// are sent after theirs.
     pub(super) fn count_error(&self, error: &Error) {
         self.line().errors[kind(error)].fetch_add(1, Relaxed);
     }
@@ -111,7 +124,8 @@ impl Counters {
     }
 
     pub(super) fn sums(&self) -> Sums {
-        let add = |count: &dyn Fn(&Line) -> u64| self.lines.iter().map(|line| count(line)).sum::<u64>();
+        let add =
+            |count: &dyn Fn(&Line) -> u64| self.lines.iter().map(|line| count(line)).sum::<u64>();
         Sums {
             classes: from_fn(|class| add(&|line| line.classes[class].load(Relaxed))),
             errors: from_fn(|error| add(&|line| line.errors[error].load(Relaxed))),
@@ -133,11 +147,14 @@ impl Sums {
         BUCKETS.map(|micros| self.latency[..=bucket(micros * 1000)].iter().sum())
     }
 
-    /// Returns how many exchanges took up to a time, in seconds, and longer than the time before it; those that took
-    /// any did so.
+    /// Returns how many exchanges took up to a time, in seconds, and longer than the time before
+    /// it; those that took any did so.
     pub(super) fn latencies(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let longest = BOUNDS[BOUNDS.len() - 1];
-        let bounds = BOUNDS.into_iter().chain([longest * 2]).map(|bound| bound as f64 / 1e9);
+        let bounds = BOUNDS
+            .into_iter()
+            .chain([longest * 2])
+            .map(|bound| bound as f64 / 1e9);
         bounds.zip(self.latency).filter(|(_, count)| *count > 0)
     }
 }
@@ -165,9 +182,21 @@ mod tests {
     #[test]
     fn bounds_are_fine_and_hold_those_of_prometheus() {
         assert_eq!((BOUNDS[0], BOUNDS[70]), (1_000, 10_000_000_000));
-        assert!(BOUNDS.windows(2).all(|pair| pair[0] < pair[1] && pair[1] * 3 <= pair[0] * 4), "{BOUNDS:?}");
-        assert!(BUCKETS.iter().all(|micros| BOUNDS.contains(&(micros * 1000))));
-        assert_eq!([0, 1_000, 1_001, 1_200, 10_000_000_001].map(bucket), [0, 0, 1, 1, 71]);
+        assert!(
+            BOUNDS
+                .windows(2)
+                .all(|pair| pair[0] < pair[1] && pair[1] * 3 <= pair[0] * 4),
+            "{BOUNDS:?}"
+        );
+        assert!(
+            BUCKETS
+                .iter()
+                .all(|micros| BOUNDS.contains(&(micros * 1000)))
+        );
+        assert_eq!(
+            [0, 1_000, 1_001, 1_200, 10_000_000_001].map(bucket),
+            [0, 0, 1, 1, 71]
+        );
     }
 
     #[test]
@@ -177,7 +206,10 @@ mod tests {
             counters.line().latency[bucket(nanoseconds)].fetch_add(1, Relaxed);
         }
         let sums = counters.sums();
-        assert_eq!((sums.timed(), sums.cumulative()[..4].to_vec()), (5, vec![2, 3, 3, 4]));
+        assert_eq!(
+            (sums.timed(), sums.cumulative()[..4].to_vec()),
+            (5, vec![2, 3, 3, 4])
+        );
         assert_eq!(sums.latencies().map(|(_, count)| count).sum::<u64>(), 5);
         assert!(sums.latencies().all(|(upper, _)| upper >= 5e-6));
     }

@@ -1,5 +1,6 @@
-//! Server-side faults, reported on standard error: at most one line a minute for each kind, since a lasting fault would
-//! otherwise repeat with every request. Client errors appear in the access log and in the metrics.
+//! Server-side faults, reported on standard error: at most one line a minute for each kind, since a
+//! lasting fault would otherwise repeat with every request. Client errors appear in the access log
+//! and in the metrics.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +40,10 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn new() -> Self {
-        Self { start: Instant::now(), reported: Default::default() }
+        Self {
+            start: Instant::now(),
+            reported: Default::default(),
+        }
     }
 
     /// Connections are not let in.
@@ -105,31 +109,43 @@ impl Faults {
 
     /// The server ends, and the access log still takes no lines.
     pub(super) fn log_has_ended(&self, name: &str, lost: u64) {
-        let line = format!("plainweave web: access log {name}: it took no last lines; {lost} were lost before");
+        let line = format!(
+            "plainweave web: access log {name}: it took no last lines; {lost} were lost before"
+        );
         say(io::stderr(), &line);
     }
 
     /// The access log cannot be written.
     pub(super) fn log(&self, name: &str, why: &io::Error, lost: u64) {
-        self.tell(Kind::Log, || format!("access log {name}: {why}; {lost} lines lost so far, requests are served on"));
+        self.tell(Kind::Log, || {
+            format!("access log {name}: {why}; {lost} lines lost so far, requests are served on")
+        });
     }
 
     /// A file could not be looked up or read; its answer has this status.
     pub(super) fn file(&self, status: StatusCode, path: &str) {
         let why = match status {
-            StatusCode::SERVICE_UNAVAILABLE => "the served directory is gone, or descriptors or memory ran out",
+            StatusCode::SERVICE_UNAVAILABLE => {
+                "the served directory is gone, or descriptors or memory ran out"
+            }
             _ => "the file could not be read",
         };
-        self.tell(Kind::Files, || format!("{path:?} is answered {}: {why}", status.as_u16()));
+        self.tell(Kind::Files, || {
+            format!("{path:?} is answered {}: {why}", status.as_u16())
+        });
     }
 
     /// An exchange has failed. Tells what is not the client's doing.
     pub(super) fn exchange(&self, error: &Error) {
         if error.is_panic() {
-            self.tell(Kind::Panic, || format!("{error}; its request was answered 500, others go on"));
+            self.tell(Kind::Panic, || {
+                format!("{error}; its request was answered 500, others go on")
+            });
         } else if error.is_response_body() {
             let why = "a file became shorter while it was sent, or could not be read";
-            self.tell(Kind::Body, || format!("an answer was cut off: {error} ({why})"));
+            self.tell(Kind::Body, || {
+                format!("an answer was cut off: {error} ({why})")
+            });
         }
     }
 
@@ -139,7 +155,11 @@ impl Faults {
         let last = reported.load(Ordering::Relaxed);
         let due = last == 0 || u128::from(now - last.min(now)) >= QUIET.as_millis();
         // Of several at once one tells.
-        if due && reported.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if due
+            && reported
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             say(io::stderr(), &format!("plainweave web: {}", line()));
         }
     }

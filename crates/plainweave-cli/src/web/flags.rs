@@ -52,14 +52,19 @@ log files anew"
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Flags {
     /// Directory whose files are served; dotfiles are hidden, except /.well-known
-    #[arg(value_name = "DIR", default_value = ".", help_heading = "What to serve")]
+    #[arg(
+        value_name = "DIR",
+        default_value = ".",
+        help_heading = "What to serve"
+    )]
     pub(super) root: PathBuf,
 
     #[command(flatten)]
     pub(super) content: ContentFlags,
 
-    /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one; [::] is all addresses of
-    /// IPv6 and none of IPv4 [default: 127.0.0.1:8080, but none if --tls-listen or --tls-client-ca is given]
+    /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one; [::] is
+    /// all addresses of IPv6 and none of IPv4 [default: 127.0.0.1:8080, but none if --tls-listen or
+    /// --tls-client-ca is given]
     #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Where to listen")]
     listen: Vec<SocketAddr>,
 
@@ -106,12 +111,18 @@ impl Flags {
             true => vec![LISTEN.into()],
             false => self.listen.clone(),
         };
-        Addresses { plain, tls: self.tls.addresses() }
+        Addresses {
+            plain,
+            tls: self.tls.addresses(),
+        }
     }
 
     /// For the library: what there is memory for, and at most `connections`.
     pub(super) fn limits(&self, memory: &MemoryBound, connections: usize) -> Limits {
-        let limits = Limits { connections, ..self.tls.apply(self.limits.limits()) };
+        let limits = Limits {
+            connections,
+            ..self.tls.apply(self.limits.limits())
+        };
         self.http2.apply(limits, memory.http2_idle, memory.requests)
     }
 }
@@ -128,21 +139,22 @@ pub(super) struct RuntimeFlags {
     #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO")]
     pub(super) io: Option<Io>,
 
-    /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default: fifo]
+    /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default:
+    /// fifo]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy)]
     pub(super) policy: Option<String>,
 
-    /// When fibers move between workers, and whose thread-local storage they see: never/shared, before-start/shared,
-    /// before-start/own or anytime/own
+    /// When fibers move between workers, and whose thread-local storage they see: never/shared,
+    /// before-start/shared, before-start/own or anytime/own
     #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
     mode: Mode,
 
     #[command(flatten)]
     pub(super) architecture: ArchitectureFlags,
 
-    /// Two pools of workers, each with its own policy, such as web:fifo/1,files:priority/2: the first serves
-    /// connections, the second looks up and reads files, for up to 128 requests at once. A pool is
-    /// NAME:POLICY/WORKERS[/MODE] [default mode: anytime/own]
+    /// Two pools of workers, each with its own policy, such as web:fifo/1,files:priority/2: the
+    /// first serves connections, the second looks up and reads files, for up to 128 requests at
+    /// once. A pool is NAME:POLICY/WORKERS[/MODE] [default mode: anytime/own]
     #[arg(long, value_name = "POOLS", value_parser = TwoPools::parse)]
     #[arg(conflicts_with_all = ["workers", "policy", "mode", "architecture"])]
     pub(super) pools: Option<TwoPools>,
@@ -150,8 +162,9 @@ pub(super) struct RuntimeFlags {
     #[command(flatten)]
     pub(super) bench: BenchFlags,
 
-    /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and show it on the page
-    /// of --admin; resolving function names takes some memory (30 MB in a debug build)
+    /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and
+    /// show it on the page of --admin; resolving function names takes some memory (30 MB in a debug
+    /// build)
     #[arg(long)]
     pub(super) report_stalls: bool,
 }
@@ -175,26 +188,32 @@ impl RuntimeFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Logs and metrics")]
 pub(super) struct ObservationFlags {
-    /// File to log requests to, one line each, or - for standard output; SIGHUP and SIGUSR1 reopen it
+    /// File to log requests to, one line each, or - for standard output; SIGHUP and SIGUSR1 reopen
+    /// it
     #[arg(long, value_name = "FILE")]
     pub(super) access_log: Option<PathBuf>,
 
     /// Format of the lines
-    #[arg(long, value_name = "FORMAT", default_value = "combined", requires = "access_log")]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "combined",
+        requires = "access_log"
+    )]
     pub(super) log_format: Format,
 
-    /// Address and port, or a port on 127.0.0.1, for the status page, /metrics (Prometheus) and /health; do not expose
-    /// it to the public
+    /// Address and port, or a port on 127.0.0.1, for the status page, /metrics (Prometheus) and
+    /// /health; do not expose it to the public
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(super) admin: Option<SocketAddr>,
 
-    /// Show details (the slowest paths, and where workers stalled) on the admin address even if it is not a loopback
-    /// one
+    /// Show details (the slowest paths, and where workers stalled) on the admin address even if it
+    /// is not a loopback one
     #[arg(long, requires = "admin")]
     pub(super) admin_details: bool,
 
-    /// Keep the last 65,536 events of each worker in memory, and write them to this file on SIGUSR2 and at exit, in
-    /// Chrome's trace format; see docs/trace.md in the sources
+    /// Keep the last 65,536 events of each worker in memory, and write them to this file on SIGUSR2
+    /// and at exit, in Chrome's trace format; see docs/trace.md in the sources
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 }
@@ -203,7 +222,8 @@ pub(super) struct ObservationFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Caching")]
 pub(super) struct CachingFlags {
-    /// Memory for small files and for the metadata of others; 0: none [default: 64m, or an eighth of the memory limit]
+    /// Memory for small files and for the metadata of others; 0: none [default: 64m, or an eighth
+    /// of the memory limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) cache: Option<u64>,
 
@@ -223,7 +243,12 @@ pub(super) struct CachingFlags {
 impl CachingFlags {
     /// For the library; `bytes` of memory.
     pub(super) fn caching(&self, bytes: usize) -> Caching {
-        Caching { bytes, file_bytes: self.cache_file, open_files: self.open_files, staleness: self.staleness }
+        Caching {
+            bytes,
+            file_bytes: self.cache_file,
+            open_files: self.open_files,
+            staleness: self.staleness,
+        }
     }
 }
 
@@ -231,7 +256,8 @@ impl CachingFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Timeouts and limits")]
 pub(super) struct LimitFlags {
-    /// Time for a request's head to arrive, from its first byte; also for a new connection's first byte
+    /// Time for a request's head to arrive, from its first byte; also for a new connection's first
+    /// byte
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     header_timeout: Duration,
 
@@ -247,22 +273,24 @@ pub(super) struct LimitFlags {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     write_timeout: Duration,
 
-    /// Disconnect senders and readers slower than this many bytes a second, once their timeout has passed; 0: never
+    /// Disconnect senders and readers slower than this many bytes a second, once their timeout has
+    /// passed; 0: never
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     min_rate: u32,
 
-    /// Memory to stay within, by limiting connections and requests in progress; excess requests are answered 503; 0: no
-    /// such limits [default: the limit of the control group, or the machine's memory]
+    /// Memory to stay within, by limiting connections and requests in progress; excess requests are
+    /// answered 503; 0: no such limits [default: the limit of the control group, or the machine's
+    /// memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) max_memory: Option<u64>,
 
-    /// Maximum connections, whatever the memory; more wait in the kernel's queue [default: what the memory limit and
-    /// the descriptor limit allow]
+    /// Maximum connections, whatever the memory; more wait in the kernel's queue [default: what the
+    /// memory limit and the descriptor limit allow]
     #[arg(long, value_name = "N")]
     pub(super) max_connections: Option<NonZeroUsize>,
 
-    /// Maximum connections from one address, and of its HTTP/2 requests in progress; more are closed, or answered 503;
-    /// 0: no limit
+    /// Maximum connections from one address, and of its HTTP/2 requests in progress; more are
+    /// closed, or answered 503; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) max_per_address: usize,
 
@@ -327,8 +355,14 @@ mod tests {
         };
         assert_eq!(addresses(&[]), (1, 1, true));
         assert_eq!(addresses(&["--tls-client-ca", "a"]), (0, 1, true));
-        assert_eq!(addresses(&["--tls-client-ca", "a", "--listen", "80"]), (1, 1, false));
-        assert_eq!(addresses(&["--tls-client-ca", "a", "--listen", "80", "--https-redirect"]), (1, 1, true));
+        assert_eq!(
+            addresses(&["--tls-client-ca", "a", "--listen", "80"]),
+            (1, 1, false)
+        );
+        assert_eq!(
+            addresses(&["--tls-client-ca", "a", "--listen", "80", "--https-redirect"]),
+            (1, 1, true)
+        );
     }
 
     #[test]

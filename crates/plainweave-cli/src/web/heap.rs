@@ -1,11 +1,12 @@
 //! Gives memory back to the kernel after a crowd.
 //!
-//! glibc keeps what was freed in the middle of its arenas: after 50 connections with 100 unread answers each, 741 of
-//! 848 MB stayed with the process for as long as it ran, of which it used 17. `malloc_trim` gives that back, in some 40
-//! ms, in which requests wait for each other. So it is called when hardly any request is in progress, by a thread of
-//! its own, and only when the process has become larger than it was after the last time. Tuning glibc's thresholds was
-//! tried: `mmap_threshold=65536` leaves 196 MB and makes each buffer of 64 KiB a system call, `trim_threshold` and a
-//! single arena change nothing.
+//! glibc keeps what was freed in the middle of its arenas: after 50 connections with 100 unread
+//! answers each, 741 of 848 MB stayed with the process for as long as it ran, of which it used 17.
+//! `malloc_trim` gives that back, in some 40 ms, in which requests wait for each other. So it is
+//! called when hardly any request is in progress, by a thread of its own, and only when the process
+//! has become larger than it was after the last time. Tuning glibc's thresholds was tried:
+//! `mmap_threshold=65536` leaves 196 MB and makes each buffer of 64 KiB a system call,
+//! `trim_threshold` and a single arena change nothing.
 
 use std::fs;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -34,7 +35,10 @@ impl HeapKeeper {
         let end = Arc::<(Mutex<bool>, Condvar)>::default();
         let ended = end.clone();
         let keep = move || {
-            let mut heap = Heap { last: 0, trimmed: resident().unwrap_or(0) };
+            let mut heap = Heap {
+                last: 0,
+                trimmed: resident().unwrap_or(0),
+            };
             while !is_over(&ended, INTERVAL) {
                 let Some(now) = resident() else { return };
                 if heap.is_worth_it(now) && in_progress.now() <= CALM {
@@ -43,7 +47,10 @@ impl HeapKeeper {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("heap".to_owned()).spawn(keep).ok();
+        let thread = std::thread::Builder::new()
+            .name("heap".to_owned())
+            .spawn(keep)
+            .ok();
         Self { end, thread }
     }
 }
@@ -61,7 +68,10 @@ impl Drop for HeapKeeper {
 /// Waits for `limit` at most. Returns whether the end has come.
 fn is_over(end: &(Mutex<bool>, Condvar), limit: Duration) -> bool {
     let ended = end.0.lock().unwrap_or_else(PoisonError::into_inner);
-    *end.1.wait_timeout_while(ended, limit, |ended| !*ended).unwrap_or_else(PoisonError::into_inner).0
+    *end.1
+        .wait_timeout_while(ended, limit, |ended| !*ended)
+        .unwrap_or_else(PoisonError::into_inner)
+        .0
 }
 
 /// The process's size, in bytes.
@@ -73,7 +83,8 @@ struct Heap {
 }
 
 impl Heap {
-    /// Returns whether the process, which has `now` bytes, has become much larger, and does not grow at the moment.
+    /// Returns whether the process, which has `now` bytes, has become much larger, and does not
+    /// grow at the moment.
     fn is_worth_it(&mut self, now: usize) -> bool {
         let grows = now > std::mem::replace(&mut self.last, now);
         // What has become smaller by itself may grow again.
@@ -97,8 +108,18 @@ mod tests {
 
     #[test]
     fn what_has_grown_is_trimmed_once_it_grows_no_more() {
-        let mut heap = Heap { last: 0, trimmed: 20 * MIB };
-        for (now, worth_it) in [(30, false), (30, false), (100, false), (400, false), (390, true), (390, true)] {
+        let mut heap = Heap {
+            last: 0,
+            trimmed: 20 * MIB,
+        };
+        for (now, worth_it) in [
+            (30, false),
+            (30, false),
+            (100, false),
+            (400, false),
+            (390, true),
+            (390, true),
+        ] {
             assert_eq!(heap.is_worth_it(now * MIB), worth_it, "{now}");
         }
         // It was used: another trim would gain nothing.
@@ -107,7 +128,13 @@ mod tests {
             assert_eq!(heap.is_worth_it(now * MIB), worth_it, "{now}");
         }
         // It has shrunk meanwhile.
-        for (now, worth_it) in [(50, false), (81, false), (81, false), (82, false), (82, true)] {
+        for (now, worth_it) in [
+            (50, false),
+            (81, false),
+            (81, false),
+            (82, false),
+            (82, true),
+        ] {
             assert_eq!(heap.is_worth_it(now * MIB), worth_it, "{now}");
         }
     }

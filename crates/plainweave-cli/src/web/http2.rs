@@ -9,7 +9,8 @@ use plainweave_http::{Handler, Http2Limits, Limits, Server};
 use super::faults::Faults;
 use super::in_progress::InProgress;
 
-/// What a client may send ahead of a request's body, which is dropped unread: no more than the protocol begins with.
+/// What a client may send ahead of a request's body, which is dropped unread: no more than the
+/// protocol begins with.
 const WINDOW: u32 = 65_535;
 /// Of the requests at a time that there is memory for, one connection may have one in so many.
 const SHARE: usize = 4;
@@ -18,12 +19,18 @@ const SHARE: usize = 4;
 #[derive(Args, Debug)]
 pub(super) struct Http2Flags {
     /// HTTP/2, by TLS for clients that ask for it, and without TLS for those that begin with it
-    #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "on|off",
+        default_value = "on",
+        hide_possible_values = true
+    )]
     #[arg(help_heading = "Where to listen")]
     http2: Switch,
 
-    /// Maximum requests in progress on one HTTP/2 connection: a client learns the number and keeps to it, unless
-    /// --max-per-address allows fewer [default: 100, or a quarter of the requests that the memory limit allows]
+    /// Maximum requests in progress on one HTTP/2 connection: a client learns the number and keeps
+    /// to it, unless --max-per-address allows fewer [default: 100, or a quarter of the requests
+    /// that the memory limit allows]
     #[arg(long, value_name = "N", help_heading = "Timeouts and limits")]
     http2_streams: Option<NonZeroU32>,
 }
@@ -40,14 +47,27 @@ impl Http2Flags {
         self.http2 == Switch::On
     }
 
-    /// `idle`: connections that are kept without a request; `requests`: as many may be in progress at a time, over all
-    /// connections.
+    /// `idle`: connections that are kept without a request; `requests`: as many may be in progress
+    /// at a time, over all connections.
     pub(super) fn apply(&self, limits: Limits, idle: usize, requests: usize) -> Limits {
-        let windows = Http2Limits { stream_window: WINDOW, connection_window: WINDOW, ..Http2Limits::default() };
+        let windows = Http2Limits {
+            stream_window: WINDOW,
+            connection_window: WINDOW,
+            ..Http2Limits::default()
+        };
         let share = u32::try_from(requests / SHARE).unwrap_or(u32::MAX).max(1);
-        let streams = self.http2_streams.map_or(windows.streams.min(share), NonZeroU32::get);
-        let own = Http2Limits { idle, streams, ..windows };
-        Limits { http2: self.is_on().then_some(own), ..limits }
+        let streams = self
+            .http2_streams
+            .map_or(windows.streams.min(share), NonZeroU32::get);
+        let own = Http2Limits {
+            idle,
+            streams,
+            ..windows
+        };
+        Limits {
+            http2: self.is_on().then_some(own),
+            ..limits
+        }
     }
 
     /// Has requests count by which other requests are counted by connections.

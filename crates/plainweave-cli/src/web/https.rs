@@ -18,9 +18,12 @@ impl Https {
         if request.tls().is_some() {
             return None;
         }
-        let location = location(request.head(), port).and_then(|url| HeaderValue::from_str(&url).ok());
+        let location =
+            location(request.head(), port).and_then(|url| HeaderValue::from_str(&url).ok());
         Some(match location {
-            Some(url) => Response::plain(StatusCode::PERMANENT_REDIRECT).with_header(header::LOCATION, url),
+            Some(url) => {
+                Response::plain(StatusCode::PERMANENT_REDIRECT).with_header(header::LOCATION, url)
+            }
             None => Response::text(StatusCode::BAD_REQUEST, "400 Bad Request: use https://\n"),
         })
     }
@@ -36,7 +39,8 @@ impl Https {
     }
 }
 
-/// The same place by HTTPS; `None` if the request does not say which host it is for, or asks for no place.
+/// The same place by HTTPS; `None` if the request does not say which host it is for, or asks for no
+/// place.
 fn location(head: &RequestHead<'_>, port: u16) -> Option<String> {
     let authority = head.host().filter(|host| !host.is_empty())?;
     let host = match authority.rsplit_once(':') {
@@ -64,12 +68,32 @@ mod tests {
     #[test]
     fn the_place_is_the_same() {
         for (line, host, port, url) in [
-            ("GET /a/b?c=d", "example.com", 443, Some("https://example.com/a/b?c=d")),
-            ("GET /", "example.com:80", 8443, Some("https://example.com:8443/")),
+            (
+                "GET /a/b?c=d",
+                "example.com",
+                443,
+                Some("https://example.com/a/b?c=d"),
+            ),
+            (
+                "GET /",
+                "example.com:80",
+                8443,
+                Some("https://example.com:8443/"),
+            ),
             ("GET /", "[::1]:8080", 443, Some("https://[::1]/")),
             ("GET /", "[::1]", 8443, Some("https://[::1]:8443/")),
-            ("GET http://other?q", "example.com", 443, Some("https://other?q")),
-            ("GET http://other", "example.com", 443, Some("https://other/")),
+            (
+                "GET http://other?q",
+                "example.com",
+                443,
+                Some("https://other?q"),
+            ),
+            (
+                "GET http://other",
+                "example.com",
+                443,
+                Some("https://other/"),
+            ),
             ("OPTIONS *", "example.com", 443, None),
             ("GET /", "", 443, None),
         ] {

@@ -1,8 +1,9 @@
-//! A bound on the requests in progress: each holds a stack and buffers until its client has taken the answer, and
-//! nothing else says how many there are. A connection between two requests holds neither, and is not counted here.
+//! A bound on the requests in progress: each holds a stack and buffers until its client has taken
+//! the answer, and nothing else says how many there are. A connection between two requests holds
+//! neither, and is not counted here.
 //!
-//! Steps of TLS handshakes have a bound of their own: they wait for each other, so a crowd of them would keep requests
-//! of connections that are established from being served.
+//! Steps of TLS handshakes have a bound of their own: they wait for each other, so a crowd of them
+//! would keep requests of connections that are established from being served.
 
 use std::ops::Deref;
 #[cfg(feature = "http2")]
@@ -12,13 +13,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 use plainweave_http::per_cpu::PerCpu;
 
-/// A processor keeps this many free permits at most, and takes and gives back half of them at a time.
+/// A processor keeps this many free permits at most, and takes and gives back half of them at a
+/// time.
 const KEPT: usize = 32;
 
 /// Requests, or steps of handshakes, in progress: counted and limited.
 ///
-/// Each processor keeps some of the free permits, so that processors seldom write to the same memory. What they keep is
-/// there for all before a permit is refused.
+/// Each processor keeps some of the free permits, so that processors seldom write to the same
+/// memory. What they keep is there for all before a permit is refused.
 #[derive(Debug)]
 pub(super) struct InProgress {
     /// Free permits that no processor keeps.
@@ -30,8 +32,8 @@ pub(super) struct InProgress {
     shed: AtomicU64,
 }
 
-/// The right of one of them to be in progress; returned on drop to the processor that it came from. It borrows the
-/// count, or owns a share of it.
+/// The right of one of them to be in progress; returned on drop to the processor that it came from.
+/// It borrows the count, or owns a share of it.
 #[derive(Debug)]
 pub(super) struct Permit<P: Deref<Target = InProgress>>(P, usize);
 
@@ -39,7 +41,13 @@ impl InProgress {
     pub(super) fn new(max: usize) -> Self {
         let kept: PerCpu<AtomicUsize> = PerCpu::new(AtomicUsize::default);
         let batch = (max / kept.len() / 4).clamp(1, KEPT / 2);
-        Self { free: CachePadded::new(AtomicUsize::new(max)), kept, batch, max, shed: AtomicU64::new(0) }
+        Self {
+            free: CachePadded::new(AtomicUsize::new(max)),
+            kept,
+            batch,
+            max,
+            shed: AtomicU64::new(0),
+        }
     }
 
     /// Returns a permit, or `None` at the limit.
@@ -81,7 +89,12 @@ impl InProgress {
     }
 
     pub(super) fn now(&self) -> usize {
-        let free = self.kept.iter().map(|kept| kept.load(Relaxed)).sum::<usize>() + self.free.load(Relaxed);
+        let free = self
+            .kept
+            .iter()
+            .map(|kept| kept.load(Relaxed))
+            .sum::<usize>()
+            + self.free.load(Relaxed);
         // Permits that are on their way are seen in two places, or in none.
         self.max.saturating_sub(free)
     }
@@ -104,7 +117,9 @@ impl<P: Deref<Target = InProgress>> Drop for Permit<P> {
 /// Takes as many permits as there are, up to `most`, and returns how many.
 fn take_up_to(permits: &AtomicUsize, most: usize) -> usize {
     let taken = |there: usize| there.min(most);
-    let update = permits.fetch_update(Relaxed, Relaxed, |there| (there > 0).then(|| there - taken(there)));
+    let update = permits.fetch_update(Relaxed, Relaxed, |there| {
+        (there > 0).then(|| there - taken(there))
+    });
     update.map_or(0, taken)
 }
 
@@ -126,7 +141,12 @@ mod tests {
     fn permits_are_as_many_as_allowed_and_come_back() {
         let requests = InProgress::new(2);
         let (one, two) = (requests.begin(), requests.begin());
-        assert!(one.is_some() && two.is_some() && requests.begin().is_none() && requests.begin().is_none());
+        assert!(
+            one.is_some()
+                && two.is_some()
+                && requests.begin().is_none()
+                && requests.begin().is_none()
+        );
         assert_eq!(requests.now(), 2);
         drop(one);
         let three = requests.begin();
@@ -144,8 +164,13 @@ mod tests {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         for _ in 0..20_000 {
-                            let Some(permit) = requests.begin() else { continue };
-                            over.fetch_add(usize::from(begun.fetch_add(1, Relaxed) >= max), Relaxed);
+                            let Some(permit) = requests.begin() else {
+                                continue;
+                            };
+                            over.fetch_add(
+                                usize::from(begun.fetch_add(1, Relaxed) >= max),
+                                Relaxed,
+                            );
                             begun.fetch_sub(1, Relaxed);
                             drop(permit);
                         }

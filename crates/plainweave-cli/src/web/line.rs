@@ -103,7 +103,8 @@ fn referer_and_agent<'b>(exchange: &Exchange<'b>) -> [Option<&'b [u8]>; 2] {
 fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f..);
-    // As it is nearly always. To look at all bytes, not up to the first, is to look at many at a time.
+    // As it is nearly always. To look at all bytes, not up to the first, is to look at many at a
+    // time.
     if bytes.iter().fold(true, |all, byte| all & is_plain(byte)) {
         return out.extend_from_slice(bytes);
     }
@@ -120,7 +121,8 @@ fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     let head = exchange.head;
-    let [referer, agent] = referer_and_agent(exchange).map(|value| value.map(String::from_utf8_lossy));
+    let [referer, agent] =
+        referer_and_agent(exchange).map(|value| value.map(String::from_utf8_lossy));
     // Neither a time nor an address has anything to escape.
     out.extend_from_slice(b"{\"time\":\"");
     out.extend_from_slice(time.as_bytes());
@@ -145,7 +147,11 @@ fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     seconds(out, exchange.duration);
     text(out, "referer", referer.as_deref());
     text(out, "user_agent", agent.as_deref());
-    text(out, "error", exchange.error.map(ToString::to_string).as_deref());
+    text(
+        out,
+        "error",
+        exchange.error.map(ToString::to_string).as_deref(),
+    );
     out.extend_from_slice(b"}\n");
 }
 
@@ -210,7 +216,13 @@ mod tests {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         assert_eq!(time(Format::Combined, at), "06/Nov/1994:08:49:37 +0000");
         assert_eq!(time(Format::Json, at), "1994-11-06T08:49:37Z");
-        assert_eq!(time(Format::Json, SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31)), "2038-01-19T03:14:08Z");
+        assert_eq!(
+            time(
+                Format::Json,
+                SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31)
+            ),
+            "2038-01-19T03:14:08Z"
+        );
     }
 
     #[test]
@@ -227,15 +239,28 @@ mod tests {
             write(&mut out);
             String::from_utf8(out).unwrap()
         };
-        for shown in ["127.0.0.1", "0.0.0.0", "255.10.9.100", "::1", "2001:db8::7", "::ffff:10.0.0.1"] {
+        for shown in [
+            "127.0.0.1",
+            "0.0.0.0",
+            "255.10.9.100",
+            "::1",
+            "2001:db8::7",
+            "::ffff:10.0.0.1",
+        ] {
             assert_eq!(text(&|out| address(out, shown.parse().unwrap())), shown);
         }
         for shown in ["127.0.0.1:80", "[::1]:65535", "[fe80::1%2]:443"] {
-            assert_eq!(text(&|out| socket_address(out, shown.parse().unwrap())), shown);
+            assert_eq!(
+                text(&|out| socket_address(out, shown.parse().unwrap())),
+                shown
+            );
         }
         for micros in [0, 7, 999_999, 1_000_000, 61_020_304] {
             let time = Duration::from_micros(micros);
-            assert_eq!(text(&|out| seconds(out, time)), format!("{:.6}", time.as_secs_f64()));
+            assert_eq!(
+                text(&|out| seconds(out, time)),
+                format!("{:.6}", time.as_secs_f64())
+            );
         }
     }
 }

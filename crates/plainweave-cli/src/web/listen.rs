@@ -21,12 +21,18 @@ impl Listeners {
         let mut all = addresses.plain.iter().chain(&addresses.tls);
         while let Some(address) = all.next() {
             if address.port() != 0 && all.clone().any(|other| other == address) {
-                bail!("cannot listen on {address} twice: give it to one of --listen and --tls-listen, once");
+                bail!(
+                    "cannot listen on {address} twice: give it to one of --listen and --tls-listen, once"
+                );
             }
         }
-        let each = |addresses: &[SocketAddr]| addresses.iter().map(|address| bind(*address)).collect();
+        let each =
+            |addresses: &[SocketAddr]| addresses.iter().map(|address| bind(*address)).collect();
         let (plain, tls): (anyhow::Result<_>, _) = (each(&addresses.plain), each(&addresses.tls));
-        Ok(Self { plain: plain?, tls: tls? })
+        Ok(Self {
+            plain: plain?,
+            tls: tls?,
+        })
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &TcpListener> {
@@ -40,14 +46,26 @@ impl Listeners {
 
     /// Returns where each can be reached.
     pub(super) fn urls(&self) -> io::Result<Vec<String>> {
-        let url = |scheme: &'static str| move |of: &TcpListener| Ok(format!("{scheme}://{}", of.local_addr()?));
-        self.plain.iter().map(url("http")).chain(self.tls.iter().map(url("https"))).collect()
+        let url = |scheme: &'static str| {
+            move |of: &TcpListener| Ok(format!("{scheme}://{}", of.local_addr()?))
+        };
+        self.plain
+            .iter()
+            .map(url("http"))
+            .chain(self.tls.iter().map(url("https")))
+            .collect()
     }
 
     /// Returns them, each with what its connections need.
     pub(super) fn with(self, tls: Option<&Tls>) -> Vec<(TcpListener, Option<Tls>)> {
         let plain = self.plain.into_iter().map(|listener| (listener, None));
-        plain.chain(self.tls.into_iter().map(|listener| (listener, tls.cloned()))).collect()
+        plain
+            .chain(
+                self.tls
+                    .into_iter()
+                    .map(|listener| (listener, tls.cloned())),
+            )
+            .collect()
     }
 }
 
@@ -56,7 +74,9 @@ pub(super) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     listening::open(address, MOST.cast_signed(), address.is_ipv6()).map_err(|error| {
         let remedy = match error.kind() {
             ErrorKind::AddrInUse => "is another server on it? choose another with --listen",
-            ErrorKind::AddrNotAvailable => "this machine has no such address; choose another with --listen",
+            ErrorKind::AddrNotAvailable => {
+                "this machine has no such address; choose another with --listen"
+            }
             ErrorKind::PermissionDenied => {
                 "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with --listen"
             }

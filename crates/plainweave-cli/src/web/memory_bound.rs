@@ -1,29 +1,33 @@
-//! What the web server takes on within the process's memory limit: how many connections, how many requests in
-//! progress, and how much of answers the kernel may hold.
+//! What the web server takes on within the process's memory limit: how many connections, how many
+//! requests in progress, and how much of answers the kernel may hold.
 //!
-//! The figures below are what one connection or one request can come to, not what it usually takes: 3,000 clients that
-//! asked for one file in the page cache took 13 KB each, 200 that asked for files from the disk 90 KB. What sockets
-//! hold counts in both versions of control groups: in version 2 as such; in version 1 their buffers do not, but pages
-//! of the page cache that `sendfile` has queued do, and cannot be reclaimed. See `docs/overload.md`.
+//! The figures below are what one connection or one request can come to, not what it usually takes:
+//! 3,000 clients that asked for one file in the page cache took 13 KB each, 200 that asked for
+//! files from the disk 90 KB. What sockets hold counts in both versions of control groups: in
+//! version 2 as such; in version 1 their buffers do not, but pages of the page cache that
+//! `sendfile` has queued do, and cannot be reclaimed. See `docs/overload.md`.
 
 use crate::memory_limit::{KIB, MIB, MemoryLimit, count};
 
 /// The program: heap, tables, the threads of the blocking pool, the access log's queue.
 const PROGRAM: u64 = 8 * MIB;
-/// An idle connection takes 2 KiB, half of it the kernel's; a fresh fiber touches two pages before it has a permit.
+/// An idle connection takes 2 KiB, half of it the kernel's; a fresh fiber touches two pages before
+/// it has a permit.
 const CONNECTION: u64 = 12 * KIB;
 /// A request in progress: 12 KiB of stack, 20 received, 64 of gathered answers, 64 read of a file.
 const REQUEST: u64 = 160 * KIB;
 /// Beside it the kernel's send buffer, by [`SendBuffers`].
 const SENDING: u64 = 128 * KIB;
-/// By TLS, an idle connection takes 4 KiB more, and a handshake that is not over some for its messages.
+/// By TLS, an idle connection takes 4 KiB more, and a handshake that is not over some for its
+/// messages.
 const TLS_CONNECTION: u64 = 8 * KIB;
-/// A request by TLS: 17 KiB received and as much decrypted, 65 made to be sent; with a fiber for each connection the
-/// handshake's deeper stack.
+/// A request by TLS: 17 KiB received and as much decrypted, 65 made to be sent; with a fiber for
+/// each connection the handshake's deeper stack.
 const TLS_REQUEST: u64 = 128 * KIB;
 /// By HTTP/2, an idle connection keeps the buffers and tables of its engine besides.
 const HTTP2_CONNECTION: u64 = 40 * KIB;
-/// A step of a handshake, where it is none of a request: a deep stack, up to 36 KiB received, an answer.
+/// A step of a handshake, where it is none of a request: a deep stack, up to 36 KiB received, an
+/// answer.
 const TLS_HANDSHAKE: u64 = 96 * KIB;
 /// Where sockets count: what a client sends ahead, by [`RECEIVE_BUFFER`].
 const RECEIVING: u64 = 32 * KIB;
@@ -86,8 +90,15 @@ impl MemoryBound {
         let eighth = bytes / 8;
         let cache = cache.unwrap_or(CACHE.min(eighth));
         // An eighth is left to the page cache, without which every read is one of the disk.
-        let rest = bytes.saturating_sub(PROGRAM).saturating_sub(eighth).saturating_sub(cache);
-        let tls = if each.tls { (TLS_CONNECTION, TLS_REQUEST) } else { (0, 0) };
+        let rest = bytes
+            .saturating_sub(PROGRAM)
+            .saturating_sub(eighth)
+            .saturating_sub(cache);
+        let tls = if each.tls {
+            (TLS_CONNECTION, TLS_REQUEST)
+        } else {
+            (0, 0)
+        };
         let request = REQUEST + SENDING + tls.1 + if counts_sockets { RECEIVING } else { 0 };
         let connection = CONNECTION + tls.0;
         let (connections, requests, handshakes, least) = if each.fiber {
@@ -96,18 +107,34 @@ impl MemoryBound {
         } else {
             // Sixteenths: 4 are for connections, 2 for a crowd's send buffers.
             let sixteenths = 10 - if each.tls { 2 } else { 0 } - if each.http2 { 1 } else { 0 };
-            let handshakes = if each.tls { rest / 8 / TLS_HANDSHAKE } else { u64::MAX };
-            (rest / 4 / connection, rest / 16 * sixteenths / request, handshakes, LEAST)
+            let handshakes = if each.tls {
+                rest / 8 / TLS_HANDSHAKE
+            } else {
+                u64::MAX
+            };
+            (
+                rest / 4 / connection,
+                rest / 16 * sixteenths / request,
+                handshakes,
+                LEAST,
+            )
         };
         // Where each connection has a fiber, it has what a request needs too.
-        let http2_idle = if each.fiber { connections } else { rest / 16 / HTTP2_CONNECTION };
+        let http2_idle = if each.fiber {
+            connections
+        } else {
+            rest / 16 / HTTP2_CONNECTION
+        };
         Self {
             cache: count(cache),
             connections: count(connections.max(least.0)),
             requests: count(requests.max(least.1)),
             http2_idle: count(http2_idle.max(least.1)),
             handshakes: count(handshakes.max(least.1)),
-            send_buffers: SendBuffers { crowd: count((rest / 8 / UNBOUNDED).min(CROWD)), hard },
+            send_buffers: SendBuffers {
+                crowd: count((rest / 8 / UNBOUNDED).min(CROWD)),
+                hard,
+            },
             receive_buffer: counts_sockets.then_some(RECEIVE_BUFFER),
             short: connections < least.0 || requests < least.1,
             limit,
@@ -124,7 +151,10 @@ impl MemoryBound {
 
     /// Returns what to say if the server may be killed all the same.
     pub(super) fn warning(&self) -> Option<String> {
-        let limit = self.limit.as_ref().filter(|limit| self.short && limit.is_hard())?;
+        let limit = self
+            .limit
+            .as_ref()
+            .filter(|limit| self.short && limit.is_hard())?;
         let cache = self.cache >> 20;
         Some(format!(
             "{limit} of memory is not enough for {} connections, {} requests and {cache} MiB of --cache: the server \
@@ -139,7 +169,11 @@ mod tests {
     use super::*;
 
     fn within(mebibytes: u64) -> MemoryBound {
-        MemoryBound::new(MemoryLimit::choose(Some(mebibytes * MIB)), None, Each::default())
+        MemoryBound::new(
+            MemoryLimit::choose(Some(mebibytes * MIB)),
+            None,
+            Each::default(),
+        )
     }
 
     #[test]
@@ -149,17 +183,32 @@ mod tests {
                 let (fiber, tls, http2) = (n & 1 > 0, n & 2 > 0, n & 4 > 0);
                 let limit = MemoryLimit::choose(Some(mebibytes * MIB));
                 let bound = MemoryBound::new(limit, None, Each { fiber, tls, http2 });
-                let (connection, request) = if tls { (TLS_CONNECTION, TLS_REQUEST) } else { (0, 0) };
+                let (connection, request) = if tls {
+                    (TLS_CONNECTION, TLS_REQUEST)
+                } else {
+                    (0, 0)
+                };
                 assert_eq!(bound.handshakes == usize::MAX, fiber || !tls);
-                let handshakes = if tls && !fiber { bound.handshakes as u64 * TLS_HANDSHAKE } else { 0 };
+                let handshakes = if tls && !fiber {
+                    bound.handshakes as u64 * TLS_HANDSHAKE
+                } else {
+                    0
+                };
                 let taken = PROGRAM
                     + bound.cache as u64
                     + bound.connections as u64 * (CONNECTION + connection)
                     + bound.requests as u64 * (REQUEST + SENDING + request)
-                    + if http2 && !fiber { bound.http2_idle as u64 * HTTP2_CONNECTION } else { 0 }
+                    + if http2 && !fiber {
+                        bound.http2_idle as u64 * HTTP2_CONNECTION
+                    } else {
+                        0
+                    }
                     + handshakes
                     + bound.send_buffers.crowd as u64 * UNBOUNDED;
-                assert!(taken <= mebibytes * MIB / 8 * 7, "{taken} of {mebibytes} MiB: {bound:?}");
+                assert!(
+                    taken <= mebibytes * MIB / 8 * 7,
+                    "{taken} of {mebibytes} MiB: {bound:?}"
+                );
                 assert!(bound.warning().is_none(), "{mebibytes} MiB: {bound:?}");
             }
         }
@@ -178,15 +227,32 @@ mod tests {
     fn too_low_a_limit_is_told_and_without_one_nothing_is_bounded() {
         let bound = within(4);
         let warning = bound.warning().unwrap();
-        assert!(warning.starts_with("4 MiB (--max-memory) of memory is not enough for 64 connections"), "{warning}");
+        assert!(
+            warning.starts_with("4 MiB (--max-memory) of memory is not enough for 64 connections"),
+            "{warning}"
+        );
         assert_eq!((bound.connections, bound.requests), (64, 4));
         // A flag that takes all of it.
         assert!(
-            MemoryBound::new(MemoryLimit::choose(Some(40 * MIB)), Some(64 * MIB), Each::default()).warning().is_some()
+            MemoryBound::new(
+                MemoryLimit::choose(Some(40 * MIB)),
+                Some(64 * MIB),
+                Each::default()
+            )
+            .warning()
+            .is_some()
         );
         let bound = MemoryBound::new(None, None, Each::default());
-        assert!(bound.warning().is_none() && bound.requests > 1 << 40 && bound.connections > 1 << 40);
-        assert_eq!(bound.send_buffers, SendBuffers { crowd: 256, hard: false });
+        assert!(
+            bound.warning().is_none() && bound.requests > 1 << 40 && bound.connections > 1 << 40
+        );
+        assert_eq!(
+            bound.send_buffers,
+            SendBuffers {
+                crowd: 256,
+                hard: false
+            }
+        );
         assert_eq!(bound.description(bound.requests), "memory not bounded");
     }
 }

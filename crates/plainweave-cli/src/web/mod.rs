@@ -67,10 +67,17 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let stalls = flags.runtime.report_stalls.then(Arc::<Stalls>::default);
     let trace = flags.observation.trace.as_deref();
     let engine = serve::Engine::choose(&flags.runtime, stalls.as_ref(), trace.is_some())?;
-    let trace = trace.map(|path| TraceFile::open(path, engine.tracers())).transpose()?.map(Arc::new);
+    let trace = trace
+        .map(|path| TraceFile::open(path, engine.tracers()))
+        .transpose()?
+        .map(Arc::new);
     let architecture = flags.runtime.architecture.architecture;
     let limit = MemoryLimit::choose(flags.limits.max_memory);
-    let each = Each { fiber: architecture.has_fiber_each(), tls: flags.tls.is_on(), http2: flags.http2.is_on() };
+    let each = Each {
+        fiber: architecture.has_fiber_each(),
+        tls: flags.tls.is_on(),
+        http2: flags.http2.is_on(),
+    };
     let memory = MemoryBound::new(limit, flags.caching.cache, each);
     let caching = flags.caching.caching(memory.cache);
     let max_connections = max_connections(flags, caching.open_files, memory.connections);
@@ -84,7 +91,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let tls = flags.tls.load(engine.workers(), flags.http2.is_on())?;
     let listeners = Listeners::bind(&addresses)?;
     let served = files.root().clone();
-    let site = engine.site(files, flags.runtime.bench.block, flags.tls.https(listeners.tls_port()));
+    let site = engine.site(
+        files,
+        flags.runtime.bench.block,
+        flags.tls.https(listeners.tls_port()),
+    );
     let server = Server::new(site).with_limits(flags.limits(&memory, max_connections));
     let connection_limit = server.connection_limit().clone();
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
@@ -96,7 +107,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if let Some(warning) = memory.warning() {
         say(io::stderr(), &format!("plainweave web: {warning}"));
     }
-    let bounds = format!("up to {max_connections} connections, {}", memory.description(in_progress.max()));
+    let bounds = format!(
+        "up to {max_connections} connections, {}",
+        memory.description(in_progress.max())
+    );
     let operated = Operated {
         log: observers.access_log(),
         connection_limit: connection_limit.clone(),
@@ -106,9 +120,20 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         root: served.clone(),
     };
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
-    say(io::stdout(), &start_line(flags, &listeners, &engine, &bounds, &observers)?);
-    let admission = Admission { connection_limit, in_progress, handshakes, send_buffers: memory.send_buffers, faults };
-    let handles = listeners.all().map(|listener| net::TcpListener::from_std(listener.try_clone()?));
+    say(
+        io::stdout(),
+        &start_line(flags, &listeners, &engine, &bounds, &observers)?,
+    );
+    let admission = Admission {
+        connection_limit,
+        in_progress,
+        handshakes,
+        send_buffers: memory.send_buffers,
+        faults,
+    };
+    let handles = listeners
+        .all()
+        .map(|listener| net::TcpListener::from_std(listener.try_clone()?));
     let (runtimes, handles) = (engine.runtimes(), handles.collect::<io::Result<_>>()?);
     let shown = Shown {
         admission: admission.clone(),
@@ -121,18 +146,31 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     };
     let observation = observers.open(&server, shown)?;
     let heap = HeapKeeper::start(admission.in_progress.clone());
-    let finished = engine.run(&server, &admission, listeners.with(tls.as_ref()), stop, flags.grace)?;
+    let finished = engine.run(
+        &server,
+        &admission,
+        listeners.with(tls.as_ref()),
+        stop,
+        flags.grace,
+    )?;
     drop((attention, observation, heap));
     engine.end();
     TraceFile::write_last(trace.as_deref(), "plainweave web");
     if !finished {
-        say(io::stderr(), "plainweave: stopped with requests in progress; --grace gives them longer");
+        say(
+            io::stderr(),
+            "plainweave: stopped with requests in progress; --grace gives them longer",
+        );
     }
     Ok(())
 }
 
 /// Gives the listeners what the connections that they accept inherit.
-fn prepare(listeners: &Listeners, memory: &MemoryBound, connection_limit: &ConnectionLimit) -> io::Result<()> {
+fn prepare(
+    listeners: &Listeners,
+    memory: &MemoryBound,
+    connection_limit: &ConnectionLimit,
+) -> io::Result<()> {
     for listener in listeners.all() {
         SockRef::from(listener).set_tcp_nodelay(true)?;
         if let Some(bytes) = memory.receive_buffer {
@@ -145,11 +183,17 @@ fn prepare(listeners: &Listeners, memory: &MemoryBound, connection_limit: &Conne
 }
 
 /// Opens the directory, and returns the handler of its files.
-fn files(flags: &Flags, caching: Caching, faults: &Arc<Faults>) -> anyhow::Result<StaticFiles<serve::Pool>> {
+fn files(
+    flags: &Flags,
+    caching: Caching,
+    faults: &Arc<Faults>,
+) -> anyhow::Result<StaticFiles<serve::Pool>> {
     let root = &flags.root;
     let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
     let reporter = faults.clone();
-    let files = files.with_caching(caching).on_fault(move |status, path| reporter.file(status, path));
+    let files = files
+        .with_caching(caching)
+        .on_fault(move |status, path| reporter.file(status, path));
     flags.content.apply(files, &flags.addresses().all())
 }
 
@@ -195,9 +239,16 @@ impl signals::Operated for Operated {
         let limit = &self.connection_limit;
         let counts = limit.counts();
         let (now, accepted) = (counts.open, counts.accepted);
-        let metrics = self.runtimes.upgrade().map(|runtimes| runtimes.metrics()).unwrap_or_default();
+        let metrics = self
+            .runtimes
+            .upgrade()
+            .map(|runtimes| runtimes.metrics())
+            .unwrap_or_default();
         let fibers: u64 = metrics.iter().map(|metrics| metrics.live_fibers).sum();
-        format!("{now} connections of at most {}, {accepted} accepted, {fibers} fibers", limit.max())
+        format!(
+            "{now} connections of at most {}, {accepted} accepted, {fibers} fibers",
+            limit.max()
+        )
     }
 
     fn fibers(&self) -> String {
@@ -205,23 +256,44 @@ impl signals::Operated for Operated {
     }
 }
 
-/// Raises the limit on descriptors as far as it may be raised, and leaves room for files. `affordable`: by the memory
-/// limit, which counts if no flag says otherwise.
+/// Raises the limit on descriptors as far as it may be raised, and leaves room for files.
+/// `affordable`: by the memory limit, which counts if no flag says otherwise.
 fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let descriptors =
-        getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    // Few descriptors: half of them for the rest, and half of those for connections, whatever the cache would like.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+    let descriptors = getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    // Few descriptors: half of them for the rest, and half of those for connections, whatever the
+    // cache would like.
     let others = OTHER_DESCRIPTORS + flags.runtime.spare_descriptors();
     let left = descriptors - others.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
-    let made = flags.runtime.architecture.architecture.most_connections().saturating_mul(flags.addresses().all().len());
-    flags.limits.max_connections.map_or(affordable, NonZeroUsize::get).min(allowed).min(made)
+    let made = flags
+        .runtime
+        .architecture
+        .architecture
+        .most_connections()
+        .saturating_mul(flags.addresses().all().len());
+    flags
+        .limits
+        .max_connections
+        .map_or(affordable, NonZeroUsize::get)
+        .min(allowed)
+        .min(made)
 }
 
 fn root_remedy(root: &Path) -> String {
-    format!("cannot serve {} (give an existing directory: plainweave web DIR)", root.display())
+    format!(
+        "cannot serve {} (give an existing directory: plainweave web DIR)",
+        root.display()
+    )
 }
 
 fn start_line(
@@ -231,9 +303,15 @@ fn start_line(
     bounds: &str,
     observers: &Observers,
 ) -> io::Result<String> {
-    let root = flags.root.canonicalize().unwrap_or_else(|_| flags.root.clone());
+    let root = flags
+        .root
+        .canonicalize()
+        .unwrap_or_else(|_| flags.root.clone());
     let urls = listeners.urls()?.join(" ");
-    let mut line = format!("plainweave web: serving {} on {urls} ({engine}, {bounds}", root.display());
+    let mut line = format!(
+        "plainweave web: serving {} on {urls} ({engine}, {bounds}",
+        root.display()
+    );
     if flags.content.lists(&flags.addresses().all()) {
         line.push_str(", directories are listed");
     }

@@ -1,4 +1,5 @@
-//! What an operator sees: the access log and the admin address. Without either flag requests are not even timed.
+//! What an operator sees: the access log and the admin address. Without either flag requests are
+//! not even timed.
 
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
@@ -70,10 +71,22 @@ pub(super) struct Observation {
 impl Observers {
     pub(super) fn start(flags: &ObservationFlags, faults: &Arc<Faults>) -> anyhow::Result<Self> {
         let log = flags.access_log.as_deref();
-        let log = log.map(|path| AccessLog::start(path, flags.log_format, faults.clone())).transpose()?;
+        let log = log
+            .map(|path| AccessLog::start(path, flags.log_format, faults.clone()))
+            .transpose()?;
         let listener = flags.admin.map(super::listen::bind).transpose()?;
-        let record = || Arc::new(Record { counters: Counters::new(), slowest: Slowest::new() });
-        Ok(Self { log, record: listener.is_some().then(record), listener, details: flags.admin_details })
+        let record = || {
+            Arc::new(Record {
+                counters: Counters::new(),
+                slowest: Slowest::new(),
+            })
+        };
+        Ok(Self {
+            log,
+            record: listener.is_some().then(record),
+            listener,
+            details: flags.admin_details,
+        })
     }
 
     /// Has the server tell of its errors, and of each exchange if anybody wants to know.
@@ -89,7 +102,11 @@ impl Observers {
         match (log, self.record.clone()) {
             (None, None) => server,
             (Some(log), None) => {
-                let server = if log.wants_times() { server } else { server.without_times() };
+                let server = if log.wants_times() {
+                    server
+                } else {
+                    server.without_times()
+                };
                 server.on_exchange(move |exchange| log.record(exchange))
             }
             (None, Some(record)) => server.on_exchange(move |exchange| record.exchange(exchange)),
@@ -112,17 +129,35 @@ impl Observers {
     }
 
     /// Opens the admin address.
-    pub(super) fn open<H: Handler>(self, server: &Arc<Server<H>>, shown: Shown) -> anyhow::Result<Observation> {
+    pub(super) fn open<H: Handler>(
+        self,
+        server: &Arc<Server<H>>,
+        shown: Shown,
+    ) -> anyhow::Result<Observation> {
         let (log, writer) = self.log.unzip();
         let admin = match (self.listener, self.record) {
             (Some(listener), Some(record)) => {
-                let pages = Pages { server: server.clone(), record, shown, log, start: Instant::now() };
+                let pages = Pages {
+                    server: server.clone(),
+                    record,
+                    shown,
+                    log,
+                    start: Instant::now(),
+                };
                 let fibers = FiberPages::new(pages.shown.runtimes.clone());
-                Some(Admin::start(listener, fibers, self.details, move |asked| pages.page(asked))?)
+                Some(Admin::start(
+                    listener,
+                    fibers,
+                    self.details,
+                    move |asked| pages.page(asked),
+                )?)
             }
             _ => None,
         };
-        Ok(Observation { _admin: admin, _writer: writer })
+        Ok(Observation {
+            _admin: admin,
+            _writer: writer,
+        })
     }
 }
 
@@ -141,9 +176,16 @@ impl<H: Handler> Pages<H> {
         match asked.path {
             "/" => status::page(),
             "/status.json" => status::answer(&self.figures(asked.details)),
-            "/metrics" => metrics(&self.record.counters, &self.shown, self.log.as_deref(), self.start),
+            "/metrics" => metrics(
+                &self.record.counters,
+                &self.shown,
+                self.log.as_deref(),
+                self.start,
+            ),
             "/health" if self.server.is_stopping() => Err(StatusCode::SERVICE_UNAVAILABLE.into()),
-            "/health" if self.shown.root.is_missing() => Err(Refusal::Unavailable("the served directory is gone")),
+            "/health" if self.shown.root.is_missing() => {
+                Err(Refusal::Unavailable("the served directory is gone"))
+            }
             "/health" => Ok(("text/plain", "ok\n".to_owned())),
             _ => Err(StatusCode::NOT_FOUND.into()),
         }
@@ -160,19 +202,32 @@ impl<H: Handler> Pages<H> {
             stalls: self.shown.stalls.as_deref(),
             links: &["/metrics", "/health", "/fibers"],
         };
-        let (sums, slowest) = (self.record.counters.sums(), details.then_some(&self.record.slowest));
-        let own = own(&sums, slowest, &self.shown.admission, self.log.as_deref().map(AccessLog::dropped));
+        let (sums, slowest) = (
+            self.record.counters.sums(),
+            details.then_some(&self.record.slowest),
+        );
+        let own = own(
+            &sums,
+            slowest,
+            &self.shown.admission,
+            self.log.as_deref().map(AccessLog::dropped),
+        );
         common.figures(own, queues(&self.shown.admission))
     }
 }
 
 fn metrics(counters: &Counters, shown: &Shown, log: Option<&AccessLog>, start: Instant) -> Page {
     let figures = requests(Figures::default(), counters);
-    let figures = shown.tls.iter().fold(figures, |figures, tls| tls.figures(figures, &shown.admission.handshakes));
+    let figures = shown.tls.iter().fold(figures, |figures, tls| {
+        tls.figures(figures, &shown.admission.handshakes)
+    });
     let figures = in_progress(figures, &shown.admission.in_progress);
     let figures = disk(figures, &shown.disk_waits);
     let figures = connections(figures, &shown.admission.connection_limit, log);
-    Ok((Figures::KIND, process(figures, &shown.runtimes, start).into_text()))
+    Ok((
+        Figures::KIND,
+        process(figures, &shown.runtimes, start).into_text(),
+    ))
 }
 
 fn requests(mut figures: Figures, counters: &Counters) -> Figures {
@@ -184,13 +239,22 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     let help = "Connections that ended badly; leaving between two requests is not counted.";
     figures.metric(name, "counter", help, ERRORS.into_iter().zip(sums.errors));
     let name = "plainweave_http_body_bytes_total";
-    figures.one(name, "counter", "Bytes of answers' bodies.", sums.body_bytes);
+    figures.one(
+        name,
+        "counter",
+        "Bytes of answers' bodies.",
+        sums.body_bytes,
+    );
 
     let name = "plainweave_http_duration_seconds";
     let help = "From a request's complete head to its answer handed over.";
     figures.metric::<u64>(name, "histogram", help, []);
     for (bound, count) in BUCKETS.iter().zip(sums.cumulative()) {
-        figures.sample(&format!("{name}_bucket"), &format!("le=\"{}\"", *bound as f64 / 1e6), count);
+        figures.sample(
+            &format!("{name}_bucket"),
+            &format!("le=\"{}\"", *bound as f64 / 1e6),
+            count,
+        );
     }
     let count = sums.timed();
     figures.sample(&format!("{name}_bucket"), "le=\"+Inf\"", count);
@@ -202,60 +266,163 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
 /// With a fiber for each connection it counts for a request, and none is counted here.
 fn in_progress(mut figures: Figures, in_progress: &InProgress) -> Figures {
     let help = "Requests in progress.";
-    figures.one("plainweave_requests_in_progress", "gauge", help, in_progress.now());
+    figures.one(
+        "plainweave_requests_in_progress",
+        "gauge",
+        help,
+        in_progress.now(),
+    );
     let help = "Requests in progress that there is memory for.";
-    figures.one("plainweave_requests_in_progress_max", "gauge", help, in_progress.max());
+    figures.one(
+        "plainweave_requests_in_progress_max",
+        "gauge",
+        help,
+        in_progress.max(),
+    );
     let help = "Requests answered 503 because there was memory for no more.";
-    figures.one("plainweave_requests_shed_total", "counter", help, in_progress.shed());
+    figures.one(
+        "plainweave_requests_shed_total",
+        "counter",
+        help,
+        in_progress.shed(),
+    );
     figures
 }
 
 fn disk(mut figures: Figures, waits: &DiskWaits) -> Figures {
-    figures.one("plainweave_disk_waits", "gauge", "Responses that wait for a disk.", waits.now());
+    figures.one(
+        "plainweave_disk_waits",
+        "gauge",
+        "Responses that wait for a disk.",
+        waits.now(),
+    );
     let help = "Requests answered 503 because others waited too long for a disk.";
-    figures.one("plainweave_disk_waits_refused_total", "counter", help, waits.refused());
+    figures.one(
+        "plainweave_disk_waits_refused_total",
+        "counter",
+        help,
+        waits.refused(),
+    );
     figures
 }
 
-fn connections(mut figures: Figures, connection_limit: &ConnectionLimit, log: Option<&AccessLog>) -> Figures {
-    figures.one("plainweave_connections", "gauge", "Connections now.", connection_limit.connections());
-    figures.one("plainweave_connections_max", "gauge", "Connections at most.", connection_limit.max());
+fn connections(
+    mut figures: Figures,
+    connection_limit: &ConnectionLimit,
+    log: Option<&AccessLog>,
+) -> Figures {
+    figures.one(
+        "plainweave_connections",
+        "gauge",
+        "Connections now.",
+        connection_limit.connections(),
+    );
+    figures.one(
+        "plainweave_connections_max",
+        "gauge",
+        "Connections at most.",
+        connection_limit.max(),
+    );
     let counts = connection_limit.counts();
     for (name, help, count) in [
         ("accepted", "Connections accepted.", counts.accepted),
-        ("refused", "Connections closed because their address had its share.", counts.refused),
-        ("accept_errors", "Failed attempts to accept, each with a pause.", counts.failed),
-        ("accept_pauses", "Times that the connection limit was reached.", counts.pauses),
+        (
+            "refused",
+            "Connections closed because their address had its share.",
+            counts.refused,
+        ),
+        (
+            "accept_errors",
+            "Failed attempts to accept, each with a pause.",
+            counts.failed,
+        ),
+        (
+            "accept_pauses",
+            "Times that the connection limit was reached.",
+            counts.pauses,
+        ),
     ] {
-        figures.one(&format!("plainweave_connections_{name}_total"), "counter", help, count);
+        figures.one(
+            &format!("plainweave_connections_{name}_total"),
+            "counter",
+            help,
+            count,
+        );
     }
     let help = "HTTP/2 requests answered 503 because their address had its share in progress.";
-    figures.one("plainweave_requests_refused_total", "counter", help, counts.refused_requests);
-    let help = format!("Connections that the kernel may hold until they are accepted; less than {MOST}: overload.");
-    let backlogs =
-        connection_limit.backlogs().into_iter().map(|(address, limit)| (format!("listener=\"{address}\""), limit));
+    figures.one(
+        "plainweave_requests_refused_total",
+        "counter",
+        help,
+        counts.refused_requests,
+    );
+    let help = format!(
+        "Connections that the kernel may hold until they are accepted; less than {MOST}: overload."
+    );
+    let backlogs = connection_limit
+        .backlogs()
+        .into_iter()
+        .map(|(address, limit)| (format!("listener=\"{address}\""), limit));
     let backlogs: Vec<_> = backlogs.collect();
-    let backlogs = backlogs.iter().map(|(listener, limit)| (listener.as_str(), limit));
+    let backlogs = backlogs
+        .iter()
+        .map(|(listener, limit)| (listener.as_str(), limit));
     figures.metric("plainweave_connections_backlog", "gauge", &help, backlogs);
     if let Some(log) = log {
         let name = "plainweave_access_log_dropped_lines_total";
-        figures.one(name, "counter", "Lines that the disk was too slow or too full for.", log.dropped());
+        figures.one(
+            name,
+            "counter",
+            "Lines that the disk was too slow or too full for.",
+            log.dropped(),
+        );
     }
     figures
 }
 
 fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> Figures {
-    let Some(runtimes) = runtimes.upgrade() else { return figures };
+    let Some(runtimes) = runtimes.upgrade() else {
+        return figures;
+    };
     let metrics = runtimes.metrics();
     let sum = |of: fn(&Metrics) -> u64| metrics.iter().map(of).sum();
-    let deepest = metrics.iter().filter_map(|metrics| metrics.stack_high_water).max().unwrap_or(0) as u64;
+    let deepest = metrics
+        .iter()
+        .filter_map(|metrics| metrics.stack_high_water)
+        .max()
+        .unwrap_or(0) as u64;
     for (name, kind, help, value) in [
         ("fibers", "gauge", "Fibers alive.", sum(|of| of.live_fibers)),
-        ("idle_connections", "gauge", "Idle connections that have no fiber.", sum(|of| of.idle_connections)),
-        ("fibers_finished_total", "counter", "Fibers that have ended.", sum(|of| of.finished_fibers)),
-        ("worker_sleeps_total", "counter", "Times that a worker found nothing to do.", sum(|of| of.sleeps)),
-        ("stacks_in_use", "gauge", "Stacks of fibers in use.", sum(|of| of.stacks_in_use as u64)),
-        ("stack_high_water_bytes", "gauge", "The deepest that a stack was seen.", deepest),
+        (
+            "idle_connections",
+            "gauge",
+            "Idle connections that have no fiber.",
+            sum(|of| of.idle_connections),
+        ),
+        (
+            "fibers_finished_total",
+            "counter",
+            "Fibers that have ended.",
+            sum(|of| of.finished_fibers),
+        ),
+        (
+            "worker_sleeps_total",
+            "counter",
+            "Times that a worker found nothing to do.",
+            sum(|of| of.sleeps),
+        ),
+        (
+            "stacks_in_use",
+            "gauge",
+            "Stacks of fibers in use.",
+            sum(|of| of.stacks_in_use as u64),
+        ),
+        (
+            "stack_high_water_bytes",
+            "gauge",
+            "The deepest that a stack was seen.",
+            deepest,
+        ),
     ] {
         figures.one(&format!("plainweave_{name}"), kind, help, value);
     }
@@ -263,9 +430,19 @@ fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> F
     figures.workers("plainweave", &metrics);
     let name = "plainweave_runtime_info";
     let labels = runtimes.labels();
-    figures.metric(name, "gauge", "What the runtime was started with.", [(labels.as_str(), 1)]);
+    figures.metric(
+        name,
+        "gauge",
+        "What the runtime was started with.",
+        [(labels.as_str(), 1)],
+    );
     let cpu = admin::cpu_seconds();
-    figures.one("process_cpu_seconds_total", "counter", "User and system time.", cpu);
+    figures.one(
+        "process_cpu_seconds_total",
+        "counter",
+        "User and system time.",
+        cpu,
+    );
     let up = start.elapsed().as_secs_f64();
     figures.one("plainweave_uptime_seconds", "gauge", "Since the start.", up);
     figures

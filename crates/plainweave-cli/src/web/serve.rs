@@ -1,7 +1,9 @@
-//! What runs the connections: fibers. All of the glue between the server and the runtime is in this file.
+//! What runs the connections: fibers. All of the glue between the server and the runtime is in this
+//! file.
 //!
-//! A connection is a few bytes at the driver while it is idle (`net::each_readable`); each request it sends starts
-//! a fresh fiber. `--architecture` chooses other ways; `architecture` says what they are.
+//! A connection is a few bytes at the driver while it is idle (`net::each_readable`); each request
+//! it sends starts a fresh fiber. `--architecture` chooses other ways; `architecture` says what
+//! they are.
 
 use std::fmt;
 use std::io;
@@ -58,7 +60,8 @@ impl Handler for Site {
         }
         let head = request.head();
         let response = self.handling.call(|| self.files.respond(head));
-        let response = response.unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE));
+        let response =
+            response.unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE));
         self.https.marked(request, response)
     }
 }
@@ -74,7 +77,11 @@ impl fmt::Display for Engine {
 }
 
 impl Engine {
-    pub(super) fn choose(flags: &RuntimeFlags, stalls: Option<&Arc<Stalls>>, traced: bool) -> anyhow::Result<Self> {
+    pub(super) fn choose(
+        flags: &RuntimeFlags,
+        stalls: Option<&Arc<Stalls>>,
+        traced: bool,
+    ) -> anyhow::Result<Self> {
         let (workers, policy) = (flags.workers, flags.policy.as_deref());
         let setup = Setup {
             name: "web",
@@ -86,7 +93,11 @@ impl Engine {
             stalls,
             traced,
         };
-        Ok(Self(Arc::new(Runtimes::start(setup, flags.architecture.architecture, flags.pools.as_ref())?)))
+        Ok(Self(Arc::new(Runtimes::start(
+            setup,
+            flags.architecture.architecture,
+            flags.pools.as_ref(),
+        )?)))
     }
 
     /// For the admin address, which does not keep them alive.
@@ -100,8 +111,17 @@ impl Engine {
     }
 
     /// Makes the handler of these files.
-    pub(super) fn site(&self, files: StaticFiles<Pool>, block: Option<BenchBlock>, https: Https) -> Site {
-        Site { files, https, handling: self.0.handling(block) }
+    pub(super) fn site(
+        &self,
+        files: StaticFiles<Pool>,
+        block: Option<BenchBlock>,
+        https: Https,
+    ) -> Site {
+        Site {
+            files,
+            https,
+            handling: self.0.handling(block),
+        }
     }
 
     /// Returns the number of workers that serve connections.
@@ -117,7 +137,8 @@ impl Engine {
         }
     }
 
-    /// Serves until `stop`, then gives requests in progress the time of `grace`. False: it was not enough.
+    /// Serves until `stop`, then gives requests in progress the time of `grace`. False: it was not
+    /// enough.
     pub(super) fn run(
         &self,
         server: &Arc<WebServer>,
@@ -127,11 +148,25 @@ impl Engine {
         grace: Duration,
     ) -> io::Result<bool> {
         let (listeners, tls): (Vec<_>, Vec<_>) = listeners.into_iter().unzip();
-        let listeners = listeners.into_iter().map(net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
+        let listeners = listeners
+            .into_iter()
+            .map(net::TcpListener::from_std)
+            .collect::<io::Result<Vec<_>>>()?;
         for (listener, tls) in listeners.iter().zip(tls) {
             let acceptor = Acceptor::new(listener.try_clone()?, admission);
-            let Admission { in_progress, handshakes, faults, .. } = admission.clone();
-            let service = Arc::new(Service { server: server.clone(), tls, in_progress, handshakes, faults });
+            let Admission {
+                in_progress,
+                handshakes,
+                faults,
+                ..
+            } = admission.clone();
+            let service = Arc::new(Service {
+                server: server.clone(),
+                tls,
+                in_progress,
+                handshakes,
+                faults,
+            });
             self.accept(acceptor, service);
         }
         stop.wait()?;
@@ -153,7 +188,9 @@ impl Engine {
                 }
             }
             architecture => {
-                runtime.spawn(move || accept(acceptor, &service, architecture.has_fiber_each(), &loops));
+                runtime.spawn(move || {
+                    accept(acceptor, &service, architecture.has_fiber_each(), &loops)
+                });
             }
         }
     }
@@ -170,7 +207,13 @@ fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loop
                 server.serve_stream(stream);
             });
         } else {
-            let (service, connection) = (service.clone(), Admitted { stream, _permit: permit });
+            let (service, connection) = (
+                service.clone(),
+                Admitted {
+                    stream,
+                    _permit: permit,
+                },
+            );
             loops.deal(move || service.begin(connection));
         }
         // Those that are connected come before those that are not; see `plainweave_http::accept`.
@@ -182,7 +225,9 @@ fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loop
 fn accept_and_serve(acceptor: &SharedAcceptor, service: &Service) {
     while let Some((stream, permit)) = acceptor.next(|| service.server.is_stopping()) {
         let _permit = permit;
-        service.server.serve_stream(connection(stream, service.tls.as_ref()));
+        service
+            .server
+            .serve_stream(connection(stream, service.tls.as_ref()));
     }
 }
 
@@ -197,7 +242,10 @@ struct Waiting(Option<(Admitted, ConnState)>);
 
 impl net::HasStream for Waiting {
     fn stream(&self) -> &TcpStream {
-        let (connection, _) = self.0.as_ref().unwrap_or_else(|| unreachable!("asked where it begins to wait"));
+        let (connection, _) = self
+            .0
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("asked where it begins to wait"));
         socket(&connection.stream)
     }
 }
@@ -212,11 +260,13 @@ struct Service {
 }
 
 impl Service {
-    /// Opens a connection, on a fiber of its own, and waits for its first byte without one. If it is there already, as
-    /// it is when connections have queued, it is answered at once: what is accepted and not answered would be a second
-    /// queue, without the first one's bound.
+    /// Opens a connection, on a fiber of its own, and waits for its first byte without one. If it
+    /// is there already, as it is when connections have queued, it is answered at once: what is
+    /// accepted and not answered would be a second queue, without the first one's bound.
     fn begin(self: Arc<Self>, mut connection: Admitted) {
-        let Ok(mut state) = self.server.open(&mut connection.stream) else { return };
+        let Ok(mut state) = self.server.open(&mut connection.stream) else {
+            return;
+        };
         if socket(&connection.stream).is_readable() {
             if let Next::Park(limit) = self.turn(&mut connection.stream, &mut state) {
                 self.park(connection, state, limit);
@@ -224,33 +274,46 @@ impl Service {
         } else {
             let limits = self.server.limits();
             let shakes_hands = shakes_hands(&connection.stream);
-            let limit = if shakes_hands { limits.handshake_timeout } else { limits.header_timeout };
+            let limit = if shakes_hands {
+                limits.handshake_timeout
+            } else {
+                limits.header_timeout
+            };
             self.park(connection, state, limit);
         }
     }
 
-    /// A fresh fiber serves what has come, and then the connection waits again, in the same memory unless the time for
-    /// which it may be idle has changed. A time that is over, or the server's stop, drops the connection.
+    /// A fresh fiber serves what has come, and then the connection waits again, in the same memory
+    /// unless the time for which it may be idle has changed. A time that is over, or the server's
+    /// stop, drops the connection.
     fn park(self: Arc<Self>, connection: Admitted, state: ConnState, limit: Duration) {
-        net::each_readable(Waiting(Some((connection, state))), Some(limit), move |waiting, outcome| {
-            let Some((connection, state)) = &mut waiting.0 else { return ControlFlow::Break(()) };
-            if outcome.is_err() {
-                self.server.end(&mut connection.stream, state);
-                return ControlFlow::Break(());
-            }
-            let Next::Park(next) = self.turn(&mut connection.stream, state) else { return ControlFlow::Break(()) };
-            if next == limit {
-                return ControlFlow::Continue(());
-            }
-            if let Some((connection, state)) = waiting.0.take() {
-                self.clone().park(connection, state, next);
-            }
-            ControlFlow::Break(())
-        });
+        net::each_readable(
+            Waiting(Some((connection, state))),
+            Some(limit),
+            move |waiting, outcome| {
+                let Some((connection, state)) = &mut waiting.0 else {
+                    return ControlFlow::Break(());
+                };
+                if outcome.is_err() {
+                    self.server.end(&mut connection.stream, state);
+                    return ControlFlow::Break(());
+                }
+                let Next::Park(next) = self.turn(&mut connection.stream, state) else {
+                    return ControlFlow::Break(());
+                };
+                if next == limit {
+                    return ControlFlow::Continue(());
+                }
+                if let Some((connection, state)) = waiting.0.take() {
+                    self.clone().park(connection, state, next);
+                }
+                ControlFlow::Break(())
+            },
+        );
     }
 
-    /// Serves what has come, or refuses it if as many requests are in progress as there is memory for. A handshake
-    /// takes none of their permits: it has its own.
+    /// Serves what has come, or refuses it if as many requests are in progress as there is memory
+    /// for. A handshake takes none of their permits: it has its own.
     fn turn(&self, stream: &mut Stream, state: &mut ConnState) -> Next {
         if shakes_hands(stream) {
             let Some(_permit) = self.handshakes.begin() else {
@@ -270,7 +333,10 @@ impl Service {
         if let Some(permit) = self.in_progress.begin() {
             return self.server.serve_ready_with(stream, state, permit);
         }
-        if stream.tls().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2")) {
+        if stream
+            .tls()
+            .is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"))
+        {
             // It would take a refusal by HTTP/1 for a fault.
             self.server.end(stream, state);
             self.in_progress.count_shed();

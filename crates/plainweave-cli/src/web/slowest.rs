@@ -1,9 +1,10 @@
 //! The slowest requests of the last minute, one for each path.
 //!
-//! Looking at each request would cost a lock. So a request is looked at if it took longer than most of those that were
-//! looked at before it, or if it is one of the samples ([`Counters::count`](super::counters::Counters::count)), which
-//! bring in paths that others hide. Each time that [`BATCH`] requests were longer than the bound, the bound becomes
-//! their mean: of a million requests a thousand or so are looked at. It begins anew with each half minute.
+//! Looking at each request would cost a lock. So a request is looked at if it took longer than most
+//! of those that were looked at before it, or if it is one of the samples
+//! ([`Counters::count`](super::counters::Counters::count)), which bring in paths that others hide.
+//! Each time that [`BATCH`] requests were longer than the bound, the bound becomes their mean: of a
+//! million requests a thousand or so are looked at. It begins anew with each half minute.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +21,8 @@ const PATH_BYTES: usize = 200;
 /// Requests above the bound that raise it.
 const BATCH: u64 = 64;
 
-/// The slowest requests, shared by all workers, which leave one out rather than wait for each other.
+/// The slowest requests, shared by all workers, which leave one out rather than wait for each
+/// other.
 #[derive(Debug)]
 pub(super) struct Slowest {
     /// Nanoseconds above which a request is looked at.
@@ -51,8 +53,16 @@ struct Windows {
 
 impl Slowest {
     pub(super) fn new() -> Self {
-        let windows = Windows { began: Instant::now(), now: Vec::new(), before: Vec::new(), batch: (0, 0) };
-        Self { bound: AtomicU64::new(0), windows: Mutex::new(windows) }
+        let windows = Windows {
+            began: Instant::now(),
+            now: Vec::new(),
+            before: Vec::new(),
+            batch: (0, 0),
+        };
+        Self {
+            bound: AtomicU64::new(0),
+            windows: Mutex::new(windows),
+        }
     }
 
     /// Looks at an exchange, if it is slow or a sample. Never waits.
@@ -67,12 +77,23 @@ impl Slowest {
     fn look(&self, exchange: &Exchange<'_>) {
         let Some(head) = exchange.head else { return };
         let (took, status, body_bytes) = (exchange.duration, exchange.status, exchange.body_bytes);
-        self.note(head.path(), Slow { path: Box::default(), took, status, body_bytes, at: Instant::now() });
+        self.note(
+            head.path(),
+            Slow {
+                path: Box::default(),
+                took,
+                status,
+                body_bytes,
+                at: Instant::now(),
+            },
+        );
     }
 
     /// Puts a request for `path` on the list, if it belongs there.
     fn note(&self, path: &str, slow: Slow) {
-        let Ok(mut windows) = self.windows.try_lock() else { return };
+        let Ok(mut windows) = self.windows.try_lock() else {
+            return;
+        };
         if windows.turn(slow.at) {
             self.bound.store(0, Relaxed);
         }
@@ -88,7 +109,8 @@ impl Slowest {
         insert(&mut windows.now, cut(path), slow);
     }
 
-    /// Returns the slowest requests of the last half to whole minute, the slowest first, each path once.
+    /// Returns the slowest requests of the last half to whole minute, the slowest first, each path
+    /// once.
     pub(super) fn top(&self, most: usize) -> Vec<Slow> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.turn(Instant::now()) {
@@ -124,18 +146,33 @@ impl Windows {
 fn insert(list: &mut Vec<Slow>, path: &str, slow: Slow) {
     if let Some(known) = list.iter_mut().find(|known| *known.path == *path) {
         if slow.took > known.took {
-            *known = Slow { path: std::mem::take(&mut known.path), ..slow };
+            *known = Slow {
+                path: std::mem::take(&mut known.path),
+                ..slow
+            };
         }
     } else if list.len() < PATHS {
-        list.push(Slow { path: path.into(), ..slow });
-    } else if let Some(least) = list.iter_mut().min_by_key(|known| known.took).filter(|least| least.took < slow.took) {
-        *least = Slow { path: path.into(), ..slow };
+        list.push(Slow {
+            path: path.into(),
+            ..slow
+        });
+    } else if let Some(least) = list
+        .iter_mut()
+        .min_by_key(|known| known.took)
+        .filter(|least| least.took < slow.took)
+    {
+        *least = Slow {
+            path: path.into(),
+            ..slow
+        };
     }
 }
 
 /// Returns the beginning of a path, by whole characters.
 fn cut(path: &str) -> &str {
-    let end = (0..=path.len().min(PATH_BYTES)).rev().find(|end| path.is_char_boundary(*end));
+    let end = (0..=path.len().min(PATH_BYTES))
+        .rev()
+        .find(|end| path.is_char_boundary(*end));
     &path[..end.unwrap_or(0)]
 }
 
@@ -146,11 +183,24 @@ mod tests {
     fn note(slowest: &Slowest, path: &str, micros: u64) {
         let took = Duration::from_micros(micros);
         let (path_later, status) = (Box::default(), Some(StatusCode::OK));
-        slowest.note(path, Slow { path: path_later, took, status, body_bytes: 0, at: Instant::now() });
+        slowest.note(
+            path,
+            Slow {
+                path: path_later,
+                took,
+                status,
+                body_bytes: 0,
+                at: Instant::now(),
+            },
+        );
     }
 
     fn paths(slowest: &Slowest, most: usize) -> Vec<(String, u128)> {
-        slowest.top(most).iter().map(|slow| (slow.path.to_string(), slow.took.as_micros())).collect()
+        slowest
+            .top(most)
+            .iter()
+            .map(|slow| (slow.path.to_string(), slow.took.as_micros()))
+            .collect()
     }
 
     #[test]
@@ -159,7 +209,10 @@ mod tests {
         for (path, micros) in [("/a", 5), ("/b", 7), ("/a", 9), ("/a", 1)] {
             note(&slowest, path, micros);
         }
-        assert_eq!(paths(&slowest, 9), [("/a".to_owned(), 9), ("/b".to_owned(), 7)]);
+        assert_eq!(
+            paths(&slowest, 9),
+            [("/a".to_owned(), 9), ("/b".to_owned(), 7)]
+        );
         assert_eq!(paths(&slowest, 1), [("/a".to_owned(), 9)]);
     }
 
@@ -168,16 +221,25 @@ mod tests {
         let slowest = Slowest::new();
         (0..1000).for_each(|n| note(&slowest, &format!("/{n}"), n));
         let top = paths(&slowest, usize::MAX);
-        assert_eq!((top.len(), &*top[0].0, &*top[PATHS - 1].0), (PATHS, "/999", "/968"));
+        assert_eq!(
+            (top.len(), &*top[0].0, &*top[PATHS - 1].0),
+            (PATHS, "/999", "/968")
+        );
         note(&slowest, &format!("/{}", "\u{fc}".repeat(1000)), 5000);
-        assert_eq!(slowest.top(1)[0].path.len(), PATH_BYTES - 1, "a whole character less");
+        assert_eq!(
+            slowest.top(1)[0].path.len(),
+            PATH_BYTES - 1,
+            "a whole character less"
+        );
     }
 
     #[test]
     fn few_requests_are_looked_at() {
         let (slowest, mut state, mut looked) = (Slowest::new(), 1u64, 0);
         for _ in 0..1_000_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             let micros = 1 + (state >> 40) % 1000;
             if micros * 1000 > slowest.bound.load(Relaxed) {
                 looked += 1;

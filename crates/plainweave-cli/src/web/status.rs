@@ -1,4 +1,5 @@
-//! What the page in the browser shows of the web server besides what it shows of both (`crate::status`).
+//! What the page in the browser shows of the web server besides what it shows of both
+//! (`crate::status`).
 
 use serde_json::{Value, json};
 
@@ -11,21 +12,48 @@ use crate::status::{counts, latency, queue, visible};
 const PATHS: usize = 12;
 
 /// Returns the server's own figures. `slowest`: `None` if paths are not to be shown.
-pub(super) fn own(sums: &Sums, slowest: Option<&Slowest>, admission: &Admission, lost_lines: Option<u64>) -> Value {
+pub(super) fn own(
+    sums: &Sums,
+    slowest: Option<&Slowest>,
+    admission: &Admission,
+    lost_lines: Option<u64>,
+) -> Value {
     let limit = &admission.connection_limit;
     let clients = limit.counts();
     let problems = ERRORS.map(value).into_iter().zip(sums.errors);
-    let problems = problems.map(|(name, count)| (format!("connections ended: {}", name.replace('_', " ")), count));
+    let problems = problems.map(|(name, count)| {
+        (
+            format!("connections ended: {}", name.replace('_', " ")),
+            count,
+        )
+    });
     let more = [
-        ("connections refused: their address had its share", clients.refused),
-        ("requests answered 503: their address had its share", clients.refused_requests),
+        (
+            "connections refused: their address had its share",
+            clients.refused,
+        ),
+        (
+            "requests answered 503: their address had its share",
+            clients.refused_requests,
+        ),
         ("connections that could not be accepted", clients.failed),
-        ("times that the connection limit was reached", clients.pauses),
-        ("requests answered 503: there was memory for no more", admission.in_progress.shed()),
-        ("TLS connections closed: there was memory for no more handshakes", admission.handshakes.shed()),
+        (
+            "times that the connection limit was reached",
+            clients.pauses,
+        ),
+        (
+            "requests answered 503: there was memory for no more",
+            admission.in_progress.shed(),
+        ),
+        (
+            "TLS connections closed: there was memory for no more handshakes",
+            admission.handshakes.shed(),
+        ),
         ("lines of the access log lost", lost_lines.unwrap_or(0)),
     ];
-    let problems: Vec<_> = problems.chain(more.map(|(name, count)| (name.to_owned(), count))).collect();
+    let problems: Vec<_> = problems
+        .chain(more.map(|(name, count)| (name.to_owned(), count)))
+        .collect();
     json!({
         "requests": sums.classes.iter().sum::<u64>(),
         "bytes": sums.body_bytes,
@@ -41,10 +69,15 @@ pub(super) fn own(sums: &Sums, slowest: Option<&Slowest>, admission: &Admission,
     })
 }
 
-/// Returns the server's own queues. With a fiber for each connection it counts for a request, and none is counted here.
+/// Returns the server's own queues. With a fiber for each connection it counts for a request, and
+/// none is counted here.
 pub(super) fn queues(admission: &Admission) -> Vec<Value> {
     let requests = &admission.in_progress;
-    vec![queue("requests in progress", requests.now() as u64, Some(requests.max() as u64))]
+    vec![queue(
+        "requests in progress",
+        requests.now() as u64,
+        Some(requests.max() as u64),
+    )]
 }
 
 fn slow(slow: &Slow) -> Value {

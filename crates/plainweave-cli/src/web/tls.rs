@@ -26,8 +26,8 @@ const LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 8443);
 #[derive(Args, Debug)]
 #[command(next_help_heading = "TLS")]
 pub(super) struct TlsFlags {
-    /// File with a certificate and its chain (PEM); goes with --tls-key; may be repeated: a client gets the certificate
-    /// for the name that it asks for, otherwise the first. SIGHUP reloads them
+    /// File with a certificate and its chain (PEM); goes with --tls-key; may be repeated: a client
+    /// gets the certificate for the name that it asks for, otherwise the first. SIGHUP reloads them
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Vec<PathBuf>,
 
@@ -35,12 +35,13 @@ pub(super) struct TlsFlags {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Vec<PathBuf>,
 
-    /// Address and port for TLS, or a port on 127.0.0.1; may be repeated [default with --tls-cert: 127.0.0.1:8443]
+    /// Address and port for TLS, or a port on 127.0.0.1; may be repeated [default with --tls-cert:
+    /// 127.0.0.1:8443]
     #[arg(long, value_name = "ADDR", value_parser = address, requires = "tls_cert")]
     tls_listen: Vec<SocketAddr>,
 
-    /// Serve only clients with a certificate from one of the authorities in this file (PEM); sessions are not resumed.
-    /// Nothing is served without TLS, so --listen needs --https-redirect
+    /// Serve only clients with a certificate from one of the authorities in this file (PEM);
+    /// sessions are not resumed. Nothing is served without TLS, so --listen needs --https-redirect
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
@@ -52,13 +53,14 @@ pub(super) struct TlsFlags {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     handshake_timeout: Duration,
 
-    /// Redirect all requests without TLS to HTTPS; name the port if clients see another one [default port: that of the
-    /// first --tls-listen]
+    /// Redirect all requests without TLS to HTTPS; name the port if clients see another one
+    /// [default port: that of the first --tls-listen]
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     #[arg(requires = "tls_cert")]
     https_redirect: Option<u16>,
 
-    /// Tell browsers to use HTTPS only, for this many seconds from each answer (Strict-Transport-Security)
+    /// Tell browsers to use HTTPS only, for this many seconds from each answer
+    /// (Strict-Transport-Security)
     #[arg(long, value_name = "SECONDS", requires = "tls_cert")]
     hsts: Option<u64>,
 }
@@ -79,7 +81,9 @@ impl TlsFlags {
 
     /// Refuses addresses without TLS where nobody is asked for a certificate that all have to show.
     pub(super) fn check(&self, plain: &[SocketAddr]) -> anyhow::Result<()> {
-        let unasked = plain.first().filter(|_| self.tls_client_ca.is_some() && self.https_redirect.is_none());
+        let unasked = plain
+            .first()
+            .filter(|_| self.tls_client_ca.is_some() && self.https_redirect.is_none());
         match unasked {
             None => Ok(()),
             Some(address) => bail!(
@@ -94,7 +98,10 @@ impl TlsFlags {
     }
 
     pub(super) fn apply(&self, limits: Limits) -> Limits {
-        Limits { handshake_timeout: self.handshake_timeout, ..limits }
+        Limits {
+            handshake_timeout: self.handshake_timeout,
+            ..limits
+        }
     }
 
     /// Reads the files. `workers`: those that connections are served by; `http2`: it is offered.
@@ -105,23 +112,37 @@ impl TlsFlags {
             "--tls-cert is given {certificates} times and --tls-key {keys} times (give a key for each certificate)"
         );
         let mut pairs = self.tls_cert.iter().zip(&self.tls_key);
-        let Some((chain, key)) = pairs.next() else { return Ok(None) };
+        let Some((chain, key)) = pairs.next() else {
+            return Ok(None);
+        };
         let config = Config::new(chain, key);
-        let config = pairs.fold(config, |config, (chain, key)| config.with_certificate(chain, key));
+        let config = pairs.fold(config, |config, (chain, key)| {
+            config.with_certificate(chain, key)
+        });
         let config = match &self.tls_client_ca {
             Some(file) => config.with_required_client_certificates(file),
             None => config,
         };
         let workers = NonZeroUsize::new(workers).unwrap_or(NonZeroUsize::MIN);
         let config = config.with_handshakes_at_once(self.tls_handshakes.unwrap_or(workers));
-        let config = if http2 { config.with_alpn(["h2", "http/1.1"]) } else { config };
-        Ok(Some(Tls(Acceptor::new(config).context("TLS is not possible with these files")?)))
+        let config = if http2 {
+            config.with_alpn(["h2", "http/1.1"])
+        } else {
+            config
+        };
+        Ok(Some(Tls(
+            Acceptor::new(config).context("TLS is not possible with these files")?
+        )))
     }
 
     /// Returns what answers say of HTTPS; `port`: where TLS is served.
     pub(super) fn https(&self, port: Option<u16>) -> Https {
-        let redirect = self.https_redirect.and_then(|named| if named == 0 { port } else { Some(named) });
-        let hsts = self.hsts.and_then(|seconds| HeaderValue::from_str(&format!("max-age={seconds}")).ok());
+        let redirect = self
+            .https_redirect
+            .and_then(|named| if named == 0 { port } else { Some(named) });
+        let hsts = self
+            .hsts
+            .and_then(|seconds| HeaderValue::from_str(&format!("max-age={seconds}")).ok());
         Https { redirect, hsts }
     }
 }
@@ -143,15 +164,42 @@ impl Tls {
     pub(super) fn figures(&self, mut figures: Figures, handshakes: &InProgress) -> Figures {
         let counts = self.0.counts();
         for (name, help, count) in [
-            ("handshakes", "TLS handshakes that have succeeded.", counts.completed),
-            ("handshakes_resumed", "Those of them that took up an earlier session.", counts.resumed),
-            ("handshakes_failed", "TLS handshakes that have failed.", counts.failed),
-            ("handshakes_shed", "Those for which there was no memory beside others.", handshakes.shed()),
+            (
+                "handshakes",
+                "TLS handshakes that have succeeded.",
+                counts.completed,
+            ),
+            (
+                "handshakes_resumed",
+                "Those of them that took up an earlier session.",
+                counts.resumed,
+            ),
+            (
+                "handshakes_failed",
+                "TLS handshakes that have failed.",
+                counts.failed,
+            ),
+            (
+                "handshakes_shed",
+                "Those for which there was no memory beside others.",
+                handshakes.shed(),
+            ),
         ] {
-            figures.one(&format!("plainweave_tls_{name}_total"), "counter", help, count);
+            figures.one(
+                &format!("plainweave_tls_{name}_total"),
+                "counter",
+                help,
+                count,
+            );
         }
-        let since = self.0.expires().and_then(|expires| expires.duration_since(UNIX_EPOCH).ok());
-        let (name, help) = ("plainweave_tls_expiry_seconds", "When the first certificate expires, since 1970.");
+        let since = self
+            .0
+            .expires()
+            .and_then(|expires| expires.duration_since(UNIX_EPOCH).ok());
+        let (name, help) = (
+            "plainweave_tls_expiry_seconds",
+            "When the first certificate expires, since 1970.",
+        );
         figures.one(name, "gauge", help, since.unwrap_or_default().as_secs());
         figures
     }
@@ -185,10 +233,12 @@ pub(super) fn shakes_hands(stream: &Stream) -> bool {
     matches!(stream, Stream::Tls(stream) if stream.is_handshaking())
 }
 
-/// Goes on with a handshake by what has arrived. `None`: it is over, and there may be a request. For connections
-/// without a fiber, which have none in the pauses of their handshake either.
+/// Goes on with a handshake by what has arrived. `None`: it is over, and there may be a request.
+/// For connections without a fiber, which have none in the pauses of their handshake either.
 pub(super) fn shake_hands(stream: &mut Stream, limits: &Limits) -> Option<Next> {
-    let Stream::Tls(stream) = stream else { return None };
+    let Stream::Tls(stream) = stream else {
+        return None;
+    };
     if !stream.is_handshaking() {
         return None;
     }

@@ -1,4 +1,5 @@
-//! What stands in for `tls` in a build without that feature: no flags, and connections without TLS alone.
+//! What stands in for `tls` in a build without that feature: no flags, and connections without TLS
+//! alone.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! The files that `-s`, `-P` and MEMCACHED_PORT_FILENAME name: what stands there already, and what is left at the end.
+//! The files that `-s`, `-P` and MEMCACHED_PORT_FILENAME name: what stands there already, and what
+//! is left at the end.
 
 use std::io::Read;
 use std::os::unix::fs::symlink;
@@ -15,7 +16,8 @@ pub(crate) struct Directory(PathBuf);
 
 impl Directory {
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("plainweave-cache-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("plainweave-cache-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).unwrap();
         Self(path)
@@ -34,7 +36,8 @@ impl Drop for Directory {
 
 /// Starts a server that is to fail, and gives what it says.
 pub(crate) fn refused(args: &[&str]) -> String {
-    let mut child = Kept::spawn(command(args).stdout(Stdio::null()).stderr(Stdio::piped())).unwrap();
+    let mut child =
+        Kept::spawn(command(args).stdout(Stdio::null()).stderr(Stdio::piped())).unwrap();
     let end = Instant::now() + PATIENCE;
     let status = loop {
         match child.try_wait().unwrap() {
@@ -44,8 +47,16 @@ pub(crate) fn refused(args: &[&str]) -> String {
     };
     let _ = child.kill();
     let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(status.is_some_and(|status| !status.success()), "{args:?}: {status:?}");
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(
+        status.is_some_and(|status| !status.success()),
+        "{args:?}: {status:?}"
+    );
     said
 }
 
@@ -56,15 +67,28 @@ fn read(path: &str) -> String {
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
     let directory = Directory::new("no-socket");
-    let (file, link, fifo, inner) =
-        (directory.path("file"), directory.path("link"), directory.path("fifo"), directory.path("inner"));
+    let (file, link, fifo, inner) = (
+        directory.path("file"),
+        directory.path("link"),
+        directory.path("fifo"),
+        directory.path("inner"),
+    );
     std::fs::write(&file, "precious").unwrap();
     symlink(&file, &link).unwrap();
     std::fs::create_dir(&inner).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
     for path in [&file, &link, &fifo, &inner] {
         let said = refused(&["-s", path]);
-        assert!(said.contains(path) && said.contains("not a socket"), "{said}");
+        assert!(
+            said.contains(path) && said.contains("not a socket"),
+            "{said}"
+        );
         assert!(std::fs::symlink_metadata(path).is_ok(), "{path} is gone");
     }
     assert_eq!(read(&file), "precious");
@@ -78,7 +102,10 @@ fn a_socket_in_use_is_refused_and_one_left_behind_is_taken_over() {
     let server = Running::spawn(command(&["-s", &path]));
     assert!(UnixStream::connect(&path).is_ok());
     let said = refused(&["-s", &path]);
-    assert!(said.contains(&path) && said.contains("choose another file"), "{said}");
+    assert!(
+        said.contains(&path) && said.contains("choose another file"),
+        "{said}"
+    );
     assert!(UnixStream::connect(&path).is_ok(), "the first one goes on");
     server.signal();
     assert_eq!(server.end().0, Some(0));
@@ -119,7 +146,10 @@ fn the_process_s_number_is_written_and_removed_and_no_other_file_is() {
 
     std::fs::write(&other, "precious").unwrap();
     let said = refused(&["-p", "-1", "-P", &other]);
-    assert!(said.contains(&other) && said.contains("another file with -P"), "{said}");
+    assert!(
+        said.contains(&other) && said.contains("another file with -P"),
+        "{said}"
+    );
     assert_eq!(read(&other), "precious");
 
     let server = Running::start(&["-P", &pid]);
@@ -140,9 +170,28 @@ fn the_ports_are_written_as_memcached_writes_them() {
     };
     std::fs::write(&ports, "of another time").unwrap();
     std::fs::write(format!("{ports}.lck"), "of a server that was killed").unwrap();
-    let server = start(&ports, &["-p", "-1", "-l", "127.0.0.1,127.0.0.2", "--admin", "127.0.0.1:0"]);
-    let of = |word: &str| word.trim_end_matches(',').parse::<std::net::SocketAddr>().ok();
-    let lines: String = server.line.split(' ').filter_map(of).map(|at| format!("TCP INET: {}\n", at.port())).collect();
+    let server = start(
+        &ports,
+        &[
+            "-p",
+            "-1",
+            "-l",
+            "127.0.0.1,127.0.0.2",
+            "--admin",
+            "127.0.0.1:0",
+        ],
+    );
+    let of = |word: &str| {
+        word.trim_end_matches(',')
+            .parse::<std::net::SocketAddr>()
+            .ok()
+    };
+    let lines: String = server
+        .line
+        .split(' ')
+        .filter_map(of)
+        .map(|at| format!("TCP INET: {}\n", at.port()))
+        .collect();
     assert_eq!((read(&ports), lines.lines().count()), (lines, 2));
     assert!(!Path::new(&format!("{ports}.lck")).exists());
     server.signal();
@@ -151,14 +200,20 @@ fn the_ports_are_written_as_memcached_writes_them() {
 
     if std::net::TcpListener::bind("[::1]:0").is_ok() {
         let server = start(&ports, &["-p", "-1", "-l", "::1"]);
-        assert_eq!(read(&ports), format!("TCP INET6: {}\n", server.address.port()));
+        assert_eq!(
+            read(&ports),
+            format!("TCP INET6: {}\n", server.address.port())
+        );
     }
 
     let server = start(&missing, &["-p", "-1", "-l", "127.0.0.1"]);
     server.connect().ask("mn\r\n", "MN\r\n");
     server.signal();
     let (code, said) = server.end();
-    assert!(code == Some(0) && said.contains(&missing) && said.contains("MEMCACHED_PORT_FILENAME"), "{said}");
+    assert!(
+        code == Some(0) && said.contains(&missing) && said.contains("MEMCACHED_PORT_FILENAME"),
+        "{said}"
+    );
 
     std::fs::remove_file(&ports).unwrap();
     drop(start(&ports, &["-s", &directory.path("socket")]));

@@ -4,7 +4,8 @@ use std::io::Write;
 
 use super::running::{Client, Running};
 
-/// What docs/cache-store.md promises beside `-m`: the program, buffers, the heap. A debug build needs no more of it.
+/// What docs/cache-store.md promises beside `-m`: the program, buffers, the heap. A debug build
+/// needs no more of it.
 const OVERHEAD: usize = 16 << 20;
 
 #[test]
@@ -30,11 +31,19 @@ fn resident_memory_stays_within_its_bound_under_churn_of_sizes() {
             }
             client.ask("mn\r\n", "MN\r\n");
             most = most.max(server.resident());
-            assert!(most <= LIMIT + OVERHEAD, "{} MB after values of {size} B", most >> 20);
+            assert!(
+                most <= LIMIT + OVERHEAD,
+                "{} MB after values of {size} B",
+                most >> 20
+            );
         }
     }
     // The bound is of a cache that is full.
-    assert!(most > LIMIT * 3 / 4 && client.stat("evictions") > 0, "{} MB", most >> 20);
+    assert!(
+        most > LIMIT * 3 / 4 && client.stat("evictions") > 0,
+        "{} MB",
+        most >> 20
+    );
 }
 
 #[test]
@@ -65,7 +74,13 @@ fn values_that_are_being_received_have_a_bound_too() {
         client.expect("MN\r\n");
     }
     assert!((1..150).contains(&stored), "{stored}");
-    assert_eq!((other.stat("memory_budget_used"), other.stat("store_no_memory")), (0, 150 - stored as u64));
+    assert_eq!(
+        (
+            other.stat("memory_budget_used"),
+            other.stat("store_no_memory")
+        ),
+        (0, 150 - stored as u64)
+    );
     let last = &mut clients[149];
     last.send(format!("set k 0 0 {}\r\n", value.len()));
     last.send(&value);

@@ -1,4 +1,5 @@
-//! Clients that ask and do not read, more than there is memory for: the server refuses some and lives on.
+//! Clients that ask and do not read, more than there is memory for: the server refuses some and
+//! lives on.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -48,13 +49,31 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
             Ok(group) => group,
             Err(why) => return skip(&why),
         };
-        let flags = ["-p", "-1", "-l", "127.0.0.1", "-m", "24", "-I", "16m", "-t", "2", "--io", driver];
+        let flags = [
+            "-p",
+            "-1",
+            "-l",
+            "127.0.0.1",
+            "-m",
+            "24",
+            "-I",
+            "16m",
+            "-t",
+            "2",
+            "--io",
+            driver,
+        ];
         let server = Running::spawn(group.around(&command(&flags)));
-        let limit = format!(" served at a time in 48 MiB ({}/memory.", group.path().display());
+        let limit = format!(
+            " served at a time in 48 MiB ({}/memory.",
+            group.path().display()
+        );
         assert!(server.line.contains(&limit), "{}", server.line);
         fill(&server);
         let mut crowd: Vec<Client> = (0..CROWD).map(|_| server.connect()).collect();
-        crowd.iter_mut().for_each(|client| client.send("get large\r\n"));
+        crowd
+            .iter_mut()
+            .for_each(|client| client.send("get large\r\n"));
         let served = crowd.iter_mut().map(|client| {
             let mut begun = [0; 6];
             client.0.read_exact(&mut begun).unwrap();
@@ -70,19 +89,26 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
         let served = served.filter(|served| *served).count();
         let most = served_at_a_time(&server.line);
         // An idle worker's scratch is there in any case.
-        assert!((most..=most + 2).contains(&served), "{driver}: {served} of {most} served");
+        assert!(
+            (most..=most + 2).contains(&served),
+            "{driver}: {served} of {most} served"
+        );
         drop(crowd);
         eventually("a new client is served", || serves(server.address));
         let mut client = server.connect();
         assert_eq!(client.stat("shed_connections") as usize, CROWD - served);
         server.signal();
         let (code, said) = server.end();
-        assert!(code == Some(0) && said.contains("there is memory for no more; others are closed"), "{said}");
+        assert!(
+            code == Some(0) && said.contains("there is memory for no more; others are closed"),
+            "{said}"
+        );
         assert_eq!(said.lines().count(), 1, "said once: {said}");
     }
 }
 
-/// Values that begin and do not end; what they grew in was kept by `malloc`, and the server was killed.
+/// Values that begin and do not end; what they grew in was kept by `malloc`, and the server was
+/// killed.
 #[test]
 fn values_that_are_begun_do_not_get_the_server_killed() {
     for driver in ["epoll", "uring"] {
@@ -90,20 +116,40 @@ fn values_that_are_begun_do_not_get_the_server_killed() {
             Ok(group) => group,
             Err(why) => return skip(&why),
         };
-        let flags = ["-p", "-1", "-l", "127.0.0.1", "-m", "24", "-I", "16m", "-t", "2", "--io", driver];
+        let flags = [
+            "-p",
+            "-1",
+            "-l",
+            "127.0.0.1",
+            "-m",
+            "24",
+            "-I",
+            "16m",
+            "-t",
+            "2",
+            "--io",
+            driver,
+        ];
         let server = Running::spawn(group.around(&command(&flags)));
         fill(&server);
         let value = vec![b'v'; 8 << 20];
         let begin = |len: usize| {
             let mut stream = TcpStream::connect(server.address).unwrap();
-            stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+            stream
+                .set_write_timeout(Some(Duration::from_secs(30)))
+                .unwrap();
             // What is refused may be reset, too.
-            let _ = write!(stream, "set v 0 0 {len}\r\n").and_then(|()| stream.write_all(&value[..len / 2]));
+            let _ = write!(stream, "set v 0 0 {len}\r\n")
+                .and_then(|()| stream.write_all(&value[..len / 2]));
             stream
         };
         // Each round finds what the one before has left behind.
         for round in 0..8 {
-            drop((0..60).map(|n| begin((n * 7 + round * 3) % 16 * (512 << 10) + (300 << 10))).collect::<Vec<_>>());
+            drop(
+                (0..60)
+                    .map(|n| begin((n * 7 + round * 3) % 16 * (512 << 10) + (300 << 10)))
+                    .collect::<Vec<_>>(),
+            );
             eventually("a new client is served", || serves(server.address));
         }
         server.signal();
@@ -135,11 +181,17 @@ fn an_idle_connection_is_served_when_slow_readers_have_left() {
 fn flags_come_before_the_memory_limit() {
     let line = |args: &[&str]| Running::start(args).line.clone();
     let derived = line(&["-m", "24", "--max-memory", "40m"]);
-    assert!(!derived.contains("up to 1024 ") && derived.contains(" in 40 MiB (--max-memory)"), "{derived}");
+    assert!(
+        !derived.contains("up to 1024 ") && derived.contains(" in 40 MiB (--max-memory)"),
+        "{derived}"
+    );
     let given = line(&["-m", "24", "--max-memory", "40m", "-c", "1000"]);
     assert!(given.contains("up to 1000 connections, "), "{given}");
     let without = line(&["-m", "24", "--max-memory", "0"]);
-    assert!(without.contains("up to 1024 connections, memory not bounded"), "{without}");
+    assert!(
+        without.contains("up to 1024 connections, memory not bounded"),
+        "{without}"
+    );
 }
 
 #[test]
@@ -148,5 +200,8 @@ fn a_store_that_does_not_fit_the_limit_is_told() {
     assert!(serves(server.address));
     server.signal();
     let (code, said) = server.end();
-    assert!(code == Some(0) && said.contains("is not enough for -m 64 and"), "{said}");
+    assert!(
+        code == Some(0) && said.contains("is not enough for -m 64 and"),
+        "{said}"
+    );
 }

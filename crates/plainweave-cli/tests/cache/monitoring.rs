@@ -1,5 +1,6 @@
-//! What monitoring reads: Prometheus' memcached_exporter, memcached-tool, and the names of memcached's figures. A test
-//! whose program is not installed says so and passes; `a_scrape_is_read_whole` needs none.
+//! What monitoring reads: Prometheus' memcached_exporter, memcached-tool, and the names of
+//! memcached's figures. A test whose program is not installed says so and passes;
+//! `a_scrape_is_read_whole` needs none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -17,57 +18,108 @@ const COMMANDS: &str = "set a 0 100 1\r\n1\r\nget a\r\nget b\r\nincr a 1\r\ndecr
 
 fn fill(client: &mut Client) {
     client.until(format!("{COMMANDS}mn\r\n"), "MN");
-    client.until(format!("set l 0 0 3000\r\n{}\r\nget l\r\nget l\r\nmn\r\n", "x".repeat(3000)), "MN");
+    client.until(
+        format!(
+            "set l 0 0 3000\r\n{}\r\nget l\r\nget l\r\nmn\r\n",
+            "x".repeat(3000)
+        ),
+        "MN",
+    );
 }
 
-/// The figures of one kind, by name, in the way the exporter's client reads them: each line has three parts.
+/// The figures of one kind, by name, in the way the exporter's client reads them: each line has
+/// three parts.
 fn figures(client: &mut Client, command: &str) -> BTreeMap<String, String> {
     let mut figures = BTreeMap::new();
-    for line in client.until(format!("{command}\r\n"), "END").lines().filter(|line| *line != "END") {
+    for line in client
+        .until(format!("{command}\r\n"), "END")
+        .lines()
+        .filter(|line| *line != "END")
+    {
         let parts: Vec<&str> = line.splitn(3, ' ').collect();
-        let ["STAT", name, value] = parts[..] else { panic!("{command}: {line:?}") };
-        assert_eq!(figures.insert(name.to_owned(), value.to_owned()), None, "{command}: {name} twice");
+        let ["STAT", name, value] = parts[..] else {
+            panic!("{command}: {line:?}")
+        };
+        assert_eq!(
+            figures.insert(name.to_owned(), value.to_owned()),
+            None,
+            "{command}: {name} twice"
+        );
     }
     figures
 }
 
 fn number(figures: &BTreeMap<String, String>, name: &str) -> f64 {
-    let value = figures.get(name).unwrap_or_else(|| panic!("no {name} in {figures:?}"));
-    value.parse().unwrap_or_else(|_| panic!("{name} is {value}"))
+    let value = figures
+        .get(name)
+        .unwrap_or_else(|| panic!("no {name} in {figures:?}"));
+    value
+        .parse()
+        .unwrap_or_else(|_| panic!("{name} is {value}"))
 }
 
-/// What memcached_exporter 0.14 sends for one scrape, and what it takes amiss: a figure that is no number, a class
-/// without the sets and comparisons from which it counts plain sets, and one figure in two places.
+/// What memcached_exporter 0.14 sends for one scrape, and what it takes amiss: a figure that is no
+/// number, a class without the sets and comparisons from which it counts plain sets, and one figure
+/// in two places.
 #[test]
 fn a_scrape_is_read_whole() {
     let server = Running::start(&[]);
     let mut client = server.connect();
     fill(&mut client);
     let general = figures(&mut client, "stats");
-    let (slabs, items) = (figures(&mut client, "stats slabs"), figures(&mut client, "stats items"));
+    let (slabs, items) = (
+        figures(&mut client, "stats slabs"),
+        figures(&mut client, "stats items"),
+    );
     let settings = figures(&mut client, "stats settings");
-    for name in ["uptime", "time", "cmd_flush", "bytes", "limit_maxbytes", "curr_items", "total_items"] {
+    for name in [
+        "uptime",
+        "time",
+        "cmd_flush",
+        "bytes",
+        "limit_maxbytes",
+        "curr_items",
+        "total_items",
+    ] {
         number(&general, name);
     }
     for name in ["rusage_user", "rusage_system"] {
         let (seconds, micros) = general[name].split_once('.').unwrap();
-        assert!(seconds.parse::<u64>().is_ok() && micros.parse::<u64>().is_ok(), "{name}");
+        assert!(
+            seconds.parse::<u64>().is_ok() && micros.parse::<u64>().is_ok(),
+            "{name}"
+        );
     }
     assert!(general.contains_key("version") && number(&settings, "maxconns") > 0.0);
-    assert!(number(&general, "cmd_set") >= number(&general, "cas_badval") + number(&general, "cas_hits"));
-    let classes: BTreeSet<&str> =
-        slabs.keys().filter_map(|name| name.split_once(':')).map(|(class, _)| class).collect();
+    assert!(
+        number(&general, "cmd_set")
+            >= number(&general, "cas_badval") + number(&general, "cas_hits")
+    );
+    let classes: BTreeSet<&str> = slabs
+        .keys()
+        .filter_map(|name| name.split_once(':'))
+        .map(|(class, _)| class)
+        .collect();
     assert_eq!(classes.len(), 2, "{slabs:?}");
     for class in classes {
         let slab = |name: &str| number(&slabs, &format!("{class}:{name}"));
         let item = |name: &str| number(&items, &format!("items:{class}:{name}"));
         assert!(slab("cmd_set") >= slab("cas_hits") + slab("cas_badval"));
-        assert!(slab("chunk_size") >= 64.0 && slab("total_pages") == 1.0 && slab("used_chunks") == 1.0);
+        assert!(
+            slab("chunk_size") >= 64.0 && slab("total_pages") == 1.0 && slab("used_chunks") == 1.0
+        );
         for command in ["get", "delete", "incr", "decr", "touch"] {
             slab(&format!("{command}_hits"));
         }
         assert!(item("number") == 1.0 && item("mem_requested") > 0.0);
-        for name in ["age", "evicted", "evicted_time", "outofmemory", "reclaimed", "crawler_reclaimed"] {
+        for name in [
+            "age",
+            "evicted",
+            "evicted_time",
+            "outofmemory",
+            "reclaimed",
+            "crawler_reclaimed",
+        ] {
             assert!(item(name) < 60.0, "{name}");
         }
         // The exporter's name for it is the same, whichever list it comes from.
@@ -81,16 +133,34 @@ fn the_figures_of_classes_add_up() {
     let mut client = server.connect();
     fill(&mut client);
     client.until("gat 0 l\r\nmg l T0\r\nms l 2 C1 I\r\nhi\r\nms l 2\r\nhi\r\nma a\r\nmd l\r\ngets a\r\nmn\r\n", "MN");
-    let (general, slabs) = (figures(&mut client, "stats"), figures(&mut client, "stats slabs"));
-    for name in ["get_hits", "cmd_set", "delete_hits", "incr_hits", "decr_hits", "cas_hits", "cas_badval", "touch_hits"]
-    {
-        let of_classes = slabs.keys().filter(|key| key.split_once(':').is_some_and(|(_, key)| key == name));
+    let (general, slabs) = (
+        figures(&mut client, "stats"),
+        figures(&mut client, "stats slabs"),
+    );
+    for name in [
+        "get_hits",
+        "cmd_set",
+        "delete_hits",
+        "incr_hits",
+        "decr_hits",
+        "cas_hits",
+        "cas_badval",
+        "touch_hits",
+    ] {
+        let of_classes = slabs
+            .keys()
+            .filter(|key| key.split_once(':').is_some_and(|(_, key)| key == name));
         let sum: f64 = of_classes.map(|key| number(&slabs, key)).sum();
         assert_eq!(sum, number(&general, name), "{name} in {slabs:?}");
     }
     client.ask("stats reset\r\n", "RESET\r\n");
     let slabs = figures(&mut client, "stats slabs");
-    assert!(slabs.iter().all(|(name, value)| !name.contains("_hits") || value == "0"), "{slabs:?}");
+    assert!(
+        slabs
+            .iter()
+            .all(|(name, value)| !name.contains("_hits") || value == "0"),
+        "{slabs:?}"
+    );
 }
 
 /// Answers that were misses because the item had gone.
@@ -98,13 +168,25 @@ fn the_figures_of_classes_add_up() {
 fn gets_that_find_what_has_gone_are_counted() {
     let server = Running::start(&["-t", "1"]);
     let mut client = server.connect();
-    client.ask("set a 0 -1 1\r\n1\r\nget a\r\nget a\r\n", "STORED\r\nEND\r\nEND\r\n");
-    client.ask("set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\n", "STORED\r\nSTORED\r\n");
-    assert_eq!((client.stat("get_expired"), client.stat("get_flushed")), (1, 0));
+    client.ask(
+        "set a 0 -1 1\r\n1\r\nget a\r\nget a\r\n",
+        "STORED\r\nEND\r\nEND\r\n",
+    );
+    client.ask(
+        "set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\n",
+        "STORED\r\nSTORED\r\n",
+    );
+    assert_eq!(
+        (client.stat("get_expired"), client.stat("get_flushed")),
+        (1, 0)
+    );
     // In one turn: the maintenance does not come between.
     let said = client.until("flush_all\r\nget a b\r\nget a\r\nmn\r\n", "MN");
     assert_eq!(said, "OK\r\nEND\r\nEND\r\nMN\r\n");
-    assert_eq!((client.stat("get_expired"), client.stat("get_flushed")), (1, 2));
+    assert_eq!(
+        (client.stat("get_expired"), client.stat("get_flushed")),
+        (1, 2)
+    );
 }
 
 #[test]
@@ -114,14 +196,24 @@ fn a_small_cache_is_listed_whole_however_many_shards_it_has() {
     for n in 0..40 {
         client.ask(format!("set k{n} 0 0 1\r\n1\r\n"), "STORED\r\n");
     }
-    assert_eq!(client.until("stats cachedump 1 0\r\n", "END").lines().count(), 41);
+    assert_eq!(
+        client
+            .until("stats cachedump 1 0\r\n", "END")
+            .lines()
+            .count(),
+        41
+    );
     assert!(figures(&mut client, "stats items").contains_key("items:1:age"));
 }
 
 fn page(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -131,9 +223,14 @@ fn page(address: SocketAddr, path: &str) -> String {
 fn memcached_exporter() {
     let server = Running::start(&[]);
     fill(&mut server.connect());
-    let web = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let web = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let mut command = Command::new("memcached_exporter");
-    command.arg(format!("--memcached.address={}", server.address)).arg(format!("--web.listen-address={web}"));
+    command
+        .arg(format!("--memcached.address={}", server.address))
+        .arg(format!("--web.listen-address={web}"));
     let Ok(_exporter) = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null())) else {
         return skip("memcached_exporter is not installed");
     };
@@ -160,18 +257,48 @@ fn memcached_exporter() {
 fn memcached_tool() {
     let server = Running::start(&[]);
     fill(&mut server.connect());
-    let known = ["memcached-tool", "/usr/share/memcached/scripts/memcached-tool"];
+    let known = [
+        "memcached-tool",
+        "/usr/share/memcached/scripts/memcached-tool",
+    ];
     let run = |mode: &str| {
-        let tool = |program| child::output(Command::new(program).arg(server.address.to_string()).arg(mode)).ok();
-        known.into_iter().find_map(tool).map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        let tool = |program| {
+            child::output(
+                Command::new(program)
+                    .arg(server.address.to_string())
+                    .arg(mode),
+            )
+            .ok()
+        };
+        known
+            .into_iter()
+            .find_map(tool)
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let Some(table) = run("display") else { return skip("there is no memcached-tool") };
-    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    let sizes: Vec<_> = rows.iter().skip(1).map(|row| (row[0], row[1], row[3], row[4], row[5])).collect();
-    assert_eq!(sizes, [("1", "64B", "1", "1", "no"), ("7", "4.0K", "1", "1", "no")], "{table}");
+    let Some(table) = run("display") else {
+        return skip("there is no memcached-tool");
+    };
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let sizes: Vec<_> = rows
+        .iter()
+        .skip(1)
+        .map(|row| (row[0], row[1], row[3], row[4], row[5]))
+        .collect();
+    assert_eq!(
+        sizes,
+        [("1", "64B", "1", "1", "no"), ("7", "4.0K", "1", "1", "no")],
+        "{table}"
+    );
     let keys = run("keys").unwrap();
     assert!(keys.contains("key=a ") && keys.contains("key=l "), "{keys}");
-    for (mode, figure) in [("stats", "curr_items"), ("settings", "maxbytes"), ("sizes", "4096")] {
+    for (mode, figure) in [
+        ("stats", "curr_items"),
+        ("settings", "maxbytes"),
+        ("sizes", "4096"),
+    ] {
         let said = run(mode).unwrap();
         assert!(said.contains(figure), "{mode}: {said}");
     }
@@ -179,13 +306,22 @@ fn memcached_tool() {
 
 /// Names without the class.
 fn names(figures: &BTreeMap<String, String>) -> BTreeSet<&str> {
-    figures.keys().map(|name| name.rsplit(':').next().unwrap_or(name)).collect()
+    figures
+        .keys()
+        .map(|name| name.rsplit(':').next().unwrap_or(name))
+        .collect()
 }
 
 /// The names that docs/cache-compat.md lists as absent in an answer.
 fn absent(command: &str) -> BTreeSet<&'static str> {
     let page = include_str!("../../../../docs/cache-compat.md");
-    let list = page.split_once(&format!("\n* `{command}`: ")).expect(command).1.split("\n*").next().unwrap();
+    let list = page
+        .split_once(&format!("\n* `{command}`: "))
+        .expect(command)
+        .1
+        .split("\n*")
+        .next()
+        .unwrap();
     let list = list.split("\n\n").next().unwrap();
     list.split('`').skip(1).step_by(2).collect()
 }
@@ -222,7 +358,15 @@ fn figures_have_memcached_s_names() {
     ] {
         let (theirs, ours) = (figures(&mut theirs, command), figures(&mut ours, command));
         let (theirs, ours) = (names(&theirs), names(&ours));
-        assert_eq!(ours.difference(&theirs).copied().collect::<Vec<_>>(), own, "{command}: only here");
-        assert_eq!(theirs.difference(&ours).copied().collect::<BTreeSet<_>>(), absent(command), "{command}");
+        assert_eq!(
+            ours.difference(&theirs).copied().collect::<Vec<_>>(),
+            own,
+            "{command}: only here"
+        );
+        assert_eq!(
+            theirs.difference(&ours).copied().collect::<BTreeSet<_>>(),
+            absent(command),
+            "{command}"
+        );
     }
 }

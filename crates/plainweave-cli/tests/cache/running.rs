@@ -33,10 +33,18 @@ impl Running {
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line.split_whitespace().find_map(|word| word.trim_end_matches(',').parse().ok());
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line
+            .split_whitespace()
+            .find_map(|word| word.trim_end_matches(',').parse().ok());
         let address = address.unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
-        Self { child, address, line }
+        Self {
+            child,
+            address,
+            line,
+        }
     }
 
     pub(crate) fn connect(&self) -> Client {
@@ -50,13 +58,20 @@ impl Running {
     /// After [`Running::signal`]: the exit code, and what was said on standard error.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
         (self.child.wait().unwrap().code(), said)
     }
 
     /// Open descriptors of the server.
     pub(crate) fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))
+            .unwrap()
+            .count()
     }
 
     /// Resident memory of the server in bytes.
@@ -87,8 +102,15 @@ impl Client {
     pub(crate) fn expect(&mut self, text: impl AsRef<[u8]>) {
         let mut got = vec![0; text.as_ref().len()];
         let read = self.0.read_exact(&mut got);
-        assert!(read.is_ok(), "{read:?} instead of {:?}", String::from_utf8_lossy(text.as_ref()));
-        assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(text.as_ref()));
+        assert!(
+            read.is_ok(),
+            "{read:?} instead of {:?}",
+            String::from_utf8_lossy(text.as_ref())
+        );
+        assert_eq!(
+            String::from_utf8_lossy(&got),
+            String::from_utf8_lossy(text.as_ref())
+        );
     }
 
     /// Sends, and receives exactly this.
@@ -123,8 +145,12 @@ impl Client {
     /// A figure of `stats`.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
         let all = self.until("stats\r\n", "END");
-        let line = all.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-        line.unwrap_or_else(|| panic!("no {name} in {all}")).parse().unwrap()
+        let line = all
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {all}"))
+            .parse()
+            .unwrap()
     }
 
     /// All that comes until the server closes.

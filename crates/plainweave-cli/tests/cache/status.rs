@@ -9,7 +9,12 @@ use super::running::{PATIENCE, Running, eventually};
 
 /// The admin address, as this machine reaches it.
 fn admin(server: &Running) -> SocketAddr {
-    let address = server.line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    let address = server
+        .line
+        .split("http://")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next())
+        .unwrap();
     let port = address.parse::<SocketAddr>().unwrap().port();
     ([127, 0, 0, 1], port).into()
 }
@@ -17,7 +22,11 @@ fn admin(server: &Running) -> SocketAddr {
 fn page(address: SocketAddr, host: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -30,7 +39,9 @@ fn figures(address: SocketAddr) -> Value {
 
 fn outcome(figures: &Value, name: &str) -> u64 {
     let outcomes = figures["outcomes"].as_array().unwrap();
-    outcomes.iter().find(|pair| pair[0] == name).unwrap()[1].as_u64().unwrap()
+    outcomes.iter().find(|pair| pair[0] == name).unwrap()[1]
+        .as_u64()
+        .unwrap()
 }
 
 #[test]
@@ -45,16 +56,47 @@ fn figures_tell_how_the_cache_is_doing() {
         }
         eventually("all are counted", || figures(admin)["requests"] == 401);
         let now = figures(admin);
-        assert_eq!(["hits", "misses", "sets"].map(|name| outcome(&now, name)), [200, 200, 1]);
-        assert_eq!((&now["connections"]["now"], &now["items"]), (&1.into(), &1.into()));
-        let get = now["latency"].as_array().unwrap().iter().find(|latency| latency["name"] == "get").unwrap();
-        assert!(get["buckets"].as_array().unwrap().iter().all(|bucket| bucket[0].as_f64().unwrap() < 60.0), "{now}");
+        assert_eq!(
+            ["hits", "misses", "sets"].map(|name| outcome(&now, name)),
+            [200, 200, 1]
+        );
+        assert_eq!(
+            (&now["connections"]["now"], &now["items"]),
+            (&1.into(), &1.into())
+        );
+        let get = now["latency"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|latency| latency["name"] == "get")
+            .unwrap();
+        assert!(
+            get["buckets"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|bucket| bucket[0].as_f64().unwrap() < 60.0),
+            "{now}"
+        );
         let memory = &now["memory"][0];
-        assert!(memory["max"] == 32 << 20 && memory["now"].as_u64().unwrap() > 0, "{now}");
+        assert!(
+            memory["max"] == 32 << 20 && memory["now"].as_u64().unwrap() > 0,
+            "{now}"
+        );
         let workers = now["workers"].as_array().unwrap();
-        assert_eq!(workers.iter().filter(|worker| worker["spare"] == false).count(), 2, "{now}");
+        assert_eq!(
+            workers
+                .iter()
+                .filter(|worker| worker["spare"] == false)
+                .count(),
+            2,
+            "{now}"
+        );
         let (head, body) = page(admin, "localhost", "/");
-        assert!(head.contains("script-src 'nonce-") && body.contains("<title>plainweave</title>"), "{head}");
+        assert!(
+            head.contains("script-src 'nonce-") && body.contains("<title>plainweave</title>"),
+            "{head}"
+        );
     }
 }
 
@@ -69,9 +111,14 @@ fn a_hot_key_is_shown_whatever_it_is_made_of() {
         client.ask(format!("mg {key} b\r\n"), "EN\r\n");
     }
     let shown = "<script>\"\\u{1}\\xff\\n\\u{202e}";
-    eventually("it is hot", || figures(admin)["hot"]["keys"][0]["key"] == shown);
+    eventually("it is hot", || {
+        figures(admin)["hot"]["keys"][0]["key"] == shown
+    });
     let text = page(admin, "localhost", "/status.json").1;
-    assert!(!text.bytes().any(|byte| byte < b' ') && text.is_ascii(), "{text}");
+    assert!(
+        !text.bytes().any(|byte| byte < b' ') && text.is_ascii(),
+        "{text}"
+    );
 }
 
 #[test]
@@ -80,7 +127,11 @@ fn keys_are_for_this_machine_unless_a_flag_says_so() {
         (&["--admin", "127.0.0.1:0"][..], "127.0.0.1", true),
         (&["--admin", "127.0.0.1:0"], "rebound.example", false),
         (&["--admin", "0.0.0.0:0"], "127.0.0.1", false),
-        (&["--admin", "0.0.0.0:0", "--admin-details"], "cache.example", true),
+        (
+            &["--admin", "0.0.0.0:0", "--admin-details"],
+            "cache.example",
+            true,
+        ),
     ] {
         let server = Running::start(flags);
         let (admin, mut client) = (admin(&server), server.connect());
@@ -88,22 +139,44 @@ fn keys_are_for_this_machine_unless_a_flag_says_so() {
             client.ask("get secret\r\n", "END\r\n");
         }
         let (head, text) = page(admin, host, "/hotkeys");
-        assert_eq!((head.starts_with("HTTP/1.1 200"), text.contains("secret")), (shown, shown), "{flags:?}: {text}");
-        assert!(shown || (head.starts_with("HTTP/1.1 403") && text.contains("--admin-details")), "{head} {text}");
+        assert_eq!(
+            (head.starts_with("HTTP/1.1 200"), text.contains("secret")),
+            (shown, shown),
+            "{flags:?}: {text}"
+        );
+        assert!(
+            shown || (head.starts_with("HTTP/1.1 403") && text.contains("--admin-details")),
+            "{head} {text}"
+        );
         let (_, text) = page(admin, host, "/status.json");
         assert_eq!(text.contains("secret"), shown, "{flags:?}: {text}");
         let (_, text) = page(admin, host, "/metrics");
-        assert!(text.contains("plainweave_cache_cmd_get_total 300"), "{text}");
+        assert!(
+            text.contains("plainweave_cache_cmd_get_total 300"),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn stalls_of_the_cache_are_listed() {
-    let server = Running::start(&["--admin", "127.0.0.1:0", "--report-stalls", "--bench-block", "60ms/1", "-t", "2"]);
+    let server = Running::start(&[
+        "--admin",
+        "127.0.0.1:0",
+        "--report-stalls",
+        "--bench-block",
+        "60ms/1",
+        "-t",
+        "2",
+    ]);
     let (admin, mut client) = (admin(&server), server.connect());
     eventually("a stall with its cause", || {
         client.ask("get a\r\n", "END\r\n");
         let now = figures(admin);
-        now["stalls"]["last"].as_array().unwrap().iter().any(|stall| !stall["fiber"].is_null())
+        now["stalls"]["last"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|stall| !stall["fiber"].is_null())
     });
 }

@@ -9,44 +9,93 @@ use super::running::{PATIENCE, Running, eventually};
 fn page(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+    (
+        head.lines().next().unwrap_or_default().to_owned(),
+        body.to_owned(),
+    )
 }
 
 #[test]
 fn the_admin_address_has_health_metrics_and_hot_keys() {
     let server = Running::start(&["--admin", "127.0.0.1:0"]);
-    let admin = server.line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    let admin = server
+        .line
+        .split("http://")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next())
+        .unwrap();
     let admin: SocketAddr = admin.parse().unwrap();
     let mut client = server.connect();
     client.ask("set hot 0 0 1\r\nx\r\n", "STORED\r\n");
     for _ in 0..1000 {
         client.ask("get hot\r\n", "VALUE hot 0 1\r\nx\r\nEND\r\n");
     }
-    assert_eq!(page(admin, "GET /health"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+    assert_eq!(
+        page(admin, "GET /health"),
+        ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned())
+    );
     let (status, metrics) = page(admin, "GET /metrics");
     assert_eq!(status, "HTTP/1.1 200 OK");
     let value = |name: &str| {
-        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse::<f64>().unwrap()
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}"))
+            .parse::<f64>()
+            .unwrap()
     };
-    assert_eq!((value("plainweave_cache_cmd_get_total"), value("plainweave_cache_cmd_set_total")), (1000.0, 1.0));
-    assert_eq!((value("plainweave_cache_items"), value("plainweave_cache_connections")), (1.0, 1.0));
+    assert_eq!(
+        (
+            value("plainweave_cache_cmd_get_total"),
+            value("plainweave_cache_cmd_set_total")
+        ),
+        (1000.0, 1.0)
+    );
+    assert_eq!(
+        (
+            value("plainweave_cache_items"),
+            value("plainweave_cache_connections")
+        ),
+        (1.0, 1.0)
+    );
     let timed = value("plainweave_cache_command_seconds_count{command=\"get\"}");
     assert!(timed > 10.0, "one turn in 16 is timed: {timed}");
-    assert_eq!(value("plainweave_cache_command_seconds_bucket{command=\"get\",le=\"+Inf\"}"), timed);
+    assert_eq!(
+        value("plainweave_cache_command_seconds_bucket{command=\"get\",le=\"+Inf\"}"),
+        timed
+    );
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
-        assert!(line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok()), "{line}");
+        assert!(
+            line.rsplit_once(' ')
+                .is_some_and(|(_, value)| value.parse::<f64>().is_ok()),
+            "{line}"
+        );
     }
     let (_, hot) = page(admin, "GET /hotkeys");
-    assert!(hot.lines().nth(1).is_some_and(|line| line.ends_with(" hot")), "{hot}");
+    assert!(
+        hot.lines()
+            .nth(1)
+            .is_some_and(|line| line.ends_with(" hot")),
+        "{hot}"
+    );
     let (status, fibers) = page(admin, "GET /fibers?stacks=1");
-    assert!(status == "HTTP/1.1 200 OK" && fibers.starts_with("runtime main: "), "{fibers}");
+    assert!(
+        status == "HTTP/1.1 200 OK" && fibers.starts_with("runtime main: "),
+        "{fibers}"
+    );
     assert_eq!(page(admin, "GET /nothing").0, "HTTP/1.1 404 Not Found");
-    assert_eq!(page(admin, "DELETE /metrics").0, "HTTP/1.1 405 Method Not Allowed");
+    assert_eq!(
+        page(admin, "DELETE /metrics").0,
+        "HTTP/1.1 405 Method Not Allowed"
+    );
 }
 
 #[test]
@@ -56,38 +105,80 @@ fn metadump_lists_every_item() {
     for n in 0..1200 {
         client.ask(format!("set key\"{n} {n} 0 3\r\nabc\r\n"), "STORED\r\n");
     }
-    client.ask("set ends 0 1000 1\r\nx\r\nget ends\r\n", "STORED\r\nVALUE ends 0 1\r\nx\r\nEND\r\n");
+    client.ask(
+        "set ends 0 1000 1\r\nx\r\nget ends\r\n",
+        "STORED\r\nVALUE ends 0 1\r\nx\r\nEND\r\n",
+    );
     let dump = client.until("lru_crawler metadump all\r\n", "END");
     let lines: Vec<&str> = dump.lines().collect();
     assert_eq!(lines.len(), 1202, "each item once, and the end");
-    assert!((0..1200).all(|n| dump.contains(&format!("key=key%22{n} exp=-1 "))), "{dump}");
-    let ends = lines.iter().find(|line| line.starts_with("key=ends ")).unwrap();
-    let words: Vec<(&str, &str)> = ends.split(' ').filter_map(|word| word.split_once('=')).collect();
+    assert!(
+        (0..1200).all(|n| dump.contains(&format!("key=key%22{n} exp=-1 "))),
+        "{dump}"
+    );
+    let ends = lines
+        .iter()
+        .find(|line| line.starts_with("key=ends "))
+        .unwrap();
+    let words: Vec<(&str, &str)> = ends
+        .split(' ')
+        .filter_map(|word| word.split_once('='))
+        .collect();
     let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["key", "exp", "la", "cas", "fetch", "cls", "size"]);
-    let (exp, la) = (words[1].1.parse::<i64>().unwrap(), words[2].1.parse::<i64>().unwrap());
-    assert!((exp - la).abs_diff(1000) <= 5 && words[4].1 == "yes", "{ends}");
+    let (exp, la) = (
+        words[1].1.parse::<i64>().unwrap(),
+        words[2].1.parse::<i64>().unwrap(),
+    );
+    assert!(
+        (exp - la).abs_diff(1000) <= 5 && words[4].1 == "yes",
+        "{ends}"
+    );
     client.ask("mn\r\n", "MN\r\n");
 }
 
 #[test]
 fn watchers_see_what_they_asked_for() {
     let server = Running::start(&["-m", "4", "-t", "1", "-I", "64k"]);
-    let (mut all, mut fetches, mut evictions) = (server.connect(), server.connect(), server.connect());
+    let (mut all, mut fetches, mut evictions) =
+        (server.connect(), server.connect(), server.connect());
     fetches.ask("watch\r\n", "OK\r\n");
     evictions.ask("watch evictions\r\n", "OK\r\n");
     all.ask("watch fetchers mutations connevents\r\n", "OK\r\n");
     let mut client = server.connect();
-    client.ask("set a 0 100 3\r\nabc\r\nget a none\r\n", "STORED\r\nVALUE a 0 3\r\nabc\r\nEND\r\n");
+    client.ask(
+        "set a 0 100 3\r\nabc\r\nget a none\r\n",
+        "STORED\r\nVALUE a 0 3\r\nabc\r\nEND\r\n",
+    );
     let found = (0..4).map(|_| all.line()).collect::<String>();
-    let types: Vec<&str> = found.split(" type=").skip(1).filter_map(|rest| rest.split(' ').next()).collect();
-    assert_eq!(types, ["conn_new", "item_store", "item_get", "item_get"], "{found}");
-    assert!(found.contains("key=a status=stored cmd=set ttl=100 "), "{found}");
-    assert!(found.contains("key=a status=found ") && found.contains("key=none status=not_found "), "{found}");
+    let types: Vec<&str> = found
+        .split(" type=")
+        .skip(1)
+        .filter_map(|rest| rest.split(' ').next())
+        .collect();
+    assert_eq!(
+        types,
+        ["conn_new", "item_store", "item_get", "item_get"],
+        "{found}"
+    );
+    assert!(
+        found.contains("key=a status=stored cmd=set ttl=100 "),
+        "{found}"
+    );
+    assert!(
+        found.contains("key=a status=found ") && found.contains("key=none status=not_found "),
+        "{found}"
+    );
     let fetched = fetches.line();
-    assert!(fetched.contains("type=item_get key=a status=found"), "{fetched}");
+    assert!(
+        fetched.contains("type=item_get key=a status=found"),
+        "{fetched}"
+    );
     for n in 0..400 {
-        client.send(format!("set long{n} 0 0 30000 noreply\r\n{}\r\n", "v".repeat(30_000)));
+        client.send(format!(
+            "set long{n} 0 0 30000 noreply\r\n{}\r\n",
+            "v".repeat(30_000)
+        ));
     }
     let evicted = evictions.line();
     assert!(evicted.contains(" type=eviction key="), "{evicted}");
@@ -99,7 +190,9 @@ fn watchers_see_what_they_asked_for() {
     while !all.line().contains(" type=conn_close ") {}
     // What is not sent here is not accepted either.
     for kind in ["sysevents", "rawcmds", "proxyreqs", "nonsense"] {
-        server.connect().ask(format!("watch {kind}\r\n"), "ERROR\r\n");
+        server
+            .connect()
+            .ask(format!("watch {kind}\r\n"), "ERROR\r\n");
     }
 }
 
@@ -112,8 +205,12 @@ fn who_watches_is_not_idle() {
         // Each of these is idle for as long as the watcher is, and then more.
         for _ in 0..2 {
             assert_eq!(server.connect().rest(), "");
-            let line = std::iter::repeat_with(|| watcher.line()).find(|line| line.contains("conn_close"));
-            assert!(line.is_some_and(|line| line.contains("reason=idle_timeout")), "{way:?}");
+            let line =
+                std::iter::repeat_with(|| watcher.line()).find(|line| line.contains("conn_close"));
+            assert!(
+                line.is_some_and(|line| line.contains("reason=idle_timeout")),
+                "{way:?}"
+            );
         }
     }
 }
@@ -132,8 +229,16 @@ fn more_is_said_when_asked_for() {
         let start = "plainweave cache: started with -m 64 -I 1048576 -t ";
         let opened = format!("plainweave cache: connection 1 from {peer} opened");
         let has = |line: &str| lines.iter().any(|said| said.starts_with(line));
-        let start_and_stop = [start, "plainweave cache: a signal has asked to stop", "plainweave cache: stopped"];
-        assert_eq!((code, start_and_stop.map(has)), (Some(0), [said >= 1; 3]), "{text}");
+        let start_and_stop = [
+            start,
+            "plainweave cache: a signal has asked to stop",
+            "plainweave cache: stopped",
+        ];
+        assert_eq!(
+            (code, start_and_stop.map(has)),
+            (Some(0), [said >= 1; 3]),
+            "{text}"
+        );
         let connection = [&*opened, "plainweave cache: connection 1 closed (normal)"];
         assert_eq!(connection.map(has), [said == 2; 2], "{text}");
     }
@@ -149,16 +254,32 @@ fn verbosity_changes_while_the_server_runs() {
     server.connect().ask("mn\r\n", "MN\r\n");
     client.send("shutdown\r\n");
     let (_, text) = server.end();
-    assert!(text.contains("connection 2 from 127.0.0.1:") && !text.contains("connection 3 from"), "{text}");
-    assert!(text.contains("a client has asked to stop") && !text.contains("started"), "{text}");
+    assert!(
+        text.contains("connection 2 from 127.0.0.1:") && !text.contains("connection 3 from"),
+        "{text}"
+    );
+    assert!(
+        text.contains("a client has asked to stop") && !text.contains("started"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_crawl_takes_all_that_has_gone() {
     let server = Running::start(&["-t", "1"]);
     let mut client = server.connect();
-    let sets: String = (0..50_000).map(|n| format!("set k{n} 0 0 1 noreply\r\nx\r\n")).collect();
-    client.ask(format!("{sets}set ends 0 -1 1\r\nx\r\nflush_all\r\n"), "STORED\r\nOK\r\n");
-    client.ask("set stays 0 0 1\r\nx\r\nlru_crawler crawl all\r\n", "STORED\r\nOK\r\n");
-    eventually("only what is there is counted", || client.stat("curr_items") == 1);
+    let sets: String = (0..50_000)
+        .map(|n| format!("set k{n} 0 0 1 noreply\r\nx\r\n"))
+        .collect();
+    client.ask(
+        format!("{sets}set ends 0 -1 1\r\nx\r\nflush_all\r\n"),
+        "STORED\r\nOK\r\n",
+    );
+    client.ask(
+        "set stays 0 0 1\r\nx\r\nlru_crawler crawl all\r\n",
+        "STORED\r\nOK\r\n",
+    );
+    eventually("only what is there is counted", || {
+        client.stat("curr_items") == 1
+    });
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair,
+};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// A connection by TLS.
@@ -27,17 +29,27 @@ pub(crate) struct Authority {
 
 /// Of a server.
 fn params(name: &str, names: &[&str], years: (i32, i32)) -> CertificateParams {
-    let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let names = names
+        .iter()
+        .map(|name| (*name).to_owned())
+        .collect::<Vec<_>>();
     let mut params = CertificateParams::new(names).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
-    (params.not_before, params.not_after) = (rcgen::date_time_ymd(years.0, 1, 1), rcgen::date_time_ymd(years.1, 1, 1));
+    (params.not_before, params.not_after) = (
+        rcgen::date_time_ymd(years.0, 1, 1),
+        rcgen::date_time_ymd(years.1, 1, 1),
+    );
     params
 }
 
 impl Authority {
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!("plainweave-tls-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let unique = format!(
+            "plainweave-tls-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         Self::named(&unique, std::env::temp_dir().join(&unique))
     }
 
@@ -67,10 +79,16 @@ impl Authority {
         let (params, key) = (params(names[0], names, years), KeyPair::generate().unwrap());
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let paths = self.write(file, &certificate, &key);
-        ["--tls-cert".to_owned(), paths[0].clone(), "--tls-key".to_owned(), paths[1].clone()]
+        [
+            "--tls-cert".to_owned(),
+            paths[0].clone(),
+            "--tls-key".to_owned(),
+            paths[1].clone(),
+        ]
     }
 
-    /// Writes `NAME.pem` and `NAME.key` as `openssl req -x509` does: certified by itself, and an authority.
+    /// Writes `NAME.pem` and `NAME.key` as `openssl req -x509` does: certified by itself, and an
+    /// authority.
     pub(crate) fn self_certified(&self, file: &str, names: &[&str], years: (i32, i32)) {
         let (mut params, key) = (params(file, names, years), KeyPair::generate().unwrap());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -78,7 +96,10 @@ impl Authority {
     }
 
     fn write(&self, file: &str, certificate: &Certificate, key: &KeyPair) -> [String; 2] {
-        let paths = [self.path(&format!("{file}.pem")), self.path(&format!("{file}.key"))];
+        let paths = [
+            self.path(&format!("{file}.pem")),
+            self.path(&format!("{file}.key")),
+        ];
         fs::write(&paths[0], certificate.pem()).unwrap();
         fs::write(&paths[1], key.serialize_pem()).unwrap();
         paths
@@ -88,14 +109,18 @@ impl Authority {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
     }
 
     /// Connects to an address. The handshake is the first write's.
     pub(crate) fn connect_to(&self, address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
         let client = ClientConnection::new(self.client(), "localhost".try_into().unwrap()).unwrap();
         StreamOwned::new(client, stream)
     }

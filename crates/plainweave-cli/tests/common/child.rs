@@ -69,7 +69,11 @@ impl Drop for Kept {
 
 /// As [`Command::output`], with a limit.
 pub(crate) fn output(command: &mut Command) -> io::Result<Output> {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
     bound(&child);
     child.wait_with_output()
 }

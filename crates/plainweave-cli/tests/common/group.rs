@@ -14,10 +14,12 @@ pub(crate) struct Group(PathBuf);
 impl Group {
     /// Makes a group with this limit, or says why that cannot be done here.
     pub(crate) fn new(name: &str, bytes: usize) -> Result<Self, String> {
-        let (above, file) = parent().ok_or("no memory controller is mounted, or not for this process")?;
+        let (above, file) =
+            parent().ok_or("no memory controller is mounted, or not for this process")?;
         let group = above.join(format!("plainweave-{name}-{}", std::process::id()));
         let made = fs::create_dir(&group).map(|()| Self(group));
-        let limited = made.and_then(|group| fs::write(group.0.join(file), bytes.to_string()).map(|()| group));
+        let limited =
+            made.and_then(|group| fs::write(group.0.join(file), bytes.to_string()).map(|()| group));
         limited.map_err(|error| format!("no group can be made in {}: {error}", above.display()))
     }
 
@@ -29,8 +31,15 @@ impl Group {
     /// Returns the command, to be run in the group from its first instruction on.
     pub(crate) fn around(&self, command: &Command) -> Command {
         let mut shell = Command::new("sh");
-        let enter = format!("echo 0 >'{}/cgroup.procs' && exec \"$0\" \"$@\"", self.0.display());
-        shell.arg("-c").arg(enter).arg(command.get_program()).args(command.get_args());
+        let enter = format!(
+            "echo 0 >'{}/cgroup.procs' && exec \"$0\" \"$@\"",
+            self.0.display()
+        );
+        shell
+            .arg("-c")
+            .arg(enter)
+            .arg(command.get_program())
+            .args(command.get_args());
         for (key, _) in command.get_envs().filter(|(_, value)| value.is_none()) {
             shell.env_remove(key);
         }
@@ -50,12 +59,15 @@ impl Drop for Group {
     }
 }
 
-/// The group that ours goes into, and the file for its limit: this process's own in version 1, the topmost in version
-/// 2, where a group with processes has no children with limits.
+/// The group that ours goes into, and the file for its limit: this process's own in version 1, the
+/// topmost in version 2, where a group with processes has no children with limits.
 fn parent() -> Option<(PathBuf, &'static str)> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let one = groups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path.trim_start_matches('/'));
+    let one = groups
+        .lines()
+        .find_map(|line| line.split_once(":memory:"))
+        .map(|(_, path)| path.trim_start_matches('/'));
     mounts.lines().find_map(|line| {
         let words: Vec<_> = line.split(' ').collect();
         let (at, kind, options) = (Path::new(words.get(1)?), *words.get(2)?, words.get(3)?);
@@ -80,7 +92,16 @@ pub(crate) fn raise_descriptors(wanted: u64) -> Result<(), String> {
         return Ok(());
     }
     if limit.maximum.is_some_and(|most| most < wanted) {
-        return Err(format!("{wanted} descriptors are more than this process may have"));
+        return Err(format!(
+            "{wanted} descriptors are more than this process may have"
+        ));
     }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit }).map_err(|error| error.to_string())
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(wanted),
+            ..limit
+        },
+    )
+    .map_err(|error| error.to_string())
 }

@@ -18,7 +18,8 @@ pub(crate) fn line(stream: &mut BufReader<TcpStream>) -> Value {
     loop {
         let mut line = String::new();
         stream.read_line(&mut line).unwrap();
-        let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        let message: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
         if message["alive"] != true {
             return message;
         }
@@ -26,13 +27,18 @@ pub(crate) fn line(stream: &mut BufReader<TcpStream>) -> Value {
 }
 
 /// An agent that greets and then does as the script says. Its address.
-pub(crate) fn scripted_agent(script: impl FnOnce(&mut BufReader<TcpStream>) + Send + 'static) -> String {
+pub(crate) fn scripted_agent(
+    script: impl FnOnce(&mut BufReader<TcpStream>) + Send + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         let mut stream = BufReader::new(listener.accept().unwrap().0);
         stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-        say(&mut stream, &json!({ "plainweave_agent": VERSION, "challenge": "x", "secret": false }));
+        say(
+            &mut stream,
+            &json!({ "plainweave_agent": VERSION, "challenge": "x", "secret": false }),
+        );
         line(&mut stream);
         say(&mut stream, &json!({ "proof": null }));
         assert!(line(&mut stream)["prepare"].is_object());
@@ -45,11 +51,16 @@ pub(crate) fn scripted_agent(script: impl FnOnce(&mut BufReader<TcpStream>) + Se
 
 pub(crate) fn say(stream: &mut BufReader<TcpStream>, message: &Value) {
     // The coordinator may have had enough.
-    let _ = stream.get_mut().write_all(format!("{message}\n").as_bytes());
+    let _ = stream
+        .get_mut()
+        .write_all(format!("{message}\n").as_bytes());
 }
 
 /// Says that it is prepared, and reads the order to run.
 pub(crate) fn prepared(stream: &mut BufReader<TcpStream>) {
-    say(stream, &json!({ "prepared": { "workers": 1, "addresses": [] } }));
+    say(
+        stream,
+        &json!({ "prepared": { "workers": 1, "addresses": [] } }),
+    );
     assert!(line(stream)["run"].is_object());
 }

@@ -31,7 +31,11 @@ pub(crate) fn answer(stream: u32) -> Vec<u8> {
 
 /// The head of an answer, and some of its body.
 pub(crate) fn begun(stream: u32) -> Vec<u8> {
-    [frame(HEADERS, END_HEADERS, stream, OK), frame(DATA, 0, stream, b"he")].concat()
+    [
+        frame(HEADERS, END_HEADERS, stream, OK),
+        frame(DATA, 0, stream, b"he"),
+    ]
+    .concat()
 }
 
 pub(crate) fn reset(stream: u32, code: u32) -> Vec<u8> {
@@ -39,7 +43,12 @@ pub(crate) fn reset(stream: u32, code: u32) -> Vec<u8> {
 }
 
 pub(crate) fn goaway(last: u32, code: u32) -> Vec<u8> {
-    frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat())
+    frame(
+        GOAWAY,
+        0,
+        0,
+        &[last.to_be_bytes(), code.to_be_bytes()].concat(),
+    )
 }
 
 /// Reads the next request, and returns its stream; `None` at the connection's end.
@@ -56,10 +65,13 @@ pub(crate) fn request(stream: &mut TcpStream) -> Option<u32> {
     }
 }
 
-/// A server whose connections greet, and then have a thread that runs `script` with them and their number, from 0.
+/// A server whose connections greet, and then have a thread that runs `script` with them and their
+/// number, from 0.
 pub(crate) fn http2(script: impl Fn(&mut TcpStream, usize) + Send + Sync + 'static) -> SocketAddr {
     server(move |mut stream, number| {
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
         let mut preface = [0; 24];
         // The probe connects and leaves.
         if stream.read_exact(&mut preface).is_err() {

@@ -20,8 +20,16 @@ use serde_json::Value;
 pub(crate) fn load(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
     command.arg("load").args(args).env_remove("PLAINWEAVE_IO");
-    let Output { status, stdout, stderr } = child::output(&mut command).unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child::output(&mut command).unwrap();
+    (
+        status.code(),
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
 }
 
 /// A run's figures.
@@ -35,7 +43,9 @@ impl Figures {
     }
 
     pub(crate) fn figure(&self, name: &str) -> f64 {
-        self.0["figures"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {}", self.0))
+        self.0["figures"][name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {name} in {}", self.0))
     }
 
     pub(crate) fn errors(&self, kind: &str) -> u64 {
@@ -45,12 +55,20 @@ impl Figures {
 
 /// The drivers there are here.
 pub(crate) fn drivers() -> &'static [&'static str] {
-    let uring = plainweave::Runtime::builder().workers(1).io(plainweave::Io::Uring).build().is_ok();
-    if uring { &["epoll", "uring"] } else { &["epoll"] }
+    let uring = plainweave::Runtime::builder()
+        .workers(1)
+        .io(plainweave::Io::Uring)
+        .build()
+        .is_ok();
+    if uring {
+        &["epoll", "uring"]
+    } else {
+        &["epoll"]
+    }
 }
 
-/// A server: each connection has a thread that runs `script` with it and its number. The program's probe, which
-/// connects and leaves, is number 0.
+/// A server: each connection has a thread that runs `script` with it and its number. The program's
+/// probe, which connects and leaves, is number 0.
 pub(crate) fn server(script: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -67,7 +85,8 @@ pub(crate) fn server(script: impl Fn(TcpStream, usize) + Send + Sync + 'static) 
 /// An answer that is fine.
 pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// Calls `answer` with the request line of each request on a connection, until that ends or it returns false.
+/// Calls `answer` with the request line of each request on a connection, until that ends or it
+/// returns false.
 pub(crate) fn requests(stream: TcpStream, mut answer: impl FnMut(&str, &mut TcpStream) -> bool) {
     let mut stream = BufReader::new(stream);
     let (mut line, mut first) = (String::new(), String::new());

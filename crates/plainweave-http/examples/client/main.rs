@@ -1,5 +1,5 @@
-//! An HTTP client on fibers: ureq, a synchronous crate, over our sockets. `client [--ca FILE] URL...` fetches all of
-//! them at once, a fiber each; connections are kept for the next call.
+//! An HTTP client on fibers: ureq, a synchronous crate, over our sockets. `client [--ca FILE]
+//! URL...` fetches all of them at once, a fiber each; connections are kept for the next call.
 #![allow(clippy::print_stdout, reason = "it says what it has fetched")]
 
 mod resolver;
@@ -19,10 +19,15 @@ use ureq::{Agent, Error};
 use resolver::FiberResolver;
 use transport::FiberConnector;
 
-/// Makes a client whose calls wait as fibers do. It is one for all fibers: clones share its connections.
+/// Makes a client whose calls wait as fibers do. It is one for all fibers: clones share its
+/// connections.
 pub(crate) fn agent(config: ConfigBuilder<AgentScope>) -> Agent {
     // A proxy would be another connector.
-    Agent::with_parts(config.proxy(None).build(), FiberConnector.chain(RustlsConnector::default()), FiberResolver)
+    Agent::with_parts(
+        config.proxy(None).build(),
+        FiberConnector.chain(RustlsConnector::default()),
+        FiberResolver,
+    )
 }
 
 /// Trusts these authorities, in PEM.
@@ -45,12 +50,19 @@ fn main() -> Result<(), Box<dyn StdError + Send + Sync>> {
         authorities = urls.drain(..2).next_back().unwrap_or_default();
     }
     let tls = trusting(&std::fs::read(authorities)?)?;
-    let agent = agent(Agent::config_builder().tls_config(tls).timeout_global(Some(Duration::from_secs(10))));
+    let agent = agent(
+        Agent::config_builder()
+            .tls_config(tls)
+            .timeout_global(Some(Duration::from_secs(10))),
+    );
     plainweave::run(move || {
         let fetch = |url: String| {
             let agent = agent.clone();
             plainweave::spawn(move || {
-                let fetched = agent.get(&url).call().and_then(|mut answer| answer.body_mut().read_to_vec());
+                let fetched = agent
+                    .get(&url)
+                    .call()
+                    .and_then(|mut answer| answer.body_mut().read_to_vec());
                 match fetched {
                     Ok(body) => println!("{url}: {} bytes", body.len()),
                     Err(error) => println!("{url}: {error}"),

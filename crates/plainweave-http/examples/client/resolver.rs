@@ -9,14 +9,21 @@ use ureq::unversioned::transport::NextTimeout;
 
 use super::transport::within;
 
-/// Looks names up off the workers. ureq's own resolver would hold the worker up until its thread has the answer.
+/// Looks names up off the workers. ureq's own resolver would hold the worker up until its thread
+/// has the answer.
 #[derive(Debug)]
 pub(crate) struct FiberResolver;
 
 impl Resolver for FiberResolver {
-    fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, Error> {
         let parts = uri.scheme().zip(uri.authority());
-        let name = parts.and_then(|(scheme, authority)| DefaultResolver::host_and_port(scheme, authority));
+        let name =
+            parts.and_then(|(scheme, authority)| DefaultResolver::host_and_port(scheme, authority));
         let name = name.ok_or_else(|| Error::BadUri(uri.to_string()))?;
         let found = within(timeout, || name.resolve())?;
         let mut addrs = self.empty();
@@ -25,6 +32,10 @@ impl Resolver for FiberResolver {
                 break;
             }
         }
-        if addrs.is_empty() { Err(Error::HostNotFound) } else { Ok(addrs) }
+        if addrs.is_empty() {
+            Err(Error::HostNotFound)
+        } else {
+            Ok(addrs)
+        }
     }
 }

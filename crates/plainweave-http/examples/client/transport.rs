@@ -12,8 +12,13 @@ use ureq::unversioned::transport::{
 };
 
 /// Has the deadlines of fibers bound a call as ureq's timeouts do.
-pub(crate) fn within<T>(timeout: NextTimeout, call: impl FnOnce() -> io::Result<T>) -> Result<T, Error> {
-    let Some(limit) = timeout.not_zero() else { return Ok(call()?) };
+pub(crate) fn within<T>(
+    timeout: NextTimeout,
+    call: impl FnOnce() -> io::Result<T>,
+) -> Result<T, Error> {
+    let Some(limit) = timeout.not_zero() else {
+        return Ok(call()?);
+    };
     with_timeout(*limit, call).map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => Error::Timeout(timeout.reason),
         _ => error.into(),
@@ -27,7 +32,11 @@ pub(crate) struct FiberConnector;
 impl Connector for FiberConnector {
     type Out = FiberTransport;
 
-    fn connect(&self, details: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<FiberTransport>, Error> {
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        _: Option<()>,
+    ) -> Result<Option<FiberTransport>, Error> {
         let stream = within(details.timeout, || TcpStream::connect(&*details.addrs))?;
         stream.set_nodelay(details.config.no_delay())?;
         let (socket, config) = (Arc::new(Socket(stream)), details.config);

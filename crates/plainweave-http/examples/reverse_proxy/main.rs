@@ -1,12 +1,14 @@
-//! A reverse proxy: `reverse_proxy UPSTREAM`. Bodies pass through in both directions as they come, and connections to
-//! the upstream server are kept, by the client of the example `client`.
+//! A reverse proxy: `reverse_proxy UPSTREAM`. Bodies pass through in both directions as they come,
+//! and connections to the upstream server are kept, by the client of the example `client`.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use plainweave_http::header::{CONTENT_LENGTH, HOST};
-use plainweave_http::{Body, Framing, Handler, HeaderValue, Method, Request, Response, Server, StatusCode};
+use plainweave_http::{
+    Body, Framing, Handler, HeaderValue, Method, Request, Response, Server, StatusCode,
+};
 use ureq::config::AutoHeaderValue;
 use ureq::{Agent, Error, SendBody};
 
@@ -36,18 +38,27 @@ impl<R: Read> Read for ToTheEnd<R> {
 
 fn pass(agent: &Agent, upstream: SocketAddr, request: &mut Request<'_>) -> Result<Response, Error> {
     let head = request.head();
-    let query = head.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let query = head
+        .query()
+        .map(|query| format!("?{query}"))
+        .unwrap_or_default();
     let mut asked = ureq::http::Request::new(());
-    *asked.uri_mut() = format!("http://{upstream}{}{query}", head.path()).parse().map_err(ureq::http::Error::from)?;
+    *asked.uri_mut() = format!("http://{upstream}{}{query}", head.path())
+        .parse()
+        .map_err(ureq::http::Error::from)?;
     *asked.method_mut() = head.method().clone();
     let mut fields = head.to_header_map();
     drop_hops(&mut fields);
     // HTTP/2 has it in another place.
     if let (false, Some(host)) = (fields.contains_key(HOST), head.host()) {
-        fields.insert(HOST, HeaderValue::from_str(host).map_err(ureq::http::Error::from)?);
+        fields.insert(
+            HOST,
+            HeaderValue::from_str(host).map_err(ureq::http::Error::from)?,
+        );
     }
     if let Some(peer) = request.peer() {
-        let peer = HeaderValue::from_str(&peer.ip().to_string()).map_err(ureq::http::Error::from)?;
+        let peer =
+            HeaderValue::from_str(&peer.ip().to_string()).map_err(ureq::http::Error::from)?;
         fields.insert("x-forwarded-for", peer);
     }
     let no_body = *head.method() == Method::HEAD;
@@ -64,7 +75,10 @@ fn pass(agent: &Agent, upstream: SocketAddr, request: &mut Request<'_>) -> Resul
         }
     };
     let (head, body) = answer?.into_parts();
-    let length = head.headers.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+    let length = head
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|len| len.to_str().ok()?.parse().ok());
     let mut response = Response::new(head.status);
     *response.headers_mut() = head.headers;
     drop_hops(response.headers_mut());
@@ -77,15 +91,25 @@ fn pass(agent: &Agent, upstream: SocketAddr, request: &mut Request<'_>) -> Resul
 }
 
 pub(crate) fn handler(upstream: SocketAddr) -> impl Handler {
-    let config = Agent::config_builder().timeout_connect(PATIENCE).timeout_per_read(PATIENCE);
-    let config = config.timeout_per_write(PATIENCE).http_status_as_error(false).max_redirects(0);
-    let config = config.max_redirects_will_error(false).allow_non_standard_methods(true);
-    let config = config.user_agent(AutoHeaderValue::None).accept(AutoHeaderValue::None);
+    let config = Agent::config_builder()
+        .timeout_connect(PATIENCE)
+        .timeout_per_read(PATIENCE);
+    let config = config
+        .timeout_per_write(PATIENCE)
+        .http_status_as_error(false)
+        .max_redirects(0);
+    let config = config
+        .max_redirects_will_error(false)
+        .allow_non_standard_methods(true);
+    let config = config
+        .user_agent(AutoHeaderValue::None)
+        .accept(AutoHeaderValue::None);
     let agent = client::agent(config.accept_encoding(AutoHeaderValue::None));
     move |request: &mut Request<'_>| match request.path() {
         // `OPTIONS *`, `CONNECT`.
         "" => Response::plain(StatusCode::NOT_IMPLEMENTED),
-        _ => pass(&agent, upstream, request).unwrap_or_else(|_| Response::plain(StatusCode::BAD_GATEWAY)),
+        _ => pass(&agent, upstream, request)
+            .unwrap_or_else(|_| Response::plain(StatusCode::BAD_GATEWAY)),
     }
 }
 

@@ -1,10 +1,13 @@
-//! Answers of any kind: the peer finds their ends, and in them what the handler has said and nothing else.
+//! Answers of any kind: the peer finds their ends, and in them what the handler has said and
+//! nothing else.
 
 use std::io::{Cursor, Read, Write};
 
 use plainweave_http::body::{Decoder, Step};
 use plainweave_http::testing::in_memory;
-use plainweave_http::{Body, Framing, HeaderLines, HeaderName, HeaderValue, Request, Response, Server, StatusCode};
+use plainweave_http::{
+    Body, Framing, HeaderLines, HeaderName, HeaderValue, Request, Response, Server, StatusCode,
+};
 
 /// What a handler answers, as the input says.
 #[derive(Clone, Debug)]
@@ -37,12 +40,22 @@ impl<'a> Input<'a> {
         let field = |_| {
             let lengths = self.byte();
             let name = self.bytes(usize::from(lengths & 15)).to_vec();
-            (name, self.bytes(usize::from(lengths >> 4)).to_vec(), lengths & 16 == 0)
+            (
+                name,
+                self.bytes(usize::from(lengths >> 4)).to_vec(),
+                lengths & 16 == 0,
+            )
         };
         let fields = (0..4).map(field).collect();
         let (kind, piece) = (self.byte() % 5, 1 + usize::from(self.byte()));
         let status = StatusCode::from_u16(status).expect("in range");
-        Answer { status, fields, kind, body: self.0.to_vec(), piece }
+        Answer {
+            status,
+            fields,
+            kind,
+            body: self.0.to_vec(),
+            piece,
+        }
     }
 }
 
@@ -63,8 +76,12 @@ impl Answer {
         let mut response = Response::new(self.status).with_body(self.body());
         for (name, value, in_map) in &self.fields {
             if *in_map {
-                let Ok(name) = HeaderName::from_bytes(name) else { continue };
-                let Ok(value) = HeaderValue::from_bytes(value) else { continue };
+                let Ok(name) = HeaderName::from_bytes(name) else {
+                    continue;
+                };
+                let Ok(value) = HeaderValue::from_bytes(value) else {
+                    continue;
+                };
                 taken.push((name.to_string(), value.as_bytes().to_vec()));
                 response.headers_mut().append(name, value);
             } else if let Ok(name) = str::from_utf8(name)
@@ -90,7 +107,10 @@ impl Answer {
                         out.flush()?;
                     }
                 }
-                out.add_trailer(HeaderName::from_static("x-end"), HeaderValue::from_static("here"));
+                out.add_trailer(
+                    HeaderName::from_static("x-end"),
+                    HeaderValue::from_static("here"),
+                );
                 Ok(())
             }),
             // It ends before its length.
@@ -103,7 +123,10 @@ impl Answer {
 pub(crate) fn response(data: &[u8]) {
     let mut input = Input(data);
     let choice = input.byte();
-    let (method, version) = (["GET", "HEAD"][usize::from(choice & 1)], ["1.1", "1.0"][usize::from((choice >> 1) & 1)]);
+    let (method, version) = (
+        ["GET", "HEAD"][usize::from(choice & 1)],
+        ["1.1", "1.0"][usize::from((choice >> 1) & 1)],
+    );
     let answer = input.answer();
     let told = answer.clone();
     let server = Server::new(move |_: &mut Request<'_>| told.response().0);
@@ -111,7 +134,10 @@ pub(crate) fn response(data: &[u8]) {
     let said = in_memory(&server, request.repeat(2));
     let rest = one(&said, method == "HEAD", &answer);
     if !rest.is_empty() {
-        assert!(one(rest, method == "HEAD", &answer).is_empty(), "more than two answers");
+        assert!(
+            one(rest, method == "HEAD", &answer).is_empty(),
+            "more than two answers"
+        );
     }
 }
 
@@ -132,17 +158,27 @@ fn one<'a>(bytes: &'a [u8], to_head: bool, answer: &Answer) -> &'a [u8] {
         match field.name {
             "Content-Length" => {
                 assert!(length.is_none() && !chunked, "framed twice");
-                length = Some(str::from_utf8(field.value).expect("digits").parse::<usize>().expect("a length"));
+                length = Some(
+                    str::from_utf8(field.value)
+                        .expect("digits")
+                        .parse::<usize>()
+                        .expect("a length"),
+                );
             }
             "Transfer-Encoding" => {
-                assert!(length.is_none() && !std::mem::replace(&mut chunked, true), "framed twice");
+                assert!(
+                    length.is_none() && !std::mem::replace(&mut chunked, true),
+                    "framed twice"
+                );
                 assert_eq!(field.value, b"chunked");
             }
             "Connection" | "Date" => {}
             name => {
                 assert!(
-                    taken.iter().any(|(said, value)| said.eq_ignore_ascii_case(name)
-                        && value.trim_ascii() == field.value.trim_ascii()),
+                    taken
+                        .iter()
+                        .any(|(said, value)| said.eq_ignore_ascii_case(name)
+                            && value.trim_ascii() == field.value.trim_ascii()),
                     "{name} was not said"
                 )
             }

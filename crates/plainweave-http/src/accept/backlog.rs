@@ -1,34 +1,40 @@
-//! Admission under overload: the kernel's queue of connections is kept as short as it can be served in good time.
+//! Admission under overload: the kernel's queue of connections is kept as short as it can be served
+//! in good time.
 //!
-//! When more clients come than can be served, some must fail. A server that accepts them all spends its time on
-//! accepting, and those it serves have left meanwhile; so does a long queue in front of a slow server, where each one
-//! reaches the end of the queue and of its patience at once. Clients that find the queue full cost the server nothing:
-//! the kernel ignores them, and they try again a second later.
+//! When more clients come than can be served, some must fail. A server that accepts them all spends
+//! its time on accepting, and those it serves have left meanwhile; so does a long queue in front of
+//! a slow server, where each one reaches the end of the queue and of its patience at once. Clients
+//! that find the queue full cost the server nothing: the kernel ignores them, and they try again a
+//! second later.
 //!
-//! So the bound of that queue is a time, [`BEARABLE`], times the rate of the last connections accepted (Little's law).
-//! As in CoDel (Nichols and Jacobson, 2012) a queue that is too long for a moment is no overload, it is a burst: the
-//! bound shrinks when two looks in a row find it too long. When a look finds the queue less than half full the bound
-//! doubles, up to [`MOST`]; until it is there again looks are taken whether anybody comes or not. `listen(2)` sets it
-//! on a socket that listens already.
+//! So the bound of that queue is a time, [`BEARABLE`], times the rate of the last connections
+//! accepted (Little's law). As in CoDel (Nichols and Jacobson, 2012) a queue that is too long for a
+//! moment is no overload, it is a burst: the bound shrinks when two looks in a row find it too
+//! long. When a look finds the queue less than half full the bound doubles, up to [`MOST`]; until
+//! it is there again looks are taken whether anybody comes or not. `listen(2)` sets it on a socket
+//! that listens already.
 //!
-//! The rate is that of a server which always had clients waiting. An interval whose connections did not all stand
-//! in the queue at its beginning may have been spent waiting for clients: it shows what the server can do at least.
+//! The rate is that of a server which always had clients waiting. An interval whose connections did
+//! not all stand in the queue at its beginning may have been spent waiting for clients: it shows
+//! what the server can do at least.
 //!
-//! A queue in front of a server at its connection limit says nothing of its CPU: while the accepting fiber has
-//! waited for a permit for half of the time or more, the bound is left to grow. Clients that gave up in that queue cost
-//! an accept each, for which there is time.
+//! A queue in front of a server at its connection limit says nothing of its CPU: while the
+//! accepting fiber has waited for a permit for half of the time or more, the bound is left to grow.
+//! Clients that gave up in that queue cost an accept each, for which there is time.
 //!
 //! The page `docs/overload.md` has what was rejected and what was measured.
 
 use std::time::{Duration, Instant};
 
-/// How long a connection may wait to be accepted while the server is overloaded. Longer than the 100 ms for which a
-/// cgroup that has used up its quota stands still; far below the second after which a client tries again.
+/// How long a connection may wait to be accepted while the server is overloaded. Longer than the
+/// 100 ms for which a cgroup that has used up its quota stands still; far below the second after
+/// which a client tries again.
 const BEARABLE: Duration = Duration::from_millis(200);
-/// Connections that may wait at a listener when there is no overload; the kernel cuts this to `net.core.somaxconn`.
+/// Connections that may wait at a listener when there is no overload; the kernel cuts this to
+/// `net.core.somaxconn`.
 pub const MOST: u32 = 4096;
-/// And at least: the rate is known only roughly. A server that accepts fewer than 320 a second lets them wait longer
-/// than [`BEARABLE`].
+/// And at least: the rate is known only roughly. A server that accepts fewer than 320 a second lets
+/// them wait longer than [`BEARABLE`].
 const LEAST: u32 = 64;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(100);
@@ -65,7 +71,15 @@ pub(super) enum Finding {
 impl Backlog {
     pub(super) fn new(now: Instant) -> Self {
         let (accepted, at_limit, queued) = (0, Duration::ZERO, 0);
-        Self { limit: MOST, looked: now, accepted, at_limit, queued, rate: None, long: false }
+        Self {
+            limit: MOST,
+            looked: now,
+            accepted,
+            at_limit,
+            queued,
+            rate: None,
+            long: false,
+        }
     }
 
     /// Returns how many connections may wait.
@@ -91,13 +105,20 @@ impl Backlog {
 
     /// Judges a queue of length `queued`, and sets the limit.
     pub(super) fn look(&mut self, now: Instant, queued: u32) -> Finding {
-        let (length, count) = (now - std::mem::replace(&mut self.looked, now), std::mem::take(&mut self.accepted));
+        let (length, count) = (
+            now - std::mem::replace(&mut self.looked, now),
+            std::mem::take(&mut self.accepted),
+        );
         let at_limit = std::mem::take(&mut self.at_limit);
         let busy = count <= std::mem::replace(&mut self.queued, queued);
         if at_limit * 2 >= length {
             (self.rate, self.long) = (None, false);
             self.grow();
-            return if queued > 0 { Finding::AtConnectionLimit } else { Finding::Nothing };
+            return if queued > 0 {
+                Finding::AtConnectionLimit
+            } else {
+                Finding::Nothing
+            };
         }
         if length > QUIET && !busy {
             (self.rate, self.long, self.limit) = (None, false, MOST);
@@ -112,7 +133,11 @@ impl Backlog {
             false if queued < self.limit / 2 => self.grow(),
             _ => {}
         }
-        if self.limit < before { Finding::Overload } else { Finding::Nothing }
+        if self.limit < before {
+            Finding::Overload
+        } else {
+            Finding::Nothing
+        }
     }
 
     /// Returns the rate, with that of the last interval.
@@ -189,7 +214,10 @@ mod tests {
         let mut backlog = overloaded(start);
         let looks = (3..9).map(|tenth| (backlog.look(start + LOOK * tenth, 0), backlog.limit));
         let limits = [400, 800, 1600, 3200, MOST, MOST];
-        assert_eq!(looks.collect::<Vec<_>>(), limits.map(|limit| (Finding::Nothing, limit)));
+        assert_eq!(
+            looks.collect::<Vec<_>>(),
+            limits.map(|limit| (Finding::Nothing, limit))
+        );
         assert_eq!(backlog.patience(), None);
     }
 
@@ -199,7 +227,10 @@ mod tests {
         let mut backlog = overloaded(start);
         backlog.look(start + LOOK * 3, 0);
         assert!(!backlog.accepted(start + LOOK * 3) && backlog.accepted(start + QUIET * 9));
-        assert_eq!((backlog.look(start + QUIET * 9, 4000), backlog.limit), (Finding::Nothing, MOST));
+        assert_eq!(
+            (backlog.look(start + QUIET * 9, 4000), backlog.limit),
+            (Finding::Nothing, MOST)
+        );
         assert!(backlog.rate.is_none() && !backlog.long);
     }
 
@@ -220,10 +251,17 @@ mod tests {
             let now = start + LOOK * 2 + QUIET * second;
             assert!(backlog.accepted(now));
             backlog.waited_for_permit(QUIET * 9 / 10);
-            assert_eq!((backlog.look(now, 4000), backlog.limit), (Finding::AtConnectionLimit, limit));
+            assert_eq!(
+                (backlog.look(now, 4000), backlog.limit),
+                (Finding::AtConnectionLimit, limit)
+            );
         }
         backlog.waited_for_permit(LOOK * 4 / 10);
-        assert_eq!(backlog.look(start + LOOK * 3 + QUIET * 2, 4000), Finding::Nothing, "less than half of the time");
+        assert_eq!(
+            backlog.look(start + LOOK * 3 + QUIET * 2, 4000),
+            Finding::Nothing,
+            "less than half of the time"
+        );
         assert!(backlog.long);
     }
 }

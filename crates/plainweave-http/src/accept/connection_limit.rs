@@ -1,9 +1,10 @@
 //! How many connections there may be, in all and from one address.
 //!
-//! A connection holds a permit for as long as it lives. At the limit nothing more is accepted: new clients wait in the
-//! kernel's queue, and established connections are not affected. A client whose address is at its own limit is refused
-//! at once; in the queue it would hold up the others. By one connection of HTTP/2 a client can have many requests in
-//! progress, so these are counted by address too.
+//! A connection holds a permit for as long as it lives. At the limit nothing more is accepted: new
+//! clients wait in the kernel's queue, and established connections are not affected. A client whose
+//! address is at its own limit is refused at once; in the queue it would hold up the others. By one
+//! connection of HTTP/2 a client can have many requests in progress, so these are counted by
+//! address too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,7 +29,10 @@ pub struct ConnectionLimit {
     /// Connections by address.
     by_address: Arc<PerAddress>,
     /// Requests in progress by address, of those that do not have a connection each.
-    #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "a connection of HTTP/1 has one request at a time"))]
+    #[cfg_attr(
+        not(feature = "http2"),
+        expect(dead_code, reason = "a connection of HTTP/1 has one request at a time")
+    )]
     requests_by_address: Arc<PerAddress>,
     refused_requests: AtomicU64,
     /// Fibers and threads that would accept, or that wait for the end.
@@ -87,8 +91,8 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionLimit {
-    /// Makes a limit of `max` connections, of which `max_each` may be from one address, and as many requests in
-    /// progress by HTTP/2; 0: any number.
+    /// Makes a limit of `max` connections, of which `max_each` may be from one address, and as many
+    /// requests in progress by HTTP/2; 0: any number.
     pub fn new(max: usize, max_each: usize) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {
@@ -127,7 +131,14 @@ impl ConnectionLimit {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (accepted, refused, failed) = (of(&self.accepted), of(&self.refused), of(&self.failed));
         let (pauses, refused_requests) = (of(&self.full), of(&self.refused_requests));
-        ConnectionCounts { open: self.connections(), accepted, refused, failed, pauses, refused_requests }
+        ConnectionCounts {
+            open: self.connections(),
+            accepted,
+            refused,
+            failed,
+            pauses,
+            refused_requests,
+        }
     }
 
     /// Counts a request in progress for its client's address; `None`: that has its share.
@@ -140,8 +151,8 @@ impl ConnectionLimit {
         counted
     }
 
-    /// Returns, by listener, how many connections the kernel may hold until they are accepted. Less than
-    /// [`MOST`](super::MOST): overload.
+    /// Returns, by listener, how many connections the kernel may hold until they are accepted. Less
+    /// than [`MOST`](super::MOST): overload.
     pub fn backlogs(&self) -> BTreeMap<Address, u32> {
         lock(&self.backlogs).clone()
     }
@@ -158,14 +169,14 @@ impl ConnectionLimit {
         self.full.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until there are fewer connections than allowed, or the server stops. Fails if the caller is cancelled or
-    /// its deadline passes.
+    /// Waits until there are fewer connections than allowed, or the server stops. Fails if the
+    /// caller is cancelled or its deadline passes.
     pub(super) fn wait(&self, stopping: impl Fn() -> bool) -> io::Result<()> {
         self.wait_until(|| !self.is_reached() || stopping())
     }
 
-    /// Waits until no connection and no accept loop is left. Returns false if that takes longer than `limit`, or the
-    /// caller is cancelled.
+    /// Waits until no connection and no accept loop is left. Returns false if that takes longer
+    /// than `limit`, or the caller is cancelled.
     pub(crate) fn wait_ended(&self, limit: Duration) -> bool {
         with_timeout(limit, || self.wait_until(|| self.has_ended())).is_ok()
     }
@@ -192,8 +203,9 @@ impl ConnectionLimit {
         waiting.iter().for_each(|(_, fiber)| fiber.unpark());
     }
 
-    /// Notes how many connections the kernel may hold at a listener. An [`Acceptor`](super::Acceptor) does so; a
-    /// program that shows [`Self::backlogs`] before it accepts can begin with [`MOST`](super::MOST).
+    /// Notes how many connections the kernel may hold at a listener. An
+    /// [`Acceptor`](super::Acceptor) does so; a program that shows [`Self::backlogs`] before it
+    /// accepts can begin with [`MOST`](super::MOST).
     pub fn set_backlog(&self, listener: Address, connections: u32) {
         lock(&self.backlogs).insert(listener, connections);
     }
@@ -204,12 +216,15 @@ impl ConnectionLimit {
         LoopGuard(Arc::clone(self))
     }
 
-    /// Counts a connection that was accepted. Listeners that saw the same last permit free may exceed the limit, by one
-    /// connection each.
+    /// Counts a connection that was accepted. Listeners that saw the same last permit free may
+    /// exceed the limit, by one connection each.
     pub(super) fn acquire(self: &Arc<Self>) -> ConnectionPermit {
         self.open.fetch_add(1, Ordering::SeqCst);
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        ConnectionPermit { limit: Arc::clone(self), counted: None }
+        ConnectionPermit {
+            limit: Arc::clone(self),
+            counted: None,
+        }
     }
 }
 
@@ -259,7 +274,12 @@ mod tests {
         let limit = ConnectionLimit::new(10, 2);
         let peer = |text: &str| text.parse::<SocketAddr>().unwrap();
         let mut held: Vec<ConnectionPermit> = (0..4).map(|_| limit.acquire()).collect();
-        let expected = [("1.2.3.4:1", true), ("[::ffff:1.2.3.4]:2", true), ("1.2.3.4:3", false), ("1.2.3.5:1", true)];
+        let expected = [
+            ("1.2.3.4:1", true),
+            ("[::ffff:1.2.3.4]:2", true),
+            ("1.2.3.4:3", false),
+            ("1.2.3.5:1", true),
+        ];
         for (permit, (address, allowed)) in held.iter_mut().zip(expected) {
             assert_eq!(permit.charge(peer(address)), allowed, "{address}");
         }

@@ -1,8 +1,10 @@
-//! Admission: accepts one listener's connections, each with a permit, and reports when too many come. The loop around
-//! [`Acceptor::next`] is [`Server::serve`](crate::Server::serve), or a program's own.
+//! Admission: accepts one listener's connections, each with a permit, and reports when too many
+//! come. The loop around [`Acceptor::next`] is [`Server::serve`](crate::Server::serve), or a
+//! program's own.
 //!
-//! Two things may delay a new connection, and they are distinguished: the connection limit, or a busy accepting fiber.
-//! The second one is overload, and shortens the kernel's queue; see `backlog`.
+//! Two things may delay a new connection, and they are distinguished: the connection limit, or a
+//! busy accepting fiber. The second one is overload, and shortens the kernel's queue; see
+//! `backlog`.
 
 mod backlog;
 mod connection_limit;
@@ -32,8 +34,8 @@ const FULL_LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault<'a> {
-    /// A connection could not be accepted, or given a fiber or thread: no descriptors or no memory is left. Another
-    /// attempt follows after a pause.
+    /// A connection could not be accepted, or given a fiber or thread: no descriptors or no memory
+    /// is left. Another attempt follows after a pause.
     Failed(&'a io::Error),
     /// More clients come than can be served: at most this many may wait from now on.
     Overload {
@@ -64,7 +66,13 @@ impl<L: Listener> Acceptor<L> {
     /// Gives the listener the longest queue.
     pub fn new(listener: L, connection_limit: Arc<ConnectionLimit>) -> Self {
         let (backlog, address) = (Backlog::new(now()), listener.address());
-        let acceptor = Self { listener, address, connection_limit, on_fault: None, backlog };
+        let acceptor = Self {
+            listener,
+            address,
+            connection_limit,
+            on_fault: None,
+            backlog,
+        };
         acceptor.set_backlog();
         acceptor
     }
@@ -78,8 +86,8 @@ impl<L: Listener> Acceptor<L> {
         Self { on_fault, ..self }
     }
 
-    /// Waits for a connection and returns it. `None`: the server stops, the listener was closed, or the caller was
-    /// cancelled or ran into its deadline; the listener is closed then.
+    /// Waits for a connection and returns it. `None`: the server stops, the listener was closed, or
+    /// the caller was cancelled or ran into its deadline; the listener is closed then.
     pub fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(L::Stream, ConnectionPermit)> {
         while !stopping() {
             match self.wait(&stopping) {
@@ -108,8 +116,8 @@ impl<L: Listener> Acceptor<L> {
         None
     }
 
-    /// Notes that a connection could not be accepted or served for lack of means, and waits a little. Returns false if
-    /// the caller was cancelled meanwhile.
+    /// Notes that a connection could not be accepted or served for lack of means, and waits a
+    /// little. Returns false if the caller was cancelled meanwhile.
     pub fn failed(&self, error: &io::Error) -> bool {
         self.connection_limit.count_failed();
         self.report(&Fault::Failed(error));
@@ -122,14 +130,21 @@ impl<L: Listener> Acceptor<L> {
     }
 
     /// Waits for a connection. `None`: it is time for a look.
-    fn wait(&mut self, stopping: impl Fn() -> bool) -> io::Result<Option<(L::Stream, Option<SocketAddr>)>> {
+    fn wait(
+        &mut self,
+        stopping: impl Fn() -> bool,
+    ) -> io::Result<Option<(L::Stream, Option<SocketAddr>)>> {
         if self.connection_limit.is_reached() {
             self.connection_limit.count_full();
             self.wait_for_permit(stopping)?;
         }
         let patience = self.backlog.patience().map(|limit| (now(), limit));
         match self.listener.accept(patience.map(|(_, limit)| limit)) {
-            Err(error) if patience.is_some_and(|(start, limit)| is_over(&error, now() - start, limit)) => Ok(None),
+            Err(error)
+                if patience.is_some_and(|(start, limit)| is_over(&error, now() - start, limit)) =>
+            {
+                Ok(None)
+            }
             accepted => accepted.map(Some),
         }
     }
@@ -149,7 +164,9 @@ impl<L: Listener> Acceptor<L> {
     }
 
     fn look(&mut self, now: Instant) {
-        let Ok(queued) = self.listener.queued() else { return };
+        let Ok(queued) = self.listener.queued() else {
+            return;
+        };
         let before = self.backlog.limit();
         let finding = self.backlog.look(now, queued);
         if self.backlog.limit() != before {
@@ -157,9 +174,14 @@ impl<L: Listener> Acceptor<L> {
         }
         match finding {
             Finding::Nothing => {}
-            Finding::Overload => self.report(&Fault::Overload { backlog: self.backlog.limit() }),
+            Finding::Overload => self.report(&Fault::Overload {
+                backlog: self.backlog.limit(),
+            }),
             Finding::AtConnectionLimit => {
-                self.report(&Fault::AtConnectionLimit { max: self.connection_limit.max(), waiting: queued });
+                self.report(&Fault::AtConnectionLimit {
+                    max: self.connection_limit.max(),
+                    waiting: queued,
+                });
             }
         }
     }
@@ -190,14 +212,15 @@ impl<L> std::fmt::Debug for Acceptor<L> {
     }
 }
 
-/// Returns whether a wait failed because its `limit` has passed, and not the deadline of the caller. That one fails the
-/// next wait at once; half of the limit tells them apart, whatever a clock rounds.
+/// Returns whether a wait failed because its `limit` has passed, and not the deadline of the
+/// caller. That one fails the next wait at once; half of the limit tells them apart, whatever a
+/// clock rounds.
 fn is_over(error: &io::Error, waited: Duration, limit: Duration) -> bool {
     error.kind() == io::ErrorKind::TimedOut && waited >= limit / 2
 }
 
-/// Returns whether every accept from now on fails: the caller was cancelled or its deadline has passed, or someone else
-/// has closed the listener. What a single client can cause is none of this.
+/// Returns whether every accept from now on fails: the caller was cancelled or its deadline has
+/// passed, or someone else has closed the listener. What a single client can cause is none of this.
 fn is_end(error: &io::Error) -> bool {
     let closed = match error.raw_os_error() {
         Some(code) => code == Errno::INVAL.raw_os_error(),
@@ -223,7 +246,10 @@ mod tests {
     impl Listener for Deserted {
         type Stream = std::net::TcpStream;
 
-        fn accept(&self, patience: Option<Duration>) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
+        fn accept(
+            &self,
+            patience: Option<Duration>,
+        ) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
             let patience = patience.expect("looks are due");
             match self.accepts.fetch_add(1, Ordering::Relaxed) {
                 0..3 => std::thread::sleep(patience),
@@ -257,11 +283,15 @@ mod tests {
     fn a_deadline_is_no_time_for_a_look() {
         let mut acceptor = Acceptor::new(Deserted::default(), ConnectionLimit::new(1, 0));
         // Overloaded, so that looks are taken.
-        let start = now().checked_sub(Duration::from_secs(1)).expect("a clock that runs for a second");
+        let start = now()
+            .checked_sub(Duration::from_secs(1))
+            .expect("a clock that runs for a second");
         acceptor.backlog = Backlog::new(start);
         for tenth in 1..=2 {
             (0..100).for_each(|_| _ = acceptor.backlog.accepted(start));
-            acceptor.backlog.look(start + Duration::from_millis(100) * tenth, 4000);
+            acceptor
+                .backlog
+                .look(start + Duration::from_millis(100) * tenth, 4000);
         }
         assert!(acceptor.backlog.patience().is_some());
         assert!(acceptor.next(|| false).is_none());

@@ -1,4 +1,5 @@
-//! How many of something each address has: connections, and requests in progress that many can come by one connection.
+//! How many of something each address has: connections, and requests in progress that many can come
+//! by one connection.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,12 +23,18 @@ pub(crate) struct Counted {
 impl PerAddress {
     /// Allows each address `most`; 0: any number.
     pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, counts: Mutex::default() })
+        Arc::new(Self {
+            most,
+            counts: Mutex::default(),
+        })
     }
 
-    /// Counts one more for the peer's address; `None`: it has its share. A peer without an address has no bound.
+    /// Counts one more for the peer's address; `None`: it has its share. A peer without an address
+    /// has no bound.
     pub(crate) fn begin(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Counted> {
-        let Some(peer) = peer.filter(|_| self.most > 0) else { return Some(Counted { by: None }) };
+        let Some(peer) = peer.filter(|_| self.most > 0) else {
+            return Some(Counted { by: None });
+        };
         let address = peer.ip().to_canonical();
         let mut counts = self.lock();
         let count = counts.entry(address).or_default();
@@ -37,7 +44,9 @@ impl PerAddress {
         *count += 1;
         drop(counts);
 
-        Some(Counted { by: Some((self.clone(), address)) })
+        Some(Counted {
+            by: Some((self.clone(), address)),
+        })
     }
 
     #[cfg(test)]
@@ -52,7 +61,9 @@ impl PerAddress {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let Some((counter, address)) = &self.by else { return };
+        let Some((counter, address)) = &self.by else {
+            return;
+        };
         let mut counts = counter.lock();
         if let Some(count) = counts.get_mut(address) {
             *count -= 1;

@@ -1,4 +1,5 @@
-//! What a client would rather have: `Accept` and `Accept-Encoding` (RFC 9110, 12.4.2, 12.5.1 and 12.5.3), sans I/O.
+//! What a client would rather have: `Accept` and `Accept-Encoding` (RFC 9110, 12.4.2, 12.5.1 and
+//! 12.5.3), sans I/O.
 
 use crate::RequestHead;
 
@@ -7,16 +8,28 @@ pub(super) type Weight = u16;
 
 const FULL: Weight = 1000;
 
-/// Returns the elements of a list with their weights, parameters dropped. What cannot be read is left out.
-pub(super) fn elements<'b>(head: &RequestHead<'b>, name: &str) -> impl Iterator<Item = (&'b [u8], Weight)> {
-    head.header_all(name).flat_map(|value| value.split(|&byte| byte == b',')).filter_map(element)
+/// Returns the elements of a list with their weights, parameters dropped. What cannot be read is
+/// left out.
+pub(super) fn elements<'b>(
+    head: &RequestHead<'b>,
+    name: &str,
+) -> impl Iterator<Item = (&'b [u8], Weight)> {
+    head.header_all(name)
+        .flat_map(|value| value.split(|&byte| byte == b','))
+        .filter_map(element)
 }
 
 fn element(text: &[u8]) -> Option<(&[u8], Weight)> {
     let mut parts = text.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
     let what = parts.next().filter(|what| !what.is_empty())?;
-    let weight = parts.find_map(|part| part.split_at_checked(2).filter(|(name, _)| name.eq_ignore_ascii_case(b"q=")));
-    Some((what, weight.map_or(Some(FULL), |(_, value)| parse_weight(value))?))
+    let weight = parts.find_map(|part| {
+        part.split_at_checked(2)
+            .filter(|(name, _)| name.eq_ignore_ascii_case(b"q="))
+    });
+    Some((
+        what,
+        weight.map_or(Some(FULL), |(_, value)| parse_weight(value))?,
+    ))
 }
 
 /// `0`, `1`, or one of them with up to three decimals.
@@ -34,7 +47,8 @@ fn parse_weight(value: &[u8]) -> Option<Weight> {
     Some(weight).filter(|weight| *weight <= FULL)
 }
 
-/// Returns the weight that Accept gives to a media type by its name; 0 where it names it not, or only by a wildcard.
+/// Returns the weight that Accept gives to a media type by its name; 0 where it names it not, or
+/// only by a wildcard.
 pub(super) fn weight_of(head: &RequestHead<'_>, essence: &str) -> Weight {
     named(head, essence).unwrap_or(0)
 }
@@ -42,11 +56,13 @@ pub(super) fn weight_of(head: &RequestHead<'_>, essence: &str) -> Weight {
 /// Returns the weight that Accept gives to this very range.
 fn named(head: &RequestHead<'_>, range: &str) -> Option<Weight> {
     let same = |(what, _): &(&[u8], Weight)| what.eq_ignore_ascii_case(range.as_bytes());
-    elements(head, "accept").find(same).map(|(_, weight)| weight)
+    elements(head, "accept")
+        .find(same)
+        .map(|(_, weight)| weight)
 }
 
-/// Returns whether the client takes a media type: by its most specific range that covers it (RFC 9110, 12.5.1), and in
-/// any case if it says nothing.
+/// Returns whether the client takes a media type: by its most specific range that covers it (RFC
+/// 9110, 12.5.1), and in any case if it says nothing.
 pub(super) fn takes(head: &RequestHead<'_>, essence: &str) -> bool {
     let family = essence.split('/').next().unwrap_or_default();
     let ranges = [essence, &format!("{family}/*"), "*/*"];

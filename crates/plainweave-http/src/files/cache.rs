@@ -1,16 +1,17 @@
-//! What was found behind recently asked paths: small files whole, larger ones open, and that there is nothing.
+//! What was found behind recently asked paths: small files whole, larger ones open, and that there
+//! is nothing.
 //!
-//! An entry is believed for [`Caching::staleness`], and as long as the root is the same (see `served_root`); then the
-//! next request looks again, and all others that come meanwhile wait for what it finds (single flight). Looking again
-//! is three system calls that do not wait, as long as the kernel has the directory in memory; only what takes a disk
-//! goes to the pool.
+//! An entry is believed for [`Caching::staleness`], and as long as the root is the same (see
+//! `served_root`); then the next request looks again, and all others that come meanwhile wait for
+//! what it finds (single flight). Looking again is three system calls that do not wait, as long as
+//! the kernel has the directory in memory; only what takes a disk goes to the pool.
 //!
-//! Each shard is a map and a queue in which entries age: the oldest goes when there is no room, unless it was asked
-//! for since it was last looked over (second chance, F. J. Corbató, 1968). So a scan through many paths that are
-//! asked once does not drive out those that are asked often.
+//! Each shard is a map and a queue in which entries age: the oldest goes when there is no room,
+//! unless it was asked for since it was last looked over (second chance, F. J. Corbató, 1968). So a
+//! scan through many paths that are asked once does not drive out those that are asked often.
 //!
-//! The locks are held for a lookup or an insertion, never across a system call or a suspension. In front of the shards
-//! each processor has copies of what its requests ask for most (`front`).
+//! The locks are held for a lookup or an insertion, never across a system call or a suspension. In
+//! front of the shards each processor has copies of what its requests ask for most (`front`).
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -42,9 +43,9 @@ const INDEX: &[u8] = b"index.html";
 pub struct Caching {
     /// Bytes of memory for all entries; 0 keeps nothing.
     pub bytes: usize,
-    /// Files up to this size in bytes are kept whole (never more than a quarter of a shard's part of `bytes`);
-    /// larger ones are kept open, for sending them from the page cache is cheaper than copying them
-    /// (`docs/large-files.md`).
+    /// Files up to this size in bytes are kept whole (never more than a quarter of a shard's part
+    /// of `bytes`); larger ones are kept open, for sending them from the page cache is cheaper than
+    /// copying them (`docs/large-files.md`).
     pub file_bytes: u64,
     /// Files kept open at most.
     pub open_files: usize,
@@ -54,7 +55,12 @@ pub struct Caching {
 
 impl Default for Caching {
     fn default() -> Self {
-        Self { bytes: 64 << 20, file_bytes: 16 << 10, open_files: 1024, staleness: Duration::from_secs(1) }
+        Self {
+            bytes: 64 << 20,
+            file_bytes: 16 << 10,
+            open_files: 1024,
+            staleness: Duration::from_secs(1),
+        }
     }
 }
 
@@ -130,11 +136,20 @@ impl Cache {
     pub(super) fn new(caching: Caching) -> Arc<Self> {
         let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
         let fronts = Fronts::new(caching.bytes / FRONTS);
-        let caching = Caching { bytes: caching.bytes - caching.bytes / FRONTS, ..caching };
-        Arc::new(Self { fronts, shards, hasher: RandomState::default(), caching })
+        let caching = Caching {
+            bytes: caching.bytes - caching.bytes / FRONTS,
+            ..caching
+        };
+        Arc::new(Self {
+            fronts,
+            shards,
+            hasher: RandomState::default(),
+            caching,
+        })
     }
 
-    /// Returns what is `wanted`, as of `staleness` ago at the earliest. An error: the caller was cancelled.
+    /// Returns what is `wanted`, as of `staleness` ago at the earliest. An error: the caller was
+    /// cancelled.
     pub(super) fn find<B: Blocking>(
         self: &Arc<Self>,
         wanted: Wanted<'_>,
@@ -145,7 +160,10 @@ impl Cache {
         root.check(now, self.caching.staleness, blocking)?;
         let hash = self.hasher.hash_one(&*key);
         let generation = root.generation();
-        if let Some(entry) = self.fronts.find(hash, &key, |entry| self.is_fresh(entry, generation, now)) {
+        if let Some(entry) = self
+            .fronts
+            .find(hash, &key, |entry| self.is_fresh(entry, generation, now))
+        {
             return Ok(entry);
         }
 
@@ -156,10 +174,15 @@ impl Cache {
                     self.fronts.note(hash, &key, &entry);
                     return Ok(entry);
                 }
-                Err(Turn::Look(landing, old)) => return self.look(wanted, old, landing, root, blocking),
+                Err(Turn::Look(landing, old)) => {
+                    return self.look(wanted, old, landing, root, blocking);
+                }
                 Err(Turn::Wait(flight)) => {
                     // One that began under an earlier root may have landed since.
-                    if let Some(entry) = flight.wait()?.filter(|entry| entry.generation == root.generation()) {
+                    if let Some(entry) = flight
+                        .wait()?
+                        .filter(|entry| entry.generation == root.generation())
+                    {
                         return Ok(entry);
                     }
                 }
@@ -172,7 +195,13 @@ impl Cache {
         u128::from(age) < self.caching.staleness.as_millis() && entry.generation == generation
     }
 
-    fn turn(self: &Arc<Self>, hash: u64, key: &[u8], generation: u64, now: u64) -> Result<Arc<Entry>, Turn> {
+    fn turn(
+        self: &Arc<Self>,
+        hash: u64,
+        key: &[u8],
+        generation: u64,
+        now: u64,
+    ) -> Result<Arc<Entry>, Turn> {
         let mut shard = self.shard(hash);
         let entry = shard.entries.get(key);
         match entry {
@@ -190,7 +219,15 @@ impl Cache {
         }
         let (key, flight) = (Arc::<[u8]>::from(key), Arc::<Flight>::default());
         shard.flights.insert(Arc::clone(&key), Arc::clone(&flight));
-        Err(Turn::Look(Landing { cache: Arc::clone(self), key, flight, found: None }, old))
+        Err(Turn::Look(
+            Landing {
+                cache: Arc::clone(self),
+                key,
+                flight,
+                found: None,
+            },
+            old,
+        ))
     }
 
     fn look<B: Blocking>(
@@ -226,7 +263,8 @@ impl Cache {
                 }
                 (Look::New(found), _) => {
                     let entry = Entry::new(found, generation, start);
-                    self.shard_of(&landing.key).insert(&landing.key, &entry, &self.caching);
+                    self.shard_of(&landing.key)
+                        .insert(&landing.key, &entry, &self.caching);
                     entry
                 }
                 (Look::Failed(status), _) => Entry::new(Found::Nothing(status), generation, start),
@@ -239,7 +277,11 @@ impl Cache {
 
     fn look_beneath<B: Blocking>(
         &self,
-        Wanted { path, coding, with_twins }: Wanted<'_>,
+        Wanted {
+            path,
+            coding,
+            with_twins,
+        }: Wanted<'_>,
         old: Option<&Arc<Entry>>,
         root: Arc<Root>,
         blocking: &B,
@@ -250,15 +292,22 @@ impl Cache {
             name.extend_from_slice(INDEX);
         }
         let known = old.and_then(|old| old.found.known());
-        let job = Job { root, name, coding, with_twins, known, whole_up_to: self.whole_up_to() };
+        let job = Job {
+            root,
+            name,
+            coding,
+            with_twins,
+            known,
+            whole_up_to: self.whole_up_to(),
+        };
         match if B::TRY_FIRST { job.try_now() } else { None } {
             Some(look) => Ok(look),
             None => blocking.run(move || job.run()),
         }
     }
 
-    /// Returns the size up to which files are read whole, so that one of them cannot drive out everything else. With
-    /// nothing to keep them in, they are still read at once.
+    /// Returns the size up to which files are read whole, so that one of them cannot drive out
+    /// everything else. With nothing to keep them in, they are still read at once.
     fn whole_up_to(&self) -> u64 {
         let part = match self.caching.bytes {
             0 => Caching::default().bytes,
@@ -273,7 +322,9 @@ impl Cache {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        self.shards[(hash >> 32) as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[(hash >> 32) as usize % SHARDS]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -290,9 +341,13 @@ impl Shard {
         self.entries.insert(Arc::clone(key), Arc::clone(entry));
         self.queue.push_back(Arc::clone(key));
         while self.bytes > max_bytes || self.open > max_open {
-            let Some(oldest) = self.queue.pop_front() else { return };
+            let Some(oldest) = self.queue.pop_front() else {
+                return;
+            };
             match self.entries.get(&oldest) {
-                Some(entry) if entry.used.swap(false, Ordering::Relaxed) => self.queue.push_back(oldest),
+                Some(entry) if entry.used.swap(false, Ordering::Relaxed) => {
+                    self.queue.push_back(oldest)
+                }
                 _ => self.remove(&oldest),
             }
         }
@@ -367,34 +422,62 @@ mod tests {
         only.set(processor);
         sched_setaffinity(None, &only).expect("one of ours");
         let path = FilePath::decode("/Cargo.toml").expect("a path");
-        cache.find(Wanted { path: &path, coding: None, with_twins: false }, root, &Inline).expect("not cancelled")
+        cache
+            .find(
+                Wanted {
+                    path: &path,
+                    coding: None,
+                    with_twins: false,
+                },
+                root,
+                &Inline,
+            )
+            .expect("not cancelled")
     }
 
-    /// With all shards locked, processors still answer what each has been asked before, and share nothing.
+    /// With all shards locked, processors still answer what each has been asked before, and share
+    /// nothing.
     #[test]
     fn processors_wait_for_none_of_each_other_s_locks() {
         let all = sched_getaffinity(None).expect("an affinity");
-        let ours: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)).take(2).collect();
+        let ours: Vec<usize> = (0..CpuSet::MAX_CPU)
+            .filter(|processor| all.is_set(*processor))
+            .take(2)
+            .collect();
         let &[one, other] = &ours[..] else { return };
-        let root = Arc::new(ServedRoot::new(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("a directory"));
-        let cache = Cache::new(Caching { staleness: Duration::from_secs(3600), ..Caching::default() });
+        let root =
+            Arc::new(ServedRoot::new(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("a directory"));
+        let cache = Cache::new(Caching {
+            staleness: Duration::from_secs(3600),
+            ..Caching::default()
+        });
         let (told, tell) = mpsc::channel();
         std::thread::scope(|scope| {
             // Looked at, found twice and then copied.
             let warm = |processor| (0..4).for_each(|_| drop(ask(&cache, &root, processor)));
-            scope.spawn(move || [one, other].map(warm)).join().expect("answered");
-            let locks: Vec<_> = cache.shards.iter().map(|shard| shard.lock().expect("free")).collect();
+            scope
+                .spawn(move || [one, other].map(warm))
+                .join()
+                .expect("answered");
+            let locks: Vec<_> = cache
+                .shards
+                .iter()
+                .map(|shard| shard.lock().expect("free"))
+                .collect();
             for processor in [one, other] {
                 let (cache, root, told) = (&cache, &root, told.clone());
                 scope.spawn(move || told.send(ask(cache, root, processor)).expect("awaited"));
             }
             let found = [one, other].map(|_| tell.recv_timeout(Duration::from_secs(20)));
             drop(locks);
-            let [Ok(one), Ok(other)] = found else { panic!("a lock was waited for") };
-            let places = [&one, &other].map(|entry| match entry.found.file().map(|file| &file.content) {
-                Some(Content::Whole(content)) => content.as_ptr(),
-                _ => panic!("a small file"),
-            });
+            let [Ok(one), Ok(other)] = found else {
+                panic!("a lock was waited for")
+            };
+            let places =
+                [&one, &other].map(|entry| match entry.found.file().map(|file| &file.content) {
+                    Some(Content::Whole(content)) => content.as_ptr(),
+                    _ => panic!("a small file"),
+                });
             assert!(!Arc::ptr_eq(&one, &other) && places[0] != places[1]);
         });
     }

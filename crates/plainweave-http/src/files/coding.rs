@@ -1,9 +1,11 @@
-//! Content codings for which a file may have a compressed twin beside it, and the choice among them, sans I/O.
+//! Content codings for which a file may have a compressed twin beside it, and the choice among
+//! them, sans I/O.
 
 use super::accept::{Weight, elements};
 use crate::RequestHead;
 
-/// A coding, in the order in which they are preferred when a client likes them equally: by the size that is usual.
+/// A coding, in the order in which they are preferred when a client likes them equally: by the size
+/// that is usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Br,
@@ -35,8 +37,10 @@ impl Coding {
     /// Returns the coding that one of our entity tags stands for.
     pub(super) fn of_tag(tag: &[u8]) -> Option<Self> {
         let tag = tag.strip_suffix(b"\"")?;
-        let speaks_of =
-            |coding: &Self| tag.strip_suffix(coding.name().as_bytes()).is_some_and(|tag| tag.ends_with(b"-"));
+        let speaks_of = |coding: &Self| {
+            tag.strip_suffix(coding.name().as_bytes())
+                .is_some_and(|tag| tag.ends_with(b"-"))
+        };
         Self::ALL.into_iter().find(speaks_of)
     }
 }
@@ -76,7 +80,10 @@ const UNSAID: Weight = 1;
 
 impl Accepted {
     /// Of a request without Accept-Encoding: it takes anything, and may understand nothing.
-    pub(super) const IDENTITY: Self = Self { codings: [0; 3], identity: UNSAID };
+    pub(super) const IDENTITY: Self = Self {
+        codings: [0; 3],
+        identity: UNSAID,
+    };
 
     /// RFC 9110, 12.5.3.
     pub(super) fn of(head: &RequestHead<'_>) -> Self {
@@ -110,11 +117,16 @@ impl Accepted {
         self.identity > 0
     }
 
-    /// Returns the best of the available codings. The inner `None`: the file as it is; the outer one: nothing.
+    /// Returns the best of the available codings. The inner `None`: the file as it is; the outer
+    /// one: nothing.
     pub(super) fn best(&self, available: Codings) -> Option<Option<Coding>> {
         let (mut best, mut choice) = (self.identity, self.accepts_identity().then_some(None));
         // From the least preferred on: what comes later wins a tie.
-        for coding in Coding::ALL.into_iter().rev().filter(|coding| available.contains(*coding)) {
+        for coding in Coding::ALL
+            .into_iter()
+            .rev()
+            .filter(|coding| available.contains(*coding))
+        {
             let weight = self.codings[coding as usize];
             if weight > 0 && weight >= best {
                 (best, choice) = (weight, Some(Some(coding)));
@@ -137,7 +149,9 @@ mod tests {
 
     /// Elements with weights in thousandths.
     fn best(elements: &[(&str, Weight)], available: &[Coding]) -> Option<Option<Coding>> {
-        let elements = elements.iter().map(|(name, weight)| (name.as_bytes(), *weight));
+        let elements = elements
+            .iter()
+            .map(|(name, weight)| (name.as_bytes(), *weight));
         Accepted::from_elements(elements).best(set(available))
     }
 
@@ -149,8 +163,16 @@ mod tests {
             (&[("gzip", 1000)], &all, Some(Some(Gzip))),
             (&[("GZIP", 1000)], &all, Some(Some(Gzip))),
             (&[("x-gzip", 1000)], &all, Some(Some(Gzip))),
-            (&[("gzip", 1000), ("br", 1000), ("zstd", 1000)], &all, Some(Some(Br))),
-            (&[("gzip", 1000), ("br", 1000), ("zstd", 1000)], &[Zstd, Gzip], Some(Some(Zstd))),
+            (
+                &[("gzip", 1000), ("br", 1000), ("zstd", 1000)],
+                &all,
+                Some(Some(Br)),
+            ),
+            (
+                &[("gzip", 1000), ("br", 1000), ("zstd", 1000)],
+                &[Zstd, Gzip],
+                Some(Some(Zstd)),
+            ),
             (&[("gzip", 1000), ("br", 500)], &all, Some(Some(Gzip))),
             (&[("gzip", 1)], &all, Some(Some(Gzip))), // Better than what nothing was said of.
             (&[("gzip", 0)], &all, Some(None)),
@@ -165,7 +187,11 @@ mod tests {
             (&[("identity", 1000), ("*", 0)], &all, Some(None)),
             (&[("deflate", 1000), ("compress", 1000)], &all, Some(None)),
         ] {
-            assert_eq!(best(elements, available), expected, "{elements:?} of {available:?}");
+            assert_eq!(
+                best(elements, available),
+                expected,
+                "{elements:?} of {available:?}"
+            );
         }
     }
 

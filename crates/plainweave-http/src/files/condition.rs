@@ -1,6 +1,7 @@
 //! Validators of a file, and the preconditions that a request sets on them (RFC 9110, 8.8 and 13).
 //!
-//! The order is that of 13.2.2: If-Match, else If-Unmodified-Since; If-None-Match, else If-Modified-Since; If-Range.
+//! The order is that of 13.2.2: If-Match, else If-Unmodified-Since; If-None-Match, else
+//! If-Modified-Since; If-Range.
 
 use std::hash::Hasher;
 use std::time::{Duration, SystemTime};
@@ -19,7 +20,8 @@ const GRAIN: Duration = Duration::from_secs(2);
 /// Up to this second of 1970 a time is none: tools for reproducible builds give it to all files.
 const PINNED: i64 = 1;
 
-/// What identifies one state of one file to this server. Its clients see no more than the [`Version`].
+/// What identifies one state of one file to this server. Its clients see no more than the
+/// [`Version`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
@@ -31,7 +33,12 @@ pub(super) struct Identity {
 impl Identity {
     pub(super) fn of(stat: &Stat) -> Self {
         let changed = (stat.st_ctime, nanos(stat.st_ctime_nsec));
-        Self { device: stat.st_dev, inode: stat.st_ino, changed, version: Version::of(stat) }
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            changed,
+            version: Version::of(stat),
+        }
     }
 
     /// Returns whether a later change may leave all of it the same.
@@ -50,11 +57,15 @@ pub(super) struct Version {
 
 impl Version {
     pub(super) fn of(stat: &Stat) -> Self {
-        Self { seconds: stat.st_mtime, nanos: nanos(stat.st_mtime_nsec), size: stat.st_size.try_into().unwrap_or(0) }
+        Self {
+            seconds: stat.st_mtime,
+            nanos: nanos(stat.st_mtime_nsec),
+            size: stat.st_size.try_into().unwrap_or(0),
+        }
     }
 
-    /// Returns whether a later write may leave the same time: the file system's clock has a grain, 2 s at the coarsest.
-    /// A time in the future says nothing either.
+    /// Returns whether a later write may leave the same time: the file system's clock has a grain,
+    /// 2 s at the coarsest. A time in the future says nothing either.
     fn is_recent(&self, now: SystemTime) -> bool {
         is_recent((self.seconds, self.nanos), now)
     }
@@ -72,18 +83,21 @@ impl Version {
 
 fn is_recent((seconds, nanos): (i64, u64), now: SystemTime) -> bool {
     let since_epoch = Duration::new(seconds.max(0).unsigned_abs(), nanos.min(999_999_999) as u32);
-    SystemTime::UNIX_EPOCH.checked_add(since_epoch + GRAIN).is_none_or(|settled| settled > now)
+    SystemTime::UNIX_EPOCH
+        .checked_add(since_epoch + GRAIN)
+        .is_none_or(|settled| settled > now)
 }
 
-/// What an entity tag is made of. Neither inode nor time of change are in it, so that several nodes with one content
-/// give it one tag; these only say whether this server must look again.
+/// What an entity tag is made of. Neither inode nor time of change are in it, so that several nodes
+/// with one content give it one tag; these only say whether this server must look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tagged {
-    /// Of a file that is kept in memory: a hash of its content. SipHash has a fixed key here, so whoever may write both
-    /// contents could make two with one tag, and gains what writing one of them would.
+    /// Of a file that is kept in memory: a hash of its content. SipHash has a fixed key here, so
+    /// whoever may write both contents could make two with one tag, and gains what writing one of
+    /// them would.
     Content(u128),
-    /// Of a larger one: its time and size. The tag is weak if they may stay when the content changes: a time that is
-    /// recent, or one that tools for reproducible builds give to all files.
+    /// Of a larger one: its time and size. The tag is weak if they may stay when the content
+    /// changes: a time that is recent, or one that tools for reproducible builds give to all files.
     Time { weak: bool },
 }
 
@@ -95,27 +109,33 @@ impl Tagged {
     }
 
     pub(super) fn time(version: &Version, now: SystemTime) -> Self {
-        Self::Time { weak: version.seconds <= PINNED || version.is_recent(now) }
+        Self::Time {
+            weak: version.seconds <= PINNED || version.is_recent(now),
+        }
     }
 
     pub(super) fn is_weak(self) -> bool {
         matches!(self, Self::Time { weak: true })
     }
 
-    /// Returns the tag without the sign that it is weak. Compressed twins say their coding: one that was given the
-    /// file's time and happens to have its size is still another representation.
+    /// Returns the tag without the sign that it is weak. Compressed twins say their coding: one
+    /// that was given the file's time and happens to have its size is still another representation.
     pub(super) fn opaque(self, version: &Version, coding: Option<Coding>) -> String {
         let (dash, coding) = coding.map_or(("", ""), |coding| ("-", coding.name()));
         match self {
             Self::Content(hash) => format!("\"{hash:032x}{dash}{coding}\""),
             Self::Time { .. } => {
-                format!("\"{:x}.{:x}-{:x}{dash}{coding}\"", version.seconds, version.nanos, version.size)
+                format!(
+                    "\"{:x}.{:x}-{:x}{dash}{coding}\"",
+                    version.seconds, version.nanos, version.size
+                )
             }
         }
     }
 }
 
-/// Of a second. Their type is one with rustix's own system calls, and another through libc, as under Miri.
+/// Of a second. Their type is one with rustix's own system calls, and another through libc, as
+/// under Miri.
 fn nanos(value: impl TryInto<u64>) -> u64 {
     value.try_into().unwrap_or(0)
 }
@@ -144,13 +164,23 @@ pub(super) enum Verdict {
 
 /// RFC 9110, 13.2.2. `fields` are those of `head`.
 pub(super) fn judge(head: &RequestHead<'_>, fields: Fields, current: &Validators) -> Verdict {
-    let Validators { etag, weak, modified } = current;
+    let Validators {
+        etag,
+        weak,
+        modified,
+    } = current;
     if fields.has(Fields::IF_MATCH) {
-        if !any_tag(head, "if-match", |tag| tag == Tag::Any || (!weak && tag.is_strongly(etag))) {
+        if !any_tag(head, "if-match", |tag| {
+            tag == Tag::Any || (!weak && tag.is_strongly(etag))
+        }) {
             return Verdict::Failed;
         }
-    } else if let Some(since) = date(head, fields, Fields::IF_UNMODIFIED_SINCE, "if-unmodified-since")
-        && *modified > since
+    } else if let Some(since) = date(
+        head,
+        fields,
+        Fields::IF_UNMODIFIED_SINCE,
+        "if-unmodified-since",
+    ) && *modified > since
     {
         return Verdict::Failed;
     }
@@ -173,7 +203,9 @@ pub(super) fn judge(head: &RequestHead<'_>, fields: Fields, current: &Validators
 
 /// Returns the value of If-Range, where it is one strong entity tag.
 pub(super) fn if_range_tag<'b>(head: &RequestHead<'b>) -> Option<&'b [u8]> {
-    single(head, "if-range").map(<[u8]>::trim_ascii).filter(|value| value.starts_with(b"\""))
+    single(head, "if-range")
+        .map(<[u8]>::trim_ascii)
+        .filter(|value| value.starts_with(b"\""))
 }
 
 impl Validators {
@@ -183,8 +215,8 @@ impl Validators {
     }
 }
 
-/// RFC 9110, 13.1.5. A date must be the very one, and its second must be over: within it the file can change again
-/// and keep its date.
+/// RFC 9110, 13.1.5. A date must be the very one, and its second must be over: within it the file
+/// can change again and keep its date.
 fn if_range(head: &RequestHead<'_>, current: &Validators) -> bool {
     if let Some(tag) = if_range_tag(head) {
         return current.is_strongly(tag);
@@ -195,16 +227,22 @@ fn if_range(head: &RequestHead<'_>, current: &Validators) -> bool {
 
 /// Returns a date field's value; an invalid date is ignored (13.1.3 and 13.1.4).
 fn date(head: &RequestHead<'_>, fields: Fields, field: Fields, name: &str) -> Option<SystemTime> {
-    if fields.has(field) { single(head, name).and_then(parse_date) } else { None }
+    if fields.has(field) {
+        single(head, name).and_then(parse_date)
+    } else {
+        None
+    }
 }
 
 fn parse_date(value: &[u8]) -> Option<SystemTime> {
     let text = str::from_utf8(value).ok()?.trim_ascii();
-    httpdate::parse_http_date(text).ok().or_else(|| parse_early_date(text))
+    httpdate::parse_http_date(text)
+        .ok()
+        .or_else(|| parse_early_date(text))
 }
 
-/// Parses a date before 1970, which `httpdate` refuses: as one some 400 years later, for so the calendar repeats, days
-/// of the week included. Years of two digits are never that early.
+/// Parses a date before 1970, which `httpdate` refuses: as one some 400 years later, for so the
+/// calendar repeats, days of the week included. Years of two digits are never that early.
 fn parse_early_date(text: &str) -> Option<SystemTime> {
     const DAYS: u64 = 146_097;
     let (before, after) = match text.len() {
@@ -213,9 +251,13 @@ fn parse_early_date(text: &str) -> Option<SystemTime> {
         _ => return None,
     };
     let digits = text.get(before.len()..before.len() + 4)?;
-    let year: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    let year: u64 = digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| digits.parse().ok())??;
     let cycles = 1970_u64.checked_sub(year)?.div_ceil(400);
-    let later = httpdate::parse_http_date(&format!("{before}{}{after}", year + 400 * cycles)).ok()?;
+    let later =
+        httpdate::parse_http_date(&format!("{before}{}{after}", year + 400 * cycles)).ok()?;
     later.checked_sub(Duration::from_secs(cycles * DAYS * 86_400))
 }
 
@@ -231,7 +273,12 @@ enum Tag<'b> {
 impl Tag<'_> {
     /// RFC 9110, 8.8.3.2.
     fn is_strongly(self, etag: &str) -> bool {
-        self == Tag::Any || self == Tag::Exactly { weak: false, opaque: etag.as_bytes() }
+        self == Tag::Any
+            || self
+                == Tag::Exactly {
+                    weak: false,
+                    opaque: etag.as_bytes(),
+                }
     }
 
     fn is_weakly(self, etag: &str) -> bool {
@@ -239,7 +286,8 @@ impl Tag<'_> {
     }
 }
 
-/// Returns whether an element of this list, which may be spread over several fields, is what is asked for.
+/// Returns whether an element of this list, which may be spread over several fields, is what is
+/// asked for.
 fn any_tag(head: &RequestHead<'_>, name: &str, is: impl Fn(Tag<'_>) -> bool) -> bool {
     head.header_all(name).flat_map(Tags::of).any(is)
 }
@@ -280,27 +328,68 @@ impl<'b> Iterator for Tags<'b> {
 mod tests {
     use super::*;
 
-    const FILE: Version = Version { seconds: 784_111_777, nanos: 0xab, size: 0x10 };
+    const FILE: Version = Version {
+        seconds: 784_111_777,
+        nanos: 0xab,
+        size: 0x10,
+    };
 
     #[test]
     fn validators() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let settled = Tagged::time(&FILE, at(784_111_780));
-        assert_eq!((settled.opaque(&FILE, None).as_str(), settled.is_weak()), ("\"2ebc98a1.ab-10\"", false));
-        assert_eq!(settled.opaque(&FILE, Some(Coding::Br)), "\"2ebc98a1.ab-10-br\"");
+        assert_eq!(
+            (settled.opaque(&FILE, None).as_str(), settled.is_weak()),
+            ("\"2ebc98a1.ab-10\"", false)
+        );
+        assert_eq!(
+            settled.opaque(&FILE, Some(Coding::Br)),
+            "\"2ebc98a1.ab-10-br\""
+        );
         // Recent, in the future, pinned.
-        assert!(Tagged::time(&FILE, at(784_111_779)).is_weak() && Tagged::time(&FILE, at(0)).is_weak());
+        assert!(
+            Tagged::time(&FILE, at(784_111_779)).is_weak() && Tagged::time(&FILE, at(0)).is_weak()
+        );
         for seconds in [i64::MIN, -1, 0, 1] {
-            assert!(Tagged::time(&Version { seconds, ..FILE }, SystemTime::now()).is_weak(), "{seconds}");
+            assert!(
+                Tagged::time(&Version { seconds, ..FILE }, SystemTime::now()).is_weak(),
+                "{seconds}"
+            );
         }
-        assert!(Tagged::time(&Version { seconds: i64::MAX, ..FILE }, SystemTime::now()).is_weak());
+        assert!(
+            Tagged::time(
+                &Version {
+                    seconds: i64::MAX,
+                    ..FILE
+                },
+                SystemTime::now()
+            )
+            .is_weak()
+        );
         // Whatever time it has; this is what other nodes with the same file give.
         let content = Tagged::content(b"content");
-        assert_eq!(content.opaque(&FILE, Some(Coding::Gzip)), "\"f8fbc83a2b652509a043a5a86c4594ce-gzip\"");
+        assert_eq!(
+            content.opaque(&FILE, Some(Coding::Gzip)),
+            "\"f8fbc83a2b652509a043a5a86c4594ce-gzip\""
+        );
         assert!(!content.is_weak() && Tagged::content(b"contend") != content);
         assert_eq!(FILE.last_modified(), "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert!(Version { seconds: i64::MAX, ..FILE }.last_modified().ends_with("GMT"));
-        assert!(Version { seconds: i64::MIN, ..FILE }.last_modified().contains("1970"));
+        assert!(
+            Version {
+                seconds: i64::MAX,
+                ..FILE
+            }
+            .last_modified()
+            .ends_with("GMT")
+        );
+        assert!(
+            Version {
+                seconds: i64::MIN,
+                ..FILE
+            }
+            .last_modified()
+            .contains("1970")
+        );
     }
 
     #[test]
@@ -325,7 +414,11 @@ mod tests {
         ] {
             let tags = || Tags::of(list.as_bytes());
             assert_eq!(tags().any(|tag| tag.is_weakly("\"ab\"")), weakly, "{list}");
-            assert_eq!(tags().any(|tag| tag.is_strongly("\"ab\"")), strongly, "{list}");
+            assert_eq!(
+                tags().any(|tag| tag.is_strongly("\"ab\"")),
+                strongly,
+                "{list}"
+            );
         }
     }
 }

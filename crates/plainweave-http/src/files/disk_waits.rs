@@ -1,9 +1,10 @@
 //! Responses that wait for a disk: how many there are, and whether another one may begin.
 //!
-//! A disk that is asked for more than it can read makes all who wait for it wait longer, until each gives up before it
-//! is served. The queue's bound is a time, as for connections that are to be accepted: responses that need the disk are
-//! refused while more wait than it has served lately in 100 ms. A burst is let in. Those that have begun go on. A
-//! response waits only while the disk reads for it, not while its client does.
+//! A disk that is asked for more than it can read makes all who wait for it wait longer, until each
+//! gives up before it is served. The queue's bound is a time, as for connections that are to be
+//! accepted: responses that need the disk are refused while more wait than it has served lately in
+//! 100 ms. A burst is let in. Those that have begun go on. A response waits only while the disk
+//! reads for it, not while its client does.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -14,11 +15,13 @@ use super::clock::coarse_millis;
 const LONG: u64 = 100;
 /// The number that may always wait.
 const FEW: usize = 16;
-/// The number that may wait, for these milliseconds after nobody did: how fast the disk is, is not known yet.
+/// The number that may wait, for these milliseconds after nobody did: how fast the disk is, is not
+/// known yet.
 const BURST: (usize, u64) = (256, 100);
 /// Milliseconds, at least, for which those who are served are counted.
 const WINDOW: u64 = 50;
-/// Milliseconds after a read from the disk for which pages are taken to leave memory as fast as others come.
+/// Milliseconds after a read from the disk for which pages are taken to leave memory as fast as
+/// others come.
 const BUSY: u64 = 1000;
 
 /// The responses that wait for a disk, counted and limited. See [`StaticFiles::with_disk_waits`].
@@ -47,7 +50,16 @@ impl DiskWaits {
     pub fn new(on_refused: impl Fn() + Send + Sync + 'static) -> Self {
         let [asked, began, window, refused] = [const { AtomicU64::new(0) }; 4];
         let [now, served, pace] = [const { AtomicUsize::new(0) }; 3];
-        Self { now, asked, began, window, served, pace, refused, on_refused: Box::new(on_refused) }
+        Self {
+            now,
+            asked,
+            began,
+            window,
+            served,
+            pace,
+            refused,
+            on_refused: Box::new(on_refused),
+        }
     }
 
     /// Returns how many wait now.
@@ -68,7 +80,11 @@ impl DiskWaits {
     /// Returns whether responses that would have to wait are to be refused.
     pub(super) fn are_long(&self, now: u64) -> bool {
         let bursts = now.saturating_sub(self.began.load(Relaxed)) <= BURST.1;
-        self.now() >= self.pace.load(Relaxed).max(if bursts { BURST.0 } else { FEW })
+        self.now()
+            >= self
+                .pace
+                .load(Relaxed)
+                .max(if bursts { BURST.0 } else { FEW })
     }
 
     /// Counts a refused response.
@@ -90,7 +106,12 @@ impl DiskWaits {
         self.served.fetch_add(1, Relaxed);
         let since = self.window.load(Relaxed);
         let took = now.saturating_sub(since);
-        if took >= WINDOW && self.window.compare_exchange(since, now, Relaxed, Relaxed).is_ok() {
+        if took >= WINDOW
+            && self
+                .window
+                .compare_exchange(since, now, Relaxed, Relaxed)
+                .is_ok()
+        {
             let served = self.served.swap(0, Relaxed) as u64;
             self.pace.store((served * LONG / took) as usize, Relaxed);
         }
@@ -98,7 +119,8 @@ impl DiskWaits {
 
     /// Returns whether the disk has been needed just before `now`, in milliseconds.
     pub(super) fn were_there(&self, now: u64) -> bool {
-        // The clock begins with the machine: a server that starts within its first second is careful for nothing.
+        // The clock begins with the machine: a server that starts within its first second is
+        // careful for nothing.
         now.saturating_sub(self.asked.load(Relaxed)) < BUSY
     }
 }
@@ -111,7 +133,10 @@ impl Default for DiskWaits {
 
 impl fmt::Debug for DiskWaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DiskWaits").field("now", &self.now).field("refused", &self.refused).finish_non_exhaustive()
+        f.debug_struct("DiskWaits")
+            .field("now", &self.now)
+            .field("refused", &self.refused)
+            .finish_non_exhaustive()
     }
 }
 
@@ -131,7 +156,11 @@ mod tests {
         let (waits, start) = (DiskWaits::default(), coarse_millis());
         assert!(!waits.were_there(start));
         let mut queue: Vec<_> = (1..BURST.0).map(|_| waits.begin(start)).collect();
-        assert!(!waits.are_long(start) && !waits.are_long(start + BURST.1) && waits.were_there(start + BURST.1));
+        assert!(
+            !waits.are_long(start)
+                && !waits.are_long(start + BURST.1)
+                && waits.were_there(start + BURST.1)
+        );
         let later = start + BURST.1 + 1;
         assert!(waits.are_long(later), "no burst takes that long");
         queue.push(waits.begin(start));
@@ -141,7 +170,10 @@ mod tests {
         queue.pop();
         assert!(!waits.are_long(later), "there are few");
         queue.push(waits.begin(later));
-        assert!(waits.are_long(later), "somebody waited, so the burst goes on");
+        assert!(
+            waits.are_long(later),
+            "somebody waited, so the burst goes on"
+        );
         queue.clear();
         queue.resize_with(FEW, || waits.begin(later));
         assert!(!waits.are_long(later), "another burst");

@@ -22,17 +22,31 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(found: Found, generation: u64, checked: u64) -> Arc<Self> {
-        Arc::new(Self { found, generation, checked: AtomicU64::new(checked), used: AtomicBool::new(false) })
+        Arc::new(Self {
+            found,
+            generation,
+            checked: AtomicU64::new(checked),
+            used: AtomicBool::new(false),
+        })
     }
 
     /// Returns a copy that shares nothing with it; `None`: an open file.
     pub(super) fn copied(&self) -> Option<Self> {
         let checked = AtomicU64::new(self.checked.load(Ordering::Relaxed));
-        Some(Self { found: self.found.copied()?, generation: self.generation, checked, used: AtomicBool::new(false) })
+        Some(Self {
+            found: self.found.copied()?,
+            generation: self.generation,
+            checked,
+            used: AtomicBool::new(false),
+        })
     }
 
     pub(super) fn weight(&self, key: &[u8]) -> usize {
-        let file = if let Found::File(file) = &self.found { file.weight() } else { 0 };
+        let file = if let Found::File(file) = &self.found {
+            file.weight()
+        } else {
+            0
+        };
         OVERHEAD + 2 * key.len() + file
     }
 

@@ -1,6 +1,7 @@
 //! Which of a request's fields the file handler has to look at, found in one pass.
 //!
-//! Most requests have none of them that matters, and then nothing more is read. What is there is fetched by name.
+//! Most requests have none of them that matters, and then nothing more is read. What is there is
+//! fetched by name.
 
 use crate::RequestHead;
 
@@ -17,12 +18,16 @@ impl Fields {
     pub(super) const IF_RANGE: Self = Self(1 << 5);
     pub(super) const ACCEPT: Self = Self(1 << 6);
     pub(super) const ACCEPT_ENCODING: Self = Self(1 << 7);
-    /// Those that can make of a file's answer anything but the whole file. If-Range alone means nothing.
+    /// Those that can make of a file's answer anything but the whole file. If-Range alone means
+    /// nothing.
     pub(super) const CONDITIONAL: Self = Self(0b1_1111);
 
     /// Returns the fields of this request.
     pub(super) fn of(head: &RequestHead<'_>) -> Self {
-        Self(head.headers().fold(0, |found, (name, _)| found | Self::named(name).0))
+        Self(
+            head.headers()
+                .fold(0, |found, (name, _)| found | Self::named(name).0),
+        )
     }
 
     /// By length, then by the letter that decides, then by name.
@@ -38,7 +43,11 @@ impl Fields {
             (19, _) => (Self::IF_UNMODIFIED_SINCE, "if-unmodified-since"),
             _ => return Self(0),
         };
-        if name.eq_ignore_ascii_case(full) { field } else { Self(0) }
+        if name.eq_ignore_ascii_case(full) {
+            field
+        } else {
+            Self(0)
+        }
     }
 
     /// Returns whether one of these is there.
@@ -77,7 +86,12 @@ mod tests {
         ] {
             assert_eq!(Fields::named(name), field, "{name}");
         }
-        for field in [Fields::IF_MATCH, Fields::IF_UNMODIFIED_SINCE, Fields::IF_NONE_MATCH, Fields::RANGE] {
+        for field in [
+            Fields::IF_MATCH,
+            Fields::IF_UNMODIFIED_SINCE,
+            Fields::IF_NONE_MATCH,
+            Fields::RANGE,
+        ] {
             assert!(Fields::CONDITIONAL.has(field));
         }
         assert!(!Fields::CONDITIONAL.has(Fields::IF_RANGE));

@@ -1,10 +1,11 @@
-//! Copies of small entries that a processor's requests ask for often, so that processors which serve the same files
-//! write to no memory of each other's: neither the lock of a shard, nor the counts of those who refer to an entry, to
-//! its header lines and to its content.
+//! Copies of small entries that a processor's requests ask for often, so that processors which
+//! serve the same files write to no memory of each other's: neither the lock of a shard, nor the
+//! counts of those who refer to an entry, to its header lines and to its content.
 //!
-//! A processor has [`PLACES`] places, and a key has one of them. An entry is copied there when two requests in a row
-//! that share the place have asked for it, so a scan through many files copies nothing. A copy is believed as long as
-//! the entry would be. The locks are hardly ever contended (`per_cpu`).
+//! A processor has [`PLACES`] places, and a key has one of them. An entry is copied there when two
+//! requests in a row that share the place have asked for it, so a scan through many files copies
+//! nothing. A copy is believed as long as the entry would be. The locks are hardly ever contended
+//! (`per_cpu`).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -55,7 +56,12 @@ impl Fronts {
     }
 
     /// Returns the calling processor's copy, if it has one that is believed.
-    pub(super) fn find(&self, hash: u64, key: &[u8], is_fresh: impl Fn(&Entry) -> bool) -> Option<Arc<Entry>> {
+    pub(super) fn find(
+        &self,
+        hash: u64,
+        key: &[u8],
+        is_fresh: impl Fn(&Entry) -> bool,
+    ) -> Option<Arc<Entry>> {
         // With one processor a copy would gain nothing.
         (self.0.len() > 1).then(|| lock(self.0.own()).find(hash, key, is_fresh))?
     }
@@ -74,12 +80,24 @@ fn lock(front: &Mutex<Front>) -> MutexGuard<'_, Front> {
 
 impl Front {
     fn new(most: usize) -> Self {
-        Self { places: (0..PLACES).map(|_| Place::default()).collect(), bytes: 0, most }
+        Self {
+            places: (0..PLACES).map(|_| Place::default()).collect(),
+            bytes: 0,
+            most,
+        }
     }
 
-    fn find(&mut self, hash: u64, key: &[u8], is_fresh: impl Fn(&Entry) -> bool) -> Option<Arc<Entry>> {
+    fn find(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        is_fresh: impl Fn(&Entry) -> bool,
+    ) -> Option<Arc<Entry>> {
         let place = &mut self.places[hash as usize % PLACES];
-        let copy = place.copy.as_ref().filter(|copy| *copy.key == *key && is_fresh(&copy.entry))?;
+        let copy = place
+            .copy
+            .as_ref()
+            .filter(|copy| *copy.key == *key && is_fresh(&copy.entry))?;
         place.asked = hash;
         Some(Arc::clone(&copy.entry))
     }
@@ -89,15 +107,23 @@ impl Front {
         if let Some(copy) = place.copy.as_ref().filter(|copy| *copy.key == *key) {
             if copy.of.as_ptr() == Arc::as_ptr(entry) {
                 // It was looked at again, and still holds.
-                copy.entry.checked.store(entry.checked.load(Ordering::Relaxed), Ordering::Relaxed);
+                copy.entry
+                    .checked
+                    .store(entry.checked.load(Ordering::Relaxed), Ordering::Relaxed);
                 return;
             }
         } else if std::mem::replace(&mut place.asked, hash) != hash {
             return;
         }
         let weight = entry.weight(key);
-        let Some(copied) = (weight <= COPIED.min(self.most)).then(|| entry.copied()).flatten() else {
-            self.bytes -= place.copy.take_if(|copy| *copy.key == *key).map_or(0, |copy| copy.weight);
+        let Some(copied) = (weight <= COPIED.min(self.most))
+            .then(|| entry.copied())
+            .flatten()
+        else {
+            self.bytes -= place
+                .copy
+                .take_if(|copy| *copy.key == *key)
+                .map_or(0, |copy| copy.weight);
             return;
         };
         let replaced = place.copy.take().map_or(0, |copy| copy.weight);
@@ -107,7 +133,12 @@ impl Front {
             self.places.iter_mut().for_each(|place| place.copy = None);
             self.bytes = weight;
         }
-        let copy = Copied { key: key.into(), entry: Arc::new(copied), weight, of: Arc::downgrade(entry) };
+        let copy = Copied {
+            key: key.into(),
+            entry: Arc::new(copied),
+            weight,
+            of: Arc::downgrade(entry),
+        };
         self.places[hash as usize % PLACES].copy = Some(copy);
     }
 }
@@ -125,7 +156,9 @@ mod tests {
 
     /// Of an entry that is found behind the front and recorded.
     fn ask(front: &mut Front, hash: u64, key: &[u8], entry: &Arc<Entry>, now: u64) -> bool {
-        let found = front.find(hash, key, |entry| entry.checked.load(Ordering::Relaxed) >= now);
+        let found = front.find(hash, key, |entry| {
+            entry.checked.load(Ordering::Relaxed) >= now
+        });
         if found.is_none() {
             front.note(hash, key, entry);
         }
@@ -135,13 +168,23 @@ mod tests {
     #[test]
     fn an_entry_is_copied_when_it_is_asked_for_twice_in_a_row() {
         let (mut front, one, other) = (Front::new(1 << 20), entry(1), entry(1));
-        let asked: Vec<_> = (0..4).map(|_| ask(&mut front, 7, b"/one", &one, 1)).collect();
+        let asked: Vec<_> = (0..4)
+            .map(|_| ask(&mut front, 7, b"/one", &one, 1))
+            .collect();
         assert_eq!(asked, [false, false, true, true]);
-        assert!(!Arc::ptr_eq(&front.find(7, b"/one", |_| true).unwrap(), &one));
+        assert!(!Arc::ptr_eq(
+            &front.find(7, b"/one", |_| true).unwrap(),
+            &one
+        ));
         // Another key of the same place, and keys in turn.
         let hash = 7 + PLACES as u64;
-        assert!((0..10).all(|_| !ask(&mut front, hash, b"/other", &other, 1) && ask(&mut front, 7, b"/one", &one, 1)));
-        assert!(front.find(hash, b"/one", |_| true).is_some_and(|found| !Arc::ptr_eq(&found, &other)));
+        assert!((0..10).all(|_| !ask(&mut front, hash, b"/other", &other, 1)
+            && ask(&mut front, 7, b"/one", &one, 1)));
+        assert!(
+            front
+                .find(hash, b"/one", |_| true)
+                .is_some_and(|found| !Arc::ptr_eq(&found, &other))
+        );
     }
 
     #[test]
@@ -152,7 +195,10 @@ mod tests {
         assert!(!ask(&mut front, 7, b"/one", &one, 2));
         one.checked.store(2, Ordering::Relaxed);
         assert!(!ask(&mut front, 7, b"/one", &one, 2) && ask(&mut front, 7, b"/one", &one, 2));
-        assert!(Arc::ptr_eq(&front.find(7, b"/one", |_| true).unwrap(), &copy));
+        assert!(Arc::ptr_eq(
+            &front.find(7, b"/one", |_| true).unwrap(),
+            &copy
+        ));
         // In place of the entry there is another now.
         assert!(!ask(&mut front, 7, b"/one", &entry(3), 3) && ask(&mut front, 7, b"/one", &one, 3));
     }
@@ -165,9 +211,15 @@ mod tests {
         for key in 0..3u64 {
             (0..2).for_each(|_| front.note(key, format!("/{key}").as_bytes(), &one));
         }
-        assert_eq!((front.bytes, front.find(0, b"/0", |_| true).is_some()), (weight * 3, true));
+        assert_eq!(
+            (front.bytes, front.find(0, b"/0", |_| true).is_some()),
+            (weight * 3, true)
+        );
         (0..2).for_each(|_| front.note(9, b"/9", &one));
-        assert_eq!((front.bytes, front.find(0, b"/0", |_| true).is_some()), (weight, false));
+        assert_eq!(
+            (front.bytes, front.find(0, b"/0", |_| true).is_some()),
+            (weight, false)
+        );
         assert!(front.find(9, b"/9", |_| true).is_some());
         // The longer key goes, and the shorter one takes its place.
         (0..2).for_each(|_| front.note(9, b"/a", &one));

@@ -1,4 +1,5 @@
-//! A look at what stands behind a name: the system calls of a cache miss, and of a cached entry that has grown old.
+//! A look at what stands behind a name: the system calls of a cache miss, and of a cached entry
+//! that has grown old.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -55,7 +56,11 @@ pub(super) enum Content {
 
 impl Found {
     pub(super) fn file(&self) -> Option<&FoundFile> {
-        if let Self::File(file) = self { Some(file) } else { None }
+        if let Self::File(file) = self {
+            Some(file)
+        } else {
+            None
+        }
     }
 
     /// Returns a copy that shares nothing with it; `None`: an open file.
@@ -69,7 +74,10 @@ impl Found {
 
     /// In which state a file is known, if it is one, and a change would have shown.
     pub(super) fn known(&self) -> Option<Known> {
-        self.file().filter(|file| !file.recent).map(|file| Known { identity: file.identity, twins: file.twins })
+        self.file().filter(|file| !file.recent).map(|file| Known {
+            identity: file.identity,
+            twins: file.twins,
+        })
     }
 
     /// Returns whether both say the same, where there is no content to compare.
@@ -91,7 +99,12 @@ pub(super) struct Known {
 
 impl FoundFile {
     /// `name` is that of the file itself, for a twin too.
-    fn new(name: &[u8], coding: Option<Coding>, Known { identity, twins }: Known, content: Content) -> Self {
+    fn new(
+        name: &[u8],
+        coding: Option<Coding>,
+        Known { identity, twins }: Known,
+        content: Content,
+    ) -> Self {
         let mut lines = HeaderLines::default();
         // Only names and values that are known to be valid: nothing here is the client's.
         let (essence, charset) = content_type(path::extension(name));
@@ -114,13 +127,29 @@ impl FoundFile {
         let weak = if tagged.is_weak() { "W/" } else { "" };
         lines.push_known("ETag", &[weak, &tagged.opaque(&identity.version, coding)]);
         let recent = identity.is_recent(now);
-        Self { identity, tagged, recent, lines: lines.shared(), type_bytes, validators_at, coding, twins, content }
+        Self {
+            identity,
+            tagged,
+            recent,
+            lines: lines.shared(),
+            type_bytes,
+            validators_at,
+            coding,
+            twins,
+            content,
+        }
     }
 
     fn copied(&self) -> Option<Self> {
-        let Content::Whole(content) = &self.content else { return None };
+        let Content::Whole(content) = &self.content else {
+            return None;
+        };
         let content = Content::Whole(Bytes::copy_from_slice(content));
-        Some(Self { lines: self.lines.copied(), content, ..*self })
+        Some(Self {
+            lines: self.lines.copied(),
+            content,
+            ..*self
+        })
     }
 
     pub(super) fn version(&self) -> &Version {
@@ -144,8 +173,15 @@ impl FoundFile {
 
     /// Returns what the preconditions of a request are compared with.
     pub(super) fn validators(&self) -> Validators {
-        let (etag, weak) = (self.tagged.opaque(self.version(), self.coding), self.tagged.is_weak());
-        Validators { etag, weak, modified: self.version().modified() }
+        let (etag, weak) = (
+            self.tagged.opaque(self.version(), self.coding),
+            self.tagged.is_weak(),
+        );
+        Validators {
+            etag,
+            weak,
+            modified: self.version().modified(),
+        }
     }
 
     /// Returns the value of `Content-Type`.
@@ -156,7 +192,11 @@ impl FoundFile {
 
     /// Returns the number of bytes in memory.
     pub(super) fn weight(&self) -> usize {
-        let content = if let Content::Whole(bytes) = &self.content { bytes.len() } else { 0 };
+        let content = if let Content::Whole(bytes) = &self.content {
+            bytes.len()
+        } else {
+            0
+        };
         content + self.lines.as_bytes().len()
     }
 }
@@ -206,7 +246,8 @@ impl Job {
             Err(error) => return Some(self.failed(error)),
         };
         let twins = self.twins(|name| self.root.read_cached(name).map(|opened| opened.is_ok()))?;
-        self.examine(file, twins, read_resident).unwrap_or_else(|error| Some(self.failed(error)))
+        self.examine(file, twins, read_resident)
+            .unwrap_or_else(|error| Some(self.failed(error)))
     }
 
     /// Looks the file up. May wait for a disk.
@@ -215,11 +256,14 @@ impl Job {
             Ok(file) => file,
             Err(error) => return self.failed(error),
         };
-        let twins = self.twins(|name| Some(self.root.read(name).is_ok())).unwrap_or_default();
+        let twins = self
+            .twins(|name| Some(self.root.read(name).is_ok()))
+            .unwrap_or_default();
         let mut failure = Errno::IO;
         let read = |file: &File, buf: &mut [u8], offset| {
             let read = file.read_at(buf, offset);
-            read.map_err(|error| failure = Errno::from_io_error(&error).unwrap_or(Errno::IO)).ok()
+            read.map_err(|error| failure = Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                .ok()
         };
         let examined = self.examine(file, twins, read);
         match examined {
@@ -237,8 +281,8 @@ impl Job {
         }
     }
 
-    /// Returns which twins there are. `exists` gives `None` where it would have to wait. What they are is found when
-    /// they are asked for.
+    /// Returns which twins there are. `exists` gives `None` where it would have to wait. What they
+    /// are is found when they are asked for.
     fn twins(&self, exists: impl Fn(&[u8]) -> Option<bool>) -> Option<Codings> {
         let mut twins = Codings::default();
         if self.with_twins && self.coding.is_none() {
@@ -272,7 +316,9 @@ impl Job {
             }
             let size = identity.version.size;
             if size > self.whole_up_to {
-                return Ok(Some(self.file(known, Content::Open(Arc::new(Opened::new(file))))));
+                return Ok(Some(
+                    self.file(known, Content::Open(Arc::new(Opened::new(file)))),
+                ));
             }
             let Some(content) = read_whole(&file, size as usize, &mut read) else {
                 return Ok(None);
@@ -280,9 +326,10 @@ impl Job {
             // Only what was the same before and after is a state that its validators name.
             stat = fstat(&file)?;
             let after = Identity::of(&stat);
-            // A rename or a new link is a change too, though not of the content: a file that meets them all the time is
-            // still served, and read anew the next time.
-            let same = after == identity || (attempt == ATTEMPTS && after.version == identity.version);
+            // A rename or a new link is a change too, though not of the content: a file that meets
+            // them all the time is still served, and read anew the next time.
+            let same =
+                after == identity || (attempt == ATTEMPTS && after.version == identity.version);
             if same && content.len() as u64 == size {
                 return Ok(Some(self.file(known, Content::Whole(content.into()))));
             }
@@ -291,18 +338,29 @@ impl Job {
     }
 
     fn file(&self, known: Known, content: Content) -> Look {
-        Look::New(Found::File(FoundFile::new(&self.name, self.coding, known, content)))
+        Look::New(Found::File(FoundFile::new(
+            &self.name,
+            self.coding,
+            known,
+            content,
+        )))
     }
 
     fn failed(&self, error: Errno) -> Look {
         match error {
             Errno::NOENT if self.root.is_gone() => Look::Failed(StatusCode::SERVICE_UNAVAILABLE),
-            // XDEV: a link led out of the root. LOOP: too many links, or one where none is followed.
-            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::XDEV | Errno::LOOP | Errno::NXIO => {
-                Look::New(Found::Nothing(StatusCode::NOT_FOUND))
-            }
+            // XDEV: a link led out of the root. LOOP: too many links, or one where none is
+            // followed.
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::NAMETOOLONG
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NXIO => Look::New(Found::Nothing(StatusCode::NOT_FOUND)),
             Errno::ACCESS | Errno::PERM => Look::New(Found::Nothing(StatusCode::FORBIDDEN)),
-            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Look::Failed(StatusCode::SERVICE_UNAVAILABLE),
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
+                Look::Failed(StatusCode::SERVICE_UNAVAILABLE)
+            }
             _ => Look::Failed(StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
@@ -326,8 +384,9 @@ fn read_whole(
     Some(content)
 }
 
-/// Extensions that `mime_guess` does not know, or for which it has another than the registered type (RFC 9239, 3555,
-/// 6713, 8878). A `.ts` is a piece of a video here, as with nginx and Apache: browsers do not run TypeScript.
+/// Extensions that `mime_guess` does not know, or for which it has another than the registered type
+/// (RFC 9239, 3555, 6713, 8878). A `.ts` is a piece of a video here, as with nginx and Apache:
+/// browsers do not run TypeScript.
 const TYPES: [(&str, &str); 6] = [
     ("cjs", "text/javascript"),
     ("mjs", "text/javascript"),
@@ -339,13 +398,24 @@ const TYPES: [(&str, &str); 6] = [
 
 /// By the extension alone; text is taken for UTF-8, as everything that is written today.
 fn content_type(extension: Option<&str>) -> (&'static str, &'static str) {
-    let registered = |extension: &str| TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
+    let registered = |extension: &str| {
+        TYPES
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(extension))
+    };
     let essence = extension.and_then(|extension| match registered(extension) {
         Some((_, essence)) => Some(*essence),
         None => mime_guess::from_ext(extension).first_raw(),
     });
     let essence = essence.unwrap_or("application/octet-stream");
-    (essence, if essence.starts_with("text/") { "; charset=utf-8" } else { "" })
+    (
+        essence,
+        if essence.starts_with("text/") {
+            "; charset=utf-8"
+        } else {
+            ""
+        },
+    )
 }
 
 #[cfg(test)]

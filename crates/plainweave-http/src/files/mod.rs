@@ -1,11 +1,11 @@
 //! The static handler: files beneath a directory.
 //!
-//! GET and HEAD, index files, redirects of directories to their trailing slash, media types, validators, conditional
-//! requests and ranges; if wanted, compressed twins of files, listings, a fallback page and error pages. Paths are
-//! decoded once and opened beneath the root only (see `open`), which is followed when something else stands at its path
-//! (see [`ServedRoot`]); dotfiles are hidden, except `/.well-known`. What is
-//! asked for often is answered from memory (see [`Caching`]); what has to come from a disk comes by a [`Blocking`]
-//! pool.
+//! GET and HEAD, index files, redirects of directories to their trailing slash, media types,
+//! validators, conditional requests and ranges; if wanted, compressed twins of files, listings, a
+//! fallback page and error pages. Paths are decoded once and opened beneath the root only (see
+//! `open`), which is followed when something else stands at its path (see [`ServedRoot`]); dotfiles
+//! are hidden, except `/.well-known`. What is asked for often is answered from memory (see
+//! [`Caching`]); what has to come from a disk comes by a [`Blocking`] pool.
 
 mod accept;
 mod cache;

@@ -1,8 +1,9 @@
-//! Opens files beneath a root directory, and nothing else, whatever links and renames happen meanwhile.
+//! Opens files beneath a root directory, and nothing else, whatever links and renames happen
+//! meanwhile.
 //!
-//! `openat2` with `RESOLVE_BENEATH` does it in one call: links are followed as long as they stay beneath the root
-//! (absolute ones do not). Where a container or an old kernel forbids it, the path is walked component by component
-//! with `O_NOFOLLOW`; links are then not followed at all.
+//! `openat2` with `RESOLVE_BENEATH` does it in one call: links are followed as long as they stay
+//! beneath the root (absolute ones do not). Where a container or an old kernel forbids it, the path
+//! is walked component by component with `O_NOFOLLOW`; links are then not followed at all.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +14,10 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
 use rustix::io::Errno;
 
 /// `O_NONBLOCK`: opening a FIFO must not wait for its writer.
-const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
 const WALK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 /// A rename during the lookup makes the kernel give up with EAGAIN.
@@ -33,18 +37,32 @@ impl Root {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let directory = openat(CWD, path, WALK, Mode::empty())?;
         let probe = openat2(&directory, c".", WALK, Mode::empty(), ResolveFlags::BENEATH);
-        Ok(Self::new(directory, !matches!(probe, Err(Errno::NOSYS | Errno::PERM)))?)
+        Ok(Self::new(
+            directory,
+            !matches!(probe, Err(Errno::NOSYS | Errno::PERM)),
+        )?)
     }
 
     fn new(directory: OwnedFd, openat2: bool) -> Result<Self, Errno> {
         let stat = fstat(&directory)?;
-        Ok(Self { directory, identity: (stat.st_dev, stat.st_ino), openat2 })
+        Ok(Self {
+            directory,
+            identity: (stat.st_dev, stat.st_ino),
+            openat2,
+        })
     }
 
     /// The same from what the kernel has in memory, without waiting. `None`: it may take the disk.
     pub(super) fn open_cached(path: &Path) -> Option<io::Result<Self>> {
         match openat2(CWD, path, WALK, Mode::empty(), ResolveFlags::CACHED) {
-            Err(Errno::AGAIN | Errno::INTR | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => None,
+            Err(
+                Errno::AGAIN
+                | Errno::INTR
+                | Errno::INVAL
+                | Errno::OPNOTSUPP
+                | Errno::NOSYS
+                | Errno::PERM,
+            ) => None,
             Err(error) => Some(Err(error.into())),
             Ok(directory) => Some(Self::new(directory, true).map_err(io::Error::from)),
         }
@@ -57,12 +75,20 @@ impl Root {
 
     /// Goes the way that does without `openat2`.
     pub(super) fn walking(self) -> Self {
-        Self { openat2: false, ..self }
+        Self {
+            openat2: false,
+            ..self
+        }
     }
 
-    /// Opens for reading. `name` has no empty, `.` or `..` segments; empty, it means the root. May wait for the disk.
+    /// Opens for reading. `name` has no empty, `.` or `..` segments; empty, it means the root. May
+    /// wait for the disk.
     pub(super) fn read(&self, name: &[u8]) -> Result<File, Errno> {
-        let opened = if self.openat2 { self.read_beneath(or_root(name)) } else { self.read_walking(or_root(name)) };
+        let opened = if self.openat2 {
+            self.read_beneath(or_root(name))
+        } else {
+            self.read_walking(or_root(name))
+        };
         opened.map(File::from)
     }
 
@@ -73,7 +99,8 @@ impl Root {
         }
         let resolve = BENEATH | ResolveFlags::CACHED;
         match openat2(&self.directory, or_root(name), READ, Mode::empty(), resolve) {
-            // Before Linux 5.12 CACHED is not known; a network's file system has nothing to say without asking.
+            // Before Linux 5.12 CACHED is not known; a network's file system has nothing to say
+            // without asking.
             Err(Errno::AGAIN | Errno::INTR | Errno::INVAL | Errno::OPNOTSUPP) => None,
             done => Some(done.map(File::from)),
         }
@@ -110,10 +137,23 @@ impl Root {
             None => (&b""[..], name),
         };
         let mut here: Option<OwnedFd> = None;
-        for segment in parents.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty()) {
-            here = Some(openat(self.at(here.as_ref()), segment, WALK | OFlags::NOFOLLOW, Mode::empty())?);
+        for segment in parents
+            .split(|&byte| byte == b'/')
+            .filter(|segment| !segment.is_empty())
+        {
+            here = Some(openat(
+                self.at(here.as_ref()),
+                segment,
+                WALK | OFlags::NOFOLLOW,
+                Mode::empty(),
+            )?);
         }
-        openat(self.at(here.as_ref()), last, READ | OFlags::NOFOLLOW, Mode::empty())
+        openat(
+            self.at(here.as_ref()),
+            last,
+            READ | OFlags::NOFOLLOW,
+            Mode::empty(),
+        )
     }
 
     fn at<'a>(&'a self, here: Option<&'a OwnedFd>) -> BorrowedFd<'a> {

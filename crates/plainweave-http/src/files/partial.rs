@@ -1,4 +1,5 @@
-//! Answers with parts of a file: 206 with one part or several, 416 (RFC 9110, 14.4, 14.6 and 15.3.7).
+//! Answers with parts of a file: 206 with one part or several, 416 (RFC 9110, 14.4, 14.6 and
+//! 15.3.7).
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -14,7 +15,11 @@ use super::range::{self, Ranges};
 use crate::{Body, Bytes, Response};
 
 /// Returns the response to a request for these ranges. `None`: the whole file is to be sent.
-pub(super) fn respond<B: Blocking>(file: &FoundFile, value: &[u8], disk: &Disk<B>) -> Option<Response> {
+pub(super) fn respond<B: Blocking>(
+    file: &FoundFile,
+    value: &[u8],
+    disk: &Disk<B>,
+) -> Option<Response> {
     let size = file.version().size;
     match range::parse(value, size) {
         Ranges::Ignored => None,
@@ -30,19 +35,30 @@ pub(super) fn respond<B: Blocking>(file: &FoundFile, value: &[u8], disk: &Disk<B
 }
 
 fn single<B: Blocking>(file: &FoundFile, range: Range<u64>, disk: &Disk<B>) -> Response {
-    let Some(body) = content(file, range.clone(), disk) else { return busy() };
+    let Some(body) = content(file, range.clone(), disk) else {
+        return busy();
+    };
     let place = text(content_range(&range, file.version().size));
     let response = Response::new(StatusCode::PARTIAL_CONTENT).with_lines(file.lines());
-    response.with_header(header::CONTENT_RANGE, place).with_body(body)
+    response
+        .with_header(header::CONTENT_RANGE, place)
+        .with_body(body)
 }
 
 /// Returns the bytes of a file within `range`, or `None` if too many wait for the disk.
-pub(super) fn content<B: Blocking>(file: &FoundFile, range: Range<u64>, disk: &Disk<B>) -> Option<Body> {
+pub(super) fn content<B: Blocking>(
+    file: &FoundFile,
+    range: Range<u64>,
+    disk: &Disk<B>,
+) -> Option<Body> {
     Some(match &file.content {
         Content::Whole(bytes) => Body::Bytes(slice(bytes, &range)),
         Content::Open(file) if disk.admits(file, &range) => {
             let len = range.end - range.start;
-            Body::File(Box::new(Pieces::new(disk.clone(), Arc::clone(file), range)), len)
+            Body::File(
+                Box::new(Pieces::new(disk.clone(), Arc::clone(file), range)),
+                len,
+            )
         }
         Content::Open(_) => return None,
     })
@@ -61,15 +77,23 @@ fn multiple<B: Blocking>(file: &FoundFile, ranges: &[Range<u64>], disk: &Disk<B>
     let mut begin = "--";
     for range in ranges {
         let (kind, place) = (file.content_type(), content_range(range, size));
-        let head = format!("{begin}{boundary}\r\nContent-Type: {kind}\r\nContent-Range: {place}\r\n\r\n");
-        segments.extend([Segment::Text(head.into_bytes()), Segment::File(range.clone())]);
+        let head =
+            format!("{begin}{boundary}\r\nContent-Type: {kind}\r\nContent-Range: {place}\r\n\r\n");
+        segments.extend([
+            Segment::Text(head.into_bytes()),
+            Segment::File(range.clone()),
+        ]);
         begin = "\r\n--";
     }
-    segments.push(Segment::Text(format!("\r\n--{boundary}--\r\n").into_bytes()));
+    segments.push(Segment::Text(
+        format!("\r\n--{boundary}--\r\n").into_bytes(),
+    ));
     let len = segments.iter().map(Segment::len).sum();
     let body = match &file.content {
         Content::Whole(bytes) => Body::Bytes(joined(&segments, len, bytes)),
-        Content::Open(file) if !ranges.iter().all(|range| disk.admits(file, range)) => return busy(),
+        Content::Open(file) if !ranges.iter().all(|range| disk.admits(file, range)) => {
+            return busy();
+        }
         Content::Open(file) => {
             let parts = Multipart::new(segments, disk.clone(), Arc::clone(file));
             Body::Stream(Box::new(parts), Some(len))
@@ -77,7 +101,9 @@ fn multiple<B: Blocking>(file: &FoundFile, ranges: &[Range<u64>], disk: &Disk<B>
     };
     let kind = text(format!("multipart/byteranges; boundary={boundary}"));
     let response = Response::new(StatusCode::PARTIAL_CONTENT).with_lines(file.lines_but_type());
-    response.with_header(header::CONTENT_TYPE, kind).with_body(body)
+    response
+        .with_header(header::CONTENT_TYPE, kind)
+        .with_body(body)
 }
 
 /// A piece of a multipart body.
@@ -122,7 +148,15 @@ enum Current<B> {
 
 impl<B: Blocking> Multipart<B> {
     fn new(segments: Vec<Segment>, disk: Disk<B>, file: Arc<Opened>) -> Self {
-        Self { left: segments.into_iter(), now: Current::Text { text: Vec::new(), used: 0 }, disk, file }
+        Self {
+            left: segments.into_iter(),
+            now: Current::Text {
+                text: Vec::new(),
+                used: 0,
+            },
+            disk,
+            file,
+        }
     }
 
     /// Returns whether the current segment is over. May wait for the disk.
@@ -131,7 +165,10 @@ impl<B: Blocking> Multipart<B> {
             Current::Text { text, used } => Ok(*used == text.len()),
             Current::File(pieces) => match (pieces.fill_buf()?.is_empty(), pieces.is_complete()) {
                 // What follows would be taken for the rest of this part.
-                (true, false) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the file has become shorter")),
+                (true, false) => Err(io::Error::new(
+                    ErrorKind::UnexpectedEof,
+                    "the file has become shorter",
+                )),
                 (over, _) => Ok(over),
             },
         }
@@ -143,9 +180,11 @@ impl<B: Blocking> BufRead for Multipart<B> {
         while self.is_over()? {
             self.now = match self.left.next() {
                 Some(Segment::Text(text)) => Current::Text { text, used: 0 },
-                Some(Segment::File(range)) => {
-                    Current::File(Pieces::new(self.disk.clone(), Arc::clone(&self.file), range))
-                }
+                Some(Segment::File(range)) => Current::File(Pieces::new(
+                    self.disk.clone(),
+                    Arc::clone(&self.file),
+                    range,
+                )),
                 None => return Ok(&[]),
             };
         }

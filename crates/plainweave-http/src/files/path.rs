@@ -19,11 +19,13 @@ pub(super) struct FilePath<'a> {
 }
 
 impl<'a> FilePath<'a> {
-    /// Takes a path that begins with `/` apart. Empty segments are dropped, as most file systems do. What needs no
-    /// decoding is not copied.
+    /// Takes a path that begins with `/` apart. Empty segments are dropped, as most file systems
+    /// do. What needs no decoding is not copied.
     pub(super) fn decode(path: &'a str) -> Result<Self, Refusal> {
         if is_plain(path.as_bytes()) {
-            return Ok(Self { canonical: Cow::Borrowed(path.as_bytes()) });
+            return Ok(Self {
+                canonical: Cow::Borrowed(path.as_bytes()),
+            });
         }
         let mut canonical = Vec::with_capacity(path.len() + 1);
         for segment in path.split('/').filter(|segment| !segment.is_empty()) {
@@ -35,7 +37,9 @@ impl<'a> FilePath<'a> {
         if canonical.is_empty() || path.ends_with('/') {
             canonical.push(b'/');
         }
-        Ok(Self { canonical: Cow::Owned(canonical) })
+        Ok(Self {
+            canonical: Cow::Owned(canonical),
+        })
     }
 
     /// Returns the key that all paths to one file share.
@@ -43,7 +47,8 @@ impl<'a> FilePath<'a> {
         &self.canonical
     }
 
-    /// Beneath the root: segments joined by `/`, without one in front or at the end; empty for the root itself.
+    /// Beneath the root: segments joined by `/`, without one in front or at the end; empty for the
+    /// root itself.
     pub(super) fn name(&self) -> &[u8] {
         let name = &self.canonical[1..];
         name.strip_suffix(b"/").unwrap_or(name)
@@ -54,8 +59,9 @@ impl<'a> FilePath<'a> {
         self.canonical.ends_with(b"/")
     }
 
-    /// Returns the same path encoded anew with a slash at its end, for a redirect. It has exactly one slash in front
-    /// and no character that a browser could take for another (`\` is `%5C`), so it never names another host.
+    /// Returns the same path encoded anew with a slash at its end, for a redirect. It has exactly
+    /// one slash in front and no character that a browser could take for another (`\` is `%5C`), so
+    /// it never names another host.
     pub(super) fn as_directory(&self) -> String {
         let name = self.name();
         let mut url = String::with_capacity(name.len() + 2);
@@ -69,7 +75,9 @@ impl<'a> FilePath<'a> {
 
     /// Returns the same path as an owned value.
     pub(super) fn into_owned(self) -> FilePath<'static> {
-        FilePath { canonical: Cow::Owned(self.canonical.into_owned()) }
+        FilePath {
+            canonical: Cow::Owned(self.canonical.into_owned()),
+        }
     }
 }
 
@@ -77,8 +85,8 @@ impl<'a> FilePath<'a> {
 pub(super) fn push_encoded(url: &mut String, name: &[u8]) {
     for &byte in name {
         match byte {
-            b'/' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';'
-            | b'=' | b':' | b'@' => url.push(byte as char),
+            b'/' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*'
+            | b'+' | b',' | b';' | b'=' | b':' | b'@' => url.push(byte as char),
             _ if byte.is_ascii_alphanumeric() => url.push(byte as char),
             _ => {
                 url.push('%');
@@ -96,13 +104,14 @@ pub(super) fn extension(name: &[u8]) -> Option<&str> {
     str::from_utf8(&last[dot + 1..]).ok()
 }
 
-/// Returns whether a path is canonical as it stands, as nearly all are: nothing encoded, no empty segment and none that
-/// begins with a dot. The parser lets no control character through.
+/// Returns whether a path is canonical as it stands, as nearly all are: nothing encoded, no empty
+/// segment and none that begins with a dot. The parser lets no control character through.
 fn is_plain(path: &[u8]) -> bool {
     let mut before = 0;
     path.first() == Some(&b'/')
         && path.iter().all(|&byte| {
-            let odd = byte == b'%' || (before == b'/' && (byte == b'/' || byte == b'.')) || byte < b' ';
+            let odd =
+                byte == b'%' || (before == b'/' && (byte == b'/' || byte == b'.')) || byte < b' ';
             before = byte;
             !odd
         })
@@ -159,7 +168,10 @@ mod tests {
             ("/a\\..\\b", Ok("a\\..\\b")), // A file name like any other here.
             ("/...", Err(Hidden)),
             ("/a..b", Ok("a..b")),
-            ("/.well-known/acme-challenge/x", Ok(".well-known/acme-challenge/x")),
+            (
+                "/.well-known/acme-challenge/x",
+                Ok(".well-known/acme-challenge/x"),
+            ),
             ("/..", Err(Malformed)),
             ("/../etc/passwd", Err(Malformed)),
             ("/a/../../b", Err(Malformed)),
@@ -177,8 +189,13 @@ mod tests {
             ("/a/.well-known/x", Err(Hidden)),
         ];
         for (path, expected) in table {
-            let got = FilePath::decode(path).map(|path| String::from_utf8(path.name().to_vec()).unwrap());
-            assert_eq!(got.as_deref().map_err(|refusal| *refusal), expected, "{path}");
+            let got =
+                FilePath::decode(path).map(|path| String::from_utf8(path.name().to_vec()).unwrap());
+            assert_eq!(
+                got.as_deref().map_err(|refusal| *refusal),
+                expected,
+                "{path}"
+            );
         }
     }
 
@@ -194,7 +211,11 @@ mod tests {
             ("//", "/"),
             ("/.well-known/x", "/.well-known/x"),
         ] {
-            assert_eq!(FilePath::decode(path).unwrap().key(), key.as_bytes(), "{path}");
+            assert_eq!(
+                FilePath::decode(path).unwrap().key(),
+                key.as_bytes(),
+                "{path}"
+            );
         }
     }
 
@@ -215,8 +236,17 @@ mod tests {
 
     #[test]
     fn extensions() {
-        for (path, extension) in [("/a.b/c", None), ("/a.tar.gz", Some("gz")), ("/a.", Some("")), ("/a", None)] {
-            assert_eq!(super::extension(FilePath::decode(path).unwrap().name()), extension, "{path}");
+        for (path, extension) in [
+            ("/a.b/c", None),
+            ("/a.tar.gz", Some("gz")),
+            ("/a.", Some("")),
+            ("/a", None),
+        ] {
+            assert_eq!(
+                super::extension(FilePath::decode(path).unwrap().name()),
+                extension,
+                "{path}"
+            );
         }
     }
 

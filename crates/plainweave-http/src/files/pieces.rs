@@ -1,4 +1,5 @@
-//! Files, read in pieces: from the page cache where they are, on a pool for blocking work otherwise.
+//! Files, read in pieces: from the page cache where they are, on a pool for blocking work
+//! otherwise.
 
 use std::fs::File;
 use std::io::{self, BufRead, IoSliceMut, Read};
@@ -37,23 +38,41 @@ struct Care {
 }
 
 impl Care {
-    /// While everything is in memory: the kernel drops recently used pages last, and fetches at least 64 KiB at once.
-    const LITTLE: Self = Self { window: 2 << 20, believed: 500, believed_of_others: 100, probed: 64 << 10 };
-    /// While the disk is read: each page that comes drives out another one, and what comes back may be single pages
-    /// that are missing among others. So every page is asked, just before it is sent.
-    const MUCH: Self = Self { window: 256 << 10, believed: 0, believed_of_others: 0, probed: 4096 };
+    /// While everything is in memory: the kernel drops recently used pages last, and fetches at
+    /// least 64 KiB at once.
+    const LITTLE: Self = Self {
+        window: 2 << 20,
+        believed: 500,
+        believed_of_others: 100,
+        probed: 64 << 10,
+    };
+    /// While the disk is read: each page that comes drives out another one, and what comes back may
+    /// be single pages that are missing among others. So every page is asked, just before it is
+    /// sent.
+    const MUCH: Self = Self {
+        window: 256 << 10,
+        believed: 0,
+        believed_of_others: 0,
+        probed: 4096,
+    };
 
     fn at(now: u64, waits: &DiskWaits) -> Self {
-        if waits.were_there(now) { Self::MUCH } else { Self::LITTLE }
+        if waits.were_there(now) {
+            Self::MUCH
+        } else {
+            Self::LITTLE
+        }
     }
 }
 
-/// Where file operations run that may wait for a disk: a runtime's pool for blocking work, or [`Inline`].
+/// Where file operations run that may wait for a disk: a runtime's pool for blocking work, or
+/// [`Inline`].
 pub trait Blocking: Clone + Send + Sync + 'static {
     /// Whether to try first, on the calling thread, without waiting, what may need no disk at all.
     const TRY_FIRST: bool = true;
 
-    /// Runs `work` and waits for it. An error means that the caller was cancelled; the work may still go on.
+    /// Runs `work` and waits for it. An error means that the caller was cancelled; the work may
+    /// still go on.
     fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T>;
 }
 
@@ -75,8 +94,8 @@ pub(super) struct Disk<B> {
 }
 
 impl<B: Blocking> Disk<B> {
-    /// Returns whether a response may begin that needs these bytes of the file: not if that takes the disk, and too
-    /// many wait for it.
+    /// Returns whether a response may begin that needs these bytes of the file: not if that takes
+    /// the disk, and too many wait for it.
     pub(super) fn admits(&self, file: &Opened, range: &Range<u64>) -> bool {
         let now = coarse_millis();
         if !self.waits.are_long(now) {
@@ -92,11 +111,16 @@ impl<B: Blocking> Disk<B> {
     }
 }
 
-/// Reads what the page cache has of a file at `offset`, without waiting. `None`: it takes the disk, or the file
-/// system cannot tell.
+/// Reads what the page cache has of a file at `offset`, without waiting. `None`: it takes the disk,
+/// or the file system cannot tell.
 pub(super) fn read_resident(file: &File, buf: &mut [u8], offset: u64) -> Option<usize> {
     loop {
-        match preadv2(file, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
+        match preadv2(
+            file,
+            &mut [IoSliceMut::new(buf)],
+            offset,
+            ReadWriteFlags::NOWAIT,
+        ) {
             Ok(len) => return Some(len),
             Err(Errno::INTR) => {}
             // Errors too: the read that may wait will meet them again, and report them.
@@ -112,8 +136,8 @@ pub(super) fn read_piece(source: &mut impl BufRead, buf: &mut [u8]) -> io::Resul
     Ok(len)
 }
 
-/// A file that is kept open, and what was last seen of it in the page cache: asking costs a tenth of sending 1 MiB, and
-/// a file that is asked for often has many answers under way.
+/// A file that is kept open, and what was last seen of it in the page cache: asking costs a tenth
+/// of sending 1 MiB, and a file that is asked for often has many answers under way.
 #[derive(Debug)]
 pub(super) struct Opened {
     file: File,
@@ -129,7 +153,10 @@ struct Seen {
 
 impl Opened {
     pub(super) fn new(file: File) -> Self {
-        Self { file, seen: Mutex::default() }
+        Self {
+            file,
+            seen: Mutex::default(),
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -153,22 +180,29 @@ impl Opened {
         true
     }
 
-    /// Returns whether the content of cached pages has arrived: a page that a read-ahead has begun to fetch counts as
-    /// cached already, and only a read that must not wait can tell. It samples other pages each time, since a sampled
-    /// page is kept longer than its neighbours and would be there when these are not.
+    /// Returns whether the content of cached pages has arrived: a page that a read-ahead has begun
+    /// to fetch counts as cached already, and only a read that must not wait can tell. It samples
+    /// other pages each time, since a sampled page is kept longer than its neighbours and would be
+    /// there when these are not.
     fn has_arrived(&self, range: Range<u64>, probed: u64) -> bool {
         let arrived = |at: u64| read_resident(&self.file, &mut [0], at) == Some(1);
-        let shift = (clock_gettime(ClockId::Monotonic).tv_nsec as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let shift = (clock_gettime(ClockId::Monotonic).tv_nsec as u64)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            >> 32;
         let probes = (range.start / probed * probed..range.end).step_by(probed as usize);
         let mut probes = probes.map(|at| (at + shift % probed).clamp(range.start, range.end - 1));
         probes.all(arrived)
     }
 
-    /// Before a read from the disk. By itself the kernel reads ahead as far as the disk's setting says, 8 MiB on some,
-    /// which saves trips to the pool. But pages on their way cannot be given up: where many wait, they drive out what
-    /// others are about to send.
+    /// Before a read from the disk. By itself the kernel reads ahead as far as the disk's setting
+    /// says, 8 MiB on some, which saves trips to the pool. But pages on their way cannot be given
+    /// up: where many wait, they drive out what others are about to send.
     fn limit_read_ahead(&self, crowded: bool, offset: u64) {
-        let advice = if crowded { Advice::Random } else { Advice::Normal };
+        let advice = if crowded {
+            Advice::Random
+        } else {
+            Advice::Normal
+        };
         let _ = fadvise(&self.file, 0, None, advice);
         if crowded {
             let _ = fadvise(&self.file, offset, NonZeroU64::new(AHEAD), Advice::WillNeed);
@@ -189,8 +223,8 @@ impl std::ops::Deref for Opened {
     }
 }
 
-/// A range of an open file, a piece in memory at a time. A piece travels to the pool and back, so that a
-/// cancelled caller leaves nothing borrowed behind.
+/// A range of an open file, a piece in memory at a time. A piece travels to the pool and back, so
+/// that a cancelled caller leaves nothing borrowed behind.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
     disk: Disk<B>,
@@ -202,14 +236,23 @@ pub(super) struct Pieces<B> {
     left: Range<u64>,
     /// Up to where the page cache had it all, and when.
     checked: (u64, u64),
-    /// Up to here a read-ahead may be under way, for the disk was needed: read, and wait on the pool.
+    /// Up to here a read-ahead may be under way, for the disk was needed: read, and wait on the
+    /// pool.
     cold: u64,
 }
 
 impl<B: Blocking> Pieces<B> {
     /// Ends where `range` does, or before it with the file.
     pub(super) fn new(disk: Disk<B>, file: Arc<Opened>, range: Range<u64>) -> Self {
-        Self { disk, file, piece: Vec::new(), used: 0, left: range, checked: (0, 0), cold: 0 }
+        Self {
+            disk,
+            file,
+            piece: Vec::new(),
+            used: 0,
+            left: range,
+            checked: (0, 0),
+            cold: 0,
+        }
     }
 
     /// Returns whether all of the range was read.
@@ -221,7 +264,11 @@ impl<B: Blocking> Pieces<B> {
         let (mut piece, offset) = (std::mem::take(&mut self.piece), self.left.start);
         let size = self.left.end.saturating_sub(offset).min(PIECE as u64) as usize;
         piece.resize(size, 0);
-        let resident = if B::TRY_FIRST { read_resident(&self.file, &mut piece, offset) } else { None };
+        let resident = if B::TRY_FIRST {
+            read_resident(&self.file, &mut piece, offset)
+        } else {
+            None
+        };
         let (mut piece, len) = match resident {
             Some(len) => (piece, Ok(len)),
             None => {

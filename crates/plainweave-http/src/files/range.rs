@@ -1,8 +1,9 @@
 //! Byte ranges of a request (RFC 9110, 14.1.2 and 14.2), sans I/O.
 //!
-//! What a client may ask for is bounded twice, as 14.2 and 17.15 advise: at most [`MAX_RANGES`] ranges, and together
-//! no more bytes than the file has. Beyond that, as for anything that is no list of byte ranges, the field is ignored
-//! and the whole file is sent. Ranges are neither sorted nor merged: a client gets what it asked for, in its order.
+//! What a client may ask for is bounded twice, as 14.2 and 17.15 advise: at most [`MAX_RANGES`]
+//! ranges, and together no more bytes than the file has. Beyond that, as for anything that is no
+//! list of byte ranges, the field is ignored and the whole file is sent. Ranges are neither sorted
+//! nor merged: a client gets what it asked for, in its order.
 
 use std::ops::Range;
 
@@ -20,7 +21,8 @@ pub(super) enum Ranges {
     Satisfiable(Vec<Range<u64>>),
 }
 
-/// Reads the value of `Range` for a file of `size` bytes. Stops at the first thing that is wrong or too much.
+/// Reads the value of `Range` for a file of `size` bytes. Stops at the first thing that is wrong or
+/// too much.
 pub(super) fn parse(value: &[u8], size: u64) -> Ranges {
     parse_set(value, size).unwrap_or(Ranges::Ignored)
 }
@@ -32,7 +34,11 @@ fn parse_set(value: &[u8], size: u64) -> Option<Ranges> {
     }
     let mut ranges = Vec::new();
     let (mut specs, mut bytes) = (0, 0);
-    for spec in set.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|spec| !spec.is_empty()) {
+    for spec in set
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|spec| !spec.is_empty())
+    {
         specs += 1;
         if specs > MAX_RANGES {
             return None;
@@ -64,7 +70,11 @@ fn parse_spec(spec: &[u8], size: u64) -> Option<Option<Range<u64>>> {
         }
         (first, last) => {
             let first = number(first)?;
-            let last = if last.is_empty() { u64::MAX } else { number(last)? };
+            let last = if last.is_empty() {
+                u64::MAX
+            } else {
+                number(last)?
+            };
             if last < first {
                 return None;
             }
@@ -79,12 +89,19 @@ fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let add = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    let add = |number: u64, digit: &u8| {
+        number
+            .saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'))
+    };
     Some(digits.iter().fold(0, add))
 }
 
 #[cfg(test)]
-#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of them with one")]
+#[expect(
+    clippy::single_range_in_vec_init,
+    reason = "lists of ranges, some of them with one"
+)]
 mod tests {
     use std::iter::repeat_n;
 
@@ -157,15 +174,32 @@ mod tests {
 
     #[test]
     fn of_the_largest_file() {
-        assert_eq!(parse(b"bytes=18446744073709551614-", u64::MAX), some(&[u64::MAX - 1..u64::MAX]));
+        assert_eq!(
+            parse(b"bytes=18446744073709551614-", u64::MAX),
+            some(&[u64::MAX - 1..u64::MAX])
+        );
         let twice = Ranges::Ignored;
-        assert_eq!(parse(b"bytes=0-18446744073709551615,0-18446744073709551615", u64::MAX), twice);
+        assert_eq!(
+            parse(
+                b"bytes=0-18446744073709551615,0-18446744073709551615",
+                u64::MAX
+            ),
+            twice
+        );
     }
 
     #[test]
     fn by_the_thousand() {
-        let list = |count| format!("bytes={}", repeat_n("0-0", count).collect::<Vec<_>>().join(","));
-        assert_eq!(parse(list(MAX_RANGES).as_bytes(), 1000), some(&vec![0..1; MAX_RANGES]));
+        let list = |count| {
+            format!(
+                "bytes={}",
+                repeat_n("0-0", count).collect::<Vec<_>>().join(",")
+            )
+        };
+        assert_eq!(
+            parse(list(MAX_RANGES).as_bytes(), 1000),
+            some(&vec![0..1; MAX_RANGES])
+        );
         for count in [MAX_RANGES + 1, 5_000] {
             assert_eq!(parse(list(count).as_bytes(), 1 << 40), Ranges::Ignored);
         }

@@ -1,19 +1,23 @@
-//! The directory that is served, found by its path: what stands there may be replaced while the server runs.
+//! The directory that is served, found by its path: what stands there may be replaced while the
+//! server runs.
 //!
-//! Sites are deployed by making a directory anew (`rm -rf dist && build`), by a link that is switched to another one
-//! (`current -> releases/2`), or by two renames. An open directory follows none of that: it goes on showing what it
-//! was, or nothing. Looking the path up for each request would be a system call for each.
+//! Sites are deployed by making a directory anew (`rm -rf dist && build`), by a link that is
+//! switched to another one (`current -> releases/2`), or by two renames. An open directory follows
+//! none of that: it goes on showing what it was, or nothing. Looking the path up for each request
+//! would be a system call for each.
 //!
-//! 1. A request compares two numbers: when the path was looked up last, and the *generation*, which counts what has
-//!    stood there. If that was longer ago than files are believed ([`Caching::staleness`](super::Caching)), one request
-//!    looks the path up, and the others go on.
-//! 2. If something else stands there (another inode, or the same number for another directory: the one that is open
-//!    has no name any more), it is opened, and the generation is one more. What was found under an earlier generation
-//!    is believed no longer, and a request in whose midst that happens is answered once more, so that no answer is made
-//!    of both.
-//! 3. A file that is not found has the path looked up at once: its directory may be the old one. So has
-//!    [`ServedRoot::reopen`], which takes whatever stands there now.
-//! 4. Where nothing stands, what is open is served on for [`GAP`], since two renames leave one; then nothing is.
+//! 1. A request compares two numbers: when the path was looked up last, and the *generation*, which
+//!    counts what has stood there. If that was longer ago than files are believed
+//!    ([`Caching::staleness`](super::Caching)), one request looks the path up, and the others go
+//!    on.
+//! 2. If something else stands there (another inode, or the same number for another directory: the
+//!    one that is open has no name any more), it is opened, and the generation is one more. What
+//!    was found under an earlier generation is believed no longer, and a request in whose midst
+//!    that happens is answered once more, so that no answer is made of both.
+//! 3. A file that is not found has the path looked up at once: its directory may be the old one. So
+//!    has [`ServedRoot::reopen`], which takes whatever stands there now.
+//! 4. Where nothing stands, what is open is served on for [`GAP`], since two renames leave one;
+//!    then nothing is.
 //!
 //! Files are still opened beneath an open directory (`open`), never by the whole path.
 
@@ -48,7 +52,8 @@ pub struct ServedRoot {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Seen {
-    /// How often something else was opened, or what was there has gone. Changes under the lock of `open`.
+    /// How often something else was opened, or what was there has gone. Changes under the lock of
+    /// `open`.
     generation: AtomicU64,
     /// When the path was looked up last, by [`coarse_millis`].
     checked: AtomicU64,
@@ -64,7 +69,10 @@ impl ServedRoot {
             path,
             walks: false,
             open: RwLock::new(Arc::new(root)),
-            seen: Seen { generation: AtomicU64::new(0), checked: AtomicU64::new(coarse_millis()) },
+            seen: Seen {
+                generation: AtomicU64::new(0),
+                checked: AtomicU64::new(coarse_millis()),
+            },
             missing_since: AtomicU64::new(0),
             gone: AtomicBool::new(false),
         })
@@ -72,9 +80,16 @@ impl ServedRoot {
 
     /// Goes the way that does without `openat2`, now and later.
     pub(super) fn walking(self) -> Self {
-        let open = self.open.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let open = self
+            .open
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let open = Arc::try_unwrap(open).map(|root| Arc::new(root.walking()));
-        Self { walks: true, open: RwLock::new(open.unwrap_or_else(|shared| shared)), ..self }
+        Self {
+            walks: true,
+            open: RwLock::new(open.unwrap_or_else(|shared| shared)),
+            ..self
+        }
     }
 
     /// Returns the number of what stands there.
@@ -93,20 +108,35 @@ impl ServedRoot {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Looks the path up if that was `staleness` ago or longer, once in a tick of the clock at the most. `now`:
-    /// [`coarse_millis`]. An error: the caller was cancelled.
-    pub(super) fn check<B: Blocking>(self: &Arc<Self>, now: u64, staleness: Duration, blocking: &B) -> io::Result<()> {
+    /// Looks the path up if that was `staleness` ago or longer, once in a tick of the clock at the
+    /// most. `now`: [`coarse_millis`]. An error: the caller was cancelled.
+    pub(super) fn check<B: Blocking>(
+        self: &Arc<Self>,
+        now: u64,
+        staleness: Duration,
+        blocking: &B,
+    ) -> io::Result<()> {
         let last = self.seen.checked.load(Ordering::Relaxed);
         let is_due = u128::from(now.saturating_sub(last)) >= staleness.as_millis() && now != last;
-        if is_due && self.seen.checked.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if is_due
+            && self
+                .seen
+                .checked
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             self.look_up(now, blocking)?;
         }
         Ok(())
     }
 
-    /// Looks the path up, whenever that was done last, for a file that was not found under `generation`. Returns
-    /// whether something else stands there by now.
-    pub(super) fn has_changed<B: Blocking>(self: &Arc<Self>, generation: u64, blocking: &B) -> io::Result<bool> {
+    /// Looks the path up, whenever that was done last, for a file that was not found under
+    /// `generation`. Returns whether something else stands there by now.
+    pub(super) fn has_changed<B: Blocking>(
+        self: &Arc<Self>,
+        generation: u64,
+        blocking: &B,
+    ) -> io::Result<bool> {
         let now = coarse_millis();
         self.seen.checked.store(now, Ordering::Relaxed);
         self.look_up(now, blocking)?;
@@ -114,7 +144,11 @@ impl ServedRoot {
     }
 
     fn look_up<B: Blocking>(self: &Arc<Self>, now: u64, blocking: &B) -> io::Result<()> {
-        let cached = if B::TRY_FIRST && !self.walks { Root::open_cached(&self.path) } else { None };
+        let cached = if B::TRY_FIRST && !self.walks {
+            Root::open_cached(&self.path)
+        } else {
+            None
+        };
         match cached {
             Some(found) => self.take(found, now),
             None => {
@@ -127,7 +161,9 @@ impl ServedRoot {
 
     /// Goes on with what was found at the path.
     fn take(&self, found: io::Result<Root>, now: u64) {
-        let Ok(found) = found else { return self.miss(now) };
+        let Ok(found) = found else {
+            return self.miss(now);
+        };
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         self.missing_since.store(0, Ordering::Relaxed);
         let was_gone = self.gone.swap(false, Ordering::Relaxed);
@@ -153,7 +189,8 @@ impl ServedRoot {
         }
     }
 
-    /// Opens anew what stands at the path, and believes nothing that was found before. May wait for a disk.
+    /// Opens anew what stands at the path, and believes nothing that was found before. May wait for
+    /// a disk.
     ///
     /// # Errors
     /// There is no directory, or it cannot be opened; what was there before is served on.
@@ -171,7 +208,8 @@ impl ServedRoot {
         &self.path
     }
 
-    /// Returns whether there is no directory at the path that could be opened now. May wait for a disk.
+    /// Returns whether there is no directory at the path that could be opened now. May wait for a
+    /// disk.
     pub fn is_missing(&self) -> bool {
         Root::open(&self.path).is_err()
     }

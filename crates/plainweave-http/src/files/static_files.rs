@@ -60,15 +60,18 @@ impl StaticFiles {
 }
 
 impl<B: Blocking> StaticFiles<B> {
-    /// Makes a handler for the files beneath `root`, read on a pool for blocking work. Fails if `root` is not a
-    /// directory. If another directory takes its place, by a rename, a link or being made anew, that one is served
-    /// within [`Caching::staleness`].
+    /// Makes a handler for the files beneath `root`, read on a pool for blocking work. Fails if
+    /// `root` is not a directory. If another directory takes its place, by a rename, a link or
+    /// being made anew, that one is served within [`Caching::staleness`].
     pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
         let root = Arc::new(ServedRoot::new(root.as_ref())?);
         let cache = Cache::new(Caching::default());
         Ok(Self {
             root,
-            disk: Disk { blocking, waits: Arc::default() },
+            disk: Disk {
+                blocking,
+                waits: Arc::default(),
+            },
             cache,
             precompressed: false,
             listings: None,
@@ -79,19 +82,28 @@ impl<B: Blocking> StaticFiles<B> {
 
     /// Keeps other amounts in memory, or for another time.
     pub fn with_caching(self, caching: Caching) -> Self {
-        Self { cache: Cache::new(caching), ..self }
+        Self {
+            cache: Cache::new(caching),
+            ..self
+        }
     }
 
-    /// Counts the responses that wait for a disk here. With or without it, when they wait for too long, others that
-    /// need the disk are answered 503, and what is in memory is served on.
+    /// Counts the responses that wait for a disk here. With or without it, when they wait for too
+    /// long, others that need the disk are answered 503, and what is in memory is served on.
     pub fn with_disk_waits(self, waits: Arc<DiskWaits>) -> Self {
-        Self { disk: Disk { waits, ..self.disk }, ..self }
+        Self {
+            disk: Disk { waits, ..self.disk },
+            ..self
+        }
     }
 
     /// Does without `openat2`, as where a container forbids it: then links are not followed.
     pub fn without_links(self) -> Self {
         let root = Arc::try_unwrap(self.root).map(|root| Arc::new(root.walking()));
-        Self { root: root.unwrap_or_else(|shared| shared), ..self }
+        Self {
+            root: root.unwrap_or_else(|shared| shared),
+            ..self
+        }
     }
 
     /// Returns the directory that is served, to have it opened anew or to ask whether it is there.
@@ -99,38 +111,51 @@ impl<B: Blocking> StaticFiles<B> {
         &self.root
     }
 
-    /// Sends `NAME.br`, `NAME.zst` or `NAME.gz` for `NAME` where such a file stands beside it and the client accepts
-    /// it. Keeping them in step is up to the tool that compresses them: their times are not compared.
+    /// Sends `NAME.br`, `NAME.zst` or `NAME.gz` for `NAME` where such a file stands beside it and
+    /// the client accepts it. Keeping them in step is up to the tool that compresses them: their
+    /// times are not compared.
     pub fn with_precompressed(self) -> Self {
-        Self { precompressed: true, ..self }
+        Self {
+            precompressed: true,
+            ..self
+        }
     }
 
-    /// Lists directories that have no index file, as HTML or (`?format=json`, or by Accept) as JSON. Dotfiles and
-    /// what cannot be served are left out. At most 10,000 entries are listed.
+    /// Lists directories that have no index file, as HTML or (`?format=json`, or by Accept) as
+    /// JSON. Dotfiles and what cannot be served are left out. At most 10,000 entries are listed.
     pub fn with_listings(self) -> Self {
-        Self { listings: Some(Listings::default()), ..self }
+        Self {
+            listings: Some(Listings::default()),
+            ..self
+        }
     }
 
-    /// Answers with the file at this path instead of 404: for applications whose pages have paths but no files. Where
-    /// the last part of a path has no extension it is for all who do not refuse `text/html` in `Accept`, else for those
-    /// who accept it by that name, so that a script that is missing is missing. Fails when there is no such file.
+    /// Answers with the file at this path instead of 404: for applications whose pages have paths
+    /// but no files. Where the last part of a path has no extension it is for all who do not refuse
+    /// `text/html` in `Accept`, else for those who accept it by that name, so that a script that is
+    /// missing is missing. Fails when there is no such file.
     pub fn with_fallback(mut self, path: &str) -> io::Result<Self> {
         self.pages.set_fallback(&self.root.current().0, path)?;
         Ok(self)
     }
 
-    /// Sends the file at this path with answers of this status, which stays. Errors that the connection answers itself,
-    /// such as a malformed request, stay plain: all but [`PAGED`](super::PAGED), and of these some 400, 500 and 501.
-    /// Fails when there is no such file, or the status is not one of [`PAGED`](super::PAGED).
+    /// Sends the file at this path with answers of this status, which stays. Errors that the
+    /// connection answers itself, such as a malformed request, stay plain: all but
+    /// [`PAGED`](super::PAGED), and of these some 400, 500 and 501. Fails when there is no such
+    /// file, or the status is not one of [`PAGED`](super::PAGED).
     pub fn with_error_page(mut self, status: StatusCode, path: &str) -> io::Result<Self> {
         self.pages.set_error(&self.root.current().0, status, path)?;
         Ok(self)
     }
 
-    /// Calls `hook` with the answer's status (500 or 503) and the path when a file cannot be looked up or read for a
-    /// reason that lies with this server: the directory is gone, no descriptor is left, the disk fails.
+    /// Calls `hook` with the answer's status (500 or 503) and the path when a file cannot be looked
+    /// up or read for a reason that lies with this server: the directory is gone, no descriptor is
+    /// left, the disk fails.
     pub fn on_fault(self, hook: impl Fn(StatusCode, &str) + Send + Sync + 'static) -> Self {
-        Self { on_fault: Some(Box::new(hook)), ..self }
+        Self {
+            on_fault: Some(Box::new(hook)),
+            ..self
+        }
     }
 
     fn get(&self, head: &RequestHead<'_>) -> Response {
@@ -162,24 +187,49 @@ impl<B: Blocking> StaticFiles<B> {
         }
     }
 
-    /// Returns what stands behind a path, or the compressed twin beside it. Fails if the caller was cancelled.
-    pub(super) fn find(&self, path: &FilePath<'_>, coding: Option<Coding>) -> io::Result<Arc<Entry>> {
-        self.cache.find(Wanted { path, coding, with_twins: self.precompressed }, &self.root, &self.disk.blocking)
+    /// Returns what stands behind a path, or the compressed twin beside it. Fails if the caller was
+    /// cancelled.
+    pub(super) fn find(
+        &self,
+        path: &FilePath<'_>,
+        coding: Option<Coding>,
+    ) -> io::Result<Arc<Entry>> {
+        self.cache.find(
+            Wanted {
+                path,
+                coding,
+                with_twins: self.precompressed,
+            },
+            &self.root,
+            &self.disk.blocking,
+        )
     }
 
-    fn file(&self, path: &FilePath<'_>, file: &FoundFile, head: &RequestHead<'_>, fields: Fields) -> Response {
+    fn file(
+        &self,
+        path: &FilePath<'_>,
+        file: &FoundFile,
+        head: &RequestHead<'_>,
+        fields: Fields,
+    ) -> Response {
         match file.twins.is_empty() {
             true => self.representation(file, head, fields),
             false => self.negotiated(path, file, head, fields),
         }
     }
 
-    pub(super) fn representation(&self, file: &FoundFile, head: &RequestHead<'_>, fields: Fields) -> Response {
+    pub(super) fn representation(
+        &self,
+        file: &FoundFile,
+        head: &RequestHead<'_>,
+        fields: Fields,
+    ) -> Response {
         if fields.has(Fields::CONDITIONAL) {
             match condition::judge(head, fields, &file.validators()) {
                 Verdict::Whole => {}
                 Verdict::NotModified => {
-                    return Response::new(StatusCode::NOT_MODIFIED).with_lines(file.validator_lines());
+                    return Response::new(StatusCode::NOT_MODIFIED)
+                        .with_lines(file.validator_lines());
                 }
                 Verdict::Failed => return Response::plain(StatusCode::PRECONDITION_FAILED),
                 Verdict::Ranges => {
@@ -203,7 +253,11 @@ impl<B: Blocking> StaticFiles<B> {
 
     /// Returns the response where there is nothing to serve.
     fn absent(&self, status: StatusCode, head: &RequestHead<'_>, fields: Fields) -> Response {
-        let Some(path) = self.pages.fallback().filter(|_| status == StatusCode::NOT_FOUND) else {
+        let Some(path) = self
+            .pages
+            .fallback()
+            .filter(|_| status == StatusCode::NOT_FOUND)
+        else {
             return Response::plain(status);
         };
         // A script or an image that is missing must not be answered with a page.
@@ -215,18 +269,30 @@ impl<B: Blocking> StaticFiles<B> {
         if is_for_page {
             let entry = self.find(path, None);
             if let Some(file) = entry.as_ref().ok().and_then(|entry| entry.found.file()) {
-                return self.file(path, file, head, fields).with_header(header::VARY, VARY);
+                return self
+                    .file(path, file, head, fields)
+                    .with_header(header::VARY, VARY);
             }
         }
         Response::plain(status).with_header(header::VARY, VARY)
     }
 
-    /// Returns the response with the site's own page for its status, or unchanged if there is none that can be read.
+    /// Returns the response with the site's own page for its status, or unchanged if there is none
+    /// that can be read.
     fn with_page(&self, response: Response, head: &RequestHead<'_>) -> Response {
-        let entry = self.pages.of(response.status()).map(|path| self.find(path, None));
-        let Some(Ok(entry)) = entry else { return response };
-        let Found::File(file) = &entry.found else { return response };
-        let Ok(kind) = HeaderValue::from_str(file.content_type()) else { return response };
+        let entry = self
+            .pages
+            .of(response.status())
+            .map(|path| self.find(path, None));
+        let Some(Ok(entry)) = entry else {
+            return response;
+        };
+        let Found::File(file) = &entry.found else {
+            return response;
+        };
+        let Ok(kind) = HeaderValue::from_str(file.content_type()) else {
+            return response;
+        };
         let size = file.version().size;
         let body = match *head.method() {
             Method::HEAD => Body::Omitted(size),
@@ -235,13 +301,18 @@ impl<B: Blocking> StaticFiles<B> {
                 None => return response,
             },
         };
-        response.with_header(header::CONTENT_TYPE, kind).with_body(body)
+        response
+            .with_header(header::CONTENT_TYPE, kind)
+            .with_body(body)
     }
 }
 
 impl<B> fmt::Debug for StaticFiles<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StaticFiles").field("root", &self.root).field("cache", &self.cache).finish_non_exhaustive()
+        f.debug_struct("StaticFiles")
+            .field("root", &self.root)
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
     }
 }
 
@@ -252,8 +323,9 @@ impl<B: Blocking> Handler for StaticFiles<B> {
 }
 
 impl<B: Blocking> StaticFiles<B> {
-    /// Answers a request by its head alone: no body means anything here. A handler of its own may call this on another
-    /// fiber or thread than the connection's, as a head is `Sync` and a [`Request`] is not.
+    /// Answers a request by its head alone: no body means anything here. A handler of its own may
+    /// call this on another fiber or thread than the connection's, as a head is `Sync` and a
+    /// [`Request`] is not.
     pub fn respond(&self, head: &RequestHead<'_>) -> Response {
         let mut generation = self.root.generation();
         let mut response = self.respond_once(head);
@@ -271,9 +343,18 @@ impl<B: Blocking> StaticFiles<B> {
 
     fn respond_once(&self, head: &RequestHead<'_>) -> Response {
         let response = match *head.method() {
-            Method::GET | Method::HEAD if !matches!(head.target(), Target::Asterisk) => self.get(head),
-            Method::OPTIONS => Response::new(StatusCode::NO_CONTENT).with_header(header::ALLOW, ALLOW),
-            Method::POST | Method::PUT | Method::DELETE | Method::PATCH | Method::TRACE | Method::CONNECT => {
+            Method::GET | Method::HEAD if !matches!(head.target(), Target::Asterisk) => {
+                self.get(head)
+            }
+            Method::OPTIONS => {
+                Response::new(StatusCode::NO_CONTENT).with_header(header::ALLOW, ALLOW)
+            }
+            Method::POST
+            | Method::PUT
+            | Method::DELETE
+            | Method::PATCH
+            | Method::TRACE
+            | Method::CONNECT => {
                 Response::plain(StatusCode::METHOD_NOT_ALLOWED).with_header(header::ALLOW, ALLOW)
             }
             _ => Response::plain(StatusCode::NOT_IMPLEMENTED),
@@ -285,7 +366,8 @@ impl<B: Blocking> StaticFiles<B> {
     }
 }
 
-/// To the same path with a slash behind it; relative to this host, so that it holds behind any proxy.
+/// To the same path with a slash behind it; relative to this host, so that it holds behind any
+/// proxy.
 fn redirect(path: &FilePath<'_>, query: Option<&str>) -> Response {
     let mut location = path.as_directory();
     if let Some(query) = query {

@@ -1,12 +1,13 @@
 //! Which representation of a file a request gets: the file itself, or a compressed twin beside it.
 //!
-//! The server compresses nothing here. `app.js` may have `app.js.br`, `app.js.zst` and `app.js.gz` beside it; whoever
-//! puts them there keeps them in step. Each has an entity tag of its own, so that no cache and no client takes a part
-//! of one for a part of another.
+//! The server compresses nothing here. `app.js` may have `app.js.br`, `app.js.zst` and `app.js.gz`
+//! beside it; whoever puts them there keeps them in step. Each has an entity tag of its own, so
+//! that no cache and no client takes a part of one for a part of another.
 //!
-//! A range counts the bytes of a representation, and clients that ask for one nearly always mean those of the file
-//! itself, whatever their library says in Accept-Encoding (browsers say `identity` then, as the Fetch standard has
-//! it). So a range is a range of the file; only an If-Range with the tag of a twin continues that twin.
+//! A range counts the bytes of a representation, and clients that ask for one nearly always mean
+//! those of the file itself, whatever their library says in Accept-Encoding (browsers say
+//! `identity` then, as the Fetch standard has it). So a range is a range of the file; only an
+//! If-Range with the tag of a twin continues that twin.
 
 use std::sync::Arc;
 
@@ -34,11 +35,16 @@ impl<B: Blocking> StaticFiles<B> {
             true => Accepted::of(head),
             false => Accepted::IDENTITY,
         };
-        if fields.has(Fields::RANGE) && *head.method() == Method::GET && accepted.accepts_identity() {
-            let continued = if_range_tag(head).and_then(Coding::of_tag).filter(|coding| accepted.accepts(*coding));
+        if fields.has(Fields::RANGE) && *head.method() == Method::GET && accepted.accepts_identity()
+        {
+            let continued = if_range_tag(head)
+                .and_then(Coding::of_tag)
+                .filter(|coding| accepted.accepts(*coding));
             let twin = continued.and_then(|coding| self.twin(path, coding));
             return match twin.as_ref().and_then(|entry| entry.found.file()) {
-                Some(twin) if if_range_tag(head).is_some_and(|tag| twin.validators().is_strongly(tag)) => {
+                Some(twin)
+                    if if_range_tag(head).is_some_and(|tag| twin.validators().is_strongly(tag)) =>
+                {
                     self.representation(twin, head, fields)
                 }
                 _ => self.representation(file, head, fields),
@@ -46,8 +52,14 @@ impl<B: Blocking> StaticFiles<B> {
         }
         let mut available = file.twins;
         while let Some(choice) = accepted.best(available) {
-            let Some(coding) = choice else { return self.representation(file, head, fields) };
-            match self.twin(path, coding).as_ref().and_then(|entry| entry.found.file()) {
+            let Some(coding) = choice else {
+                return self.representation(file, head, fields);
+            };
+            match self
+                .twin(path, coding)
+                .as_ref()
+                .and_then(|entry| entry.found.file())
+            {
                 Some(twin) => return self.representation(twin, head, fields),
                 None => available.remove(coding), // It has gone since the file was looked at.
             }
@@ -57,6 +69,8 @@ impl<B: Blocking> StaticFiles<B> {
     }
 
     fn twin(&self, path: &FilePath<'_>, coding: Coding) -> Option<Arc<Entry>> {
-        self.find(path, Some(coding)).ok().filter(|entry| matches!(entry.found, Found::File(_)))
+        self.find(path, Some(coding))
+            .ok()
+            .filter(|entry| matches!(entry.found, Found::File(_)))
     }
 }

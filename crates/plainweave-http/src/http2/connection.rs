@@ -34,8 +34,14 @@ pub(crate) fn begins<S: Transport, H: Handler>(
     if state.served > 0 || server.limits().http2.is_none() {
         return false;
     }
-    let agreed = |stream: &S| stream.tls().is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"));
-    (received.starts_with(OPENING) || agreed(stream)) && plainweave::on_fiber() && stream.non_blocking().is_some()
+    let agreed = |stream: &S| {
+        stream
+            .tls()
+            .is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"))
+    };
+    (received.starts_with(OPENING) || agreed(stream))
+        && plainweave::on_fiber()
+        && stream.non_blocking().is_some()
 }
 
 /// Begins with what has come, and has the first turn.
@@ -47,22 +53,36 @@ pub(crate) fn begin<S: Transport, H: Handler>(
 ) -> Next {
     let limits = server.limits().http2.clone().unwrap_or_default();
     let peer = state.peer.or_else(|| stream.peer());
-    let http2 = Http2::new(server.limits(), &limits, Shared::new(peer, stream.tls().cloned()));
+    let http2 = Http2::new(
+        server.limits(),
+        &limits,
+        Shared::new(peer, stream.tls().cloned()),
+    );
     http2.pipe.lock().received(received);
     state.http2 = Some(Box::new(http2));
     turn(server, stream, state)
 }
 
 /// Serves until nothing is in progress.
-pub(crate) fn turn<S: Transport, H: Handler>(server: &Server<H>, stream: &mut S, state: &mut ConnState) -> Next {
-    let Some(mut http2) = state.http2.take() else { return Next::Close };
+pub(crate) fn turn<S: Transport, H: Handler>(
+    server: &Server<H>,
+    stream: &mut S,
+    state: &mut ConnState,
+) -> Next {
+    let Some(mut http2) = state.http2.take() else {
+        return Next::Close;
+    };
     http2.parked = None;
     let served = run(&mut http2, server, stream);
     state.served = http2.shared.served();
     match served {
         Ok(Some(idle)) => {
             drop(http2.shared.take_spare());
-            let most = server.limits().http2.as_ref().map_or(0, |limits| limits.idle);
+            let most = server
+                .limits()
+                .http2
+                .as_ref()
+                .map_or(0, |limits| limits.idle);
             http2.parked = server.http2().park(most);
             if http2.parked.is_some() {
                 http2.pipe.lock().release();
@@ -99,9 +119,18 @@ fn run<S: Transport, H: Handler>(
     server: &Server<H>,
     stream: &mut S,
 ) -> Result<Option<Duration>, Error> {
-    let Some(stream) = stream.non_blocking() else { return Ok(None) };
+    let Some(stream) = stream.non_blocking() else {
+        return Ok(None);
+    };
     let _listed = server.http2().add(http2.shared.wakeups.clone());
-    let Http2 { engine, pipe, shared, idle, drains, .. } = http2;
+    let Http2 {
+        engine,
+        pipe,
+        shared,
+        idle,
+        drains,
+        ..
+    } = http2;
     let (shared, pipe) = (&*shared, &*pipe);
     plainweave::scope(|scope| {
         let mut turn = Turn {
@@ -162,7 +191,11 @@ struct Sending {
 impl Sending {
     fn new(limits: &Limits) -> Self {
         let pace = Pace::new(limits.write_timeout, limits.min_rate);
-        Self { pace, last: Instant::now(), silence: limits.write_timeout }
+        Self {
+            pace,
+            last: Instant::now(),
+            silence: limits.write_timeout,
+        }
     }
 
     fn progress(&mut self, len: usize) {
@@ -172,8 +205,15 @@ impl Sending {
 
     /// Returns how long the next wait may be.
     fn left(&mut self) -> Result<Duration, Error> {
-        let silent = self.silence.checked_sub(self.last.elapsed()).filter(|left| !left.is_zero());
-        self.pace.left().zip(silent).map(|(pace, silent)| pace.min(silent)).ok_or_else(slow_reader)
+        let silent = self
+            .silence
+            .checked_sub(self.last.elapsed())
+            .filter(|left| !left.is_zero());
+        self.pace
+            .left()
+            .zip(silent)
+            .map(|(pace, silent)| pace.min(silent))
+            .ok_or_else(slow_reader)
     }
 }
 
@@ -206,7 +246,11 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             if room || more || asked || self.shared.wakeups.take() {
                 continue;
             }
-            let idle = self.server.limits().idle_timeout.saturating_sub(self.idle.elapsed());
+            let idle = self
+                .server
+                .limits()
+                .idle_timeout
+                .saturating_sub(self.idle.elapsed());
             let over = self.streams.is_empty() && idle.is_zero();
             if over || self.is_drained() {
                 return Ok(None);
@@ -253,10 +297,12 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     /// Returns the error for too many frames that ask for nothing, and notes the reason for GOAWAY.
     fn flooded(&mut self) -> Error {
         self.reason = Reason::ENHANCE_YOUR_CALM;
-        Error::bad("the client floods the connection with frames that ask for nothing").with_status(None)
+        Error::bad("the client floods the connection with frames that ask for nothing")
+            .with_status(None)
     }
 
-    /// Has the engine take what has arrived, and starts requests. Returns whether the connection is still open.
+    /// Has the engine take what has arrived, and starts requests. Returns whether the connection is
+    /// still open.
     fn advance(&mut self) -> Result<bool, Error> {
         loop {
             match self.engine.poll(&self.waker) {
@@ -265,12 +311,15 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
                 Step::Over => return Ok(false),
                 // The client has left, which nobody minds but the requests in progress.
                 Step::Failed(error) if error.is_io() || error.is_remote() => return Ok(false),
-                Step::Failed(error) => return Err(failed(error, "the client breaks the rules of HTTP/2")),
+                Step::Failed(error) => {
+                    return Err(failed(error, "the client breaks the rules of HTTP/2"));
+                }
             }
         }
         let mut pipe = self.pipe.lock();
         let reset = pipe.meter.take_reset();
-        self.shared.set_least_piece(pipe.meter.least_piece(self.streams.len()));
+        self.shared
+            .set_least_piece(pipe.meter.least_piece(self.streams.len()));
         drop(pipe);
         for id in reset {
             if let Some(fiber) = self.streams.get(&id) {
@@ -338,7 +387,8 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     fn ask_for_end(&mut self) -> bool {
         let bound = self.server.limits().requests;
         let full = bound > 0 && self.shared.served() >= bound;
-        let asked = self.drains.is_none() && (full || self.server.is_stopping() || self.shared.is_last());
+        let asked =
+            self.drains.is_none() && (full || self.server.is_stopping() || self.shared.is_last());
         if asked {
             self.engine.drain();
             *self.drains = Some(Instant::now());
@@ -349,7 +399,8 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     /// Returns whether the end was announced long enough ago for the client to have answered.
     fn is_drained(&self) -> bool {
         let limit = self.server.limits().linger_timeout;
-        self.drained_since().is_some_and(|since| since.elapsed() >= limit)
+        self.drained_since()
+            .is_some_and(|since| since.elapsed() >= limit)
     }
 
     /// Returns when the end was announced, if nothing else is left to do.
@@ -360,7 +411,10 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     fn has_nothing(&self) -> bool {
         // Not while something is sent that was taken already.
         let unsent = self.sending.is_some();
-        self.streams.is_empty() && !unsent && !self.engine.has_streams() && self.pipe.lock().out().is_empty()
+        self.streams.is_empty()
+            && !unsent
+            && !self.engine.has_streams()
+            && self.pipe.lock().out().is_empty()
     }
 
     fn is_idle(&self) -> bool {
@@ -375,7 +429,11 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         let limits = self.server.limits();
         let drained_since = self.drained_since();
         let pipe = self.pipe.lock();
-        let mut limit = if self.streams.is_empty() { idle } else { Duration::MAX };
+        let mut limit = if self.streams.is_empty() {
+            idle
+        } else {
+            Duration::MAX
+        };
         // Of what belongs to a request, the request's own limits know.
         let middle = match self.streams.is_empty() {
             true => pipe.meter.is_in_the_middle(),
@@ -383,8 +441,15 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         };
         self.middle = self.middle.filter(|_| middle);
         if middle {
-            let left = limits.header_timeout.checked_sub(self.middle.get_or_insert_with(Instant::now).elapsed());
-            let slow = || Error::timeout(None, "the head of a request, or another frame, arrives too slowly");
+            let left = limits
+                .header_timeout
+                .checked_sub(self.middle.get_or_insert_with(Instant::now).elapsed());
+            let slow = || {
+                Error::timeout(
+                    None,
+                    "the head of a request, or another frame, arrives too slowly",
+                )
+            };
             limit = limit.min(left.filter(|left| !left.is_zero()).ok_or_else(slow)?);
         }
         if let Some(since) = drained_since {
@@ -397,7 +462,9 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         if let Some(sending) = self.sending.as_mut().filter(|_| wait.writes) {
             wait.limit = limit.min(sending.left()?);
         }
-        self.stream.wait(&wait).map_err(|error| Error::io(error, "the connection was ended"))
+        self.stream
+            .wait(&wait)
+            .map_err(|error| Error::io(error, "the connection was ended"))
     }
 
     /// Ends the connection: says so, and cancels what is in progress.
@@ -407,7 +474,11 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         *self.engine = Engine::Over;
         self.scope.cancel();
         let patient = self.shared.may_wait(|| self.server.admit());
-        let limit = if patient { self.server.limits().linger_timeout } else { FAREWELL };
+        let limit = if patient {
+            self.server.limits().linger_timeout
+        } else {
+            FAREWELL
+        };
         send_last(self.stream, self.pipe, self.shared, limit);
     }
 }

@@ -58,7 +58,14 @@ impl Http2 {
             .max_send_buffer_size(own.send_buffer)
             .max_local_error_reset_streams(Some(own.resets as usize))
             .handshake(pipe.clone());
-        Self { engine: Engine::Handshake(engine), pipe, shared, idle: Instant::now(), drains: None, parked: None }
+        Self {
+            engine: Engine::Handshake(engine),
+            pipe,
+            shared,
+            idle: Instant::now(),
+            drains: None,
+            parked: None,
+        }
     }
 
     /// Says that the connection ends, if the client takes that at once.
@@ -73,7 +80,9 @@ impl Http2 {
 
 impl fmt::Debug for Http2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http2").field("served", &self.shared.served()).finish_non_exhaustive()
+        f.debug_struct("Http2")
+            .field("served", &self.shared.served())
+            .finish_non_exhaustive()
     }
 }
 
@@ -129,17 +138,26 @@ impl Engine {
     }
 }
 
-/// Sends some of `out` and returns how much; if that is empty, what the stream itself still holds: `None` once nothing
-/// is left.
+/// Sends some of `out` and returns how much; if that is empty, what the stream itself still holds:
+/// `None` once nothing is left.
 ///
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`]: there is no room. Any other is the stream's.
 pub(super) fn send_some(stream: &mut dyn NonBlocking, out: &[u8]) -> io::Result<Option<usize>> {
-    if out.is_empty() { stream.push().map(|()| None) } else { stream.try_write(out).map(Some) }
+    if out.is_empty() {
+        stream.push().map(|()| None)
+    } else {
+        stream.try_write(out).map(Some)
+    }
 }
 
 /// Sends what is left, if the client takes it within `limit`.
-pub(super) fn send_last(stream: &mut dyn NonBlocking, pipe: &Pipe, shared: &Shared, limit: Duration) {
+pub(super) fn send_last(
+    stream: &mut dyn NonBlocking,
+    pipe: &Pipe,
+    shared: &Shared,
+    limit: Duration,
+) {
     let deadline = saturating_add(Instant::now(), limit);
     loop {
         let mut pipe = pipe.lock();

@@ -18,8 +18,15 @@ pub(super) struct Joined {
 impl Joined {
     /// Joins cookies that came as several fields (RFC 9113, 8.2.3).
     pub(super) fn of(parts: &Parts) -> Self {
-        let cookies: Vec<_> = parts.headers.get_all(header::COOKIE).iter().map(|value| value.as_bytes()).collect();
-        Self { cookies: (cookies.len() > 1).then(|| cookies.join(&b"; "[..])) }
+        let cookies: Vec<_> = parts
+            .headers
+            .get_all(header::COOKIE)
+            .iter()
+            .map(|value| value.as_bytes())
+            .collect();
+        Self {
+            cookies: (cookies.len() > 1).then(|| cookies.join(&b"; "[..])),
+        }
     }
 
     /// Returns the fields. Their names are in lower case.
@@ -34,7 +41,10 @@ impl Joined {
                     None => continue,
                 },
             };
-            fields.push(httparse::Header { name: name.as_str(), value });
+            fields.push(httparse::Header {
+                name: name.as_str(),
+                value,
+            });
         }
         fields
     }
@@ -53,7 +63,10 @@ pub(super) fn head<'a>(
         _ => authority.unwrap_or_default(),
     };
     if target_text.len() > limits.line_bytes {
-        return Err(Error::too_large(StatusCode::URI_TOO_LONG, "the request's path is too long"));
+        return Err(Error::too_large(
+            StatusCode::URI_TOO_LONG,
+            "the request's path is too long",
+        ));
     }
     if fields.len() > limits.headers.min(MAX_HEADERS) {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -73,16 +86,22 @@ pub(super) fn head<'a>(
     })
 }
 
-/// Refuses what the engine lets pass: blanks around a value (RFC 9113, 8.2.1), and schemes that are not those of HTTP
-/// (8.3.1), which it shows only beside an authority.
+/// Refuses what the engine lets pass: blanks around a value (RFC 9113, 8.2.1), and schemes that are
+/// not those of HTTP (8.3.1), which it shows only beside an authority.
 fn well_formed(parts: &Parts) -> Result<(), Error> {
     let blank = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b' ' | b'\t'));
-    let has_blanks = |value: &http::HeaderValue| blank(value.as_bytes().first()) || blank(value.as_bytes().last());
+    let has_blanks = |value: &http::HeaderValue| {
+        blank(value.as_bytes().first()) || blank(value.as_bytes().last())
+    };
     if parts.headers.values().any(has_blanks) {
         return Err(Error::bad("a field's value begins or ends with a blank"));
     }
     match parts.uri.scheme_str() {
-        Some(scheme) if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) => {
+        Some(scheme)
+            if !["http", "https"]
+                .iter()
+                .any(|known| scheme.eq_ignore_ascii_case(known)) =>
+        {
             Err(Error::bad("a :scheme other than http and https"))
         }
         _ => Ok(()),
@@ -90,7 +109,10 @@ fn well_formed(parts: &Parts) -> Result<(), Error> {
 }
 
 /// RFC 9113, 8.3.1: the pseudo-header or a field says it; both may, and then say the same.
-fn host<'a>(authority: Option<&'a str>, fields: &[httparse::Header<'a>]) -> Result<Option<&'a str>, Error> {
+fn host<'a>(
+    authority: Option<&'a str>,
+    fields: &[httparse::Header<'a>],
+) -> Result<Option<&'a str>, Error> {
     let mut host = authority;
     let mut named = false;
     for field in fields.iter().filter(|field| field.name == "host") {
@@ -104,7 +126,9 @@ fn host<'a>(authority: Option<&'a str>, fields: &[httparse::Header<'a>]) -> Resu
         host = Some(text);
     }
     match host {
-        Some(host) if !is_authority(host.as_bytes()) => Err(Error::bad("malformed :authority or Host")),
+        Some(host) if !is_authority(host.as_bytes()) => {
+            Err(Error::bad("malformed :authority or Host"))
+        }
         None => Err(Error::bad("neither :authority nor Host")),
         host => Ok(host),
     }
@@ -131,6 +155,9 @@ fn expects_continue(fields: &[httparse::Header<'_>]) -> Result<bool, Error> {
     match fields.iter().find(|field| field.name == "expect") {
         None => Ok(false),
         Some(field) if field.value.eq_ignore_ascii_case(b"100-continue") => Ok(true),
-        Some(_) => Err(Error::parse(StatusCode::EXPECTATION_FAILED, "an expectation other than 100-continue")),
+        Some(_) => Err(Error::parse(
+            StatusCode::EXPECTATION_FAILED,
+            "an expectation other than 100-continue",
+        )),
     }
 }

@@ -1,4 +1,5 @@
-//! A request's body as its handler reads it from the engine, which has taken it from the client within the windows.
+//! A request's body as its handler reads it from the engine, which has taken it from the client
+//! within the windows.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -44,14 +45,30 @@ impl<'a> Incoming<'a> {
         head: &RequestHead<'_>,
         limits: RequestLimits,
     ) -> Result<Self, Error> {
-        let announced = if let Framing::Length(length) = head.framing() { length } else { 0 };
+        let announced = if let Framing::Length(length) = head.framing() {
+            length
+        } else {
+            0
+        };
         if announced > limits.body_bytes {
             return Err(too_large());
         }
         let pace = Pace::new(limits.body_timeout, limits.min_rate);
         let (data, trailers, done) = (Bytes::new(), HeaderMap::new(), stream.is_end_stream());
         let (withheld, error) = (head.expects_continue(), None);
-        Ok(Self { stream, shared, data, received: 0, announced, limits, pace, trailers, withheld, done, error })
+        Ok(Self {
+            stream,
+            shared,
+            data,
+            received: 0,
+            announced,
+            limits,
+            pace,
+            trailers,
+            withheld,
+            done,
+            error,
+        })
     }
 
     /// Ends the body for its handler. Returns the error that it met.
@@ -67,11 +84,14 @@ impl<'a> Incoming<'a> {
 
     /// Makes it what the handler reads; `outgoing`: by which the client can be asked for it.
     pub(super) fn reading<'b>(&'b mut self, outgoing: &'b mut Outgoing<'a>) -> Reading<'b, 'a> {
-        Reading { body: self, outgoing }
+        Reading {
+            body: self,
+            outgoing,
+        }
     }
 
-    /// Takes what the client still sends after its answer, if that is little: otherwise the stream is reset, and some
-    /// clients take that for a failure.
+    /// Takes what the client still sends after its answer, if that is little: otherwise the stream
+    /// is reset, and some clients take that for a failure.
     pub(super) fn drain(&mut self) {
         let mut dropped = 0;
         while dropped < MAX_DRAINED && self.fill().is_ok_and(|more| more) {
@@ -99,7 +119,9 @@ impl<'a> Incoming<'a> {
                 }
                 None => {
                     let trailers = ready(|cx| stream.poll_trailers(cx), || pace.left(), slow)?;
-                    let trailers = trailers.map_err(|error| failed(error, CUT))?.unwrap_or_default();
+                    let trailers = trailers
+                        .map_err(|error| failed(error, CUT))?
+                        .unwrap_or_default();
                     for (name, value) in trailers.iter().filter(|(name, _)| may_trail(name)) {
                         self.trailers.append(name, value.clone());
                     }
@@ -123,23 +145,34 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// A body while its handler may read it: the first read asks for it, if the client waits for that (RFC 9110, 10.1.1).
+/// A body while its handler may read it: the first read asks for it, if the client waits for that
+/// (RFC 9110, 10.1.1).
 pub(super) struct Reading<'b, 'a> {
     body: &'b mut Incoming<'a>,
     outgoing: &'b mut Outgoing<'a>,
 }
 
 fn too_large() -> Error {
-    Error::too_large(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large")
+    Error::too_large(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "the request body is too large",
+    )
 }
 
 fn slow() -> Error {
-    Error::timeout(Some(StatusCode::REQUEST_TIMEOUT), "the request body arrives too slowly")
+    Error::timeout(
+        Some(StatusCode::REQUEST_TIMEOUT),
+        "the request body arrives too slowly",
+    )
 }
 
 impl RequestBody for Reading<'_, '_> {
     fn trailers(&self) -> Result<HeaderMap, Error> {
-        Ok(if self.body.done { self.body.trailers.clone() } else { HeaderMap::new() })
+        Ok(if self.body.done {
+            self.body.trailers.clone()
+        } else {
+            HeaderMap::new()
+        })
     }
 
     fn peer(&self) -> Option<SocketAddr> {
@@ -151,7 +184,13 @@ impl RequestBody for Reading<'_, '_> {
     }
 
     fn set_limits(&mut self, limits: RequestLimits) {
-        let Incoming { received, announced, error, pace, .. } = &mut *self.body;
+        let Incoming {
+            received,
+            announced,
+            error,
+            pace,
+            ..
+        } = &mut *self.body;
         pace.change(limits.body_timeout, limits.min_rate);
         if *received.max(announced) > limits.body_bytes {
             error.get_or_insert_with(too_large);

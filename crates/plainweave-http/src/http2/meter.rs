@@ -1,19 +1,20 @@
-//! What both ends' frames are, read along as they pass: a client's, so that those that cost and ask for nothing are
-//! bounded, and ours, since a client answers our data with window updates.
+//! What both ends' frames are, read along as they pass: a client's, so that those that cost and ask
+//! for nothing are bounded, and ours, since a client answers our data with window updates.
 //!
 //! # What a window update costs
-//! Clients give a window back as they take data: some after half of it, some for every frame, for the stream and for
-//! the connection. So each frame of data that we send pays for two window updates, if the client's windows are no
-//! smaller than [`SMALL_WINDOW`]: with windows of a few bytes a client could have a large answer in as many frames as
-//! it has bytes (CVE-2019-9511), and there only bytes pay. What nothing has paid for counts as any other frame that
-//! asks for nothing.
+//! Clients give a window back as they take data: some after half of it, some for every frame, for
+//! the stream and for the connection. So each frame of data that we send pays for two window
+//! updates, if the client's windows are no smaller than [`SMALL_WINDOW`]: with windows of a few
+//! bytes a client could have a large answer in as many frames as it has bytes (CVE-2019-9511), and
+//! there only bytes pay. What nothing has paid for counts as any other frame that asks for nothing.
 //!
 //! # The least piece
-//! A window that comes back in small parts must not be used in small parts, or the parts stay small for ever: the
-//! client gives back what it got (the silly window syndrome, RFC 9293, 3.8.6.2). So an answer that has more to send
-//! waits until there is room for [`Meter::least_piece`], or for twice as much where less would be left over. Twice that
-//! is never more than half of what a stream's window begins with, nor more than the stream's part of half of the
-//! connection's: what all streams hold back together leaves the client with half of its window to give back, which is
+//! A window that comes back in small parts must not be used in small parts, or the parts stay small
+//! for ever: the client gives back what it got (the silly window syndrome, RFC 9293, 3.8.6.2). So
+//! an answer that has more to send waits until there is room for [`Meter::least_piece`], or for
+//! twice as much where less would be left over. Twice that is never more than half of what a
+//! stream's window begins with, nor more than the stream's part of half of the connection's: what
+//! all streams hold back together leaves the client with half of its window to give back, which is
 //! when most clients do. For those that wait longer, `outgoing` does not.
 
 use std::time::{Duration, Instant};
@@ -116,7 +117,14 @@ struct Frames {
 impl Frames {
     /// Begins behind `rest` bytes that are no frame.
     fn behind(rest: usize) -> Self {
-        Self { header: [0; HEADER], filled: 0, rest, inside: None, parameter: [0; PARAMETER], parameter_filled: 0 }
+        Self {
+            header: [0; HEADER],
+            filled: 0,
+            rest,
+            inside: None,
+            parameter: [0; PARAMETER],
+            parameter_filled: 0,
+        }
     }
 
     /// Reads on until something is found; `None`: all bytes are read.
@@ -139,7 +147,11 @@ impl Frames {
                 *bytes = &bytes[len..];
                 continue;
             };
-            let wanted = if frame.kind == SETTINGS { PARAMETER } else { size_of::<u32>() };
+            let wanted = if frame.kind == SETTINGS {
+                PARAMETER
+            } else {
+                size_of::<u32>()
+            };
             self.parameter[self.parameter_filled] = bytes[0];
             self.parameter_filled += 1;
             self.rest -= 1;
@@ -155,7 +167,12 @@ impl Frames {
     fn begin(&mut self) -> Frame {
         let [high, middle, low, kind, flags, id @ ..] = self.header;
         let len = u32::from_be_bytes([0, high, middle, low]);
-        let frame = Frame { len, kind, flags, stream: u32::from_be_bytes(id) & 0x7fff_ffff };
+        let frame = Frame {
+            len,
+            kind,
+            flags,
+            stream: u32::from_be_bytes(id) & 0x7fff_ffff,
+        };
         self.filled = 0;
         self.rest = len as usize;
         self.parameter_filled = 0;
@@ -172,7 +189,9 @@ impl Frames {
     fn found(&self, frame: Frame) -> Found {
         let [a, b, c, d, e, f] = self.parameter;
         match frame.kind {
-            SETTINGS => Found::Parameter(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])),
+            SETTINGS => {
+                Found::Parameter(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]))
+            }
             _ => Found::Increment(u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff, frame.stream),
         }
     }
@@ -194,7 +213,12 @@ impl Meter {
             control: Budget::new(limits.control_frames),
             data: 0,
             updates: 0,
-            windows: Windows { initial: FIRST_WINDOW, granted, used: 0, widest: granted },
+            windows: Windows {
+                initial: FIRST_WINDOW,
+                granted,
+                used: 0,
+                widest: granted,
+            },
             reset: Vec::new(),
         }
     }
@@ -235,7 +259,9 @@ impl Meter {
     /// Takes note of what the engine has written.
     pub(super) fn written(&mut self, mut bytes: &[u8]) {
         while let Some(found) = self.to_client.next(&mut bytes) {
-            let Found::Header(frame) = found else { continue };
+            let Found::Header(frame) = found else {
+                continue;
+            };
             if frame.kind == DATA {
                 self.windows.used += u64::from(frame.len);
                 if self.windows.initial >= SMALL_WINDOW {
@@ -250,12 +276,18 @@ impl Meter {
         self.data += len as u64;
     }
 
-    /// Returns for how much room an answer waits that has more to send, while `streams` have: at least a byte.
+    /// Returns for how much room an answer waits that has more to send, while `streams` have: at
+    /// least a byte.
     pub(super) fn least_piece(&self, streams: usize) -> usize {
-        let Windows { initial, widest, .. } = self.windows;
+        let Windows {
+            initial, widest, ..
+        } = self.windows;
         let (least, most) = LEAST_PIECE;
         let part = widest / 4 / streams.max(1) as u64;
-        let piece = part.clamp(least, most).min(u64::from(initial).div_ceil(4)).max(1);
+        let piece = part
+            .clamp(least, most)
+            .min(u64::from(initial).div_ceil(4))
+            .max(1);
         piece as usize
     }
 
@@ -299,7 +331,11 @@ struct Budget {
 
 impl Budget {
     fn new(most: u32) -> Self {
-        Self { most, left: i64::from(most), paid: Instant::now() }
+        Self {
+            most,
+            left: i64::from(most),
+            paid: Instant::now(),
+        }
     }
 
     fn spend(&mut self) {
@@ -307,7 +343,10 @@ impl Budget {
     }
 
     fn earn(&mut self, count: u64) {
-        self.left = self.left.saturating_add_unsigned(count).min(i64::from(self.most));
+        self.left = self
+            .left
+            .saturating_add_unsigned(count)
+            .min(i64::from(self.most));
     }
 
     /// Returns whether more was spent than there is. The clock is asked for only then.
@@ -338,21 +377,33 @@ mod tests {
     }
 
     fn meter(resets: u32, control_frames: u32) -> Meter {
-        let mut meter = Meter::new(&Http2Limits { resets, control_frames, ..Http2Limits::default() });
+        let mut meter = Meter::new(&Http2Limits {
+            resets,
+            control_frames,
+            ..Http2Limits::default()
+        });
         meter.received(PREFACE);
         meter
     }
 
     #[test]
     fn frames_are_found_however_they_are_split() {
-        let bytes =
-            [frame(0, 4, 0, 0), frame(5, HEADERS, 0, 1), frame(3, CONTINUATION, 4, 1), frame(4, RST_STREAM, 0, 1)];
+        let bytes = [
+            frame(0, 4, 0, 0),
+            frame(5, HEADERS, 0, 1),
+            frame(3, CONTINUATION, 4, 1),
+            frame(4, RST_STREAM, 0, 1),
+        ];
         let bytes = [&PREFACE[..], &bytes.concat()].concat();
         for step in 1..bytes.len() {
             let mut meter = Meter::new(&Http2Limits::default());
             bytes.chunks(step).for_each(|piece| meter.received(piece));
             assert!(!meter.is_in_the_middle(), "pieces of {step}");
-            assert_eq!((meter.take_reset(), meter.resets.left, meter.control.left), (vec![1], 199, 998), "{step}");
+            assert_eq!(
+                (meter.take_reset(), meter.resets.left, meter.control.left),
+                (vec![1], 199, 998),
+                "{step}"
+            );
         }
     }
 
@@ -390,7 +441,11 @@ mod tests {
         for step in 1..bytes.len() {
             let mut meter = Meter::new(&Http2Limits::default());
             bytes.chunks(step).for_each(|piece| meter.received(piece));
-            assert_eq!((meter.windows.initial, meter.windows.widest), (1 << 16, 1_065_535), "{step}");
+            assert_eq!(
+                (meter.windows.initial, meter.windows.widest),
+                (1 << 16, 1_065_535),
+                "{step}"
+            );
             assert!(!meter.is_in_the_middle(), "{step}");
         }
     }
@@ -398,15 +453,33 @@ mod tests {
     #[test]
     fn a_piece_is_no_more_than_windows_allow() {
         let mut meter = self::meter(1, 100);
-        for (streams, piece) in [(0, 4096), (1, 4096), (4, 4095), (50, 327), (100, 256), (1000, 256)] {
+        for (streams, piece) in [
+            (0, 4096),
+            (1, 4096),
+            (4, 4095),
+            (50, 327),
+            (100, 256),
+            (1000, 256),
+        ] {
             assert_eq!(meter.least_piece(streams), piece, "{streams}");
         }
-        for (window, piece) in [(0, 1), (1, 1), (2, 1), (100, 25), (1024, 256), (1 << 20, 4096)] {
+        for (window, piece) in [
+            (0, 1),
+            (1, 1),
+            (2, 1),
+            (100, 25),
+            (1024, 256),
+            (1 << 20, 4096),
+        ] {
             let parameter = [&[0, 4][..], &u32::to_be_bytes(window)].concat();
             meter.received(&with_payload(SETTINGS, 0, &parameter));
             assert_eq!(meter.least_piece(1), piece, "{window}");
         }
-        meter.received(&with_payload(WINDOW_UPDATE, 0, &10_000_000_u32.to_be_bytes()));
+        meter.received(&with_payload(
+            WINDOW_UPDATE,
+            0,
+            &10_000_000_u32.to_be_bytes(),
+        ));
         assert_eq!(meter.least_piece(100), 4096);
     }
 

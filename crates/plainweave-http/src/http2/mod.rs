@@ -1,26 +1,29 @@
 //! HTTP/2: a connection that has many requests in hand.
 //!
 //! # Concepts
-//! The *engine* is the crate h2: frames, HPACK, flow control, the states of streams. It reads and writes a *pipe* in
-//! memory. The *connection* is the fiber that carries bytes between the pipe and the stream. Each request has a fiber
-//! of its own, which calls the same handlers as HTTP/1; it reads its body from the engine and gives the engine its
-//! answer.
+//! The *engine* is the crate h2: frames, HPACK, flow control, the states of streams. It reads and
+//! writes a *pipe* in memory. The *connection* is the fiber that carries bytes between the pipe and
+//! the stream. Each request has a fiber of its own, which calls the same handlers as HTTP/1; it
+//! reads its body from the engine and gives the engine its answer.
 //!
 //! # A turn
-//! [`turn`] serves until nothing is in progress, as a turn of HTTP/1 does. Then the connection has no fiber again: it
-//! is the engine and the pipe in its [`ConnState`](crate::ConnState).
+//! [`turn`] serves until nothing is in progress, as a turn of HTTP/1 does. Then the connection has
+//! no fiber again: it is the engine and the pipe in its [`ConnState`](crate::ConnState).
 //! 1. Read what has arrived, into the pipe; the *meter* counts the frames.
 //! 2. Poll the engine. Each request that it returns gets a fiber.
-//! 3. Yield once: the new fibers run, and short answers are with the engine afterwards. Poll it again.
+//! 3. Yield once: the new fibers run, and short answers are with the engine afterwards. Poll it
+//!    again.
 //! 4. Send all that the engine has written, in one write.
-//! 5. Wait for the stream and for the requests' wake-ups at once ([`NonBlocking::wait`](crate::NonBlocking)).
+//! 5. Wait for the stream and for the requests' wake-ups at once
+//!    ([`NonBlocking::wait`](crate::NonBlocking)).
 //!
-//! No wake-up is lost: the engine wakes the connection through [`Wakeups`](crate::Wakeups), which remember it until the
-//! connection has looked, and between that look and the wait nothing is done.
+//! No wake-up is lost: the engine wakes the connection through [`Wakeups`](crate::Wakeups), which
+//! remember it until the connection has looked, and between that look and the wait nothing is done.
 //!
 //! # Ends
-//! A client that resets a stream cancels its fiber: the handler's next blocking call fails. When the connection ends,
-//! all are cancelled, and the turn waits for them: nothing of a connection outlives it.
+//! A client that resets a stream cancels its fiber: the handler's next blocking call fails. When
+//! the connection ends, all are cancelled, and the turn waits for them: nothing of a connection
+//! outlives it.
 //!
 //! See docs/http2.md of the sources for the limits and for what was rejected.
 

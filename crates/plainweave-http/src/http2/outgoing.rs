@@ -1,4 +1,5 @@
-//! An answer on its way into the engine: its head with its first bytes, its body as the client's windows allow.
+//! An answer on its way into the engine: its head with its first bytes, its body as the client's
+//! windows allow.
 
 use std::io::BufRead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,8 +20,8 @@ use crate::writer::{BodyWriter, Sink, Written};
 use crate::{Body, Error, RequestLimits, Response};
 
 const UNSENT: &str = "the answer could not be sent";
-/// For how long an answer waits for more room than there is. Most clients give their windows back before they are used
-/// up; this is for those that do not.
+/// For how long an answer waits for more room than there is. Most clients give their windows back
+/// before they are used up; this is for those that do not.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// One answer.
@@ -48,7 +49,17 @@ impl<'a> Outgoing<'a> {
     ) -> Self {
         let pace = Pace::new(limits.write_timeout, limits.min_rate);
         let (stream, head, status) = (None, None, None);
-        Self { respond, stream, head, shared, server, limits, pace, status, body_bytes: 0 }
+        Self {
+            respond,
+            stream,
+            head,
+            shared,
+            server,
+            limits,
+            pace,
+            status,
+            body_bytes: 0,
+        }
     }
 
     pub(super) fn set_limits(&mut self, limits: RequestLimits) {
@@ -59,12 +70,18 @@ impl<'a> Outgoing<'a> {
     /// Sends `100 Continue`; to be called before [`Self::send`].
     pub(super) fn ask_for_body(&mut self) -> Result<(), Error> {
         // The engine would send it for a stream that the client has reset, too.
-        if self.respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
+        if self
+            .respond
+            .poll_reset(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+        {
             return Err(Error::closed(UNSENT));
         }
         let mut interim = http::Response::new(());
         *interim.status_mut() = StatusCode::CONTINUE;
-        self.respond.send_informational(interim).map_err(|error| failed(error, UNSENT))
+        self.respond
+            .send_informational(interim)
+            .map_err(|error| failed(error, UNSENT))
     }
 
     /// Sends a response. An error with a status can still be answered: nothing was sent.
@@ -81,7 +98,10 @@ impl<'a> Outgoing<'a> {
         if crate::outgoing::asks_to_close(&response) {
             self.shared.ask_for_end();
         }
-        let bodiless = matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let bodiless = matches!(
+            response.status,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+        );
         let length = response.body.len().filter(|_| !bodiless);
         self.status = Some(response.status);
         self.head = Some(self.encode(&response, length));
@@ -113,12 +133,16 @@ impl<'a> Outgoing<'a> {
         if !response.headers.contains_key(header::DATE) {
             fields.insert(header::DATE, self.shared.date());
         }
-        let server = self.server.filter(|_| !response.headers.contains_key(header::SERVER));
+        let server = self
+            .server
+            .filter(|_| !response.headers.contains_key(header::SERVER));
         if let Some(server) = server.and_then(|server| HeaderValue::from_str(server).ok()) {
             fields.insert(header::SERVER, server);
         }
         for line in response.lines.as_bytes().split(|&byte| byte == b'\n') {
-            let Some(colon) = memchr::memchr(b':', line) else { continue };
+            let Some(colon) = memchr::memchr(b':', line) else {
+                continue;
+            };
             let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
             if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(&line[..colon]), value) {
                 fields.append(name, value);
@@ -127,7 +151,9 @@ impl<'a> Outgoing<'a> {
         for (name, value) in &response.headers {
             fields.append(name, value.clone());
         }
-        OF_CONNECTIONS.iter().for_each(|name| drop(fields.remove(name)));
+        OF_CONNECTIONS
+            .iter()
+            .for_each(|name| drop(fields.remove(name)));
         if let Some(length) = length {
             fields.insert(header::CONTENT_LENGTH, length.into());
         }
@@ -154,10 +180,18 @@ impl<'a> Outgoing<'a> {
         Ok(())
     }
 
-    /// Waits until the engine takes some of `wanted` bytes, and returns how many it is to be given: all, or no small
-    /// part of them that leaves no small part; see `meter`.
+    /// Waits until the engine takes some of `wanted` bytes, and returns how many it is to be given:
+    /// all, or no small part of them that leaves no small part; see `meter`.
     fn room(&mut self, wanted: usize) -> Result<usize, Error> {
-        let Self { stream: Some(stream), pace, shared, .. } = self else { return Err(Error::closed(UNSENT)) };
+        let Self {
+            stream: Some(stream),
+            pace,
+            shared,
+            ..
+        } = self
+        else {
+            return Err(Error::closed(UNSENT));
+        };
         stream.reserve_capacity(wanted);
         let mut waited_since = None;
         loop {
@@ -182,7 +216,9 @@ impl<'a> Outgoing<'a> {
             match ready(|cx| stream.poll_capacity(cx), patience, slow_reader) {
                 Ok(Some(more)) => drop(more.map_err(|error| failed(error, UNSENT))?),
                 Ok(None) => return Err(Error::closed(UNSENT)),
-                Err(error) if room > 0 && error.is_timeout() && pace.left().is_some() => return Ok(room),
+                Err(error) if room > 0 && error.is_timeout() && pace.left().is_some() => {
+                    return Ok(room);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -234,11 +270,17 @@ impl<'a> Outgoing<'a> {
     fn write_body(&mut self, write: WriteBody) -> Result<(), Error> {
         let mut writer = BodyWriter::new(self);
         let done = catch_unwind(AssertUnwindSafe(|| write(&mut writer)));
-        let Written { gathered, trailers, failed: error } = writer.end();
+        let Written {
+            gathered,
+            trailers,
+            failed: error,
+        } = writer.end();
         match (error, done) {
             (Some(error), _) => return Err(error),
             (None, Err(payload)) => return Err(Error::panic(payload).with_status(None)),
-            (None, Ok(Err(error))) => return Err(Error::body("the body could not be written", Some(error))),
+            (None, Ok(Err(error))) => {
+                return Err(Error::body("the body could not be written", Some(error)));
+            }
             (None, Ok(Ok(()))) => {}
         }
         self.renew_pace();
@@ -276,7 +318,8 @@ impl Sink for Outgoing<'_> {
     }
 }
 
-/// Fields that mean something between two ends of a connection of HTTP/1 (RFC 9113, 8.2.2), and those that are ours.
+/// Fields that mean something between two ends of a connection of HTTP/1 (RFC 9113, 8.2.2), and
+/// those that are ours.
 const OF_CONNECTIONS: [HeaderName; 8] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,

@@ -1,7 +1,9 @@
-//! What lies between the engine and the stream: bytes that have arrived and bytes that are to be sent. The engine reads
-//! and writes here and never waits for a stream; the connection's fiber carries the bytes.
+//! What lies between the engine and the stream: bytes that have arrived and bytes that are to be
+//! sent. The engine reads and writes here and never waits for a stream; the connection's fiber
+//! carries the bytes.
 //!
-//! So all answers that are ready leave in one write, and an idle connection is these buffers, not a fiber.
+//! So all answers that are ready leave in one write, and an idle connection is these buffers, not a
+//! fiber.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -39,7 +41,15 @@ impl Pipe {
     pub(super) fn new(limits: &Http2Limits) -> Self {
         let (input, out) = (Vec::new(), Vec::new());
         let meter = Meter::new(limits);
-        Self(Arc::new(Mutex::new(State { input, start: 0, ended: false, out, sent: 0, full: false, meter })))
+        Self(Arc::new(Mutex::new(State {
+            input,
+            start: 0,
+            ended: false,
+            out,
+            sent: 0,
+            full: false,
+            meter,
+        })))
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -99,7 +109,11 @@ impl State {
 
 impl AsyncRead for Pipe {
     /// Whoever gives more polls the engine, so no waker is kept.
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut state = self.lock();
         let there = &state.input[state.start..];
         if there.is_empty() && !state.ended {
@@ -113,11 +127,19 @@ impl AsyncRead for Pipe {
 }
 
 impl AsyncWrite for Pipe {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, _: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let mut state = self.lock();
         let len = bufs.iter().map(|buf| state.append(buf)).sum();
         if len == 0 && bufs.iter().any(|buf| !buf.is_empty()) {

@@ -1,4 +1,5 @@
-//! What the requests of a connection share with it, and what a server knows of its busy connections.
+//! What the requests of a connection share with it, and what a server knows of its busy
+//! connections.
 
 use std::any::Any;
 use std::fmt;
@@ -13,7 +14,8 @@ use slab::Slab;
 use crate::encode::DateCache;
 use crate::{TlsSession, Wakeups};
 
-/// What [`Server::with_admission`](crate::Server::with_admission) gave; nothing, if the server asks nobody.
+/// What [`Server::with_admission`](crate::Server::with_admission) gave; nothing, if the server asks
+/// nobody.
 pub(super) type Permit = Option<Box<dyn Any + Send>>;
 
 /// Of one connection.
@@ -78,16 +80,20 @@ impl Shared {
         std::mem::take(&mut *lock(&self.ended))
     }
 
-    /// Returns a permit for a request: the one that the connection has waited with, or a new one, by `ask`.
+    /// Returns a permit for a request: the one that the connection has waited with, or a new one,
+    /// by `ask`.
     pub(super) fn admit(&self, ask: impl FnOnce() -> Option<Permit>) -> Option<Lent<'_>> {
         let spare = lock(&self.permits).spare.take();
         let permit = spare.or_else(ask)?;
         lock(&self.permits).lent += 1;
-        Some(Lent { shared: self, _permit: permit })
+        Some(Lent {
+            shared: self,
+            _permit: permit,
+        })
     }
 
-    /// Sees to it that the connection has a permit, be it a request's: it has a stack and buffers while it waits for
-    /// its client; `ask` gets a new one. False: it must not wait.
+    /// Sees to it that the connection has a permit, be it a request's: it has a stack and buffers
+    /// while it waits for its client; `ask` gets a new one. False: it must not wait.
     pub(super) fn may_wait(&self, ask: impl FnOnce() -> Option<Permit>) -> bool {
         let held = lock(&self.permits);
         if held.lent > 0 || held.spare.is_some() || held.denied {
@@ -113,8 +119,8 @@ impl Shared {
     }
 }
 
-/// What a connection in its turn has of the server's permits: one for each request that is handled, and one for itself
-/// if it has to wait while none is.
+/// What a connection in its turn has of the server's permits: one for each request that is handled,
+/// and one for itself if it has to wait while none is.
 #[derive(Default)]
 struct Permits {
     lent: usize,
@@ -170,18 +176,26 @@ impl Drop for Parked {
 
 impl Connections {
     pub(super) fn add(&self, wakeups: Arc<Wakeups>) -> Listed<'_> {
-        Listed { list: self, key: lock(&self.busy).insert(wakeups) }
+        Listed {
+            list: self,
+            key: lock(&self.busy).insert(wakeups),
+        }
     }
 
     /// Counts a connection that is to have no turn, unless there are `most` of them; 0: any number.
     pub(super) fn park(&self, most: usize) -> Option<Parked> {
         let one_more = |now| (most == 0 || now < most).then_some(now + 1);
-        self.idle.fetch_update(Relaxed, Relaxed, one_more).ok().map(|_| Parked(self.idle.clone()))
+        self.idle
+            .fetch_update(Relaxed, Relaxed, one_more)
+            .ok()
+            .map(|_| Parked(self.idle.clone()))
     }
 
     /// Wakes all of them.
     pub(crate) fn wake(&self) {
-        lock(&self.busy).iter().for_each(|(_, wakeups)| wakeups.wake_by_ref());
+        lock(&self.busy)
+            .iter()
+            .for_each(|(_, wakeups)| wakeups.wake_by_ref());
     }
 }
 

@@ -66,16 +66,16 @@ impl<'a, H: Handler> Answer<'a, H> {
         }
     }
 
-    /// Refuses a request that was not admitted. An answer without a body waits for no window: without a permit this
-    /// fiber must not be there for long.
+    /// Refuses a request that was not admitted. An answer without a body waits for no window:
+    /// without a permit this fiber must not be there for long.
     fn turn_away(&mut self, head: Option<&RequestHead<'_>>) {
         let response = Response::new(StatusCode::SERVICE_UNAVAILABLE).with_retry();
         let sent = self.outgoing.send(response, false);
         self.end(head, sent.map(|()| None));
     }
 
-    /// Calls the handler and sends its answer. Returns its panic, or why the exchange failed. `rest` gets a body of
-    /// which more may come.
+    /// Calls the handler and sends its answer. Returns its panic, or why the exchange failed.
+    /// `rest` gets a body of which more may come.
     fn answer(
         &mut self,
         head: &RequestHead<'_>,
@@ -86,7 +86,9 @@ impl<'a, H: Handler> Answer<'a, H> {
         let mut body = Incoming::new(body, self.shared, head, limits)?;
         let mut reading = body.reading(&mut self.outgoing);
         let mut request = Request::new(head, &mut reading).with_tls(self.shared.tls.as_deref());
-        let answered = catch_unwind(AssertUnwindSafe(|| self.server.handler().handle(&mut request)));
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            self.server.handler().handle(&mut request)
+        }));
         let (error, limits) = body.finish();
         self.outgoing.set_limits(limits);
         let (response, panic) = match answered {
@@ -94,7 +96,10 @@ impl<'a, H: Handler> Answer<'a, H> {
             Err(payload) => {
                 let panic = Error::panic(payload).of_request(head);
                 self.server.report(&panic);
-                (Response::plain(StatusCode::INTERNAL_SERVER_ERROR), Some(panic))
+                (
+                    Response::plain(StatusCode::INTERNAL_SERVER_ERROR),
+                    Some(panic),
+                )
             }
         };
         if let Some(error) = error {
@@ -121,10 +126,20 @@ impl<'a, H: Handler> Answer<'a, H> {
         };
         if self.server.has_exchange_hook() {
             let (status, body_bytes) = (self.outgoing.status, self.outgoing.body_bytes);
-            let duration = self.started.filter(|_| head.is_some()).map_or(Duration::ZERO, |started| started.elapsed());
+            let duration = self
+                .started
+                .filter(|_| head.is_some())
+                .map_or(Duration::ZERO, |started| started.elapsed());
             let status = error.as_ref().and_then(Error::status).or(status);
             let error = error.as_ref();
-            self.server.exchanged(&Exchange { peer: self.shared.peer, head, status, body_bytes, duration, error });
+            self.server.exchanged(&Exchange {
+                peer: self.shared.peer,
+                head,
+                status,
+                body_bytes,
+                duration,
+                error,
+            });
         }
     }
 
@@ -136,7 +151,9 @@ impl<'a, H: Handler> Answer<'a, H> {
         match sent {
             Ok(()) => {}
             // The client is the one that is slow, or has left.
-            Err(error) if error.is_timeout() || error.is_closed() => self.outgoing.reset(Reason::CANCEL),
+            Err(error) if error.is_timeout() || error.is_closed() => {
+                self.outgoing.reset(Reason::CANCEL)
+            }
             Err(_) => self.outgoing.reset(Reason::INTERNAL_ERROR),
         }
     }

@@ -10,7 +10,8 @@ use plainweave::time::with_timeout;
 
 use crate::Error;
 
-/// Asks until there is something, for at most as long as `limit` says, which is asked only if there is a wait.
+/// Asks until there is something, for at most as long as `limit` says, which is asked only if there
+/// is a wait.
 ///
 /// # Errors
 /// Those of `limit`; `slow` when the time has passed; the fiber was cancelled.
@@ -35,7 +36,11 @@ pub(super) fn ready<T>(
 
 /// Makes an error of the engine one of the library.
 pub(super) fn failed(error: h2::Error, what: &'static str) -> Error {
-    match (error.is_io(), error.is_remote(), error.is_reset() || error.is_go_away()) {
+    match (
+        error.is_io(),
+        error.is_remote(),
+        error.is_reset() || error.is_go_away(),
+    ) {
         (true, ..) => match error.into_io() {
             Some(error) => Error::io(error, what),
             None => Error::closed(what),

@@ -19,14 +19,14 @@ impl Acceptor {
     /// Reads the files that `config` names.
     ///
     /// # Errors
-    /// A file cannot be read or used ([`Error::is_file`]), a certificate has expired ([`Error::is_expired`]) or is not
-    /// that of its key ([`Error::is_mismatch`]).
+    /// A file cannot be read or used ([`Error::is_file`]), a certificate has expired
+    /// ([`Error::is_expired`]) or is not that of its key ([`Error::is_mismatch`]).
     pub fn new(config: Config) -> Result<Self, Error> {
         Ok(Self(Arc::new(Shared::new(config)?)))
     }
 
-    /// Reads the files again, for connections that come from now on; those that are there go on as they are. To be
-    /// called where reading files may block.
+    /// Reads the files again, for connections that come from now on; those that are there go on as
+    /// they are. To be called where reading files may block.
     ///
     /// # Errors
     /// As for [`Acceptor::new`]; then what was read before stays in use.
@@ -34,14 +34,14 @@ impl Acceptor {
         self.0.reload()
     }
 
-    /// Makes a TLS connection of a stream. Nothing is sent or received: the handshake is done by the first call that
-    /// needs it, or by [`TlsStream::handshake`].
+    /// Makes a TLS connection of a stream. Nothing is sent or received: the handshake is done by
+    /// the first call that needs it, or by [`TlsStream::handshake`].
     pub fn accept<S: Transport>(&self, stream: S) -> TlsStream<S> {
         TlsStream::new(stream, self.0.clone())
     }
 
-    /// Calls `hook` for each handshake that has failed, with the peer's address, on the fiber or thread that serves the
-    /// connection: it must not block. The first hook stays.
+    /// Calls `hook` for each handshake that has failed, with the peer's address, on the fiber or
+    /// thread that serves the connection: it must not block. The first hook stays.
     pub fn on_failure(&self, hook: impl Fn(&Error, Option<SocketAddr>) + Send + Sync + 'static) {
         self.0.on_failure(Box::new(hook));
     }
@@ -59,6 +59,9 @@ impl Acceptor {
 
 impl fmt::Debug for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acceptor").field("config", self.0.config()).field("counts", &self.counts()).finish()
+        f.debug_struct("Acceptor")
+            .field("config", self.0.config())
+            .field("counts", &self.counts())
+            .finish()
     }
 }

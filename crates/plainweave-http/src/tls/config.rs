@@ -9,7 +9,8 @@ use std::time::SystemTime;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::{
-    NoServerSessionStorage, ProducesTickets, ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier,
+    NoServerSessionStorage, ProducesTickets, ServerSessionMemoryCache, StoresServerSessions,
+    WebPkiClientVerifier,
 };
 
 use super::certificates::{Certificates, Resolver, load_authorities};
@@ -40,48 +41,81 @@ pub struct Config {
 #[derive(Clone, Debug)]
 enum Clients {
     Nothing,
-    Certificate { authorities: PathBuf, required: bool },
+    Certificate {
+        authorities: PathBuf,
+        required: bool,
+    },
 }
 
 impl Config {
-    /// Makes settings with one certificate: a file with the chain, our own certificate first, and one with its key.
+    /// Makes settings with one certificate: a file with the chain, our own certificate first, and
+    /// one with its key.
     pub fn new(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
         let handshakes = available_parallelism().map_or(1, NonZeroUsize::get);
         let alpn = vec![b"http/1.1".to_vec()];
-        Self { pairs: Vec::new(), alpn, clients: Clients::Nothing, handshakes }.with_certificate(chain, key)
+        Self {
+            pairs: Vec::new(),
+            alpn,
+            clients: Clients::Nothing,
+            handshakes,
+        }
+        .with_certificate(chain, key)
     }
 
-    /// Adds a certificate for other names. A client gets the one for the name that it asks for, `*.` standing for any
-    /// one label; the first one, if none is for that name or it asks for none. Of several for one name it gets the
-    /// first whose kind of key it knows.
+    /// Adds a certificate for other names. A client gets the one for the name that it asks for,
+    /// `*.` standing for any one label; the first one, if none is for that name or it asks for
+    /// none. Of several for one name it gets the first whose kind of key it knows.
     pub fn with_certificate(mut self, chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
-        self.pairs.push((chain.as_ref().to_owned(), key.as_ref().to_owned()));
+        self.pairs
+            .push((chain.as_ref().to_owned(), key.as_ref().to_owned()));
         self
     }
 
-    /// Replaces the protocols that are offered by ALPN, the best first. The default is `http/1.1` alone. `h2` is left
-    /// out where it cannot be spoken: on threads, and over streams without
+    /// Replaces the protocols that are offered by ALPN, the best first. The default is `http/1.1`
+    /// alone. `h2` is left out where it cannot be spoken: on threads, and over streams without
     /// [`Transport::non_blocking`](crate::Transport::non_blocking).
     pub fn with_alpn<P: AsRef<[u8]>>(self, protocols: impl IntoIterator<Item = P>) -> Self {
-        Self { alpn: protocols.into_iter().map(|protocol| protocol.as_ref().to_vec()).collect(), ..self }
+        Self {
+            alpn: protocols
+                .into_iter()
+                .map(|protocol| protocol.as_ref().to_vec())
+                .collect(),
+            ..self
+        }
     }
 
-    /// Asks clients for a certificate by one of the authorities in this file. One that has none is let in all the same,
-    /// with an empty [`TlsSession::client_chain`](crate::TlsSession::client_chain). No session is resumed: each
+    /// Asks clients for a certificate by one of the authorities in this file. One that has none is
+    /// let in all the same, with an empty
+    /// [`TlsSession::client_chain`](crate::TlsSession::client_chain). No session is resumed: each
     /// connection's certificate is judged anew.
     pub fn with_client_certificates(self, authorities: impl AsRef<Path>) -> Self {
-        Self { clients: Clients::Certificate { authorities: authorities.as_ref().to_owned(), required: false }, ..self }
+        Self {
+            clients: Clients::Certificate {
+                authorities: authorities.as_ref().to_owned(),
+                required: false,
+            },
+            ..self
+        }
     }
 
     /// Does what [`Config::with_client_certificates`] does, and refuses clients without one.
     pub fn with_required_client_certificates(self, authorities: impl AsRef<Path>) -> Self {
-        Self { clients: Clients::Certificate { authorities: authorities.as_ref().to_owned(), required: true }, ..self }
+        Self {
+            clients: Clients::Certificate {
+                authorities: authorities.as_ref().to_owned(),
+                required: true,
+            },
+            ..self
+        }
     }
 
-    /// Replaces the number of handshakes that are computed at once; the default is the number of processors. A program
-    /// gives the number of its workers.
+    /// Replaces the number of handshakes that are computed at once; the default is the number of
+    /// processors. A program gives the number of its workers.
     pub fn with_handshakes_at_once(self, handshakes: NonZeroUsize) -> Self {
-        Self { handshakes: handshakes.get(), ..self }
+        Self {
+            handshakes: handshakes.get(),
+            ..self
+        }
     }
 }
 
@@ -96,8 +130,13 @@ impl Resumption {
     /// Makes fresh keys, which rustls replaces every six hours.
     fn new() -> Result<Self, Error> {
         let tickets = ring::Ticketer::new();
-        let tickets = tickets.map_err(|error| Error::new(Kind::Config, "no random numbers for tickets").because(error));
-        Ok(Self { tickets: tickets?, sessions: ServerSessionMemoryCache::new(SESSIONS) })
+        let tickets = tickets.map_err(|error| {
+            Error::new(Kind::Config, "no random numbers for tickets").because(error)
+        });
+        Ok(Self {
+            tickets: tickets?,
+            sessions: ServerSessionMemoryCache::new(SESSIONS),
+        })
     }
 }
 
@@ -114,28 +153,48 @@ impl Loaded {
     /// Reads the files. Sessions made under `earlier` go on.
     pub(super) fn read(config: &Config, earlier: Option<&Self>) -> Result<Self, Error> {
         let provider = Arc::new(ring::default_provider());
-        let pairs = config.pairs.iter().map(|(chain, key)| (chain.as_path(), key.as_path()));
+        let pairs = config
+            .pairs
+            .iter()
+            .map(|(chain, key)| (chain.as_path(), key.as_path()));
         let certificates = Arc::new(Certificates::load(pairs, &provider, SystemTime::now())?);
         let verifier = match &config.clients {
             Clients::Nothing => WebPkiClientVerifier::no_client_auth(),
-            Clients::Certificate { authorities: file, required } => {
+            Clients::Certificate {
+                authorities: file,
+                required,
+            } => {
                 let roots = Arc::new(load_authorities(file)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-                let verifier = if *required { verifier } else { verifier.allow_unauthenticated() };
+                let verifier = if *required {
+                    verifier
+                } else {
+                    verifier.allow_unauthenticated()
+                };
                 let unusable = "its certificates cannot be used to judge clients";
-                verifier.build().map_err(|error| Error::of_file(Kind::Authority, file, unusable).because(error))?
+                verifier.build().map_err(|error| {
+                    Error::of_file(Kind::Authority, file, unusable).because(error)
+                })?
             }
         };
         let resumption = match (earlier, &config.clients) {
-            // A session that goes on is not judged again: not by the authorities of today, nor by today's date.
+            // A session that goes on is not judged again: not by the authorities of today, nor by
+            // today's date.
             (_, Clients::Certificate { .. }) => None,
             (Some(earlier), Clients::Nothing) => earlier.resumption.clone(),
             (None, Clients::Nothing) => Some(Resumption::new()?),
         };
-        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let unusable = |error| Error::new(Kind::Config, "TLS 1.2 and 1.3 are not available").because(error);
-        let builder = builder.map_err(unusable)?.with_client_cert_verifier(verifier);
-        let mut template = builder.with_cert_resolver(Arc::new(Resolver::new(certificates.clone(), Arc::default())));
+        let builder =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let unusable =
+            |error| Error::new(Kind::Config, "TLS 1.2 and 1.3 are not available").because(error);
+        let builder = builder
+            .map_err(unusable)?
+            .with_client_cert_verifier(verifier);
+        let mut template = builder.with_cert_resolver(Arc::new(Resolver::new(
+            certificates.clone(),
+            Arc::default(),
+        )));
         template.alpn_protocols.clone_from(&config.alpn);
         match &resumption {
             Some(Resumption { tickets, sessions }) => {
@@ -148,7 +207,11 @@ impl Loaded {
                 template.send_tls13_tickets = 0;
             }
         }
-        Ok(Self { template, certificates, resumption })
+        Ok(Self {
+            template,
+            certificates,
+            resumption,
+        })
     }
 
     /// Returns when the first certificate expires.
@@ -156,11 +219,17 @@ impl Loaded {
         self.certificates.expires()
     }
 
-    /// Returns the configuration of one handshake, whose resolver notes the name that is asked for. `multiplexes`: its
-    /// connection can speak HTTP/2.
-    pub(super) fn for_handshake(&self, name: Arc<OnceLock<String>>, multiplexes: bool) -> Arc<ServerConfig> {
+    /// Returns the configuration of one handshake, whose resolver notes the name that is asked for.
+    /// `multiplexes`: its connection can speak HTTP/2.
+    pub(super) fn for_handshake(
+        &self,
+        name: Arc<OnceLock<String>>,
+        multiplexes: bool,
+    ) -> Arc<ServerConfig> {
         let mut config = self.template.clone();
-        config.alpn_protocols.retain(|protocol| multiplexes || protocol != b"h2");
+        config
+            .alpn_protocols
+            .retain(|protocol| multiplexes || protocol != b"h2");
         config.cert_resolver = Arc::new(Resolver::new(self.certificates.clone(), name));
         Arc::new(config)
     }

@@ -1,6 +1,8 @@
-//! TLS without I/O: what was received goes in, plaintext comes out; plaintext goes in, what is to be sent comes out.
+//! TLS without I/O: what was received goes in, plaintext comes out; plaintext goes in, what is to
+//! be sent comes out.
 //!
-//! rustls's unbuffered interface leaves all buffers to us, so that a connection that has nothing in hand holds none.
+//! rustls's unbuffered interface leaves all buffers to us, so that a connection that has nothing in
+//! hand holds none.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -18,10 +20,12 @@ pub(super) const RECORD: usize = 16 << 10;
 const RECORDS: usize = 4;
 /// Room for what a record has beside its plaintext, and for a key update before it.
 const OVERHEAD: usize = 64;
-/// Length of a record's content that rustls refuses (the greatest of RFC 5246, 6.2.3; 1.3 has a smaller bound).
+/// Length of a record's content that rustls refuses (the greatest of RFC 5246, 6.2.3; 1.3 has a
+/// smaller bound).
 const TOO_LONG: usize = RECORD + 2048;
-/// What is kept of a message that comes in pieces, at most. rustls allows messages of 64 KiB and needs their records
-/// until they are complete: a peer that sends one byte in each has us keep six times as much.
+/// What is kept of a message that comes in pieces, at most. rustls allows messages of 64 KiB and
+/// needs their records until they are complete: a peer that sends one byte in each has us keep six
+/// times as much.
 const HELD: usize = 32 << 10;
 /// Bytes before a record's content: type, version, length.
 const HEADER: usize = 5;
@@ -42,7 +46,8 @@ pub(super) struct Engine {
     peer_has_ended: bool,
     /// Our own `close_notify` is made.
     ended: bool,
-    /// Why it is of no use any more. If plaintext came before that, or the handshake was over, the next call says so.
+    /// Why it is of no use any more. If plaintext came before that, or the handshake was over, the
+    /// next call says so.
     failure: Option<rustls::Error>,
 }
 
@@ -81,7 +86,16 @@ impl Engine {
         let rustls = UnbufferedServerConnection::new(config)?;
         let (received, plain, out) = Default::default();
         let [has_begun, peer_has_ended, ended] = [false; 3];
-        Ok(Self { rustls, received, plain, out, has_begun, peer_has_ended, ended, failure: None })
+        Ok(Self {
+            rustls,
+            received,
+            plain,
+            out,
+            has_begun,
+            peer_has_ended,
+            ended,
+            failure: None,
+        })
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
@@ -94,7 +108,11 @@ impl Engine {
 
     /// Returns where the next read goes.
     pub(super) fn space(&mut self) -> &mut [u8] {
-        let Received { bytes, filled, more } = &mut self.received;
+        let Received {
+            bytes,
+            filled,
+            more,
+        } = &mut self.received;
         let room = if *more { LONG_READ } else { READ };
         bytes.resize(*filled + room, 0);
         &mut bytes[*filled..]
@@ -102,13 +120,17 @@ impl Engine {
 
     /// Notes that `len` bytes were read into `space`.
     pub(super) fn extend(&mut self, len: usize) {
-        let Received { bytes, filled, more } = &mut self.received;
+        let Received {
+            bytes,
+            filled,
+            more,
+        } = &mut self.received;
         *filled += len;
         *more = *filled == bytes.len();
     }
 
-    /// Returns whether there is work in what has arrived: a whole record, or the beginning of what cannot be one: a
-    /// type, version or length that none has.
+    /// Returns whether there is work in what has arrived: a whole record, or the beginning of what
+    /// cannot be one: a type, version or length that none has.
     pub(super) fn has_record(&self) -> bool {
         match self.received() {
             [0x14..=0x17, 3, _, high, low, rest @ ..] => {
@@ -120,7 +142,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether the peer has begun with HTTP in place of TLS. To be asked when there is work.
+    /// Returns whether the peer has begun with HTTP in place of TLS. To be asked when there is
+    /// work.
     pub(super) fn is_plain_http(&self) -> bool {
         !self.has_begun && self.received().first().is_some_and(u8::is_ascii_uppercase)
     }
@@ -143,8 +166,8 @@ impl Engine {
         !self.plain.bytes.is_empty()
     }
 
-    /// Returns whether the next read finds something without anything more being received: plaintext, the end or an
-    /// error.
+    /// Returns whether the next read finds something without anything more being received:
+    /// plaintext, the end or an error.
     pub(super) fn has_news(&self) -> bool {
         self.has_plain() || self.peer_has_ended || self.failure.is_some()
     }
@@ -161,8 +184,8 @@ impl Engine {
         len
     }
 
-    /// Goes on by what has arrived. Plaintext goes to `buf`, and what has no room there is kept. Returns how much went
-    /// there. An error behind it is returned by the next call.
+    /// Goes on by what has arrived. Plaintext goes to `buf`, and what has no room there is kept.
+    /// Returns how much went there. An error behind it is returned by the next call.
     pub(super) fn advance(&mut self, buf: &mut [u8]) -> Result<usize, rustls::Error> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -189,18 +212,28 @@ impl Engine {
         // Not by `drive`: what was wrong must not be looked at again.
         while self.rustls.wants_write() {
             let received = &mut self.received.bytes[..self.received.filled];
-            let Ok(ConnectionState::EncodeTlsData(mut data)) = self.rustls.process_tls_records(received).state else {
+            let Ok(ConnectionState::EncodeTlsData(mut data)) =
+                self.rustls.process_tls_records(received).state
+            else {
                 return;
             };
-            let _ = append(&mut self.out.bytes, 0, |room| data.encode(room).map_err(|error| needed(&error)));
+            let _ = append(&mut self.out.bytes, 0, |room| {
+                data.encode(room).map_err(|error| needed(&error))
+            });
         }
     }
 
-    /// Makes records of the first bytes of `bufs`: one that begins with the first and ends with the last buffer, if all
-    /// is less than a record. Returns how many bytes are in them.
+    /// Makes records of the first bytes of `bufs`: one that begins with the first and ends with the
+    /// last buffer, if all is less than a record. Returns how many bytes are in them.
     pub(super) fn encrypt(&mut self, bufs: &[IoSlice<'_>]) -> Result<usize, rustls::Error> {
-        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>().min(RECORDS * RECORD);
-        self.out.bytes.reserve(len + len.div_ceil(RECORD) * OVERHEAD);
+        let len = bufs
+            .iter()
+            .map(|buf| buf.len())
+            .sum::<usize>()
+            .min(RECORDS * RECORD);
+        self.out
+            .bytes
+            .reserve(len + len.div_ceil(RECORD) * OVERHEAD);
         let (mut gathered, mut left) = (Vec::new(), len);
         for buf in bufs {
             let mut rest = &buf[..buf.len().min(left)];
@@ -259,14 +292,17 @@ impl Engine {
         }
     }
 
-    /// Has rustls go on until it needs something: more from the peer, or, if it could send data, a reason to. Returns
-    /// how much plaintext went to `buf`, and what has stopped it if not that.
+    /// Has rustls go on until it needs something: more from the peer, or, if it could send data, a
+    /// reason to. Returns how much plaintext went to `buf`, and what has stopped it if not that.
     fn drive(&mut self, mut buf: &mut [u8], write: &Write<'_>) -> (usize, Option<rustls::Error>) {
         let (mut given, mut written) = (0, false);
         loop {
             let received = &mut self.received;
-            let UnbufferedStatus { mut discard, state, .. } =
-                self.rustls.process_tls_records(&mut received.bytes[..received.filled]);
+            let UnbufferedStatus {
+                mut discard, state, ..
+            } = self
+                .rustls
+                .process_tls_records(&mut received.bytes[..received.filled]);
             let mut waits = false;
             let state = match state {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
@@ -284,7 +320,9 @@ impl Engine {
                     }
                 },
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(&mut self.out.bytes, 0, |room| data.encode(room).map_err(|error| needed(&error)))
+                    append(&mut self.out.bytes, 0, |room| {
+                        data.encode(room).map_err(|error| needed(&error))
+                    })
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
                     // It is sent before anything else is waited for.
@@ -303,7 +341,11 @@ impl Engine {
                 Ok(_) => {
                     waits = true;
                     let done = written || matches!(write, Write::Nothing);
-                    if done { Ok(()) } else { Err(rustls::Error::HandshakeNotComplete) }
+                    if done {
+                        Ok(())
+                    } else {
+                        Err(rustls::Error::HandshakeNotComplete)
+                    }
                 }
                 Err(error) => Err(error),
             };
@@ -317,19 +359,28 @@ impl Engine {
 
     /// Returns what the handshake has found out. `name`: what the resolver has noted.
     pub(super) fn session(&self, name: Option<String>) -> TlsSession {
-        let client_chain: Vec<Vec<u8>> =
-            self.rustls.peer_certificates().into_iter().flatten().map(|certificate| certificate.to_vec()).collect();
+        let client_chain: Vec<Vec<u8>> = self
+            .rustls
+            .peer_certificates()
+            .into_iter()
+            .flatten()
+            .map(|certificate| certificate.to_vec())
+            .collect();
         let suite = self.rustls.negotiated_cipher_suite();
         TlsSession {
             version: match self.rustls.protocol_version() {
                 Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
                 _ => "TLSv1.3",
             },
-            cipher_suite: suite.and_then(|suite| suite.suite().as_str()).unwrap_or_default(),
+            cipher_suite: suite
+                .and_then(|suite| suite.suite().as_str())
+                .unwrap_or_default(),
             server_name: name,
             alpn: self.rustls.alpn_protocol().map(<[u8]>::to_vec),
             resumed: self.rustls.handshake_kind() == Some(HandshakeKind::Resumed),
-            client_subject: client_chain.first().and_then(|certificate| subject(certificate)),
+            client_subject: client_chain
+                .first()
+                .and_then(|certificate| subject(certificate)),
             client_chain,
         }
     }
@@ -343,17 +394,23 @@ impl Received {
 }
 
 impl Out {
-    fn write<D>(&mut self, traffic: &mut WriteTraffic<'_, D>, write: &Write<'_>) -> Result<(), rustls::Error> {
+    fn write<D>(
+        &mut self,
+        traffic: &mut WriteTraffic<'_, D>,
+        write: &Write<'_>,
+    ) -> Result<(), rustls::Error> {
         let needed = |error: EncryptError| match error {
             EncryptError::InsufficientSize(size) => Ok(size.required_size),
             EncryptError::EncryptExhausted => Err(rustls::Error::EncryptError),
         };
         match write {
             Write::Nothing => Ok(()),
-            Write::Data(plain) => {
-                append(&mut self.bytes, plain.len() + OVERHEAD, |room| traffic.encrypt(plain, room).map_err(needed))
-            }
-            Write::End => append(&mut self.bytes, OVERHEAD, |room| traffic.queue_close_notify(room).map_err(needed)),
+            Write::Data(plain) => append(&mut self.bytes, plain.len() + OVERHEAD, |room| {
+                traffic.encrypt(plain, room).map_err(needed)
+            }),
+            Write::End => append(&mut self.bytes, OVERHEAD, |room| {
+                traffic.queue_close_notify(room).map_err(needed)
+            }),
         }
     }
 }

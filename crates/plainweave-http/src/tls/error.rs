@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// Why certificates cannot be used, or a connection has failed. The text says what to do where the operator can.
+/// Why certificates cannot be used, or a connection has failed. The text says what to do where the
+/// operator can.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: Kind,
@@ -33,15 +34,26 @@ pub(super) enum Kind {
 
 impl Error {
     pub(super) fn new(kind: Kind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into(), file: None, source: None }
+        Self {
+            kind,
+            what: what.into(),
+            file: None,
+            source: None,
+        }
     }
 
     pub(super) fn of_file(kind: Kind, file: &Path, what: &str) -> Self {
-        Self { file: Some(file.to_owned()), ..Self::new(kind, format!("{}: {what}", file.display())) }
+        Self {
+            file: Some(file.to_owned()),
+            ..Self::new(kind, format!("{}: {what}", file.display()))
+        }
     }
 
     pub(super) fn because(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self { source: Some(Arc::new(source)), ..self }
+        Self {
+            source: Some(Arc::new(source)),
+            ..self
+        }
     }
 
     /// Classifies an error of the stream below.
@@ -49,9 +61,11 @@ impl Error {
         use io::ErrorKind as E;
         let kind = match source.kind() {
             E::TimedOut | E::WouldBlock => Kind::Timeout,
-            E::ConnectionReset | E::ConnectionAborted | E::BrokenPipe | E::NotConnected | E::UnexpectedEof => {
-                Kind::Closed
-            }
+            E::ConnectionReset
+            | E::ConnectionAborted
+            | E::BrokenPipe
+            | E::NotConnected
+            | E::UnexpectedEof => Kind::Closed,
             _ => Kind::Io,
         };
         Self::new(kind, what).because(source)
@@ -62,9 +76,13 @@ impl Error {
         self.file.as_deref()
     }
 
-    /// Returns whether a file cannot be read, or is not what it should be: a certificate, a key, an authority.
+    /// Returns whether a file cannot be read, or is not what it should be: a certificate, a key, an
+    /// authority.
     pub fn is_file(&self) -> bool {
-        matches!(self.kind, Kind::File | Kind::Certificate | Kind::Key | Kind::Authority)
+        matches!(
+            self.kind,
+            Kind::File | Kind::Certificate | Kind::Key | Kind::Authority
+        )
     }
 
     /// Returns whether a certificate and the key given with it do not belong together.
@@ -77,18 +95,20 @@ impl Error {
         self.kind == Kind::Validity
     }
 
-    /// Returns whether the settings cannot be satisfied, without a file at fault: no certificate was given.
+    /// Returns whether the settings cannot be satisfied, without a file at fault: no certificate
+    /// was given.
     pub fn is_config(&self) -> bool {
         self.kind == Kind::Config
     }
 
-    /// Returns whether client and server have found no way to agree, or the client has refused our certificate, or has
-    /// no good one itself.
+    /// Returns whether client and server have found no way to agree, or the client has refused our
+    /// certificate, or has no good one itself.
     pub fn is_handshake(&self) -> bool {
         self.kind == Kind::Handshake
     }
 
-    /// Returns whether the peer has broken the protocol after the handshake, or its records were tampered with.
+    /// Returns whether the peer has broken the protocol after the handshake, or its records were
+    /// tampered with.
     pub fn is_protocol(&self) -> bool {
         self.kind == Kind::Protocol
     }
@@ -98,7 +118,8 @@ impl Error {
         self.kind == Kind::Timeout
     }
 
-    /// Returns whether the peer's data ended without its saying so: somebody else may have cut it short.
+    /// Returns whether the peer's data ended without its saying so: somebody else may have cut it
+    /// short.
     pub fn is_truncated(&self) -> bool {
         self.kind == Kind::Truncated
     }
@@ -108,8 +129,8 @@ impl Error {
         self.kind == Kind::Closed
     }
 
-    /// Returns whether the stream below has failed in another way; cancellation by the runtime is found through
-    /// `source()`.
+    /// Returns whether the stream below has failed in another way; cancellation by the runtime is
+    /// found through `source()`.
     pub fn is_io(&self) -> bool {
         self.kind == Kind::Io
     }

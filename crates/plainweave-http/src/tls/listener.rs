@@ -17,9 +17,13 @@ pub struct TlsListener<L> {
 
 impl Acceptor {
     /// Makes a listener whose connections speak TLS. Behind a proxy
-    /// ([`Server::with_proxy_protocol`](crate::Server::with_proxy_protocol)) its header comes before the handshake.
+    /// ([`Server::with_proxy_protocol`](crate::Server::with_proxy_protocol)) its header comes
+    /// before the handshake.
     pub fn listen<L: Listener>(&self, listener: L) -> TlsListener<L> {
-        TlsListener { listener, acceptor: self.clone() }
+        TlsListener {
+            listener,
+            acceptor: self.clone(),
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! TLS by [rustls](https://docs.rs/rustls), over any stream: a fiber's, a thread's, a test's.
 //!
-//! An [`Acceptor`] holds certificates and settings. [`Acceptor::accept`] makes a [`TlsStream`] of a stream, which is a
-//! [`Transport`](crate::Transport) again, for [`Server::serve_stream`](crate::Server::serve_stream);
-//! [`Acceptor::listen`] makes a listener of a listener, for [`Server::serve`](crate::Server::serve).
+//! An [`Acceptor`] holds certificates and settings. [`Acceptor::accept`] makes a [`TlsStream`] of a
+//! stream, which is a [`Transport`](crate::Transport) again, for
+//! [`Server::serve_stream`](crate::Server::serve_stream); [`Acceptor::listen`] makes a listener of
+//! a listener, for [`Server::serve`](crate::Server::serve).
 //!
 //! ```no_run
 //! use plainweave_http::tls::{Acceptor, Config};
@@ -18,9 +19,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! TLS 1.2 and 1.3, by the crypto of `ring`. Sessions are resumed, by tickets whose keys change every six hours, or
-//! from memory. [`Limits::handshake_timeout`](crate::Limits::handshake_timeout) bounds handshakes, and
-//! [`Config::with_handshakes_at_once`] how many of them are computed at once.
+//! TLS 1.2 and 1.3, by the crypto of `ring`. Sessions are resumed, by tickets whose keys change
+//! every six hours, or from memory. [`Limits::handshake_timeout`](crate::Limits::handshake_timeout)
+//! bounds handshakes, and [`Config::with_handshakes_at_once`] how many of them are computed at
+//! once.
 
 mod acceptor;
 mod certificates;

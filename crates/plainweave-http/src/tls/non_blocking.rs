@@ -1,4 +1,5 @@
-//! TLS without waiting, for HTTP/2: the same engine, with calls to the stream below that do not wait either.
+//! TLS without waiting, for HTTP/2: the same engine, with calls to the stream below that do not
+//! wait either.
 
 use std::io;
 
@@ -33,7 +34,9 @@ impl<S: Transport> NonBlocking for TlsStream<S> {
         if buf.is_empty() {
             return Ok(0);
         }
-        let taken = engine.encrypt(&[io::IoSlice::new(buf)]).map_err(|error| broken(&error))?;
+        let taken = engine
+            .encrypt(&[io::IoSlice::new(buf)])
+            .map_err(|error| broken(&error))?;
         // The records cannot be taken back: an error is for the next call, which meets it again.
         let _ = send_now(stream, engine);
         Ok(taken)
@@ -59,7 +62,9 @@ impl<S: Transport> NonBlocking for TlsStream<S> {
 }
 
 fn below<S: Transport>(stream: &mut S) -> io::Result<&mut dyn NonBlocking> {
-    stream.non_blocking().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    stream
+        .non_blocking()
+        .ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
 /// Sends what the engine has made, as far as there is room.

@@ -16,8 +16,8 @@ type Hook = Box<dyn Fn(&Error, Option<SocketAddr>) + Send + Sync>;
 pub(super) struct Shared {
     config: Config,
     loaded: RwLock<Arc<Loaded>>,
-    /// Held from the reading of the files to their use, so that of two reloads at once the one that has read last is
-    /// the one that stays. Nothing suspends a fiber meanwhile.
+    /// Held from the reading of the files to their use, so that of two reloads at once the one that
+    /// has read last is the one that stays. Nothing suspends a fiber meanwhile.
     reloads: Mutex<()>,
     pub(super) stage: Stage,
     on_failure: OnceLock<Hook>,
@@ -41,10 +41,20 @@ pub struct Counts {
 impl Shared {
     pub(super) fn new(config: Config) -> Result<Self, Error> {
         let loaded = RwLock::new(Arc::new(Loaded::read(&config, None)?));
-        let (completed, resumed, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let (completed, resumed, failed) =
+            (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let (stage, on_failure) = (Stage::new(config.handshakes), OnceLock::new());
         let reloads = Mutex::new(());
-        Ok(Self { config, loaded, reloads, stage, on_failure, completed, resumed, failed })
+        Ok(Self {
+            config,
+            loaded,
+            reloads,
+            stage,
+            on_failure,
+            completed,
+            resumed,
+            failed,
+        })
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -65,16 +75,33 @@ impl Shared {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let Self { completed, resumed, failed, .. } = self;
-        Counts { completed: completed.load(Relaxed), resumed: resumed.load(Relaxed), failed: failed.load(Relaxed) }
+        let Self {
+            completed,
+            resumed,
+            failed,
+            ..
+        } = self;
+        Counts {
+            completed: completed.load(Relaxed),
+            resumed: resumed.load(Relaxed),
+            failed: failed.load(Relaxed),
+        }
     }
 
     pub(super) fn loaded(&self) -> Arc<Loaded> {
-        self.loaded.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.loaded
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
-    /// Returns what a handshake that begins now goes by. `multiplexes`: its connection can speak HTTP/2.
-    pub(super) fn for_handshake(&self, name: Arc<OnceLock<String>>, multiplexes: bool) -> Arc<ServerConfig> {
+    /// Returns what a handshake that begins now goes by. `multiplexes`: its connection can speak
+    /// HTTP/2.
+    pub(super) fn for_handshake(
+        &self,
+        name: Arc<OnceLock<String>>,
+        multiplexes: bool,
+    ) -> Arc<ServerConfig> {
         self.loaded().for_handshake(name, multiplexes)
     }
 

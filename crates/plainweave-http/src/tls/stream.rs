@@ -22,15 +22,16 @@ const LOOK: Duration = Duration::from_millis(1);
 /// No timeout was set yet, so a long one holds.
 const UNSET: Duration = Duration::from_secs(60);
 /// The answer to a client that speaks HTTP without TLS, as a browser does with `http://host:443`.
-const SPEAK_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\
+const SPEAK_TLS: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\
     Content-Length: 50\r\n\r\nThis port speaks TLS: write https:// and try again";
 
 /// The server's side of a TLS connection; made by [`Acceptor::accept`](super::Acceptor::accept).
 ///
-/// Timeouts are those of the stream below. They bound each call as a whole; a write has the time again for each record
-/// that has left. What a write has taken is sent, if only by the next call: a write that gets stuck after it has made
-/// records returns how many bytes are in them, and the call after it sends the rest of them or fails. So a last write
-/// is followed by a flush.
+/// Timeouts are those of the stream below. They bound each call as a whole; a write has the time
+/// again for each record that has left. What a write has taken is sent, if only by the next call: a
+/// write that gets stuck after it has made records returns how many bytes are in them, and the call
+/// after it sends the rest of them or fails. So a last write is followed by a flush.
 ///
 /// Between two calls it holds no buffer, unless part of a record has arrived or is yet to be sent.
 pub struct TlsStream<S: Transport> {
@@ -54,7 +55,8 @@ enum ProxyHeader {
 }
 
 enum Phase {
-    /// The certificates are chosen when the first bytes are there, so that a reload concerns whoever waits.
+    /// The certificates are chosen when the first bytes are there, so that a reload concerns
+    /// whoever waits.
     New {
         deadline: Instant,
     },
@@ -82,9 +84,19 @@ pub enum Handshake {
 
 impl<S: Transport> TlsStream<S> {
     pub(super) fn new(stream: S, shared: Arc<Shared>) -> Self {
-        let phase = Phase::New { deadline: saturating_add(now(), Limits::default().handshake_timeout) };
+        let phase = Phase::New {
+            deadline: saturating_add(now(), Limits::default().handshake_timeout),
+        };
         let (late, proxy) = (false, ProxyHeader::None);
-        Self { stream, shared, phase, read_timeout: UNSET, write_timeout: UNSET, late, proxy }
+        Self {
+            stream,
+            shared,
+            phase,
+            read_timeout: UNSET,
+            write_timeout: UNSET,
+            late,
+            proxy,
+        }
     }
 
     /// Returns the stream below.
@@ -108,7 +120,8 @@ impl<S: Transport> TlsStream<S> {
     /// Does the handshake, and waits until it is over. The first read or write does the same.
     ///
     /// # Errors
-    /// The peer is slow, leaves, or has no means in common with us. The connection is of no use then.
+    /// The peer is slow, leaves, or has no means in common with us. The connection is of no use
+    /// then.
     pub fn handshake(&mut self) -> Result<(), Error> {
         while self.is_handshaking() {
             self.wait_and_step(Duration::MAX)?;
@@ -116,9 +129,12 @@ impl<S: Transport> TlsStream<S> {
         self.left().map(drop)
     }
 
-    /// Waits for the peer, for at most `limit`, and goes on with the handshake. False: nothing has come.
+    /// Waits for the peer, for at most `limit`, and goes on with the handshake. False: nothing has
+    /// come.
     fn wait_and_step(&mut self, limit: Duration) -> Result<bool, Error> {
-        let Some(left) = self.left()? else { return Ok(true) };
+        let Some(left) = self.left()? else {
+            return Ok(true);
+        };
         let waited = self.stream.wait_readable(left.min(limit));
         let came = waited.map_err(|error| self.fail(Error::io(error, LOST)))?;
         if came {
@@ -130,9 +146,9 @@ impl<S: Transport> TlsStream<S> {
         Ok(came)
     }
 
-    /// Goes on with the handshake by what has arrived. To be called when the stream below is readable, by a program
-    /// that keeps connections without a fiber while they wait; a step waits for a turn to compute, but not for the
-    /// peer.
+    /// Goes on with the handshake by what has arrived. To be called when the stream below is
+    /// readable, by a program that keeps connections without a fiber while they wait; a step waits
+    /// for a turn to compute, but not for the peer.
     ///
     /// # Errors
     /// As for [`TlsStream::handshake`].
@@ -153,7 +169,11 @@ impl<S: Transport> TlsStream<S> {
             Phase::Failed(error) => return Err(error.clone()),
         };
         let left = deadline.saturating_duration_since(now());
-        if left.is_zero() { Err(self.fail(slow())) } else { Ok(Some(left)) }
+        if left.is_zero() {
+            Err(self.fail(slow()))
+        } else {
+            Ok(Some(left))
+        }
     }
 
     fn receive_and_answer(&mut self, left: Duration) -> Result<(), Error> {
@@ -162,14 +182,36 @@ impl<S: Transport> TlsStream<S> {
             let multiplexes = plainweave::on_fiber() && self.stream.non_blocking().is_some();
             let engine = Engine::new(self.shared.for_handshake(name.clone(), multiplexes));
             let engine = Box::new(engine.map_err(|error| refused(&error))?);
-            self.phase = Phase::Handshake { engine, name, deadline };
+            self.phase = Phase::Handshake {
+                engine,
+                name,
+                deadline,
+            };
         }
-        let Self { stream, shared, phase, proxy, .. } = self;
-        let Phase::Handshake { engine, name, deadline } = phase else { return Ok(()) };
+        let Self {
+            stream,
+            shared,
+            phase,
+            proxy,
+            ..
+        } = self;
+        let Phase::Handshake {
+            engine,
+            name,
+            deadline,
+        } = phase
+        else {
+            return Ok(());
+        };
         let lost = |error| Error::io(error, LOST);
         stream.set_read_timeout(left).map_err(lost)?;
         match retried(|| stream.read(engine.space())).map_err(lost)? {
-            0 => return Err(Error::new(Kind::Closed, "the peer left in the middle of the TLS handshake")),
+            0 => {
+                return Err(Error::new(
+                    Kind::Closed,
+                    "the peer left in the middle of the TLS handshake",
+                ));
+            }
             len => engine.extend(len),
         }
         if !proxy.has_passed(engine)? || !engine.has_record() {
@@ -178,9 +220,15 @@ impl<S: Transport> TlsStream<S> {
         stream.set_write_timeout(left).map_err(lost)?;
         if engine.is_plain_http() {
             let _ = stream.write(SPEAK_TLS);
-            return Err(Error::new(Kind::Handshake, "the peer speaks HTTP without TLS"));
+            return Err(Error::new(
+                Kind::Handshake,
+                "the peer speaks HTTP without TLS",
+            ));
         }
-        let computed = shared.stage.run(*deadline, || engine.advance(&mut [])).map_err(lost)?;
+        let computed = shared
+            .stage
+            .run(*deadline, || engine.advance(&mut []))
+            .map_err(lost)?;
         if computed.is_err() {
             engine.alert();
         }
@@ -200,13 +248,18 @@ impl<S: Transport> TlsStream<S> {
         self.shared.completed(session.resumed);
         let before = std::mem::replace(&mut self.phase, Phase::Failed(slow()));
         if let Phase::Handshake { engine, .. } = before {
-            self.phase = Phase::Open { engine, session, truncated: false };
+            self.phase = Phase::Open {
+                engine,
+                session,
+                truncated: false,
+            };
         }
     }
 
     /// Ends the handshake by an error, which every later call returns again.
     fn fail(&mut self, error: Error) -> Error {
-        self.shared.failed(&error, self.proxied().or_else(|| self.stream.peer()));
+        self.shared
+            .failed(&error, self.proxied().or_else(|| self.stream.peer()));
         self.phase = Phase::Failed(error.clone());
         error
     }
@@ -215,13 +268,15 @@ impl<S: Transport> TlsStream<S> {
     pub(super) fn opened(&mut self) -> io::Result<(&mut S, &mut Engine, &mut bool)> {
         self.handshake()?;
         match &mut self.phase {
-            Phase::Open { engine, truncated, .. } => Ok((&mut self.stream, engine, truncated)),
+            Phase::Open {
+                engine, truncated, ..
+            } => Ok((&mut self.stream, engine, truncated)),
             _ => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
-    /// Reads from the stream below until there is plaintext. The timeout bounds all of it: a peer that sends a record
-    /// byte by byte has no more time than one that is silent.
+    /// Reads from the stream below until there is plaintext. The timeout bounds all of it: a peer
+    /// that sends a record byte by byte has no more time than one that is silent.
     fn receive(&mut self, buf: &mut [u8], lowered: &mut bool) -> io::Result<usize> {
         let limit = self.read_timeout;
         let mut deadline = None;
@@ -257,10 +312,13 @@ impl<S: Transport> TlsStream<S> {
         Ok(taken)
     }
 
-    /// Sends the records that are made. After a write that was late it looks once whether the peer takes any.
+    /// Sends the records that are made. After a write that was late it looks once whether the peer
+    /// takes any.
     fn drain(&mut self) -> io::Result<()> {
         let mut lowered = std::mem::take(&mut self.late);
-        let Phase::Open { engine, .. } = &mut self.phase else { return Ok(()) };
+        let Phase::Open { engine, .. } = &mut self.phase else {
+            return Ok(());
+        };
         if engine.out().is_empty() {
             return Ok(());
         }
@@ -276,7 +334,9 @@ impl<S: Transport> TlsStream<S> {
 
     /// Says that we send no more, if the connection is in a state to say so.
     fn say_end(&mut self, limit: Duration) -> io::Result<()> {
-        let Phase::Open { engine, .. } = &mut self.phase else { return Ok(()) };
+        let Phase::Open { engine, .. } = &mut self.phase else {
+            return Ok(());
+        };
         engine.end().map_err(|error| broken(&error))?;
         self.stream.set_write_timeout(limit)?;
         send_all(&mut self.stream, engine, limit, &mut false)
@@ -339,16 +399,31 @@ fn slow() -> Error {
 
 /// A handshake that rustls has ended.
 fn refused(error: &rustls::Error) -> Error {
-    Error::new(Kind::Handshake, format!("the TLS handshake has failed: {error}")).because(error.clone())
+    Error::new(
+        Kind::Handshake,
+        format!("the TLS handshake has failed: {error}"),
+    )
+    .because(error.clone())
 }
 
 /// A connection that rustls has ended.
 pub(super) fn broken(error: &rustls::Error) -> io::Error {
-    Error::new(Kind::Protocol, format!("the TLS connection has failed: {error}")).because(error.clone()).into()
+    Error::new(
+        Kind::Protocol,
+        format!("the TLS connection has failed: {error}"),
+    )
+    .because(error.clone())
+    .into()
 }
 
-/// Sends what the engine has made, in this time; for each record that has left there is as much again.
-fn send_all<S: Transport>(stream: &mut S, engine: &mut Engine, limit: Duration, lowered: &mut bool) -> io::Result<()> {
+/// Sends what the engine has made, in this time; for each record that has left there is as much
+/// again.
+fn send_all<S: Transport>(
+    stream: &mut S,
+    engine: &mut Engine,
+    limit: Duration,
+    lowered: &mut bool,
+) -> io::Result<()> {
     let (mut deadline, mut left_since) = (None, 0);
     while !engine.out().is_empty() {
         if let Some(left) = time_left(&mut deadline, limit)? {
@@ -377,15 +452,19 @@ fn retried(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Returns how long the next wait of a call may be; nothing for the first one, to which the stream's own timeout
-/// applies.
+/// Returns how long the next wait of a call may be; nothing for the first one, to which the
+/// stream's own timeout applies.
 fn time_left(deadline: &mut Option<Instant>, limit: Duration) -> io::Result<Option<Duration>> {
     let Some(deadline) = deadline else {
         *deadline = Some(saturating_add(now(), limit));
         return Ok(None);
     };
     let left = deadline.saturating_duration_since(now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    if left.is_zero() {
+        Err(io::ErrorKind::TimedOut.into())
+    } else {
+        Ok(Some(left))
+    }
 }
 
 impl<S: Transport> Read for TlsStream<S> {
@@ -423,15 +502,24 @@ impl<S: Transport> Transport for TlsStream<S> {
     fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         self.read_timeout = timeout;
         // A handshake has a time of its own.
-        if self.is_handshaking() { Ok(()) } else { self.stream.set_read_timeout(timeout) }
+        if self.is_handshaking() {
+            Ok(())
+        } else {
+            self.stream.set_read_timeout(timeout)
+        }
     }
 
     fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         self.write_timeout = timeout;
-        if self.is_handshaking() { Ok(()) } else { self.stream.set_write_timeout(timeout) }
+        if self.is_handshaking() {
+            Ok(())
+        } else {
+            self.stream.set_write_timeout(timeout)
+        }
     }
 
-    /// Says first that no more is sent (`close_notify`), so that the peer can tell an end from a break.
+    /// Says first that no more is sent (`close_notify`), so that the peer can tell an end from a
+    /// break.
     fn shutdown_write(&mut self) -> io::Result<()> {
         let said = self.say_end(self.write_timeout);
         self.stream.shutdown_write().and(said)
@@ -442,15 +530,19 @@ impl<S: Transport> Transport for TlsStream<S> {
     }
 
     fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
-        if self.stream.non_blocking().is_some() { Some(self) } else { None }
+        if self.stream.non_blocking().is_some() {
+            Some(self)
+        } else {
+            None
+        }
     }
 
     fn closer(&self) -> Option<Closer> {
         self.stream.closer()
     }
 
-    /// Does the handshake first, if that is not done, within its own time; a peer that is silent for `timeout` in it is
-    /// waited for no longer.
+    /// Does the handshake first, if that is not done, within its own time; a peer that is silent
+    /// for `timeout` in it is waited for no longer.
     fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
         while self.is_handshaking() {
             if !self.wait_and_step(timeout)? {
@@ -459,7 +551,11 @@ impl<S: Transport> Transport for TlsStream<S> {
         }
         self.left()?;
         self.drain()?;
-        if self.holds_input() { Ok(true) } else { self.stream.wait_readable(timeout) }
+        if self.holds_input() {
+            Ok(true)
+        } else {
+            self.stream.wait_readable(timeout)
+        }
     }
 
     fn readable_branch(&self) -> Option<ReadinessBranch<'_>> {
@@ -468,7 +564,9 @@ impl<S: Transport> Transport for TlsStream<S> {
 
     fn holds_input(&self) -> bool {
         match &self.phase {
-            Phase::Open { engine, truncated, .. } => *truncated || engine.has_news(),
+            Phase::Open {
+                engine, truncated, ..
+            } => *truncated || engine.has_news(),
             _ => false,
         }
     }
@@ -510,6 +608,8 @@ impl plainweave::net::HasStream for TlsStream<plainweave::net::TcpStream> {
 
 impl<S: Transport> fmt::Debug for TlsStream<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsStream").field("session", &self.session()).finish_non_exhaustive()
+        f.debug_struct("TlsStream")
+            .field("session", &self.session())
+            .finish_non_exhaustive()
     }
 }

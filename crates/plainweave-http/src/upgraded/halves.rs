@@ -1,31 +1,35 @@
-//! The two halves of a connection that a handler has taken over: one fiber reads while another writes.
+//! The two halves of a connection that a handler has taken over: one fiber reads while another
+//! writes.
 //!
 //! # Why it is hard
-//! Below may be one socket or a TLS connection, whose reads may have to write and whose state is one. So the stream is
-//! used by one half at a time, and must not be held while that half waits: else the other waited as long.
+//! Below may be one socket or a TLS connection, whose reads may have to write and whose state is
+//! one. So the stream is used by one half at a time, and must not be held while that half waits:
+//! else the other waited as long.
 //!
 //! # Protocol
-//! Calls do not wait ([`NonBlocking`]). A half that finds nothing, or no room, waits *with* the stream
-//! ([`NonBlocking::wait`]), for the other half too if that is aside.
+//! Calls do not wait ([`NonBlocking`]). A half that finds nothing, or no room, waits *with* the
+//! stream ([`NonBlocking::wait`]), for the other half too if that is aside.
 //!
-//! 1. [`Duplex::take`]: a half that has a call to make counts itself as a caller, wakes the other one if that waits
-//!    with the stream, and locks it.
-//! 2. It makes its call. If that is done, the half unlocks the stream, wakes the other one if that is aside, and
-//!    returns.
-//! 3. Otherwise it waits with the stream, for what it needs and for what the other one needs that is aside.
-//! 4. If it finds a caller then, it goes aside: it unlocks the stream, and sleeps until the other one wakes it (2 or 5,
-//!    or when it gives up).
-//! 5. Else something has come, or its time is over: it wakes the one aside, which is not waited for any more, and
-//!    starts again.
+//! 1. [`Duplex::take`]: a half that has a call to make counts itself as a caller, wakes the other
+//!    one if that waits with the stream, and locks it.
+//! 2. It makes its call. If that is done, the half unlocks the stream, wakes the other one if that
+//!    is aside, and returns.
+//! 3. Otherwise it waits with the stream, for what it needs and for what the other one needs that
+//!    is aside.
+//! 4. If it finds a caller then, it goes aside: it unlocks the stream, and sleeps until the other
+//!    one wakes it (2 or 5, or when it gives up).
+//! 5. Else something has come, or its time is over: it wakes the one aside, which is not waited for
+//!    any more, and starts again.
 //!
 //! # Why nobody waits for ever
-//! Of two halves that wait, one has the stream and waits for both; the one aside is woken when that one goes on, for
-//! whatever reason. A half goes aside only for a caller, who has the stream next, and wakes it afterwards or waits for
-//! it. The wake-up may come before the sleep: it is kept (`Notify`).
+//! Of two halves that wait, one has the stream and waits for both; the one aside is woken when that
+//! one goes on, for whatever reason. A half goes aside only for a caller, who has the stream next,
+//! and wakes it afterwards or waits for it. The wake-up may come before the sleep: it is kept
+//! (`Notify`).
 //!
 //! # Why they do not chase each other
-//! A half interrupts another only with a call of its own to make, once for each call and each time that it is woken;
-//! whoever is interrupted goes aside, and does not try again.
+//! A half interrupts another only with a call of its own to make, once for each call and each time
+//! that it is woken; whoever is interrupted goes aside, and does not try again.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -40,17 +44,17 @@ use plainweave::time::{now, with_timeout};
 use super::raw::{Raw, timed_out, unsupported};
 use crate::{NonBlocking, Wait, Wakeups};
 
-/// The half that reads; see [`Upgraded::split`](super::Upgraded::split). A read that outlasts its timeout fails with
-/// [`io::ErrorKind::TimedOut`] and may be repeated.
+/// The half that reads; see [`Upgraded::split`](super::Upgraded::split). A read that outlasts its
+/// timeout fails with [`io::ErrorKind::TimedOut`] and may be repeated.
 pub struct ReadHalf<'a> {
     duplex: Arc<Duplex<'a>>,
     early: &'a [u8],
     timeout: Duration,
 }
 
-/// The half that writes; see [`Upgraded::split`](super::Upgraded::split). What a write has taken is sent by
-/// [`flush`](Write::flush) at the latest. A write that outlasts its timeout fails with [`io::ErrorKind::TimedOut`] and
-/// may be repeated.
+/// The half that writes; see [`Upgraded::split`](super::Upgraded::split). What a write has taken is
+/// sent by [`flush`](Write::flush) at the latest. A write that outlasts its timeout fails with
+/// [`io::ErrorKind::TimedOut`] and may be repeated.
 pub struct WriteHalf<'a> {
     duplex: Arc<Duplex<'a>>,
     timeout: Duration,
@@ -106,8 +110,18 @@ pub(super) fn split<'a>(
         is_waited_with: AtomicBool::new(false),
         aside: Default::default(),
     });
-    let writer = WriteHalf { duplex: duplex.clone(), timeout: write_timeout };
-    Ok((ReadHalf { duplex, early, timeout: read_timeout }, writer))
+    let writer = WriteHalf {
+        duplex: duplex.clone(),
+        timeout: write_timeout,
+    };
+    Ok((
+        ReadHalf {
+            duplex,
+            early,
+            timeout: read_timeout,
+        },
+        writer,
+    ))
 }
 
 impl<'a> Duplex<'a> {
@@ -161,8 +175,12 @@ impl<'a> Duplex<'a> {
                 return done;
             }
             if goes_aside {
-                let waited = with_timeout(left(deadline).unwrap_or_default(), || self.aside[me as usize].turn.wait());
-                self.aside[me as usize].is_there.store(false, Ordering::SeqCst);
+                let waited = with_timeout(left(deadline).unwrap_or_default(), || {
+                    self.aside[me as usize].turn.wait()
+                });
+                self.aside[me as usize]
+                    .is_there
+                    .store(false, Ordering::SeqCst);
                 waited?;
             }
         }
@@ -176,19 +194,29 @@ impl<'a> Duplex<'a> {
         deadline: Option<Instant>,
         attempt: &mut impl FnMut(&mut dyn NonBlocking) -> io::Result<R>,
     ) -> Option<io::Result<R>> {
-        let Some(stream) = stream.non_blocking() else { return Some(Err(unsupported())) };
+        let Some(stream) = stream.non_blocking() else {
+            return Some(Err(unsupported()));
+        };
         match attempt(stream) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return None,
             done => return Some(done),
         }
-        let Some(left) = left(deadline) else { return Some(Err(io::ErrorKind::TimedOut.into())) };
-        let other_waits = self.aside[me.other() as usize].is_there.load(Ordering::SeqCst);
+        let Some(left) = left(deadline) else {
+            return Some(Err(io::ErrorKind::TimedOut.into()));
+        };
+        let other_waits = self.aside[me.other() as usize]
+            .is_there
+            .load(Ordering::SeqCst);
         let mut wait = Wait::new(&self.wakeups, left);
         wait.reads = matches!(me, Half::Reads) || other_waits;
         wait.writes = matches!(me, Half::Writes) || other_waits;
         self.is_waited_with.store(true, Ordering::SeqCst);
-        let waited = if self.callers.load(Ordering::SeqCst) > 0 { Ok(()) } else { stream.wait(&wait) };
+        let waited = if self.callers.load(Ordering::SeqCst) > 0 {
+            Ok(())
+        } else {
+            stream.wait(&wait)
+        };
         self.is_waited_with.store(false, Ordering::SeqCst);
         // One that has come too late would end the next wait.
         self.wakeups.take();
@@ -206,7 +234,9 @@ impl<'a> Duplex<'a> {
 
 /// Returns how much time is left; `None` if it is over.
 fn left(deadline: Option<Instant>) -> Option<Duration> {
-    let Some(deadline) = deadline else { return Some(Duration::MAX) };
+    let Some(deadline) = deadline else {
+        return Some(Duration::MAX);
+    };
     Some(deadline.saturating_duration_since(now())).filter(|left| !left.is_zero())
 }
 
@@ -222,7 +252,8 @@ impl Read for ReadHalf<'_> {
         if !self.early.is_empty() {
             return self.early.read(buf);
         }
-        self.duplex.call(Half::Reads, self.timeout, |stream| stream.try_read(buf))
+        self.duplex
+            .call(Half::Reads, self.timeout, |stream| stream.try_read(buf))
     }
 }
 
@@ -232,7 +263,8 @@ impl WriteHalf<'_> {
         self.timeout = timeout;
     }
 
-    /// Sends what was written and ends our direction; the peer reads all of it, then the end of the stream.
+    /// Sends what was written and ends our direction; the peer reads all of it, then the end of the
+    /// stream.
     ///
     /// # Errors
     /// The transport's.
@@ -246,17 +278,21 @@ impl WriteHalf<'_> {
 
 impl Write for WriteHalf<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.duplex.call(Half::Writes, self.timeout, |stream| stream.try_write(buf))
+        self.duplex
+            .call(Half::Writes, self.timeout, |stream| stream.try_write(buf))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.duplex.call(Half::Writes, self.timeout, |stream| stream.push())
+        self.duplex
+            .call(Half::Writes, self.timeout, |stream| stream.push())
     }
 }
 
 impl fmt::Debug for ReadHalf<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadHalf").field("early", &self.early.len()).finish_non_exhaustive()
+        f.debug_struct("ReadHalf")
+            .field("early", &self.early.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -9,11 +9,18 @@ use crate::{NonBlocking, Transport};
 
 /// Names a timeout as fibers' sockets do, where `std`'s say that the call would block.
 pub(super) fn timed_out(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
+    if error.kind() == io::ErrorKind::WouldBlock {
+        io::ErrorKind::TimedOut.into()
+    } else {
+        error
+    }
 }
 
 pub(super) fn unsupported() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "this connection has only calls that wait: serve it on fibers")
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this connection has only calls that wait: serve it on fibers",
+    )
 }
 
 /// A transport whose type nobody needs to know.
@@ -41,7 +48,11 @@ impl<S: Transport> Raw for S {
 
     fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
         // What it offers takes a fiber.
-        if plainweave::on_fiber() { Transport::non_blocking(self) } else { None }
+        if plainweave::on_fiber() {
+            Transport::non_blocking(self)
+        } else {
+            None
+        }
     }
 
     fn readable_branch(&self) -> Option<ReadinessBranch<'_>> {

@@ -4,7 +4,8 @@ use plainweave_http::tls::{Acceptor, Config};
 use rcgen::CertifiedKey;
 use rustls::pki_types::CertificateDer;
 
-/// Makes one, and what accepts connections by it. `name`: of the test, whose files must not be another's.
+/// Makes one, and what accepts connections by it. `name`: of the test, whose files must not be
+/// another's.
 pub(crate) fn self_signed(name: &str) -> (Acceptor, CertificateDer<'static>) {
     let CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");

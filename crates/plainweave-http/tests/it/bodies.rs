@@ -7,7 +7,11 @@ use proptest::prelude::*;
 use crate::support::{Event, Script, play, read_answers, server, statuses};
 
 /// Decodes pieces; `Some` body when it was complete, and what of the input was left.
-fn decode(framing: Framing, pieces: &[&[u8]], limit: u64) -> Result<(Option<Vec<u8>>, usize), Error> {
+fn decode(
+    framing: Framing,
+    pieces: &[&[u8]],
+    limit: u64,
+) -> Result<(Option<Vec<u8>>, usize), Error> {
     let mut decoder = Decoder::new(framing, limit)?;
     let mut body = Vec::new();
     let mut unused = 0;
@@ -45,10 +49,17 @@ fn a_limit_is_lowered_in_the_middle() {
         for (limit, fits) in [(0, false), (5, false), (9, false), (10, true), (20, true)] {
             let mut decoder = Decoder::new(framing, 15).unwrap();
             if !start.is_empty() {
-                assert_eq!(decoder.step(start.as_bytes(), 99).unwrap(), Step::Framing(start.len()));
+                assert_eq!(
+                    decoder.step(start.as_bytes(), 99).unwrap(),
+                    Step::Framing(start.len())
+                );
             }
             assert_eq!(decoder.step(b"123456", 99).unwrap(), Step::Data(6));
-            assert_eq!(decoder.set_limit(limit).is_ok(), fits, "{framing:?} {limit}");
+            assert_eq!(
+                decoder.set_limit(limit).is_ok(),
+                fits,
+                "{framing:?} {limit}"
+            );
             // Raised again, it is as before.
             decoder.set_limit(10).unwrap();
             assert_eq!(decoder.step(b"7890", 99).unwrap(), Step::Data(4));
@@ -108,25 +119,54 @@ fn chunks() {
 
 #[test]
 fn framing_is_bounded() {
-    assert_eq!(chunked(format!("1;{}\r\nx", "a".repeat(256)).as_bytes()), Ok((None, 0)));
-    assert_eq!(chunked(format!("1;{}\r\nx", "a".repeat(257)).as_bytes()), Err(400));
-    assert_eq!(chunked(format!("1{};\r\nx", " ".repeat(256)).as_bytes()), Ok((None, 0)));
-    assert_eq!(chunked(format!("1{};\r\nx", " ".repeat(257)).as_bytes()), Err(400));
-    assert_eq!(chunked(format!("1{};a\r\nx", " ".repeat(256)).as_bytes()), Err(400), "all of it together");
-    let trailers = |len: usize| chunked(format!("0\r\nA: {}\r\n\r\n", "b".repeat(len)).as_bytes()).map(|_| ());
+    assert_eq!(
+        chunked(format!("1;{}\r\nx", "a".repeat(256)).as_bytes()),
+        Ok((None, 0))
+    );
+    assert_eq!(
+        chunked(format!("1;{}\r\nx", "a".repeat(257)).as_bytes()),
+        Err(400)
+    );
+    assert_eq!(
+        chunked(format!("1{};\r\nx", " ".repeat(256)).as_bytes()),
+        Ok((None, 0))
+    );
+    assert_eq!(
+        chunked(format!("1{};\r\nx", " ".repeat(257)).as_bytes()),
+        Err(400)
+    );
+    assert_eq!(
+        chunked(format!("1{};a\r\nx", " ".repeat(256)).as_bytes()),
+        Err(400),
+        "all of it together"
+    );
+    let trailers =
+        |len: usize| chunked(format!("0\r\nA: {}\r\n\r\n", "b".repeat(len)).as_bytes()).map(|_| ());
     assert_eq!((trailers(8_000), trailers(8_192)), (Ok(()), Err(431)));
     // Tiny chunks with long extensions; then modest chunks with the same ones.
-    let stream = |data: usize| format!("{data:x};{}\r\n{}\r\n", "e".repeat(200), "x".repeat(data)).repeat(500);
+    let stream = |data: usize| {
+        format!("{data:x};{}\r\n{}\r\n", "e".repeat(200), "x".repeat(data)).repeat(500)
+    };
     let decoded = |data| decode(Framing::Chunked, &[stream(data).as_bytes()], u64::MAX).map(|_| ());
     assert!(decoded(1).is_err_and(|error| error.is_parse()));
     assert!(decoded(1000).is_ok());
     // One-byte chunks alone are wasteful, not an attack.
-    assert!(decode(Framing::Chunked, &["1\r\nx\r\n".repeat(50_000).as_bytes()], u64::MAX).is_ok());
+    assert!(
+        decode(
+            Framing::Chunked,
+            &["1\r\nx\r\n".repeat(50_000).as_bytes()],
+            u64::MAX
+        )
+        .is_ok()
+    );
 }
 
 #[test]
 fn lengths() {
-    assert_eq!(decode(Framing::Length(3), &[b"ab", b"cd", b"e"], 9).unwrap(), (Some(b"abc".to_vec()), 2));
+    assert_eq!(
+        decode(Framing::Length(3), &[b"ab", b"cd", b"e"], 9).unwrap(),
+        (Some(b"abc".to_vec()), 2)
+    );
     assert_eq!(decode(Framing::Length(3), &[b"ab"], 9).unwrap(), (None, 0));
     assert!(decode(Framing::Length(10), &[], 9).is_err_and(|error| error.is_too_large()));
 }
@@ -168,7 +208,10 @@ fn faults_in_a_body_are_answered_by_the_server() {
     let chunked = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(statuses(format!("{chunked}x\r\n")), [400]);
     assert_eq!(statuses(format!("{chunked}fffffff\r\n")), [413]);
-    assert_eq!(statuses("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n"), [413]);
+    assert_eq!(
+        statuses("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n"),
+        [413]
+    );
 }
 
 /// Also where the handler does not look at it.
@@ -185,17 +228,26 @@ fn faults_in_the_body_of_a_get() {
         let next = "GET /b HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(statuses(format!("{get}{body}{next}")), expected, "{body:?}");
         // In pieces: what is wrong comes later than the head.
-        let pieces = format!("{get}{body}{next}").bytes().map(|byte| Event::Data(vec![byte])).collect::<Vec<_>>();
+        let pieces = format!("{get}{body}{next}")
+            .bytes()
+            .map(|byte| Event::Data(vec![byte]))
+            .collect::<Vec<_>>();
         let mut script = Script::new(pieces);
         play(&server(), &mut script);
-        let statuses: Vec<u16> = read_answers(&script.out).iter().map(|answer| answer.status).collect();
+        let statuses: Vec<u16> = read_answers(&script.out)
+            .iter()
+            .map(|answer| answer.status)
+            .collect();
         assert_eq!(statuses, expected, "{body:?}");
     }
     for cut in ["", "1", "1\r\n", "1\r\na", "1\r\na\r\n0\r\n"] {
         assert_eq!(statuses(format!("{get}{cut}")), [400], "{cut:?}");
     }
     // One that is longer than what is dropped costs the connection, not the answer.
-    let long = format!("{get}{}", "1000\r\n".to_owned() + &"x".repeat(4096) + "\r\n");
+    let long = format!(
+        "{get}{}",
+        "1000\r\n".to_owned() + &"x".repeat(4096) + "\r\n"
+    );
     let long = long.clone() + &long[get.len()..].repeat(40);
     assert_eq!(statuses(long), [200]);
 }

@@ -16,7 +16,11 @@ struct Site(PathBuf);
 impl Site {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!("plainweave-cache-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let unique = format!(
+            "plainweave-cache-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let site = Self(std::env::temp_dir().join(unique));
         fs::create_dir_all(&site.0).unwrap();
         site
@@ -63,7 +67,10 @@ struct Counting(Arc<AtomicU32>);
 impl Blocking for Counting {
     const TRY_FIRST: bool = false;
 
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<T> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Inline.run(work)
     }
@@ -74,21 +81,34 @@ fn a_file_is_looked_up_once_in_its_time() {
     let site = Site::new();
     site.write("a", "one");
     let pool = Counting::default();
-    let hour = Caching { staleness: Duration::from_secs(3600), ..Caching::default() };
-    let files = StaticFiles::with_blocking(&site.0, pool.clone()).unwrap().with_caching(hour);
+    let hour = Caching {
+        staleness: Duration::from_secs(3600),
+        ..Caching::default()
+    };
+    let files = StaticFiles::with_blocking(&site.0, pool.clone())
+        .unwrap()
+        .with_caching(hour);
     let server = Server::new(files);
     assert_eq!(text(&server, "/a"), "one");
     site.replace("a", "two");
     fs::remove_file(site.0.join("a")).unwrap();
     for path in ["/a", "//a", "/%61", "/a?query"] {
-        assert_eq!(text(&server, path), "one", "still believed, however it is written");
+        assert_eq!(
+            text(&server, path),
+            "one",
+            "still believed, however it is written"
+        );
     }
     assert_eq!(pool.0.load(Ordering::Relaxed), 1);
     for _ in 0..2 {
         assert_eq!(get(&server, "/none").0, 404);
     }
     // And one for the directory in which it is not.
-    assert_eq!(pool.0.load(Ordering::Relaxed), 3, "what is not there is remembered too");
+    assert_eq!(
+        pool.0.load(Ordering::Relaxed),
+        3,
+        "what is not there is remembered too"
+    );
 }
 
 #[test]
@@ -96,7 +116,14 @@ fn a_change_is_seen_once_the_time_is_over() {
     for file_bytes in [0, 1 << 20] {
         let site = Site::new();
         site.write("a", "one");
-        let server = with(&site, Caching { file_bytes, staleness: Duration::from_millis(50), ..Caching::default() });
+        let server = with(
+            &site,
+            Caching {
+                file_bytes,
+                staleness: Duration::from_millis(50),
+                ..Caching::default()
+            },
+        );
         assert_eq!(text(&server, "/a"), "one");
         for (content, expected) in [("two", "two"), ("a longer one", "a longer one"), ("", "")] {
             site.replace("a", content);
@@ -117,12 +144,24 @@ fn a_change_is_seen_once_the_time_is_over() {
 fn an_unchanged_file_is_not_read_again() {
     let site = Site::new();
     site.write("a", "one");
-    let server = with(&site, Caching { staleness: Duration::ZERO, ..Caching::default() });
+    let server = with(
+        &site,
+        Caching {
+            staleness: Duration::ZERO,
+            ..Caching::default()
+        },
+    );
     assert_eq!(text(&server, "/a"), "one");
     let time = fs::metadata(site.0.join("a")).unwrap().modified().unwrap();
-    // Written in place, time and size as before: only the time of change tells, and it is looked at.
+    // Written in place, time and size as before: only the time of change tells, and it is looked
+    // at.
     site.write("a", "two");
-    fs::File::options().write(true).open(site.0.join("a")).unwrap().set_modified(time).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(site.0.join("a"))
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
     assert_eq!(text(&server, "/a"), "two");
 }
 
@@ -134,7 +173,11 @@ fn memory_and_descriptors_are_bounded() {
         site.write(&format!("large{n}"), &"l".repeat(20_000));
     }
     // A part of 16,384 bytes for each shard: four files, or a quarter of one file of 20,000 bytes.
-    let caching = Caching { bytes: 16 * 16_384, open_files: 32, ..Caching::default() };
+    let caching = Caching {
+        bytes: 16 * 16_384,
+        open_files: 32,
+        ..Caching::default()
+    };
     let server = with(&site, caching);
     let before = open_descriptors(&site);
     for _ in 0..2 {
@@ -148,9 +191,13 @@ fn memory_and_descriptors_are_bounded() {
     assert!((1..=32).contains(&open), "{open} files are open");
 }
 
-/// Descriptors of this process that lead into the site: other tests open files of their own meanwhile.
+/// Descriptors of this process that lead into the site: other tests open files of their own
+/// meanwhile.
 fn open_descriptors(site: &Site) -> usize {
-    let links = fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    let links = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok());
     links.filter(|link| link.starts_with(&site.0)).count()
 }
 
@@ -159,7 +206,15 @@ fn nothing_is_kept_when_nothing_may_be() {
     let site = Site::new();
     site.write("a", "one");
     let hour = Duration::from_secs(3600);
-    let server = with(&site, Caching { bytes: 0, open_files: 0, staleness: hour, ..Caching::default() });
+    let server = with(
+        &site,
+        Caching {
+            bytes: 0,
+            open_files: 0,
+            staleness: hour,
+            ..Caching::default()
+        },
+    );
     assert_eq!(text(&server, "/a"), "one");
     site.replace("a", "two");
     assert_eq!(text(&server, "/a"), "two");
@@ -181,7 +236,10 @@ impl Gate {
 
     fn wait(&self) {
         let limit = Duration::from_secs(30);
-        let (_open, late) = self.1.wait_timeout_while(self.0.lock().unwrap(), limit, |open| !*open).unwrap();
+        let (_open, late) = self
+            .1
+            .wait_timeout_while(self.0.lock().unwrap(), limit, |open| !*open)
+            .unwrap();
         assert!(!late.timed_out(), "the gate was never opened");
     }
 }
@@ -193,7 +251,10 @@ struct Slow(Arc<(AtomicU32, Gate)>);
 impl Blocking for Slow {
     const TRY_FIRST: bool = false;
 
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<T> {
         let (trips, gate) = &*self.0;
         if trips.fetch_add(1, Ordering::Relaxed) == 0 {
             gate.wait();
@@ -226,7 +287,10 @@ struct CancelledOnce(Arc<(AtomicU32, Gate)>);
 impl Blocking for CancelledOnce {
     const TRY_FIRST: bool = false;
 
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<T> {
         let (trips, gate) = &*self.0;
         if trips.fetch_add(1, Ordering::Relaxed) == 0 {
             gate.wait();
@@ -243,20 +307,39 @@ fn a_cancelled_look_is_taken_over_by_who_waits() {
     let pool = CancelledOnce(Arc::new((AtomicU32::new(0), Gate::default())));
     let server = Server::new(StaticFiles::with_blocking(&site.0, pool.clone()).unwrap());
     let statuses = std::thread::scope(|scope| {
-        let asking: Vec<_> = (0..4).map(|_| scope.spawn(|| get(&server, "/a").0)).collect();
+        let asking: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| get(&server, "/a").0))
+            .collect();
         std::thread::sleep(Duration::from_millis(100));
         pool.0.1.open();
-        asking.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        asking
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect::<Vec<_>>()
     });
-    assert_eq!(statuses.iter().filter(|&&status| status == 503).count(), 1, "{statuses:?}");
-    assert_eq!(statuses.iter().filter(|&&status| status == 200).count(), 3, "{statuses:?}");
+    assert_eq!(
+        statuses.iter().filter(|&&status| status == 503).count(),
+        1,
+        "{statuses:?}"
+    );
+    assert_eq!(
+        statuses.iter().filter(|&&status| status == 200).count(),
+        3,
+        "{statuses:?}"
+    );
 }
 
 #[test]
 fn a_root_that_is_deleted_is_an_outage_and_no_404() {
     let site = Site::new();
     site.write("a", "one");
-    let server = with(&site, Caching { staleness: Duration::ZERO, ..Caching::default() });
+    let server = with(
+        &site,
+        Caching {
+            staleness: Duration::ZERO,
+            ..Caching::default()
+        },
+    );
     assert_eq!(text(&server, "/a"), "one");
     fs::remove_dir_all(&site.0).unwrap();
     for path in ["/a", "/b", "/"] {
@@ -271,7 +354,10 @@ struct Stuck(Arc<Gate>);
 impl Blocking for Stuck {
     const TRY_FIRST: bool = false;
 
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<T> {
         self.0.wait();
         Inline.run(work)
     }
@@ -288,15 +374,22 @@ fn while_the_disk_is_too_slow_what_is_in_memory_is_served() {
     let waits = Arc::new(DiskWaits::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     }));
-    let hour = Caching { staleness: Duration::from_secs(3600), ..Caching::default() };
-    let files = StaticFiles::with_blocking(&site.0, pool.clone()).unwrap().with_caching(hour);
+    let hour = Caching {
+        staleness: Duration::from_secs(3600),
+        ..Caching::default()
+    };
+    let files = StaticFiles::with_blocking(&site.0, pool.clone())
+        .unwrap()
+        .with_caching(hour);
     let server = Server::new(files.with_disk_waits(waits.clone()));
     pool.0.open();
     assert_eq!(text(&server, "/small"), "in memory");
     assert_eq!(get(&server, "/large").1.len(), 100_000);
     pool.0.close();
     std::thread::scope(|scope| {
-        let waiting: Vec<_> = (0..WAITING).map(|_| scope.spawn(|| get(&server, "/large"))).collect();
+        let waiting: Vec<_> = (0..WAITING)
+            .map(|_| scope.spawn(|| get(&server, "/large")))
+            .collect();
         let give_up = Instant::now() + Duration::from_secs(30);
         while waits.now() < WAITING && Instant::now() < give_up {
             std::thread::sleep(Duration::from_millis(5));
@@ -312,11 +405,21 @@ fn while_the_disk_is_too_slow_what_is_in_memory_is_served() {
         assert_eq!(there, WAITING);
         assert_eq!((answers[0].0, answers[1].0), (503, 200));
         let of_ranges = String::from_utf8(of_ranges.out).unwrap();
-        assert!(of_ranges.starts_with("HTTP/1.1 503 ") && of_ranges.contains("Retry-After: 1\r\n"), "{of_ranges}");
+        assert!(
+            of_ranges.starts_with("HTTP/1.1 503 ") && of_ranges.contains("Retry-After: 1\r\n"),
+            "{of_ranges}"
+        );
         for thread in waiting {
             assert_eq!(thread.join().unwrap().1.len(), 100_000);
         }
     });
-    assert_eq!((waits.now(), waits.refused(), refusals.load(Ordering::Relaxed)), (0, 2, 2));
+    assert_eq!(
+        (
+            waits.now(),
+            waits.refused(),
+            refusals.load(Ordering::Relaxed)
+        ),
+        (0, 2, 2)
+    );
     assert_eq!(get(&server, "/large").0, 200);
 }

@@ -1,4 +1,5 @@
-//! The example `client`: ureq on fibers. Calls wait as fibers do, and so do cancellation and deadlines end them.
+//! The example `client`: ureq on fibers. Calls wait as fibers do, and so do cancellation and
+//! deadlines end them.
 
 use std::io::{self, Read, Write};
 use std::net::TcpListener as OsListener;
@@ -29,11 +30,19 @@ fn fetch(agent: &Agent, url: &str) -> Result<String, Error> {
 
 /// Of the client: a call that held its worker up would hold up all others.
 fn one_worker() -> Runtime {
-    Runtime::builder().workers(1).max_workers(1).report_stalls(false).build().unwrap()
+    Runtime::builder()
+        .workers(1)
+        .max_workers(1)
+        .report_stalls(false)
+        .build()
+        .unwrap()
 }
 
 fn paths() -> TestServer<impl plainweave_http::Handler> {
-    TestServer::start(Server::new(|request: &mut Request<'_>| Response::ok(request.path().to_owned()))).unwrap()
+    TestServer::start(Server::new(|request: &mut Request<'_>| {
+        Response::ok(request.path().to_owned())
+    }))
+    .unwrap()
 }
 
 /// A server that hears requests and says nothing; and its URL.
@@ -68,7 +77,10 @@ fn calls_on_one_worker_overlap() {
         }
     });
     let accepted = usize::try_from(server.server().counts().accepted).unwrap();
-    assert!((CALLS..2 * CALLS).contains(&accepted), "{accepted} connections");
+    assert!(
+        (CALLS..2 * CALLS).contains(&accepted),
+        "{accepted} connections"
+    );
 }
 
 #[test]
@@ -115,7 +127,9 @@ fn a_deadline_ends_a_call() {
         let (mut stream, _) = talking.accept().unwrap();
         stream.set_read_timeout(Some(HANG)).unwrap();
         assert!(stream.read(&mut [0; 1000]).unwrap() > 0);
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+            .unwrap();
         // Until the client leaves.
         let _ = stream.read(&mut [0]);
     });
@@ -123,12 +137,21 @@ fn a_deadline_ends_a_call() {
     one_worker().run(|| {
         let untimed = client::agent(Agent::config_builder());
         let error = with_timeout(short, || fetch(&untimed, &url)).unwrap_err();
-        assert!(matches!(&error, Error::Io(error) if error.kind() == io::ErrorKind::TimedOut), "{error:?}");
+        assert!(
+            matches!(&error, Error::Io(error) if error.kind() == io::ErrorKind::TimedOut),
+            "{error:?}"
+        );
         let error = with_timeout(short, || fetch(&untimed, &half)).unwrap_err();
-        assert!(matches!(&error, Error::Io(error) if error.kind() == io::ErrorKind::TimedOut), "{error:?}");
+        assert!(
+            matches!(&error, Error::Io(error) if error.kind() == io::ErrorKind::TimedOut),
+            "{error:?}"
+        );
         let timed = client::agent(Agent::config_builder().timeout_global(Some(short)));
         let error = fetch(&timed, &url).unwrap_err();
-        assert!(matches!(error, Error::Timeout(ureq::Timeout::Global)), "{error:?}");
+        assert!(
+            matches!(error, Error::Timeout(ureq::Timeout::Global)),
+            "{error:?}"
+        );
     });
     talker.join().unwrap();
     drop(silent);
@@ -166,15 +189,24 @@ fn a_shutdown_ends_calls_in_progress() {
 #[test]
 fn tls_with_an_authority_of_our_own() {
     let (authority, other) = (Authority::new("authority"), Authority::new("another"));
-    let (server, runtime) = (Arc::new(Server::new(|_: &mut Request<'_>| Response::ok("by TLS"))), one_worker());
+    let (server, runtime) = (
+        Arc::new(Server::new(|_: &mut Request<'_>| Response::ok("by TLS"))),
+        one_worker(),
+    );
     let address = runtime.run(|| {
-        let listener = authority.acceptor().listen(TcpListener::bind("127.0.0.1:0").unwrap());
+        let listener = authority
+            .acceptor()
+            .listen(TcpListener::bind("127.0.0.1:0").unwrap());
         server.start(listener).unwrap().tcp().unwrap()
     });
     let url = format!("https://localhost:{}/", address.port());
     let agent = |of: &Authority| {
         let tls = client::trusting(&std::fs::read(of.file("ca.pem")).unwrap()).unwrap();
-        client::agent(Agent::config_builder().tls_config(tls).timeout_global(Some(HANG)))
+        client::agent(
+            Agent::config_builder()
+                .tls_config(tls)
+                .timeout_global(Some(HANG)),
+        )
     };
     let (good, bad) = (agent(&authority), agent(&other));
     runtime.run(|| {
@@ -182,9 +214,15 @@ fn tls_with_an_authority_of_our_own() {
             assert_eq!(fetch(&good, &url).unwrap(), "by TLS");
         }
         assert_eq!(server.counts().accepted, 1, "kept");
-        assert!(matches!(fetch(&bad, &url), Err(Error::Rustls(_) | Error::Io(_))));
+        assert!(matches!(
+            fetch(&bad, &url),
+            Err(Error::Rustls(_) | Error::Io(_))
+        ));
         let unknown = format!("https://127.0.0.1:{}/", address.port());
-        assert!(fetch(&good, &unknown).is_err(), "the certificate is for another name");
+        assert!(
+            fetch(&good, &unknown).is_err(),
+            "the certificate is for another name"
+        );
         assert!(server.shutdown(HANG));
     });
 }

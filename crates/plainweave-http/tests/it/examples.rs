@@ -1,4 +1,5 @@
-//! The examples, run: each is a module of this test, served on fibers, and where that is its point on threads.
+//! The examples, run: each is a module of this test, served on fibers, and where that is its point
+//! on threads.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener as OsListener;
@@ -39,15 +40,25 @@ examples! {
 const HANG: Duration = Duration::from_secs(30);
 
 fn request(method: &str, path: &str, body: &str) -> String {
-    let fields = format!("Host: h\r\nContent-Length: {}\r\nConnection: close", body.len());
+    let fields = format!(
+        "Host: h\r\nContent-Length: {}\r\nConnection: close",
+        body.len()
+    );
     format!("{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n{body}")
 }
 
 fn answer_of(bytes: &[u8]) -> Answer {
-    read_answers(bytes).pop().unwrap_or_else(|| panic!("no answer: {}", String::from_utf8_lossy(bytes)))
+    read_answers(bytes)
+        .pop()
+        .unwrap_or_else(|| panic!("no answer: {}", String::from_utf8_lossy(bytes)))
 }
 
-fn ask<H: plainweave_http::Handler>(server: &TestServer<H>, method: &str, path: &str, body: &str) -> (u16, String) {
+fn ask<H: plainweave_http::Handler>(
+    server: &TestServer<H>,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> (u16, String) {
     let answer = answer_of(&server.exchange(request(method, path, body)).unwrap());
     (answer.status, String::from_utf8(answer.body).unwrap())
 }
@@ -57,7 +68,9 @@ fn hello_on_fibers_and_on_threads() {
     fn get(address: std::net::SocketAddr) -> Vec<u8> {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(HANG)).unwrap();
-        stream.write_all(request("GET", "/x", "").as_bytes()).unwrap();
+        stream
+            .write_all(request("GET", "/x", "").as_bytes())
+            .unwrap();
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
         answer_of(&bytes).body
@@ -65,14 +78,24 @@ fn hello_on_fibers_and_on_threads() {
     let expected = b"hello, you asked for /x\n";
     std::thread::scope(|scope| {
         let listener = OsListener::bind("127.0.0.1:0").unwrap();
-        let (address, closing) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+        let (address, closing) = (
+            listener.local_addr().unwrap(),
+            listener.try_clone().unwrap(),
+        );
         scope.spawn(move || hello::serve(listener).unwrap());
         assert_eq!(get(address), expected);
         Listener::close(&closing);
     });
-    let runtime = plainweave::Runtime::builder().workers(2).report_stalls(false).build().unwrap();
+    let runtime = plainweave::Runtime::builder()
+        .workers(2)
+        .report_stalls(false)
+        .build()
+        .unwrap();
     let listener = plainweave::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, closing) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+    let (address, closing) = (
+        listener.local_addr().unwrap(),
+        listener.try_clone().unwrap(),
+    );
     let serving = runtime.spawn(move || hello::serve(listener).unwrap());
     assert_eq!(get(address), expected);
     closing.close();
@@ -82,12 +105,21 @@ fn hello_on_fibers_and_on_threads() {
 #[test]
 fn streams() {
     let server = TestServer::start(Server::new(streaming::handle)).unwrap();
-    let zeros = answer_of(&server.exchange(request("GET", "/zeros/1000000", "")).unwrap());
+    let zeros = answer_of(
+        &server
+            .exchange(request("GET", "/zeros/1000000", ""))
+            .unwrap(),
+    );
     assert_eq!(zeros.header("content-length"), Some("1000000"));
     assert!(zeros.body.len() == 1_000_000 && zeros.body.iter().all(|byte| *byte == 0));
-    let numbers = server.exchange(request("GET", "/numbers/1000", "")).unwrap();
+    let numbers = server
+        .exchange(request("GET", "/numbers/1000", ""))
+        .unwrap();
     assert!(numbers.ends_with(b"0\r\nX-Sum: 500500\r\n\r\n"));
-    assert_eq!(ask(&server, "POST", "/", &"a line\n".repeat(5_000)), (200, "5000 lines\n".to_owned()));
+    assert_eq!(
+        ask(&server, "POST", "/", &"a line\n".repeat(5_000)),
+        (200, "5000 lines\n".to_owned())
+    );
     assert_eq!(ask(&server, "GET", "/nothing", "").0, 404);
 }
 
@@ -96,30 +128,52 @@ fn streams() {
 fn https_and_the_way_there() {
     let authority = Authority::new("authority");
     let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
-    let runtime = plainweave::Runtime::builder().workers(2).max_workers(2).report_stalls(false).build().unwrap();
-    let bind = || runtime.run(|| plainweave::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let runtime = plainweave::Runtime::builder()
+        .workers(2)
+        .max_workers(2)
+        .report_stalls(false)
+        .build()
+        .unwrap();
+    let bind = || {
+        runtime
+            .run(|| plainweave::net::TcpListener::bind("127.0.0.1:0"))
+            .unwrap()
+    };
     let (plain, tls) = (bind(), bind());
     let to = [&plain, &tls].map(|listener| listener.local_addr().unwrap());
     let closing = [&plain, &tls].map(|listener| listener.try_clone().unwrap());
-    let serving = runtime.spawn(move || https::serve(plain, tls, &acceptor).map_err(|error| error.to_string()));
+    let serving = runtime
+        .spawn(move || https::serve(plain, tls, &acceptor).map_err(|error| error.to_string()));
     let connect = |to| {
         let stream = std::net::TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(HANG)).unwrap();
         stream
     };
     let mut stream = connect(to[0]);
-    stream.write_all(request("GET", "/a", "").as_bytes()).unwrap();
+    stream
+        .write_all(request("GET", "/a", "").as_bytes())
+        .unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     let answer = answer_of(&bytes);
-    assert_eq!((answer.status, answer.header("location")), (308, Some(format!("https://{}/a", to[1]).as_str())));
+    assert_eq!(
+        (answer.status, answer.header("location")),
+        (308, Some(format!("https://{}/a", to[1]).as_str()))
+    );
     let client = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
     let mut stream = StreamOwned::new(client, connect(to[1]));
-    stream.write_all(request("GET", "/a", "").as_bytes()).unwrap();
+    stream
+        .write_all(request("GET", "/a", "").as_bytes())
+        .unwrap();
     bytes.clear();
-    stream.read_to_end(&mut bytes).expect("answered, and ended as TLS ends");
+    stream
+        .read_to_end(&mut bytes)
+        .expect("answered, and ended as TLS ends");
     let answer = answer_of(&bytes);
-    assert!(answer.status == 200 && answer.body.starts_with(b"/a by TLSv1.3, TLS13_"), "{answer:?}");
+    assert!(
+        answer.status == 200 && answer.body.starts_with(b"/a by TLSv1.3, TLS13_"),
+        "{answer:?}"
+    );
     closing.iter().for_each(plainweave::net::TcpListener::close);
     assert_eq!(serving.join().unwrap(), Ok(()));
 }
@@ -135,19 +189,31 @@ impl Drop for Directory {
 
 #[test]
 fn uploads() {
-    let directory = Directory(std::env::temp_dir().join(format!("plainweave-upload-{}", std::process::id())));
+    let directory =
+        Directory(std::env::temp_dir().join(format!("plainweave-upload-{}", std::process::id())));
     std::fs::create_dir_all(&directory.0).unwrap();
     let server = TestServer::start(upload::server(directory.0.clone())).unwrap();
     // More than the limit of other requests.
     let body = "0123456789abcdef".repeat(2 << 20);
-    assert_eq!(ask(&server, "PUT", "/file.txt", &body), (201, format!("{} bytes\n", body.len())));
+    assert_eq!(
+        ask(&server, "PUT", "/file.txt", &body),
+        (201, format!("{} bytes\n", body.len()))
+    );
     assert!(std::fs::read(directory.0.join("file.txt")).unwrap() == body.as_bytes());
-    for (method, path) in [("PUT", "/../file"), ("PUT", "/.hidden"), ("PUT", "/"), ("POST", "/file.txt")] {
+    for (method, path) in [
+        ("PUT", "/../file"),
+        ("PUT", "/.hidden"),
+        ("PUT", "/"),
+        ("POST", "/file.txt"),
+    ] {
         assert_eq!(ask(&server, method, path, "x").0, 400, "{method} {path}");
     }
     // Names of one stem at the same time, beside what others have left there.
-    let left: Vec<_> = (0..50).map(|n| directory.0.join(format!(".upload-{n}"))).collect();
-    left.iter().for_each(|path| std::fs::write(path, "left").unwrap());
+    let left: Vec<_> = (0..50)
+        .map(|n| directory.0.join(format!(".upload-{n}")))
+        .collect();
+    left.iter()
+        .for_each(|path| std::fs::write(path, "left").unwrap());
     let mut slow = server.connect().unwrap();
     let (first, second) = ("a".repeat(100_000), "b".repeat(200_000));
     let sent = request("PUT", "/stem.txt", &first);
@@ -156,7 +222,10 @@ fn uploads() {
     slow.write_all(&sent.as_bytes()[60_000..]).unwrap();
     slow.read_to_end(&mut Vec::new()).unwrap();
     for (name, expected) in [("stem.txt", &first), ("stem.html", &second)] {
-        assert!(std::fs::read(directory.0.join(name)).unwrap() == expected.as_bytes(), "{name}");
+        assert!(
+            std::fs::read(directory.0.join(name)).unwrap() == expected.as_bytes(),
+            "{name}"
+        );
         std::fs::remove_file(directory.0.join(name)).unwrap();
     }
     for path in &left {
@@ -190,15 +259,23 @@ fn websockets() {
         let message = tungstenite::Message::text("x".repeat(n * n * 100));
         // One of them says nothing, and hears all.
         speaker.send(message.clone()).unwrap();
-        assert_eq!((speaker.read().unwrap(), listener.read().unwrap()), (message.clone(), message));
+        assert_eq!(
+            (speaker.read().unwrap(), listener.read().unwrap()),
+            (message.clone(), message)
+        );
     }
     // Several in one segment.
     for n in 0..50 {
-        speaker.write(tungstenite::Message::text(n.to_string())).unwrap();
+        speaker
+            .write(tungstenite::Message::text(n.to_string()))
+            .unwrap();
     }
     speaker.flush().unwrap();
     for n in 0..50 {
-        assert_eq!(listener.read().unwrap(), tungstenite::Message::text(n.to_string()));
+        assert_eq!(
+            listener.read().unwrap(),
+            tungstenite::Message::text(n.to_string())
+        );
     }
     speaker.close(None).unwrap();
     while speaker.read().is_ok() {}
@@ -220,9 +297,15 @@ fn a_json_api() {
         let value: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
         (answer.status, value.to_string())
     };
-    assert_eq!(ask("POST", "/notes", r#"{"text":"one"}"#), (201, r#"{"id":1}"#.to_owned()));
+    assert_eq!(
+        ask("POST", "/notes", r#"{"text":"one"}"#),
+        (201, r#"{"id":1}"#.to_owned())
+    );
     assert_eq!(ask("PUT", "/notes/1", r#"{"text":"two"}"#).0, 200);
-    assert_eq!(ask("GET", "/notes", ""), (200, r#"{"1":{"text":"two"}}"#.to_owned()));
+    assert_eq!(
+        ask("GET", "/notes", ""),
+        (200, r#"{"1":{"text":"two"}}"#.to_owned())
+    );
     assert_eq!(ask("DELETE", "/notes/1", "").1, r#"{"text":"two"}"#);
     for (method, path, body, status) in [
         ("GET", "/notes/1", "", 404),
@@ -240,20 +323,35 @@ fn events_reach_those_who_listen() {
     let mut listeners: Vec<_> = (0..2)
         .map(|_| {
             let mut stream = server.connect().unwrap();
-            stream.write_all(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            stream
+                .write_all(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n")
+                .unwrap();
             let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
             // The head comes at once; after that nothing is missed.
             let head: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
-            assert!(head.iter().any(|line| line == "Content-Type: text/event-stream"), "{head:?}");
+            assert!(
+                head.iter()
+                    .any(|line| line == "Content-Type: text/event-stream"),
+                "{head:?}"
+            );
             lines
         })
         .collect();
     for message in ["hello", "two\nlines"] {
-        assert_eq!(ask(&server, "POST", "/publish", message), (200, "2 listeners\n".to_owned()));
+        assert_eq!(
+            ask(&server, "POST", "/publish", message),
+            (200, "2 listeners\n".to_owned())
+        );
         for lines in &mut listeners {
             let data = lines.by_ref().filter(|line| line.starts_with("data: "));
             let data: Vec<_> = data.take(message.lines().count()).collect();
-            assert_eq!(data, message.lines().map(|line| format!("data: {line}")).collect::<Vec<_>>());
+            assert_eq!(
+                data,
+                message
+                    .lines()
+                    .map(|line| format!("data: {line}"))
+                    .collect::<Vec<_>>()
+            );
         }
     }
 }
@@ -261,9 +359,15 @@ fn events_reach_those_who_listen() {
 #[test]
 fn handlers_in_a_pool_of_their_own() {
     let pools = pool::pools().unwrap();
-    let server = Server::new(pool::in_pool(pools.get("compute").unwrap().clone(), pool::quick));
+    let server = Server::new(pool::in_pool(
+        pools.get("compute").unwrap().clone(),
+        pool::quick,
+    ));
     let server = TestServer::start(server).unwrap();
-    assert_eq!(ask(&server, "GET", "/primes/1000", ""), (200, "168\n".to_owned()));
+    assert_eq!(
+        ask(&server, "GET", "/primes/1000", ""),
+        (200, "168\n".to_owned())
+    );
     assert_eq!(ask(&server, "GET", "/primes/many", "").0, 400);
     drop(pools);
     assert_eq!(ask(&server, "GET", "/primes/1000", "").0, 503);
@@ -275,15 +379,33 @@ fn a_reverse_proxy() {
     let upstream = TestServer::start(Server::new(streaming::handle)).unwrap();
     let proxy = TestServer::start(Server::new(reverse_proxy::handler(upstream.address()))).unwrap();
     let zeros = answer_of(&proxy.exchange(request("GET", "/zeros/300000", "")).unwrap());
-    assert_eq!((zeros.header("content-length"), zeros.body.len()), (Some("300000"), 300_000));
+    assert_eq!(
+        (zeros.header("content-length"), zeros.body.len()),
+        (Some("300000"), 300_000)
+    );
     let numbers = ask(&proxy, "GET", "/numbers/2000", "");
-    assert_eq!((numbers.0, numbers.1.lines().count()), (200, 2000), "without a length");
-    assert_eq!(ask(&proxy, "POST", "/", &"line\n".repeat(50_000)).1, "50000 lines\n");
-    let chunked = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+    assert_eq!(
+        (numbers.0, numbers.1.lines().count()),
+        (200, 2000),
+        "without a length"
+    );
+    assert_eq!(
+        ask(&proxy, "POST", "/", &"line\n".repeat(50_000)).1,
+        "50000 lines\n"
+    );
+    let chunked =
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
     let chunked = chunked.to_owned() + "4\r\na\nb\n\r\n0\r\n\r\n";
-    assert_eq!(answer_of(&proxy.exchange(chunked).unwrap()).body, b"2 lines\n");
+    assert_eq!(
+        answer_of(&proxy.exchange(chunked).unwrap()).body,
+        b"2 lines\n"
+    );
     let head = proxy.exchange(request("HEAD", "/zeros/7", "")).unwrap();
-    assert!(String::from_utf8(head).unwrap().contains("Content-Length: 7\r\n"));
+    assert!(
+        String::from_utf8(head)
+            .unwrap()
+            .contains("Content-Length: 7\r\n")
+    );
     assert_eq!(ask(&proxy, "GET", "/nothing", "").0, 404);
     // A fiber each, one after the other: so one connection.
     assert_eq!(upstream.server().counts().accepted, 1);
@@ -302,19 +424,32 @@ fn a_reverse_proxy_keeps_its_own_connections() {
         stream.set_read_timeout(Some(HANG)).unwrap();
         let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
         let head: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
-        stream.write_all(b"HTTP/1.0 200 OK\r\nX-Hop: 1\r\nConnection: close, x-hop\r\nX-End: 2\r\n\r\n").unwrap();
+        stream
+            .write_all(
+                b"HTTP/1.0 200 OK\r\nX-Hop: 1\r\nConnection: close, x-hop\r\nX-End: 2\r\n\r\n",
+            )
+            .unwrap();
         head
     });
-    let asked = "HEAD / HTTP/1.1\r\nHost: h\r\nX-Near: 1\r\nX-Far: 2\r\nConnection: X-Near, close\r\n\r\n";
+    let asked =
+        "HEAD / HTTP/1.1\r\nHost: h\r\nX-Near: 1\r\nX-Far: 2\r\nConnection: X-Near, close\r\n\r\n";
     let answer = String::from_utf8(proxy.exchange(asked).unwrap()).unwrap();
     let head = upstream.join().unwrap();
     let head: Vec<_> = head.iter().map(|line| line.to_ascii_lowercase()).collect();
-    assert!(head.contains(&"x-far: 2".to_owned()) && !head.iter().any(|line| line.starts_with("x-near")), "{head:?}");
+    assert!(
+        head.contains(&"x-far: 2".to_owned())
+            && !head.iter().any(|line| line.starts_with("x-near")),
+        "{head:?}"
+    );
     let absent = ["Content-Length", "X-Hop", "x-hop"];
-    assert!(answer.contains("X-End: 2\r\n") && !absent.iter().any(|name| answer.contains(name)), "{answer}");
+    assert!(
+        answer.contains("X-End: 2\r\n") && !absent.iter().any(|name| answer.contains(name)),
+        "{answer}"
+    );
 }
 
-/// Answers INCR with 1, 2 and so on, in two pieces; the connection that says `last` is closed in the middle.
+/// Answers INCR with 1, 2 and so on, in two pieces; the connection that says `last` is closed in
+/// the middle.
 fn database_peer(listener: &OsListener) {
     let mut count = 0;
     while let Ok((mut stream, _)) = listener.accept() {
@@ -329,18 +464,22 @@ fn database_peer(listener: &OsListener) {
             };
             received.drain(..len);
             match &*words {
-                [OwnedFrame::BulkString(command), OwnedFrame::BulkString(key)] if command == b"INCR" => match &**key {
-                    b"visits:/last" => {
-                        stream.write_all(b":1").unwrap();
-                        break;
+                [OwnedFrame::BulkString(command), OwnedFrame::BulkString(key)]
+                    if command == b"INCR" =>
+                {
+                    match &**key {
+                        b"visits:/last" => {
+                            stream.write_all(b":1").unwrap();
+                            break;
+                        }
+                        b"visits:/end" => return,
+                        _ => {
+                            count += 1;
+                            stream.write_all(b":").unwrap();
+                            stream.write_all(format!("{count}\r\n").as_bytes()).unwrap();
+                        }
                     }
-                    b"visits:/end" => return,
-                    _ => {
-                        count += 1;
-                        stream.write_all(b":").unwrap();
-                        stream.write_all(format!("{count}\r\n").as_bytes()).unwrap();
-                    }
-                },
+                }
                 _ => stream.write_all(b"-ERR what?\r\n").unwrap(),
             }
         }
@@ -350,13 +489,27 @@ fn database_peer(listener: &OsListener) {
 #[test]
 fn a_synchronous_database_client() {
     let listener = OsListener::bind("127.0.0.1:0").unwrap();
-    let server = TestServer::start(Server::new(database::handler(listener.local_addr().unwrap()))).unwrap();
+    let server = TestServer::start(Server::new(database::handler(
+        listener.local_addr().unwrap(),
+    )))
+    .unwrap();
     let peer = std::thread::spawn(move || database_peer(&listener));
     for n in 1..=3 {
-        assert_eq!(ask(&server, "GET", "/x", ""), (200, format!("visit {n} of /x\n")));
+        assert_eq!(
+            ask(&server, "GET", "/x", ""),
+            (200, format!("visit {n} of /x\n"))
+        );
     }
-    assert_eq!(ask(&server, "GET", "/last", "").0, 502, "it leaves in the middle of an answer");
-    assert_eq!(ask(&server, "GET", "/x", ""), (200, "visit 4 of /x\n".to_owned()), "on a fresh connection");
+    assert_eq!(
+        ask(&server, "GET", "/last", "").0,
+        502,
+        "it leaves in the middle of an answer"
+    );
+    assert_eq!(
+        ask(&server, "GET", "/x", ""),
+        (200, "visit 4 of /x\n".to_owned()),
+        "on a fresh connection"
+    );
     assert_eq!(ask(&server, "GET", "/end", "").0, 502);
     peer.join().unwrap();
     assert_eq!(ask(&server, "GET", "/x", "").0, 502, "nobody listens");

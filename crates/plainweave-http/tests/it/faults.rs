@@ -15,7 +15,12 @@ const REQUESTS: &str = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n\
 
 /// Where each request ends.
 fn ends() -> Vec<usize> {
-    let last = ["/a HTTP/1.1\r\nHost: h\r\n\r\n", "\r\n\r\nabc", "0\r\n\r\n", "/known HTTP/1.1\r\nHost: h\r\n\r\n"];
+    let last = [
+        "/a HTTP/1.1\r\nHost: h\r\n\r\n",
+        "\r\n\r\nabc",
+        "0\r\n\r\n",
+        "/known HTTP/1.1\r\nHost: h\r\n\r\n",
+    ];
     let mut at = 0;
     let found = last.iter().map(|last| {
         at += REQUESTS[at..].find(last).unwrap() + last.len();
@@ -41,8 +46,13 @@ fn in_body(until: usize) -> bool {
 fn run(script: &mut Script) -> Vec<Error> {
     let errors = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&errors);
-    let limits = Limits { linger_timeout: Duration::from_millis(50), ..Limits::default() };
-    let server = server().with_limits(limits).on_error(move |error| record.lock().unwrap().push(error.clone()));
+    let limits = Limits {
+        linger_timeout: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let server = server()
+        .with_limits(limits)
+        .on_error(move |error| record.lock().unwrap().push(error.clone()));
     play(&server, script);
     drop(server);
     Arc::try_unwrap(errors).unwrap().into_inner().unwrap()
@@ -62,7 +72,10 @@ fn a_peer_that_leaves_at_any_byte() {
             expected.extend((fault.is_none() && in_body(len)).then_some(400));
             let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
             assert_eq!(statuses, expected, "{len} {fault:?}");
-            assert!(errors.iter().all(Error::is_closed) && errors.len() <= 1, "{len} {errors:?}");
+            assert!(
+                errors.iter().all(Error::is_closed) && errors.len() <= 1,
+                "{len} {errors:?}"
+            );
         }
     }
 }
@@ -73,7 +86,10 @@ fn a_peer_that_takes_no_more_after_any_byte() {
     assert!(run(&mut whole).is_empty());
     for len in 0..whole.out.len() {
         for kind in [ErrorKind::BrokenPipe, ErrorKind::WouldBlock] {
-            let mut script = Script { deaf_after: Some((len, kind)), ..Script::of(REQUESTS) };
+            let mut script = Script {
+                deaf_after: Some((len, kind)),
+                ..Script::of(REQUESTS)
+            };
             let errors = run(&mut script);
             assert_eq!(script.out.len(), len);
             assert_eq!(errors.len(), 1, "{len} {errors:?}");
@@ -92,14 +108,23 @@ fn a_peer_that_takes_no_more_after_any_byte() {
 #[test]
 fn a_peer_that_stalls_at_any_byte() {
     for len in 1..REQUESTS.len() {
-        let mut script = Script::new([Event::Data(REQUESTS.as_bytes()[..len].to_vec()), Event::Stall]);
+        let mut script = Script::new([
+            Event::Data(REQUESTS.as_bytes()[..len].to_vec()),
+            Event::Stall,
+        ]);
         let errors = run(&mut script);
-        let statuses: Vec<u16> = read_answers(&script.out).iter().map(|answer| answer.status).collect();
+        let statuses: Vec<u16> = read_answers(&script.out)
+            .iter()
+            .map(|answer| answer.status)
+            .collect();
         let between = complete(len) > complete(len - 1);
         let mut expected = vec![200; complete(len)];
         expected.extend((!between).then_some(408));
         assert_eq!(statuses, expected, "{len}");
-        assert_eq!(errors.iter().filter(|error| error.is_timeout()).count(), usize::from(!between));
+        assert_eq!(
+            errors.iter().filter(|error| error.is_timeout()).count(),
+            usize::from(!between)
+        );
     }
 }
 
@@ -121,13 +146,27 @@ fn a_peer_that_drips() {
         ..Limits::default()
     };
     let head = "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 500\r\n\r\n";
-    for (first, rest) in [("GET / HTTP/1.1\r\n", "A: b\r\n".repeat(50)), (head, "x".repeat(500))] {
-        let drops = rest.as_bytes().chunks(1).map(|byte| Event::Data(byte.to_vec()));
-        let mut script = Dripping(Script::new([Event::Data(first.into())].into_iter().chain(drops)));
+    for (first, rest) in [
+        ("GET / HTTP/1.1\r\n", "A: b\r\n".repeat(50)),
+        (head, "x".repeat(500)),
+    ] {
+        let drops = rest
+            .as_bytes()
+            .chunks(1)
+            .map(|byte| Event::Data(byte.to_vec()));
+        let mut script = Dripping(Script::new(
+            [Event::Data(first.into())].into_iter().chain(drops),
+        ));
         let server = server().with_limits(limits.clone());
         let mut state = server.open(&mut script).unwrap();
         server.serve_ready(&mut script, &mut state);
-        assert_eq!(read_answers(&script.0.out).iter().map(|answer| answer.status).collect::<Vec<_>>(), [408]);
+        assert_eq!(
+            read_answers(&script.0.out)
+                .iter()
+                .map(|answer| answer.status)
+                .collect::<Vec<_>>(),
+            [408]
+        );
         assert!(!script.0.events.is_empty(), "cut off before all had come");
     }
 }
@@ -168,15 +207,25 @@ impl plainweave_http::Transport for Dripping {
 /// The runtime's cancellation is an error of kind Other: the connection ends, nothing is said.
 #[test]
 fn cancellation() {
-    let mut script = Script::new([Event::Data(b"GET / HT".to_vec()), Event::Fail(ErrorKind::Other)]);
+    let mut script = Script::new([
+        Event::Data(b"GET / HT".to_vec()),
+        Event::Fail(ErrorKind::Other),
+    ]);
     let errors = run(&mut script);
     assert!(errors.len() == 1 && errors[0].is_io() && script.out.is_empty());
 }
 
 #[test]
 fn interrupted_calls_are_repeated() {
-    let parts = [Event::Data(b"GET /a HT".to_vec()), Event::Fail(ErrorKind::Interrupted)];
-    let mut script = Script::new(parts.into_iter().chain([Event::Data(b"TP/1.0\r\n\r\n".to_vec())]));
+    let parts = [
+        Event::Data(b"GET /a HT".to_vec()),
+        Event::Fail(ErrorKind::Interrupted),
+    ];
+    let mut script = Script::new(
+        parts
+            .into_iter()
+            .chain([Event::Data(b"TP/1.0\r\n\r\n".to_vec())]),
+    );
     assert!(run(&mut script).is_empty());
     assert_eq!(read_answers(&script.out)[0].body, b"/a");
 }
@@ -186,7 +235,16 @@ fn an_error_is_followed_by_a_bounded_farewell() {
     let mut script = Script::of([&b"BAD\r\n\r\n"[..], &vec![0; 8 << 20]].concat());
     let errors = run(&mut script);
     assert!(script.ended && errors[0].is_parse());
-    let left: usize =
-        script.events.iter().map(|event| if let Event::Data(data) = event { data.len() } else { 0 }).sum();
+    let left: usize = script
+        .events
+        .iter()
+        .map(|event| {
+            if let Event::Data(data) = event {
+                data.len()
+            } else {
+                0
+            }
+        })
+        .sum();
     assert!((6 << 20..8 << 20).contains(&left), "{left}");
 }

@@ -17,10 +17,20 @@ struct Site(PathBuf);
 impl Site {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!("plainweave-files-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let unique = format!(
+            "plainweave-files-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let site = Self(std::env::temp_dir().join(unique));
         let root = site.root();
-        for directory in ["root/sub/deep", "root/empty", "root/.well-known", "root/.git", "root/%41"] {
+        for directory in [
+            "root/sub/deep",
+            "root/empty",
+            "root/.well-known",
+            "root/.git",
+            "root/%41",
+        ] {
             fs::create_dir_all(site.0.join(directory)).unwrap();
         }
         for (name, text) in [
@@ -43,7 +53,14 @@ impl Site {
         symlink(site.0.join("secret"), root.join("absolute")).unwrap();
         symlink("..", root.join("up")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo"), rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            root.join("fifo"),
+            rustix::fs::FileType::Fifo,
+            0o644.into(),
+            0,
+        )
+        .unwrap();
         site
     }
 
@@ -67,7 +84,9 @@ fn ask<B: Blocking>(server: &Server<StaticFiles<B>>, request: &str, fields: &str
     play(server, &mut script);
     if request.starts_with("HEAD") {
         assert!(script.out.ends_with(b"\r\n\r\n"));
-        let text = String::from_utf8(script.out).unwrap().replace("Content-Length", "X-Length");
+        let text = String::from_utf8(script.out)
+            .unwrap()
+            .replace("Content-Length", "X-Length");
         return read_answers(text.as_bytes()).remove(0);
     }
     read_answers(&script.out).remove(0)
@@ -112,7 +131,10 @@ fn paths() {
     ];
     let long = format!("/{}", "a".repeat(300));
     let more = [(long.as_str(), 404, "")];
-    for server in [site.server(), Server::new(StaticFiles::new(site.root()).unwrap().without_links())] {
+    for server in [
+        site.server(),
+        Server::new(StaticFiles::new(site.root()).unwrap().without_links()),
+    ] {
         for (path, status, body) in table.iter().chain(&more) {
             let answer = ask(&server, &format!("GET {path}"), "");
             assert_eq!(answer.status, *status, "{path}");
@@ -133,12 +155,19 @@ fn redirects() {
         ("/sub?a=b&c=//d", "/sub/?a=b&c=//d"),
         ("/sub/deep", "/sub/deep/"),
         ("//evil.example", "/evil.example/"),
-        ("//evil.example//%5cevil.example", "/evil.example/%5Cevil.example/"),
+        (
+            "//evil.example//%5cevil.example",
+            "/evil.example/%5Cevil.example/",
+        ),
         ("/%2541", "/%2541/"),
         ("http://evil.example/sub", "/sub/"),
     ] {
         let answer = ask(&site.server(), &format!("GET {path}"), "");
-        assert_eq!((answer.status, answer.header("location")), (301, Some(location)), "{path}");
+        assert_eq!(
+            (answer.status, answer.header("location")),
+            (301, Some(location)),
+            "{path}"
+        );
     }
 }
 
@@ -158,7 +187,11 @@ fn methods() {
     ] {
         let answer = ask(&site.server(), request, "");
         assert_eq!(answer.status, status, "{request}");
-        assert_eq!(answer.header("allow"), allow.then_some("GET, HEAD, OPTIONS"), "{request}");
+        assert_eq!(
+            answer.header("allow"),
+            allow.then_some("GET, HEAD, OPTIONS"),
+            "{request}"
+        );
     }
 }
 
@@ -171,7 +204,11 @@ fn fields() {
         ("/empty.css", "text/css; charset=utf-8"),
         ("/noext", "application/octet-stream"),
     ] {
-        assert_eq!(ask(&site.server(), &format!("GET {path}"), "").header("content-type"), Some(kind), "{path}");
+        assert_eq!(
+            ask(&site.server(), &format!("GET {path}"), "").header("content-type"),
+            Some(kind),
+            "{path}"
+        );
     }
     let head = ask(&site.server(), "HEAD /a.txt", "");
     let get = ask(&site.server(), "GET /a.txt", "");
@@ -183,26 +220,50 @@ fn fields() {
 #[test]
 fn conditions() {
     let site = Site::new();
-    let file = fs::File::options().write(true).open(site.root().join("a.txt")).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(site.root().join("a.txt"))
+        .unwrap();
     let time = SystemTime::UNIX_EPOCH + Duration::from_millis(784_111_777_500);
     file.set_modified(time).unwrap();
-    let always = Caching { staleness: Duration::ZERO, ..Caching::default() };
+    let always = Caching {
+        staleness: Duration::ZERO,
+        ..Caching::default()
+    };
     let server = Server::new(StaticFiles::new(site.root()).unwrap().with_caching(always));
     let first = ask(&server, "GET /a.txt", "");
     let etag = first.header("etag").unwrap();
     assert!(etag.starts_with('"'), "strong");
-    assert_eq!(first.header("last-modified"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+    assert_eq!(
+        first.header("last-modified"),
+        Some("Sun, 06 Nov 1994 08:49:37 GMT")
+    );
     for (fields, status) in [
         (format!("If-None-Match: {etag}\r\n"), 304),
         (format!("If-None-Match: \"x\", W/{etag}\r\n"), 304),
-        (format!("If-None-Match: \"x\"\r\nIf-None-Match: {etag}\r\n"), 304),
+        (
+            format!("If-None-Match: \"x\"\r\nIf-None-Match: {etag}\r\n"),
+            304,
+        ),
         ("If-None-Match: *\r\n".into(), 304),
         ("If-None-Match: \"x\"\r\n".into(), 200),
-        ("If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n".into(), 304),
-        ("If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT\r\n".into(), 304),
-        ("If-Modified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n".into(), 200),
+        (
+            "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n".into(),
+            304,
+        ),
+        (
+            "If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT\r\n".into(),
+            304,
+        ),
+        (
+            "If-Modified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n".into(),
+            200,
+        ),
         ("If-Modified-Since: yesterday\r\n".into(), 200),
-        ("If-None-Match: \"x\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n".into(), 200),
+        (
+            "If-None-Match: \"x\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n".into(),
+            200,
+        ),
     ] {
         for method in ["GET", "HEAD"] {
             let answer = ask(&server, &format!("{method} /a.txt"), &fields);
@@ -211,18 +272,31 @@ fn conditions() {
         }
     }
     file.set_modified(time + Duration::from_secs(1)).unwrap();
-    let touched = ask(&server, "GET /a.txt", "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
-    assert_eq!((touched.status, touched.header("etag")), (200, Some(etag)), "another time, the same content");
+    let touched = ask(
+        &server,
+        "GET /a.txt",
+        "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+    );
+    assert_eq!(
+        (touched.status, touched.header("etag")),
+        (200, Some(etag)),
+        "another time, the same content"
+    );
 }
 
 #[test]
 fn sizes() {
     let site = Site::new();
-    for len in [0, 1, 8_191, 8_192, 8_193, 65_535, 65_536, 65_537, 131_072, 300_001] {
+    for len in [
+        0, 1, 8_191, 8_192, 8_193, 65_535, 65_536, 65_537, 131_072, 300_001,
+    ] {
         let content: Vec<u8> = (0..len).map(|n: usize| (n % 253) as u8).collect();
         fs::write(site.root().join("f"), &content).unwrap();
         for file_bytes in [0, 65_536, 262_144] {
-            let caching = Caching { file_bytes, ..Caching::default() };
+            let caching = Caching {
+                file_bytes,
+                ..Caching::default()
+            };
             let server = Server::new(StaticFiles::new(site.root()).unwrap().with_caching(caching));
             for _ in 0..2 {
                 let mut script = Script::of("GET /f HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -230,25 +304,41 @@ fn sizes() {
                 let answer = read_answers(&script.out).remove(0);
                 assert!(answer.body == content, "{len}");
                 let whole = len as u64 <= file_bytes;
-                let writes = if whole { 1 } else { len.div_ceil(65_536).max(1) };
-                assert_eq!(script.writes.len(), writes, "{len}: head and first piece go together");
+                let writes = if whole {
+                    1
+                } else {
+                    len.div_ceil(65_536).max(1)
+                };
+                assert_eq!(
+                    script.writes.len(),
+                    writes,
+                    "{len}: head and first piece go together"
+                );
             }
         }
     }
 }
 
-/// A pool that does something to the site before its second trip: between the look and the content, or (the file is
-/// read in pieces of 64 KiB) between the first piece and the rest.
+/// A pool that does something to the site before its second trip: between the look and the content,
+/// or (the file is read in pieces of 64 KiB) between the first piece and the rest.
 #[derive(Clone)]
 struct Meddling(std::sync::Arc<(AtomicU32, PathBuf, u64)>);
 
 impl Blocking for Meddling {
     const TRY_FIRST: bool = false;
 
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<T> {
         let (trips, file, len) = &*self.0;
         if trips.fetch_add(1, Ordering::Relaxed) == 1 {
-            fs::File::options().write(true).open(file).unwrap().set_len(*len).unwrap();
+            fs::File::options()
+                .write(true)
+                .open(file)
+                .unwrap()
+                .set_len(*len)
+                .unwrap();
         }
         Inline.run(work)
     }
@@ -262,12 +352,18 @@ fn files_that_change_while_they_are_sent() {
     for (len, answers) in [(70_000, 0), (500_000, 2)] {
         fs::write(&file, vec![b'x'; 200_000]).unwrap();
         let meddling = Meddling(std::sync::Arc::new((AtomicU32::new(0), file.clone(), len)));
-        let caching = Caching { file_bytes: 65_536, ..Caching::default() };
-        let files = StaticFiles::with_blocking(site.root(), meddling).unwrap().with_caching(caching);
+        let caching = Caching {
+            file_bytes: 65_536,
+            ..Caching::default()
+        };
+        let files = StaticFiles::with_blocking(site.root(), meddling)
+            .unwrap()
+            .with_caching(caching);
         let server = Server::new(files);
         let mut script = Script::of(format!("GET /f HTTP/1.1\r\nHost: h\r\n\r\n{next}"));
         play(&server, &mut script);
-        // Shrunk: cut off, and nothing follows that could be taken for the rest. Grown: only what was promised.
+        // Shrunk: cut off, and nothing follows that could be taken for the rest. Grown: only what
+        // was promised.
         assert_eq!(read_answers(&script.out).len(), answers, "{len}");
     }
 }
@@ -279,7 +375,10 @@ struct Cancelled;
 impl Blocking for Cancelled {
     const TRY_FIRST: bool = false;
 
-    fn run<T: Send + 'static>(&self, _work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        _work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<T> {
         Err(std::io::Error::other("cancelled"))
     }
 }

@@ -13,10 +13,18 @@ const MUTATIONS: usize = 20_000;
 const LONGEST: usize = 4096;
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
-    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/corpus")
+        .join(target);
+    let mut files: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
-    files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
+    files
+        .into_iter()
+        .map(|file| std::fs::read(file).unwrap())
+        .collect()
 }
 
 /// xorshift64* (S. Vigna, 2016).
@@ -95,11 +103,17 @@ fn the_corpus_holds() {
 #[test]
 fn every_target_is_here() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/fuzz_targets");
-    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     let mut names = TARGETS.map(|(name, ..)| name);
     names.sort_unstable();
-    let files: Vec<_> = files.iter().map(|file| file.file_stem().unwrap().to_str().unwrap()).collect();
+    let files: Vec<_> = files
+        .iter()
+        .map(|file| file.file_stem().unwrap().to_str().unwrap())
+        .collect();
     assert_eq!(files, names);
 }
 
@@ -109,7 +123,9 @@ fn mutations_of_the_corpus_hold() {
 }
 
 fn mutations((target, holds, cost): Target) {
-    let count = std::env::var("PLAINWEAVE_FUZZ").map_or(MUTATIONS, |count| count.parse().expect("a number")) / cost;
+    let count = std::env::var("PLAINWEAVE_FUZZ")
+        .map_or(MUTATIONS, |count| count.parse().expect("a number"))
+        / cost;
     let corpus = corpus(target);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for n in 0..count {
@@ -119,9 +135,15 @@ fn mutations((target, holds, cost): Target) {
             mutate(&mut input, &corpus[other], &mut random);
         }
         if let Err(panic) = std::panic::catch_unwind(|| holds(&input)) {
-            let shown: String =
-                input.iter().flat_map(|byte| std::ascii::escape_default(*byte)).map(char::from).collect();
-            panic!("{target}: mutation {n} fails ({:?}): b\"{shown}\"", panic.downcast_ref::<String>());
+            let shown: String = input
+                .iter()
+                .flat_map(|byte| std::ascii::escape_default(*byte))
+                .map(char::from)
+                .collect();
+            panic!(
+                "{target}: mutation {n} fails ({:?}): b\"{shown}\"",
+                panic.downcast_ref::<String>()
+            );
         }
     }
 }

@@ -1,11 +1,14 @@
-//! What handlers can do beside answering bytes: write, take over, read trailers, change their limits.
+//! What handlers can do beside answering bytes: write, take over, read trailers, change their
+//! limits.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plainweave_http::testing::{TestServer, in_memory};
-use plainweave_http::{Body, Handler, HeaderName, HeaderValue, Limits, Request, Response, Server, StatusCode};
+use plainweave_http::{
+    Body, Handler, HeaderName, HeaderValue, Limits, Request, Response, Server, StatusCode,
+};
 
 use crate::support::{Event, Script, play, read_answers};
 
@@ -37,7 +40,10 @@ fn get(path: &str) -> String {
 }
 
 fn trailer(out: &mut plainweave_http::BodyWriter<'_>, name: &'static str, value: &'static str) {
-    out.add_trailer(HeaderName::from_static(name), HeaderValue::from_static(value));
+    out.add_trailer(
+        HeaderName::from_static(name),
+        HeaderValue::from_static(value),
+    );
 }
 
 /// Bodies that are written, by path.
@@ -95,7 +101,10 @@ fn a_body_is_written_and_flushed() {
         assert_eq!((answers.len(), answers[0].body.len()), (2, len), "{path}");
     }
     let old = text(&server, "GET /trailers HTTP/1.0\r\n\r\n");
-    assert!(old.ends_with("\r\n\r\nbody"), "neither chunks nor trailers: {old}");
+    assert!(
+        old.ends_with("\r\n\r\nbody"),
+        "neither chunks nor trailers: {old}"
+    );
     let head = text(&server, "HEAD /big HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(head.ends_with("\r\n\r\n"), "{head}");
 }
@@ -110,11 +119,23 @@ fn a_peer_that_leaves_a_written_body_is_no_server_error() {
             let (told, errors) = (Arc::new(Mutex::new(Vec::new())), Errors::default());
             let list = told.clone();
             let server = errors.of(Server::new(written));
-            let server = server.on_exchange(move |exchange| list.lock().unwrap().push(exchange.status));
-            let mut script = Script { deaf_after: Some((deaf, ErrorKind::BrokenPipe)), ..Script::of(get(path)) };
+            let server =
+                server.on_exchange(move |exchange| list.lock().unwrap().push(exchange.status));
+            let mut script = Script {
+                deaf_after: Some((deaf, ErrorKind::BrokenPipe)),
+                ..Script::of(get(path))
+            };
             play(&server, &mut script);
-            assert_eq!(*told.lock().unwrap(), [Some(StatusCode::OK)], "{path}, deaf after {deaf}");
-            assert_eq!(errors.taken(), ["the answer could not be sent"], "{path}, deaf after {deaf}");
+            assert_eq!(
+                *told.lock().unwrap(),
+                [Some(StatusCode::OK)],
+                "{path}, deaf after {deaf}"
+            );
+            assert_eq!(
+                errors.taken(),
+                ["the answer could not be sent"],
+                "{path}, deaf after {deaf}"
+            );
         }
     }
 }
@@ -124,7 +145,12 @@ fn a_peer_that_leaves_a_written_body_is_no_server_error() {
 fn a_flush_sends() {
     let mut script = Script::of(get("/flushed"));
     play(&Server::new(written), &mut script);
-    assert_eq!(script.writes.len(), 3, "{:?}", String::from_utf8_lossy(&script.out));
+    assert_eq!(
+        script.writes.len(),
+        3,
+        "{:?}",
+        String::from_utf8_lossy(&script.out)
+    );
     let mut script = Script::of(get("/small"));
     play(&Server::new(written), &mut script);
     assert_eq!(script.writes.len(), 1, "unasked, all leaves together");
@@ -136,11 +162,21 @@ fn a_body_that_cannot_be_written_shows() {
     let server = errors.of(Server::new(written));
     for path in ["/fails-first", "/panics-first"] {
         let answers = read_answers(&in_memory(&server, get("/small") + &get(path)));
-        assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 500], "{path}");
+        assert_eq!(
+            answers
+                .iter()
+                .map(|answer| answer.status)
+                .collect::<Vec<_>>(),
+            [200, 500],
+            "{path}"
+        );
     }
     assert_eq!(
         errors.taken(),
-        ["the body could not be written", "the handler panicked at GET /panics-first: asked to panic"]
+        [
+            "the body could not be written",
+            "the handler panicked at GET /panics-first: asked to panic"
+        ]
     );
     let cut = text(&server, get("/fails-later"));
     assert!(cut.ends_with("4\r\npart\r\n"), "no last chunk: {cut}");
@@ -160,9 +196,16 @@ fn a_peer_that_leaves_ends_a_body() {
         }))
     }));
     for deaf in [0, 10, 20_000] {
-        let mut script = Script { deaf_after: Some((deaf, ErrorKind::BrokenPipe)), ..Script::of(get("/")) };
+        let mut script = Script {
+            deaf_after: Some((deaf, ErrorKind::BrokenPipe)),
+            ..Script::of(get("/"))
+        };
         play(&server, &mut script);
-        assert_eq!(errors.taken(), ["the answer could not be sent"], "after {deaf} bytes");
+        assert_eq!(
+            errors.taken(),
+            ["the answer could not be sent"],
+            "after {deaf} bytes"
+        );
     }
 }
 
@@ -173,7 +216,10 @@ fn with_trailers(request: &mut Request<'_>) -> Response {
     }
     let body = request.read_body(1 << 20).unwrap();
     let shown: Vec<_> = match request.trailers() {
-        Ok(map) => map.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect(),
+        Ok(map) => map
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
+            .collect(),
         Err(error) => vec![error.to_string()],
     };
     Response::ok(format!("{}:{}", body.len(), shown.join(",")))
@@ -187,10 +233,20 @@ fn trailers_reach_the_handler_however_they_are_split() {
     let server = Server::new(with_trailers);
     for read_max in (1..80).chain([usize::MAX]) {
         let all = [head, some, head, none, &get("/")].concat();
-        let mut script = Script { read_max, ..Script::of(all) };
+        let mut script = Script {
+            read_max,
+            ..Script::of(all)
+        };
         play(&server, &mut script);
-        let bodies: Vec<_> = read_answers(&script.out).into_iter().map(|answer| answer.body).collect();
-        assert_eq!(bodies, [&b"3:x-sum=42,x-empty="[..], b"3:", b"0:"], "reads of {read_max} bytes");
+        let bodies: Vec<_> = read_answers(&script.out)
+            .into_iter()
+            .map(|answer| answer.body)
+            .collect();
+        assert_eq!(
+            bodies,
+            [&b"3:x-sum=42,x-empty="[..], b"3:", b"0:"],
+            "reads of {read_max} bytes"
+        );
     }
     // Nobody reads them: the next request is found all the same.
     let unread = head.replace("POST /", "POST /unread");
@@ -198,7 +254,10 @@ fn trailers_reach_the_handler_however_they_are_split() {
     assert_eq!(answers.len(), 2);
     let many = (0..101).fold("0\r\n".to_owned(), |all, n| all + &format!("a{n}: b\r\n"));
     let answer = text(&server, [head, &many, "\r\n"].concat());
-    assert!(answer.ends_with("0:a malformed trailer section"), "{answer}");
+    assert!(
+        answer.ends_with("0:a malformed trailer section"),
+        "{answer}"
+    );
 }
 
 /// Speaks a protocol of lines, in capitals.
@@ -207,7 +266,9 @@ fn shouting(request: &mut Request<'_>) -> Response {
         let mut line = [0; 6];
         while stream.read_exact(&mut line).is_ok() {
             assert!(line != *b"panic\n", "asked to panic");
-            stream.write_all(line.to_ascii_uppercase().as_slice()).unwrap();
+            stream
+                .write_all(line.to_ascii_uppercase().as_slice())
+                .unwrap();
         }
     };
     match request.path() {
@@ -223,21 +284,39 @@ fn a_handler_takes_the_stream_over() {
     let ask = upgrade("/up", "shout");
     // What comes with the request, and what comes later.
     for read_max in [1, 50, ask.len() + 3, usize::MAX] {
-        let mut script = Script { read_max, ..Script::of(ask.clone() + "hello\nworld\n") };
+        let mut script = Script {
+            read_max,
+            ..Script::of(ask.clone() + "hello\nworld\n")
+        };
         play(&server, &mut script);
         let out = String::from_utf8(script.out).unwrap();
         let (head, rest) = out.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
-        assert!(head.contains("Upgrade: shout") && head.ends_with("Connection: Upgrade"), "{head}");
-        assert!(!head.contains("Content-Length") && !head.contains("chunked"), "{head}");
+        assert!(
+            head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"),
+            "{head}"
+        );
+        assert!(
+            head.contains("Upgrade: shout") && head.ends_with("Connection: Upgrade"),
+            "{head}"
+        );
+        assert!(
+            !head.contains("Content-Length") && !head.contains("chunked"),
+            "{head}"
+        );
         assert_eq!(rest, "HELLO\nWORLD\n");
     }
     let tunnel = text(&server, "CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\nhello\n");
-    assert!(tunnel.starts_with("HTTP/1.1 200 OK\r\n") && tunnel.ends_with("\r\n\r\nHELLO\n"), "{tunnel}");
+    assert!(
+        tunnel.starts_with("HTTP/1.1 200 OK\r\n") && tunnel.ends_with("\r\n\r\nHELLO\n"),
+        "{tunnel}"
+    );
     assert!(!tunnel.contains("Content-Length"), "{tunnel}");
     assert!(errors.taken().is_empty());
     text(&server, ask + "panic\n");
-    assert_eq!(errors.taken(), ["the handler panicked at GET /up: asked to panic"]);
+    assert_eq!(
+        errors.taken(),
+        ["the handler panicked at GET /up: asked to panic"]
+    );
 }
 
 #[test]
@@ -246,7 +325,11 @@ fn what_cannot_be_upgraded_is_refused() {
     let old = read_answers(&in_memory(&server, "GET /up HTTP/1.0\r\n\r\n"));
     assert_eq!(old[0].status, 505);
     let body = "POST /up HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nhello\n";
-    assert_eq!(read_answers(&in_memory(&server, body))[0].status, 400, "its bytes are no protocol");
+    assert_eq!(
+        read_answers(&in_memory(&server, body))[0].status,
+        400,
+        "its bytes are no protocol"
+    );
 
     // A client that does not ask for it goes on with HTTP.
     for (fields, status) in [
@@ -255,14 +338,27 @@ fn what_cannot_be_upgraded_is_refused() {
         ("Connection: Upgrade\r\n", 426),
         ("Connection: Upgrade\r\nUpgrade: whisper\r\n", 426),
         ("Connection: Upgrade\r\nUpgrade: shouting\r\n", 426),
-        ("Connection: keep-alive, upgrade\r\nUpgrade: whisper, Shout\r\n", 101),
-        ("Connection: upgrade\r\nUpgrade: whisper\r\nUpgrade: shout\r\n", 101),
+        (
+            "Connection: keep-alive, upgrade\r\nUpgrade: whisper, Shout\r\n",
+            101,
+        ),
+        (
+            "Connection: upgrade\r\nUpgrade: whisper\r\nUpgrade: shout\r\n",
+            101,
+        ),
     ] {
         let ask = format!("GET /up HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
-        let answers = read_answers(&in_memory(&server, &if status == 101 { ask } else { ask.repeat(2) }));
+        let answers = read_answers(&in_memory(
+            &server,
+            &if status == 101 { ask } else { ask.repeat(2) },
+        ));
         assert_eq!(answers.len(), if status == 101 { 1 } else { 2 }, "{fields}");
         for answer in answers {
-            assert_eq!((answer.status, answer.header("upgrade")), (status, Some("shout")), "{fields}");
+            assert_eq!(
+                (answer.status, answer.header("upgrade")),
+                (status, Some("shout")),
+                "{fields}"
+            );
             assert_eq!(answer.header("connection"), Some("Upgrade"), "{fields}");
         }
     }
@@ -271,9 +367,13 @@ fn what_cannot_be_upgraded_is_refused() {
 /// RFC 9110, 15.3.6: it would be taken for the next answer.
 #[test]
 fn an_answer_that_resets_has_no_content() {
-    let server = Server::new(|_: &mut Request<'_>| Response::text(StatusCode::RESET_CONTENT, "content"));
+    let server =
+        Server::new(|_: &mut Request<'_>| Response::text(StatusCode::RESET_CONTENT, "content"));
     let answers = read_answers(&in_memory(&server, get("/").repeat(2)));
-    let seen: Vec<_> = answers.iter().map(|answer| (answer.status, answer.header("content-length"))).collect();
+    let seen: Vec<_> = answers
+        .iter()
+        .map(|answer| (answer.status, answer.header("content-length")))
+        .collect();
     assert_eq!(seen, [(205, Some("0")); 2]);
 }
 
@@ -281,9 +381,16 @@ fn an_answer_that_resets_has_no_content() {
 fn an_upgrade_on_sockets() {
     for threads in [false, true] {
         let server = Server::new(shouting);
-        let server = if threads { TestServer::on_threads(server) } else { TestServer::start(server) }.unwrap();
+        let server = if threads {
+            TestServer::on_threads(server)
+        } else {
+            TestServer::start(server)
+        }
+        .unwrap();
         let mut client = server.connect().unwrap();
-        client.write_all(upgrade("/up", "shout").as_bytes()).unwrap();
+        client
+            .write_all(upgrade("/up", "shout").as_bytes())
+            .unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -310,18 +417,33 @@ fn an_upgraded_stream_has_timeouts_of_its_own() {
                 write!(stream, "{:?}", error.kind()).unwrap();
             })
         });
-        let server = if threads { TestServer::on_threads(server) } else { TestServer::start(server) }.unwrap();
+        let server = if threads {
+            TestServer::on_threads(server)
+        } else {
+            TestServer::start(server)
+        }
+        .unwrap();
         let answer = server.exchange(upgrade("/", "wait")).unwrap();
-        assert!(answer.ends_with(b"\r\n\r\nTimedOut"), "{}", String::from_utf8_lossy(&answer));
+        assert!(
+            answer.ends_with(b"\r\n\r\nTimedOut"),
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
     }
 }
 
 #[test]
 fn routes_have_limits_of_their_own() {
-    let limits = Limits { body_bytes: 10, ..Limits::default() };
+    let limits = Limits {
+        body_bytes: 10,
+        ..Limits::default()
+    };
     let server = Server::new(|request: &mut Request<'_>| {
         if request.path() == "/less" {
-            let less = plainweave_http::RequestLimits { body_bytes: 2, ..request.limits() };
+            let less = plainweave_http::RequestLimits {
+                body_bytes: 2,
+                ..request.limits()
+            };
             request.set_limits(less);
         }
         match request.read_body(1000) {
@@ -329,30 +451,50 @@ fn routes_have_limits_of_their_own() {
             Err(_) => Response::plain(StatusCode::IM_A_TEAPOT),
         }
     });
-    let server = server.with_limits(limits).with_request_limits(|head, limits| {
-        if head.path() == "/more" {
-            limits.body_bytes = 100;
-        }
-    });
+    let server = server
+        .with_limits(limits)
+        .with_request_limits(|head, limits| {
+            if head.path() == "/more" {
+                limits.body_bytes = 100;
+            }
+        });
     let send = |path: &str, len: usize, chunked: bool| {
         let (field, body) = match chunked {
-            true => ("Transfer-Encoding: chunked".to_owned(), format!("{len:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(len))),
+            true => (
+                "Transfer-Encoding: chunked".to_owned(),
+                format!("{len:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(len)),
+            ),
             false => (format!("Content-Length: {len}"), "x".repeat(len)),
         };
         let sent = format!("POST {path} HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n{body}");
         read_answers(&in_memory(&server, sent))[0].status
     };
     for chunked in [false, true] {
-        let statuses = [("/", 10), ("/", 11), ("/more", 11), ("/more", 101), ("/less", 2), ("/less", 3)]
-            .map(|(path, len)| send(path, len, chunked));
-        assert_eq!(statuses, [200, 413, 200, 413, 200, 413], "chunked: {chunked}");
+        let statuses = [
+            ("/", 10),
+            ("/", 11),
+            ("/more", 11),
+            ("/more", 101),
+            ("/less", 2),
+            ("/less", 3),
+        ]
+        .map(|(path, len)| send(path, len, chunked));
+        assert_eq!(
+            statuses,
+            [200, 413, 200, 413, 200, 413],
+            "chunked: {chunked}"
+        );
     }
 }
 
 /// A handler that pauses may wait for its peer longer than the limits say.
 #[test]
 fn timeouts_are_paused_and_resumed() {
-    let limits = Limits { body_timeout: Duration::from_millis(20), min_rate: 0, ..Limits::default() };
+    let limits = Limits {
+        body_timeout: Duration::from_millis(20),
+        min_rate: 0,
+        ..Limits::default()
+    };
     let server = TestServer::start(
         Server::new(|request: &mut Request<'_>| {
             let mut byte = [0];
@@ -366,18 +508,27 @@ fn timeouts_are_paused_and_resumed() {
     )
     .unwrap();
     let mut client = server.connect().unwrap();
-    client.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n").unwrap();
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n")
+        .unwrap();
     std::thread::sleep(Duration::from_millis(60));
     client.write_all(b"x").unwrap();
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).unwrap();
-    assert_eq!(read_answers(&answer)[0].status, 408, "only the second read was late");
+    assert_eq!(
+        read_answers(&answer)[0].status,
+        408,
+        "only the second read was late"
+    );
 }
 
 /// The clock that a handler leaves stopped goes on after it.
 #[test]
 fn a_pause_ends_with_its_handler() {
-    let limits = Limits { linger_bytes: 0, ..Limits::default() };
+    let limits = Limits {
+        linger_bytes: 0,
+        ..Limits::default()
+    };
     let server = Server::new(|request: &mut Request<'_>| {
         request.pause_timeouts();
         Response::ok("unread")
@@ -385,28 +536,50 @@ fn a_pause_ends_with_its_handler() {
     .with_limits(limits.clone());
     // What is left of such a body is read before the answer.
     let mut script = Script::new([
-        Event::Data(b"GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n".to_vec()),
+        Event::Data(
+            b"GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n".to_vec(),
+        ),
         Event::Stall,
     ]);
     play(&server, &mut script);
     assert_eq!(read_answers(&script.out)[0].status, 408);
-    assert!(script.timeout.unwrap() <= limits.body_timeout, "{:?}", script.timeout);
+    assert!(
+        script.timeout.unwrap() <= limits.body_timeout,
+        "{:?}",
+        script.timeout
+    );
 }
 
 /// A handler that knows its peer to be slow gives it more time than the server does.
 #[test]
 fn timeouts_are_extended() {
-    let limits = Limits { body_timeout: Duration::from_millis(20), min_rate: 0, ..Limits::default() };
+    let limits = Limits {
+        body_timeout: Duration::from_millis(20),
+        min_rate: 0,
+        ..Limits::default()
+    };
     let handler = |request: &mut Request<'_>| {
-        let patient = plainweave_http::RequestLimits { body_timeout: Duration::from_secs(30), ..request.limits() };
+        let patient = plainweave_http::RequestLimits {
+            body_timeout: Duration::from_secs(30),
+            ..request.limits()
+        };
         request.set_limits(patient);
         Response::ok(request.read_body(10).unwrap())
     };
     for threads in [false, true] {
         let server = Server::new(handler).with_limits(limits.clone());
-        let server = if threads { TestServer::on_threads(server) } else { TestServer::start(server) }.unwrap();
+        let server = if threads {
+            TestServer::on_threads(server)
+        } else {
+            TestServer::start(server)
+        }
+        .unwrap();
         let mut client = server.connect().unwrap();
-        client.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nConnection: close\r\n\r\n").unwrap();
+        client
+            .write_all(
+                b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nConnection: close\r\n\r\n",
+            )
+            .unwrap();
         std::thread::sleep(Duration::from_millis(60));
         client.write_all(b"xy").unwrap();
         let mut answer = Vec::new();
@@ -418,15 +591,19 @@ fn timeouts_are_extended() {
 /// The answer's own write timeout is set on the stream, and taken back for the next answer.
 #[test]
 fn a_route_has_its_own_write_timeout() {
-    let server = Server::new(|_: &mut Request<'_>| Response::ok("x")).with_request_limits(|head, limits| {
-        if head.path() == "/slow" {
-            limits.write_timeout = Duration::from_secs(300);
-        }
-    });
+    let server =
+        Server::new(|_: &mut Request<'_>| Response::ok("x")).with_request_limits(|head, limits| {
+            if head.path() == "/slow" {
+                limits.write_timeout = Duration::from_secs(300);
+            }
+        });
     let mut script = Script::of(get("/") + &get("/slow") + &get("/slow") + &get("/"));
     play(&server, &mut script);
     let default = Limits::default().write_timeout;
-    assert_eq!(script.write_timeouts, [default, Duration::from_secs(300), default]);
+    assert_eq!(
+        script.write_timeouts,
+        [default, Duration::from_secs(300), default]
+    );
 }
 
 #[test]
@@ -440,24 +617,45 @@ fn a_panic_is_reported_and_the_connection_goes_on() {
     });
     let server = errors.of(server).on_exchange(move |exchange| {
         let panicked = exchange.error.is_some_and(|error| error.is_panic());
-        list.lock().unwrap().push((exchange.status.map(|status| status.as_u16()), panicked));
+        list.lock()
+            .unwrap()
+            .push((exchange.status.map(|status| status.as_u16()), panicked));
     });
     let post = "POST /panic?secret HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
     let answers = read_answers(&in_memory(&server, [post, &get("/")].concat()));
-    assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [500, 200]);
-    assert_eq!(errors.taken(), ["the handler panicked at POST /panic: asked to panic"]);
-    assert_eq!(*told.lock().unwrap(), [(Some(500), true), (Some(200), false)]);
+    assert_eq!(
+        answers
+            .iter()
+            .map(|answer| answer.status)
+            .collect::<Vec<_>>(),
+        [500, 200]
+    );
+    assert_eq!(
+        errors.taken(),
+        ["the handler panicked at POST /panic: asked to panic"]
+    );
+    assert_eq!(
+        *told.lock().unwrap(),
+        [(Some(500), true), (Some(200), false)]
+    );
 }
 
-/// A handler that takes a body for granted: the panic is reported, and the peer still learns what was wrong with it.
+/// A handler that takes a body for granted: the panic is reported, and the peer still learns what
+/// was wrong with it.
 #[test]
 fn a_panic_over_a_bad_body_is_reported_too() {
     let errors = Errors::default();
-    let server = errors.of(Server::new(|request: &mut Request<'_>| Response::ok(request.read_body(9).unwrap())));
+    let server = errors.of(Server::new(|request: &mut Request<'_>| {
+        Response::ok(request.read_body(9).unwrap())
+    }));
     let bad = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nno size";
     assert_eq!(read_answers(&in_memory(&server, bad))[0].status, 400);
     let errors = errors.taken();
-    assert!(errors[0].starts_with("the handler panicked at POST /: called `Result::unwrap()`"), "{}", errors[0]);
+    assert!(
+        errors[0].starts_with("the handler panicked at POST /: called `Result::unwrap()`"),
+        "{}",
+        errors[0]
+    );
     assert_eq!(errors[1..], ["malformed chunked body"]);
 }
 
@@ -470,23 +668,40 @@ fn continue_is_sent_at_the_first_read() {
     });
     let fields = "Host: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
     let ask = |path: &str| format!("POST {path} HTTP/1.1\r\n{fields}");
-    let mut script = Script::new([Event::Data(ask("/").into_bytes()), Event::Data(b"abc".to_vec())]);
+    let mut script = Script::new([
+        Event::Data(ask("/").into_bytes()),
+        Event::Data(b"abc".to_vec()),
+    ]);
     play(&server, &mut script);
     let out = String::from_utf8(script.out).unwrap();
-    assert!(out.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n") && out.ends_with("abc"), "{out}");
+    assert!(
+        out.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n") && out.ends_with("abc"),
+        "{out}"
+    );
     let refused = text(&server, ask("/refuse"));
-    assert!(refused.starts_with("HTTP/1.1 403 ") && !refused.contains("100 Continue"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 403 ") && !refused.contains("100 Continue"),
+        "{refused}"
+    );
 }
 
 #[test]
 fn a_test_server_of_each_kind() {
-    let hello = |request: &mut Request<'_>| Response::ok(format!("{:?}", request.peer().map(|peer| peer.ip())));
+    let hello = |request: &mut Request<'_>| {
+        Response::ok(format!("{:?}", request.peer().map(|peer| peer.ip())))
+    };
     let last = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    for server in [TestServer::start(Server::new(hello)), TestServer::on_threads(Server::new(hello))] {
+    for server in [
+        TestServer::start(Server::new(hello)),
+        TestServer::on_threads(Server::new(hello)),
+    ] {
         let server = server.unwrap();
         assert_eq!(server.url("/x"), format!("http://{}/x", server.address()));
         let answer = server.exchange(last).unwrap();
         assert_eq!(read_answers(&answer)[0].body, b"Some(127.0.0.1)");
     }
-    assert_eq!(read_answers(&in_memory(&Server::new(hello), last))[0].body, b"None");
+    assert_eq!(
+        read_answers(&in_memory(&Server::new(hello), last))[0].body,
+        b"None"
+    );
 }

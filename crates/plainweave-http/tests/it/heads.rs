@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use crate::support::{Event, Script, answers_to, play, server, statuses};
 
-/// Raw heads and the status of the (only) answer. Paragraphs are RFC 9112's unless another RFC is named.
+/// Raw heads and the status of the (only) answer. Paragraphs are RFC 9112's unless another RFC is
+/// named.
 const RAW_REQUESTS: &[(&str, u16)] = &[
     // 3: the request line.
     ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200),
@@ -46,7 +47,10 @@ const RAW_REQUESTS: &[(&str, u16)] = &[
     ("GET /gr\u{fc}n HTTP/1.2\r\nHost: a\r\n\r\n", 400),
     ("G@T / HTTP/1.2\r\nHost: a\r\n\r\n", 400),
     ("GET / HTTP/1.a\r\nHost: a\r\n\r\n", 400),
-    ("POST / HTTP/1.2\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    (
+        "POST / HTTP/1.2\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        400,
+    ),
     ("GET / http/1.1\r\nHost: a\r\n\r\n", 400),
     ("GET / HTTP/1.10\r\nHost: a\r\n\r\n", 400),
     ("GET / HTTP/11\r\nHost: a\r\n\r\n", 400),
@@ -66,7 +70,10 @@ const RAW_REQUESTS: &[(&str, u16)] = &[
     ("GET / HTTP/1.1\r\nHost: a:\r\n\r\n", 200),
     ("GET / HTTP/1.1\r\nHost: a:00080\r\n\r\n", 200),
     ("GET / HTTP/1.1\r\nHost: a:65536\r\n\r\n", 400),
-    ("GET / HTTP/1.1\r\nHost: a:99999999999999999999\r\n\r\n", 400),
+    (
+        "GET / HTTP/1.1\r\nHost: a:99999999999999999999\r\n\r\n",
+        400,
+    ),
     ("GET / HTTP/1.1\r\nHost: a:+80\r\n\r\n", 400),
     ("GET / HTTP/1.1\r\nHost: a:80:80\r\n\r\n", 400),
     ("GET / HTTP/1.1\r\nHost: :80\r\n\r\n", 400),
@@ -119,8 +126,17 @@ fn statuses_of_raw_requests() {
 /// RFC 9110, 7.2, and RFC 3986, 3.2.
 #[test]
 fn authorities() {
-    let good =
-        ["a", "a:", "a:80", "a.b-c_d~e:65535", "127.0.0.1:080", "[::1]", "[::1]:80", "[::ffff:1.2.3.4]:", "%41b"];
+    let good = [
+        "a",
+        "a:",
+        "a:80",
+        "a.b-c_d~e:65535",
+        "127.0.0.1:080",
+        "[::1]",
+        "[::1]:80",
+        "[::ffff:1.2.3.4]:",
+        "%41b",
+    ];
     let bad = [
         ":80",
         "a:80x",
@@ -148,20 +164,42 @@ fn authorities() {
         "a\"b",
         "a<b",
     ];
-    let table = good.iter().map(|host| (host, 200)).chain(bad.iter().map(|host| (host, 400)));
+    let table = good
+        .iter()
+        .map(|host| (host, 200))
+        .chain(bad.iter().map(|host| (host, 400)));
     for (host, status) in table {
-        assert_eq!(statuses(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")), [status], "Host: {host}");
-        assert_eq!(statuses(format!("GET http://{host}/ HTTP/1.1\r\nHost: a\r\n\r\n")), [status], "{host}");
-        assert_eq!(statuses(format!("GET http://a/ HTTP/1.1\r\nHost: {host}\r\n\r\n")), [status], "{host}");
+        assert_eq!(
+            statuses(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")),
+            [status],
+            "Host: {host}"
+        );
+        assert_eq!(
+            statuses(format!("GET http://{host}/ HTTP/1.1\r\nHost: a\r\n\r\n")),
+            [status],
+            "{host}"
+        );
+        assert_eq!(
+            statuses(format!("GET http://a/ HTTP/1.1\r\nHost: {host}\r\n\r\n")),
+            [status],
+            "{host}"
+        );
     }
 }
 
-/// Where two readers could disagree on the end of a request. RFC 9112, 6.1 to 6.3 and 11.2; RFC 9110, 8.6.
+/// Where two readers could disagree on the end of a request. RFC 9112, 6.1 to 6.3 and 11.2; RFC
+/// 9110, 8.6.
 #[test]
 fn smuggling() {
     let table: &[(&str, u16)] = &[
-        ("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400),
+        (
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+            400,
+        ),
         ("Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
         ("Content-Length: 1, 2\r\n\r\nab", 400),
         ("Content-Length: 1\r\nContent-Length: 1\r\n\r\na", 200),
@@ -182,9 +220,15 @@ fn smuggling() {
         ("Transfer-Encoding: CHUNKED\r\n\r\n0\r\n\r\n", 200),
         ("Transfer-Encoding: , chunked\r\n\r\n0\r\n\r\n", 200),
         ("Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 400),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
         ("Transfer-Encoding: chunked, gzip\r\n\r\n", 400),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", 400),
+        (
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n",
+            400,
+        ),
         ("Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
         ("Transfer-Encoding: identity\r\n\r\n", 501),
         ("Transfer-Encoding: xchunked\r\n\r\n", 501),
@@ -200,7 +244,10 @@ fn smuggling() {
         assert_eq!(statuses(&raw), [*status], "{fields:?}");
     }
     // 6.1: an HTTP/1.0 client cannot mean it.
-    assert_eq!(statuses("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), [400]);
+    assert_eq!(
+        statuses("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        [400]
+    );
 }
 
 /// What was refused is answered once, and nothing behind it is taken for a request.
@@ -210,7 +257,10 @@ fn nothing_is_read_behind_a_refusal() {
                     0\r\n\r\nGET /admin HTTP/1.1\r\nHost: a\r\n\r\n";
     let answers = answers_to(smuggled);
     assert_eq!(answers.len(), 1);
-    assert_eq!((answers[0].status, answers[0].header("connection")), (400, Some("close")));
+    assert_eq!(
+        (answers[0].status, answers[0].header("connection")),
+        (400, Some("close"))
+    );
 }
 
 /// RFC 9110, 9.3.2: no answer to HEAD has a body, whatever is wrong with the rest.
@@ -221,11 +271,20 @@ fn a_refused_head_request_gets_no_body() {
         ("/ HTTP/1.1\r\n\r\n".to_owned(), 400),
         ("/ HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n".to_owned(), 400),
         ("/ HTTP/1.1\r\nHost: a".to_owned(), 408),
-        ("/echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n".to_owned(), 413),
+        (
+            "/echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n".to_owned(),
+            413,
+        ),
         (format!("/{long} HTTP/1.1\r\n"), 414),
-        ("/ HTTP/1.1\r\nHost: a\r\nExpect: wonders\r\n\r\n".to_owned(), 417),
+        (
+            "/ HTTP/1.1\r\nHost: a\r\nExpect: wonders\r\n\r\n".to_owned(),
+            417,
+        ),
         (format!("/ HTTP/1.1\r\nHost: a\r\nA: {long}"), 431),
-        ("/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n".to_owned(), 501),
+        (
+            "/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n".to_owned(),
+            501,
+        ),
         ("/ HTTP/3.1\r\nHost: a\r\n\r\n".to_owned(), 505),
     ] {
         for (method, has_body) in [("HEAD", false), ("GET", true)] {
@@ -234,7 +293,10 @@ fn a_refused_head_request_gets_no_body() {
             play(&server(), &mut script);
             let answer = String::from_utf8_lossy(&script.out);
             let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {status}: {head}");
+            assert!(
+                head.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{method} {status}: {head}"
+            );
             assert_eq!(!body.is_empty(), has_body, "{method} {status}: {body:?}");
         }
     }
@@ -243,7 +305,11 @@ fn a_refused_head_request_gets_no_body() {
 #[test]
 fn limits_on_size() {
     let limits = Limits::default();
-    let fields = |count: usize| (0..count).map(|n| format!("A{n}: b\r\n")).collect::<String>();
+    let fields = |count: usize| {
+        (0..count)
+            .map(|n| format!("A{n}: b\r\n"))
+            .collect::<String>()
+    };
     let head = |line: &str, fields: &str| format!("GET {line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let long = |len: usize| "a".repeat(len);
     let full = limits.line_bytes - "GET / HTTP/1.1\r\n".len();
@@ -266,20 +332,40 @@ fn views_of_a_head() {
     let raw = b"GET HTTP://h:1?q=/?x HTTP/1.1\r\nHost: other\r\nA: 1\r\nConnection: x , Close\r\na: 2\r\n\r\n";
     let mut slots = header_slots();
     let head = parse_head(raw, &mut slots).unwrap();
-    assert_eq!(head.target(), Target::Absolute { authority: "h:1", rest: "?q=/?x" });
-    assert_eq!((head.path(), head.query(), head.host()), ("/", Some("q=/?x"), Some("h:1")));
-    assert_eq!((head.keep_alive(), head.framing()), (false, Framing::Length(0)));
+    assert_eq!(
+        head.target(),
+        Target::Absolute {
+            authority: "h:1",
+            rest: "?q=/?x"
+        }
+    );
+    assert_eq!(
+        (head.path(), head.query(), head.host()),
+        ("/", Some("q=/?x"), Some("h:1"))
+    );
+    assert_eq!(
+        (head.keep_alive(), head.framing()),
+        (false, Framing::Length(0))
+    );
     assert_eq!(head.header_all("A").collect::<Vec<_>>(), [b"1", b"2"]);
     assert_eq!(head.to_header_map().get_all("a").iter().count(), 2);
 }
 
 /// The head's length and how it parses, fed in pieces that end at these places.
 fn feed(raw: &[u8], cuts: &[usize]) -> Result<Option<(usize, String)>, StatusCode> {
-    let limits = Limits { head_bytes: 200, line_bytes: 80, headers: 4, ..Limits::default() };
+    let limits = Limits {
+        head_bytes: 200,
+        line_bytes: 80,
+        headers: 4,
+        ..Limits::default()
+    };
     let (mut scanner, mut start) = (HeadScanner::default(), 0);
     for &end in cuts.iter().chain([&raw.len()]) {
         loop {
-            match scanner.scan(&raw[start..end.max(start)], &limits).map_err(|error| error.status().unwrap())? {
+            match scanner
+                .scan(&raw[start..end.max(start)], &limits)
+                .map_err(|error| error.status().unwrap())?
+            {
                 Scan::More => break,
                 Scan::Blank(len) => (start, scanner) = (start + len, HeadScanner::default()),
                 Scan::Head(len) => {
@@ -324,10 +410,15 @@ proptest! {
     }
 }
 
-/// A head that arrives byte by byte costs one look at each byte: a megabyte of it must not take a quadratic time.
+/// A head that arrives byte by byte costs one look at each byte: a megabyte of it must not take a
+/// quadratic time.
 #[test]
 fn byte_by_byte_is_linear() {
-    let limits = Limits { head_bytes: 4 << 20, line_bytes: 4 << 20, ..Limits::default() };
+    let limits = Limits {
+        head_bytes: 4 << 20,
+        line_bytes: 4 << 20,
+        ..Limits::default()
+    };
     let raw = [b"GET /".as_slice(), &vec![b'a'; 1 << 20]].concat();
     let start = std::time::Instant::now();
     let mut scanner = HeadScanner::default();

@@ -11,8 +11,15 @@ use plainweave_http::files::StaticFiles;
 use crate::site::{Site, ask};
 
 fn site() -> Site {
-    let site = Site::new().with("b.txt", "bytes").with("sub/deep/x", "x").with(".hidden", "x").with(".git/config", "x");
-    let site = site.with("indexed/index.html", "index").with("A <b>&\"'.txt", "").with("a:b", "");
+    let site = Site::new()
+        .with("b.txt", "bytes")
+        .with("sub/deep/x", "x")
+        .with(".hidden", "x")
+        .with(".git/config", "x");
+    let site = site
+        .with("indexed/index.html", "index")
+        .with("A <b>&\"'.txt", "")
+        .with("a:b", "");
     let root = site.root();
     fs::write(root.join(OsStr::from_bytes(b"\xff.bin")), "12").unwrap();
     fs::create_dir(root.join("empty")).unwrap();
@@ -21,7 +28,14 @@ fn site() -> Site {
     symlink("/etc/passwd", root.join("escape")).unwrap();
     symlink("..", root.join("up")).unwrap();
     symlink("none", root.join("dangling")).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo"), rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        0o644.into(),
+        0,
+    )
+    .unwrap();
     site
 }
 
@@ -65,11 +79,25 @@ fn what_can_be_served_is_listed() {
     // Each link leads somewhere.
     for link in expected {
         let link = link.replace("&amp;", "&").replace("&#39;", "'");
-        assert_eq!(ask(&server, &format!("GET /{link}"), "").status, 200, "{link}");
+        assert_eq!(
+            ask(&server, &format!("GET /{link}"), "").status,
+            200,
+            "{link}"
+        );
     }
     assert_eq!(text(&server, "/indexed/"), "index");
-    for (path, status) in [("/sub", 301), ("/none/", 404), ("/b.txt/", 404), ("/.git/", 404), ("/up/", 404)] {
-        assert_eq!(ask(&server, &format!("GET {path}"), "").status, status, "{path}");
+    for (path, status) in [
+        ("/sub", 301),
+        ("/none/", 404),
+        ("/b.txt/", 404),
+        ("/.git/", 404),
+        ("/up/", 404),
+    ] {
+        assert_eq!(
+            ask(&server, &format!("GET {path}"), "").status,
+            status,
+            "{path}"
+        );
     }
     assert!(text(&server, "/sub/deep/").contains("href=\"../../\""));
     assert_eq!(links(&text(&server, "/empty/")), [""; 0]);
@@ -83,7 +111,11 @@ fn off_unless_wanted() {
 
 #[test]
 fn orders() {
-    let site = Site::new().with("b", "333").with("a", "4444").with("c", "1").with("d/x", "");
+    let site = Site::new()
+        .with("b", "333")
+        .with("a", "4444")
+        .with("c", "1")
+        .with("d/x", "");
     let server = server(&site);
     for (query, expected) in [
         ("", "d/abc"),
@@ -92,10 +124,17 @@ fn orders() {
         ("?sort=size&order=desc", "d/abc"),
         ("?sort=%3Cscript%3E", "d/abc"),
     ] {
-        assert_eq!(links(&text(&server, &format!("/{query}"))).concat(), expected, "{query}");
+        assert_eq!(
+            links(&text(&server, &format!("/{query}"))).concat(),
+            expected,
+            "{query}"
+        );
     }
     let page = text(&server, "/?sort=size");
-    assert!(page.contains("aria-sort=\"ascending\"><a href=\"?sort=size&amp;order=desc\">"), "{page}");
+    assert!(
+        page.contains("aria-sort=\"ascending\"><a href=\"?sort=size&amp;order=desc\">"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -110,9 +149,17 @@ fn fields() {
     ] {
         assert_eq!(answer.header(name), Some(value));
     }
-    assert!(answer.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+    assert!(
+        answer
+            .header("content-security-policy")
+            .unwrap()
+            .starts_with("default-src 'none'")
+    );
     let head = ask(&server(&site), "HEAD /", "");
-    assert_eq!(head.header("x-length"), Some(answer.body.len().to_string().as_str()));
+    assert_eq!(
+        head.header("x-length"),
+        Some(answer.body.len().to_string().as_str())
+    );
 }
 
 #[test]
@@ -121,17 +168,24 @@ fn json() {
     let server = server(&site);
     let body = text(&server, "/?format=json");
     let (first, last) = (body.lines().next().unwrap(), body.lines().last().unwrap());
-    assert_eq!((first, last), ("{\"path\":\"/\",\"truncated\":false,\"entries\":[", "]}"));
+    assert_eq!(
+        (first, last),
+        ("{\"path\":\"/\",\"truncated\":false,\"entries\":[", "]}")
+    );
     let stamp = "\"modified\":\"1994-11-06T08:49:37Z\"}";
     for entry in [
         format!("{{\"name\":\"b.txt\",\"href\":\"./b.txt\",\"type\":\"file\",\"size\":5,{stamp},"),
         format!(
             "{{\"name\":\"A <b>&\\\"'.txt\",\"href\":\"./A%20%3Cb%3E&%22'.txt\",\"type\":\"file\",\"size\":0,{stamp},"
         ),
-        "{\"name\":\"\u{fffd}.bin\",\"href\":\"./%FF.bin\",\"type\":\"file\",\"size\":2,".to_owned(),
+        "{\"name\":\"\u{fffd}.bin\",\"href\":\"./%FF.bin\",\"type\":\"file\",\"size\":2,"
+            .to_owned(),
         "{\"name\":\"sub\",\"href\":\"./sub/\",\"type\":\"directory\",\"modified\":".to_owned(),
     ] {
-        assert!(body.lines().any(|line| line.starts_with(&entry)), "{entry} in {body}");
+        assert!(
+            body.lines().any(|line| line.starts_with(&entry)),
+            "{entry} in {body}"
+        );
     }
     let html = "text/html; charset=utf-8";
     for (target, accept, kind) in [
@@ -143,8 +197,16 @@ fn json() {
         ("/?format=html", "application/json", html),
         ("/?sort=size&format=json", "text/html", "application/json"),
     ] {
-        let answer = ask(&server, &format!("GET {target}"), &format!("Accept: {accept}\r\n"));
-        assert_eq!(answer.header("content-type"), Some(kind), "{target} {accept}");
+        let answer = ask(
+            &server,
+            &format!("GET {target}"),
+            &format!("Accept: {accept}\r\n"),
+        );
+        assert_eq!(
+            answer.header("content-type"),
+            Some(kind),
+            "{target} {accept}"
+        );
     }
     assert!(text(&server, "/sub/deep/?format=json").starts_with("{\"path\":\"/sub/deep/\""));
 }

@@ -1,6 +1,9 @@
 //! The library from outside: over a scripted stream, over sockets, on a real directory.
 
-#![allow(clippy::duplicate_mod, reason = "the reverse proxy has the client, which is an example too, as a module")]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "the reverse proxy has the client, which is an example too, as a module"
+)]
 
 mod bodies;
 mod cache;

@@ -35,7 +35,12 @@ fn while_changing(
     check: impl Fn(u16, &[u8], Option<&str>),
 ) {
     let file_bytes = if open { 0 } else { 1 << 20 };
-    let caching = Caching { staleness: Duration::ZERO, file_bytes, bytes: 256 << 20, ..Caching::default() };
+    let caching = Caching {
+        staleness: Duration::ZERO,
+        file_bytes,
+        bytes: 256 << 20,
+        ..Caching::default()
+    };
     let server = Server::new(site.files().with_caching(caching));
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -54,7 +59,11 @@ fn while_changing(
             if n >= ROUNDS && seen.len() > 1 {
                 break;
             }
-            assert!(Instant::now() < end, "{n} answers in a minute, of {} kinds", seen.len());
+            assert!(
+                Instant::now() < end,
+                "{n} answers in a minute, of {} kinds",
+                seen.len()
+            );
             let answer = ask(&server, &format!("GET {path}"), "");
             check(answer.status, &answer.body, answer.header("etag"));
             seen.insert((answer.status, answer.body.first().copied()));
@@ -72,7 +81,9 @@ fn is_whole(body: &[u8], sizes: [usize; 2]) -> bool {
 #[test]
 fn a_renamed_file_is_one_or_the_other_or_none() {
     for open in [false, true] {
-        let site = Site::new().with("a", "a".repeat(SIZES[0])).with("b", "b".repeat(SIZES[1]));
+        let site = Site::new()
+            .with("a", "a".repeat(SIZES[0]))
+            .with("b", "b".repeat(SIZES[1]));
         let root = site.root();
         let change = |n: usize| {
             let from = if n.is_multiple_of(2) { "a" } else { "b" };
@@ -83,14 +94,20 @@ fn a_renamed_file_is_one_or_the_other_or_none() {
             }
         };
         while_changing(&site, open, "/f", change, |status, body, _| {
-            assert!(status == 404 || (status == 200 && is_whole(body, SIZES)), "{status}: {}", body.len());
+            assert!(
+                status == 404 || (status == 200 && is_whole(body, SIZES)),
+                "{status}: {}",
+                body.len()
+            );
         });
     }
 }
 
 #[test]
 fn a_renamed_directory_is_one_or_the_other_or_none() {
-    let site = Site::new().with("one/f", "a".repeat(SIZES[0])).with("two/f", "b".repeat(SIZES[1]));
+    let site = Site::new()
+        .with("one/f", "a".repeat(SIZES[0]))
+        .with("two/f", "b".repeat(SIZES[1]));
     let root = site.root();
     let change = |n: usize| {
         let name = if n.is_multiple_of(2) { "one" } else { "two" };
@@ -98,7 +115,11 @@ fn a_renamed_directory_is_one_or_the_other_or_none() {
         fs::rename(root.join("d"), root.join(name)).unwrap();
     };
     while_changing(&site, false, "/d/f", change, |status, body, _| {
-        assert!(status == 404 || (status == 200 && is_whole(body, SIZES)), "{status}: {}", body.len());
+        assert!(
+            status == 404 || (status == 200 && is_whole(body, SIZES)),
+            "{status}: {}",
+            body.len()
+        );
     });
 }
 
@@ -116,7 +137,11 @@ fn a_link_that_comes_and_goes_lets_nobody_out() {
         }
     };
     while_changing(&site, false, "/d/f", change, |status, body, _| {
-        assert!(status == 404 || (status == 200 && is_whole(body, SIZES)), "{status}: {}", body.len());
+        assert!(
+            status == 404 || (status == 200 && is_whole(body, SIZES)),
+            "{status}: {}",
+            body.len()
+        );
     });
 }
 
@@ -136,7 +161,9 @@ fn a_tag_names_one_content() {
         assert!(matches!(status, 200 | 500), "{status}");
         if status == 200 && is_whole(body, [SIZES[0]; 2]) {
             let mut seen = seen.lock().unwrap();
-            let first = seen.entry(tag.unwrap().to_owned()).or_insert_with(|| body.to_vec());
+            let first = seen
+                .entry(tag.unwrap().to_owned())
+                .or_insert_with(|| body.to_vec());
             assert!(first == body, "{tag:?} names two contents");
         }
     });
@@ -153,7 +180,11 @@ fn unreadable_files() {
     }
     let server = Server::new(site.files().with_listings());
     for path in ["/f", "/d/f", "/d/"] {
-        assert_eq!(ask(&server, &format!("GET {path}"), "").status, 403, "{path}");
+        assert_eq!(
+            ask(&server, &format!("GET {path}"), "").status,
+            403,
+            "{path}"
+        );
     }
     fs::set_permissions(site.root().join("d"), fs::Permissions::from_mode(0o755)).unwrap();
 }

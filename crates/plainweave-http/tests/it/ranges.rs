@@ -17,17 +17,37 @@ type Part = (String, Vec<u8>);
 /// Takes `multipart/byteranges` apart, as strictly as RFC 2046, 5.1.1 writes it.
 fn parts(answer: &Answer) -> Vec<Part> {
     let kind = answer.header("content-type").unwrap();
-    let boundary = kind.strip_prefix("multipart/byteranges; boundary=").expect(kind);
-    let mut rest = answer.body.strip_prefix(format!("--{boundary}").as_bytes()).expect("a delimiter first");
+    let boundary = kind
+        .strip_prefix("multipart/byteranges; boundary=")
+        .expect(kind);
+    let mut rest = answer
+        .body
+        .strip_prefix(format!("--{boundary}").as_bytes())
+        .expect("a delimiter first");
     let delimiter = format!("\r\n--{boundary}");
     let mut parts = Vec::new();
     while rest != b"--\r\n" {
-        rest = rest.strip_prefix(b"\r\n").expect("a line's end behind the delimiter");
-        let head = rest.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
+        rest = rest
+            .strip_prefix(b"\r\n")
+            .expect("a line's end behind the delimiter");
+        let head = rest
+            .windows(4)
+            .position(|end| end == b"\r\n\r\n")
+            .expect("a head")
+            + 4;
         let (fields, content) = (str::from_utf8(&rest[..head]).unwrap(), &rest[head..]);
-        let len = content.windows(delimiter.len()).position(|end| end == delimiter.as_bytes()).expect("a delimiter");
-        assert!(fields.contains("Content-Type: text/plain; charset=utf-8\r\n"), "14.6: {fields}");
-        let place = fields.lines().find_map(|line| line.strip_prefix("Content-Range: ")).expect("14.6");
+        let len = content
+            .windows(delimiter.len())
+            .position(|end| end == delimiter.as_bytes())
+            .expect("a delimiter");
+        assert!(
+            fields.contains("Content-Type: text/plain; charset=utf-8\r\n"),
+            "14.6: {fields}"
+        );
+        let place = fields
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Range: "))
+            .expect("14.6");
         parts.push((place.to_owned(), content[..len].to_vec()));
         rest = &content[len + delimiter.len()..];
     }
@@ -49,17 +69,72 @@ const TABLE: &[Case] = &[
     ("14.1.2", "bytes=-500", 206, &["bytes 500-999/1000"]),
     ("14.1.2", "bytes=0-0", 206, &["bytes 0-0/1000"]),
     ("14.1.2", "bytes=-1", 206, &["bytes 999-999/1000"]),
-    ("14.1.2: no further than the file", "bytes=990-4000", 206, &["bytes 990-999/1000"]),
-    ("14.1.2: no longer than the file", "bytes=-4000", 206, &["bytes 0-999/1000"]),
-    ("14.1.2", "bytes=0-0,-1", 206, &["bytes 0-0/1000", "bytes 999-999/1000"]),
-    ("14.1.2", "bytes=500-600,601-999", 206, &["bytes 500-600/1000", "bytes 601-999/1000"]),
-    ("14.1.2", "bytes=500-700,601-899", 206, &["bytes 500-700/1000", "bytes 601-899/1000"]),
-    ("15.3.7.2: in the order asked for", "bytes=9-9, 1-1", 206, &["bytes 9-9/1000", "bytes 1-1/1000"]),
-    ("15.3.7.2: one that can be had", "bytes=4000-,5-5", 206, &["bytes 5-5/1000"]),
-    ("5.6.1.2: empty elements", "bytes=,5-5, ,", 206, &["bytes 5-5/1000"]),
-    ("14.1: units in any case", "Bytes=5-5", 206, &["bytes 5-5/1000"]),
-    ("14.1.2: nothing within", "bytes=1000-", 416, &["bytes */1000"]),
-    ("14.1.2: an empty suffix", "bytes=-0", 416, &["bytes */1000"]),
+    (
+        "14.1.2: no further than the file",
+        "bytes=990-4000",
+        206,
+        &["bytes 990-999/1000"],
+    ),
+    (
+        "14.1.2: no longer than the file",
+        "bytes=-4000",
+        206,
+        &["bytes 0-999/1000"],
+    ),
+    (
+        "14.1.2",
+        "bytes=0-0,-1",
+        206,
+        &["bytes 0-0/1000", "bytes 999-999/1000"],
+    ),
+    (
+        "14.1.2",
+        "bytes=500-600,601-999",
+        206,
+        &["bytes 500-600/1000", "bytes 601-999/1000"],
+    ),
+    (
+        "14.1.2",
+        "bytes=500-700,601-899",
+        206,
+        &["bytes 500-700/1000", "bytes 601-899/1000"],
+    ),
+    (
+        "15.3.7.2: in the order asked for",
+        "bytes=9-9, 1-1",
+        206,
+        &["bytes 9-9/1000", "bytes 1-1/1000"],
+    ),
+    (
+        "15.3.7.2: one that can be had",
+        "bytes=4000-,5-5",
+        206,
+        &["bytes 5-5/1000"],
+    ),
+    (
+        "5.6.1.2: empty elements",
+        "bytes=,5-5, ,",
+        206,
+        &["bytes 5-5/1000"],
+    ),
+    (
+        "14.1: units in any case",
+        "Bytes=5-5",
+        206,
+        &["bytes 5-5/1000"],
+    ),
+    (
+        "14.1.2: nothing within",
+        "bytes=1000-",
+        416,
+        &["bytes */1000"],
+    ),
+    (
+        "14.1.2: an empty suffix",
+        "bytes=-0",
+        416,
+        &["bytes */1000"],
+    ),
     ("15.5.17", "bytes=1000-1999,2000-", 416, &["bytes */1000"]),
     ("14.2: another unit", "lines=0-0", 200, &[]),
     ("14.1.1: last before first", "bytes=5-4", 200, &[]),
@@ -67,7 +142,12 @@ const TABLE: &[Case] = &[
     ("14.1.1: not a number", "bytes=x-5", 200, &[]),
     ("14.1.1: no range", "bytes=", 200, &[]),
     ("14.2: more than there is", "bytes=0-,0-", 200, &[]),
-    ("17.15: more than there is", "bytes=0-999,1-999,2-999", 200, &[]),
+    (
+        "17.15: more than there is",
+        "bytes=0-999,1-999,2-999",
+        200,
+        &[],
+    ),
 ];
 
 #[test]
@@ -82,31 +162,61 @@ fn rfc_9110_section_14() {
             let answer = ask(&server, "GET /a.txt", &format!("Range: {range}\r\n"));
             assert_eq!(answer.status, *status, "{paragraph}: {range}");
             let place = |place: &str| -> Vec<u8> {
-                let (first, last) = place[6..].strip_suffix("/1000").unwrap().split_once('-').unwrap();
+                let (first, last) = place[6..]
+                    .strip_suffix("/1000")
+                    .unwrap()
+                    .split_once('-')
+                    .unwrap();
                 bytes[first.parse().unwrap()..=last.parse().unwrap()].to_vec()
             };
             match places {
-                [] => assert_eq!((&answer.body, answer.header("content-range")), (&bytes, None), "{range}"),
+                [] => assert_eq!(
+                    (&answer.body, answer.header("content-range")),
+                    (&bytes, None),
+                    "{range}"
+                ),
                 [one] => {
-                    assert_eq!(answer.header("content-range"), Some(*one), "{paragraph}: {range}");
-                    assert!(*status == 416 || answer.body == place(one), "{paragraph}: {range}");
+                    assert_eq!(
+                        answer.header("content-range"),
+                        Some(*one),
+                        "{paragraph}: {range}"
+                    );
+                    assert!(
+                        *status == 416 || answer.body == place(one),
+                        "{paragraph}: {range}"
+                    );
                 }
                 many => {
                     assert_eq!(answer.header("content-range"), None, "15.3.7.2: {range}");
-                    let expected: Vec<Part> = many.iter().map(|one| ((*one).to_owned(), place(one))).collect();
+                    let expected: Vec<Part> = many
+                        .iter()
+                        .map(|one| ((*one).to_owned(), place(one)))
+                        .collect();
                     assert_eq!(parts(&answer), expected, "{paragraph}: {range}");
                 }
             }
             if *status == 206 {
                 for field in ["etag", "last-modified", "accept-ranges"] {
-                    assert_eq!(answer.header(field), whole.header(field), "15.3.7: {field} of {range}");
+                    assert_eq!(
+                        answer.header(field),
+                        whole.header(field),
+                        "15.3.7: {field} of {range}"
+                    );
                 }
             }
             // 14.2: HEAD does not know ranges.
             let head = ask(&server, "HEAD /a.txt", &format!("Range: {range}\r\n"));
-            assert_eq!((head.status, head.header("x-length")), (200, Some("1000")), "{range}");
+            assert_eq!(
+                (head.status, head.header("x-length")),
+                (200, Some("1000")),
+                "{range}"
+            );
         }
-        let twice = ask(&server, "GET /a.txt", "Range: bytes=0-0\r\nRange: bytes=1-1\r\n");
+        let twice = ask(
+            &server,
+            "GET /a.txt",
+            "Range: bytes=0-0\r\nRange: bytes=1-1\r\n",
+        );
         assert_eq!(twice.status, 200, "5.3: a field that stands once only");
     }
 }
@@ -114,17 +224,35 @@ fn rfc_9110_section_14() {
 #[test]
 fn of_an_empty_file() {
     let site = Site::new().with("a.txt", "");
-    for (range, status) in [("bytes=0-", 416), ("bytes=0-0", 416), ("bytes=-0", 416), ("bytes=-5", 200)] {
-        let answer = ask(&site.server(false), "GET /a.txt", &format!("Range: {range}\r\n"));
+    for (range, status) in [
+        ("bytes=0-", 416),
+        ("bytes=0-0", 416),
+        ("bytes=-0", 416),
+        ("bytes=-5", 200),
+    ] {
+        let answer = ask(
+            &site.server(false),
+            "GET /a.txt",
+            &format!("Range: {range}\r\n"),
+        );
         assert_eq!(answer.status, status, "{range}");
-        assert_eq!(answer.header("content-range"), (status == 416).then_some("bytes */0"), "{range}");
+        assert_eq!(
+            answer.header("content-range"),
+            (status == 416).then_some("bytes */0"),
+            "{range}"
+        );
     }
 }
 
 #[test]
 fn by_the_thousand() {
     let site = Site::new().with("a.txt", content(300_000));
-    let list = |count: usize| (0..count).map(|n| format!("{n}-{n}")).collect::<Vec<_>>().join(",");
+    let list = |count: usize| {
+        (0..count)
+            .map(|n| format!("{n}-{n}"))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
     for open in [false, true] {
         let server = site.server(open);
         for (count, status) in [(64, 206), (65, 200), (1_700, 200)] {
@@ -133,7 +261,11 @@ fn by_the_thousand() {
             let mut script = Script::of(format!("GET /a.txt HTTP/1.1\r\nHost: h\r\n{fields}"));
             play(&server, &mut script);
             let answers = read_answers(&script.out);
-            assert_eq!((answers[0].status, answers[1].status), (status, 206), "{count}");
+            assert_eq!(
+                (answers[0].status, answers[1].status),
+                (status, 206),
+                "{count}"
+            );
             assert_eq!(answers[1].body, [7]);
             match status {
                 206 => assert_eq!(parts(&answers[0]).len(), count),
@@ -147,7 +279,12 @@ fn by_the_thousand() {
 fn a_boundary_is_its_answer_s_own() {
     let site = Site::new().with("a.txt", "text");
     let server = site.server(false);
-    let kind = || ask(&server, "GET /a.txt", "Range: bytes=0-0,2-2\r\n").header("content-type").unwrap().to_owned();
+    let kind = || {
+        ask(&server, "GET /a.txt", "Range: bytes=0-0,2-2\r\n")
+            .header("content-type")
+            .unwrap()
+            .to_owned()
+    };
     assert_ne!(kind(), kind());
 }
 
@@ -189,23 +326,47 @@ struct Cutting(Arc<(AtomicU32, u32, PathBuf, u64)>);
 impl Blocking for Cutting {
     const TRY_FIRST: bool = false;
 
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<T> {
         let (trips, at, file, len) = &*self.0;
         if trips.fetch_add(1, Ordering::Relaxed) == *at {
-            fs::File::options().write(true).open(file).unwrap().set_len(*len).unwrap();
+            fs::File::options()
+                .write(true)
+                .open(file)
+                .unwrap()
+                .set_len(*len)
+                .unwrap();
         }
         Inline.run(work)
     }
 }
 
-/// RFC 9112, 8: an answer that cannot be completed is cut off, and nothing follows that could be taken for the rest.
+/// RFC 9112, 8: an answer that cannot be completed is cut off, and nothing follows that could be
+/// taken for the rest.
 #[test]
 fn a_file_that_shrinks_meanwhile() {
     let next = "GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\n";
-    for range in ["bytes=100000-199999", "bytes=0-9,150000-199999", "bytes=0-9,150000-199999,20-29"] {
+    for range in [
+        "bytes=100000-199999",
+        "bytes=0-9,150000-199999",
+        "bytes=0-9,150000-199999,20-29",
+    ] {
         let site = Site::new().with("a.txt", content(200_000));
-        let pool = Cutting(Arc::new((AtomicU32::new(0), 2, site.root().join("a.txt"), 160_000)));
-        let server = site.server_on(pool, Caching { file_bytes: 0, ..Caching::default() });
+        let pool = Cutting(Arc::new((
+            AtomicU32::new(0),
+            2,
+            site.root().join("a.txt"),
+            160_000,
+        )));
+        let server = site.server_on(
+            pool,
+            Caching {
+                file_bytes: 0,
+                ..Caching::default()
+            },
+        );
         let fields = format!("Range: {range}\r\n\r\n");
         let mut script = Script::of(format!("GET /a.txt HTTP/1.1\r\nHost: h\r\n{fields}{next}"));
         play(&server, &mut script);

@@ -19,7 +19,11 @@ fn release(directory: &Path, number: usize) {
         fs::write(directory.join(name), format!("{number} {name}")).unwrap();
     }
     // Larger than what is kept whole.
-    fs::write(directory.join("large"), format!("{number} large").repeat(20_000)).unwrap();
+    fs::write(
+        directory.join("large"),
+        format!("{number} large").repeat(20_000),
+    )
+    .unwrap();
 }
 
 /// Makes `link` lead to `target`, without a moment in which it is not there.
@@ -30,15 +34,26 @@ fn switch(link: &Path, target: &Path) {
 }
 
 fn server(root: &Path, staleness: Duration) -> Server<StaticFiles> {
-    let caching = Caching { staleness, ..Caching::default() };
-    Server::new(StaticFiles::new(root).unwrap().with_precompressed().with_caching(caching))
+    let caching = Caching {
+        staleness,
+        ..Caching::default()
+    };
+    Server::new(
+        StaticFiles::new(root)
+            .unwrap()
+            .with_precompressed()
+            .with_caching(caching),
+    )
 }
 
 /// The release that answers, or the status of an answer without one.
 fn answered(server: &Server<StaticFiles>, path: &str) -> Result<usize, u16> {
     let answer = ask(server, &format!("GET {path}"), "");
     let text = String::from_utf8_lossy(&answer.body).into_owned();
-    let number = text.split(' ').next().and_then(|number| number.parse().ok());
+    let number = text
+        .split(' ')
+        .next()
+        .and_then(|number| number.parse().ok());
     number.filter(|_| answer.status == 200).ok_or(answer.status)
 }
 
@@ -60,7 +75,9 @@ fn a_directory_that_is_made_anew_is_served() {
     let root = site.root().join("dist");
     release(&root, 1);
     let server = server(&root, SHORT);
-    PATHS.iter().for_each(|path| assert_eq!(answered(&server, path), Ok(1)));
+    PATHS
+        .iter()
+        .for_each(|path| assert_eq!(answered(&server, path), Ok(1)));
     for number in 2..6 {
         fs::remove_dir_all(&root).unwrap();
         if number % 2 == 0 {
@@ -89,7 +106,9 @@ fn a_file_that_is_not_found_has_its_directory_looked_for() {
     fs::write(root.join("other"), "2 other").unwrap();
     assert_eq!(answered(&server, "/page"), Ok(1), "believed for an hour");
     assert_eq!(answered(&server, "/other"), Ok(2));
-    PATHS.iter().for_each(|path| assert_eq!(answered(&server, path), Ok(2)));
+    PATHS
+        .iter()
+        .for_each(|path| assert_eq!(answered(&server, path), Ok(2)));
 }
 
 #[test]
@@ -99,11 +118,15 @@ fn it_is_opened_anew_when_that_is_asked_for() {
     (1..3).for_each(|number| release(&root.join(number.to_string()), number));
     switch(&link, &root.join("1"));
     let server = server(&link, Duration::from_secs(3600));
-    PATHS.iter().for_each(|path| assert_eq!(answered(&server, path), Ok(1)));
+    PATHS
+        .iter()
+        .for_each(|path| assert_eq!(answered(&server, path), Ok(1)));
     switch(&link, &root.join("2"));
     assert_eq!(answered(&server, "/page"), Ok(1));
     server.handler().root().reopen().unwrap();
-    PATHS.iter().for_each(|path| assert_eq!(answered(&server, path), Ok(2)));
+    PATHS
+        .iter()
+        .for_each(|path| assert_eq!(answered(&server, path), Ok(2)));
     // What cannot be opened changes nothing.
     fs::remove_file(&link).unwrap();
     assert!(server.handler().root().reopen().is_err());
@@ -141,18 +164,25 @@ fn what_takes_its_place_is_served_by_the_same_rules() {
     for links in [true, false] {
         let files = StaticFiles::new(&root).unwrap();
         let files = if links { files } else { files.without_links() };
-        let server = Server::new(files.with_caching(Caching { staleness: SHORT, ..Caching::default() }));
+        let server = Server::new(files.with_caching(Caching {
+            staleness: SHORT,
+            ..Caching::default()
+        }));
         fs::remove_dir_all(&root).unwrap();
         release(&root, 2);
         symlink("../secret", root.join("out")).unwrap();
         symlink("page", root.join("in")).unwrap();
         eventually(|| answered(&server, "/page") == Ok(2));
         assert_eq!(answered(&server, "/out"), Err(404));
-        assert_eq!(answered(&server, "/in"), if links { Ok(2) } else { Err(404) });
+        assert_eq!(
+            answered(&server, "/in"),
+            if links { Ok(2) } else { Err(404) }
+        );
     }
 }
 
-/// A file, its twin and its header fields are of one release, while releases are switched all the time.
+/// A file, its twin and its header fields are of one release, while releases are switched all the
+/// time.
 #[test]
 fn no_answer_is_made_of_two_releases() {
     let site = Site::new();
@@ -192,7 +222,10 @@ fn no_answer_is_made_of_two_releases() {
             assert!(Instant::now() < end, "{asked} answers, of both: {seen:?}");
             let answer = ask(&server, "GET /page", "Accept-Encoding: gzip\r\n");
             assert_eq!(answer.status, 200);
-            let (coding, varies) = (answer.header("content-encoding"), answer.header("vary").is_some());
+            let (coding, varies) = (
+                answer.header("content-encoding"),
+                answer.header("vary").is_some(),
+            );
             match answer.body.len() {
                 50 => assert_eq!((coding, varies), (Some("gzip"), true)),
                 101 => assert_eq!((coding, varies), (None, false)),

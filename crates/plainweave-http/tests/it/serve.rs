@@ -1,9 +1,12 @@
-//! A server that accepts by itself: TCP and Unix sockets, on fibers and on threads, from one list of tests.
+//! A server that accepts by itself: TCP and Unix sockets, on fibers and on threads, from one list
+//! of tests.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream as OsTcp};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener as OsUnixListener, UnixStream as OsUnix};
+use std::os::unix::net::{
+    SocketAddr as UnixAddr, UnixListener as OsUnixListener, UnixStream as OsUnix,
+};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -43,7 +46,9 @@ fn connect(address: &Address) -> io::Result<Box<dyn Client>> {
         Address::Tcp(address) => Box::new(OsTcp::connect(address)?),
         Address::Unix(name) => {
             let name = name.to_str().unwrap().strip_prefix('@').unwrap();
-            Box::new(OsUnix::connect_addr(&UnixAddr::from_abstract_name(name).unwrap())?)
+            Box::new(OsUnix::connect_addr(
+                &UnixAddr::from_abstract_name(name).unwrap(),
+            )?)
         }
         other => panic!("{other}"),
     };
@@ -56,7 +61,9 @@ fn ask(client: &mut (impl Read + Write + ?Sized)) -> io::Result<Vec<u8>> {
     client.write_all(GET)?;
     let mut buf = [0; 1024];
     let len = client.read(&mut buf)?;
-    let answer = read_answers(&buf[..len]).pop().ok_or(io::ErrorKind::UnexpectedEof)?;
+    let answer = read_answers(&buf[..len])
+        .pop()
+        .ok_or(io::ErrorKind::UnexpectedEof)?;
     assert_eq!(answer.status, 200);
     Ok(answer.body)
 }
@@ -82,7 +89,11 @@ struct FibersListenerOnThreads;
 
 impl Place for Fibers {
     fn start<H: Handler>(&self, server: &Arc<Server<H>>) -> Address {
-        self.0.run(|| server.start(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap())
+        self.0.run(|| {
+            server
+                .start(TcpListener::bind("127.0.0.1:0").unwrap())
+                .unwrap()
+        })
     }
 
     fn shutdown<H: Handler>(&self, server: &Server<H>, grace: Duration) -> bool {
@@ -92,7 +103,11 @@ impl Place for Fibers {
 
 impl Place for UnixFibers {
     fn start<H: Handler>(&self, server: &Arc<Server<H>>) -> Address {
-        self.0.run(|| server.start(UnixListener::bind_addr(&name()).unwrap()).unwrap())
+        self.0.run(|| {
+            server
+                .start(UnixListener::bind_addr(&name()).unwrap())
+                .unwrap()
+        })
     }
 
     fn shutdown<H: Handler>(&self, server: &Server<H>, grace: Duration) -> bool {
@@ -118,7 +133,13 @@ on_threads!(UnixThreads, OsUnixListener::bind_addr(&name()));
 on_threads!(FibersListenerOnThreads, TcpListener::bind("127.0.0.1:0"));
 
 fn runtime(io: Io) -> Runtime {
-    Runtime::builder().workers(2).max_workers(2).io(io).report_stalls(false).build().unwrap()
+    Runtime::builder()
+        .workers(2)
+        .max_workers(2)
+        .io(io)
+        .report_stalls(false)
+        .build()
+        .unwrap()
 }
 
 macro_rules! everywhere {
@@ -190,23 +211,37 @@ fn answers_and_counts(place: &impl Place) {
         for _ in 0..3 {
             assert_eq!(ask(&mut *client).unwrap(), b"hello");
         }
-        eventually("an idle connection is counted", || server.counts().requests == 3 * round);
+        eventually("an idle connection is counted", || {
+            server.counts().requests == 3 * round
+        });
         assert!(server.counts().open >= 1);
     }
     eventually("all have left", || server.counts().open == 0);
     let counts = server.counts();
-    assert_eq!((counts.accepted, counts.requests, counts.failed, counts.refused), (10, 30, 0, 0));
+    assert_eq!(
+        (
+            counts.accepted,
+            counts.requests,
+            counts.failed,
+            counts.refused
+        ),
+        (10, 30, 0, 0)
+    );
     assert!(place.shutdown(&server, HANG));
     assert!(server.addresses().is_empty() && connect(&address).is_err());
 }
 
 /// The next client waits in the kernel, and is served when another one leaves.
 fn at_the_limit_it_accepts_no_more(place: &impl Place) {
-    let limits = Limits { connections: 2, ..Limits::default() };
+    let limits = Limits {
+        connections: 2,
+        ..Limits::default()
+    };
     let server = Arc::new(Server::new(hello).with_limits(limits));
     let address = place.start(&server);
     let mut held: Vec<_> = (0..2).map(|_| connect(&address).unwrap()).collect();
-    held.iter_mut().for_each(|client| drop(ask(&mut **client).unwrap()));
+    held.iter_mut()
+        .for_each(|client| drop(ask(&mut **client).unwrap()));
     let mut third = connect(&address).unwrap();
     third.write_all(GET).unwrap();
     std::thread::sleep(Duration::from_millis(20));
@@ -247,7 +282,10 @@ fn a_shutdown_waits_for_requests_in_progress(place: &impl Place) {
     let mut rest = Vec::new();
     busy.read_to_end(&mut rest).unwrap();
     let answers = read_answers(&rest);
-    assert_eq!((answers.len(), answers[0].header("connection")), (1, Some("close")));
+    assert_eq!(
+        (answers.len(), answers[0].header("connection")),
+        (1, Some("close"))
+    );
     assert_eq!(idle.read(&mut [0]).unwrap(), 0);
     assert_eq!(server.counts().open, 0);
 }
@@ -262,7 +300,9 @@ fn a_shutdown_that_is_late_cuts_connections(place: &impl Place) {
     }));
     let address = place.start(&server);
     let mut client = connect(&address).unwrap();
-    client.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").unwrap();
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n")
+        .unwrap();
     inside.recv_timeout(HANG).unwrap();
     assert!(!place.shutdown(&server, Duration::from_millis(10)));
     let _ = client.read_to_end(&mut Vec::new()); // An end, or a reset: but soon.
@@ -289,9 +329,15 @@ fn hooks_are_called(place: &impl Place) {
     drop(client);
     let known = address.tcp().is_some();
     for expected in ["open", "exchange", "exchange"] {
-        assert_eq!(heard.recv_timeout(HANG).unwrap(), format!("{expected} {known}"));
+        assert_eq!(
+            heard.recv_timeout(HANG).unwrap(),
+            format!("{expected} {known}")
+        );
     }
-    assert_eq!(heard.recv_timeout(HANG).unwrap(), format!("close {known} 2"));
+    assert_eq!(
+        heard.recv_timeout(HANG).unwrap(),
+        format!("close {known} 2")
+    );
     assert!(place.shutdown(&server, HANG));
 }
 
@@ -312,28 +358,35 @@ fn a_veto_closes_without_a_word(place: &impl Place) {
     assert_eq!(closed.load(Ordering::SeqCst), 1);
 }
 
-/// Over TCP on fibers a connection has a fiber only while it is served; its time, the stop and the hooks are as for the
-/// others.
+/// Over TCP on fibers a connection has a fiber only while it is served; its time, the stop and the
+/// hooks are as for the others.
 #[test]
 fn an_idle_connection_has_no_fiber() {
     for io in [Io::Epoll, Io::Uring] {
         let place = Fibers(runtime(io));
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = requests.clone();
-        let server = Server::new(hello).on_close(move |closed| seen.lock().unwrap().push(closed.requests));
+        let server =
+            Server::new(hello).on_close(move |closed| seen.lock().unwrap().push(closed.requests));
         let server = Arc::new(server);
         let address = place.start(&server);
         let mut clients: Vec<_> = (0..50).map(|_| connect(&address).unwrap()).collect();
         for _ in 0..3 {
-            clients.iter_mut().for_each(|client| assert_eq!(ask(client).unwrap(), b"hello"));
-            eventually("only the fiber that accepts is left", || place.0.metrics().live_fibers <= 1);
+            clients
+                .iter_mut()
+                .for_each(|client| assert_eq!(ask(client).unwrap(), b"hello"));
+            eventually("only the fiber that accepts is left", || {
+                place.0.metrics().live_fibers <= 1
+            });
             assert_eq!(server.counts().open, clients.len());
         }
         // One that leaves, and the end of the others.
         drop(clients.pop());
         eventually("it is gone", || server.counts().open == clients.len());
         assert!(place.shutdown(&server, HANG));
-        clients.iter_mut().for_each(|client| assert_eq!(client.read(&mut [0; 1]).unwrap(), 0));
+        clients
+            .iter_mut()
+            .for_each(|client| assert_eq!(client.read(&mut [0; 1]).unwrap(), 0));
         assert_eq!(server.counts().requests, 150);
         eventually("all have ended", || *requests.lock().unwrap() == [3; 50]);
     }
@@ -344,9 +397,16 @@ fn a_connection_without_a_fiber_has_its_time() {
     for io in [Io::Epoll, Io::Uring] {
         let place = Fibers(runtime(io));
         let soon = Duration::from_millis(50);
-        for limits in
-            [Limits { header_timeout: soon, ..Limits::default() }, Limits { idle_timeout: soon, ..Limits::default() }]
-        {
+        for limits in [
+            Limits {
+                header_timeout: soon,
+                ..Limits::default()
+            },
+            Limits {
+                idle_timeout: soon,
+                ..Limits::default()
+            },
+        ] {
             let asks = limits.idle_timeout == soon;
             let server = Arc::new(Server::new(hello).with_limits(limits));
             let mut client = connect(&place.start(&server)).unwrap();
@@ -382,7 +442,10 @@ fn several_listeners_of_all_kinds() {
 fn the_patience_of_an_accept_ends() {
     fn late(listener: &impl Listener) {
         let patience = Some(Duration::from_millis(3));
-        assert_eq!(listener.accept(patience).err().map(|error| error.kind()), Some(io::ErrorKind::TimedOut));
+        assert_eq!(
+            listener.accept(patience).err().map(|error| error.kind()),
+            Some(io::ErrorKind::TimedOut)
+        );
         let address = listener.address().unwrap();
         let _client = connect(&address).unwrap();
         assert!(listener.accept(Some(HANG)).is_ok());
@@ -442,7 +505,10 @@ fn a_deadline_ends_an_accept_loop() {
     }
     let runtime = runtime(Io::Auto);
     for full in [false, true] {
-        let server = Arc::new(Server::new(hello).with_limits(Limits { connections: 1, ..Limits::default() }));
+        let server = Arc::new(Server::new(hello).with_limits(Limits {
+            connections: 1,
+            ..Limits::default()
+        }));
         let elsewhere = Threads.start(&server);
         let mut client = connect(&elsewhere).unwrap();
         ask(&mut *client).unwrap();
@@ -454,7 +520,9 @@ fn a_deadline_ends_an_accept_loop() {
         let fiber = runtime.spawn(move || serve(&on_fiber));
         let thread = std::thread::spawn(move || serve(&on_thread));
         let stop = StopOnDrop(&server);
-        eventually("the deadline ends it", || fiber.is_finished() && thread.is_finished());
+        eventually("the deadline ends it", || {
+            fiber.is_finished() && thread.is_finished()
+        });
         fiber.join().unwrap();
         thread.join().unwrap();
         assert_eq!(server.addresses(), [elsewhere]);
@@ -479,17 +547,28 @@ fn a_peer_with_the_longest_path_is_served() {
     for io in [Io::Epoll, Io::Uring] {
         let (place, server) = (UnixFibers(runtime(io)), Arc::new(Server::new(hello)));
         let address = place.start(&server);
-        let Address::Unix(name) = &address else { panic!("{address}") };
-        let file = format!("{}/plainweave-http-{}-", std::env::temp_dir().display(), std::process::id());
+        let Address::Unix(name) = &address else {
+            panic!("{address}")
+        };
+        let file = format!(
+            "{}/plainweave-http-{}-",
+            std::env::temp_dir().display(),
+            std::process::id()
+        );
         let file = File(format!("{file:x<108}"));
         let client = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         bind(&client, &SocketAddrUnix::new(&*file.0).unwrap()).unwrap();
-        let name = SocketAddrUnix::new_abstract_name(&name.to_str().unwrap().as_bytes()[1..]).unwrap();
+        let name =
+            SocketAddrUnix::new_abstract_name(&name.to_str().unwrap().as_bytes()[1..]).unwrap();
         rustix::net::connect(&client, &name).unwrap();
         let mut client = OsUnix::from(client);
         client.patience();
         assert_eq!(ask(&mut client).unwrap(), b"hello");
-        assert_eq!(ask(&mut *connect(&address).unwrap()).unwrap(), b"hello", "and the next one");
+        assert_eq!(
+            ask(&mut *connect(&address).unwrap()).unwrap(),
+            b"hello",
+            "and the next one"
+        );
         drop(client);
         assert!(place.shutdown(&server, HANG));
         assert_eq!(server.counts().failed, 0);
@@ -516,7 +595,13 @@ impl Listener for Starved {
     type Stream = std::net::TcpStream;
 
     fn accept(&self, patience: Option<Duration>) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
-        if self.fails.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+        if self
+            .fails
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            })
+            .is_ok()
+        {
             return Err((self.error)());
         }
         Listener::accept(&self.listener, patience)
@@ -543,25 +628,44 @@ impl Listener for Starved {
 #[test]
 fn an_accept_that_fails_is_tried_again() {
     let emfile = || io::Error::from_raw_os_error(24);
-    for error in [emfile, || io::ErrorKind::InvalidInput.into(), || io::Error::from_raw_os_error(107)] {
+    for error in [
+        emfile,
+        || io::ErrorKind::InvalidInput.into(),
+        || io::Error::from_raw_os_error(107),
+    ] {
         let faults = Arc::new(AtomicUsize::new(0));
         let counted = faults.clone();
         let server = Server::new(hello).on_fault(move |fault| {
-            assert!(matches!(fault, Fault::Failed(got) if got.kind() == error().kind()), "{fault:?}");
+            assert!(
+                matches!(fault, Fault::Failed(got) if got.kind() == error().kind()),
+                "{fault:?}"
+            );
             counted.fetch_add(1, Ordering::SeqCst);
         });
         let server = Arc::new(server);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = server.start(Starved { listener, fails: AtomicUsize::new(3), error }).unwrap();
+        let address = server
+            .start(Starved {
+                listener,
+                fails: AtomicUsize::new(3),
+                error,
+            })
+            .unwrap();
         assert_eq!(ask(&mut *connect(&address).unwrap()).unwrap(), b"hello");
-        assert_eq!((faults.load(Ordering::SeqCst), server.counts().failed), (3, 3));
+        assert_eq!(
+            (faults.load(Ordering::SeqCst), server.counts().failed),
+            (3, 3)
+        );
         assert!(server.shutdown(HANG));
     }
 }
 
 #[test]
 fn an_address_has_its_share_of_connections() {
-    let limits = Limits { connections_per_address: 1, ..Limits::default() };
+    let limits = Limits {
+        connections_per_address: 1,
+        ..Limits::default()
+    };
     let server = Arc::new(Server::new(hello).with_limits(limits));
     let address = Threads.start(&server);
     let mut first = connect(&address).unwrap();
@@ -582,12 +686,21 @@ fn run_serves_until_its_fiber_is_cancelled() {
         let listener = std::net::TcpListener::bind("127.0.0.25:0").unwrap();
         let address = listener.local_addr().unwrap();
         let taken = Server::run(address, hello).unwrap_err();
-        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse, "on a runtime of its own");
+        assert_eq!(
+            taken.kind(),
+            io::ErrorKind::AddrInUse,
+            "on a runtime of its own"
+        );
         drop(listener);
         let serving = runtime.spawn(move || Server::run(address, hello));
-        eventually("it listens", || serving.is_finished() || OsTcp::connect(address).is_ok());
+        eventually("it listens", || {
+            serving.is_finished() || OsTcp::connect(address).is_ok()
+        });
         if !serving.is_finished() {
-            assert_eq!(ask(&mut *connect(&Address::Tcp(address)).unwrap()).unwrap(), b"hello");
+            assert_eq!(
+                ask(&mut *connect(&Address::Tcp(address)).unwrap()).unwrap(),
+                b"hello"
+            );
         }
         serving.cancel();
         serving.join().unwrap()?;
@@ -595,19 +708,24 @@ fn run_serves_until_its_fiber_is_cancelled() {
         Ok(())
     }
     let runtime = runtime(Io::Auto);
-    let taken = |done: &io::Result<()>| done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
+    let taken = |done: &io::Result<()>| {
+        done.as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    };
     let done = (0..20).map(|_| attempt(&runtime)).find(|done| !taken(done));
     done.expect("a free port").unwrap();
 }
 
-/// Bytes that a client sends in pieces, and a client that leaves in the middle, over a stream of each kind.
+/// Bytes that a client sends in pieces, and a client that leaves in the middle, over a stream of
+/// each kind.
 #[test]
 fn streams_of_every_kind_carry_connections() {
     fn serve(stream: impl Transport, mut client: impl Client) {
         let server = Server::new(hello);
         std::thread::scope(|scope| {
             scope.spawn(|| server.serve_stream(stream));
-            GET.chunks(3).for_each(|piece| client.write_all(piece).unwrap());
+            GET.chunks(3)
+                .for_each(|piece| client.write_all(piece).unwrap());
             assert!(client.read(&mut [0; 1024]).unwrap() > 0);
             client.write_all(&GET[..7]).unwrap();
             drop(client);

@@ -18,7 +18,11 @@ pub(crate) struct Site(PathBuf);
 impl Site {
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!("plainweave-site-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let unique = format!(
+            "plainweave-site-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let site = Self(std::env::temp_dir().join(unique));
         fs::create_dir_all(&site.0).unwrap();
         site
@@ -33,7 +37,12 @@ impl Site {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
-        fs::File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH + TIME).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(SystemTime::UNIX_EPOCH + TIME)
+            .unwrap();
         self
     }
 
@@ -44,12 +53,24 @@ impl Site {
     /// Keeps small files whole, or (`open`) keeps every file open and streams it.
     pub(crate) fn server(&self, open: bool) -> Server<StaticFiles> {
         let file_bytes = if open { 0 } else { 1 << 20 };
-        Server::new(self.files().with_caching(Caching { file_bytes, bytes: 256 << 20, ..Caching::default() }))
+        Server::new(self.files().with_caching(Caching {
+            file_bytes,
+            bytes: 256 << 20,
+            ..Caching::default()
+        }))
     }
 
     /// The same on a pool.
-    pub(crate) fn server_on<B: Blocking>(&self, blocking: B, caching: Caching) -> Server<StaticFiles<B>> {
-        Server::new(StaticFiles::with_blocking(&self.0, blocking).unwrap().with_caching(caching))
+    pub(crate) fn server_on<B: Blocking>(
+        &self,
+        blocking: B,
+        caching: Caching,
+    ) -> Server<StaticFiles<B>> {
+        Server::new(
+            StaticFiles::with_blocking(&self.0, blocking)
+                .unwrap()
+                .with_caching(caching),
+        )
     }
 }
 
@@ -64,9 +85,14 @@ pub(crate) fn ask<H: Handler>(server: &Server<H>, request: &str, fields: &str) -
     let mut script = Script::of(format!("{request} HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
     play(server, &mut script);
     if request.starts_with("HEAD") {
-        assert!(script.out.ends_with(b"\r\n\r\n"), "an answer to HEAD has no body");
+        assert!(
+            script.out.ends_with(b"\r\n\r\n"),
+            "an answer to HEAD has no body"
+        );
         // As if it had none: `read_answers` would wait for it.
-        let text = String::from_utf8(script.out).unwrap().replace("\r\nContent-Length: ", "\r\nX-Length: ");
+        let text = String::from_utf8(script.out)
+            .unwrap()
+            .replace("\r\nContent-Length: ", "\r\nX-Length: ");
         return read_answers(text.as_bytes()).remove(0);
     }
     read_answers(&script.out).remove(0)

@@ -20,7 +20,10 @@ fn connect(limits: Limits) -> (TcpStream, std::thread::JoinHandle<()>) {
     client.set_read_timeout(Some(HANG)).unwrap();
     client.set_write_timeout(Some(HANG)).unwrap();
     let (stream, _) = listener.accept().unwrap();
-    (client, std::thread::spawn(move || server.serve_stream(stream)))
+    (
+        client,
+        std::thread::spawn(move || server.serve_stream(stream)),
+    )
 }
 
 #[test]
@@ -36,16 +39,27 @@ fn keep_alive() {
     serving.join().unwrap();
 }
 
-/// A client that sends a long body sees 413 rather than a reset, for the server reads on after its answer.
+/// A client that sends a long body sees 413 rather than a reset, for the server reads on after its
+/// answer.
 #[test]
 fn a_refused_upload_is_told_why() {
-    let (mut client, serving) = connect(Limits { linger_bytes: 8 << 20, ..Limits::default() });
-    write!(client, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n").unwrap();
+    let (mut client, serving) = connect(Limits {
+        linger_bytes: 8 << 20,
+        ..Limits::default()
+    });
+    write!(
+        client,
+        "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n"
+    )
+    .unwrap();
     client.write_all(&vec![0; 4 << 20]).unwrap();
     let mut out = Vec::new();
     client.read_to_end(&mut out).unwrap();
     let answers = read_answers(&out);
-    assert_eq!((answers[0].status, answers[0].header("connection")), (413, Some("close")));
+    assert_eq!(
+        (answers[0].status, answers[0].header("connection")),
+        (413, Some("close"))
+    );
     drop(client);
     serving.join().unwrap();
 }
@@ -53,7 +67,12 @@ fn a_refused_upload_is_told_why() {
 #[test]
 fn slow_and_idle_peers_are_cut() {
     let short = Duration::from_millis(60);
-    let limits = Limits { header_timeout: short, idle_timeout: short, linger_timeout: short, ..Limits::default() };
+    let limits = Limits {
+        header_timeout: short,
+        idle_timeout: short,
+        linger_timeout: short,
+        ..Limits::default()
+    };
     let default = Limits::default();
     let soonest = default.header_timeout.min(default.idle_timeout);
     let whole = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -63,20 +82,36 @@ fn slow_and_idle_peers_are_cut() {
         client.write_all(sent.as_bytes()).unwrap();
         let mut out = Vec::new();
         client.read_to_end(&mut out).unwrap();
-        assert_eq!(read_answers(&out).iter().map(|answer| answer.status).collect::<Vec<_>>(), statuses);
+        assert_eq!(
+            read_answers(&out)
+                .iter()
+                .map(|answer| answer.status)
+                .collect::<Vec<_>>(),
+            statuses
+        );
         drop(client);
         serving.join().unwrap();
         // Sooner than by the defaults: that is the limit's doing.
-        assert!((short / 2..soonest).contains(&start.elapsed()), "{:?}", start.elapsed());
+        assert!(
+            (short / 2..soonest).contains(&start.elapsed()),
+            "{:?}",
+            start.elapsed()
+        );
     }
 }
 
 #[test]
 fn a_reader_that_never_reads_is_cut() {
-    let limits = Limits { write_timeout: Duration::from_millis(80), ..Limits::default() };
+    let limits = Limits {
+        write_timeout: Duration::from_millis(80),
+        ..Limits::default()
+    };
     let (mut client, serving) = connect(limits);
     for _ in 0..400 {
-        if client.write_all(b"GET /big HTTP/1.1\r\nHost: h\r\n\r\n").is_err() {
+        if client
+            .write_all(b"GET /big HTTP/1.1\r\nHost: h\r\n\r\n")
+            .is_err()
+        {
             break;
         }
     }

@@ -1,4 +1,5 @@
-//! The crate page's graceful stop, on fibers: with a fiber for each connection, and without one while it is idle.
+//! The crate page's graceful stop, on fibers: with a fiber for each connection, and without one
+//! while it is idle.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream as OsStream};
@@ -30,7 +31,12 @@ impl HasStream for Parked {
     }
 }
 
-fn park<H: Handler + 'static>(server: Arc<Server<H>>, stream: Parked, mut state: ConnState, limit: Duration) {
+fn park<H: Handler + 'static>(
+    server: Arc<Server<H>>,
+    stream: Parked,
+    mut state: ConnState,
+    limit: Duration,
+) {
     on_readable(stream, Some(limit), move |mut stream, outcome| {
         if outcome.is_ok()
             && let Next::Park(limit) = server.serve_ready(&mut stream.0, &mut state)
@@ -64,7 +70,13 @@ fn ask(mut stream: &OsStream) -> Option<&'static str> {
     stream.write_all(GET).ok()?;
     let mut buf = [0; 1024];
     let len = stream.read(&mut buf).ok().filter(|len| *len > 0)?;
-    Some(if read_answers(&buf[..len])[0].header("connection") == Some("close") { "close" } else { "keep" })
+    Some(
+        if read_answers(&buf[..len])[0].header("connection") == Some("close") {
+            "close"
+        } else {
+            "keep"
+        },
+    )
 }
 
 fn everywhere(test: impl Fn(Io, Style)) {
@@ -75,11 +87,16 @@ fn everywhere(test: impl Fn(Io, Style)) {
     }
 }
 
-/// Idle clients, those that have the next request ready at once, and one whose request is in progress.
+/// Idle clients, those that have the next request ready at once, and one whose request is in
+/// progress.
 #[test]
 fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
     everywhere(|io, style| {
-        let limits = Limits { idle_timeout: HANG * 10, header_timeout: HANG * 10, ..Limits::default() };
+        let limits = Limits {
+            idle_timeout: HANG * 10,
+            header_timeout: HANG * 10,
+            ..Limits::default()
+        };
         let served = Arc::new(AtomicUsize::new(0));
         let (counted, (slow_began, slow_begins)) = (served.clone(), mpsc::channel());
         let handler = move |request: &mut Request<'_>| {
@@ -91,14 +108,21 @@ fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
             Response::ok("x")
         };
         let server = Arc::new(Server::new(handler).with_limits(limits));
-        let runtime = Runtime::builder().workers(2).io(io).build().expect("a runtime");
-        let listener = runtime.run(|| TcpListener::bind("127.0.0.1:0")).expect("bound");
+        let runtime = Runtime::builder()
+            .workers(2)
+            .io(io)
+            .build()
+            .expect("a runtime");
+        let listener = runtime
+            .run(|| TcpListener::bind("127.0.0.1:0"))
+            .expect("bound");
         let address = listener.local_addr().expect("bound");
         let (accepting, accepted) = (listener.try_clone().expect("cloned"), server.clone());
         drop(runtime.spawn(move || accept(&accepted, &accepting, style)));
 
         let idle: Vec<_> = (0..5).map(|_| connect(address)).collect();
-        idle.iter().for_each(|client| assert_eq!(ask(client), Some("keep")));
+        idle.iter()
+            .for_each(|client| assert_eq!(ask(client), Some("keep")));
         let silent = connect(address);
         let busy: Vec<_> = (0..4)
             .map(|_| {
@@ -114,8 +138,10 @@ fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
             })
             .collect();
         let mut slow = connect(address);
-        slow.write_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n").expect("sent");
-        // A request that has not been read by the stop, nor perhaps its connection accepted, is not in progress.
+        slow.write_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
+            .expect("sent");
+        // A request that has not been read by the stop, nor perhaps its connection accepted, is not
+        // in progress.
         slow_begins.recv_timeout(HANG).expect("in progress");
         let before = served.load(Ordering::SeqCst);
         while served.load(Ordering::SeqCst) < before + 100 {

@@ -57,7 +57,10 @@ impl Script {
 
 impl Read for Script {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        assert!(!buf.is_empty(), "a read without room would look like end of file");
+        assert!(
+            !buf.is_empty(),
+            "a read without room would look like end of file"
+        );
         assert!(self.timeout.is_some(), "a read without a timeout");
         match self.events.pop_front() {
             None => Ok(0),
@@ -142,7 +145,10 @@ pub(crate) fn answers_to(bytes: impl AsRef<[u8]>) -> Vec<Answer> {
 
 /// The status of each answer to these bytes.
 pub(crate) fn statuses(bytes: impl AsRef<[u8]>) -> Vec<u16> {
-    answers_to(bytes).iter().map(|answer| answer.status).collect()
+    answers_to(bytes)
+        .iter()
+        .map(|answer| answer.status)
+        .collect()
 }
 
 pub(crate) fn server() -> Server<fn(&mut Request<'_>) -> Response> {
@@ -159,10 +165,17 @@ fn handle(request: &mut Request<'_>) -> Response {
         },
         "/half" => {
             let mut byte = [0];
-            Response::ok(request.read(&mut byte).map(|len| byte[..len].to_vec()).unwrap_or_default())
+            Response::ok(
+                request
+                    .read(&mut byte)
+                    .map(|len| byte[..len].to_vec())
+                    .unwrap_or_default(),
+            )
         }
         "/panic" => panic!("asked to panic"),
-        "/close" => Response::ok("bye").with_header("connection".parse().unwrap(), "close".parse().unwrap()),
+        "/close" => {
+            Response::ok("bye").with_header("connection".parse().unwrap(), "close".parse().unwrap())
+        }
         "/stream" => stream(b"streamed", None),
         "/known" => stream(b"known", Some(5)),
         "/short" => stream(b"short", Some(9)),
@@ -194,11 +207,15 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 }
 
-/// Takes whole answers apart; one that was cut short is left out. Bodies by length, chunks or the end of the stream.
+/// Takes whole answers apart; one that was cut short is left out. Bodies by length, chunks or the
+/// end of the stream.
 pub(crate) fn read_answers(mut bytes: &[u8]) -> Vec<Answer> {
     let mut answers = Vec::new();
     while let Some((answer, rest)) = read_answer(bytes) {
@@ -215,8 +232,16 @@ pub(crate) fn read_answer(bytes: &[u8]) -> Option<(Answer, &[u8])> {
         return None;
     };
     let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
-    let headers = raw.headers.iter().map(|header| (header.name.to_owned(), text(header.value))).collect();
-    let mut answer = Answer { status: raw.code.unwrap(), headers, body: Vec::new() };
+    let headers = raw
+        .headers
+        .iter()
+        .map(|header| (header.name.to_owned(), text(header.value)))
+        .collect();
+    let mut answer = Answer {
+        status: raw.code.unwrap(),
+        headers,
+        body: Vec::new(),
+    };
     let mut rest = &bytes[head..];
     if matches!(answer.status, 100 | 204 | 304) {
         return Some((answer, rest));
@@ -229,7 +254,9 @@ pub(crate) fn read_answer(bytes: &[u8]) -> Option<(Answer, &[u8])> {
         loop {
             let line = rest.windows(2).position(|pair| pair == b"\r\n")?;
             let len = usize::from_str_radix(str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
-            answer.body.extend_from_slice(rest.get(line + 2..line + 2 + len)?);
+            answer
+                .body
+                .extend_from_slice(rest.get(line + 2..line + 2 + len)?);
             rest = rest.get(line + 4 + len..)?;
             if len == 0 {
                 break;

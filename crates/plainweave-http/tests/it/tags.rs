@@ -1,4 +1,5 @@
-//! Entity tags: one for each content, whatever a file's time says, and weak where nothing vouches for the content.
+//! Entity tags: one for each content, whatever a file's time says, and weak where nothing vouches
+//! for the content.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +11,15 @@ use plainweave_http::files::{Caching, StaticFiles};
 
 use crate::site::{Site, TIME, ask};
 
-/// Looks at the file for each request. Small ones are kept whole, or every one is kept open and streamed.
+/// Looks at the file for each request. Small ones are kept whole, or every one is kept open and
+/// streamed.
 fn server(site: &Site, open: bool) -> Server<StaticFiles> {
     let file_bytes = if open { 0 } else { 1 << 20 };
-    Server::new(site.files().with_caching(Caching { file_bytes, staleness: Duration::ZERO, ..Caching::default() }))
+    Server::new(site.files().with_caching(Caching {
+        file_bytes,
+        staleness: Duration::ZERO,
+        ..Caching::default()
+    }))
 }
 
 fn set_time(path: &Path, time: Duration) {
@@ -22,7 +28,10 @@ fn set_time(path: &Path, time: Duration) {
 }
 
 fn tag(server: &Server<StaticFiles>, path: &str) -> String {
-    ask(server, &format!("GET {path}"), "").header("etag").unwrap().to_owned()
+    ask(server, &format!("GET {path}"), "")
+        .header("etag")
+        .unwrap()
+        .to_owned()
 }
 
 /// Several nodes have copies, each with an inode and a time of change of its own.
@@ -42,7 +51,8 @@ fn copies_have_one_tag() {
     }
 }
 
-/// Reproducible builds, Docker's layers and Nix give every file one time, and versions often have one size.
+/// Reproducible builds, Docker's layers and Nix give every file one time, and versions often have
+/// one size.
 #[test]
 fn another_content_of_the_same_size_and_time_has_another_tag() {
     for time in [Duration::ZERO, Duration::from_secs(1), TIME] {
@@ -52,29 +62,55 @@ fn another_content_of_the_same_size_and_time_has_another_tag() {
             set_time(&file, time);
             let server = server(&site, false);
             let first = tag(&server, "/f");
-            let written = if by_rename { site.root().join("new") } else { file.clone() };
+            let written = if by_rename {
+                site.root().join("new")
+            } else {
+                file.clone()
+            };
             fs::write(&written, "version 2").unwrap();
             set_time(&written, time);
             fs::rename(&written, &file).unwrap();
             let answer = ask(&server, "GET /f", &format!("If-None-Match: {first}\r\n"));
-            assert_eq!((answer.status, answer.body.as_slice()), (200, &b"version 2"[..]), "{time:?}, {by_rename}");
-            assert_ne!(answer.header("etag"), Some(first.as_str()), "{time:?}, {by_rename}");
-            let continued = ask(&server, "GET /f", &format!("Range: bytes=4-\r\nIf-Range: {first}\r\n"));
-            assert_eq!(continued.status, 200, "no part of one with a part of the other");
+            assert_eq!(
+                (answer.status, answer.body.as_slice()),
+                (200, &b"version 2"[..]),
+                "{time:?}, {by_rename}"
+            );
+            assert_ne!(
+                answer.header("etag"),
+                Some(first.as_str()),
+                "{time:?}, {by_rename}"
+            );
+            let continued = ask(
+                &server,
+                "GET /f",
+                &format!("Range: bytes=4-\r\nIf-Range: {first}\r\n"),
+            );
+            assert_eq!(
+                continued.status, 200,
+                "no part of one with a part of the other"
+            );
         }
     }
 }
 
-/// A large file's tag is made of its time and size, which vouch for nothing if the time is one that tools give.
+/// A large file's tag is made of its time and size, which vouch for nothing if the time is one that
+/// tools give.
 #[test]
 fn a_time_that_is_not_to_be_trusted_makes_a_weak_tag() {
-    let ahead = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + Duration::from_secs(3600);
+    let ahead = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap()
+        + Duration::from_secs(3600);
     for time in [Duration::ZERO, Duration::from_secs(1), ahead] {
         let site = Site::new().with("f", "0123456789");
         set_time(&site.root().join("f"), time);
         let server = server(&site, true);
         let weak = tag(&server, "/f");
-        let strong = weak.strip_prefix("W/").unwrap_or_else(|| panic!("weak: {weak}")).to_owned();
+        let strong = weak
+            .strip_prefix("W/")
+            .unwrap_or_else(|| panic!("weak: {weak}"))
+            .to_owned();
         for (fields, status) in [
             (format!("If-None-Match: {weak}"), 304),
             (format!("If-None-Match: {strong}"), 304), // The comparison is a weak one (13.1.2).
@@ -106,7 +142,11 @@ fn a_tag_becomes_strong_once_its_file_has_settled() {
         assert!(start.elapsed() < Duration::from_secs(60), "still weak");
         sleep(Duration::from_millis(100));
     }
-    let answer = ask(&server, "GET /f", &format!("Range: bytes=0-0\r\nIf-Range: {strong}\r\n"));
+    let answer = ask(
+        &server,
+        "GET /f",
+        &format!("Range: bytes=0-0\r\nIf-Range: {strong}\r\n"),
+    );
     assert_eq!(answer.status, 206);
 }
 

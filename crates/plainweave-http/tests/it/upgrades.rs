@@ -1,4 +1,5 @@
-//! Connections that a handler has taken over, used in both directions at once: on sockets, and over TLS.
+//! Connections that a handler has taken over, used in both directions at once: on sockets, and over
+//! TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,7 +16,8 @@ use crate::tls::peer::{Authority, EACH, NOW};
 
 /// What takes longer hangs.
 const HANG: Duration = Duration::from_secs(30);
-const ASK: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: test\r\n\r\n";
+const ASK: &str =
+    "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: test\r\n\r\n";
 
 /// A client's end.
 trait Peer: Read + Write + Send {
@@ -36,8 +38,8 @@ impl Peer for StreamOwned<ClientConnection, TcpStream> {
     }
 }
 
-/// Has `take_over` serve one connection on a socket and one for each version of TLS, and `play` be its client, with
-/// `early` sent together with the request.
+/// Has `take_over` serve one connection on a socket and one for each version of TLS, and `play` be
+/// its client, with `early` sent together with the request.
 fn each_transport(
     take_over: impl Fn(&mut Upgraded<'_>) -> io::Result<()> + Clone + Send + Sync + 'static,
     early: &str,
@@ -54,7 +56,9 @@ fn each_transport(
         let take_over = take_over.clone();
         let server = Server::new(move |_: &mut Request<'_>| {
             let take_over = take_over.clone();
-            Response::upgrade(HeaderValue::from_static("test"), move |stream| take_over(stream).expect("as planned"))
+            Response::upgrade(HeaderValue::from_static("test"), move |stream| {
+                take_over(stream).expect("as planned")
+            })
         });
         let panics = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = panics.clone();
@@ -62,7 +66,11 @@ fn each_transport(
         let (acceptor, is_tls) = (acceptor.clone(), client.is_some());
         let serving = runtime.spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            if is_tls { server.serve_stream(acceptor.accept(stream)) } else { server.serve_stream(stream) }
+            if is_tls {
+                server.serve_stream(acceptor.accept(stream))
+            } else {
+                server.serve_stream(stream)
+            }
         });
         let mut peer = connect(address, client);
         peer.write_all([ASK, early].concat().as_bytes()).unwrap();
@@ -72,7 +80,11 @@ fn each_transport(
             peer.read_exact(&mut byte).unwrap();
             head.push(byte[0]);
         }
-        assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+        assert!(
+            head.starts_with(b"HTTP/1.1 101 "),
+            "{}",
+            String::from_utf8_lossy(&head)
+        );
         play(&mut *peer);
         drop(peer);
         serving.join().unwrap();
@@ -87,7 +99,8 @@ fn connect(address: std::net::SocketAddr, client: Option<ClientConfig>) -> Box<d
     match client {
         None => Box::new(stream),
         Some(config) => {
-            let client = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+            let client =
+                ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
             Box::new(StreamOwned::new(client, stream))
         }
     }
@@ -103,11 +116,13 @@ fn hears(peer: &mut dyn Peer, count: u8) {
 }
 
 fn pattern(len: usize, from: u8) -> Vec<u8> {
-    (0..len).map(|n| (n as u8).wrapping_mul(31).wrapping_add(from)).collect()
+    (0..len)
+        .map(|n| (n as u8).wrapping_mul(31).wrapping_add(from))
+        .collect()
 }
 
-/// More than buffers hold goes in both directions, and neither waits for the other: the peer reads nothing before it
-/// has written all.
+/// More than buffers hold goes in both directions, and neither waits for the other: the peer reads
+/// nothing before it has written all.
 #[test]
 fn both_directions_at_once() {
     const LEN: usize = 3 << 20;
@@ -133,7 +148,8 @@ fn both_directions_at_once() {
     });
 }
 
-/// One half waits for its peer while the other writes again and again; what has come early is read first.
+/// One half waits for its peer while the other writes again and again; what has come early is read
+/// first.
 #[test]
 fn a_half_that_waits_does_not_hold_up_the_other() {
     let take_over = |stream: &mut Upgraded<'_>| {
@@ -168,13 +184,17 @@ fn a_half_that_waits_does_not_hold_up_the_other() {
     });
 }
 
-/// Each half has its own time, and may go on afterwards; a cancelled one ends at once. While both wait, neither spins.
+/// Each half has its own time, and may go on afterwards; a cancelled one ends at once. While both
+/// wait, neither spins.
 #[test]
 fn halves_have_times_of_their_own() {
     let take_over = |stream: &mut Upgraded<'_>| {
         stream.set_read_timeout(Duration::from_millis(5))?;
         let (mut reader, mut writer) = stream.split()?;
-        assert_eq!(reader.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            reader.read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
         writer.set_write_timeout(Duration::from_millis(50));
         plainweave::scope(|scope| {
             reader.set_read_timeout(HANG);
@@ -197,11 +217,19 @@ fn halves_have_times_of_their_own() {
                 };
                 assert_eq!(late.kind(), ErrorKind::TimedOut);
                 // Meanwhile both wait: one with the stream, the other aside.
-                assert!(switches() - before < 1000, "{} switches, {blocks} blocks", switches() - before);
+                assert!(
+                    switches() - before < 1000,
+                    "{} switches, {blocks} blocks",
+                    switches() - before
+                );
             }
             assert!(written > 0 && !reads.is_finished());
             reads.cancel();
-            let error = reads.join().expect("no panic").map(drop).expect_err("cancelled");
+            let error = reads
+                .join()
+                .expect("no panic")
+                .map(drop)
+                .expect_err("cancelled");
             assert!(plainweave::is_cancelled(&error), "{error}");
             Ok(())
         })
@@ -310,7 +338,10 @@ fn threads_are_told_what_they_cannot_do() {
     let server = Server::new(|_: &mut Request<'_>| {
         Response::upgrade(HeaderValue::from_static("test"), |stream| {
             assert_eq!(stream.split().unwrap_err().kind(), ErrorKind::Unsupported);
-            assert_eq!(stream.set_nonblocking_reads(true).unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(
+                stream.set_nonblocking_reads(true).unwrap_err().kind(),
+                ErrorKind::Unsupported
+            );
             stream.set_nonblocking_reads(false).unwrap();
             plainweave::select! { readable(stream) => () }.unwrap();
             stream.write_all(b"told").unwrap();

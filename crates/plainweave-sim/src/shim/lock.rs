@@ -1,8 +1,10 @@
-//! A lock for simulated workers, whose waiters do as `std`'s do on Linux: they look again for a while, then sleep until
-//! a release wakes them. A release wakes one, and whoever comes first has the lock.
+//! A lock for simulated workers, whose waiters do as `std`'s do on Linux: they look again for a
+//! while, then sleep until a release wakes them. A release wakes one, and whoever comes first has
+//! the lock.
 //!
-//! Waiters that look on without end would do more than burn their own time. Each attempt takes the line from all
-//! others, whose next looks queue for it; with 256 workers a shared queue came to a standstill.
+//! Waiters that look on without end would do more than burn their own time. Each attempt takes the
+//! line from all others, whose next looks queue for it; with 256 workers a shared queue came to a
+//! standstill.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -11,7 +13,8 @@ use std::sync::{self, LockResult, PoisonError, TryLockError, TryLockResult};
 use crate::costs::{MICRO, Picos};
 use crate::meter::{self, Access};
 
-/// How long a thread looks at a lock that is taken before it sleeps: what a hundred turns of `std`'s loop take.
+/// How long a thread looks at a lock that is taken before it sleeps: what a hundred turns of
+/// `std`'s loop take.
 const PATIENCE: Picos = MICRO;
 
 const HELD: &str = "a guard holds its lock until it is dropped";
@@ -33,7 +36,10 @@ pub(crate) struct MutexGuard<'a, T> {
 
 impl<T> Mutex<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { inner: sync::Mutex::new(value), asleep: sync::Mutex::new(VecDeque::new()) }
+        Self {
+            inner: sync::Mutex::new(value),
+            asleep: sync::Mutex::new(VecDeque::new()),
+        }
     }
 
     pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
@@ -48,11 +54,16 @@ impl<T> Mutex<T> {
 
     pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         meter::touch(self, Access::Exchange);
-        let guard = |inner| MutexGuard { lock: self, inner: Some(inner) };
+        let guard = |inner| MutexGuard {
+            lock: self,
+            inner: Some(inner),
+        };
         match self.inner.try_lock() {
             Ok(inner) => Ok(guard(inner)),
             Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
-            Err(TryLockError::Poisoned(error)) => Err(PoisonError::new(guard(error.into_inner())).into()),
+            Err(TryLockError::Poisoned(error)) => {
+                Err(PoisonError::new(guard(error.into_inner())).into())
+            }
         }
     }
 

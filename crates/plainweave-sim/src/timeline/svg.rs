@@ -1,5 +1,5 @@
-//! The beginning of a run as a picture: a row for each worker, fibers and sleeps as bars, steals as arrows from the
-//! victim to the thief.
+//! The beginning of a run as a picture: a row for each worker, fibers and sleeps as bars, steals as
+//! arrows from the victim to the thief.
 
 use std::io::{self, Write};
 
@@ -38,7 +38,13 @@ impl Timeline {
     ///
     /// # Errors
     /// `out` cannot be written to.
-    pub(crate) fn draw(&self, title: &str, workers: usize, length: Picos, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn draw(
+        &self,
+        title: &str,
+        workers: usize,
+        length: Picos,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         let bottom = TOP + ROW * workers as f64;
         let title = format!("{title}, the first {} us", length / MICRO);
         begin((LEFT + WIDTH + RIGHT, bottom + BOTTOM), &title, out)?;
@@ -64,7 +70,11 @@ impl Timeline {
     fn bars(&self, scale: &Scale, workers: usize, out: &mut impl Write) -> io::Result<()> {
         // What is narrower than a pixel is drawn once a pixel, however many there are.
         let mut drawn = vec![0.0; workers];
-        for event in self.events.iter().filter(|event| event.begin < scale.length) {
+        for event in self
+            .events
+            .iter()
+            .filter(|event| event.begin < scale.length)
+        {
             let (name, colour) = match event.what {
                 What::Runs(fiber) => (fiber.to_string(), COLOURS[fiber % COLOURS.len()]),
                 What::Sleeps => ("asleep".to_owned(), "#c8c8c8"),
@@ -83,7 +93,11 @@ impl Timeline {
                 y - BAR / 2.0
             )?;
             if width > name.len() as f64 * CHARACTER + 4.0 {
-                let ink = if matches!(event.what, What::Sleeps) { "black" } else { "white" };
+                let ink = if matches!(event.what, What::Sleeps) {
+                    "black"
+                } else {
+                    "white"
+                };
                 let (x, y) = (x + width / 2.0, y + 4.0);
                 writeln!(
                     out,
@@ -95,11 +109,21 @@ impl Timeline {
     }
 
     fn arrows(&self, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
-        for event in self.events.iter().filter(|event| event.begin < scale.length) {
-            let What::Steals(victim, tasks) = event.what else { continue };
+        for event in self
+            .events
+            .iter()
+            .filter(|event| event.begin < scale.length)
+        {
+            let What::Steals(victim, tasks) = event.what else {
+                continue;
+            };
             let (x, thief) = (scale.x(event.begin), event.worker);
             // It ends at the edge of the thief's bar.
-            let edge = if victim < thief { -BAR / 2.0 } else { BAR / 2.0 };
+            let edge = if victim < thief {
+                -BAR / 2.0
+            } else {
+                BAR / 2.0
+            };
             writeln!(
                 out,
                 "<path d='M{x:.1} {:.1}V{:.1}' stroke='black' marker-end='url(#head)'><title>simulated: worker {thief} \

@@ -1,6 +1,7 @@
-//! Bimodal (OCaml schedulers' thesis): packets that pass through a chain of tasks, each of which spawns the next. A few
-//! are heavy: the last tasks of their chains sleep, and hold up their workers unless `wait=suspend`. Latency is from a
-//! chain's spawn to its end. `plainweave bench thesis bimodal` has the same on real workers.
+//! Bimodal (OCaml schedulers' thesis): packets that pass through a chain of tasks, each of which
+//! spawns the next. A few are heavy: the last tasks of their chains sleep, and hold up their
+//! workers unless `wait=suspend`. Latency is from a chain's spawn to its end. `plainweave bench
+//! thesis bimodal` has the same on real workers.
 //!
 //! The seed decides which packets are heavy: the same ones under every policy and on every machine.
 
@@ -39,7 +40,12 @@ pub(super) struct Bimodal {
 impl Bimodal {
     pub(super) fn new(parameters: Parameters, seed: u64, costs: &Costs) -> Self {
         let spawners = Spawners::new(parameters.spawners, parameters.packets, costs.create);
-        Self { parameters, spawners, seed, costs: costs.clone() }
+        Self {
+            parameters,
+            spawners,
+            seed,
+            costs: costs.clone(),
+        }
     }
 
     /// Returns whether a packet is heavy, and what draws the rest of it.
@@ -50,10 +56,20 @@ impl Bimodal {
 
     /// Returns what a task works: it scans its packet, or it sleeps. Tasks of a chain count from 1.
     fn work(&self, packet: u64, task: u64) -> Action {
-        let Parameters { chain, sleeps, sleep, suspends, .. } = self.parameters;
+        let Parameters {
+            chain,
+            sleeps,
+            sleep,
+            suspends,
+            ..
+        } = self.parameters;
         let (is_heavy, mut random) = self.draw(packet);
         if is_heavy && task + sleeps > chain {
-            return if suspends { Action::Sleep(sleep) } else { Action::HoldUp(sleep) };
+            return if suspends {
+                Action::Sleep(sleep)
+            } else {
+                Action::HoldUp(sleep)
+            };
         }
         Action::Compute(scan(random.below(TEMPLATES as usize) as u64, &self.costs))
     }
@@ -76,13 +92,17 @@ impl Workload for Bimodal {
     fn next(&mut self, fiber: TaskId, step: &mut Step<'_>) -> Action {
         let this = step.fibers.get(fiber);
         if this.kind == SPAWNER {
-            return self.spawners.next(fiber, step, |step, packet| self.task(step.fibers, packet, 1, step.now));
+            return self.spawners.next(fiber, step, |step, packet| {
+                self.task(step.fibers, packet, 1, step.now)
+            });
         }
         let (packet, place, born) = (this.other as u64, this.kind as u64, this.born);
         this.step += 1;
         match this.step {
             1 => self.work(packet, place),
-            2 if place < self.parameters.chain => Action::Spawn(self.task(step.fibers, packet, place + 1, born)),
+            2 if place < self.parameters.chain => {
+                Action::Spawn(self.task(step.fibers, packet, place + 1, born))
+            }
             2 => {
                 (step.latency)(step.now - born);
                 Action::End

@@ -1,9 +1,11 @@
-//! Fibonacci numbers (OCaml schedulers' thesis): each call spawns and joins both of its children. Latency is one
-//! figure, from the first call to its result. `plainweave bench thesis fib` has the same on real workers.
+//! Fibonacci numbers (OCaml schedulers' thesis): each call spawns and joins both of its children.
+//! Latency is one figure, from the first call to its result. `plainweave bench thesis fib` has the
+//! same on real workers.
 //!
-//! A call that has ended writes to a line that its parent reads in its join, and wakes the parent if it waits there. So
-//! a join of a child that another worker has run costs a transfer. The line is free again then, and the worker's next
-//! call gets it, as from an allocator: one that no worker has comes from memory.
+//! A call that has ended writes to a line that its parent reads in its join, and wakes the parent
+//! if it waits there. So a join of a child that another worker has run costs a transfer. The line
+//! is free again then, and the worker's next call gets it, as from an allocator: one that no worker
+//! has comes from memory.
 
 use super::{Action, Step, Workload};
 use crate::costs::{Costs, Picos};
@@ -67,28 +69,52 @@ struct Results {
 
 impl Results {
     fn take(&mut self, worker: WorkerId) -> u64 {
-        self.free.get_mut(worker).and_then(Vec::pop).unwrap_or_else(|| {
-            self.made += 1;
-            RESULTS + self.made
-        })
+        self.free
+            .get_mut(worker)
+            .and_then(Vec::pop)
+            .unwrap_or_else(|| {
+                self.made += 1;
+                RESULTS + self.made
+            })
     }
 
     fn free(&mut self, worker: WorkerId, line: u64) {
-        self.free.resize_with(self.free.len().max(worker + 1), Vec::new);
+        self.free
+            .resize_with(self.free.len().max(worker + 1), Vec::new);
         self.free[worker].push(line);
     }
 }
 
 impl Fib {
     pub(super) fn new(n: u64, costs: &Costs) -> Self {
-        Self { n, calls: Vec::new(), made: 0, results: Results::default(), costs: costs.clone() }
+        Self {
+            n,
+            calls: Vec::new(),
+            made: 0,
+            results: Results::default(),
+            costs: costs.clone(),
+        }
     }
 
     /// Creates a call. `result` is the line that its result will be on.
-    fn create(&mut self, fibers: &mut Fibers, n: u64, result: u64, parent: Option<(TaskId, usize)>) -> TaskId {
+    fn create(
+        &mut self,
+        fibers: &mut Fibers,
+        n: u64,
+        result: u64,
+        parent: Option<(TaskId, usize)>,
+    ) -> TaskId {
         let fiber = fibers.create(0, 0);
         self.made += 1;
-        let call = Call { n, phase: Phase::Begins, parent, result, children: [0; 2], ended: [false; 2], joining: None };
+        let call = Call {
+            n,
+            phase: Phase::Begins,
+            parent,
+            result,
+            children: [0; 2],
+            ended: [false; 2],
+            joining: None,
+        };
         if self.calls.len() <= fiber {
             self.calls.resize(fiber + 1, None);
         }
@@ -97,7 +123,9 @@ impl Fib {
     }
 
     fn call(&mut self, fiber: TaskId) -> &mut Call {
-        self.calls[fiber].as_mut().expect("a fiber that lives has a call")
+        self.calls[fiber]
+            .as_mut()
+            .expect("a fiber that lives has a call")
     }
 
     /// Returns what the fiber does, or nothing if a step took no time.

@@ -49,11 +49,21 @@ impl Load {
     pub fn named(name: &str, size: Option<u64>) -> Result<Self, String> {
         let Some(row) = LOADS.iter().find(|row| row.name == name) else {
             let names: Vec<_> = LOADS.iter().map(|row| row.name).collect();
-            return Err(format!("no simulated workload is called '{name}'; there are: {}", names.join(", ")));
+            return Err(format!(
+                "no simulated workload is called '{name}'; there are: {}",
+                names.join(", ")
+            ));
         };
         let values = row.parameters.iter().map(|key| key.own()).collect();
         let size_of_row = row.size.own() as u64;
-        let load = Self { row, size: size_of_row, own_size: true, policies: &[], values, percent: 80 };
+        let load = Self {
+            row,
+            size: size_of_row,
+            own_size: true,
+            policies: &[],
+            values,
+            percent: 80,
+        };
         size.map_or(Ok(load.clone()), |size| load.sized(size))
     }
 
@@ -63,24 +73,43 @@ impl Load {
     /// The size makes no sense: a message that says what is allowed.
     pub(crate) fn sized(self, size: u64) -> Result<Self, String> {
         self.row.size.check("size", &Value::Number(size as f64))?;
-        Ok(Self { size, own_size: false, ..self })
+        Ok(Self {
+            size,
+            own_size: false,
+            ..self
+        })
     }
 
     /// Gives a parameter a value in place of its own.
     ///
     /// # Errors
-    /// The workload has no such parameter, or the value is not allowed: a message that says what is.
+    /// The workload has no such parameter, or the value is not allowed: a message that says what
+    /// is.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Result<Self, String> {
-        let Row { name: workload, size, parameters, .. } = self.row;
+        let Row {
+            name: workload,
+            size,
+            parameters,
+            ..
+        } = self.row;
         if name == size.name() {
-            return Err(format!("'{name}' is no parameter of the workload '{workload}', but its size"));
+            return Err(format!(
+                "'{name}' is no parameter of the workload '{workload}', but its size"
+            ));
         }
         let Some(at) = parameters.iter().position(|key| key.name() == name) else {
             let names: Vec<_> = parameters.iter().map(Key::name).collect();
-            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Err(format!("the workload '{workload}' has no parameter '{name}'; it has: {names}"));
+            let names = if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            };
+            return Err(format!(
+                "the workload '{workload}' has no parameter '{name}'; it has: {names}"
+            ));
         };
-        self.values[at] = parameters[at].check(&format!("the parameter '{name}'"), &value.into())?;
+        self.values[at] =
+            parameters[at].check(&format!("the parameter '{name}'"), &value.into())?;
         Ok(self)
     }
 
@@ -90,9 +119,18 @@ impl Load {
     /// The workload has no such case: a message that says which there are.
     pub fn case(mut self, name: &str) -> Result<Self, String> {
         let Some(case) = self.row.cases().find(|case| case.name == name) else {
-            let (workload, names) = (self.row.name, self.row.cases().map(|case| case.name).collect::<Vec<_>>());
-            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Err(format!("the workload '{workload}' has no case '{name}'; it has: {names}"));
+            let (workload, names) = (
+                self.row.name,
+                self.row.cases().map(|case| case.name).collect::<Vec<_>>(),
+            );
+            let names = if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            };
+            return Err(format!(
+                "the workload '{workload}' has no case '{name}'; it has: {names}"
+            ));
         };
         self.policies = case.policies;
         for (name, value) in case.published() {
@@ -110,10 +148,20 @@ impl Load {
     /// Some contradict each other: their names, and a message that says what is allowed.
     pub(crate) fn check(&self) -> Result<(), ([&'static str; 2], String)> {
         let (names, least, most, why) = match self.row.kind {
-            Kind::Bimodal => (["sleeps", "chain"], 0, self.count("chain"), "the tasks of a chain ('chain')"),
+            Kind::Bimodal => (
+                ["sleeps", "chain"],
+                0,
+                self.count("chain"),
+                "the tasks of a chain ('chain')",
+            ),
             Kind::Mixer => {
                 let most = 99 - self.count("legs-share");
-                (["mix-share", "legs-share"], 1, most, "so that legs ('legs-share'), mixers and sends have a share")
+                (
+                    ["mix-share", "legs-share"],
+                    1,
+                    most,
+                    "so that legs ('legs-share'), mixers and sends have a share",
+                )
             }
             _ => return Ok(()),
         };
@@ -121,7 +169,10 @@ impl Load {
         if (least..=most).contains(&value) {
             return Ok(());
         }
-        Err((names, format!("the parameter '{name}' is {value}: {least} to {most} are allowed, {why}")))
+        Err((
+            names,
+            format!("the parameter '{name}' is {value}: {least} to {most} are allowed, {why}"),
+        ))
     }
 
     /// Returns which pools it divides the workers among.
@@ -142,12 +193,16 @@ impl Load {
         let least = self.least_workers();
         if workers < least {
             let (name, word) = (self.row.name, self.word("pools"));
-            return Err(format!("workers is {workers}: '{name}' with pools={word} needs {least} or more"));
+            return Err(format!(
+                "workers is {workers}: '{name}' with pools={word} needs {least} or more"
+            ));
         }
         Ok(match self.parts() {
             Parts::One => vec![workers],
             Parts::Side(side) => thesis::bimodal::staged(workers, side),
-            Parts::Kinds => thesis::mixer::staged(workers, self.count("legs-share"), self.count("mix-share")),
+            Parts::Kinds => {
+                thesis::mixer::staged(workers, self.count("legs-share"), self.count("mix-share"))
+            }
             Parts::Silos(silos) => thesis::mixer::silos(workers, silos),
         })
     }
@@ -165,7 +220,9 @@ impl Load {
     /// Returns the word that a parameter is set to.
     fn word(&self, name: &str) -> String {
         let at = self.place(name);
-        self.row.parameters[at].drawn(self.values[at] as u64).to_string()
+        self.row.parameters[at]
+            .drawn(self.values[at] as u64)
+            .to_string()
     }
 
     /// Returns the policies that its case is run under unless others are named; none: any.
@@ -187,14 +244,23 @@ impl Load {
 
     /// Returns the throughput that was published for a policy, by numbers of workers.
     pub(crate) fn published(&self, policy: &str) -> &'static [(f64, f64)] {
-        let is_base = self.row.kind == Kind::Packets && self.count("spawners") == 1 && self.count("delay") == 0;
+        let is_base = self.row.kind == Kind::Packets
+            && self.count("spawners") == 1
+            && self.count("delay") == 0;
         let known = if is_base { packets::PUBLISHED } else { &[] };
-        known.iter().find(|(name, _)| *name == policy).map_or(&[], |(_, points)| points)
+        known
+            .iter()
+            .find(|(name, _)| *name == policy)
+            .map_or(&[], |(_, points)| points)
     }
 
     /// Returns where a parameter stands in the row.
     fn place(&self, name: &str) -> usize {
-        self.row.parameters.iter().position(|key| key.name() == name).expect("a parameter of the row")
+        self.row
+            .parameters
+            .iter()
+            .position(|key| key.name() == name)
+            .expect("a parameter of the row")
     }
 
     fn value(&self, name: &str) -> f64 {
@@ -219,8 +285,17 @@ impl Load {
     }
 
     fn options(&self) -> options::Parameters {
-        let (depth, deep, deep_in) = (self.count("depth"), self.count("deep"), self.count("deep-in"));
-        options::Parameters { options: self.size, depth, deep, deep_in }
+        let (depth, deep, deep_in) = (
+            self.count("depth"),
+            self.count("deep"),
+            self.count("deep-in"),
+        );
+        options::Parameters {
+            options: self.size,
+            depth,
+            deep,
+            deep_in,
+        }
     }
 
     fn mixer(&self, pools: mixer::Pools) -> mixer::Parameters {
@@ -237,14 +312,25 @@ impl Load {
 
     fn delay(&self) -> Delay {
         let time = self.count("delay-ns") * NANO;
-        [Delay::None, Delay::Spin(time), Delay::Sleep(time), Delay::Suspend(time)][self.count("delay") as usize]
+        [
+            Delay::None,
+            Delay::Spin(time),
+            Delay::Sleep(time),
+            Delay::Suspend(time),
+        ][self.count("delay") as usize]
     }
 
     /// `pools`: how many [`Self::pools`] has named.
     pub(crate) fn build(&self, machine: &Machine, seed: u64, pools: usize) -> Box<dyn Workload> {
-        let (size, percent, workers, costs) = (self.size, self.percent, machine.workers(), &machine.costs);
+        let (size, percent, workers, costs) =
+            (self.size, self.percent, machine.workers(), &machine.costs);
         match self.row.kind {
-            Kind::Packets => Box::new(Packets::new(size, self.count("spawners"), self.delay(), costs)),
+            Kind::Packets => Box::new(Packets::new(
+                size,
+                self.count("spawners"),
+                self.delay(),
+                costs,
+            )),
             Kind::Bimodal => Box::new(Bimodal::new(self.bimodal(), seed, costs)),
             Kind::Options => Box::new(Options::new(self.options(), seed, costs)),
             Kind::Fib => Box::new(Fib::new(size, costs)),
@@ -259,7 +345,11 @@ impl Load {
             Kind::Stuck => Box::new(Open::steady(size, percent, workers, seed).beside_stuck()),
             Kind::Burst => Box::new(Open::burst(size, seed)),
             Kind::Micro(case) => {
-                let operations = if self.own_size { size.max(micro::steady(workers)) } else { size };
+                let operations = if self.own_size {
+                    size.max(micro::steady(workers))
+                } else {
+                    size
+                };
                 Box::new(Micro::new(case, operations, workers, seed))
             }
         }

@@ -1,5 +1,5 @@
-//! The micro-benchmarks of the CFA thesis, as far as schedulers are concerned: `yield`, `cycle`, `churn`, `locality`
-//! and `transfer`. `plainweave bench micro` has the same on real workers.
+//! The micro-benchmarks of the CFA thesis, as far as schedulers are concerned: `yield`, `cycle`,
+//! `churn`, `locality` and `transfer`. `plainweave bench micro` has the same on real workers.
 //!
 //! Each runs until a number of operations is done. Then its fibers wake those that wait, and end.
 
@@ -19,9 +19,11 @@ pub(crate) enum Case {
     Cycle,
     /// 100 fibers a worker release a random one of as many semaphores and acquire it.
     Churn,
-    /// The same with spots for one fiber: write to an array of one's own, take a random spot, wake its occupant.
+    /// The same with spots for one fiber: write to an array of one's own, take a random spot, wake
+    /// its occupant.
     Locality,
-    /// One fiber, the leader, waits without yielding until all others have run; then another one leads.
+    /// One fiber, the leader, waits without yielding until all others have run; then another one
+    /// leads.
     Transfer,
 }
 
@@ -62,7 +64,8 @@ pub(super) struct Micro {
     spots: Vec<Spot>,
     wanted: u64,
     done: u64,
-    // Of `transfer`: which fiber leads, in which round, since when, and how many others have run in it.
+    // Of `transfer`: which fiber leads, in which round, since when, and how many others have run in
+    // it.
     leader: TaskId,
     round: u64,
     since: Picos,
@@ -95,7 +98,10 @@ impl Micro {
 
     /// Ends a fiber, after it has woken one that waits.
     fn end(&mut self) -> Action {
-        self.spots.iter_mut().find_map(|spot| spot.waiting.pop_front()).map_or(Action::End, Action::Wake)
+        self.spots
+            .iter_mut()
+            .find_map(|spot| spot.waiting.pop_front())
+            .map_or(Action::End, Action::Wake)
     }
 
     fn yields(&mut self, turn: u64) -> Action {
@@ -103,18 +109,30 @@ impl Micro {
             return Action::Compute(WORK);
         }
         self.done += 1;
-        if self.is_over() { Action::End } else { Action::Yield }
+        if self.is_over() {
+            Action::End
+        } else {
+            Action::Yield
+        }
     }
 
-    /// Waits for the token and passes it on. The first fiber of each ring has it to begin with; at the end each passes
-    /// it on once more, so that none is left waiting.
+    /// Waits for the token and passes it on. The first fiber of each ring has it to begin with; at
+    /// the end each passes it on once more, so that none is left waiting.
     fn cycle(&mut self, fiber: TaskId, turn: u64, fibers: &mut Fibers) -> Action {
         let this = fibers.get(fiber);
         let next = fiber + 1;
-        let next = if next.is_multiple_of(RING) { next - RING } else { next };
+        let next = if next.is_multiple_of(RING) {
+            next - RING
+        } else {
+            next
+        };
         if self.is_over() {
             let passed_on = std::mem::replace(&mut this.other, usize::MAX) == usize::MAX;
-            return if passed_on { Action::End } else { Action::Wake(next) };
+            return if passed_on {
+                Action::End
+            } else {
+                Action::Wake(next)
+            };
         }
         let begins_with_token = turn == 0 && fiber.is_multiple_of(RING);
         let was_given_token = std::mem::replace(&mut this.kind, 1) == 1;
@@ -126,8 +144,8 @@ impl Micro {
         Action::Wake(next)
     }
 
-    /// Releases a random semaphore and acquires it. The first fibers only acquire one each at first: where somebody
-    /// waits at each, every acquire blocks.
+    /// Releases a random semaphore and acquires it. The first fibers only acquire one each at
+    /// first: where somebody waits at each, every acquire blocks.
     fn churn(&mut self, fiber: TaskId, turn: u64, fibers: &mut Fibers) -> Action {
         let this = fibers.get(fiber);
         match turn % 3 {
@@ -135,7 +153,8 @@ impl Micro {
                 this.step = turn;
                 self.end()
             }
-            // Not before somebody waits at each: where nobody does, no acquire blocks, and others may never run.
+            // Not before somebody waits at each: where nobody does, no acquire blocks, and others
+            // may never run.
             0 if turn == 0 && fiber >= self.spots.len() && self.done < self.spots.len() as u64 => {
                 this.step = 0;
                 Action::Yield
@@ -168,7 +187,8 @@ impl Micro {
         }
     }
 
-    /// Writes to an array of its own, then takes a random spot and wakes the fiber that waits there.
+    /// Writes to an array of its own, then takes a random spot and wakes the fiber that waits
+    /// there.
     fn locality(&mut self, fiber: TaskId, turn: u64, fibers: &mut Fibers) -> Action {
         let this = fibers.get(fiber);
         match turn % 4 {
@@ -197,7 +217,8 @@ impl Micro {
         }
     }
 
-    /// The leader looks whether all have run in its round; the others say that they have, and yield.
+    /// The leader looks whether all have run in its round; the others say that they have, and
+    /// yield.
     fn transfer(&mut self, fiber: TaskId, now: Picos, fibers: &mut Fibers) -> Action {
         if self.is_over() {
             return Action::End;

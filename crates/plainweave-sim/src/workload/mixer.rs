@@ -1,13 +1,15 @@
-//! Audio mixer (OCaml schedulers' thesis): conferences whose legs make a frame every 20 ms, which their mixer adds up
-//! and sends back to each. `plainweave bench thesis mixer` has the same on real workers.
+//! Audio mixer (OCaml schedulers' thesis): conferences whose legs make a frame every 20 ms, which
+//! their mixer adds up and sends back to each. `plainweave bench thesis mixer` has the same on real
+//! workers.
 //!
-//! Nobody blocks: a leg yields until its frame is due and its slot is free, a mixer until each slot is full. So all
-//! workers are always busy, and what is measured is how soon a policy returns to those that yield. A send's latency is
-//! from the time of its frame; later than `late-ms` it is a breach. By lateness there are also classes: excellent below
-//! 150 ms, good up to 300, then poor.
+//! Nobody blocks: a leg yields until its frame is due and its slot is free, a mixer until each slot
+//! is full. So all workers are always busy, and what is measured is how soon a policy returns to
+//! those that yield. A send's latency is from the time of its frame; later than `late-ms` it is a
+//! breach. By lateness there are also classes: excellent below 150 ms, good up to 300, then poor.
 //!
-//! **A policy may starve a fiber that yields**, and others would yield for it for ever. So all give up that long after
-//! the last frame was due, and the sends that were not made are breaches, and poor.
+//! **A policy may starve a fiber that yields**, and others would yield for it for ever. So all give
+//! up that long after the last frame was due, and the sends that were not made are breaches, and
+//! poor.
 
 use super::spawners::{SPAWNER, Spawners};
 use super::{Action, Step, Workload};
@@ -23,7 +25,8 @@ const EXCELLENT: Picos = 150 * MILLI;
 /// Frames after the last that was due, until fibers that wait give up.
 const GIVE_UP: u64 = 20;
 
-/// A byte's share of its frame's MD5. Measured on the developer's machine: 716 MB/s (`openssl speed -bytes 1600 md5`).
+/// A byte's share of its frame's MD5. Measured on the developer's machine: 716 MB/s (`openssl speed
+/// -bytes 1600 md5`).
 const DIGEST: Picos = 1_400;
 /// A random byte, and a sample that is added. Assumed.
 const DRAW: Picos = NANO;
@@ -121,7 +124,16 @@ impl Mixer {
     /// `create` is what creating a fiber takes.
     pub(super) fn new(parameters: Parameters, create: Picos) -> Self {
         let Parameters { mixers, legs, .. } = parameters;
-        let state = |phase, count| vec![State { phase, round: 0, at: 0 }; count as usize];
+        let state = |phase, count| {
+            vec![
+                State {
+                    phase,
+                    round: 0,
+                    at: 0
+                };
+                count as usize
+            ]
+        };
         Self {
             spawners: Spawners::new(1, mixers * (legs + 1), create),
             full: vec![false; (mixers * legs) as usize],
@@ -136,7 +148,11 @@ impl Mixer {
     fn create(&self, number: u64, fibers: &mut Fibers) -> TaskId {
         let legs = self.parameters.legs;
         let (conference, place) = (number / (legs + 1), number % (legs + 1));
-        let (kind, index) = if place < legs { (LEG, conference * legs + place) } else { (MIXER, conference) };
+        let (kind, index) = if place < legs {
+            (LEG, conference * legs + place)
+        } else {
+            (MIXER, conference)
+        };
         let fiber = fibers.create(kind, 0);
         let this = fibers.get(fiber);
         this.other = index as usize;
@@ -161,11 +177,18 @@ impl Mixer {
         let State { phase, round, .. } = self.legs[index];
         let (action, next) = match phase {
             Phase::Makes if round == self.parameters.rounds => return Some(Action::End),
-            Phase::Makes => (Some(Action::Compute(self.parameters.bytes * DRAW + self.digest())), Phase::Reads),
+            Phase::Makes => (
+                Some(Action::Compute(
+                    self.parameters.bytes * DRAW + self.digest(),
+                )),
+                Phase::Reads,
+            ),
             Phase::Reads => (Some(Action::Compute(CLOCK)), Phase::Compares),
             Phase::Compares if self.gives_up(now) => return Some(Action::End),
             Phase::Compares if now < self.due(round) => (Some(Action::Yield), Phase::Reads),
-            Phase::Compares | Phase::Locks => (Some(Action::Touch(SLOTS + index as u64)), Phase::Holds),
+            Phase::Compares | Phase::Locks => {
+                (Some(Action::Touch(SLOTS + index as u64)), Phase::Holds)
+            }
             _ if self.full[index] => (Some(Action::Yield), Phase::Reads),
             _ => {
                 self.full[index] = true;
@@ -183,7 +206,9 @@ impl Mixer {
         let legs = self.parameters.legs;
         let slot = index as u64 * legs + at;
         let (action, phase, round, at) = match phase {
-            Phase::Locks if round == self.parameters.rounds || self.gives_up(step.now) => return Some(Action::End),
+            Phase::Locks if round == self.parameters.rounds || self.gives_up(step.now) => {
+                return Some(Action::End);
+            }
             Phase::Locks => (Some(Action::Touch(SLOTS + slot)), Phase::Holds, round, at),
             Phase::Holds if !std::mem::take(&mut self.full[slot as usize]) => {
                 (Some(Action::Yield), Phase::Locks, round, at)
@@ -192,7 +217,12 @@ impl Mixer {
             Phase::Holds => (None, Phase::Adds, round, 0),
             Phase::Adds => {
                 let samples = legs * (self.parameters.bytes / 2);
-                (Some(Action::Compute(samples * ADD)), Phase::Spawns, round, 0)
+                (
+                    Some(Action::Compute(samples * ADD)),
+                    Phase::Spawns,
+                    round,
+                    0,
+                )
             }
             _ if at == legs => (None, Phase::Locks, round + 1, 0),
             _ => {
@@ -226,7 +256,9 @@ impl Workload for Mixer {
         loop {
             let action = match kind {
                 SPAWNER => {
-                    return self.spawners.next(fiber, step, |step, number| self.create(number, step.fibers));
+                    return self
+                        .spawners
+                        .next(fiber, step, |step, number| self.create(number, step.fibers));
                 }
                 LEG => self.leg(index, step.now),
                 MIXER => self.mix(index, step),
@@ -249,13 +281,22 @@ impl Workload for Mixer {
     }
 
     fn figures(&self) -> Vec<(&'static str, &'static str, f64)> {
-        let Parameters { mixers, legs, rounds, .. } = self.parameters;
+        let Parameters {
+            mixers,
+            legs,
+            rounds,
+            ..
+        } = self.parameters;
         let (all, sent) = (mixers * legs * rounds, self.sent);
         let unsent = all - sent.all;
         let share = |count: u64| count as f64 / all as f64;
         vec![
             ("breach_rate", "1", share(sent.breaches + unsent)),
-            ("excellent_share", "1", share(sent.all - sent.good - sent.poor)),
+            (
+                "excellent_share",
+                "1",
+                share(sent.all - sent.good - sent.poor),
+            ),
             ("good_share", "1", share(sent.good)),
             ("poor_share", "1", share(sent.poor + unsent)),
             ("unsent", "count", unsent as f64),

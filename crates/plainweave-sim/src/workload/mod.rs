@@ -1,7 +1,7 @@
 //! What simulated fibers do: a workload is a small machine that says what each fiber does next.
 //!
-//! A workload has no clock and no scheduler of its own; it costs what its actions cost. One file each; `table` has
-//! their names and what they can be given, `load` is one that has been chosen.
+//! A workload has no clock and no scheduler of its own; it costs what its actions cost. One file
+//! each; `table` has their names and what they can be given, `load` is one that has been chosen.
 
 mod bimodal;
 mod fib;
@@ -28,7 +28,8 @@ use crate::task::{Fibers, TaskId};
 pub(crate) enum Action {
     /// It computes for so long.
     Compute(Picos),
-    /// It holds up its worker for so long, however fast that is: it sleeps as a thread does, or looks at the clock.
+    /// It holds up its worker for so long, however fast that is: it sleeps as a thread does, or
+    /// looks at the clock.
     HoldUp(Picos),
     /// It spawns a fiber that it has created.
     Spawn(TaskId),

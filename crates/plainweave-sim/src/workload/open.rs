@@ -1,8 +1,8 @@
-//! Requests from outside the pool that come whether or not the workers keep up: at a steady rate, as a burst, or beside
-//! a fiber that holds up its worker.
+//! Requests from outside the pool that come whether or not the workers keep up: at a steady rate,
+//! as a burst, or beside a fiber that holds up its worker.
 //!
-//! Gaps are exponentially distributed (arrivals of many independent clients). Latency is from the arrival that was due
-//! to the end, so a machine that falls behind shows it.
+//! Gaps are exponentially distributed (arrivals of many independent clients). Latency is from the
+//! arrival that was due to the end, so a machine that falls behind shows it.
 
 use super::{Action, Step, Workload};
 use crate::costs::{MICRO, MILLI, Picos};
@@ -34,17 +34,31 @@ impl Open {
     /// Makes requests come at `percent` of what `workers` workers can compute.
     pub(super) fn steady(requests: u64, percent: u64, workers: usize, seed: u64) -> Self {
         let gap = SERVICE as f64 * 100.0 / (percent as f64 * workers as f64);
-        Self { random: Cx::new(seed), requests, started: 0, gap, burst: 0, due: 0, sticks: false }
+        Self {
+            random: Cx::new(seed),
+            requests,
+            started: 0,
+            gap,
+            burst: 0,
+            due: 0,
+            sticks: false,
+        }
     }
 
     /// Makes all requests come at once.
     pub(super) fn burst(requests: u64, seed: u64) -> Self {
-        Self { burst: requests, ..Self::steady(requests, 100, 1, seed) }
+        Self {
+            burst: requests,
+            ..Self::steady(requests, 100, 1, seed)
+        }
     }
 
     /// Makes a fiber hold up one worker from the start.
     pub(super) fn beside_stuck(self) -> Self {
-        Self { sticks: true, ..self }
+        Self {
+            sticks: true,
+            ..self
+        }
     }
 }
 

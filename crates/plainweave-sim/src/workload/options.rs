@@ -1,9 +1,10 @@
-//! Options (OCaml schedulers' thesis): binomial trees, a task for each time step, which spawns the next. Most trees are
-//! shallow, a few are deep. Latency is from the beginning of the run to an option's price. `plainweave bench thesis
-//! options` has the same on real workers.
+//! Options (OCaml schedulers' thesis): binomial trees, a task for each time step, which spawns the
+//! next. Most trees are shallow, a few are deep. Latency is from the beginning of the run to an
+//! option's price. `plainweave bench thesis options` has the same on real workers.
 //!
-//! One fiber spawns all options. The first task of each builds the tree's leaves; the task of a time step then folds
-//! them to one fewer. The seed decides which options are deep, the same ones under every policy.
+//! One fiber spawns all options. The first task of each builds the tree's leaves; the task of a
+//! time step then folds them to one fewer. The seed decides which options are deep, the same ones
+//! under every policy.
 
 use super::spawners::{SPAWNER, Spawners};
 use super::{Action, Step, Workload};
@@ -37,13 +38,22 @@ pub(super) struct Options {
 impl Options {
     pub(super) fn new(parameters: Parameters, seed: u64, costs: &Costs) -> Self {
         let spawners = Spawners::new(1, parameters.options, costs.task);
-        Self { parameters, spawners, seed, costs: costs.clone() }
+        Self {
+            parameters,
+            spawners,
+            seed,
+            costs: costs.clone(),
+        }
     }
 
     fn depth(&self, option: u64) -> u64 {
         let mut random = Cx::new(self.seed.wrapping_mul(1 << 32).wrapping_add(option));
         let is_deep = random.below(self.parameters.deep_in as usize) == 0;
-        if is_deep { self.parameters.deep } else { self.parameters.depth }
+        if is_deep {
+            self.parameters.deep
+        } else {
+            self.parameters.depth
+        }
     }
 }
 
@@ -62,7 +72,9 @@ impl Workload for Options {
     fn next(&mut self, fiber: TaskId, step: &mut Step<'_>) -> Action {
         let this = step.fibers.get(fiber);
         if this.kind == SPAWNER {
-            return self.spawners.next(fiber, step, |step, option| task(step.fibers, BUILDS, self.depth(option)));
+            return self.spawners.next(fiber, step, |step, option| {
+                task(step.fibers, BUILDS, self.depth(option))
+            });
         }
         let (left, builds) = (this.other as u64, this.kind == BUILDS);
         this.step += 1;

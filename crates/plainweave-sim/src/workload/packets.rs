@@ -1,6 +1,7 @@
-//! Packets (OCaml schedulers' thesis, figures 7.1 to 7.7): one spawner, or several, schedule handlers without a pause.
-//! Each handler scans a packet of 2,000 to 2,270 bytes, and may be delayed. Latency is from a handler's spawn to its
-//! end. `plainweave bench thesis packets` has the same on real workers.
+//! Packets (OCaml schedulers' thesis, figures 7.1 to 7.7): one spawner, or several, schedule
+//! handlers without a pause. Each handler scans a packet of 2,000 to 2,270 bytes, and may be
+//! delayed. Latency is from a handler's spawn to its end. `plainweave bench thesis packets` has the
+//! same on real workers.
 
 use super::spawners::{SPAWNER, Spawners};
 use super::{Action, Step, Workload};
@@ -10,11 +11,17 @@ use crate::task::{Fibers, TaskId};
 /// Packet lengths.
 pub(super) const TEMPLATES: u64 = 10;
 
-/// Throughput against domains as published, measured on two EPYC 7702 and read off charts: policies, and domains and
-/// packets a second for each.
+/// Throughput against domains as published, measured on two EPYC 7702 and read off charts:
+/// policies, and domains and packets a second for each.
 pub(crate) const PUBLISHED: &[(&str, &[(f64, f64)])] = &[
-    ("ot-fifo-base", &[(5.0, 0.33e6), (80.0, 1.43e6), (115.0, 1.10e6)]),
-    ("ot-lifo-base", &[(5.0, 0.33e6), (20.0, 1.55e6), (115.0, 0.90e6)]),
+    (
+        "ot-fifo-base",
+        &[(5.0, 0.33e6), (80.0, 1.43e6), (115.0, 1.10e6)],
+    ),
+    (
+        "ot-lifo-base",
+        &[(5.0, 0.33e6), (20.0, 1.55e6), (115.0, 0.90e6)],
+    ),
 ];
 
 const HANDLER: usize = 1;
@@ -44,7 +51,13 @@ pub(super) struct Packets {
 impl Packets {
     pub(super) fn new(packets: u64, spawners: u64, delay: Delay, costs: &Costs) -> Self {
         let costs = costs.clone();
-        Self { packets, spawners: Spawners::new(spawners, packets, costs.create), count: spawners, delay, costs }
+        Self {
+            packets,
+            spawners: Spawners::new(spawners, packets, costs.create),
+            count: spawners,
+            delay,
+            costs,
+        }
     }
 }
 

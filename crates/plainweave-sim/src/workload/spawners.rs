@@ -19,7 +19,12 @@ pub(super) struct Spawners {
 
 impl Spawners {
     pub(super) fn new(spawners: u64, total: u64, create: Picos) -> Self {
-        Self { spawners, total, create, arrived: 0 }
+        Self {
+            spawners,
+            total,
+            create,
+            arrived: 0,
+        }
     }
 
     /// How many fibers spawner `n` spawns.

@@ -1,6 +1,7 @@
 //! The table of workloads: names, sizes, parameters, and what is allowed.
 //!
-//! Parameters and cases of the OCaml schedulers' thesis are those of `thesis`; sizes are the published ones.
+//! Parameters and cases of the OCaml schedulers' thesis are those of `thesis`; sizes are the
+//! published ones.
 
 use super::micro;
 use super::value::Value;
@@ -32,16 +33,22 @@ impl Key {
     pub(crate) fn own(&self) -> f64 {
         let published = || match self.parameter.range {
             Range::Word(_) => 0.0,
-            Range::Count(..) | Range::Decimal(..) => {
-                self.parameter.full.parse().expect("a number in the table, unless the simulator has its own")
-            }
+            Range::Count(..) | Range::Decimal(..) => self
+                .parameter
+                .full
+                .parse()
+                .expect("a number in the table, unless the simulator has its own"),
         };
         self.own.unwrap_or_else(published)
     }
 
     /// If it is a choice: what there is. Values are places in this list.
     fn words(&self) -> &'static [&'static str] {
-        if let Range::Word(words) = self.parameter.range { words } else { &[] }
+        if let Range::Word(words) = self.parameter.range {
+            words
+        } else {
+            &[]
+        }
     }
 
     /// Returns the least and the most that is allowed, and whether it is a whole number.
@@ -54,7 +61,8 @@ impl Key {
         (least, self.most.unwrap_or(most), whole)
     }
 
-    /// Checks a value for it, under the name that a message should give, and returns it as a number.
+    /// Checks a value for it, under the name that a message should give, and returns it as a
+    /// number.
     ///
     /// # Errors
     /// It is not allowed: a message that says what is.
@@ -64,16 +72,27 @@ impl Key {
             _ if !self.words().is_empty() => {
                 let text = value.to_string();
                 let place = self.words().iter().position(|word| *word == text);
-                let refused = || format!("{name} is '{text}': {} are allowed", listed(self.words(), "and"));
+                let refused = || {
+                    format!(
+                        "{name} is '{text}': {} are allowed",
+                        listed(self.words(), "and")
+                    )
+                };
                 return place.map(|place| place as f64).ok_or_else(refused);
             }
-            Value::Word(word) => return Err(format!("{name} is '{word}': numbers from {least} to {most} are allowed")),
+            Value::Word(word) => {
+                return Err(format!(
+                    "{name} is '{word}': numbers from {least} to {most} are allowed"
+                ));
+            }
             Value::Number(number) => *number,
         };
         let numbers = if whole { "whole numbers " } else { "" };
         match (least..=most).contains(&value) {
             true if !whole || value.fract() == 0.0 => Ok(value),
-            true => Err(format!("{name} is {value}: {numbers}from {least} to {most} are allowed")),
+            true => Err(format!(
+                "{name} is {value}: {numbers}from {least} to {most} are allowed"
+            )),
             false => Err(format!("{name} is {value}: {least} to {most} are allowed")),
         }
     }
@@ -81,7 +100,9 @@ impl Key {
     /// Returns a value for it that was drawn from `small`.
     pub(crate) fn drawn(&self, number: u64) -> Value {
         let word = self.words().get(number as usize);
-        word.map_or(Value::Number(number as f64), |word| Value::Word((*word).to_owned()))
+        word.map_or(Value::Number(number as f64), |word| {
+            Value::Word((*word).to_owned())
+        })
     }
 
     /// Returns what is allowed and what it is by itself, for `--help`.
@@ -94,11 +115,17 @@ impl Key {
     }
 
     const fn own_default(self, own: f64) -> Self {
-        Self { own: Some(own), ..self }
+        Self {
+            own: Some(own),
+            ..self
+        }
     }
 
     const fn most(self, most: f64) -> Self {
-        Self { most: Some(most), ..self }
+        Self {
+            most: Some(most),
+            ..self
+        }
     }
 }
 
@@ -113,7 +140,12 @@ fn listed(words: &[&str], conjunction: &str) -> String {
 
 /// A parameter as the thesis has it.
 const fn key(parameter: Parameter, small: (u64, u64)) -> Key {
-    Key { parameter, own: None, most: None, small }
+    Key {
+        parameter,
+        own: None,
+        most: None,
+        small,
+    }
 }
 
 /// The most operations of a run.
@@ -158,13 +190,29 @@ pub(crate) struct Row {
 impl Row {
     /// Returns the published combinations that it can run.
     pub(crate) fn cases(&self) -> impl Iterator<Item = &'static Case> {
-        let has = |name| name == self.size.name() || self.parameters.iter().any(|key| key.name() == name);
-        self.cases.iter().filter(move |case| case.published().all(|(name, _)| has(name)))
+        let has =
+            |name| name == self.size.name() || self.parameters.iter().any(|key| key.name() == name);
+        self.cases
+            .iter()
+            .filter(move |case| case.published().all(|(name, _)| has(name)))
     }
 }
 
-const fn row(name: &'static str, kind: Kind, size: Key, parameters: &'static [Key], what: &'static str) -> Row {
-    Row { name, kind, size, parameters, cases: &[], what }
+const fn row(
+    name: &'static str,
+    kind: Kind,
+    size: Key,
+    parameters: &'static [Key],
+    what: &'static str,
+) -> Row {
+    Row {
+        name,
+        kind,
+        size,
+        parameters,
+        cases: &[],
+        what,
+    }
 }
 
 impl Row {
@@ -175,11 +223,17 @@ impl Row {
 
 /// Its own size is the least: each fiber has some hundred operations ([`micro::steady`]).
 const fn micro(name: &'static str, case: micro::Case, what: &'static str) -> Row {
-    row(name, Kind::Micro(case), size("operations", "100000"), &[], what)
+    row(
+        name,
+        Kind::Micro(case),
+        size("operations", "100000"),
+        &[],
+        what,
+    )
 }
 
-/// The longest time for which a fiber may hold up its worker, in milliseconds. The checker's bound on a livelock is
-/// longer.
+/// The longest time for which a fiber may hold up its worker, in milliseconds. The checker's bound
+/// on a livelock is longer.
 const HOLD_UP: f64 = 50.0;
 
 const PACKETS: &[Key] = &[
@@ -212,7 +266,11 @@ const MIXER: &[Key] = &[
     key(mixer::SILOS, (1, 4)),
 ];
 
-const OPTIONS: &[Key] = &[key(options::DEPTH, (1, 40)), key(options::DEEP, (1, 300)), key(options::DEEP_IN, (5, 200))];
+const OPTIONS: &[Key] = &[
+    key(options::DEPTH, (1, 40)),
+    key(options::DEEP, (1, 300)),
+    key(options::DEEP_IN, (5, 200)),
+];
 
 /// The workloads that have a name.
 pub(crate) const LOADS: &[Row] = &[

@@ -23,7 +23,8 @@ impl From<f64> for Value {
 impl From<&str> for Value {
     /// Reads what a flag says: a number if it is one.
     fn from(text: &str) -> Self {
-        text.parse().map_or_else(|_| Self::Word(text.to_owned()), Self::Number)
+        text.parse()
+            .map_or_else(|_| Self::Word(text.to_owned()), Self::Number)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Lets the watchdog sleep while all workers sleep, until the first of them wakes it.
 //!
-//! This is Dekker's protocol. The watchdog sets `asleep`, then checks whether a worker is awake. A worker that wakes
-//! clears its bit in `atomics/sleepers`, then checks `asleep`. Each side has a full fence in between, so at least one
-//! of them sees the other (`loom_the_first_to_wake_is_heard`). Whoever clears `asleep` must unpark the watchdog. An
-//! unpark that arrives before the watchdog has gone to sleep is kept as its token.
+//! This is Dekker's protocol. The watchdog sets `asleep`, then checks whether a worker is awake. A
+//! worker that wakes clears its bit in `atomics/sleepers`, then checks `asleep`. Each side has a
+//! full fence in between, so at least one of them sees the other
+//! (`loom_the_first_to_wake_is_heard`). Whoever clears `asleep` must unpark the watchdog. An unpark
+//! that arrives before the watchdog has gone to sleep is kept as its token.
 
 use std::sync::OnceLock;
 use std::thread::Thread;
@@ -20,11 +21,14 @@ pub(crate) struct Bell {
 
 impl Bell {
     pub(crate) fn new() -> Self {
-        Self { asleep: AtomicBool::new(false), watchdog: OnceLock::new() }
+        Self {
+            asleep: AtomicBool::new(false),
+            watchdog: OnceLock::new(),
+        }
     }
 
-    /// Wakes the watchdog if it sleeps. A worker calls this after it has cleared its bit in `Sleepers`; any thread,
-    /// after it has changed something else that `quiet` looks at.
+    /// Wakes the watchdog if it sleeps. A worker calls this after it has cleared its bit in
+    /// `Sleepers`; any thread, after it has changed something else that `quiet` looks at.
     #[inline]
     pub(crate) fn notice(&self) {
         if self.owes_call()
@@ -53,7 +57,8 @@ impl Bell {
         }
     }
 
-    /// Sleeps until a worker wakes it. Returns at once unless `quiet()`, and checks `quiet()` again after every unpark.
+    /// Sleeps until a worker wakes it. Returns at once unless `quiet()`, and checks `quiet()` again
+    /// after every unpark.
     ///
     /// Context: the watchdog, attached.
     pub(crate) fn sleep(&self, quiet: impl Fn() -> bool) {
@@ -65,7 +70,10 @@ impl Bell {
     /// Context: the watchdog, attached.
     pub(crate) fn sleep_until(&self, end: Instant, quiet: impl Fn() -> bool) {
         let left = || end.saturating_duration_since(Instant::now());
-        self.sleep_by(|| quiet() && !left().is_zero(), || std::thread::park_timeout(left()));
+        self.sleep_by(
+            || quiet() && !left().is_zero(),
+            || std::thread::park_timeout(left()),
+        );
     }
 
     fn sleep_by(&self, quiet: impl Fn() -> bool, park: impl Fn()) {
@@ -84,19 +92,25 @@ mod loom_models {
     use loom::sync::atomic::AtomicUsize;
     use loom::sync::{Arc, Condvar, Mutex};
 
-    /// Two workers wake while the watchdog goes to sleep: it does not stay asleep. (Loom reports a deadlock if it
-    /// does.)
+    /// Two workers wake while the watchdog goes to sleep: it does not stay asleep. (Loom reports a
+    /// deadlock if it does.)
     #[test]
     fn loom_the_first_to_wake_is_heard() {
         loom::model(|| {
-            let shared = Arc::new((Bell::new(), AtomicUsize::new(2), Mutex::new(false), Condvar::new()));
-            let wake = |(bell, sleepers, token, called): &(Bell, AtomicUsize, Mutex<bool>, Condvar)| {
-                sleepers.fetch_sub(1, Ordering::SeqCst);
-                if bell.owes_call() {
-                    *token.lock().unwrap() = true;
-                    called.notify_one();
-                }
-            };
+            let shared = Arc::new((
+                Bell::new(),
+                AtomicUsize::new(2),
+                Mutex::new(false),
+                Condvar::new(),
+            ));
+            let wake =
+                |(bell, sleepers, token, called): &(Bell, AtomicUsize, Mutex<bool>, Condvar)| {
+                    sleepers.fetch_sub(1, Ordering::SeqCst);
+                    if bell.owes_call() {
+                        *token.lock().unwrap() = true;
+                        called.notify_one();
+                    }
+                };
             let worker = {
                 let shared = shared.clone();
                 loom::thread::spawn(move || wake(&shared))

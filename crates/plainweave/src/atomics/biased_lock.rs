@@ -1,37 +1,42 @@
-//! A biased lock: its owner takes it without an atomic read-modify-write or a fence, and one other thread may try to
-//! take it (asymmetric Dekker). It guards a worker's driver, timers and idle connections. The worker owns it; the
-//! watchdog takes it remotely while a fiber holds the worker up.
+//! A biased lock: its owner takes it without an atomic read-modify-write or a fence, and one other
+//! thread may try to take it (asymmetric Dekker). It guards a worker's driver, timers and idle
+//! connections. The worker owns it; the watchdog takes it remotely while a fiber holds the worker
+//! up.
 //!
 //! # Why it is hard
-//! The worker takes the lock several times a request and the watchdog almost never, so the worker should pay for
-//! neither a lock nor a fence: an atomic read-modify-write is 8 ns here, and a request would take three of them.
+//! The worker takes the lock several times a request and the watchdog almost never, so the worker
+//! should pay for neither a lock nor a fence: an atomic read-modify-write is 8 ns here, and a
+//! request would take three of them.
 //!
 //! # Rejected
 //! * *A mutex, or a compare-and-exchange*: that price.
 //! * *Messages in place of shared access*: a worker that is held up reads none.
-//! * *A flag around the fiber* ("the worker is out") instead of around each use: a fiber uses the driver while it runs.
+//! * *A flag around the fiber* ("the worker is out") instead of around each use: a fiber uses the
+//!   driver while it runs.
 //!
 //! # Protocol
-//! Each side announces itself, then looks at the other. A full barrier stands between the two steps; without it both
-//! sides could look first.
-//! 1. The owner ([`BiasedLock::lock`]): sets `depth` to 1, *light barrier*, loads `remote`. If it is set, the owner
-//!    resets `depth`, waits until `remote` is clear, and begins again. Calls nest; only the outermost does this.
+//! Each side announces itself, then looks at the other. A full barrier stands between the two
+//! steps; without it both sides could look first.
+//! 1. The owner ([`BiasedLock::lock`]): sets `depth` to 1, *light barrier*, loads `remote`. If it
+//!    is set, the owner resets `depth`, waits until `remote` is clear, and begins again. Calls
+//!    nest; only the outermost does this.
 //! 2. The owner unlocks by storing 0 (release).
-//! 3. The remote side ([`BiasedLock::try_lock_remote`]): sets `remote`, *heavy barrier*, loads `depth` (acquire). If it
-//!    is not 0, it clears `remote` and has failed; it never waits. Otherwise it holds the lock until it clears `remote`
-//!    (release).
+//! 3. The remote side ([`BiasedLock::try_lock_remote`]): sets `remote`, *heavy barrier*, loads
+//!    `depth` (acquire). If it is not 0, it clears `remote` and has failed; it never waits.
+//!    Otherwise it holds the lock until it clears `remote` (release).
 //!
-//! The light barrier only stops the compiler. The heavy one, `membarrier(2)`, makes every running thread of the process
-//! pass a full barrier, on the owner's behalf. If the kernel refuses it from the start, both barriers are fences; if it
-//! refuses later, the remote side never gets the lock. (Model: `loom_owner_and_remote_exclude_each_other`, with
-//! fences.)
+//! The light barrier only stops the compiler. The heavy one, `membarrier(2)`, makes every running
+//! thread of the process pass a full barrier, on the owner's behalf. If the kernel refuses it from
+//! the start, both barriers are fences; if it refuses later, the remote side never gets the lock.
+//! (Model: `loom_owner_and_remote_exclude_each_other`, with fences.)
 
 use std::time::Duration;
 
 use crate::shim::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use crate::shim::{compiler_fence, relax};
 
-/// Spins of an owner that waits for the remote side before it sleeps instead, and the length of each sleep.
+/// Spins of an owner that waits for the remote side before it sleeps instead, and the length of
+/// each sleep.
 const PATIENCE: u32 = 128;
 const NAP: Duration = Duration::from_micros(50);
 
@@ -53,7 +58,11 @@ pub(crate) struct BiasedLock {
 
 impl BiasedLock {
     pub(crate) fn new() -> Self {
-        Self { depth: AtomicU32::new(0), remote: AtomicBool::new(false), asymmetric: barrier::register() }
+        Self {
+            depth: AtomicU32::new(0),
+            remote: AtomicBool::new(false),
+            asymmetric: barrier::register(),
+        }
     }
 
     /// Locks, waiting while the remote side holds the lock. Calls nest.
@@ -81,7 +90,8 @@ impl BiasedLock {
         }
     }
 
-    /// Waits for the remote side to unlock. The owner has announced itself and has seen `remote` set.
+    /// Waits for the remote side to unlock. The owner has announced itself and has seen `remote`
+    /// set.
     #[cold]
     fn wait(&self) {
         let mut turn = 0;
@@ -100,7 +110,8 @@ impl BiasedLock {
         }
     }
 
-    /// Tries to lock from one other thread. Returns `None` if the owner holds the lock or the barrier failed.
+    /// Tries to lock from one other thread. Returns `None` if the owner holds the lock or the
+    /// barrier failed.
     pub(crate) fn try_lock_remote(&self) -> Option<RemoteGuard<'_>> {
         self.remote.store(true, Ordering::Relaxed);
         let passed = if self.asymmetric {
@@ -146,15 +157,15 @@ mod barrier {
 
     use rustix::thread::{MembarrierCommand, membarrier};
 
-    /// Registers the process for the heavy barrier and returns whether it is available. Call it before the first
-    /// `pass`.
+    /// Registers the process for the heavy barrier and returns whether it is available. Call it
+    /// before the first `pass`.
     pub(super) fn register() -> bool {
         static THERE: OnceLock<bool> = OnceLock::new();
         *THERE.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
     }
 
-    /// Makes every running thread of the process pass a full barrier. Returns false if none has: the kernel may lack
-    /// memory, or a seccomp filter may have been installed since.
+    /// Makes every running thread of the process pass a full barrier. Returns false if none has:
+    /// the kernel may lack memory, or a seccomp filter may have been installed since.
     pub(super) fn pass() -> bool {
         membarrier(MembarrierCommand::PrivateExpedited).is_ok()
     }
@@ -181,7 +192,8 @@ mod loom_models {
     fn loom_owner_and_remote_exclude_each_other() {
         loom::model(|| {
             let shared = Arc::new((BiasedLock::new(), AtomicU32::new(0)));
-            let add = |cell: &AtomicU32| cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let add =
+                |cell: &AtomicU32| cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let other = shared.clone();
             let watchdog = loom::thread::spawn(move || {
                 let claimed = other.0.try_lock_remote();

@@ -1,9 +1,9 @@
 //! Lets threads in until it is closed, and lets the closer wait for those that are inside.
 //!
-//! One word: a count of those inside, and a bit for "closed". Whoever enters adds one and sees in the same operation
-//! whether the gate was closed. So each entry either comes before the closing, and the closer waits for its end, or is
-//! refused. Between an entry and its end some dozens of instructions run, and the push of a policy, so the closer
-//! spins.
+//! One word: a count of those inside, and a bit for "closed". Whoever enters adds one and sees in
+//! the same operation whether the gate was closed. So each entry either comes before the closing,
+//! and the closer waits for its end, or is refused. Between an entry and its end some dozens of
+//! instructions run, and the push of a policy, so the closer spins.
 
 use crate::shim::atomic::{AtomicUsize, Ordering};
 use crate::shim::relax;
@@ -55,15 +55,17 @@ mod loom_models {
     use super::*;
     use loom::sync::Arc;
 
-    /// Two threads enter while a third closes: each is refused, or its work is done when `close` returns.
+    /// Two threads enter while a third closes: each is refused, or its work is done when `close`
+    /// returns.
     #[test]
     fn loom_a_closed_gate_has_nobody_inside() {
         loom::model(|| {
             let shared = Arc::new((Gate::new(), AtomicUsize::new(0), AtomicUsize::new(0)));
-            let enter = |(gate, done, refused): &(Gate, AtomicUsize, AtomicUsize)| match gate.enter() {
-                Some(_pass) => done.fetch_add(1, Ordering::Relaxed),
-                None => refused.fetch_add(1, Ordering::Relaxed),
-            };
+            let enter =
+                |(gate, done, refused): &(Gate, AtomicUsize, AtomicUsize)| match gate.enter() {
+                    Some(_pass) => done.fetch_add(1, Ordering::Relaxed),
+                    None => refused.fetch_add(1, Ordering::Relaxed),
+                };
             let threads = [0; 2].map(|_| {
                 let shared = shared.clone();
                 loom::thread::spawn(move || enter(&shared))
@@ -71,7 +73,11 @@ mod loom_models {
             shared.0.close();
             let done = shared.1.load(Ordering::Relaxed);
             let ended = threads.map(|thread| thread.join().unwrap());
-            assert_eq!(done, shared.1.load(Ordering::Relaxed), "work after the closing");
+            assert_eq!(
+                done,
+                shared.1.load(Ordering::Relaxed),
+                "work after the closing"
+            );
             assert_eq!(done + shared.2.load(Ordering::Relaxed), ended.len());
         });
     }

@@ -1,18 +1,20 @@
 //! The queue of the blocking pool, and the rule for starting another thread.
 //!
-//! A thread is *free* from its start, and from the end of a job, until it takes a job from the queue. Only the thread
-//! itself knows when it wakes up, so one that was notified, or has not begun to run yet, is still free. Every queued
-//! job therefore counts on its own free thread. 1. `submit` queues the job. If there are no more jobs than free threads
-//! it notifies a waiting one; otherwise it starts another, up to the limit. 2. A thread that finds the queue empty,
-//! under the lock, waits.
+//! A thread is *free* from its start, and from the end of a job, until it takes a job from the
+//! queue. Only the thread itself knows when it wakes up, so one that was notified, or has not begun
+//! to run yet, is still free. Every queued job therefore counts on its own free thread. 1. `submit`
+//! queues the job. If there are no more jobs than free threads it notifies a waiting one; otherwise
+//! it starts another, up to the limit. 2. A thread that finds the queue empty, under the lock,
+//! waits.
 //!
-//! No job waits while a thread could take it: either as many free threads are on their way to the queue as jobs are in
-//! it, or no thread waits. Each job that step 1 adds comes with a notification, and no two notifications reach the same
-//! waiting thread; taking a job takes one of each; and a thread waits only when there is no job. With more jobs than
-//! free threads none of these waits, so there is nothing to notify (`loom_jobs_that_wait_for_each_other_end`).
+//! No job waits while a thread could take it: either as many free threads are on their way to the
+//! queue as jobs are in it, or no thread waits. Each job that step 1 adds comes with a
+//! notification, and no two notifications reach the same waiting thread; taking a job takes one of
+//! each; and a thread waits only when there is no job. With more jobs than free threads none of
+//! these waits, so there is nothing to notify (`loom_jobs_that_wait_for_each_other_end`).
 //!
-//! Rejected: checking whether any thread is idle, where a thread stops being idle only when it wakes up. All jobs of a
-//! burst then count on the same thread, and run one after the other.
+//! Rejected: checking whether any thread is idle, where a thread stops being idle only when it
+//! wakes up. All jobs of a burst then count on the same thread, and run one after the other.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -54,8 +56,19 @@ pub(crate) enum Submission<J> {
 
 impl<J, W> Jobs<J, W> {
     pub(crate) fn new(max_threads: usize, max_queued: usize) -> Self {
-        let state = State { queue: VecDeque::new(), threads: 0, free: 0, waiting: Vec::new(), closed: false };
-        Self { max_threads, max_queued, state: Mutex::new(state), work: Condvar::new() }
+        let state = State {
+            queue: VecDeque::new(),
+            threads: 0,
+            free: 0,
+            waiting: Vec::new(),
+            closed: false,
+        };
+        Self {
+            max_threads,
+            max_queued,
+            state: Mutex::new(state),
+            work: Condvar::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<J, W>> {
@@ -68,10 +81,15 @@ impl<J, W> Jobs<J, W> {
         self.work.notify_all();
     }
 
-    /// Queues the job if there is room; otherwise keeps the waker that `waker` makes. `start` starts a thread that
-    /// calls [`Self::next`], and [`Self::done`] after each job, until `next` returns `None`; it returns whether it
-    /// could.
-    pub(crate) fn submit(&self, job: J, waker: impl FnOnce() -> W, start: impl FnOnce() -> bool) -> Submission<J> {
+    /// Queues the job if there is room; otherwise keeps the waker that `waker` makes. `start`
+    /// starts a thread that calls [`Self::next`], and [`Self::done`] after each job, until `next`
+    /// returns `None`; it returns whether it could.
+    pub(crate) fn submit(
+        &self,
+        job: J,
+        waker: impl FnOnce() -> W,
+        start: impl FnOnce() -> bool,
+    ) -> Submission<J> {
         let mut state = self.lock();
         if state.queue.len() >= self.max_queued {
             state.waiting.push(waker());
@@ -94,7 +112,8 @@ impl<J, W> Jobs<J, W> {
         Submission::Queued
     }
 
-    /// Waits for a job. Returns `None` if the thread is to end. `wake` wakes the callers that found no room.
+    /// Waits for a job. Returns `None` if the thread is to end. `wake` wakes the callers that found
+    /// no room.
     ///
     /// Context: a free thread of the pool.
     pub(crate) fn next(&self, wake: impl Fn(&W)) -> Option<J> {
@@ -110,7 +129,10 @@ impl<J, W> Jobs<J, W> {
             if state.closed {
                 break;
             }
-            let (next, waited) = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            let (next, waited) = self
+                .work
+                .wait_timeout(state, IDLE)
+                .unwrap_or_else(PoisonError::into_inner);
             state = next;
             if waited.timed_out() && state.queue.is_empty() {
                 break;
@@ -129,7 +151,10 @@ impl<J, W> Jobs<J, W> {
     /// Returns the number of threads, and whether any of them has a job or one is queued.
     pub(crate) fn threads(&self) -> (usize, bool) {
         let state = self.lock();
-        (state.threads, state.free < state.threads || !state.queue.is_empty())
+        (
+            state.threads,
+            state.free < state.threads || !state.queue.is_empty(),
+        )
     }
 
     /// Returns the number of jobs in the queue and of callers that found it full.
@@ -173,11 +198,17 @@ mod loom_models {
 
     fn end(jobs: &Model, threads: Threads) {
         jobs.close();
-        threads.0.into_inner().unwrap().into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .0
+            .into_inner()
+            .unwrap()
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
     }
 
-    /// Two threads are allowed, one of which may be at its first job, idle, or about to be. The first of two jobs
-    /// submitted together waits for the second. (Loom reports a deadlock if nobody runs it.)
+    /// Two threads are allowed, one of which may be at its first job, idle, or about to be. The
+    /// first of two jobs submitted together waits for the second. (Loom reports a deadlock if
+    /// nobody runs it.)
     #[test]
     fn loom_jobs_that_wait_for_each_other_end() {
         loom::model(|| {
@@ -191,19 +222,24 @@ mod loom_models {
         });
     }
 
-    /// Two submitters, one thread, room for one job: a submitter that finds no room is notified of it later, and each
-    /// job runs exactly once.
+    /// Two submitters, one thread, room for one job: a submitter that finds no room is notified of
+    /// it later, and each job runs exactly once.
     #[test]
     fn loom_callers_are_notified_of_room() {
         loom::model(|| {
             let (jobs, threads) = (Arc::new(Model::new(1, 1)), Arc::new(Threads::default()));
             let count = Arc::new(Mutex::new(0));
             let (theirs, them, counted) = (jobs.clone(), threads.clone(), count.clone());
-            let other = loom::thread::spawn(move || submit(&theirs, &them, move || *counted.lock().unwrap() += 1));
+            let other = loom::thread::spawn(move || {
+                submit(&theirs, &them, move || *counted.lock().unwrap() += 1)
+            });
             let counted = count.clone();
             submit(&jobs, &threads, move || *counted.lock().unwrap() += 1);
             other.join().unwrap();
-            end(&jobs, Arc::try_unwrap(threads).ok().expect("the other has ended"));
+            end(
+                &jobs,
+                Arc::try_unwrap(threads).ok().expect("the other has ended"),
+            );
             assert_eq!(*count.lock().unwrap(), 2);
         });
     }

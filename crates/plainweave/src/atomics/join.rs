@@ -1,15 +1,18 @@
 //! The handoff of a fiber's result: one finisher, at most one joiner.
 //!
-//! 1. Finisher: writes the result, then adds `DONE` (release). If it finds `WAITING` it takes the waker from the cell
-//!    and wakes the joiner; if it finds `ABANDONED` it drops the result, which is its own.
-//! 2. Joiner: puts its waker into the cell, then `fetch_or(WAITING)`. If it finds `DONE` it need not wait.
-//! 3. A joiner that gives up removes `WAITING` by a compare-exchange. If that fails the finisher is using the waker:
-//!    the joiner leaves the cell alone and sees `DONE`.
-//! 4. Dropping the handle does `fetch_or(ABANDONED)`; if it finds `DONE` the dropper owns the result. A finisher that
-//!    sees `ABANDONED` beforehand drops the result and touches the word no more.
+//! 1. Finisher: writes the result, then adds `DONE` (release). If it finds `WAITING` it takes the
+//!    waker from the cell and wakes the joiner; if it finds `ABANDONED` it drops the result, which
+//!    is its own.
+//! 2. Joiner: puts its waker into the cell, then `fetch_or(WAITING)`. If it finds `DONE` it need
+//!    not wait.
+//! 3. A joiner that gives up removes `WAITING` by a compare-exchange. If that fails the finisher is
+//!    using the waker: the joiner leaves the cell alone and sees `DONE`.
+//! 4. Dropping the handle does `fetch_or(ABANDONED)`; if it finds `DONE` the dropper owns the
+//!    result. A finisher that sees `ABANDONED` beforehand drops the result and touches the word no
+//!    more.
 //!
-//! Both sides make one read-modify-write on one word, so one of them comes second and sees the other's bit: no wake-up
-//! is lost, and the result has exactly one owner (models below).
+//! Both sides make one read-modify-write on one word, so one of them comes second and sees the
+//! other's bit: no wake-up is lost, and the result has exactly one owner (models below).
 
 use crate::shim::UnsafeCell;
 use crate::shim::atomic::{AtomicU32, Ordering};
@@ -28,8 +31,8 @@ pub(crate) struct Join<W> {
     waiter: UnsafeCell<Option<W>>,
 }
 
-// SAFETY: the cell is accessed by the joiner before WAITING is set or after it was taken back, and by the finisher
-// after it has seen WAITING with DONE: never at once (steps 1 to 3).
+// SAFETY: the cell is accessed by the joiner before WAITING is set or after it was taken back, and
+// by the finisher after it has seen WAITING with DONE: never at once (steps 1 to 3).
 unsafe impl<W: Send> Sync for Join<W> {}
 // SAFETY: plain ownership.
 unsafe impl<W: Send> Send for Join<W> {}
@@ -47,12 +50,18 @@ pub(crate) enum Finished<W> {
 
 impl<W> Join<W> {
     pub(crate) fn new() -> Self {
-        Self { bits: AtomicU32::new(0), waiter: UnsafeCell::new(None) }
+        Self {
+            bits: AtomicU32::new(0),
+            waiter: UnsafeCell::new(None),
+        }
     }
 
     /// Creates the word of a fiber that has no handle.
     pub(crate) fn abandoned() -> Self {
-        Self { bits: AtomicU32::new(ABANDONED), waiter: UnsafeCell::new(None) }
+        Self {
+            bits: AtomicU32::new(ABANDONED),
+            waiter: UnsafeCell::new(None),
+        }
     }
 
     /// Returns whether the result can be read.
@@ -70,9 +79,14 @@ impl<W> Join<W> {
         self.bits.load(Ordering::Relaxed) & WAITING != 0
     }
 
-    /// Registers the joiner. Returns false if the result is there already; otherwise the joiner will be woken.
+    /// Registers the joiner. Returns false if the result is there already; otherwise the joiner
+    /// will be woken.
     pub(crate) fn wait(&self, waiter: W) -> bool {
-        debug_assert_eq!(self.bits.load(Ordering::Relaxed) & WAITING, 0, "two joiners");
+        debug_assert_eq!(
+            self.bits.load(Ordering::Relaxed) & WAITING,
+            0,
+            "two joiners"
+        );
         if self.is_done() {
             return false;
         }
@@ -88,10 +102,15 @@ impl<W> Join<W> {
 
     /// Unregisters a joiner that gives up. Returns false if the result is there.
     pub(crate) fn retract(&self) -> bool {
-        if self.bits.compare_exchange(WAITING, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if self
+            .bits
+            .compare_exchange(WAITING, 0, Ordering::AcqRel, Ordering::Acquire)
+            .is_err()
+        {
             return false;
         }
-        // SAFETY: WAITING has been taken back before DONE came, so the finisher will not read the cell.
+        // SAFETY: WAITING has been taken back before DONE came, so the finisher will not read the
+        // cell.
         drop(self.waiter.with_mut(|w| unsafe { (*w).take() }));
         true
     }
@@ -102,8 +121,8 @@ impl<W> Join<W> {
             // Nobody looks at the word again, so it need not change.
             return Finished::Abandoned;
         }
-        // `DONE` is set once, so it can be added: one instruction. An "or" whose old value is tested for two bits
-        // compiles to a loop.
+        // `DONE` is set once, so it can be added: one instruction. An "or" whose old value is
+        // tested for two bits compiles to a loop.
         let before = self.bits.fetch_add(DONE, Ordering::AcqRel);
         if before & ABANDONED != 0 {
             return Finished::Abandoned;
@@ -111,12 +130,15 @@ impl<W> Join<W> {
         if before & WAITING == 0 {
             return Finished::Kept;
         }
-        // SAFETY: WAITING was set before DONE: the joiner wrote the cell before and no longer touches it.
-        self.waiter.with_mut(|w| unsafe { (*w).take() }).map_or(Finished::Kept, Finished::Wake)
+        // SAFETY: WAITING was set before DONE: the joiner wrote the cell before and no longer
+        // touches it.
+        self.waiter
+            .with_mut(|w| unsafe { (*w).take() })
+            .map_or(Finished::Kept, Finished::Wake)
     }
 
-    /// Gives up the result; the handle's drop calls this once. Returns true if the result is there and the caller must
-    /// drop it.
+    /// Gives up the result; the handle's drop calls this once. Returns true if the result is there
+    /// and the caller must drop it.
     pub(crate) fn abandon(&self) -> bool {
         // After DONE the finisher does not read the word again.
         self.is_done() || self.bits.fetch_or(ABANDONED, Ordering::AcqRel) & DONE != 0
@@ -141,7 +163,11 @@ mod loom_models {
     unsafe impl Send for Model {}
 
     fn start(drops: &Arc<AtomicUsize>) -> (Arc<Model>, loom::thread::JoinHandle<()>) {
-        let m = Arc::new(Model { join: Join::new(), result: UnsafeCell::new(0), woken: AtomicUsize::new(0) });
+        let m = Arc::new(Model {
+            join: Join::new(),
+            result: UnsafeCell::new(0),
+            woken: AtomicUsize::new(0),
+        });
         let (other, drops) = (m.clone(), drops.clone());
         let t = loom::thread::spawn(move || {
             // SAFETY: nobody reads before DONE.
@@ -163,7 +189,8 @@ mod loom_models {
     impl Model {
         fn drop_result(&self) {
             // SAFETY: what the model checks: the result has one owner.
-            self.result.with_mut(|r| assert_eq!(unsafe { std::mem::take(&mut *r) }, 7));
+            self.result
+                .with_mut(|r| assert_eq!(unsafe { std::mem::take(&mut *r) }, 7));
         }
     }
 

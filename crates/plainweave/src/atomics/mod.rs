@@ -1,5 +1,5 @@
-//! The synchronisation protocols. Each file is one protocol on one or two atomic words and imports only the shim, so
-//! loom checks the code that runs.
+//! The synchronisation protocols. Each file is one protocol on one or two atomic words and imports
+//! only the shim, so loom checks the code that runs.
 
 pub(crate) mod bell;
 pub(crate) mod biased_lock;

@@ -1,11 +1,12 @@
-//! A list that any thread adds to and one thread empties now and then. Looking at an empty one costs a load.
+//! A list that any thread adds to and one thread empties now and then. Looking at an empty one
+//! costs a load.
 //!
 //! 1. *Post*: add to the list under its lock, **then** set `some` (Release).
 //! 2. *Drain*: if `some` is set, clear it (Acquire), **then** take the whole list under its lock.
 //!
-//! What is added after the list was taken is followed by setting `some` again; what was added before is taken with it,
-//! and at worst a later drain finds the flag set and the list empty. So nothing stays behind with the flag clear
-//! (`loom_what_is_posted_is_drained_once`).
+//! What is added after the list was taken is followed by setting `some` again; what was added
+//! before is taken with it, and at worst a later drain finds the flag set and the list empty. So
+//! nothing stays behind with the flag clear (`loom_what_is_posted_is_drained_once`).
 
 use std::mem;
 use std::sync::PoisonError;
@@ -22,14 +23,20 @@ pub(crate) struct Posted<T> {
 
 impl<T> Posted<T> {
     pub(crate) fn new() -> Self {
-        Self { some: AtomicBool::new(false), list: Mutex::new(Vec::new()) }
+        Self {
+            some: AtomicBool::new(false),
+            list: Mutex::new(Vec::new()),
+        }
     }
 
     /// Adds to the list.
     ///
     /// Context: any thread.
     pub(crate) fn post(&self, item: T) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(item);
+        self.list
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(item);
         self.some.store(true, Ordering::Release);
     }
 
@@ -60,7 +67,9 @@ mod loom_models {
             });
             let mut drained = Vec::new();
             posted.drain(|n| drained.push(n));
-            posters.into_iter().for_each(|poster| poster.join().unwrap());
+            posters
+                .into_iter()
+                .for_each(|poster| poster.join().unwrap());
             posted.drain(|n| drained.push(n));
             drained.sort_unstable();
             assert_eq!(drained, [1, 2]);

@@ -1,34 +1,42 @@
-//! Passes an answer from a signal handler to the thread that asked for it: through one slot of fixed size, without
-//! locks and without allocation.
+//! Passes an answer from a signal handler to the thread that asked for it: through one slot of
+//! fixed size, without locks and without allocation.
 //!
 //! # Why it is hard
-//! The handler may run at any point of the thread that is asked, so it can wait for nothing. The asker can wait, but
-//! not for ever: the thread may be stuck in the kernel and reach its handler a minute later, when the slot has been
-//! given to another question.
+//! The handler may run at any point of the thread that is asked, so it can wait for nothing. The
+//! asker can wait, but not for ever: the thread may be stuck in the kernel and reach its handler a
+//! minute later, when the slot has been given to another question.
 //!
 //! # Protocol
 //! One word, `state`, holds the number of a question and its phase.
-//! 1. The asker (one at a time, by a lock of its own) proceeds unless a handler is still writing (`ANSWERING`). It
-//!    stores the target thread, then the next number with `ASKED` (release), and sends the signal.
-//! 2. The handler loads `state` (acquire). If it is not `ASKED`, or the target is another thread, it returns.
-//! 3. It exchanges what it has loaded for `ANSWERING` (relaxed: 2 has acquired). If `state` has changed, it returns.
-//! 4. It writes the words, stores `ANSWERED` (release) and wakes the asker, which waits on `state` as a futex.
-//! 5. The asker loads `ANSWERED` (acquire) and reads the words. If it times out, it exchanges `ASKED` for `IDLE`. If
-//!    that fails the handler is at step 4, and the asker leaves the slot to it.
+//! 1. The asker (one at a time, by a lock of its own) proceeds unless a handler is still writing
+//!    (`ANSWERING`). It stores the target thread, then the next number with `ASKED` (release), and
+//!    sends the signal.
+//! 2. The handler loads `state` (acquire). If it is not `ASKED`, or the target is another thread,
+//!    it returns.
+//! 3. It exchanges what it has loaded for `ANSWERING` (relaxed: 2 has acquired). If `state` has
+//!    changed, it returns.
+//! 4. It writes the words, stores `ANSWERED` (release) and wakes the asker, which waits on `state`
+//!    as a futex.
+//! 5. The asker loads `ANSWERED` (acquire) and reads the words. If it times out, it exchanges
+//!    `ASKED` for `IDLE`. If that fails the handler is at step 4, and the asker leaves the slot to
+//!    it.
 //!
 //! # Why it is safe
-//! * The exchanges of 3 and 5 start from the same value, so one of them fails: nobody writes to a slot that was given
-//!   up and asked anew. A late handler finds another phase, another number, or a question to its own thread. It answers
-//!   the last of these; the second signal then finds nothing to do.
-//! * The target is read between 2 and 3. It changes only when the question is over, and then 3 fails.
+//! * The exchanges of 3 and 5 start from the same value, so one of them fails: nobody writes to a
+//!   slot that was given up and asked anew. A late handler finds another phase, another number, or
+//!   a question to its own thread. It answers the last of these; the second signal then finds
+//!   nothing to do.
+//! * The target is read between 2 and 3. It changes only when the question is over, and then 3
+//!   fails.
 //! * Words are written between 3 and 4 and read after `ANSWERED` was seen. (Model:
 //!   `loom_late_answers_spoil_no_question`.)
 //!
-//! Numbers have 30 bits. A handler that pauses between 2 and 3 for exactly 2^30 questions could answer a question to
-//! another thread. The result is a wrong report, nothing worse.
+//! Numbers have 30 bits. A handler that pauses between 2 and 3 for exactly 2^30 questions could
+//! answer a question to another thread. The result is a wrong report, nothing worse.
 //!
 //! # Rejected
-//! * *A pointer to the slot in the signal's value* (`sigqueue`): other processes of the user can send one too.
+//! * *A pointer to the slot in the signal's value* (`sigqueue`): other processes of the user can
+//!   send one too.
 //! * *A slot for each worker*: it would have to outlive the worker, because of late handlers.
 
 use crate::shim::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -59,10 +67,15 @@ impl SignalSlot {
     /// Creates a slot for answers of this many words.
     pub(crate) fn new(words: usize) -> Self {
         let words = (0..words).map(|_| AtomicUsize::new(0)).collect();
-        Self { state: AtomicU32::new(IDLE), target: AtomicU32::new(0), words }
+        Self {
+            state: AtomicU32::new(IDLE),
+            target: AtomicU32::new(0),
+            words,
+        }
     }
 
-    /// Asks the thread `target`. Returns `None` while a handler still writes an answer that was given up.
+    /// Asks the thread `target`. Returns `None` while a handler still writes an answer that was
+    /// given up.
     pub(crate) fn ask(&self, target: u32) -> Option<Question> {
         let state = self.state.load(Ordering::Acquire);
         if state & PHASE == ANSWERING {
@@ -80,13 +93,19 @@ impl SignalSlot {
         if state != question.0 | ANSWERED {
             return Err(state);
         }
-        Ok(self.words.iter().map(|word| word.load(Ordering::Relaxed)).collect())
+        Ok(self
+            .words
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect())
     }
 
     /// Gives a question up; if it has been answered by then, the answer can still be read.
     pub(crate) fn withdraw(&self, question: Question) {
         let (asked, idle) = (question.0 | ASKED, question.0 | IDLE);
-        let _ = self.state.compare_exchange(asked, idle, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self
+            .state
+            .compare_exchange(asked, idle, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Returns the futex that the asker waits on and the handler wakes.
@@ -103,7 +122,14 @@ impl SignalSlot {
             return None;
         }
         let number = state & !PHASE;
-        self.state.compare_exchange(state, number | ANSWERING, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        self.state
+            .compare_exchange(
+                state,
+                number | ANSWERING,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .ok()?;
         Some(Answer { slot: self, number })
     }
 }
@@ -125,7 +151,9 @@ impl Answer<'_> {
 
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
-        self.slot.state.store(self.number | ANSWERED, Ordering::Release);
+        self.slot
+            .state
+            .store(self.number | ANSWERED, Ordering::Release);
     }
 }
 
@@ -176,8 +204,8 @@ mod loom_models {
     use super::*;
     use crate::shim::Arc;
 
-    /// A handler never answers a question to another thread, and every answer was written by one handler, for that
-    /// question.
+    /// A handler never answers a question to another thread, and every answer was written by one
+    /// handler, for that question.
     #[test]
     fn loom_late_answers_spoil_no_question() {
         loom::model(|| {
@@ -194,13 +222,17 @@ mod loom_models {
                 })
                 .collect();
             for target in 1..=2 {
-                let Some(question) = slot.ask(target) else { continue };
+                let Some(question) = slot.ask(target) else {
+                    continue;
+                };
                 slot.withdraw(question);
                 if let Ok(words) = slot.answer(question) {
                     assert_eq!(words, [target as usize; 2]);
                 }
             }
-            handlers.into_iter().for_each(|handler| handler.join().unwrap());
+            handlers
+                .into_iter()
+                .for_each(|handler| handler.join().unwrap());
         });
     }
 }

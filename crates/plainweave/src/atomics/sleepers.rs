@@ -1,46 +1,53 @@
-//! How workers fall asleep and how they are woken. (Policies decide *what* runs; this file knows no fibers.)
+//! How workers fall asleep and how they are woken. (Policies decide *what* runs; this file knows no
+//! fibers.)
 //!
 //! # Concepts
-//! A worker is *running*, *searching* (looking through other workers' queues; few at a time), or *asleep* in its
-//! driver. The sleepers are a bitmap: a set bit says "asleep or about to be". A thread that clears another worker's bit
-//! must signal that worker (an eventfd write). Waking takes the lowest bit, so load is packed onto few workers.
+//! A worker is *running*, *searching* (looking through other workers' queues; few at a time), or
+//! *asleep* in its driver. The sleepers are a bitmap: a set bit says "asleep or about to be". A
+//! thread that clears another worker's bit must signal that worker (an eventfd write). Waking takes
+//! the lowest bit, so load is packed onto few workers.
 //!
 //! # Why it is hard
-//! A pusher that finds nobody to wake, and a worker that finds nothing to run, may miss each other: each looks before
-//! the other writes. One full fence on each side prevents that.
+//! A pusher that finds nobody to wake, and a worker that finds nothing to run, may miss each other:
+//! each looks before the other writes. One full fence on each side prevents that.
 //!
 //! # Protocol
 //! Pusher, after the task is visible in its queue (`wake_any`, `wake_worker`):
 //! 1. `fence(SeqCst)` **(A)**.
-//! 2. `wake_any`: if a worker is searching, return, because its last look or its `end_search` is still to come.
-//! 3. If no bit is set, return. Otherwise add one to `searching` on behalf of the sleeper, clear its bit and signal it:
-//!    a burst of pushes wakes one worker, not all. If another thread cleared the bit first, subtract again and **start
-//!    over** after another fence: a pusher may have trusted the count in between (loom found the lost wake-up).
-//!    `wake_worker` changes neither bit nor count: if the bit is set it signals, and the signal is idempotent. Of
-//!    several pushers to one inbox, only the one that found it empty does this: a last look that misses a later push
-//!    misses the first one too (`loom_the_first_of_several_wakes`). Grants need no bit: in step 7 the worker marks
-//!    their queue (`queue/mpsc`), and the sender that finds the mark signals.
+//! 2. `wake_any`: if a worker is searching, return, because its last look or its `end_search` is
+//!    still to come.
+//! 3. If no bit is set, return. Otherwise add one to `searching` on behalf of the sleeper, clear
+//!    its bit and signal it: a burst of pushes wakes one worker, not all. If another thread cleared
+//!    the bit first, subtract again and **start over** after another fence: a pusher may have
+//!    trusted the count in between (loom found the lost wake-up). `wake_worker` changes neither bit
+//!    nor count: if the bit is set it signals, and the signal is idempotent. Of several pushers to
+//!    one inbox, only the one that found it empty does this: a last look that misses a later push
+//!    misses the first one too (`loom_the_first_of_several_wakes`). Grants need no bit: in step 7
+//!    the worker marks their queue (`queue/mpsc`), and the sender that finds the mark signals.
 //!
 //! Worker with nothing to do (`begin_sleep`, last look, `cancel_sleep` or sleep and `end_sleep`):
-//! 4. Set its bit. 5. If it was searching, subtract itself from `searching`. 6. `fence(SeqCst)` **(B)**.
-//! 7. *Last look* at every queue it may have to serve. If there is something: `cancel_sleep`, and it counts as
-//!    searching again, since a pusher that trusted it before step 5 may have pushed more than the one task it will
-//!    take.
-//! 8. Otherwise sleep in the driver until an event, a timer or a signal. 9. `end_sleep`: clear its own bit; if a pusher
-//!    has already cleared it, the worker now counts as searching.
+//! 4. Set its bit. 5. If it was searching, subtract itself from `searching`. 6. `fence(SeqCst)`
+//!    **(B)**.
+//! 7. *Last look* at every queue it may have to serve. If there is something: `cancel_sleep`, and
+//!    it counts as searching again, since a pusher that trusted it before step 5 may have pushed
+//!    more than the one task it will take.
+//! 8. Otherwise sleep in the driver until an event, a timer or a signal. 9. `end_sleep`: clear its
+//!    own bit; if a pusher has already cleared it, the worker now counts as searching.
 //!
-//! Searcher that finds work (`end_search`): subtracts itself; the **last** one then checks for more work and wakes the
-//! next worker (the cascade): pushers may have relied on it in step 2.
+//! Searcher that finds work (`end_search`): subtracts itself; the **last** one then checks for more
+//! work and wakes the next worker (the cascade): pushers may have relied on it in step 2.
 //!
 //! # Proof sketch: no lost wake-up
-//! Let a pusher return at 2 or 3 without waking, and a worker find nothing at 7. Either (A) precedes (B) in the single
-//! order of fences: then the push is visible at 7: contradiction. Or (B) precedes (A): then at 3 the pusher sees the
-//! bit set at 4, unless another pusher cleared it, and that one signals, or the worker itself did: then it is awake and
-//! looks again. If the pusher returned at 2, it relied on a searcher. If that one finds work, the last searcher looks
-//! again after its subtraction (`end_search` has a fence too). If it does not, it goes through 5, 6 and 7, with its own
-//! (B') after the (A) of any pusher that counted it, because that pusher read `searching` before the subtraction. If
-//! what it counted was a failed claim (step 3), that one starts over at 1. Models: `loom_push_against_sleep`,
-//! `loom_two_pushers_one_sleeper`, `loom_searcher_cascades`, `loom_wake_worker_against_sleep`.
+//! Let a pusher return at 2 or 3 without waking, and a worker find nothing at 7. Either (A)
+//! precedes (B) in the single order of fences: then the push is visible at 7: contradiction. Or (B)
+//! precedes (A): then at 3 the pusher sees the bit set at 4, unless another pusher cleared it, and
+//! that one signals, or the worker itself did: then it is awake and looks again. If the pusher
+//! returned at 2, it relied on a searcher. If that one finds work, the last searcher looks again
+//! after its subtraction (`end_search` has a fence too). If it does not, it goes through 5, 6 and
+//! 7, with its own (B') after the (A) of any pusher that counted it, because that pusher read
+//! `searching` before the subtraction. If what it counted was a failed claim (step 3), that one
+//! starts over at 1. Models: `loom_push_against_sleep`, `loom_two_pushers_one_sleeper`,
+//! `loom_searcher_cascades`, `loom_wake_worker_against_sleep`.
 
 use crate::shim::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -54,7 +61,8 @@ pub(crate) struct Sleepers {
     /// Otherwise all have started, and nothing more is read.
     has_spares: bool,
     searching: AtomicUsize,
-    /// Limit on concurrent searchers, which `begin_search` may exceed: half of the regular workers, rounded up.
+    /// Limit on concurrent searchers, which `begin_search` may exceed: half of the regular workers,
+    /// rounded up.
     max_searching: usize,
 }
 
@@ -68,12 +76,22 @@ pub(crate) enum Slept {
 }
 
 impl Sleepers {
-    /// Creates it for `workers` regular workers, which have the first numbers, and `spares` spare ones.
+    /// Creates it for `workers` regular workers, which have the first numbers, and `spares` spare
+    /// ones.
     pub(crate) fn new(workers: usize, spares: usize) -> Self {
-        let asleep = (0..(workers + spares).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let asleep = (0..(workers + spares).div_ceil(64))
+            .map(|_| AtomicU64::new(0))
+            .collect();
         let reached = AtomicUsize::new(workers.div_ceil(64));
-        let (searching, has_spares, max_searching) = (AtomicUsize::new(0), spares > 0, workers.div_ceil(2));
-        Self { asleep, reached, has_spares, searching, max_searching }
+        let (searching, has_spares, max_searching) =
+            (AtomicUsize::new(0), spares > 0, workers.div_ceil(2));
+        Self {
+            asleep,
+            reached,
+            has_spares,
+            searching,
+            max_searching,
+        }
     }
 
     /// Notes that this worker, a spare one, is about to start: it may sleep from now on.
@@ -97,11 +115,15 @@ impl Sleepers {
 
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        if self.has_spares { &self.asleep[..self.reached.load(Ordering::Relaxed)] } else { &self.asleep }
+        if self.has_spares {
+            &self.asleep[..self.reached.load(Ordering::Relaxed)]
+        } else {
+            &self.asleep
+        }
     }
 
-    /// Chooses a sleeping worker, if one is needed. The caller must have made its task visible before, and must signal
-    /// the worker returned.
+    /// Chooses a sleeping worker, if one is needed. The caller must have made its task visible
+    /// before, and must signal the worker returned.
     #[must_use]
     #[inline]
     pub(crate) fn wake_any(&self) -> Option<usize> {
@@ -111,10 +133,11 @@ impl Sleepers {
                 return None;
             }
             let worker = self.lowest_sleeper()?;
-            // Counted before the bit is cleared: otherwise the sleeper could wake by itself and subtract what was never
-            // added.
+            // Counted before the bit is cleared: otherwise the sleeper could wake by itself and
+            // subtract what was never added.
             self.searching.fetch_add(1, Ordering::SeqCst);
-            if self.asleep[worker / 64].fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) != 0 {
+            if self.asleep[worker / 64].fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) != 0
+            {
                 return Some(worker);
             }
             self.searching.fetch_sub(1, Ordering::SeqCst);
@@ -128,7 +151,8 @@ impl Sleepers {
         })
     }
 
-    /// Returns whether the caller must signal `worker`, after it has queued something that only `worker` reads.
+    /// Returns whether the caller must signal `worker`, after it has queued something that only
+    /// `worker` reads.
     #[must_use]
     #[inline]
     pub(crate) fn wake_worker(&self, worker: usize) -> bool {
@@ -145,8 +169,8 @@ impl Sleepers {
         true
     }
 
-    /// Ends the search of a worker that found work. Returns true if it was the last searcher: it must then check for
-    /// more work, and call `wake_any` if there is some.
+    /// Ends the search of a worker that found work. Returns true if it was the last searcher: it
+    /// must then check for more work, and call `wake_any` if there is some.
     #[must_use]
     pub(crate) fn end_search(&self) -> bool {
         let last = self.searching.fetch_sub(1, Ordering::SeqCst) == 1;
@@ -154,7 +178,8 @@ impl Sleepers {
         last
     }
 
-    /// Announces the sleep of a worker with nothing to do. The worker must take its last look afterwards.
+    /// Announces the sleep of a worker with nothing to do. The worker must take its last look
+    /// afterwards.
     pub(crate) fn begin_sleep(&self, worker: usize, searching: bool) {
         self.asleep[worker / 64].fetch_or(bit(worker), Ordering::SeqCst);
         if searching {
@@ -163,8 +188,9 @@ impl Sleepers {
         fence(Ordering::SeqCst);
     }
 
-    /// Withdraws the announcement after a last look that found something; the worker counts as searching. If a pusher
-    /// has chosen it meanwhile, a signal is on its way and the next sleep ends early, which is harmless.
+    /// Withdraws the announcement after a last look that found something; the worker counts as
+    /// searching. If a pusher has chosen it meanwhile, a signal is on its way and the next sleep
+    /// ends early, which is harmless.
     pub(crate) fn cancel_sleep(&self, worker: usize) {
         if self.end_sleep(worker) == Slept::Undisturbed {
             self.searching.fetch_add(1, Ordering::SeqCst);
@@ -173,13 +199,21 @@ impl Sleepers {
 
     /// Ends the sleep and returns how it ended.
     pub(crate) fn end_sleep(&self, worker: usize) -> Slept {
-        let own = self.asleep[worker / 64].fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) != 0;
-        if own { Slept::Undisturbed } else { Slept::Woken }
+        let own =
+            self.asleep[worker / 64].fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) != 0;
+        if own {
+            Slept::Undisturbed
+        } else {
+            Slept::Woken
+        }
     }
 
     /// Returns the number of workers that sleep or are about to.
     pub(crate) fn count(&self) -> usize {
-        self.words().iter().map(|w| w.load(Ordering::SeqCst).count_ones() as usize).sum()
+        self.words()
+            .iter()
+            .map(|w| w.load(Ordering::SeqCst).count_ones() as usize)
+            .sum()
     }
 
     /// Returns whether `worker` sleeps or is about to. The answer may be out of date.
@@ -197,7 +231,8 @@ mod loom_models {
     use super::*;
     use loom::sync::{Arc, Condvar, Mutex};
 
-    /// A pool of workers that share one counter of tasks; signals persist as those of an eventfd do.
+    /// A pool of workers that share one counter of tasks; signals persist as those of an eventfd
+    /// do.
     struct Pool {
         sleepers: Sleepers,
         tasks: AtomicUsize,
@@ -206,8 +241,14 @@ mod loom_models {
 
     impl Pool {
         fn new(workers: usize) -> Arc<Self> {
-            let signals = (0..workers).map(|_| (Mutex::new(false), Condvar::new())).collect();
-            Arc::new(Self { sleepers: Sleepers::new(workers, 0), tasks: AtomicUsize::new(0), signals })
+            let signals = (0..workers)
+                .map(|_| (Mutex::new(false), Condvar::new()))
+                .collect();
+            Arc::new(Self {
+                sleepers: Sleepers::new(workers, 0),
+                tasks: AtomicUsize::new(0),
+                signals,
+            })
         }
 
         fn signal(&self, worker: usize) {
@@ -224,7 +265,11 @@ mod loom_models {
 
         fn take(&self) -> bool {
             let n = self.tasks.load(Ordering::Acquire);
-            n > 0 && self.tasks.compare_exchange(n, n - 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            n > 0
+                && self
+                    .tasks
+                    .compare_exchange(n, n - 1, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
         }
 
         fn sleep(&self, worker: usize) {
@@ -235,7 +280,8 @@ mod loom_models {
             *signalled = false;
         }
 
-        /// Runs `n` tasks on this worker, sleeping in between; loom reports a deadlock if a wake-up is lost.
+        /// Runs `n` tasks on this worker, sleeping in between; loom reports a deadlock if a wake-up
+        /// is lost.
         fn run(&self, worker: usize, n: usize) {
             let mut done = 0;
             let mut searching = false;
@@ -297,8 +343,8 @@ mod loom_models {
         });
     }
 
-    /// Two tasks, two workers that run one each: the second task is found although its pusher may have trusted a
-    /// searcher.
+    /// Two tasks, two workers that run one each: the second task is found although its pusher may
+    /// have trusted a searcher.
     #[test]
     fn loom_searcher_cascades() {
         bounded(|| {
@@ -313,13 +359,18 @@ mod loom_models {
         });
     }
 
-    /// A spare worker beyond the first word starts while a task is pushed: the pusher sees its bit, or it sees the
-    /// task.
+    /// A spare worker beyond the first word starts while a task is pushed: the pusher sees its bit,
+    /// or it sees the task.
     #[test]
     fn loom_a_worker_of_another_word_is_found() {
         const WORKER: usize = 64;
         bounded(|| {
-            let pool = Arc::new((Sleepers::new(1, WORKER), AtomicUsize::new(0), Mutex::new(false), Condvar::new()));
+            let pool = Arc::new((
+                Sleepers::new(1, WORKER),
+                AtomicUsize::new(0),
+                Mutex::new(false),
+                Condvar::new(),
+            ));
             let pushes = pool.clone();
             let pusher = loom::thread::spawn(move || {
                 let (sleepers, tasks, signal, signalled) = &*pushes;

@@ -1,16 +1,17 @@
 //! A lock for a dozen instructions: one exchange to lock, one store to unlock.
 //!
-//! The mutex of `std` unlocks by an exchange too, since it must check for sleeping waiters. On a machine where an
-//! atomic read-modify-write costs half a fiber switch, that is a third of the cost of a semaphore. No thread sleeps on
-//! this lock: a thread that finds it taken spins, and after 64 turns yields to the kernel, so a holder that lost its
-//! CPU gets it back.
+//! The mutex of `std` unlocks by an exchange too, since it must check for sleeping waiters. On a
+//! machine where an atomic read-modify-write costs half a fiber switch, that is a third of the cost
+//! of a semaphore. No thread sleeps on this lock: a thread that finds it taken spins, and after 64
+//! turns yields to the kernel, so a holder that lost its CPU gets it back.
 //!
-//! Use it only for critical sections that never suspend and run no user code. [`SpinLock::with`] takes a closure, so no
-//! section is left open. A panic in it unlocks, and leaves the state as it is.
+//! Use it only for critical sections that never suspend and run no user code. [`SpinLock::with`]
+//! takes a closure, so no section is left open. A panic in it unlocks, and leaves the state as it
+//! is.
 //!
-//! Protocol: 1. lock: compare-and-exchange `held` from false to true (Acquire), loading it (Relaxed) between the
-//! attempts. 2. unlock: store false (Release). Each section therefore happens before the next
-//! (`loom_sections_exclude_each_other`).
+//! Protocol: 1. lock: compare-and-exchange `held` from false to true (Acquire), loading it
+//! (Relaxed) between the attempts. 2. unlock: store false (Release). Each section therefore happens
+//! before the next (`loom_sections_exclude_each_other`).
 
 use crate::shim::atomic::AtomicBool;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -22,17 +23,21 @@ pub(crate) struct SpinLock<S> {
     state: UnsafeCell<S>,
 }
 
-// SAFETY: the state is accessed between enter and leave only, by one thread at a time, each seeing the writes of the
-// one before; so it is sent from thread to thread and never shared.
+// SAFETY: the state is accessed between enter and leave only, by one thread at a time, each seeing
+// the writes of the one before; so it is sent from thread to thread and never shared.
 unsafe impl<S: Send> Sync for SpinLock<S> {}
 
 impl<S> SpinLock<S> {
     #[cfg(not(loom))]
     pub(crate) const fn new(state: S) -> Self {
-        Self { held: AtomicBool::new(false), state: UnsafeCell::new(state) }
+        Self {
+            held: AtomicBool::new(false),
+            state: UnsafeCell::new(state),
+        }
     }
 
-    /// Compiles; loom's words cannot be made at compile time, so a model makes its lock with [`Self::modelled`].
+    /// Compiles; loom's words cannot be made at compile time, so a model makes its lock with
+    /// [`Self::modelled`].
     #[cfg(all(loom, not(test)))]
     pub(crate) const fn new(state: S) -> Self {
         let _ = std::mem::ManuallyDrop::new(state);
@@ -41,7 +46,10 @@ impl<S> SpinLock<S> {
 
     #[cfg(loom)]
     pub(crate) fn modelled(state: S) -> Self {
-        Self { held: AtomicBool::new(false), state: UnsafeCell::new(state) }
+        Self {
+            held: AtomicBool::new(false),
+            state: UnsafeCell::new(state),
+        }
     }
 
     /// Runs `section` under the lock. It must be short, must not suspend and must not lock again.
@@ -65,7 +73,10 @@ impl<S> SpinLock<S> {
     #[inline]
     fn enter(&self) -> Option<Leave<'_>> {
         // Not `then_some`: that would make a `Leave` in either case, and drop it.
-        let free = self.held.compare_exchange(false, true, Acquire, Relaxed).is_ok();
+        let free = self
+            .held
+            .compare_exchange(false, true, Acquire, Relaxed)
+            .is_ok();
         free.then(|| Leave(&self.held))
     }
 }
@@ -92,7 +103,8 @@ mod loom_models {
             // Each tries once: loom cannot bound a loop that waits for another thread.
             let count = |lock: &SpinLock<(u32, u32)>| {
                 lock.enter().is_some_and(|_leave| {
-                    // SAFETY: what the model checks: between enter and leave no other thread has access.
+                    // SAFETY: what the model checks: between enter and leave no other thread has
+                    // access.
                     lock.state.with_mut(|state| unsafe {
                         (*state).0 += 1;
                         assert_eq!((*state).0, (*state).1 + 1);

@@ -1,11 +1,12 @@
 //! The state word of a fiber: who owns its stack, and which queue it may be on.
 //!
-//! This is the protocol of fibers that may move at any time. A pinned fiber needs fewer atomic operations: see
-//! [`super::pinned_state`].
+//! This is the protocol of fibers that may move at any time. A pinned fiber needs fewer atomic
+//! operations: see [`super::pinned_state`].
 //!
-//! Blocking is "register with the waking side, then suspend". A waker on another core may come between the two, while
-//! the fiber still runs on its stack. So it is the *worker* that publishes `SUSPENDED`, and only after the switch has
-//! saved the stack. A waker that comes earlier sets `NOTIFIED`, and the worker queues the fiber again.
+//! Blocking is "register with the waking side, then suspend". A waker on another core may come
+//! between the two, while the fiber still runs on its stack. So it is the *worker* that publishes
+//! `SUSPENDED`, and only after the switch has saved the stack. A waker that comes earlier sets
+//! `NOTIFIED`, and the worker queues the fiber again.
 //!
 //! | word | stack belongs to | on a queue? |
 //! |---|---|---|
@@ -14,27 +15,29 @@
 //! | `SUSPENDED` | nobody: whoever clears that bit owns it | no |
 //! | `FINISHED` | the worker that frees it | no |
 //!
-//! 1. Worker, after the switch: adds `SUSPENDED` (`suspend`, release: it publishes the saved stack). If the word says
-//!    `NOTIFIED`, it takes the notification instead and queues the fiber.
-//! 2. Waker: one compare-and-exchange (`wake`, acquire and release). If the fiber is suspended, it clears `SUSPENDED`,
-//!    and it alone pushes the fiber. In any other state it adds `NOTIFIED`, which the worker finds when the fiber next
-//!    suspends.
+//! 1. Worker, after the switch: adds `SUSPENDED` (`suspend`, release: it publishes the saved
+//!    stack). If the word says `NOTIFIED`, it takes the notification instead and queues the fiber.
+//! 2. Waker: one compare-and-exchange (`wake`, acquire and release). If the fiber is suspended, it
+//!    clears `SUSPENDED`, and it alone pushes the fiber. In any other state it adds `NOTIFIED`,
+//!    which the worker finds when the fiber next suspends.
 //!
-//! Either the waker's exchange comes first and the worker's fails, or the worker's comes first and the waker finds
-//! `SUSPENDED`: one of the two queues the fiber, never both (models `loom_wake_is_never_lost`,
-//! `loom_two_wakers_push_once`; a plain cell stands for the stack there). The exchange is the last access of a waker to
-//! a fiber that it did not win.
+//! Either the waker's exchange comes first and the worker's fails, or the worker's comes first and
+//! the waker finds `SUSPENDED`: one of the two queues the fiber, never both (models
+//! `loom_wake_is_never_lost`, `loom_two_wakers_push_once`; a plain cell stands for the stack
+//! there). The exchange is the last access of a waker to a fiber that it did not win.
 //!
-//! A dump claims a suspended fiber for a moment, to read what its frames hold ([`State::claim`]): it clears `SUSPENDED`
-//! as a waker does, and then adds it again as a worker does. A wake-up in between finds the fiber awake and leaves
-//! `NOTIFIED`, and the dump queues the fiber (`loom_a_claim_loses_no_wake`).
+//! A dump claims a suspended fiber for a moment, to read what its frames hold ([`State::claim`]):
+//! it clears `SUSPENDED` as a waker does, and then adds it again as a worker does. A wake-up in
+//! between finds the fiber awake and leaves `NOTIFIED`, and the dump queues the fiber
+//! (`loom_a_claim_loses_no_wake`).
 //!
 //! # Payloads
-//! A wake-up may carry a payload that must not get lost and is delivered once: a token (`unpark`) or a grant (a
-//! semaphore's permit, a lock). It travels in the same exchange, so it costs nothing: the waker that wins the fiber
-//! owns the fiber's cells and stores the payload there, where the fiber takes it without an atomic operation
-//! (`Header::take`). A waker that does not win sets a bit in the word, which [`State::take`] clears.
-//! (`loom_a_grant_comes_once`.) These bits do not keep a fiber from suspending: it may wait for something else.
+//! A wake-up may carry a payload that must not get lost and is delivered once: a token (`unpark`)
+//! or a grant (a semaphore's permit, a lock). It travels in the same exchange, so it costs nothing:
+//! the waker that wins the fiber owns the fiber's cells and stores the payload there, where the
+//! fiber takes it without an atomic operation (`Header::take`). A waker that does not win sets a
+//! bit in the word, which [`State::take`] clears. (`loom_a_grant_comes_once`.) These bits do not
+//! keep a fiber from suspending: it may wait for something else.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -52,7 +55,8 @@ pub(super) const FINISHED: u32 = 4;
 pub(super) const TOKEN: u32 = 8;
 /// A grant came while the fiber was not suspended.
 pub(super) const GRANT: u32 = 16;
-/// Pinned fibers only: it has suspended at least once; wakers on other threads send its worker a message.
+/// Pinned fibers only: it has suspended at least once; wakers on other threads send its worker a
+/// message.
 pub(super) const PINNED: u32 = 32;
 /// Pinned fibers only: another thread woke it; with `PINNED`, a message to its worker is in flight.
 pub(super) const REMOTE_WAKE: u32 = 64;
@@ -90,8 +94,8 @@ impl State {
         Self(AtomicU32::new(AWAKE))
     }
 
-    /// Publishes that the fiber is suspended; its worker has just switched away from it. Returns false if a wake-up
-    /// came first: the caller still owns the fiber and queues it.
+    /// Publishes that the fiber is suspended; its worker has just switched away from it. Returns
+    /// false if a wake-up came first: the caller still owns the fiber and queues it.
     #[inline]
     pub(crate) fn suspend(&self) -> bool {
         let mut seen = AWAKE;
@@ -100,38 +104,58 @@ impl State {
                 self.0.fetch_and(!NOTIFIED, Ordering::AcqRel);
                 return false;
             }
-            // A failure need not acquire: nothing is done with the word before another operation on it.
-            match self.0.compare_exchange(seen, seen | SUSPENDED, Ordering::AcqRel, Ordering::Relaxed) {
+            // A failure need not acquire: nothing is done with the word before another operation on
+            // it.
+            match self.0.compare_exchange(
+                seen,
+                seen | SUSPENDED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
         }
     }
 
-    /// Wakes the fiber. Returns true if the caller now owns it: it stores the `payload` in the fiber and must queue it.
-    /// Returns false if another thread owns it: the payload is in the word.
+    /// Wakes the fiber. Returns true if the caller now owns it: it stores the `payload` in the
+    /// fiber and must queue it. Returns false if another thread owns it: the payload is in the
+    /// word.
     #[inline]
     pub(crate) fn wake(&self, payload: WakePayload) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let won = seen & SUSPENDED != 0;
-            let next = if won { seen & !SUSPENDED } else { seen | NOTIFIED | payload.bit() };
-            // Also when nothing changes: whoever takes the notification must see the waker's earlier writes.
-            match self.0.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+            let next = if won {
+                seen & !SUSPENDED
+            } else {
+                seen | NOTIFIED | payload.bit()
+            };
+            // Also when nothing changes: whoever takes the notification must see the waker's
+            // earlier writes.
+            match self
+                .0
+                .compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => return won,
                 Err(now) => seen = now,
             }
         }
     }
 
-    /// Takes a suspended fiber from whoever may wake it, without waking it. Returns true if the caller now owns it: it
-    /// must call [`Self::suspend`] soon, and queue the fiber if that returns false.
+    /// Takes a suspended fiber from whoever may wake it, without waking it. Returns true if the
+    /// caller now owns it: it must call [`Self::suspend`] soon, and queue the fiber if that returns
+    /// false.
     ///
     /// Context: not for pinned fibers.
     pub(crate) fn claim(&self) -> bool {
         let seen = self.0.load(Ordering::Relaxed);
         let claimed = seen & !SUSPENDED;
-        seen != claimed && self.0.compare_exchange(seen, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        seen != claimed
+            && self
+                .0
+                .compare_exchange(seen, claimed, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Takes a payload of this kind out of the word. Returns true if there was one.

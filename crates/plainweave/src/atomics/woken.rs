@@ -1,15 +1,17 @@
 //! Whether a future is to be polled again: its wakers note it, the poller takes the note.
 //!
-//! 1. A waker writes the note (release). If there was none it wakes the poller; otherwise the waker that wrote it does.
-//! 2. The poller takes the note (acquire), **then** polls. With no note it sleeps, and looks again after every wake-up.
-//!    A wake-up that comes before the sleep ends it at once: a fiber's state word promises that, and a thread's parker.
+//! 1. A waker writes the note (release). If there was none it wakes the poller; otherwise the waker
+//!    that wrote it does.
+//! 2. The poller takes the note (acquire), **then** polls. With no note it sleeps, and looks again
+//!    after every wake-up. A wake-up that comes before the sleep ends it at once: a fiber's state
+//!    word promises that, and a thread's parker.
 //!
-//! A waker that finds a note leaves without a wake-up. That is safe: the poller has not taken that note yet, so a poll
-//! follows, and by the exchange on one word the poll sees what this waker's thread wrote before
-//! (`loom_no_wake_up_is_lost`).
+//! A waker that finds a note leaves without a wake-up. That is safe: the poller has not taken that
+//! note yet, so a poll follows, and by the exchange on one word the poll sees what this waker's
+//! thread wrote before (`loom_no_wake_up_is_lost`).
 //!
-//! The token of `park` cannot serve as the note. It belongs to the program, and two calls of `block_on` on one fiber,
-//! one within the other, would take it from each other.
+//! The token of `park` cannot serve as the note. It belongs to the program, and two calls of
+//! `block_on` on one fiber, one within the other, would take it from each other.
 
 use crate::shim::atomic::{AtomicBool, Ordering};
 
@@ -49,8 +51,8 @@ mod loom_models {
         data: [AtomicUsize; 2],
     }
 
-    /// Two wakers, each of which has written what the future waits for, and a poller that polls until it has seen both.
-    /// (Loom reports a deadlock if it sleeps for ever.)
+    /// Two wakers, each of which has written what the future waits for, and a poller that polls
+    /// until it has seen both. (Loom reports a deadlock if it sleeps for ever.)
     #[test]
     fn loom_no_wake_up_is_lost() {
         loom::model(|| {
@@ -68,7 +70,13 @@ mod loom_models {
             });
             let (woken, poller) = &*shared;
             // A poll.
-            while poller.data.iter().map(|d| d.load(Ordering::Relaxed)).sum::<usize>() < 2 {
+            while poller
+                .data
+                .iter()
+                .map(|d| d.load(Ordering::Relaxed))
+                .sum::<usize>()
+                < 2
+            {
                 while !woken.take() {
                     let mut token = poller.token.lock().unwrap();
                     while !*token {

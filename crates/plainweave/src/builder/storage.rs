@@ -1,4 +1,5 @@
-//! The two axes of `docs/soundness.md`: when fibers change workers, and whose thread-local storage they see.
+//! The two axes of `docs/soundness.md`: when fibers change workers, and whose thread-local storage
+//! they see.
 
 use std::io;
 
@@ -7,45 +8,49 @@ use crate::fiber::Movement;
 use crate::fiber_local::{self, Storage};
 
 impl RuntimeBuilder {
-    /// Sets when fibers migrate between workers. Default: [`Movement::Anytime`], so that ordinary code, which may block
-    /// its thread, holds up no other fiber; on shared storage [`Movement::BeforeStart`], where `build` rejects
-    /// `Anytime`, and only [`Self::movement_anytime`] enables it.
+    /// Sets when fibers migrate between workers. Default: [`Movement::Anytime`], so that ordinary
+    /// code, which may block its thread, holds up no other fiber; on shared storage
+    /// [`Movement::BeforeStart`], where `build` rejects `Anytime`, and only
+    /// [`Self::movement_anytime`] enables it.
     pub fn movement(mut self, movement: Movement) -> Self {
         self.movement = Some(movement);
         self.movement_promised = false;
         self
     }
 
-    /// Gives each fiber thread-local storage of its own (the default): to the language it is a thread, and
-    /// [`Movement::Anytime`] is safe. `docs/fiber-local-storage.md` describes the cost, and what to know about C
-    /// libraries and tools. Requires x86-64, Linux 5.9 and a shared glibc; elsewhere `build` returns an error that says
-    /// why, and [`Self::shared_storage`] is the alternative.
+    /// Gives each fiber thread-local storage of its own (the default): to the language it is a
+    /// thread, and [`Movement::Anytime`] is safe. `docs/fiber-local-storage.md` describes the cost,
+    /// and what to know about C libraries and tools. Requires x86-64, Linux 5.9 and a shared glibc;
+    /// elsewhere `build` returns an error that says why, and [`Self::shared_storage`] is the
+    /// alternative.
     pub fn own_storage(mut self) -> Self {
         self.storage = Storage::Own;
         self
     }
 
-    /// Lets started fibers migrate to other workers too, also on shared storage ([`Self::shared_storage`]). On fibers'
-    /// own storage, `movement(Movement::Anytime)` does the same and is safe.
+    /// Lets started fibers migrate to other workers too, also on shared storage
+    /// ([`Self::shared_storage`]). On fibers' own storage, `movement(Movement::Anytime)` does the
+    /// same and is safe.
     ///
     /// # Safety
-    /// On shared storage (`docs/soundness.md`): on this runtime no reference into a thread-local may live across a
-    /// suspension, and no function may use a thread-local both before and after one: the compiler keeps the address of
-    /// a thread-local across calls. Nothing that is not `Send` may live across a suspension either: the fiber resumes
-    /// on another thread, and the compiler does not see that.
+    /// On shared storage (`docs/soundness.md`): on this runtime no reference into a thread-local
+    /// may live across a suspension, and no function may use a thread-local both before and after
+    /// one: the compiler keeps the address of a thread-local across calls. Nothing that is not
+    /// `Send` may live across a suspension either: the fiber resumes on another thread, and the
+    /// compiler does not see that.
     pub unsafe fn movement_anytime(mut self) -> Self {
         self.movement = Some(Movement::Anytime);
         self.movement_promised = true;
         self
     }
 
-    /// Lets fibers share their worker's thread-local storage. This saves two register writes per switch and 5 KiB per
-    /// fiber; on some platforms it is the only possibility.
+    /// Lets fibers share their worker's thread-local storage. This saves two register writes per
+    /// switch and 5 KiB per fiber; on some platforms it is the only possibility.
     ///
     /// # Safety
-    /// No fiber of this runtime holds a guard of scoped thread-local storage (such as `scoped-tls`' `set` or an entered
-    /// `tracing` span) across a suspension, unless the guards on each worker end in the reverse order of their
-    /// creation.
+    /// No fiber of this runtime holds a guard of scoped thread-local storage (such as `scoped-tls`'
+    /// `set` or an entered `tracing` span) across a suspension, unless the guards on each worker
+    /// end in the reverse order of their creation.
     pub unsafe fn shared_storage(mut self) -> Self {
         self.storage = Storage::Shared;
         self

@@ -1,5 +1,5 @@
-//! How a dump is put together: fibers as `sched/inspect` has them, what workers run as they say by a signal, and the
-//! names of functions.
+//! How a dump is put together: fibers as `sched/inspect` has them, what workers run as they say by
+//! a signal, and the names of functions.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,10 @@ impl Names {
         let resolve = |(at, address): (usize, &usize)| {
             let first = at == 0;
             let named = || watchdog::frames(&[*address], first);
-            self.known.entry((*address, first)).or_insert_with(named).clone()
+            self.known
+                .entry((*address, first))
+                .or_insert_with(named)
+                .clone()
         };
         let mut frames: Vec<_> = addresses.iter().enumerate().flat_map(resolve).collect();
         watchdog::cut_nameless_end(&mut frames);
@@ -61,10 +64,27 @@ impl Dump {
         let start = Instant::now();
         let (numbers, fibers, missing) = (HashMap::new(), Vec::new(), Vec::new());
         let now = pool.clock();
-        let mut collector = Collector { pool, options, now, names: Names::default(), numbers, fibers, missing };
+        let mut collector = Collector {
+            pool,
+            options,
+            now,
+            names: Names::default(),
+            numbers,
+            fibers,
+            missing,
+        };
         let deadline = saturating_add(start, options.limit);
-        let stacks = if options.stacks { Stacks::Everybodys } else { Stacks::Nobodys };
-        let ask = Ask { stacks, children: MOST_CHILDREN, deadline, patience: NO_LIMIT };
+        let stacks = if options.stacks {
+            Stacks::Everybodys
+        } else {
+            Stacks::Nobodys
+        };
+        let ask = Ask {
+            stacks,
+            children: MOST_CHILDREN,
+            deadline,
+            patience: NO_LIMIT,
+        };
         let inspected = pool.inspect(&ask, |view| {
             collector.add(view);
             true
@@ -74,10 +94,20 @@ impl Dump {
         let not_started = pool.live().saturating_sub(started);
         collector.name_holders();
         collector.tell_what_is_missing(&inspected, &workers);
-        let Collector { mut fibers, missing, .. } = collector;
+        let Collector {
+            mut fibers,
+            missing,
+            ..
+        } = collector;
         fibers.sort_by_key(|fiber| fiber.id);
         fibers.dedup_by_key(|fiber| fiber.id);
-        Self { fibers, workers, not_started, missing, took: start.elapsed() }
+        Self {
+            fibers,
+            workers,
+            not_started,
+            missing,
+            took: start.elapsed(),
+        }
     }
 }
 
@@ -91,10 +121,20 @@ impl Collector<'_> {
             Does::Waits(wait) => {
                 if let Some(stack) = wait.stack {
                     let (instruction, frame) = (stack.instruction, stack.frame);
-                    let sample = Sample { fiber: None, instruction, stack: stack.stack, frame, copy: stack.copy };
+                    let sample = Sample {
+                        fiber: None,
+                        instruction,
+                        stack: stack.stack,
+                        frame,
+                        copy: stack.copy,
+                    };
                     frames = self.names.of(&sample);
                 }
-                Activity::Waiting { reason: wait.reason, timed: wait.timed, object: wait.object }
+                Activity::Waiting {
+                    reason: wait.reason,
+                    timed: wait.timed,
+                    object: wait.object,
+                }
             }
         };
         self.fibers.push(FiberState {
@@ -115,10 +155,19 @@ impl Collector<'_> {
             self.missing.push(format!("which fibers run: {error}"));
             asks = false;
         }
-        let here = current_worker().filter(|ctx| std::ptr::eq(ctx.pool(), self.pool)).map(|ctx| ctx.id());
-        let take_part = self.pool.workers.iter().enumerate().filter(|(_, worker)| worker.role.takes_part());
+        let here = current_worker()
+            .filter(|ctx| std::ptr::eq(ctx.pool(), self.pool))
+            .map(|ctx| ctx.id());
+        let take_part = self
+            .pool
+            .workers
+            .iter()
+            .enumerate()
+            .filter(|(_, worker)| worker.role.takes_part());
         let all: Vec<WorkerId> = take_part.map(|(id, _)| id).collect();
-        all.into_iter().map(|id| self.ask_worker(id, here == Some(id), asks)).collect()
+        all.into_iter()
+            .map(|id| self.ask_worker(id, here == Some(id), asks))
+            .collect()
     }
 
     fn ask_worker(&mut self, id: WorkerId, is_here: bool, asks: bool) -> WorkerState {
@@ -127,19 +176,30 @@ impl Collector<'_> {
         let held = || Duration::from_nanos(self.pool.nanos(Instant::now()).saturating_sub(since));
         let held = (since != 0).then(held);
         let asleep = self.pool.is_asleep(id);
-        let mut state = WorkerState { id, asleep, runs: None, held: held.filter(|_| !asleep) };
+        let mut state = WorkerState {
+            id,
+            asleep,
+            runs: None,
+            held: held.filter(|_| !asleep),
+        };
         if is_here {
             let me = fiber::current().map(|me| (me.id(), me.name().map(str::to_owned)));
             state.runs = me.map(|(fiber, name)| self.runs(id, fiber, name, Vec::new()));
         } else if !asleep && asks {
             match watchdog::ask(worker.thread(), PATIENCE) {
                 Some(mut sample) => {
-                    let frames = if self.options.stacks { self.names.of(&sample) } else { Vec::new() };
+                    let frames = if self.options.stacks {
+                        self.names.of(&sample)
+                    } else {
+                        Vec::new()
+                    };
                     // A number of 0: the stack of a fiber that has not begun, or has ended.
                     let fiber = sample.fiber.take().filter(|(fiber, _)| *fiber != 0);
                     state.runs = fiber.map(|(fiber, name)| self.runs(id, fiber, name, frames));
                 }
-                None => self.missing.push(format!("what worker {id} runs: it does not answer a signal")),
+                None => self.missing.push(format!(
+                    "what worker {id} runs: it does not answer a signal"
+                )),
             }
         }
         state
@@ -149,11 +209,20 @@ impl Collector<'_> {
     fn runs(&mut self, worker: WorkerId, id: u64, name: Option<String>, frames: Vec<Frame>) -> u64 {
         match self.fibers.iter_mut().find(|fiber| fiber.id == id) {
             Some(fiber) => {
-                (fiber.activity, fiber.worker, fiber.frames) = (Activity::Running, Some(worker), frames);
+                (fiber.activity, fiber.worker, fiber.frames) =
+                    (Activity::Running, Some(worker), frames);
             }
             None => {
                 let (activity, worker, age) = (Activity::Running, Some(worker), Duration::ZERO);
-                self.fibers.push(FiberState { id, name, activity, worker, age, cancelled: false, frames });
+                self.fibers.push(FiberState {
+                    id,
+                    name,
+                    activity,
+                    worker,
+                    age,
+                    cancelled: false,
+                    frames,
+                });
             }
         }
         id
@@ -163,7 +232,11 @@ impl Collector<'_> {
     fn name_holders(&mut self) {
         let numbers = &self.numbers;
         for fiber in &mut self.fibers {
-            if let Activity::Waiting { object: Some(object), .. } = &mut fiber.activity {
+            if let Activity::Waiting {
+                object: Some(object),
+                ..
+            } = &mut fiber.activity
+            {
                 name_holder(object, |half| numbers.get(&half).copied());
             }
         }
@@ -172,15 +245,23 @@ impl Collector<'_> {
     fn tell_what_is_missing(&mut self, inspected: &Inspected, workers: &[WorkerState]) {
         if inspected.cut {
             let (limit, count) = (self.options.limit, self.fibers.len());
-            self.missing.push(format!("fibers, because time ({limit:?}) was up after {count} of them"));
+            self.missing.push(format!(
+                "fibers, because time ({limit:?}) was up after {count} of them"
+            ));
         }
         for (worker, unknown) in &inspected.silent {
             let why = match workers.iter().find(|state| state.id == *worker) {
                 _ if self.pool.is_stopping() => "the runtime ends".to_owned(),
-                Some(WorkerState { runs: Some(fiber), held: Some(held), .. }) => {
+                Some(WorkerState {
+                    runs: Some(fiber),
+                    held: Some(held),
+                    ..
+                }) => {
                     format!("held up by fiber #{fiber} for {held:.1?}")
                 }
-                Some(WorkerState { runs: Some(fiber), .. }) => format!("busy; it runs fiber #{fiber}"),
+                Some(WorkerState {
+                    runs: Some(fiber), ..
+                }) => format!("busy; it runs fiber #{fiber}"),
                 _ => "busy".to_owned(),
             };
             self.missing.push(format!(
@@ -202,8 +283,15 @@ mod tests {
 
     /// One worker, to which these many fibers are pinned that wait.
     fn pinned(fibers: usize) -> Runtime {
-        let builder = Runtime::builder().workers(1).max_workers(1).movement(Movement::BeforeStart);
-        let runtime = builder.report_stalls(false).stack_size(32 << 10).build().unwrap();
+        let builder = Runtime::builder()
+            .workers(1)
+            .max_workers(1)
+            .movement(Movement::BeforeStart);
+        let runtime = builder
+            .report_stalls(false)
+            .stack_size(32 << 10)
+            .build()
+            .unwrap();
         (0..fibers).for_each(|_| drop(runtime.spawn(park)));
         while runtime.pool.started() < fibers || !runtime.pool.is_asleep(0) {
             std::thread::sleep(Duration::from_millis(1));
@@ -212,7 +300,12 @@ mod tests {
     }
 
     fn ask(limit: Duration, patience: Duration) -> Ask {
-        Ask { stacks: Stacks::Nobodys, children: 0, deadline: Instant::now() + limit, patience }
+        Ask {
+            stacks: Stacks::Nobodys,
+            children: 0,
+            deadline: Instant::now() + limit,
+            patience,
+        }
     }
 
     const HANG: Duration = Duration::from_secs(60);
@@ -226,7 +319,10 @@ mod tests {
             seen += 1;
             true
         });
-        assert!((seen, inspected.cut, inspected.silent.len()) == (MANY, false, 0), "{seen} {inspected:?}");
+        assert!(
+            (seen, inspected.cut, inspected.silent.len()) == (MANY, false, 0),
+            "{seen} {inspected:?}"
+        );
         let (ask, mut late) = (ask(Duration::from_millis(100), HANG), 0);
         let inspected = runtime.pool.inspect(&ask, |_| {
             late += usize::from(Instant::now() >= ask.deadline);
@@ -234,13 +330,19 @@ mod tests {
             true
         });
         // The time may be up between the last look at the clock and this one.
-        assert!(inspected.cut && inspected.silent.is_empty() && late <= 1, "{late} {inspected:?}");
+        assert!(
+            inspected.cut && inspected.silent.is_empty() && late <= 1,
+            "{late} {inspected:?}"
+        );
     }
 
     #[test]
     fn whoever_has_little_patience_does_not_wait_for_a_busy_worker() {
         let runtime = pinned(10);
-        let (busy, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (busy, over) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (theirs, done) = (busy.clone(), over.clone());
         let holder = runtime.spawn(move || {
             theirs.store(true, Ordering::SeqCst);
@@ -253,9 +355,14 @@ mod tests {
         while !busy.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        let inspected = runtime.pool.inspect(&ask(2 * HANG, Duration::from_millis(20)), |_| true);
+        let inspected = runtime
+            .pool
+            .inspect(&ask(2 * HANG, Duration::from_millis(20)), |_| true);
         over.store(true, Ordering::SeqCst);
         assert!(holder.join().unwrap(), "the worker was waited for");
-        assert_eq!((inspected.cut, &inspected.silent[..]), (false, &[(0, 11)][..]));
+        assert_eq!(
+            (inspected.cut, &inspected.silent[..]),
+            (false, &[(0, 11)][..])
+        );
     }
 }

@@ -6,9 +6,10 @@ use super::{Activity, Dump, FiberState, Frame, Object, WorkerState};
 
 /// A dump that is displayed as JSON, in one line.
 ///
-/// An object with `fibers`, `workers`, `not_started`, `missing` and `took_seconds`; each fiber has `id`, `name`,
-/// `state` (`running`, `ready`, `waiting`, `ended`), `worker`, `age_seconds`, `cancelled` and `frames`; one that waits
-/// has `reason` and `timed` as well, and `object` if it is known. What is not known is `null`; addresses are text.
+/// An object with `fibers`, `workers`, `not_started`, `missing` and `took_seconds`; each fiber has
+/// `id`, `name`, `state` (`running`, `ready`, `waiting`, `ended`), `worker`, `age_seconds`,
+/// `cancelled` and `frames`; one that waits has `reason` and `timed` as well, and `object` if it is
+/// known. What is not known is `null`; addresses are text.
 #[derive(Clone, Copy, Debug)]
 pub struct Json<'a>(pub(super) &'a Dump);
 
@@ -34,7 +35,12 @@ impl Display for Json<'_> {
 }
 
 fn fiber(f: &mut fmt::Formatter<'_>, fiber: &FiberState) -> fmt::Result {
-    write!(f, "{{\"id\":{},\"name\":{}", fiber.id, OrNull(fiber.name.as_deref().map(Text)))?;
+    write!(
+        f,
+        "{{\"id\":{},\"name\":{}",
+        fiber.id,
+        OrNull(fiber.name.as_deref().map(Text))
+    )?;
     let state = match &fiber.activity {
         Activity::Running => "running",
         Activity::Ready => "ready",
@@ -42,7 +48,12 @@ fn fiber(f: &mut fmt::Formatter<'_>, fiber: &FiberState) -> fmt::Result {
         Activity::Ended => "ended",
     };
     write!(f, ",\"state\":\"{state}\"")?;
-    if let Activity::Waiting { reason, timed, object } = &fiber.activity {
+    if let Activity::Waiting {
+        reason,
+        timed,
+        object,
+    } = &fiber.activity
+    {
         let reason = format!("{reason:?}").to_lowercase();
         write!(f, ",\"reason\":\"{reason}\",\"timed\":{timed},\"object\":")?;
         match object {
@@ -50,27 +61,61 @@ fn fiber(f: &mut fmt::Formatter<'_>, fiber: &FiberState) -> fmt::Result {
             None => f.write_str("null")?,
         }
     }
-    write!(f, ",\"worker\":{},\"age_seconds\":{}", OrNull(fiber.worker), fiber.age.as_secs_f64())?;
-    write!(f, ",\"cancelled\":{},\"frames\":{}}}", fiber.cancelled, List(&fiber.frames, frame))
+    write!(
+        f,
+        ",\"worker\":{},\"age_seconds\":{}",
+        OrNull(fiber.worker),
+        fiber.age.as_secs_f64()
+    )?;
+    write!(
+        f,
+        ",\"cancelled\":{},\"frames\":{}}}",
+        fiber.cancelled,
+        List(&fiber.frames, frame)
+    )
 }
 
 fn write_object(f: &mut fmt::Formatter<'_>, object: &Object) -> fmt::Result {
     let fibers = |f: &mut fmt::Formatter<'_>, fiber: &u64| fiber.fmt(f);
-    write!(f, "{{\"kind\":{},\"address\":\"{:#x}\"", Text(object.kind), object.address)?;
-    write!(f, ",\"fibers\":{},\"about\":{}}}", List(&object.fibers, fibers), Text(&object.about))
+    write!(
+        f,
+        "{{\"kind\":{},\"address\":\"{:#x}\"",
+        Text(object.kind),
+        object.address
+    )?;
+    write!(
+        f,
+        ",\"fibers\":{},\"about\":{}}}",
+        List(&object.fibers, fibers),
+        Text(&object.about)
+    )
 }
 
 fn frame(f: &mut fmt::Formatter<'_>, frame: &Frame) -> fmt::Result {
     write!(f, "{{\"address\":\"{:#x}\"", frame.address)?;
-    write!(f, ",\"function\":{}", OrNull(frame.function.as_deref().map(Text)))?;
+    write!(
+        f,
+        ",\"function\":{}",
+        OrNull(frame.function.as_deref().map(Text))
+    )?;
     let file = frame.file.as_ref().map(|file| file.to_string_lossy());
-    write!(f, ",\"file\":{},\"line\":{}}}", OrNull(file.as_deref().map(Text)), OrNull(frame.line))
+    write!(
+        f,
+        ",\"file\":{},\"line\":{}}}",
+        OrNull(file.as_deref().map(Text)),
+        OrNull(frame.line)
+    )
 }
 
 fn worker(f: &mut fmt::Formatter<'_>, worker: &WorkerState) -> fmt::Result {
     let held = worker.held.map(|held| held.as_secs_f64());
     write!(f, "{{\"id\":{},\"asleep\":{}", worker.id, worker.asleep)?;
-    write!(f, ",\"runs\":{},\"held_seconds\":{}}}", OrNull(worker.runs), OrNull(held))
+    write!(
+        f,
+        ",\"runs\":{},\"held_seconds\":{}}}",
+        OrNull(worker.runs),
+        OrNull(held)
+    )
 }
 
 impl Display for Text<'_> {
@@ -80,7 +125,9 @@ impl Display for Text<'_> {
             match c {
                 '"' | '\\' => write!(f, "\\{c}")?,
                 // Control characters of both kinds, for terminals; and the line ends of JavaScript.
-                c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => write!(f, "\\u{:04x}", u32::from(c))?,
+                c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
+                    write!(f, "\\u{:04x}", u32::from(c))?
+                }
                 c => f.write_char(c)?,
             }
         }

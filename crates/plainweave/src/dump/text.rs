@@ -10,15 +10,34 @@ const SHOWN: usize = 8;
 impl fmt::Display for Dump {
     /// Names are quoted, with control characters escaped, so that each line is one that was meant.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |wanted: fn(&Activity) -> bool| self.fibers.iter().filter(|fiber| wanted(&fiber.activity)).count();
+        let count = |wanted: fn(&Activity) -> bool| {
+            self.fibers
+                .iter()
+                .filter(|fiber| wanted(&fiber.activity))
+                .count()
+        };
         let running = count(|of| matches!(of, Activity::Running));
         let ready = count(|of| matches!(of, Activity::Ready));
         let waiting = count(|of| matches!(of, Activity::Waiting { .. }));
-        write!(f, "{} fibers: {running} running, {ready} ready, {waiting} waiting", self.fibers.len())?;
-        writeln!(f, "; {} more have not started (in {:.1?})", self.not_started, self.took)?;
-        self.workers.iter().try_for_each(|worker| writeln!(f, "{worker}"))?;
-        self.fibers.iter().try_for_each(|fiber| writeln!(f, "{fiber}"))?;
-        self.missing.iter().try_for_each(|missing| writeln!(f, "missing: {missing}"))
+        write!(
+            f,
+            "{} fibers: {running} running, {ready} ready, {waiting} waiting",
+            self.fibers.len()
+        )?;
+        writeln!(
+            f,
+            "; {} more have not started (in {:.1?})",
+            self.not_started, self.took
+        )?;
+        self.workers
+            .iter()
+            .try_for_each(|worker| writeln!(f, "{worker}"))?;
+        self.fibers
+            .iter()
+            .try_for_each(|fiber| writeln!(f, "{fiber}"))?;
+        self.missing
+            .iter()
+            .try_for_each(|missing| writeln!(f, "missing: {missing}"))
     }
 }
 
@@ -30,7 +49,8 @@ impl fmt::Display for WorkerState {
             Some(fiber) => write!(f, "runs fiber #{fiber}")?,
             None => f.write_str("awake")?,
         }
-        self.held.map_or(Ok(()), |held| write!(f, ", held up for {held:.1?}"))
+        self.held
+            .map_or(Ok(()), |held| write!(f, ", held up for {held:.1?}"))
     }
 }
 
@@ -48,7 +68,9 @@ impl fmt::Display for FiberState {
         if self.cancelled {
             f.write_str(", cancelled")?;
         }
-        self.frames.iter().try_for_each(|frame| write!(f, "\n    {frame}"))
+        self.frames
+            .iter()
+            .try_for_each(|frame| write!(f, "\n    {frame}"))
     }
 }
 
@@ -58,7 +80,11 @@ impl fmt::Display for Activity {
             Activity::Running => f.write_str("running"),
             Activity::Ready => f.write_str("ready"),
             Activity::Ended => f.write_str("ended"),
-            Activity::Waiting { reason, timed, object } => {
+            Activity::Waiting {
+                reason,
+                timed,
+                object,
+            } => {
                 f.write_str("waiting for ")?;
                 match object {
                     Some(object) => write!(f, "{object}")?,
@@ -87,6 +113,10 @@ impl fmt::Display for Object {
                 write!(f, " and {} more", self.fibers.len() - SHOWN)?;
             }
         }
-        if self.about.is_empty() { Ok(()) } else { write!(f, " ({})", self.about) }
+        if self.about.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " ({})", self.about)
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Memory for fibers: a worker keeps the blocks of ended fibers for new ones.
 //!
-//! A fiber's block is a few hundred bytes, and bursts of fibers come and go by the thousand. That is more than the
-//! per-thread cache of `malloc` holds, so its slow path (and, where the heap shrinks and grows again, the kernel) would
-//! cost more than the fiber. Blocks are plain allocations of rounded sizes; any worker may keep what any other
-//! allocated.
+//! A fiber's block is a few hundred bytes, and bursts of fibers come and go by the thousand. That
+//! is more than the per-thread cache of `malloc` holds, so its slow path (and, where the heap
+//! shrinks and grows again, the kernel) would cost more than the fiber. Blocks are plain
+//! allocations of rounded sizes; any worker may keep what any other allocated.
 
 use std::alloc::{self, Layout, handle_alloc_error};
 use std::cell::RefCell;
@@ -22,7 +22,8 @@ const KEPT: usize = 512 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Blocks(RefCell<[Vec<NonNull<u8>>; CLASSES]>);
 
-/// Returns the size class of a layout, if its blocks are kept, and the layout to ask the allocator for.
+/// Returns the size class of a layout, if its blocks are kept, and the layout to ask the allocator
+/// for.
 const fn class(layout: Layout) -> (Option<usize>, Layout) {
     let units = layout.size().div_ceil(UNIT);
     if units == 0 || units > CLASSES || layout.align() > UNIT {
@@ -70,7 +71,8 @@ impl Drop for Blocks {
         for (class, kept) in self.0.get_mut().iter_mut().enumerate() {
             let layout = Layout::from_size_align((class + 1) * UNIT, UNIT).expect("small");
             // SAFETY: kept blocks were allocated with this layout.
-            kept.drain(..).for_each(|block| unsafe { alloc::dealloc(block.as_ptr(), layout) });
+            kept.drain(..)
+                .for_each(|block| unsafe { alloc::dealloc(block.as_ptr(), layout) });
         }
     }
 }

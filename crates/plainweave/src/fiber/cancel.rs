@@ -1,16 +1,17 @@
 //! Cancellation and deadlines: a tree of scopes, and an ordinary error at the leaves.
 //!
-//! * A fiber is cancelled alone (`JoinHandle::cancel`, shutdown of the runtime: its own word) or with the scope it
-//!   belongs to (a [`Node`]). The call that is blocked, or the next one that would block, returns an error made from
-//!   [`Interrupt`]. Nothing is unwound by force.
-//! * A deadline needs no node: it is a number in the fiber, inherited by the fibers it spawns into scopes, and every
-//!   blocking call arms one timer for the nearest.
+//! * A fiber is cancelled alone (`JoinHandle::cancel`, shutdown of the runtime: its own word) or
+//!   with the scope it belongs to (a [`Node`]). The call that is blocked, or the next one that
+//!   would block, returns an error made from [`Interrupt`]. Nothing is unwound by force.
+//! * A deadline needs no node: it is a number in the fiber, inherited by the fibers it spawns into
+//!   scopes, and every blocking call arms one timer for the nearest.
 //!
-//! Cancelling a node: 1. set its word. 2. under its lock, take a reference to every member fiber and child node. 3.
-//! wake the fibers and cancel the children, iteratively: scopes may be nested deeper than a stack allows. A fiber
-//! enters a node under the same lock, and checks the word before it blocks but *after* it has registered with the
-//! waking side (`sched/wait`). So either step 2 sees the fiber, or the fiber sees the word
-//! (`loom_a_fiber_is_woken_or_sees_the_word`). A node enters its parent likewise, and then looks at the parent's word
+//! Cancelling a node: 1. set its word. 2. under its lock, take a reference to every member fiber
+//! and child node. 3. wake the fibers and cancel the children, iteratively: scopes may be nested
+//! deeper than a stack allows. A fiber enters a node under the same lock, and checks the word
+//! before it blocks but *after* it has registered with the waking side (`sched/wait`). So either
+//! step 2 sees the fiber, or the fiber sees the word (`loom_a_fiber_is_woken_or_sees_the_word`). A
+//! node enters its parent likewise, and then looks at the parent's word
 //! (`loom_a_scope_below_is_cancelled_too`).
 
 use std::fmt;
@@ -48,17 +49,21 @@ impl fmt::Display for Cancelled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {
             CancelReason::Requested => "the fiber was cancelled",
-            CancelReason::SiblingPanicked => "the fiber was cancelled because a sibling in its scope panicked",
+            CancelReason::SiblingPanicked => {
+                "the fiber was cancelled because a sibling in its scope panicked"
+            }
             CancelReason::ScopePanicked => "the fiber was cancelled because its scope panicked",
-            CancelReason::Shutdown => "the fiber was cancelled because the runtime is shutting down",
+            CancelReason::Shutdown => {
+                "the fiber was cancelled because the runtime is shutting down"
+            }
         })
     }
 }
 
 impl std::error::Error for Cancelled {}
 
-/// Returns whether an error says that the calling fiber was cancelled (a deadline is [`io::ErrorKind::TimedOut`]
-/// instead).
+/// Returns whether an error says that the calling fiber was cancelled (a deadline is
+/// [`io::ErrorKind::TimedOut`] instead).
 ///
 /// ```
 /// # use std::time::Duration;
@@ -88,7 +93,10 @@ pub fn is_cancelled(error: &io::Error) -> bool {
 /// ```
 #[must_use]
 pub fn cancel_reason(error: &io::Error) -> Option<CancelReason> {
-    error.get_ref()?.downcast_ref::<Cancelled>().map(|c| c.reason)
+    error
+        .get_ref()?
+        .downcast_ref::<Cancelled>()
+        .map(|c| c.reason)
 }
 
 /// What ends a wait early.
@@ -108,7 +116,8 @@ impl From<Interrupt> for io::Error {
     }
 }
 
-/// What has a say in whether a fiber is cancelled, beside its own word and its pool's. One byte: the header is full.
+/// What has a say in whether a fiber is cancelled, beside its own word and its pool's. One byte:
+/// the header is full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CancelRules(u8);
 
@@ -134,7 +143,11 @@ impl CancelRules {
 
     /// Returns the same with the shield, or without.
     pub(crate) fn with_shield(self, shielded: bool) -> Self {
-        Self(if shielded { self.0 | Self::SHIELDED } else { self.0 & !Self::SHIELDED })
+        Self(if shielded {
+            self.0 | Self::SHIELDED
+        } else {
+            self.0 & !Self::SHIELDED
+        })
     }
 }
 
@@ -155,7 +168,9 @@ impl CancelWord {
             CancelReason::ScopePanicked => 3,
             CancelReason::Shutdown => 4,
         };
-        self.0.compare_exchange(0, code, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.0
+            .compare_exchange(0, code, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Returns the reason, if one is set.
@@ -176,10 +191,11 @@ impl CancelWord {
 pub(crate) struct Node<F = FiberHandle> {
     word: CancelWord,
     inner: Mutex<Inner<F>>,
-    /// The parent scope, and this one's key there. (With a counted reference, dropping the innermost of many scopes
-    /// would free them all by recursion.)
+    /// The parent scope, and this one's key there. (With a counted reference, dropping the
+    /// innermost of many scopes would free them all by recursion.)
     parent: Option<(Weak<Self>, usize)>,
-    /// The place that the fiber of this node takes up in its pool, until its closure has returned and all below it.
+    /// The place that the fiber of this node takes up in its pool, until its closure has returned
+    /// and all below it.
     place: Option<PlaceId>,
     given_back: AtomicBool,
 }
@@ -213,14 +229,22 @@ impl<F: Clone> Node<F> {
     fn create(parent: Option<&Arc<Self>>, taken: Option<PlaceId>) -> Arc<Self> {
         let below = |parent| Self {
             word: CancelWord::new(),
-            inner: Mutex::new(Inner { members: Slab::new(), children: Slab::new() }),
+            inner: Mutex::new(Inner {
+                members: Slab::new(),
+                children: Slab::new(),
+            }),
             parent,
             place: taken,
             given_back: AtomicBool::new(false),
         };
-        let Some(parent) = parent else { return Arc::new(below(None)) };
+        let Some(parent) = parent else {
+            return Arc::new(below(None));
+        };
         let mut inner = parent.lock();
-        let node = Arc::new(below(Some((Arc::downgrade(parent), inner.children.vacant_key()))));
+        let node = Arc::new(below(Some((
+            Arc::downgrade(parent),
+            inner.children.vacant_key(),
+        ))));
         inner.children.insert(Arc::downgrade(&node));
         drop(inner);
         // Only now: whoever cancels the parent from here on finds this one in the list.
@@ -247,8 +271,8 @@ impl<F: Clone> Node<F> {
         self.word.get()
     }
 
-    /// Cancels the scope, the fibers in it and the scopes below. `wake` wakes a fiber (`sched/wake` has
-    /// [`Node::cancel`], which knows how).
+    /// Cancels the scope, the fibers in it and the scopes below. `wake` wakes a fiber (`sched/wake`
+    /// has [`Node::cancel`], which knows how).
     pub(crate) fn cancel_with(&self, reason: CancelReason, wake: fn(&F)) {
         let mut below = self.cancel_alone(reason, wake);
         while let Some(node) = below.pop() {
@@ -256,15 +280,26 @@ impl<F: Clone> Node<F> {
         }
     }
 
-    /// Cancels the scope and its fibers. Returns its child scopes; none if the scope was cancelled already.
+    /// Cancels the scope and its fibers. Returns its child scopes; none if the scope was cancelled
+    /// already.
     fn cancel_alone(&self, reason: CancelReason, wake: fn(&F)) -> Vec<Arc<Self>> {
         if !self.word.set(reason) {
             return Vec::new();
         }
         let (fibers, children): (Vec<_>, Vec<_>) = {
             let inner = self.lock();
-            let children = inner.children.iter().filter_map(|(_, child)| child.upgrade());
-            (inner.members.iter().map(|(_, fiber)| fiber.clone()).collect(), children.collect())
+            let children = inner
+                .children
+                .iter()
+                .filter_map(|(_, child)| child.upgrade());
+            (
+                inner
+                    .members
+                    .iter()
+                    .map(|(_, fiber)| fiber.clone())
+                    .collect(),
+                children.collect(),
+            )
         };
         fibers.iter().for_each(wake);
         children
@@ -278,28 +313,46 @@ impl<F> Node<F> {
 }
 
 impl Node {
-    /// Returns the numbers of fibers in the scope, at most so many, for dumps. A child that takes up a place has a node
-    /// of its own, below.
+    /// Returns the numbers of fibers in the scope, at most so many, for dumps. A child that takes
+    /// up a place has a node of its own, below.
     pub(crate) fn members(&self, most: usize, wanted: impl Fn(&Header) -> bool) -> Vec<u64> {
         let own = |node: &Self, ids: &mut Vec<u64>| {
             let inner = node.lock();
-            let members = inner.members.iter().map(|(_, fiber)| fiber.header()).filter(|fiber| wanted(fiber));
+            let members = inner
+                .members
+                .iter()
+                .map(|(_, fiber)| fiber.header())
+                .filter(|fiber| wanted(fiber));
             ids.extend(members.map(Header::id).take(most.saturating_sub(ids.len())));
         };
         let mut ids = Vec::new();
         own(self, &mut ids);
-        let below: Vec<_> = self.lock().children.iter().filter_map(|(_, child)| child.upgrade()).collect();
-        below.iter().filter(|node| node.place.is_some()).for_each(|node| own(node, &mut ids));
+        let below: Vec<_> = self
+            .lock()
+            .children
+            .iter()
+            .filter_map(|(_, child)| child.upgrade())
+            .collect();
+        below
+            .iter()
+            .filter(|node| node.place.is_some())
+            .for_each(|node| own(node, &mut ids));
         ids
     }
 
-    /// Returns the places that nobody gets before the fibers of this node have ended: its own, and those above it,
-    /// whose fibers wait for these.
+    /// Returns the places that nobody gets before the fibers of this node have ended: its own, and
+    /// those above it, whose fibers wait for these.
     pub(crate) fn places(self: &Arc<Self>) -> Vec<PlaceId> {
         let (mut places, mut node) = (Vec::new(), Some(self.clone()));
         while let Some(here) = node {
-            places.extend(here.place.filter(|_| !here.given_back.load(Ordering::Relaxed)));
-            node = here.parent.as_ref().and_then(|(parent, _)| parent.upgrade());
+            places.extend(
+                here.place
+                    .filter(|_| !here.given_back.load(Ordering::Relaxed)),
+            );
+            node = here
+                .parent
+                .as_ref()
+                .and_then(|(parent, _)| parent.upgrade());
         }
         places
     }
@@ -314,7 +367,9 @@ impl Node {
 
 impl<F> Drop for Node<F> {
     fn drop(&mut self) {
-        let Some((parent, place)) = self.parent.take() else { return };
+        let Some((parent, place)) = self.parent.take() else {
+            return;
+        };
         if let Some(parent) = parent.upgrade() {
             parent.lock().children.try_remove(place);
         }
@@ -333,8 +388,16 @@ mod tests {
         below.truncate(10);
         assert_eq!(above.lock().children.len(), 10);
         above.cancel(CancelReason::Requested);
-        assert!(below.iter().all(|node| node.cancelled() == Some(CancelReason::Requested)));
-        assert_eq!(Node::below(Some(&above)).cancelled(), Some(CancelReason::Requested), "cancelled from the start");
+        assert!(
+            below
+                .iter()
+                .all(|node| node.cancelled() == Some(CancelReason::Requested))
+        );
+        assert_eq!(
+            Node::below(Some(&above)).cancelled(),
+            Some(CancelReason::Requested),
+            "cancelled from the start"
+        );
         drop(above);
         drop(below);
     }
@@ -364,8 +427,8 @@ mod loom_models {
         token.1.notify_one();
     }
 
-    /// A fiber enters a scope and blocks, unless it sees that the scope is cancelled. (Loom reports a deadlock if it
-    /// blocks for ever.)
+    /// A fiber enters a scope and blocks, unless it sees that the scope is cancelled. (Loom reports
+    /// a deadlock if it blocks for ever.)
     fn block_in(scope: &Node<Token>) {
         let token = Token::new((Mutex::new(false), Condvar::new()));
         let key = scope.enter(token.clone());

@@ -1,8 +1,9 @@
-//! A table for debuggers: where they find fibers, and what in them. `tools/gdb/plainweave.py` reads it, from a process
-//! or a core file, so it needs no debug information of this crate, whose types have no fixed layout.
+//! A table for debuggers: where they find fibers, and what in them. `tools/gdb/plainweave.py` reads
+//! it, from a process or a core file, so it needs no debug information of this crate, whose types
+//! have no fixed layout.
 //!
-//! Fibers that have started are found by their stacks: the table of slabs (`stack/table`) leads to the slots, a slot's
-//! owner is a fiber's header.
+//! Fibers that have started are found by their stacks: the table of slabs (`stack/table`) leads to
+//! the slots, a slot's owner is a fiber's header.
 
 use std::mem::{offset_of, size_of};
 

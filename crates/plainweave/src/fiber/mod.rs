@@ -1,19 +1,22 @@
 //! A fiber: its header, its body, and the handles to it.
 //!
-//! One heap block holds it all: first the [`Header`] that queues, wakers and the worker use (thin pointer, no type
-//! parameters), then the result, then the closure until the fiber starts. The stack is allocated only then.
+//! One heap block holds it all: first the [`Header`] that queues, wakers and the worker use (thin
+//! pointer, no type parameters), then the result, then the closure until the fiber starts. The
+//! stack is allocated only then.
 //!
 //! Who may touch what:
 //! * atomics (`state`, `pinned_to`, `cancel`, ...): any thread that holds a reference;
-//! * [`Own`]: the fiber itself while it runs, and the worker that runs it, before and after. There is one such worker
-//!   at a time; the state word hands the fiber over (`atomics/state`). Two of its cells, `timer` and `timer_fired`, go
-//!   with the timer on the wheel of the worker that it is pinned to. They belong to whoever holds that worker's I/O
-//!   lock (`atomics/biased_lock`): the worker, the fiber itself or the watchdog;
-//! * `waiter`: whoever holds the lock of the list that it is in (`sync/wait_queue`); in no list, the fiber itself;
+//! * [`Own`]: the fiber itself while it runs, and the worker that runs it, before and after. There
+//!   is one such worker at a time; the state word hands the fiber over (`atomics/state`). Two of
+//!   its cells, `timer` and `timer_fired`, go with the timer on the wheel of the worker that it is
+//!   pinned to. They belong to whoever holds that worker's I/O lock (`atomics/biased_lock`): the
+//!   worker, the fiber itself or the watchdog;
+//! * `waiter`: whoever holds the lock of the list that it is in (`sync/wait_queue`); in no list,
+//!   the fiber itself;
 //! * result and joiner: as `atomics/join` says.
 //!
-//! References are counted. The fiber holds one on itself from spawn to its end. That is the reference that a run
-//! queue's [`FiberTask`] stands for, so queueing touches no counter.
+//! References are counted. The fiber holds one on itself from spawn to its end. That is the
+//! reference that a run queue's [`FiberTask`] stands for, so queueing touches no counter.
 
 pub(crate) mod blocks;
 pub(crate) mod cancel;
@@ -56,16 +59,19 @@ pub enum Movement {
     Never,
     /// Until it first runs; then it is pinned to that worker. The default on shared storage.
     BeforeStart,
-    /// At any time, the default. Safe with fiber-local storage (`RuntimeBuilder::own_storage`); on shared storage only
-    /// by `RuntimeBuilder::movement_anytime`, which is unsafe.
+    /// At any time, the default. Safe with fiber-local storage (`RuntimeBuilder::own_storage`); on
+    /// shared storage only by `RuntimeBuilder::movement_anytime`, which is unsafe.
     ///
     /// What the kernel keeps per thread stays with the worker:
-    /// * Signal mask, affinity, priority, thread name and the like: set them before the runtime is built, which all
-    ///   workers inherit; or restore them before the next suspension. `gettid` may differ after one.
+    /// * Signal mask, affinity, priority, thread name and the like: set them before the runtime is
+    ///   built, which all workers inherit; or restore them before the next suspension. `gettid` may
+    ///   differ after one.
     /// * Recursive and error-checking locks, and `stdout().lock()`, may be held across suspensions.
-    ///   Priority-inheriting locks must not be used on fibers: one that somebody has waited for stays locked.
-    /// * On io_uring, completions end system calls that block the worker for a limited time (`recv` with a timeout set
-    ///   on the socket, `epoll_wait`) with `EINTR`, as a signal does: call again.
+    ///   Priority-inheriting locks must not be used on fibers: one that somebody has waited for
+    ///   stays locked.
+    /// * On io_uring, completions end system calls that block the worker for a limited time (`recv`
+    ///   with a timeout set on the socket, `epoll_wait`) with `EINTR`, as a signal does: call
+    ///   again.
     Anytime,
 }
 
@@ -133,10 +139,10 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The part of a fiber that does not depend on its types.
 ///
-/// Fields are in the order of use, because a cache line that another worker has changed is slow to arrive. The first
-/// line is for spawn and end and for policies that ask. The second is all that a waker touches, from taking the fiber
-/// off a list of waiters to putting it into an inbox. The third is what else a suspension and a resumption need; the
-/// fourth is the rest.
+/// Fields are in the order of use, because a cache line that another worker has changed is slow to
+/// arrive. The first line is for spawn and end and for policies that ask. The second is all that a
+/// waker touches, from taking the fiber off a list of waiters to putting it into an inbox. The
+/// third is what else a suspension and a resumption need; the fourth is the rest.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     /// First field: the overflow handler reads it through the stack's owner word.
@@ -163,13 +169,14 @@ pub(crate) struct Header {
 #[cfg(not(any(feature = "sanitizer", loom)))]
 const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.host) == 128);
 
-/// What a fiber knows of the worker that runs it: a part of the worker's context, from which `sched/worker` finds the
-/// rest.
+/// What a fiber knows of the worker that runs it: a part of the worker's context, from which
+/// `sched/worker` finds the rest.
 pub(crate) struct Host {
     pub(crate) id: WorkerId,
     /// Whether it is a spare worker: policies do not know its number.
     pub(crate) spare: bool,
-    /// Whether its fibers wait at another worker's driver (`sched/lent`), and its thread may end before them.
+    /// Whether its fibers wait at another worker's driver (`sched/lent`), and its thread may end
+    /// before them.
     pub(crate) borrows: bool,
     /// The base of the thread's own thread-local storage, restored after each fiber.
     pub(crate) home: usize,
@@ -177,8 +184,8 @@ pub(crate) struct Host {
     pub(crate) blocks: Blocks,
 }
 
-/// Data of the fiber and the worker that runs it. Only these two touch it, except for the cells that the head of this
-/// file names.
+/// Data of the fiber and the worker that runs it. Only these two touch it, except for the cells
+/// that the head of this file names.
 #[repr(C)]
 pub(crate) struct Own {
     /// Its state if it is pinned: see `atomics/pinned_state`.
@@ -201,17 +208,19 @@ pub(crate) struct Own {
     pub(crate) node: RefCell<Option<Arc<Node>>>,
     /// Its fiber-local storage, from its start to its end; `None` where it shares the worker's.
     block: UnsafeCell<Option<fiber_local::Block>>,
-    /// The timer armed on the wheel of the worker that it is pinned to; guarded by that worker's I/O lock.
+    /// The timer armed on the wheel of the worker that it is pinned to; guarded by that worker's
+    /// I/O lock.
     pub(crate) timer: KeyCell,
-    /// Its key in the list of live fibers: that of the worker that it is pinned to, or, if it may move, that of the
-    /// worker on which it started.
+    /// Its key in the list of live fibers: that of the worker that it is pinned to, or, if it may
+    /// move, that of the worker on which it started.
     pub(crate) registered: Cell<u32>,
     /// Stack size in bytes; 0 for the pool's default.
     pub(crate) stack_size: u32,
-    /// What it waits for, a [`Note`](note::Note) or a [`Pending`](crate::sched::pending::Pending), while `waits` says
-    /// that there is one.
+    /// What it waits for, a [`Note`](note::Note) or a [`Pending`](crate::sched::pending::Pending),
+    /// while `waits` says that there is one.
     pub(crate) awaited: Cell<*const ()>,
-    /// When it started, in nanoseconds since the pool's epoch; set once, before the fiber is put on record.
+    /// When it started, in nanoseconds since the pool's epoch; set once, before the fiber is put on
+    /// record.
     pub(crate) born: Cell<u64>,
 }
 
@@ -229,10 +238,10 @@ pub(crate) struct VTable {
     pub(crate) free: unsafe fn(NonNull<Header>, Option<&Blocks>),
 }
 
-// SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire); its `timer` and
-// `timer_fired` through the I/O lock of the worker that the fiber is pinned to; `waiter` under the lock of the wait
-// queue that the fiber waits in, and a grant comes between one wait queue and the next; all else is atomic or
-// immutable.
+// SAFETY: `Own` is touched by one thread at a time, handed over through `state` (release, acquire);
+// its `timer` and `timer_fired` through the I/O lock of the worker that the fiber is pinned to;
+// `waiter` under the lock of the wait queue that the fiber waits in, and a grant comes between one
+// wait queue and the next; all else is atomic or immutable.
 unsafe impl Sync for Header {}
 
 /// What a fiber is created with.
@@ -258,13 +267,18 @@ pub(crate) struct Urgency {
 
 impl Default for Urgency {
     fn default() -> Self {
-        Self { priority: policy::PRIORITY, weight: policy::WEIGHT, due: NEVER }
+        Self {
+            priority: policy::PRIORITY,
+            weight: policy::WEIGHT,
+            due: NEVER,
+        }
     }
 }
 
-/// Writes all fields of a struct in place, except those behind the semicolon, which the caller writes. (A literal would
-/// be built on the stack and copied; copying what has just been written in pieces makes a spawn a tenth slower.) The
-/// caller may write to the place; its old content is not dropped.
+/// Writes all fields of a struct in place, except those behind the semicolon, which the caller
+/// writes. (A literal would be built on the stack and copied; copying what has just been written in
+/// pieces makes a spawn a tenth slower.) The caller may write to the place; its old content is not
+/// dropped.
 macro_rules! write_fields {
     ($place:expr, $type:ident { $($field:ident: $value:expr),+ $(; $($later:ident),+)? }) => {{
         let place = $place;
@@ -284,11 +298,18 @@ impl Header {
     /// # Safety
     /// The caller may write to the place.
     #[inline(always)]
-    pub(crate) unsafe fn write(place: *mut Self, spec: FiberSpec, refs: usize, vtable: &'static VTable) {
+    pub(crate) unsafe fn write(
+        place: *mut Self,
+        spec: FiberSpec,
+        refs: usize,
+        vtable: &'static VTable,
+    ) {
         let id = next_id();
         let name_len = spec.name.as_deref().map_or(0, str::len);
         // Taken back when the header is dropped.
-        let name_ptr = spec.name.map_or("".as_ptr(), |name| Box::into_raw(name).cast::<u8>().cast_const());
+        let name_ptr = spec.name.map_or("".as_ptr(), |name| {
+            Box::into_raw(name).cast::<u8>().cast_const()
+        });
         // SAFETY: the caller's promise.
         unsafe {
             write_fields!(place, Header {
@@ -337,7 +358,8 @@ impl Header {
         self.info.id
     }
 
-    /// Returns whether it has a name that is not empty; reads what [`Self::id`] reads, not the name.
+    /// Returns whether it has a name that is not empty; reads what [`Self::id`] reads, not the
+    /// name.
     pub(crate) fn is_named(&self) -> bool {
         self.info.name_len > 0
     }
@@ -360,8 +382,8 @@ impl Header {
         self.movement
     }
 
-    /// Returns whether the fiber stays on the worker that it starts on, which then keeps its state in
-    /// `atomics/pinned_state`.
+    /// Returns whether the fiber stays on the worker that it starts on, which then keeps its state
+    /// in `atomics/pinned_state`.
     #[inline]
     pub(crate) fn pins(&self) -> bool {
         self.movement != Movement::Anytime
@@ -380,8 +402,16 @@ impl Header {
     /// The place came from [`Self::waiter`], and the fiber has not ended.
     #[inline]
     pub(crate) unsafe fn of_waiter(waiter: *const Waiter) -> NonNull<Self> {
-        // SAFETY: the place is in a header, that far from its beginning, and the pointer may go there.
-        unsafe { NonNull::new_unchecked(waiter.byte_sub(offset_of!(Header, waiter)).cast::<Self>().cast_mut()) }
+        // SAFETY: the place is in a header, that far from its beginning, and the pointer may go
+        // there.
+        unsafe {
+            NonNull::new_unchecked(
+                waiter
+                    .byte_sub(offset_of!(Header, waiter))
+                    .cast::<Self>()
+                    .cast_mut(),
+            )
+        }
     }
 
     /// Returns its pool, whose type `sched/pool` knows.
@@ -398,10 +428,12 @@ impl Header {
 
     /// Pins the fiber to a worker, or unpins it.
     ///
-    /// Context: the fiber itself, the worker that runs it, or the thread that has just won it (`atomics/state`).
+    /// Context: the fiber itself, the worker that runs it, or the thread that has just won it
+    /// (`atomics/state`).
     #[inline]
     pub(crate) fn pin_to(&self, worker: Option<WorkerId>) {
-        self.pinned_to.store(worker.map_or(NOWHERE, |w| w as u32), Ordering::Relaxed);
+        self.pinned_to
+            .store(worker.map_or(NOWHERE, |w| w as u32), Ordering::Relaxed);
     }
 
     /// Returns whether the fiber has fiber-local storage.
@@ -428,7 +460,11 @@ impl Header {
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn take(&self, payload: WakePayload) -> bool {
-        let cell = if payload == WakePayload::Token { &self.own.token } else { &self.own.grant };
+        let cell = if payload == WakePayload::Token {
+            &self.own.token
+        } else {
+            &self.own.grant
+        };
         // Empties both places: tokens do not add up.
         cell.replace(false) | self.state.take(payload)
     }
@@ -445,11 +481,15 @@ impl Header {
         }
     }
 
-    /// Publishes that the fiber is suspended; its worker has just switched away from it. Returns false if a wake-up
-    /// came first: the caller must queue the fiber again.
+    /// Publishes that the fiber is suspended; its worker has just switched away from it. Returns
+    /// false if a wake-up came first: the caller must queue the fiber again.
     #[inline]
     pub(crate) fn suspended(&self) -> bool {
-        if self.pins() { self.state.suspend_pinned(&self.own.pinned) } else { self.state.suspend() }
+        if self.pins() {
+            self.state.suspend_pinned(&self.own.pinned)
+        } else {
+            self.state.suspend()
+        }
     }
 
     /// Switches back to the worker.
@@ -461,15 +501,17 @@ impl Header {
             self.owns_storage() || !std::thread::panicking(),
             "a fiber never suspends while it panics on its worker's storage"
         );
-        // SAFETY: the fiber runs, so its yielder, which lives at the bottom of its stack, is set and valid.
+        // SAFETY: the fiber runs, so its yielder, which lives at the bottom of its stack, is set
+        // and valid.
         unsafe { (*self.own.yielder.get()).suspend(how) };
     }
 }
 
-/// Returns the next fiber number. Threads take numbers in blocks: one shared counter would be the most contended line
-/// of all.
+/// Returns the next fiber number. Threads take numbers in blocks: one shared counter would be the
+/// most contended line of all.
 ///
-/// Not inlined, like [`current`]: a fiber that spawns, moves and spawns again must not keep the thread-local's address.
+/// Not inlined, like [`current`]: a fiber that spawns, moves and spawns again must not keep the
+/// thread-local's address.
 #[inline(never)]
 fn next_id() -> u64 {
     static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -488,7 +530,8 @@ fn next_id() -> u64 {
 impl Drop for Header {
     fn drop(&mut self) {
         if self.info.name_len > 0 {
-            let name = ptr::slice_from_raw_parts_mut(self.info.name_ptr.cast_mut(), self.info.name_len);
+            let name =
+                ptr::slice_from_raw_parts_mut(self.info.name_ptr.cast_mut(), self.info.name_len);
             // SAFETY: the box that `write` has taken apart, once; it held a `str`.
             drop(unsafe { Box::from_raw(name) });
         }
@@ -502,9 +545,9 @@ impl fmt::Debug for Header {
 }
 
 thread_local! {
-    /// The fiber that runs on this storage now, or null. In a worker's storage it is set around each resume; in
-    /// fiber-local storage it is set once, by the fiber. (That is why thread-local storage leads to the fiber, and not
-    /// to the worker.)
+    /// The fiber that runs on this storage now, or null. In a worker's storage it is set around
+    /// each resume; in fiber-local storage it is set once, by the fiber. (That is why thread-local
+    /// storage leads to the fiber, and not to the worker.)
     static CURRENT: Cell<*const Header> = const { Cell::new(ptr::null()) };
 }
 
@@ -520,13 +563,15 @@ fn set_current(header: *const Header) {
 #[inline(never)]
 pub(crate) fn current<'a>() -> Option<&'a Header> {
     let header = CURRENT.with(Cell::get);
-    // SAFETY: the running fiber holds a reference on itself; the result is used on its own stack only.
+    // SAFETY: the running fiber holds a reference on itself; the result is used on its own stack
+    // only.
     unsafe { header.as_ref() }
 }
 
 /// Returns the worker that runs on this thread, if one of its fibers calls.
 #[inline]
 pub(crate) fn current_host<'a>() -> Option<&'a Host> {
-    // SAFETY: set by the worker before each resume to a part of its own context, which outlives the resume.
+    // SAFETY: set by the worker before each resume to a part of its own context, which outlives the
+    // resume.
     current().map(|me| unsafe { &*me.own.host.get() })
 }

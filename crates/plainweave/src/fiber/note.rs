@@ -1,8 +1,9 @@
 //! What a suspended fiber waits for, for dumps and reports of deadlocks.
 //!
-//! A fiber that waits for an object (a lock, a channel, another fiber) leaves a [`Note`] in its own frame and a pointer
-//! to it in its header: two plain stores in a wait that suspends, and none anywhere else. Whoever owns the suspended
-//! fiber may follow the pointer, because then the frame stands still, and what it borrows cannot go away.
+//! A fiber that waits for an object (a lock, a channel, another fiber) leaves a [`Note`] in its own
+//! frame and a pointer to it in its header: two plain stores in a wait that suspends, and none
+//! anywhere else. Whoever owns the suspended fiber may follow the pointer, because then the frame
+//! stands still, and what it borrows cannot go away.
 
 use std::cell::Cell;
 
@@ -16,8 +17,8 @@ pub struct Object {
     pub kind: &'static str,
     /// Its address.
     pub address: usize,
-    /// The fibers that the wait is for, by number: the holder of a lock, the fiber to be joined, a scope's fibers (a
-    /// thousand at most). Empty if these are not known.
+    /// The fibers that the wait is for, by number: the holder of a lock, the fiber to be joined, a
+    /// scope's fibers (a thousand at most). Empty if these are not known.
     pub fibers: Vec<u64>,
     /// What else it says of itself: `2 senders, 1 receiver, 0 values`.
     pub about: String,
@@ -32,7 +33,8 @@ pub struct Object {
 pub(crate) struct Asker {
     /// The pool whose fibers are asked for.
     pub(crate) pool: *const (),
-    /// The most children of a scope that are named; those left out are counted with what is not known.
+    /// The most children of a scope that are named; those left out are counted with what is not
+    /// known.
     pub(crate) children: usize,
 }
 
@@ -57,7 +59,10 @@ impl Note {
             // SAFETY: the caller's promise.
             unsafe { (*object.cast::<T>()).describe(asker, to) }
         }
-        Self { object: std::ptr::from_ref(object).cast(), describe: describe::<T> }
+        Self {
+            object: std::ptr::from_ref(object).cast(),
+            describe: describe::<T>,
+        }
     }
 }
 
@@ -118,12 +123,16 @@ impl Waits {
     }
 
     pub(crate) fn reason(&self) -> Reason {
-        Reason::ALL.into_iter().find(|reason| self.is_for(*reason)).unwrap_or(Reason::Park)
+        Reason::ALL
+            .into_iter()
+            .find(|reason| self.is_for(*reason))
+            .unwrap_or(Reason::Park)
     }
 }
 
 impl Header {
-    /// Returns the object that the fiber waits for, if it has noted one, with at most `children` of those of a scope.
+    /// Returns the object that the fiber waits for, if it has noted one, with at most `children` of
+    /// those of a scope.
     ///
     /// # Safety
     /// The caller owns the fiber, which is suspended.
@@ -132,11 +141,20 @@ impl Header {
             return None;
         }
         let mut object = Object::default();
-        // SAFETY: set before the suspension that set NOTED; the frame that it lies in has not gone on since, nor has
-        // what it borrows.
+        // SAFETY: set before the suspension that set NOTED; the frame that it lies in has not gone
+        // on since, nor has what it borrows.
         let note = unsafe { &*self.own.awaited.get().cast::<Note>() };
         // SAFETY: as `of` has made it.
-        unsafe { (note.describe)(note.object, &Asker { pool: self.pool_ptr().as_ptr(), children }, &mut object) };
+        unsafe {
+            (note.describe)(
+                note.object,
+                &Asker {
+                    pool: self.pool_ptr().as_ptr(),
+                    children,
+                },
+                &mut object,
+            )
+        };
         Some(object)
     }
 }

@@ -1,9 +1,10 @@
 //! The stack of a suspended fiber, as dumps read it.
 //!
-//! corosensei keeps the saved stack pointer in a private field. It is found among the words of the coroutine: the
-//! lowest address within the stack (the others are the stack's base, where it began, and a function). What lies there
-//! is documented at the head of corosensei's `arch/x86_64.rs`: the address to continue at, RBX, RBP. The unwind tables
-//! for that address count from above these three.
+//! corosensei keeps the saved stack pointer in a private field. It is found among the words of the
+//! coroutine: the lowest address within the stack (the others are the stack's base, where it began,
+//! and a function). What lies there is documented at the head of corosensei's `arch/x86_64.rs`: the
+//! address to continue at, RBX, RBP. The unwind tables for that address count from above these
+//! three.
 
 use std::ops::Range;
 
@@ -32,7 +33,8 @@ pub(crate) struct SavedStack {
 }
 
 impl Header {
-    /// Returns the addresses in use on the fiber's stack. Its first words are what the last switch has saved.
+    /// Returns the addresses in use on the fiber's stack. Its first words are what the last switch
+    /// has saved.
     ///
     /// # Safety
     /// The caller owns the fiber, which is suspended.
@@ -46,7 +48,9 @@ impl Header {
         let bounds = coroutine.trap_handler();
         let inside = |address: &usize| bounds.stack_ptr_in_bounds(*address);
         let pointer = words.into_iter().filter(inside).min()?;
-        let base = words.into_iter().find(|word| !inside(word) && inside(&word.wrapping_sub(1)))?;
+        let base = words
+            .into_iter()
+            .find(|word| !inside(word) && inside(&word.wrapping_sub(1)))?;
         (pointer.is_multiple_of(size_of::<usize>()) && pointer + SAVED * size_of::<usize>() <= base)
             .then_some(pointer..base)
     }
@@ -66,12 +70,17 @@ impl Header {
         // SAFETY: words of the stack, which stands still; aligned.
         let read = |index: usize| unsafe { word(at(index)) };
         let copy = (SAVED..count).take(most).map(read).collect();
-        Some(SavedStack { instruction: read(0), stack: at(SAVED), frame: read(2), copy })
+        Some(SavedStack {
+            instruction: read(0),
+            stack: at(SAVED),
+            frame: read(2),
+            copy,
+        })
     }
 }
 
-/// Reads a word of a stack. By an instruction of its own, because AddressSanitizer would object to what lies between
-/// variables.
+/// Reads a word of a stack. By an instruction of its own, because AddressSanitizer would object to
+/// what lies between variables.
 ///
 /// # Safety
 /// The word must be readable, and `address` aligned.

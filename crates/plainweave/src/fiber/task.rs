@@ -18,24 +18,27 @@ use crate::stack::Stack;
 
 /// A fiber that is ready to run, as run queues hold it.
 ///
-/// There is one at a time for each ready fiber, and its holder has the right to run the fiber. Policies get no other
-/// kind. A worker's inbox also holds *messages*, which are of this type to fit its links: the remote wake-up of a
-/// pinned fiber, which may be suspended, ready or running. They give no right to run it; the worker's `deliver` takes
-/// them out, marks the fiber as awake, and queues it if that makes it ready.
+/// There is one at a time for each ready fiber, and its holder has the right to run the fiber.
+/// Policies get no other kind. A worker's inbox also holds *messages*, which are of this type to
+/// fit its links: the remote wake-up of a pinned fiber, which may be suspended, ready or running.
+/// They give no right to run it; the worker's `deliver` takes them out, marks the fiber as awake,
+/// and queues it if that makes it ready.
 ///
-/// A fiber whose task is dropped before it has started
-/// never starts: its `join` gives an error. The task of a fiber that has started cannot be dropped, because nothing can
-/// end the borrows and locks that its frames hold: the process then aborts.
+/// A fiber whose task is dropped before it has started never starts: its `join` gives an error. The
+/// task of a fiber that has started cannot be dropped, because nothing can end the borrows and
+/// locks that its frames hold: the process then aborts.
 pub struct FiberTask(NonNull<Header>);
 
-// SAFETY: it stands for the fiber's reference on itself, and the state word hands the parts of a fiber over.
+// SAFETY: it stands for the fiber's reference on itself, and the state word hands the parts of a
+// fiber over.
 unsafe impl Send for FiberTask {}
 
 impl FiberTask {
     /// Creates the task of a fiber.
     ///
     /// # Safety
-    /// The caller has won the right to queue the fiber: by spawning it, by `State::wake`, or as its worker.
+    /// The caller has won the right to queue the fiber: by spawning it, by `State::wake`, or as its
+    /// worker.
     pub(crate) unsafe fn new(header: NonNull<Header>) -> Self {
         Self(header)
     }
@@ -54,7 +57,8 @@ impl FiberTask {
         stack.set_owner(self.0.as_ptr().cast());
         let header = self.0;
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Switch>, ()| {
-            // SAFETY: the header outlives the coroutine, and this is the fiber's first and only start.
+            // SAFETY: the header outlives the coroutine, and this is the fiber's first and only
+            // start.
             unsafe {
                 if header.as_ref().owns_storage() {
                     set_current(header.as_ptr());
@@ -97,7 +101,8 @@ impl FiberTask {
         }
     }
 
-    /// Notes where the fiber runs from now on: on the worker that `host` is a part of, after a [`Self::check_place`].
+    /// Notes where the fiber runs from now on: on the worker that `host` is a part of, after a
+    /// [`Self::check_place`].
     ///
     /// # Safety
     /// The caller is that worker, and `host` is valid.
@@ -129,24 +134,26 @@ impl FiberTask {
     /// Runs the fiber until it switches back. Returns `None` if it has ended.
     ///
     /// # Safety
-    /// The caller is the worker that `host` is a part of, and `host` may be used until the fiber has switched back.
-    /// `pool` is that worker's.
+    /// The caller is the worker that `host` is a part of, and `host` may be used until the fiber
+    /// has switched back. `pool` is that worker's.
     #[inline(always)]
     pub(crate) unsafe fn resume(&self, host: *const Host, pool: NonNull<()>) -> Option<Switch> {
         let header = self.header();
         // SAFETY: the caller's promise.
         let (id, home) = unsafe { ((*host).id, (*host).home) };
-        // Where it ran last it may run again. (A pool that is gone has left no fibers, so `pool` is unique; a worker's
-        // context may lie where one of another pool lay.)
+        // Where it ran last it may run again. (A pool that is gone has left no fibers, so `pool` is
+        // unique; a worker's context may lie where one of another pool lay.)
         if !ptr::eq(header.own.host.get(), host) || header.pool != pool {
             // SAFETY: the caller's promise.
             unsafe { self.check_and_arrive(host, id, pool) };
         }
-        // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never touches its coroutine.
+        // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never
+        // touches its coroutine.
         let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");
         if header.owns_storage() {
             // SAFETY: as above; it does not change before the fiber has ended.
-            let block = unsafe { (*header.own.block.get()).as_ref() }.expect("what `owns_storage` says");
+            let block =
+                unsafe { (*header.own.block.get()).as_ref() }.expect("what `owns_storage` says");
             // SAFETY: the fiber's block; this worker has the right to run it.
             return unsafe { fiber_local::resume(coroutine, block.base(), home) }.as_yield();
         }
@@ -156,16 +163,16 @@ impl FiberTask {
         switch
     }
 
-    /// Forgets where the fiber ran, because that worker's thread may end: another's context may then lie at the same
-    /// place, and what it lent the fiber (`arrive`) is gone.
+    /// Forgets where the fiber ran, because that worker's thread may end: another's context may
+    /// then lie at the same place, and what it lent the fiber (`arrive`) is gone.
     ///
     /// Context: the worker that has run it, before the fiber may run elsewhere.
     pub(crate) fn forget_place(&self) {
         self.header().own.host.set(ptr::null());
     }
 
-    /// Marks the fiber as ended. Returns false if a message about it is in flight; the caller then retires it when that
-    /// message has arrived.
+    /// Marks the fiber as ended. Returns false if a message about it is in flight; the caller then
+    /// retires it when that message has arrived.
     ///
     /// Context: its worker.
     #[inline]
@@ -180,11 +187,19 @@ impl FiberTask {
 
     /// Frees the fiber, after `finish`, and returns its stack and its storage.
     #[inline(always)]
-    pub(crate) fn retire(self, blocks: Option<&Blocks>) -> (Option<Stack>, Option<fiber_local::Block>) {
+    pub(crate) fn retire(
+        self,
+        blocks: Option<&Blocks>,
+    ) -> (Option<Stack>, Option<fiber_local::Block>) {
         let this = ManuallyDrop::new(self);
         let header = this.header();
         // SAFETY: the fiber has ended; nobody else touches its coroutine and its storage.
-        let (coroutine, block) = unsafe { ((*header.own.coroutine.get()).take(), (*header.own.block.get()).take()) };
+        let (coroutine, block) = unsafe {
+            (
+                (*header.own.coroutine.get()).take(),
+                (*header.own.block.get()).take(),
+            )
+        };
         header.own.has_block.set(false);
         let stack = coroutine.map(Coro::into_stack);
         header.own.node.take();
@@ -193,13 +208,16 @@ impl FiberTask {
         (stack, block)
     }
 
-    /// Ends a fiber that will not start: its joiner gets the error, its closure is dropped. Called by a worker, or by
-    /// any thread where the fiber may start anywhere.
+    /// Ends a fiber that will not start: its joiner gets the error, its closure is dropped. Called
+    /// by a worker, or by any thread where the fiber may start anywhere.
     pub(crate) fn refuse(self, error: std::io::Error, blocks: Option<&Blocks>) {
         // SAFETY: not started, and the caller's; `retire` then gives up the reference.
         unsafe { (self.header().vtable.refuse)(self.0, error) };
         let no_message = self.finish();
-        debug_assert!(no_message, "a fiber that has not started has never suspended");
+        debug_assert!(
+            no_message,
+            "a fiber that has not started has never suspended"
+        );
         self.retire(blocks);
     }
 }
@@ -207,8 +225,14 @@ impl FiberTask {
 #[cold]
 #[inline(never)]
 fn wrong_place(header: &Header, worker: WorkerId, foreign: bool) -> ! {
-    let why = if foreign { "is another runtime's" } else { "is pinned elsewhere" };
-    abort(format_args!("a scheduling policy has given {header:?} to worker {worker}, and it {why}"))
+    let why = if foreign {
+        "is another runtime's"
+    } else {
+        "is pinned elsewhere"
+    };
+    abort(format_args!(
+        "a scheduling policy has given {header:?} to worker {worker}, and it {why}"
+    ))
 }
 
 impl Drop for FiberTask {
@@ -243,10 +267,15 @@ impl Task for FiberTask {
         self.header().urgency().priority
     }
 
-    /// Returns the earlier of the deadline given for policies and the one that its blocking calls heed.
+    /// Returns the earlier of the deadline given for policies and the one that its blocking calls
+    /// heed.
     fn deadline(&self) -> Option<u64> {
         // The holder of the task owns the fiber's parts.
-        let deadline = self.header().urgency().due.min(self.header().own.deadline.get());
+        let deadline = self
+            .header()
+            .urgency()
+            .due
+            .min(self.header().own.deadline.get());
         (deadline != NEVER).then_some(deadline)
     }
 

@@ -1,5 +1,5 @@
-//! A waiter's place in a wait queue. A fiber's place lies in its header, beside all else that a waker touches. The
-//! queue itself, its lock and its protocol are in `sync/wait_queue`.
+//! A waiter's place in a wait queue. A fiber's place lies in its header, beside all else that a
+//! waker touches. The queue itself, its lock and its protocol are in `sync/wait_queue`.
 
 use std::cell::Cell;
 use std::ptr;
@@ -13,12 +13,12 @@ pub(crate) enum QueueEnd {
     Front,
 }
 
-/// A waiter's place. Touched under the wait queue's lock, by the waiter while it is in no list, and by a granter that
-/// has taken it off a list until it gives the grant.
+/// A waiter's place. Touched under the wait queue's lock, by the waiter while it is in no list, and
+/// by a granter that has taken it off a list until it gives the grant.
 ///
-/// For a waiter that the list knows to be alone, `queued` is false, because nothing updates it when the waiter is taken
-/// off: it is in the list as long as it is the first. `after` is null and `place` is right, for when another waiter
-/// joins.
+/// For a waiter that the list knows to be alone, `queued` is false, because nothing updates it when
+/// the waiter is taken off: it is in the list as long as it is the first. `after` is null and
+/// `place` is right, for when another waiter joins.
 pub(crate) struct Waiter {
     pub(crate) before: Cell<*const Waiter>,
     pub(crate) after: Cell<*const Waiter>,

@@ -1,5 +1,6 @@
-//! Platforms where fibers cannot have storage of their own: any target but x86-64 Linux with a shared glibc. Either
-//! [`available`] refuses, or a function here is unreachable because there is no [`Block`].
+//! Platforms where fibers cannot have storage of their own: any target but x86-64 Linux with a
+//! shared glibc. Either [`available`] refuses, or a function here is unreachable because there is
+//! no [`Block`].
 
 use std::io;
 

@@ -1,9 +1,10 @@
 //! Free blocks: each worker keeps a few, the process the rest.
 //!
-//! Blocks belong to no runtime, so a new runtime finds those of one that has ended. A worker exchanges half of its
-//! blocks at a time, as it does with stacks. The process keeps as many blocks as were in use at once lately; those that
-//! nothing has used for [`IDLE`], beyond [`KEPT`], a background thread frees, 64 at a time: ending a block costs as
-//! much as ending a thread, some 20 us.
+//! Blocks belong to no runtime, so a new runtime finds those of one that has ended. A worker
+//! exchanges half of its blocks at a time, as it does with stacks. The process keeps as many blocks
+//! as were in use at once lately; those that nothing has used for [`IDLE`], beyond [`KEPT`], a
+//! background thread frees, 64 at a time: ending a block costs as much as ending a thread, some 20
+//! us.
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -28,8 +29,12 @@ struct FreeBlocks {
     freeing: bool,
 }
 
-static SHARED: LazyLock<Mutex<FreeBlocks>> =
-    LazyLock::new(|| Mutex::new(FreeBlocks { free: Aging::new(IDLE, KEPT), freeing: false }));
+static SHARED: LazyLock<Mutex<FreeBlocks>> = LazyLock::new(|| {
+    Mutex::new(FreeBlocks {
+        free: Aging::new(IDLE, KEPT),
+        freeing: false,
+    })
+});
 /// The number of blocks: in use, in caches and free.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
@@ -80,8 +85,8 @@ impl Drop for Cache {
     }
 }
 
-/// Has the free blocks that were not used for a while, beyond [`KEPT`], freed in the background. Says whether there are
-/// any to free later.
+/// Has the free blocks that were not used for a while, beyond [`KEPT`], freed in the background.
+/// Says whether there are any to free later.
 ///
 /// Context: a worker at its turn.
 pub(crate) fn tidy() -> bool {
@@ -92,7 +97,9 @@ pub(crate) fn tidy() -> bool {
     shared.free.look(Instant::now());
     if !shared.freeing && shared.free.due() > 0 {
         // Without a thread to do it the blocks stay until the next call.
-        let started = std::thread::Builder::new().name("plainweave-storage".into()).spawn(free_aged);
+        let started = std::thread::Builder::new()
+            .name("plainweave-storage".into())
+            .spawn(free_aged);
         shared.freeing = started.is_ok();
     }
     true

@@ -1,19 +1,22 @@
-//! The driver interface: a driver takes operations, reports one completion for each, and sleeps on behalf of its
-//! worker.
+//! The driver interface: a driver takes operations, reports one completion for each, and sleeps on
+//! behalf of its worker.
 //!
 //! Each worker has one driver. It is called on that worker's thread or, if the driver allows it
-//! ([`Driver::watched`]), on the watchdog's thread under the worker's I/O lock (`atomics/biased_lock`). The following
-//! contract makes borrowed buffers sound; the common test list checks it for every driver:
+//! ([`Driver::watched`]), on the watchdog's thread under the worker's I/O lock
+//! (`atomics/biased_lock`). The following contract makes borrowed buffers sound; the common test
+//! list checks it for every driver:
 //!
-//! 1. `submit` either completes the operation at once (`Submitted::Done`) or keeps its address (`Submitted::Pending`).
-//! 2. A pending operation is reported exactly once, by a later `poll` or `cancel`; after that the driver never touches
-//!    it again.
-//! 3. `cancel` requests an early end. **Completion wins:** an operation that has transferred something reports that,
-//!    not ECANCELED. The driver may need further `poll`s before it reports.
-//! 4. Completions are appended to a list; the driver runs no user code.
-//!    The order in which several operations on one descriptor and direction are served is unspecified: epoll serves
-//!    the oldest first, io_uring the youngest.
-//! 5. `poll` does not return early without cause, and a `Wakeup::wake` before or during a waiting `poll` ends it.
+//! 1. `submit` either completes the operation at once (`Submitted::Done`) or keeps its address
+//!    (`Submitted::Pending`).
+//! 2. A pending operation is reported exactly once, by a later `poll` or `cancel`; after that the
+//!    driver never touches it again.
+//! 3. `cancel` requests an early end. **Completion wins:** an operation that has transferred
+//!    something reports that, not ECANCELED. The driver may need further `poll`s before it reports.
+//! 4. Completions are appended to a list; the driver runs no user code. The order in which several
+//!    operations on one descriptor and direction are served is unspecified: epoll serves the oldest
+//!    first, io_uring the youngest.
+//! 5. `poll` does not return early without cause, and a `Wakeup::wake` before or during a waiting
+//!    `poll` ends it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -40,8 +43,8 @@ pub(crate) enum Access {
 pub(crate) struct PollFd<F> {
     /// Becomes readable when a `poll` would find something.
     pub(crate) fd: F,
-    /// Whether readiness may show late while the worker computes: only after the worker is interrupted, which taking
-    /// its I/O lock does.
+    /// Whether readiness may show late while the worker computes: only after the worker is
+    /// interrupted, which taking its I/O lock does.
     pub(crate) interrupts: bool,
 }
 
@@ -54,7 +57,8 @@ pub(crate) enum Submitted {
     Pending,
 }
 
-/// How long a `poll` may sleep. Times are nanoseconds since the runtime's epoch, as [`Driver::now`] gives them.
+/// How long a `poll` may sleep. Times are nanoseconds since the runtime's epoch, as [`Driver::now`]
+/// gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Do not sleep.
@@ -80,7 +84,8 @@ pub(crate) trait Driver {
     /// Returns nanoseconds since the runtime's epoch, from the monotonic clock or a virtual one.
     fn now(&self) -> u64;
 
-    /// Returns for how many nanoseconds the calling thread has had a processor; on virtual time, what `now` does.
+    /// Returns for how many nanoseconds the calling thread has had a processor; on virtual time,
+    /// what `now` does.
     fn processor_time(&self) -> u64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -89,8 +94,8 @@ pub(crate) trait Driver {
     /// Starts an operation.
     ///
     /// # Safety
-    /// `op` points to an operation that stays in place, with all its pointers valid and its source alive, until this
-    /// driver has reported its completion.
+    /// `op` points to an operation that stays in place, with all its pointers valid and its source
+    /// alive, until this driver has reported its completion.
     unsafe fn submit(&mut self, op: OpRef) -> Submitted;
 
     /// Requests the early end of a pending operation of this driver.
@@ -99,8 +104,8 @@ pub(crate) trait Driver {
     /// `op` was answered `Pending` by this driver and its completion has not been reported.
     unsafe fn cancel(&mut self, op: OpRef, done: &mut Vec<Completion>);
 
-    /// Returns whether a non-waiting `poll` could find anything, so that a busy worker can skip the call. May be a
-    /// false positive.
+    /// Returns whether a non-waiting `poll` could find anything, so that a busy worker can skip the
+    /// call. May be a false positive.
     fn wants_poll(&self) -> bool;
 
     /// Returns whether nothing is pending, so that the worker may sleep on its [`Wakeup`] alone.
@@ -108,11 +113,12 @@ pub(crate) trait Driver {
         self.in_flight() == 0
     }
 
-    /// Flushes submissions, sleeps as `wait` says and appends completions. Returns whether a wake-up had arrived.
+    /// Flushes submissions, sleeps as `wait` says and appends completions. Returns whether a
+    /// wake-up had arrived.
     fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<bool>;
 
-    /// Returns what to wait for, if any thread that holds the worker's I/O lock may call `poll`; `None` if only the
-    /// worker may.
+    /// Returns what to wait for, if any thread that holds the worker's I/O lock may call `poll`;
+    /// `None` if only the worker may.
     fn watched(&self) -> Option<PollFd<BorrowedFd<'_>>> {
         None
     }

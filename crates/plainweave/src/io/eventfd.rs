@@ -1,6 +1,7 @@
-//! How any thread interrupts a sleeping worker: by an eventfd that its driver waits on or, when the driver has nothing
-//! pending, by a futex, which saves the sleeper two system calls and a pass through the driver. Which of the two, and
-//! whether a call is needed at all, is decided by [`WakeFlag`].
+//! How any thread interrupts a sleeping worker: by an eventfd that its driver waits on or, when the
+//! driver has nothing pending, by a futex, which saves the sleeper two system calls and a pass
+//! through the driver. Which of the two, and whether a call is needed at all, is decided by
+//! [`WakeFlag`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,7 +13,8 @@ use rustix::fs::Timespec;
 use crate::atomics::wake_flag::{Call, WakeFlag};
 use crate::shim::{futex_wait, futex_wake};
 
-/// A non-blocking eventfd, and the flag that saves most calls. The worker's driver waits on it; any thread may wake.
+/// A non-blocking eventfd, and the flag that saves most calls. The worker's driver waits on it; any
+/// thread may wake.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     /// `None`: its worker has no driver, and only ever dozes.
@@ -23,12 +25,18 @@ pub(crate) struct Wakeup {
 impl Wakeup {
     pub(crate) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { fd: Some(fd), flag: WakeFlag::new() })
+        Ok(Self {
+            fd: Some(fd),
+            flag: WakeFlag::new(),
+        })
     }
 
     /// Creates one for a worker without a driver: it costs no descriptor.
     pub(crate) fn without_descriptor() -> Self {
-        Self { fd: None, flag: WakeFlag::new() }
+        Self {
+            fd: None,
+            flag: WakeFlag::new(),
+        }
     }
 
     /// Makes the worker return from its sleep, now or at the next one.
@@ -46,22 +54,25 @@ impl Wakeup {
         }
     }
 
-    /// Sleeps until a wake-up or for `limit`, while the driver has nothing pending. May return early.
+    /// Sleeps until a wake-up or for `limit`, while the driver has nothing pending. May return
+    /// early.
     ///
     /// Context: the worker only.
     pub(crate) fn doze(&self, limit: Option<Duration>) {
         // A limit that does not fit is longer than any run: wait for ever.
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        self.flag.doze(|pending| futex_wait(pending, 0, limit.as_ref()));
+        self.flag
+            .doze(|pending| futex_wait(pending, 0, limit.as_ref()));
     }
 
-    /// Takes note of a wake-up; called on an edge of the eventfd, before the poller looks for what it was woken for.
-    /// The counter stays: the next write is an edge of its own.
+    /// Takes note of a wake-up; called on an edge of the eventfd, before the poller looks for what
+    /// it was woken for. The counter stays: the next write is an edge of its own.
     pub(crate) fn acknowledge(&self) {
         self.flag.lower();
     }
 
-    /// Does the same as `acknowledge` and resets the counter, for drivers that look at the counter and not at edges.
+    /// Does the same as `acknowledge` and resets the counter, for drivers that look at the counter
+    /// and not at edges.
     pub(crate) fn clear(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(self, &mut count);

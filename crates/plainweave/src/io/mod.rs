@@ -1,8 +1,8 @@
 //! I/O: one operation type, one driver trait, one file per driver.
 //!
-//! A blocking call fills an [`op::Operation`] in its own frame and passes its address to the worker's driver. The
-//! driver keeps that address until it has reported exactly one completion for it, and the call does not return before:
-//! that is why `&mut [u8]` may go straight to the kernel.
+//! A blocking call fills an [`op::Operation`] in its own frame and passes its address to the
+//! worker's driver. The driver keeps that address until it has reported exactly one completion for
+//! it, and the call does not return before: that is why `&mut [u8]` may go straight to the kernel.
 
 pub(crate) mod driver;
 pub(crate) mod epoll;

@@ -1,5 +1,6 @@
-//! In place of a driver, for workers that have none: a clock, and nothing that could be submitted. Their fibers wait at
-//! another worker's driver (`sched/lent`), so such a worker costs no descriptor.
+//! In place of a driver, for workers that have none: a clock, and nothing that could be submitted.
+//! Their fibers wait at another worker's driver (`sched/lent`), so such a worker costs no
+//! descriptor.
 
 use std::io;
 use std::sync::Arc;

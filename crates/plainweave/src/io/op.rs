@@ -1,8 +1,9 @@
 //! One I/O operation: what to do, on which descriptor, and how to attempt it without blocking.
 //!
-//! `Op` is plain data with raw pointers into the caller's buffers. The caller keeps those buffers alive and untouched
-//! until the operation has completed; [`Operation::attempt`] makes the system call once, without blocking: for the
-//! epoll driver, the uring driver's direct calls and plain threads.
+//! `Op` is plain data with raw pointers into the caller's buffers. The caller keeps those buffers
+//! alive and untouched until the operation has completed; [`Operation::attempt`] makes the system
+//! call once, without blocking: for the epoll driver, the uring driver's direct calls and plain
+//! threads.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -31,8 +32,9 @@ impl Interest {
         }
     }
 
-    /// Returns whether a descriptor with these events is what this waits for: the call would not block. An error or a
-    /// hang-up counts in both directions, as with poll(2), the end of the peer's stream only for reading.
+    /// Returns whether a descriptor with these events is what this waits for: the call would not
+    /// block. An error or a hang-up counts in both directions, as with poll(2), the end of the
+    /// peer's stream only for reading.
     pub(crate) fn is_met(self, events: PollFlags) -> bool {
         events.intersects(self.poll_flags() | PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
     }
@@ -51,11 +53,17 @@ pub(crate) enum Op {
     Send { buf: *const u8, len: usize },
     /// `sendmsg(2)` with `MSG_NOSIGNAL` from several buffers.
     SendVectored { msg: *const libc::msghdr },
-    /// `accept4(2)` with `SOCK_CLOEXEC` and `SOCK_NONBLOCK`; result: the new descriptor. `addr` receives the peer's
-    /// address.
-    Accept { addr: *mut libc::sockaddr_storage, len: *mut libc::socklen_t },
+    /// `accept4(2)` with `SOCK_CLOEXEC` and `SOCK_NONBLOCK`; result: the new descriptor. `addr`
+    /// receives the peer's address.
+    Accept {
+        addr: *mut libc::sockaddr_storage,
+        len: *mut libc::socklen_t,
+    },
     /// `connect(2)`; result 0.
-    Connect { addr: *const libc::sockaddr_storage, len: libc::socklen_t },
+    Connect {
+        addr: *const libc::sockaddr_storage,
+        len: libc::socklen_t,
+    },
 }
 
 impl Op {
@@ -71,12 +79,12 @@ impl Op {
 /// The result of an operation as the kernel gives it: a count or descriptor, or a negated errno.
 pub(crate) type RawResult = i32;
 
-/// How much of an operation's owner a driver prefetches before it reports the completion. The largest owner, an idle
-/// connection's box, begins with its operation.
+/// How much of an operation's owner a driver prefetches before it reports the completion. The
+/// largest owner, an idle connection's box, begins with its operation.
 pub(crate) const OWNER_BYTES: usize = 192;
 
-/// An operation in flight. It lives in the blocked fiber's frame (or in an idle connection's box) and neither
-/// moves nor dies before the driver has completed it.
+/// An operation in flight. It lives in the blocked fiber's frame (or in an idle connection's box)
+/// and neither moves nor dies before the driver has completed it.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) op: Op,
@@ -127,9 +135,10 @@ impl Operation {
         unsafe { self.source.as_ref() }.is_closed()
     }
 
-    /// Makes the system call once without blocking. `Connect` reports EINPROGRESS as EAGAIN: wait until the descriptor
-    /// is writable, then call [`connect_outcome`]. A second `connect(2)` would report the outcome too, but would start
-    /// afresh on a socket that was shut down meanwhile. `Poll` never succeeds here: only an event completes it.
+    /// Makes the system call once without blocking. `Connect` reports EINPROGRESS as EAGAIN: wait
+    /// until the descriptor is writable, then call [`connect_outcome`]. A second `connect(2)` would
+    /// report the outcome too, but would start afresh on a socket that was shut down meanwhile.
+    /// `Poll` never succeeds here: only an event completes it.
     ///
     /// # Safety
     /// The operation's pointers are valid, as promised on construction.
@@ -137,17 +146,25 @@ impl Operation {
         let (fd, borrowed) = (self.fd, self.borrow_fd());
         const SEND: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         loop {
-            // SAFETY: the buffers and addresses are valid for the lengths given, by the caller's promise.
+            // SAFETY: the buffers and addresses are valid for the lengths given, by the caller's
+            // promise.
             let n = unsafe {
                 match self.op {
                     Op::Poll(_) => return -libc::EAGAIN,
-                    Op::Recv { buf, len } => return receive(borrowed, std::slice::from_raw_parts_mut(buf.cast(), len)),
-                    Op::RecvVectored { msg } => libc::recvmsg(fd, msg, libc::MSG_DONTWAIT),
-                    Op::Send { buf, len } => return send(borrowed, std::slice::from_raw_parts(buf, len)),
-                    Op::SendVectored { msg } => libc::sendmsg(fd, msg, SEND),
-                    Op::Accept { addr, len } => {
-                        libc::accept4(fd, addr.cast(), len, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as isize
+                    Op::Recv { buf, len } => {
+                        return receive(borrowed, std::slice::from_raw_parts_mut(buf.cast(), len));
                     }
+                    Op::RecvVectored { msg } => libc::recvmsg(fd, msg, libc::MSG_DONTWAIT),
+                    Op::Send { buf, len } => {
+                        return send(borrowed, std::slice::from_raw_parts(buf, len));
+                    }
+                    Op::SendVectored { msg } => libc::sendmsg(fd, msg, SEND),
+                    Op::Accept { addr, len } => libc::accept4(
+                        fd,
+                        addr.cast(),
+                        len,
+                        libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+                    ) as isize,
                     Op::Connect { addr, len } => libc::connect(fd, addr.cast(), len) as isize,
                 }
             };
@@ -160,10 +177,11 @@ impl Operation {
                 (Op::Connect { .. }, libc::EINPROGRESS | libc::EALREADY) => return -libc::EAGAIN,
                 // The socket is already connected.
                 (Op::Connect { .. }, libc::EISCONN) => return 0,
-                // AF_UNIX: the listener's queue is full, and no event will report when it has room. BSD returns
-                // ECONNREFUSED too.
+                // AF_UNIX: the listener's queue is full, and no event will report when it has room.
+                // BSD returns ECONNREFUSED too.
                 (Op::Connect { .. }, libc::EAGAIN) => return -libc::ECONNREFUSED,
-                // AF_UNIX: a listener that was shut down is readable for ever, and has nothing to accept.
+                // AF_UNIX: a listener that was shut down is readable for ever, and has nothing to
+                // accept.
                 (Op::Accept { .. }, libc::EAGAIN) if self.is_closed() => return -libc::EINVAL,
                 (_, errno) => return -errno,
             }
@@ -171,8 +189,8 @@ impl Operation {
     }
 }
 
-/// Calls `recv(2)` without waiting. Uses rustix, which inlines the system call: libc's wrapper is a cancellation point,
-/// whose bookkeeping takes some 30 ns.
+/// Calls `recv(2)` without waiting. Uses rustix, which inlines the system call: libc's wrapper is a
+/// cancellation point, whose bookkeeping takes some 30 ns.
 fn receive(fd: BorrowedFd<'_>, buf: &mut [MaybeUninit<u8>]) -> RawResult {
     let call = || rustix::net::recv(fd, &mut *buf, RecvFlags::DONTWAIT).map(|(_, n)| n);
     raw_result(rustix::io::retry_on_intr(call))
@@ -181,19 +199,33 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [MaybeUninit<u8>]) -> RawResult {
 /// Calls `send(2)`; neither waits nor raises SIGPIPE.
 fn send(fd: BorrowedFd<'_>, buf: &[u8]) -> RawResult {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    raw_result(rustix::io::retry_on_intr(|| rustix::net::send(fd, buf, flags)))
+    raw_result(rustix::io::retry_on_intr(|| {
+        rustix::net::send(fd, buf, flags)
+    }))
 }
 
 fn raw_result(result: rustix::io::Result<usize>) -> RawResult {
-    result.map_or_else(|errno| -errno.raw_os_error(), |n| n.min(i32::MAX as usize) as i32)
+    result.map_or_else(
+        |errno| -errno.raw_os_error(),
+        |n| n.min(i32::MAX as usize) as i32,
+    )
 }
 
-/// Returns how the connection attempt under way on `fd` stands: 0 connected, EAGAIN still trying (or shut down before
-/// it got anywhere: then the descriptor is hung up), any other errno failed. The kernel reports a failure once.
+/// Returns how the connection attempt under way on `fd` stands: 0 connected, EAGAIN still trying
+/// (or shut down before it got anywhere: then the descriptor is hung up), any other errno failed.
+/// The kernel reports a failure once.
 pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
     let (mut error, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
     // SAFETY: the option is an int and the length says so.
-    let asked = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut len) };
+    let asked = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut error).cast(),
+            &mut len,
+        )
+    };
     if asked < 0 {
         return -last_errno();
     }
@@ -213,11 +245,14 @@ pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
     }
 }
 
-/// Returns whether `fd` is readable or writable now (an error or a hang-up counts: the call would not block).
+/// Returns whether `fd` is readable or writable now (an error or a hang-up counts: the call would
+/// not block).
 pub(crate) fn readable_or_writable(fd: BorrowedFd<'_>, interest: Interest) -> bool {
     sys::poll(fd, interest.poll_flags(), Some(Duration::ZERO)).is_ok_and(|ready| ready)
 }
 
 fn last_errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    std::io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
 }

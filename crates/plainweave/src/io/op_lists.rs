@@ -1,8 +1,9 @@
-//! Many first-in-first-out lists of waiting operations in one slab, each entry removable in constant time.
+//! Many first-in-first-out lists of waiting operations in one slab, each entry removable in
+//! constant time.
 //!
-//! A driver keeps one [`OpList`] per direction of a descriptor. It writes an entry's number into `Operation::note`, so
-//! that a cancellation finds its entry without a search: cancelling 10,000 fibers that wait on one descriptor takes
-//! 10,000 steps, not 50 million.
+//! A driver keeps one [`OpList`] per direction of a descriptor. It writes an entry's number into
+//! `Operation::note`, so that a cancellation finds its entry without a search: cancelling 10,000
+//! fibers that wait on one descriptor takes 10,000 steps, not 50 million.
 
 use slab::Slab;
 
@@ -20,7 +21,10 @@ pub(crate) struct OpList {
 
 impl Default for OpList {
     fn default() -> Self {
-        Self { head: NONE, tail: NONE }
+        Self {
+            head: NONE,
+            tail: NONE,
+        }
     }
 }
 
@@ -37,7 +41,8 @@ impl OpList {
 #[derive(Debug)]
 struct WaitingOp {
     op: OpRef,
-    /// The list's place, as its owner numbers them: a cancelled entry must find the ends of its list.
+    /// The list's place, as its owner numbers them: a cancelled entry must find the ends of its
+    /// list.
     place: u64,
     prev: u32,
     next: u32,
@@ -56,7 +61,12 @@ impl Waiters {
 
     /// Appends to `list`, which its owner calls `place`. Returns the entry's number.
     pub(crate) fn push(&mut self, list: &mut OpList, place: u64, op: OpRef) -> u32 {
-        let number = self.entries.insert(WaitingOp { op, place, prev: list.tail, next: NONE }) as u32;
+        let number = self.entries.insert(WaitingOp {
+            op,
+            place,
+            prev: list.tail,
+            next: NONE,
+        }) as u32;
         match list.tail {
             NONE => list.head = number,
             tail => self.entries[tail as usize].next = number,
@@ -116,7 +126,8 @@ mod tests {
 
     #[test]
     fn entries_leave_in_the_order_they_came() {
-        let (mut waiters, mut a, mut b) = (Waiters::default(), OpList::default(), OpList::default());
+        let (mut waiters, mut a, mut b) =
+            (Waiters::default(), OpList::default(), OpList::default());
         for n in 1..=3 {
             waiters.push(&mut a, 0, op(n));
             waiters.push(&mut b, 1, op(10 + n));

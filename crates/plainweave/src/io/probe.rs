@@ -1,8 +1,10 @@
-//! Choosing a worker's driver: by the builder's setting, the environment, and what the kernel allows.
+//! Choosing a worker's driver: by the builder's setting, the environment, and what the kernel
+//! allows.
 //!
-//! Containers often forbid io_uring (EPERM or ENOSYS from a seccomp filter, or the sysctl `kernel.io_uring_disabled`),
-//! and a limit may be exhausted (ENOMEM, EMFILE). `Auto` then takes epoll and returns the reason, for the log and the
-//! metrics. Requesting a driver by name fails if it is unavailable; the error names the remedy.
+//! Containers often forbid io_uring (EPERM or ENOSYS from a seccomp filter, or the sysctl
+//! `kernel.io_uring_disabled`), and a limit may be exhausted (ENOMEM, EMFILE). `Auto` then takes
+//! epoll and returns the reason, for the log and the metrics. Requesting a driver by name fails if
+//! it is unavailable; the error names the remedy.
 
 use std::env;
 use std::io;
@@ -15,8 +17,8 @@ use super::uring::Uring;
 
 /// The environment variable that forces a driver.
 pub(crate) const VARIABLE: &str = "PLAINWEAVE_IO";
-/// Submission entries of a worker's ring: as many as a busy worker submits between two polls. More operations than this
-/// can be in flight.
+/// Submission entries of a worker's ring: as many as a busy worker submits between two polls. More
+/// operations than this can be in flight.
 const ENTRIES: u32 = 256;
 
 /// The I/O driver to use.
@@ -29,8 +31,8 @@ pub enum Io {
     Uring,
     /// epoll.
     Epoll,
-    /// No kernel: a virtual clock that jumps to the next timer when nothing can run. One worker; sockets are not
-    /// simulated yet.
+    /// No kernel: a virtual clock that jumps to the next timer when nothing can run. One worker;
+    /// sockets are not simulated yet.
     Sim {
         /// Seeds every random draw of the runtime.
         seed: u64,
@@ -41,8 +43,9 @@ pub enum Io {
 pub(crate) type Opened = (Box<dyn Driver>, Option<String>);
 
 impl Io {
-    /// Applies the environment to the builder's choice: `PLAINWEAVE_IO` decides where the program leaves the driver
-    /// open (`Auto`). A driver that the program names stays. A value that names no driver is an error in either case.
+    /// Applies the environment to the builder's choice: `PLAINWEAVE_IO` decides where the program
+    /// leaves the driver open (`Auto`). A driver that the program names stays. A value that names
+    /// no driver is an error in either case.
     pub(crate) fn or_forced_by_environment(self) -> io::Result<Self> {
         match env::var_os(VARIABLE) {
             Some(value) => self.or_forced_by(&value.to_string_lossy()),
@@ -56,7 +59,9 @@ impl Io {
             "uring" => Io::Uring,
             "epoll" => Io::Epoll,
             other => {
-                let text = format!("{VARIABLE}={other:?} is not an I/O driver; valid values: \"uring\", \"epoll\"");
+                let text = format!(
+                    "{VARIABLE}={other:?} is not an I/O driver; valid values: \"uring\", \"epoll\""
+                );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
@@ -67,13 +72,21 @@ impl Io {
 /// Opens the driver of one worker; `access` says which threads will call it.
 ///
 /// Context: the worker's own thread only.
-pub(crate) fn open(choice: Io, epoch: Instant, worker: usize, access: Access) -> io::Result<Opened> {
+pub(crate) fn open(
+    choice: Io,
+    epoch: Instant,
+    worker: usize,
+    access: Access,
+) -> io::Result<Opened> {
     match choice {
         Io::Epoll => Ok((epoll(epoch, worker)?, None)),
         Io::Sim { .. } => Ok((Box::new(Sim::new()?), None)),
         Io::Uring => match Uring::new(epoch, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
-            Err(error) => Err(io::Error::new(error.kind(), format!("{}; {}", reason(&error), remedy(&error)))),
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                format!("{}; {}", reason(&error), remedy(&error)),
+            )),
         },
         Io::Auto => match Uring::new(epoch, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
@@ -88,7 +101,9 @@ fn epoll(epoch: Instant, worker: usize) -> io::Result<Box<dyn Driver>> {
 
 fn reason(error: &io::Error) -> String {
     let why = match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => "it is forbidden here, by a seccomp filter or kernel.io_uring_disabled",
+        Some(libc::EPERM | libc::EACCES) => {
+            "it is forbidden here, by a seccomp filter or kernel.io_uring_disabled"
+        }
         Some(libc::ENOSYS) => "the kernel, or a seccomp filter, does not have it",
         Some(libc::ENOMEM) => "it may not lock the memory for its queues",
         Some(libc::EMFILE | libc::ENFILE) => "too many descriptors are open",

@@ -8,8 +8,9 @@ use crate::atomics::posted::Posted;
 /// The bits by which a source remembers the drivers that keep state for it.
 const BITS: usize = u64::BITS as usize;
 
-/// A driver's number among the live ones of the process, returned when dropped. Its bit in a source's registrations is
-/// the number modulo 64, so with more than 64 drivers some bits are shared.
+/// A driver's number among the live ones of the process, returned when dropped. Its bit in a
+/// source's registrations is the number modulo 64, so with more than 64 drivers some bits are
+/// shared.
 #[derive(Debug)]
 pub(crate) struct Tag(usize);
 
@@ -35,10 +36,11 @@ impl Tag {
         self.0
     }
 
-    /// Says whether a source with these registrations is known to this driver only, so that no other needs to be told.
+    /// Says whether a source with these registrations is known to this driver only, so that no
+    /// other needs to be told.
     ///
-    /// The caller is about to free the source, so whoever registered it did so before, and took its tag before that:
-    /// a Relaxed load sees it.
+    /// The caller is about to free the source, so whoever registered it did so before, and took its
+    /// tag before that: a Relaxed load sees it.
     pub(crate) fn is_all_of(&self, registrations: u64) -> bool {
         let bit = self.0 % BITS;
         registrations == 1 << bit && SHARERS[bit].load(Ordering::Relaxed) == 1
@@ -69,19 +71,26 @@ pub(crate) fn register(tag: usize, list: &Arc<Released>) {
 /// Posts the source to the drivers whose tag is in `tags` (a bit for each tag modulo 64).
 pub(crate) fn post(source: u64, tags: u64) {
     let lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let marked = lists.iter().filter(|(tag, _)| tags & (1 << (tag % 64)) != 0);
-    marked.filter_map(|(_, list)| list.upgrade()).for_each(|list| list.post(source));
+    let marked = lists
+        .iter()
+        .filter(|(tag, _)| tags & (1 << (tag % 64)) != 0);
+    marked
+        .filter_map(|(_, list)| list.upgrade())
+        .for_each(|list| list.post(source));
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    /// Takes numbers until one shares the bit of `first`. Other tests of the process take and return tags meanwhile,
-    /// so the numbers themselves are not known.
+    /// Takes numbers until one shares the bit of `first`. Other tests of the process take and
+    /// return tags meanwhile, so the numbers themselves are not known.
     fn until_shared(first: &Tag) -> Vec<Tag> {
         let mut tags = Vec::new();
-        while tags.iter().all(|t: &Tag| t.number() % BITS != first.number() % BITS) {
+        while tags
+            .iter()
+            .all(|t: &Tag| t.number() % BITS != first.number() % BITS)
+        {
             assert!(tags.len() < 100 * BITS, "the numbers have gaps");
             tags.push(Tag::take());
         }
@@ -104,6 +113,9 @@ mod tests {
         for _ in 0..10_000 {
             greatest = greatest.max(Tag::take().number());
         }
-        assert!(greatest < 5000, "number {greatest} after 10,000 drivers that lived one after another");
+        assert!(
+            greatest < 5000,
+            "number {greatest} after 10,000 drivers that lived one after another"
+        );
     }
 }

@@ -1,16 +1,17 @@
 //! The simulated driver: a virtual clock and, for now, nothing else.
 //!
-//! Sleeping takes no real time under this driver, and clock readings depend only on the calls made, so a test of timers
-//! over hours is exact and quick. The clock starts at zero and moves in two ways:
+//! Sleeping takes no real time under this driver, and clock readings depend only on the calls made,
+//! so a test of timers over hours is exact and quick. The clock starts at zero and moves in two
+//! ways:
 //!
 //! * A `poll` that may sleep until `t` jumps there at once, unless a wake-up is pending.
-//! * Any other `poll` costs a little (1 us, see [`Sim::poll_cost`]): otherwise a fiber that yields until the clock has
-//!   moved on would spin for ever.
+//! * Any other `poll` costs a little (1 us, see [`Sim::poll_cost`]): otherwise a fiber that yields
+//!   until the clock has moved on would spin for ever.
 //!
 //! `Wait::Forever` really waits, in poll(2): only a thread outside the simulation can end it.
 //!
-//! Network operations return ENOSYS. An in-memory network with injected faults can be added here without a change to
-//! the trait.
+//! Network operations return ENOSYS. An in-memory network with injected faults can be added here
+//! without a change to the trait.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +35,11 @@ pub(crate) struct Sim {
 impl Sim {
     /// Creates a driver with its clock at zero.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { now: 0, poll_cost: POLL_COST, wakeup: Arc::new(Wakeup::new()?) })
+        Ok(Self {
+            now: 0,
+            poll_cost: POLL_COST,
+            wakeup: Arc::new(Wakeup::new()?),
+        })
     }
 
     #[cfg(test)]
@@ -47,7 +52,11 @@ impl Sim {
     /// Consumes a pending wake-up; with `block`, waits for one. Returns whether there was one.
     fn woken(&self, block: bool) -> io::Result<bool> {
         loop {
-            let woken = sys::poll(&*self.wakeup, PollFlags::IN, (!block).then_some(Duration::ZERO))?;
+            let woken = sys::poll(
+                &*self.wakeup,
+                PollFlags::IN,
+                (!block).then_some(Duration::ZERO),
+            )?;
             if woken {
                 self.wakeup.clear();
             }

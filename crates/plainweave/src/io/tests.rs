@@ -1,8 +1,9 @@
 //! What every driver must do: one list of tests, run for each driver.
 //!
-//! A test takes a function that makes a fresh driver on the calling thread; `for_drivers!` instantiates the list. The
-//! drivers may differ in whether an operation is answered by `submit` or later, so tests ask [`Rig::finish`] for the
-//! result and only insist on `Pending` where nothing can have arrived.
+//! A test takes a function that makes a fresh driver on the calling thread; `for_drivers!`
+//! instantiates the list. The drivers may differ in whether an operation is answered by `submit` or
+//! later, so tests ask [`Rig::finish`] for the result and only insist on `Pending` where nothing
+//! can have arrived.
 
 mod cancel;
 mod echo;
@@ -29,8 +30,9 @@ use super::uring::Uring;
 
 type Make = dyn Fn() -> Box<dyn Driver>;
 
-/// Instantiates the list for each driver, with the names as test names. `small_uring` has queues of 4 and 16 entries,
-/// `polling_uring` makes the calls itself after a poll entry, `shared_uring` may be called by any thread.
+/// Instantiates the list for each driver, with the names as test names. `small_uring` has queues of
+/// 4 and 16 entries, `polling_uring` makes the calls itself after a poll entry, `shared_uring` may
+/// be called by any thread.
 macro_rules! for_drivers {
     ($($file:ident: $($test:ident)+;)+) => {
         for_drivers!(@ epoll "epoll" (Epoll::new(Instant::now(), 0)) $($($file $test)+)+);
@@ -84,10 +86,14 @@ struct Rig {
 
 impl Rig {
     fn new(make: &Make) -> Self {
-        Self { driver: make(), reports: Vec::new() }
+        Self {
+            driver: make(),
+            reports: Vec::new(),
+        }
     }
 
-    /// Submits an operation, which stays in the caller's frame until it has been reported: each test ensures that.
+    /// Submits an operation, which stays in the caller's frame until it has been reported: each
+    /// test ensures that.
     fn submit(&mut self, op: &Operation) -> Submitted {
         assert_eq!(op.result.get(), None);
         // SAFETY: tests keep operations, buffers and sources until the completion.
@@ -178,11 +184,23 @@ fn unix_pair() -> (Source, UnixStream) {
 }
 
 fn recv(source: &Source, buf: &mut [u8]) -> Operation {
-    Operation::new(Op::Recv { buf: buf.as_mut_ptr(), len: buf.len() }, source)
+    Operation::new(
+        Op::Recv {
+            buf: buf.as_mut_ptr(),
+            len: buf.len(),
+        },
+        source,
+    )
 }
 
 fn send(source: &Source, buf: &[u8]) -> Operation {
-    Operation::new(Op::Send { buf: buf.as_ptr(), len: buf.len() }, source)
+    Operation::new(
+        Op::Send {
+            buf: buf.as_ptr(),
+            len: buf.len(),
+        },
+        source,
+    )
 }
 
 fn poll(source: &Source, interest: Interest) -> Operation {
@@ -197,12 +215,17 @@ struct Address {
 
 impl Address {
     fn empty() -> Self {
-        // SAFETY: all-zero bytes are an address of an unspecified family.
-        Self { storage: unsafe { std::mem::zeroed() }, len: size_of::<libc::sockaddr_storage>() as libc::socklen_t }
+        Self {
+            // SAFETY: all-zero bytes are an address of an unspecified family.
+            storage: unsafe { std::mem::zeroed() },
+            len: size_of::<libc::sockaddr_storage>() as libc::socklen_t,
+        }
     }
 
     fn of(address: SocketAddr) -> Self {
-        let SocketAddr::V4(v4) = address else { panic!("IPv4 in tests") };
+        let SocketAddr::V4(v4) = address else {
+            panic!("IPv4 in tests")
+        };
         let mut this = Self::empty();
         // SAFETY: a storage is large enough and aligned for an IPv4 address.
         let inet = unsafe { &mut *(&raw mut this.storage).cast::<libc::sockaddr_in>() };
@@ -214,33 +237,55 @@ impl Address {
     }
 
     fn accept(&mut self, source: &Source) -> Operation {
-        Operation::new(Op::Accept { addr: &mut self.storage, len: &mut self.len }, source)
+        Operation::new(
+            Op::Accept {
+                addr: &mut self.storage,
+                len: &mut self.len,
+            },
+            source,
+        )
     }
 
     fn connect(&self, source: &Source) -> Operation {
-        Operation::new(Op::Connect { addr: &self.storage, len: self.len }, source)
+        Operation::new(
+            Op::Connect {
+                addr: &self.storage,
+                len: self.len,
+            },
+            source,
+        )
     }
 }
 
 /// Returns a new TCP socket, not connected.
 fn new_socket() -> Source {
-    let fd = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    let fd = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
     source(fd)
 }
 
 /// Returns a loopback port without a listener, kept bound so that no other socket takes it.
 fn refused_address() -> (OwnedFd, SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    socket
+        .bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())
+        .unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     (socket.into(), address)
 }
 
 /// Returns a listener whose queue is full: connecting to it hangs without an answer.
 fn hanging_listener() -> (socket2::Socket, SocketAddr, Vec<socket2::Socket>) {
-    let socket = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let socket =
+        || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let listener = socket();
-    listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    listener
+        .bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())
+        .unwrap();
     listener.listen(0).unwrap();
     let address = listener.local_addr().unwrap();
     let fill = (0..3)

@@ -1,54 +1,64 @@
 //! The io_uring driver: the kernel makes the calls and reports their results.
 //!
 //! # Why it is hard
-//! The kernel holds pointers into fibers' stacks between submission and completion, queues are smaller than the number
-//! of operations, and with DEFER_TASKRUN a ring that is never entered delivers nothing.
+//! The kernel holds pointers into fibers' stacks between submission and completion, queues are
+//! smaller than the number of operations, and with DEFER_TASKRUN a ring that is never entered
+//! delivers nothing.
 //!
 //! # Which call goes where, and why
-//! CPU of the server thread per echo (64 connections, 128 bytes, one ring, best of many runs), against 4.34 us for a
-//! raw epoll loop: receive entry and direct send 4.40; multishot poll, direct receive and send 4.48; receive entry with
-//! `POLL_FIRST` 4.56; one-shot poll, direct receive and send 4.59. (The best runs of the whole drivers: this one
-//! 1.00 times the raw loop, the epoll driver 1.03: `tests/echo.rs`.) Hence:
+//! CPU of the server thread per echo (64 connections, 128 bytes, one ring, best of many runs),
+//! against 4.34 us for a raw epoll loop: receive entry and direct send 4.40; multishot poll, direct
+//! receive and send 4.48; receive entry with `POLL_FIRST` 4.56; one-shot poll, direct receive and
+//! send 4.59. (The best runs of the whole drivers: this one 1.00 times the raw loop, the epoll
+//! driver 1.03: `tests/echo.rs`.) Hence:
 //!
-//! * *Receive*: an entry. The failing first attempt inside the kernel is cheaper than `POLL_FIRST`, and it succeeds
-//!   where data has already arrived. After a poll that found the descriptor readable: the direct call, which then
-//!   rarely fails, and saves a second suspension.
+//! * *Receive*: an entry. The failing first attempt inside the kernel is cheaper than `POLL_FIRST`,
+//!   and it succeeds where data has already arrived. After a poll that found the descriptor
+//!   readable: the direct call, which then rarely fails, and saves a second suspension.
 //! * *Send, accept*: the direct call first (it nearly always succeeds), then an entry.
-//! * *Connect*: the direct call, a poll entry, then the outcome. The kernel's own connect entry calls connect(2) again
-//!   when the socket wakes, which starts afresh on a socket that `Source::close` has just shut down.
-//! * *Poll*: a one-shot poll entry. Whoever was woken by it reads before it polls again, so a multishot poll would also
-//!   complete for what is being read; and each poll may be for another owner, or on another worker's ring. Only a poll
-//!   that ended in vain is armed again as a multishot one: see step 6.
+//! * *Connect*: the direct call, a poll entry, then the outcome. The kernel's own connect entry
+//!   calls connect(2) again when the socket wakes, which starts afresh on a socket that
+//!   `Source::close` has just shut down.
+//! * *Poll*: a one-shot poll entry. Whoever was woken by it reads before it polls again, so a
+//!   multishot poll would also complete for what is being read; and each poll may be for another
+//!   owner, or on another worker's ring. Only a poll that ended in vain is armed again as a
+//!   multishot one: see step 6.
 //!
 //! # The protocol
-//! 1. An entry's user data is its operation's address. It stays valid: the operation does not move before its
-//!    completion is reported. User data below [`FIRST_ADDRESS`] is the driver's own.
-//! 2. `submit` and `cancel` only fill the submission queue; `poll` flushes it. A full queue is submitted at once; what
-//!    the kernel does not take then waits in `backlog`, in order.
-//! 3. With DEFER_TASKRUN completions appear only when the ring's own thread enters with GETEVENTS. So `poll` enters if
-//!    TASKRUN or CQ_OVERFLOW is set, to flush, or to sleep; otherwise it makes no system call. A ring for any thread
-//!    ([`Access::AnyThread`]) has COOP_TASKRUN instead: completions appear when the thread that submitted the operation
-//!    next returns from the kernel, even from an interrupt. An operation that the watchdog submitted completes on its
-//!    thread, interrupting that thread's sleep. When the thread ends the kernel cancels the operation, and the driver,
-//!    which did not ask for that, waits for it anew. Either thread clears the TASKRUN flag when it has run its part, so
-//!    the worker may overlook completions until it next enters the kernel (with a periodic tick, at the next one).
-//! 4. A cancellation is an entry of its own. The operation is reported with whatever its own completion says: received
-//!    bytes win. If the cancel entry gets ENOENT or EALREADY, that completion is on its way. The cancel entry precedes,
-//!    in the queue, any later operation that reuses the address, so it cannot hit that one.
-//! 5. A thread that wakes the worker writes an eventfd, watched by a multishot poll. Each write is an edge; the eventfd
-//!    is not read. When a multishot ends (no `MORE` flag: overflow, or any other reason of the kernel's) the eventfd is
-//!    cleared, and before the next sleep another is armed: arming itself detects a write in between.
-//! 6. A poll entry also ends by RDHUP, HUP or ERR, which io_uring adds to whatever is asked for. So its events are
-//!    judged by the operation's interest ([`Interest::is_met`]), and the call that follows may say EAGAIN: a peer that
-//!    has shut its sending side keeps RDHUP set while there is no room to send. A one-shot poll would end at once
-//!    again, for as long as that lasts. Then a *multishot* poll waits ([`EDGES`]), which the kernel reports per wake-up
-//!    of the descriptor and not per look. Once the operation has its result, that poll is cancelled, and the result is
-//!    reported when the poll has ended: until then the kernel holds the operation's address. Before Linux 5.13, which
-//!    has no multishot poll, the driver pauses for [`PAUSE`] between two one-shot polls.
+//! 1. An entry's user data is its operation's address. It stays valid: the operation does not move
+//!    before its completion is reported. User data below [`FIRST_ADDRESS`] is the driver's own.
+//! 2. `submit` and `cancel` only fill the submission queue; `poll` flushes it. A full queue is
+//!    submitted at once; what the kernel does not take then waits in `backlog`, in order.
+//! 3. With DEFER_TASKRUN completions appear only when the ring's own thread enters with GETEVENTS.
+//!    So `poll` enters if TASKRUN or CQ_OVERFLOW is set, to flush, or to sleep; otherwise it makes
+//!    no system call. A ring for any thread ([`Access::AnyThread`]) has COOP_TASKRUN instead:
+//!    completions appear when the thread that submitted the operation next returns from the kernel,
+//!    even from an interrupt. An operation that the watchdog submitted completes on its thread,
+//!    interrupting that thread's sleep. When the thread ends the kernel cancels the operation, and
+//!    the driver, which did not ask for that, waits for it anew. Either thread clears the TASKRUN
+//!    flag when it has run its part, so the worker may overlook completions until it next enters
+//!    the kernel (with a periodic tick, at the next one).
+//! 4. A cancellation is an entry of its own. The operation is reported with whatever its own
+//!    completion says: received bytes win. If the cancel entry gets ENOENT or EALREADY, that
+//!    completion is on its way. The cancel entry precedes, in the queue, any later operation that
+//!    reuses the address, so it cannot hit that one.
+//! 5. A thread that wakes the worker writes an eventfd, watched by a multishot poll. Each write is
+//!    an edge; the eventfd is not read. When a multishot ends (no `MORE` flag: overflow, or any
+//!    other reason of the kernel's) the eventfd is cleared, and before the next sleep another is
+//!    armed: arming itself detects a write in between.
+//! 6. A poll entry also ends by RDHUP, HUP or ERR, which io_uring adds to whatever is asked for. So
+//!    its events are judged by the operation's interest ([`Interest::is_met`]), and the call that
+//!    follows may say EAGAIN: a peer that has shut its sending side keeps RDHUP set while there is
+//!    no room to send. A one-shot poll would end at once again, for as long as that lasts. Then a
+//!    *multishot* poll waits ([`EDGES`]), which the kernel reports per wake-up of the descriptor
+//!    and not per look. Once the operation has its result, that poll is cancelled, and the result
+//!    is reported when the poll has ended: until then the kernel holds the operation's address.
+//!    Before Linux 5.13, which has no multishot poll, the driver pauses for [`PAUSE`] between two
+//!    one-shot polls.
 //!
 //! # Dropping
-//! With operations in flight the kernel may yet write into their buffers, and closing the ring does not wait for it. So
-//! the ring is leaked and counted; its owner must leak the stacks as well.
+//! With operations in flight the kernel may yet write into their buffers, and closing the ring does
+//! not wait for it. So the ring is leaked and counted; its owner must leak the stacks as well.
 
 use std::collections::VecDeque;
 use std::io;
@@ -75,16 +85,19 @@ const WAKE: u64 = 1;
 const CANCEL: u64 = 2;
 const FIRST_ADDRESS: u64 = 4096;
 
-/// `Operation::note`: a poll entry replaces the call, which the driver makes when the descriptor is ready.
+/// `Operation::note`: a poll entry replaces the call, which the driver makes when the descriptor is
+/// ready.
 const POLLING: u64 = 1;
 /// `Operation::note`: a cancellation was requested, so the operation is not tried again.
 const CANCELLED: u64 = 2;
 /// `Operation::note`: a multishot poll entry (or a pause in place of it) replaces the call.
 const EDGES: u64 = 4;
-/// `Operation::note`: the result is in the upper half, and is reported when the multishot poll has ended.
+/// `Operation::note`: the result is in the upper half, and is reported when the multishot poll has
+/// ended.
 const DECIDED: u64 = 8;
 
-/// Between two one-shot polls of a descriptor whose state ends each of them in vain, where there are no multishot ones.
+/// Between two one-shot polls of a descriptor whose state ends each of them in vain, where there
+/// are no multishot ones.
 static PAUSE: Timespec = Timespec::new().nsec(10_000_000);
 
 /// Completions taken at a time; see the constant of this name in the epoll driver.
@@ -93,7 +106,8 @@ const BATCH: usize = 64;
 static LEAKED: AtomicUsize = AtomicUsize::new(0);
 
 #[cfg(test)]
-/// Returns the number of rings leaked because operations were in flight when their driver was dropped.
+/// Returns the number of rings leaked because operations were in flight when their driver was
+/// dropped.
 pub(crate) fn leaked_rings() -> usize {
     LEAKED.load(Ordering::Relaxed)
 }
@@ -117,15 +131,15 @@ pub(crate) struct Uring {
     /// Tests: behave as on a kernel that answers EAGAIN for descriptors in non-blocking mode.
     #[cfg(test)]
     polls_only: bool,
-    /// With [`Access::OwnerThread`] the ring belongs to the thread that made it (SINGLE_ISSUER, and the registered
-    /// descriptor is per thread).
+    /// With [`Access::OwnerThread`] the ring belongs to the thread that made it (SINGLE_ISSUER, and
+    /// the registered descriptor is per thread).
     _not_send: PhantomData<*mut ()>,
 }
 
 impl Uring {
-    /// Creates a driver whose clock counts from `epoch`, with a submission queue of `entries`; `access` says which
-    /// threads may call its methods. On an error, which says why io_uring cannot be used, take the epoll driver
-    /// instead.
+    /// Creates a driver whose clock counts from `epoch`, with a submission queue of `entries`;
+    /// `access` says which threads may call its methods. On an error, which says why io_uring
+    /// cannot be used, take the epoll driver instead.
     ///
     /// Context: the worker's own thread only.
     pub(crate) fn new(epoch: Instant, access: Access, entries: u32) -> io::Result<Self> {
@@ -154,7 +168,8 @@ impl Uring {
     }
 
     fn arm_wakeup(&mut self) {
-        let poll = opcode::PollAdd::new(Fd(self.wakeup.raw()), libc::POLLIN as u32).multi(self.multishot);
+        let poll =
+            opcode::PollAdd::new(Fd(self.wakeup.raw()), libc::POLLIN as u32).multi(self.multishot);
         self.push(poll.build().user_data(WAKE));
         self.armed = true;
     }
@@ -179,7 +194,8 @@ impl Uring {
                 continue;
             }
             let queued = self.ring.submission().len() as u32;
-            // Failure (EAGAIN: no memory, EBUSY: completions first) leaves the rest for the next `poll`.
+            // Failure (EAGAIN: no memory, EBUSY: completions first) leaves the rest for the next
+            // `poll`.
             let taken = self.gate.enter(queued, 0, None, false);
             self.backlog.push_front(entry);
             if !matches!(taken, Ok(n) if n > 0) {
@@ -188,7 +204,8 @@ impl Uring {
         }
     }
 
-    /// Calls io_uring_enter once: submits, runs deferred work, and waits for `min` completions, at most `nanoseconds`.
+    /// Calls io_uring_enter once: submits, runs deferred work, and waits for `min` completions, at
+    /// most `nanoseconds`.
     fn enter(&mut self, min: u32, nanoseconds: Option<u64>) -> io::Result<()> {
         let queued = self.ring.submission().len() as u32;
         let timeout = nanoseconds.filter(|_| min > 0);
@@ -207,14 +224,21 @@ impl Uring {
         }
     }
 
-    /// Takes up to [`BATCH`] entries from the completion queue. Returns whether a wake-up was among them.
+    /// Takes up to [`BATCH`] entries from the completion queue. Returns whether a wake-up was among
+    /// them.
     fn reap(&mut self, done: &mut Vec<Completion>) -> bool {
         let mut woken = false;
         let mut taken = std::mem::take(&mut self.taken);
         taken.extend(self.ring.completion().take(BATCH));
-        for entry in taken.iter().filter(|entry| entry.user_data() >= FIRST_ADDRESS) {
+        for entry in taken
+            .iter()
+            .filter(|entry| entry.user_data() >= FIRST_ADDRESS)
+        {
             // An idle connection's box begins with its operation.
-            prefetch(std::ptr::without_provenance::<u8>(entry.user_data() as usize), OWNER_BYTES);
+            prefetch(
+                std::ptr::without_provenance::<u8>(entry.user_data() as usize),
+                OWNER_BYTES,
+            );
         }
         for entry in taken.drain(..) {
             match entry.user_data() {
@@ -242,12 +266,20 @@ impl Uring {
         }
     }
 
-    /// Processes the completion of the operation at `address`: reports it, unless the call is still to be made. `more`:
-    /// the entry stays with the kernel, as only a multishot poll does.
-    fn complete(&mut self, address: u64, result: RawResult, more: bool, done: &mut Vec<Completion>) {
+    /// Processes the completion of the operation at `address`: reports it, unless the call is still
+    /// to be made. `more`: the entry stays with the kernel, as only a multishot poll does.
+    fn complete(
+        &mut self,
+        address: u64,
+        result: RawResult,
+        more: bool,
+        done: &mut Vec<Completion>,
+    ) {
         debug_assert!(address >= FIRST_ADDRESS);
-        let op = OpRef::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("an operation's address");
-        // SAFETY: an operation stays in place until it is reported (contract of `submit`), which is below.
+        let op = OpRef::new(std::ptr::with_exposed_provenance_mut(address as usize))
+            .expect("an operation's address");
+        // SAFETY: an operation stays in place until it is reported (contract of `submit`), which is
+        // below.
         let operation = unsafe { op.as_ref() };
         let note = operation.note.get();
         if note & EDGES != 0 {
@@ -255,20 +287,29 @@ impl Uring {
         }
 
         let polled = result >= 0 && (note & POLLING != 0 || matches!(operation.op, Op::Poll(_)));
-        let mut result = if polled { ready(operation, result) } else { result };
-        // Kernels before 5.19 answer EAGAIN for a descriptor in non-blocking mode; an interrupted call gives EINTR, and
-        // the end of the submitting thread ECANCELED.
+        let mut result = if polled {
+            ready(operation, result)
+        } else {
+            result
+        };
+        // Kernels before 5.19 answer EAGAIN for a descriptor in non-blocking mode; an interrupted
+        // call gives EINTR, and the end of the submitting thread ECANCELED.
         if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) {
             if note & CANCELLED == 0 {
                 // What ended a poll in vain would end the next one too.
-                return if polled { self.poll_edges(op) } else { self.poll_for(op) };
+                return if polled {
+                    self.poll_edges(op)
+                } else {
+                    self.poll_for(op)
+                };
             }
             result = -libc::ECANCELED;
         }
         self.report(op, result, done);
     }
 
-    /// Processes what a multishot poll, or the pause in place of one, has reported: step 6 of the protocol.
+    /// Processes what a multishot poll, or the pause in place of one, has reported: step 6 of the
+    /// protocol.
     fn edge(&mut self, op: OpRef, result: RawResult, more: bool, done: &mut Vec<Completion>) {
         // SAFETY: the operation is not reported yet, hence in place.
         let operation = unsafe { op.as_ref() };
@@ -295,7 +336,11 @@ impl Uring {
         self.multishot &= result != -libc::EINVAL;
         operation.note.set(note & !EDGES);
         // The kernel ends such a poll when it likes, or the pause is over.
-        if self.multishot { self.poll_edges(op) } else { self.poll_for(op) }
+        if self.multishot {
+            self.poll_edges(op)
+        } else {
+            self.poll_for(op)
+        }
     }
 
     fn report(&mut self, op: OpRef, result: RawResult, done: &mut Vec<Completion>) {
@@ -325,7 +370,9 @@ impl Uring {
 
     /// Has the kernel end the entry of an operation.
     fn push_cancel(&mut self, op: OpRef) {
-        let mut entry = opcode::AsyncCancel::new(address_of(op)).build().user_data(CANCEL);
+        let mut entry = opcode::AsyncCancel::new(address_of(op))
+            .build()
+            .user_data(CANCEL);
         if self.ring.params().is_feature_skip_cqe_on_success() {
             entry = entry.flags(Flags::SKIP_SUCCESS);
         }
@@ -343,11 +390,13 @@ fn address_of(op: OpRef) -> u64 {
     op.as_ptr().expose_provenance() as u64
 }
 
-/// Makes the call that a poll entry replaced; `events` are what the poll reported. EAGAIN: they are not what the
-/// operation waits for.
+/// Makes the call that a poll entry replaced; `events` are what the poll reported. EAGAIN: they are
+/// not what the operation waits for.
 fn ready(operation: &Operation, events: RawResult) -> RawResult {
     match operation.op {
-        Op::Poll(interest) if !interest.is_met(PollFlags::from_bits_retain(events as u16)) => -libc::EAGAIN,
+        Op::Poll(interest) if !interest.is_met(PollFlags::from_bits_retain(events as u16)) => {
+            -libc::EAGAIN
+        }
         Op::Poll(interest) => {
             if interest == Interest::Read {
                 // SAFETY: the source outlives the operation.
@@ -357,7 +406,9 @@ fn ready(operation: &Operation, events: RawResult) -> RawResult {
         }
         Op::Connect { .. } => match connect_outcome(operation.fd) {
             // Neither connected nor failed, but hung up: the socket was shut down.
-            r if r == -libc::EAGAIN && events & i32::from(libc::POLLHUP) != 0 => -libc::ECONNABORTED,
+            r if r == -libc::EAGAIN && events & i32::from(libc::POLLHUP) != 0 => {
+                -libc::ECONNABORTED
+            }
             r => r,
         },
         // SAFETY: the operation is pending, so its pointers are valid (contract of `submit`).
@@ -366,7 +417,9 @@ fn ready(operation: &Operation, events: RawResult) -> RawResult {
 }
 
 fn poll_entry(operation: &Operation, interest: Interest, multishot: bool) -> Entry {
-    opcode::PollAdd::new(Fd(operation.fd), interest.poll_flags().bits().into()).multi(multishot).build()
+    opcode::PollAdd::new(Fd(operation.fd), interest.poll_flags().bits().into())
+        .multi(multishot)
+        .build()
 }
 
 /// Builds the entry that makes the kernel perform the operation.
@@ -377,11 +430,17 @@ fn entry_for(operation: &Operation) -> Entry {
         Op::Poll(interest) => poll_entry(operation, interest, false),
         Op::Recv { buf, len } => opcode::Recv::new(fd, buf, length(len)).build(),
         Op::RecvVectored { msg } => opcode::RecvMsg::new(fd, msg).build(),
-        Op::Send { buf, len } => opcode::Send::new(fd, buf, length(len)).flags(libc::MSG_NOSIGNAL).build(),
-        Op::SendVectored { msg } => opcode::SendMsg::new(fd, msg).flags(libc::MSG_NOSIGNAL as u32).build(),
+        Op::Send { buf, len } => opcode::Send::new(fd, buf, length(len))
+            .flags(libc::MSG_NOSIGNAL)
+            .build(),
+        Op::SendVectored { msg } => opcode::SendMsg::new(fd, msg)
+            .flags(libc::MSG_NOSIGNAL as u32)
+            .build(),
         Op::Accept { addr, len } => {
             let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-            opcode::Accept::new(fd, addr.cast(), len).flags(flags).build()
+            opcode::Accept::new(fd, addr.cast(), len)
+                .flags(flags)
+                .build()
         }
         Op::Connect { .. } => poll_entry(operation, Interest::Write, false),
     }
@@ -412,8 +471,15 @@ impl Driver for Uring {
                 }
             }
             Op::Recv { .. } | Op::RecvVectored { .. } => {
-                // SAFETY: the source outlives the operation, whose pointers are valid (contract of `submit`).
-                let tried = unsafe { operation.source.as_ref().take_readable().then(|| operation.attempt()) };
+                // SAFETY: the source outlives the operation, whose pointers are valid (contract of
+                // `submit`).
+                let tried = unsafe {
+                    operation
+                        .source
+                        .as_ref()
+                        .take_readable()
+                        .then(|| operation.attempt())
+                };
                 if let Some(result) = tried.filter(|&result| result != -libc::EAGAIN) {
                     return Submitted::Done(result);
                 }
@@ -446,9 +512,14 @@ impl Driver for Uring {
         if self.in_flight == 0 {
             return false;
         }
-        // SAFETY: the views are dropped before anybody else can make one: the caller alone has the ring.
-        let (submission, completion) = unsafe { (self.ring.submission_shared(), self.ring.completion_shared()) };
-        !submission.is_empty() || submission.taskrun() || submission.cq_overflow() || !completion.is_empty()
+        // SAFETY: the views are dropped before anybody else can make one: the caller alone has the
+        // ring.
+        let (submission, completion) =
+            unsafe { (self.ring.submission_shared(), self.ring.completion_shared()) };
+        !submission.is_empty()
+            || submission.taskrun()
+            || submission.cq_overflow()
+            || !completion.is_empty()
     }
 
     fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> io::Result<bool> {
@@ -464,14 +535,16 @@ impl Driver for Uring {
                 Wait::Forever => None,
             };
             if timeout == Some(0) {
-                // The last round, or a poll without sleep: enter only if there is something to submit or to fetch.
+                // The last round, or a poll without sleep: enter only if there is something to
+                // submit or to fetch.
                 if !self.ring.submission().is_empty() || self.kernel_holds_completions() {
                     self.enter(0, None)?;
                     woken |= self.reap(done);
                 }
                 return Ok(woken);
             }
-            // Armed by the worker, the only thread that sleeps here: the kernel wakes the thread that submitted it.
+            // Armed by the worker, the only thread that sleeps here: the kernel wakes the thread
+            // that submitted it.
             if !self.armed {
                 self.arm_wakeup();
             }
@@ -483,7 +556,10 @@ impl Driver for Uring {
     fn watched(&self) -> Option<PollFd<BorrowedFd<'_>>> {
         // SAFETY: the ring is this driver's until it ends.
         let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
-        (self.access == Access::AnyThread).then_some(PollFd { fd, interrupts: true })
+        (self.access == Access::AnyThread).then_some(PollFd {
+            fd,
+            interrupts: true,
+        })
     }
 
     fn wakeup(&self) -> Arc<Wakeup> {

@@ -1,16 +1,20 @@
 //! Resolves names to addresses without blocking a worker.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs as _};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs as _,
+};
 
 use crate::blocking;
 
-/// Converts to socket addresses, as `std`'s trait of that name does, but a name lookup runs on the blocking pool.
+/// Converts to socket addresses, as `std`'s trait of that name does, but a name lookup runs on the
+/// blocking pool.
 pub trait ToSocketAddrs {
     /// Returns the addresses, looking up a name if necessary.
     ///
     /// # Errors
-    /// The text is not an address, the name cannot be resolved, or the caller was cancelled or ran into its deadline.
+    /// The text is not an address, the name cannot be resolved, or the caller was cancelled or ran
+    /// into its deadline.
     ///
     /// Context: any thread or fiber; may suspend.
     fn resolve(&self) -> io::Result<Vec<SocketAddr>>;
@@ -26,7 +30,15 @@ macro_rules! at_hand {
     )+};
 }
 
-at_hand!(SocketAddr, SocketAddrV4, SocketAddrV6, (IpAddr, u16), (Ipv4Addr, u16), (Ipv6Addr, u16), &[SocketAddr]);
+at_hand!(
+    SocketAddr,
+    SocketAddrV4,
+    SocketAddrV6,
+    (IpAddr, u16),
+    (Ipv4Addr, u16),
+    (Ipv6Addr, u16),
+    &[SocketAddr]
+);
 
 impl ToSocketAddrs for str {
     fn resolve(&self) -> io::Result<Vec<SocketAddr>> {

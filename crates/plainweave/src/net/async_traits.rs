@@ -12,13 +12,21 @@ mod of_futures {
     use crate::net::AsyncTcpStream;
 
     impl AsyncRead for AsyncTcpStream {
-        fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut [u8],
+        ) -> Poll<io::Result<usize>> {
             Self::poll_read(self.get_mut(), cx, buf)
         }
     }
 
     impl AsyncWrite for AsyncTcpStream {
-        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<io::Result<usize>> {
             Self::poll_write(self.get_mut(), cx, buf)
         }
 
@@ -52,15 +60,27 @@ mod of_tokio {
     use crate::net::AsyncTcpStream;
 
     impl AsyncRead for AsyncTcpStream {
-        fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            let read = ready!(Self::poll_read(self.get_mut(), cx, buf.initialize_unfilled()))?;
+        fn poll_read(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let read = ready!(Self::poll_read(
+                self.get_mut(),
+                cx,
+                buf.initialize_unfilled()
+            ))?;
             buf.advance(read);
             Poll::Ready(Ok(()))
         }
     }
 
     impl AsyncWrite for AsyncTcpStream {
-        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<io::Result<usize>> {
             Self::poll_write(self.get_mut(), cx, buf)
         }
 

@@ -1,5 +1,5 @@
-//! A connected socket of any family: what [`TcpStream`](super::TcpStream) and [`UnixStream`](super::UnixStream) are
-//! made of.
+//! A connected socket of any family: what [`TcpStream`](super::TcpStream) and
+//! [`UnixStream`](super::UnixStream) are made of.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
@@ -31,7 +31,11 @@ impl Connection {
     /// Takes over a descriptor that is in non-blocking mode.
     pub(super) fn new(source: Descriptor) -> Arc<Self> {
         let (read_timeout, write_timeout) = (AtomicU64::new(NONE), AtomicU64::new(NONE));
-        Arc::new(Self { source: Arc::new(source), read_timeout, write_timeout })
+        Arc::new(Self {
+            source: Arc::new(source),
+            read_timeout,
+            write_timeout,
+        })
     }
 
     /// Returns the longest that a read may wait.
@@ -54,7 +58,8 @@ impl Connection {
         set_limit(&self.write_timeout, limit)
     }
 
-    /// Waits until a read or a write would do something, for as long as the stream's timeout allows.
+    /// Waits until a read or a write would do something, for as long as the stream's timeout
+    /// allows.
     pub(super) fn wait(&self, interest: Interest) -> io::Result<()> {
         let limit = match interest {
             Interest::Read => self.read_timeout(),
@@ -80,9 +85,12 @@ impl Connection {
         })
     }
 
-    /// Retries a system call until it does not return EAGAIN. The stream's timeout bounds all waits together, however
-    /// many there are: it counts from the last byte that moved.
-    pub(super) fn transfer(&self, mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
+    /// Retries a system call until it does not return EAGAIN. The stream's timeout bounds all waits
+    /// together, however many there are: it counts from the last byte that moved.
+    pub(super) fn transfer(
+        &self,
+        mut call: impl FnMut() -> rustix::io::Result<usize>,
+    ) -> io::Result<usize> {
         if let Some(interrupt) = wait::interrupted() {
             return Err(wait::failed_at_once(interrupt.into()));
         }
@@ -95,7 +103,9 @@ impl Connection {
                 Err(Errno::AGAIN) => {
                     let now = now();
                     let silence = now - *silent_since.get_or_insert(now);
-                    let limit = self.write_timeout().map(|limit| limit.saturating_sub(silence));
+                    let limit = self
+                        .write_timeout()
+                        .map(|limit| limit.saturating_sub(silence));
                     wait_ready(&self.source, Interest::Write, limit)?;
                 }
                 Err(error) => return Err(wait::failed_at_once(error.into())),
@@ -108,7 +118,10 @@ impl Connection {
         if buf.is_empty() {
             return Ok(0);
         }
-        let op = Op::Recv { buf: buf.as_mut_ptr(), len: buf.len() };
+        let op = Op::Recv {
+            buf: buf.as_mut_ptr(),
+            len: buf.len(),
+        };
         // SAFETY: `perform` does not return while the kernel may write to the buffer.
         unsafe { perform(&self.source, op, self.read_timeout()) }.map(|n| n as usize)
     }
@@ -118,7 +131,10 @@ impl Connection {
         if buf.is_empty() {
             return Ok(0);
         }
-        let op = Op::Send { buf: buf.as_ptr(), len: buf.len() };
+        let op = Op::Send {
+            buf: buf.as_ptr(),
+            len: buf.len(),
+        };
         // SAFETY: `perform` does not return while the kernel may read the buffer.
         unsafe { perform(&self.source, op, self.write_timeout()) }.map(|n| n as usize)
     }
@@ -129,9 +145,16 @@ impl Connection {
             return Ok(0);
         }
         let mut msg = message(bufs.as_mut_ptr().cast(), bufs.len());
-        // SAFETY: message and buffers outlive the call, which does not return while the kernel may use them.
-        unsafe { perform(&self.source, Op::RecvVectored { msg: &raw mut msg }, self.read_timeout()) }
-            .map(|n| n as usize)
+        // SAFETY: message and buffers outlive the call, which does not return while the kernel may
+        // use them.
+        unsafe {
+            perform(
+                &self.source,
+                Op::RecvVectored { msg: &raw mut msg },
+                self.read_timeout(),
+            )
+        }
+        .map(|n| n as usize)
     }
 
     /// As `write_vectored` of a stream.
@@ -140,9 +163,18 @@ impl Connection {
             return Ok(0);
         }
         let msg = message(bufs.as_ptr().cast_mut().cast(), bufs.len());
-        // SAFETY: message and buffers outlive the call, which does not return while the kernel may use them.
-        unsafe { perform(&self.source, Op::SendVectored { msg: &raw const msg }, self.write_timeout()) }
-            .map(|n| n as usize)
+        // SAFETY: message and buffers outlive the call, which does not return while the kernel may
+        // use them.
+        unsafe {
+            perform(
+                &self.source,
+                Op::SendVectored {
+                    msg: &raw const msg,
+                },
+                self.write_timeout(),
+            )
+        }
+        .map(|n| n as usize)
     }
 }
 
@@ -157,7 +189,10 @@ fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
 
 fn set_limit(word: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
     if limit == Some(Duration::ZERO) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero; None means no timeout"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a timeout of zero; None means no timeout",
+        ));
     }
     word.store(limit.map_or(NONE, wait::nanos), Ordering::Relaxed);
     Ok(())
@@ -181,8 +216,8 @@ macro_rules! stream {
                 &self.shared.source
             }
 
-            /// Returns another handle to the same connection, timeouts included. (Unlike `std`'s, it shares the
-            /// descriptor too.)
+            /// Returns another handle to the same connection, timeouts included. (Unlike `std`'s,
+            /// it shares the descriptor too.)
             ///
             /// # Errors
             /// None today; the signature is `std`'s.
@@ -190,8 +225,9 @@ macro_rules! stream {
                 Ok(Self { shared: self.shared.clone() })
             }
 
-            /// Ends the connection for every handle: blocked calls return an error, later calls fail with
-            /// [`io::ErrorKind::NotConnected`]. The descriptor is freed when the last handle is dropped.
+            /// Ends the connection for every handle: blocked calls return an error, later calls
+            /// fail with [`io::ErrorKind::NotConnected`]. The descriptor is freed when the last
+            /// handle is dropped.
             pub fn close(&self) {
                 self.source().close();
             }
@@ -204,8 +240,8 @@ macro_rules! stream {
                 SockRef::from(self).shutdown(how)
             }
 
-            /// Sets the longest that a read may wait; `None` for no limit. Unlike `std`'s, a read that exceeds it fails
-            /// with [`io::ErrorKind::TimedOut`].
+            /// Sets the longest that a read may wait; `None` for no limit. Unlike `std`'s, a read
+            /// that exceeds it fails with [`io::ErrorKind::TimedOut`].
             ///
             /// # Errors
             /// A limit of zero.
@@ -241,9 +277,9 @@ macro_rules! stream {
                 self.shared.wait(Interest::Read)
             }
 
-            /// Returns whether a read would return at once, with data, the end of the stream or an error. Useful for a
-            /// connection that was just accepted: if its first request has already arrived, waiting for it at the
-            /// driver only costs time.
+            /// Returns whether a read would return at once, with data, the end of the stream or an
+            /// error. Useful for a connection that was just accepted: if its first request has
+            /// already arrived, waiting for it at the driver only costs time.
             #[must_use]
             pub fn is_readable(&self) -> bool {
                 self.shared.is_readable()
@@ -257,12 +293,14 @@ macro_rules! stream {
                 self.shared.wait(Interest::Write)
             }
 
-            /// Sends up to `len` bytes of a file from `offset` on, without copying them through this process
-            /// (`sendfile(2)`). Returns the number of bytes sent, 0 at the end of the file. A part of the file that is
-            /// not in memory blocks the worker until it is read from the disk: call [`crate::fs::is_resident`] first.
+            /// Sends up to `len` bytes of a file from `offset` on, without copying them through
+            /// this process (`sendfile(2)`). Returns the number of bytes sent, 0 at the end of the
+            /// file. A part of the file that is not in memory blocks the worker until it is read
+            /// from the disk: call [`crate::fs::is_resident`] first.
             ///
             /// # Errors
-            /// As for a write; [`io::ErrorKind::InvalidInput`] if `file` does not support `sendfile(2)`.
+            /// As for a write; [`io::ErrorKind::InvalidInput`] if `file` does not support
+            /// `sendfile(2)`.
             pub fn send_file(&self, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
                 self.shared.send_file(file, offset, len)
             }

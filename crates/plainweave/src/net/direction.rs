@@ -1,8 +1,9 @@
 //! One direction of a socket, as async code waits for it.
 //!
-//! A call is tried first. If it would block, a fiber waits for the descriptor in the poller's place, and its end wakes
-//! the task (see docs/async.md for what that costs, and the rejected ways). So a wait has all that a blocking call has:
-//! both drivers, the watchdog, the end of the runtime. Dropping the wait cancels that fiber.
+//! A call is tried first. If it would block, a fiber waits for the descriptor in the poller's
+//! place, and its end wakes the task (see docs/async.md for what that costs, and the rejected
+//! ways). So a wait has all that a blocking call has: both drivers, the watchdog, the end of the
+//! runtime. Dropping the wait cancels that fiber.
 
 use std::io;
 use std::pin::Pin;
@@ -35,12 +36,17 @@ impl Waiting {
             io::Error::new(io::ErrorKind::Unsupported, why)
         };
         let (fiber, runtime) = fiber.zip(pool::try_current_pool()).ok_or_else(outside)?;
-        Ok(Self { end: fiber.into_future(), runtime: Arc::downgrade(&runtime) })
+        Ok(Self {
+            end: fiber.into_future(),
+            runtime: Arc::downgrade(&runtime),
+        })
     }
 
-    /// Returns whether the caller is a fiber of another runtime, which must not depend on that one's life.
+    /// Returns whether the caller is a fiber of another runtime, which must not depend on that
+    /// one's life.
     fn is_elsewhere(&self) -> bool {
-        pool::try_current_pool().is_some_and(|here| !ptr::eq(Arc::as_ptr(&here), self.runtime.as_ptr()))
+        pool::try_current_pool()
+            .is_some_and(|here| !ptr::eq(Arc::as_ptr(&here), self.runtime.as_ptr()))
     }
 }
 
@@ -60,14 +66,18 @@ pub(super) struct Direction {
 
 impl Direction {
     pub(super) fn new(interest: Interest) -> Self {
-        Self { interest, waiting: None }
+        Self {
+            interest,
+            waiting: None,
+        }
     }
 
-    /// Makes a call that does not block, once more each time that it may succeed. A wait that an earlier poll began is
-    /// continued, by this task; on another runtime it begins anew.
+    /// Makes a call that does not block, once more each time that it may succeed. A wait that an
+    /// earlier poll began is continued, by this task; on another runtime it begins anew.
     ///
     /// # Errors
-    /// The call fails; the socket was closed; the runtime ends while the call has to wait, or the caller is no fiber.
+    /// The call fails; the socket was closed; the runtime ends while the call has to wait, or the
+    /// caller is no fiber.
     pub(super) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -22,14 +22,15 @@ impl HasStream for TcpStream {
     }
 }
 
-/// Hands an idle connection to the worker's driver and returns at once. When the connection becomes readable (or `idle`
-/// has passed, or the runtime ends), a *fresh* fiber calls `f` with it.
+/// Hands an idle connection to the worker's driver and returns at once. When the connection becomes
+/// readable (or `idle` has passed, or the runtime ends), a *fresh* fiber calls `f` with it.
 ///
-/// While it waits, the connection costs its state and some 300 bytes: no stack, no buffer, no posted receive. The fresh
-/// fiber may run on another worker, which is why `conn` is `Send`.
+/// While it waits, the connection costs its state and some 300 bytes: no stack, no buffer, no
+/// posted receive. The fresh fiber may run on another worker, which is why `conn` is `Send`.
 ///
 /// `f` gets `Ok` when there is something to read (or the end of the stream); an error of kind
-/// [`io::ErrorKind::TimedOut`] after `idle`; one that [`crate::is_cancelled`] recognises when the runtime ends.
+/// [`io::ErrorKind::TimedOut`] after `idle`; one that [`crate::is_cancelled`] recognises when the
+/// runtime ends.
 ///
 /// # Panics
 /// If called outside a fiber.
@@ -57,14 +58,21 @@ where
     C: HasStream + Send + 'static,
     F: FnOnce(C, io::Result<()>) + Send + 'static,
 {
-    let Some(me) = fiber::current() else { pool::no_runtime("net::on_readable") };
+    let Some(me) = fiber::current() else {
+        pool::no_runtime("net::on_readable")
+    };
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
-    idle_conn::register(me, source, idle, Resume::Once(Box::new(move |outcome| f(conn, outcome))));
+    idle_conn::register(
+        me,
+        source,
+        idle,
+        Resume::Once(Box::new(move |outcome| f(conn, outcome))),
+    );
 }
 
-/// Does the same as [`on_readable`], repeatedly: `f` serves what has arrived and returns whether to wait again. Every
-/// call runs in a fresh fiber; nothing is allocated between two of them.
+/// Does the same as [`on_readable`], repeatedly: `f` serves what has arrived and returns whether to
+/// wait again. Every call runs in a fresh fiber; nothing is allocated between two of them.
 ///
 /// After [`ControlFlow::Break`], or if `f` panics, `conn` is dropped.
 ///
@@ -100,8 +108,15 @@ where
     C: HasStream + Send + 'static,
     F: FnMut(&mut C, io::Result<()>) -> ControlFlow<()> + Send + 'static,
 {
-    let Some(me) = fiber::current() else { pool::no_runtime("net::each_readable") };
+    let Some(me) = fiber::current() else {
+        pool::no_runtime("net::each_readable")
+    };
     let source = conn.stream().source().clone();
     let idle = idle.map_or(NEVER, wait::nanos);
-    idle_conn::register(me, source, idle, Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))));
+    idle_conn::register(
+        me,
+        source,
+        idle,
+        Resume::Each(Box::new(move |outcome| f(&mut conn, outcome))),
+    );
 }

@@ -17,11 +17,12 @@ use crate::sched::io_call::{Descriptor, perform};
 use crate::sync::select::ReadinessBranch;
 use crate::time::sleep;
 
-/// The most connections that the kernel may hold until they are accepted (it caps this at `net.core.somaxconn`).
+/// The most connections that the kernel may hold until they are accepted (it caps this at
+/// `net.core.somaxconn`).
 pub(super) const BACKLOG: i32 = 4096;
 
-/// The pause after an accept that fails for lack of descriptors or memory, and how often it doubles, up to 64 ms, while
-/// all fail.
+/// The pause after an accept that fails for lack of descriptors or memory, and how often it
+/// doubles, up to 64 ms, while all fail.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const DOUBLINGS: u8 = 6;
 
@@ -38,7 +39,9 @@ macro_rules! listener {
             /// # Errors
             /// None today; the signature is `std`'s.
             pub fn try_clone(&self) -> io::Result<Self> {
-                Ok(Self { source: self.source.clone() })
+                Ok(Self {
+                    source: self.source.clone(),
+                })
             }
 
             /// Returns what makes an accept possible as a branch of a select.
@@ -47,9 +50,10 @@ macro_rules! listener {
                 ReadinessBranch::new(&self.source, Interest::Read)
             }
 
-            /// Sets how many connections the kernel may hold until they are accepted (`listen(2)`; it caps this at
-            /// `net.core.somaxconn`). At the limit a client of TCP is ignored until it retries, a second later; one of
-            /// a Unix socket waits. Connections that the kernel already holds are kept.
+            /// Sets how many connections the kernel may hold until they are accepted (`listen(2)`;
+            /// it caps this at `net.core.somaxconn`). At the limit a client of TCP is ignored until
+            /// it retries, a second later; one of a Unix socket waits. Connections that the kernel
+            /// already holds are kept.
             ///
             /// # Errors
             /// The system call fails; the listener was closed.
@@ -57,11 +61,14 @@ macro_rules! listener {
                 self.source.check_open()?;
                 rustix::net::listen(self, i32::try_from(connections).unwrap_or(i32::MAX))?;
                 // A close in between was undone by that.
-                self.source.check_open().inspect_err(|_| self.source.close())
+                self.source
+                    .check_open()
+                    .inspect_err(|_| self.source.close())
             }
 
-            /// Sets, for every handle, whether an accept that fails for lack of descriptors or memory writes a line to
-            /// standard error, once in the process. On by default; a server that logs such errors turns it off.
+            /// Sets, for every handle, whether an accept that fails for lack of descriptors or
+            /// memory writes a line to standard error, once in the process. On by default; a server
+            /// that logs such errors turns it off.
             pub fn report_exhaustion(&self, on: bool) {
                 self.source.report_exhaustion(on);
             }
@@ -77,7 +84,8 @@ macro_rules! listener {
 }
 pub(super) use listener;
 
-/// A TCP socket that accepts connections; any number of fibers, on any worker, may wait in `accept`.
+/// A TCP socket that accepts connections; any number of fibers, on any worker, may wait in
+/// `accept`.
 ///
 /// ```
 /// # use std::io::{Read, Write};
@@ -98,7 +106,8 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on the first address that can be bound. The address can be bound again as soon as the process has ended.
+    /// Listens on the first address that can be bound. The address can be bound again as soon as
+    /// the process has ended.
     ///
     /// # Errors
     /// The last address's error; the caller was cancelled or ran into its deadline during a lookup.
@@ -109,7 +118,9 @@ impl TcpListener {
             socket.set_reuse_address(true)?;
             socket.bind(&addr.into())?;
             socket.listen(BACKLOG)?;
-            Ok(Self { source: Arc::new(Descriptor::new(socket.into())) })
+            Ok(Self {
+                source: Arc::new(Descriptor::new(socket.into())),
+            })
         })
     }
 
@@ -119,7 +130,9 @@ impl TcpListener {
     /// The system call fails.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self { source: Arc::new(Descriptor::new(listener.into())) })
+        Ok(Self {
+            source: Arc::new(Descriptor::new(listener.into())),
+        })
     }
 
     /// Converts the socket to a `std` one, in blocking mode.
@@ -136,16 +149,19 @@ impl TcpListener {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// The system call fails; the caller was cancelled or ran into its deadline; the listener was closed. A connection
-    /// that was accepted before a cancellation took effect is delivered. After an error for lack of descriptors or
-    /// memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`), which the next accept would meet again, the caller has been
-    /// suspended for 1 ms, and up to 64 ms while all fail: it may simply go on, and others can give back what is
-    /// missing.
+    /// The system call fails; the caller was cancelled or ran into its deadline; the listener was
+    /// closed. A connection that was accepted before a cancellation took effect is delivered. After
+    /// an error for lack of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`), which
+    /// the next accept would meet again, the caller has been suspended for 1 ms, and up to 64 ms
+    /// while all fail: it may simply go on, and others can give back what is missing.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (accepted, peer) = accept(&self.source)?;
-        Ok((TcpStream::of(accepted), peer.as_socket().ok_or(io::ErrorKind::InvalidData)?))
+        Ok((
+            TcpStream::of(accepted),
+            peer.as_socket().ok_or(io::ErrorKind::InvalidData)?,
+        ))
     }
 
     /// Returns how many connections wait in the kernel to be accepted.
@@ -158,9 +174,21 @@ impl TcpListener {
         let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
         let at = (&raw mut info).cast();
         // SAFETY: the kernel writes at most `len` bytes.
-        let got = unsafe { libc::getsockopt(self.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, at, &mut len) };
+        let got = unsafe {
+            libc::getsockopt(
+                self.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                at,
+                &mut len,
+            )
+        };
         // The kernel reports it in a field that is otherwise unused for listening sockets.
-        if got < 0 { Err(io::Error::last_os_error()) } else { Ok(info.tcpi_unacked) }
+        if got < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(info.tcpi_unacked)
+        }
     }
 
     /// Returns an iterator that calls `accept` for ever.
@@ -173,7 +201,10 @@ impl TcpListener {
     /// # Errors
     /// The system call fails.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        SockRef::from(self).local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+        SockRef::from(self)
+            .local_addr()?
+            .as_socket()
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -186,7 +217,16 @@ pub(super) fn accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> 
     // SAFETY: a sockaddr_storage by another name.
     let addr = unsafe { storage.view_as::<libc::sockaddr_storage>() } as *mut _;
     // SAFETY: `perform` does not return while the kernel may write the address.
-    let accepted = unsafe { perform(source, Op::Accept { addr, len: &raw mut len }, None) };
+    let accepted = unsafe {
+        perform(
+            source,
+            Op::Accept {
+                addr,
+                len: &raw mut len,
+            },
+            None,
+        )
+    };
     let fd = accepted.inspect_err(|error| pause_if_exhausted(source, error))?;
     source.note_accepted();
     // SAFETY: a new descriptor, and ours.
@@ -195,13 +235,16 @@ pub(super) fn accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> 
     Ok((Descriptor::new(fd), unsafe { SockAddr::new(storage, len) }))
 }
 
-/// Pauses after an accept that has failed for lack of descriptors or memory. The connection stays in the kernel's
-/// queue, so the next accept fails at once, and a loop that goes on after errors would keep its worker from the very
-/// fibers that could give descriptors back.
+/// Pauses after an accept that has failed for lack of descriptors or memory. The connection stays
+/// in the kernel's queue, so the next accept fails at once, and a loop that goes on after errors
+/// would keep its worker from the very fibers that could give descriptors back.
 #[cold]
 fn pause_if_exhausted(source: &Descriptor, error: &io::Error) {
     let exhausted = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
-    if error.raw_os_error().is_some_and(|code| exhausted.contains(&code)) {
+    if error
+        .raw_os_error()
+        .is_some_and(|code| exhausted.contains(&code))
+    {
         if source.reports_exhaustion() {
             warn_once(
                 Kind::AcceptFails,

@@ -1,8 +1,10 @@
-//! TCP and Unix sockets in the shape of `std`'s: calls that block the calling fiber, not its worker.
+//! TCP and Unix sockets in the shape of `std`'s: calls that block the calling fiber, not its
+//! worker.
 //!
-//! The types also work on plain threads, which wait by `poll(2)`. Cancellation and deadlines surface as errors
-//! ([`crate::is_cancelled`], [`std::io::ErrorKind::TimedOut`]). A stream can be shared by `&`: `Read` and `Write` are
-//! implemented for `&TcpStream` too, and one fiber may read while another writes.
+//! The types also work on plain threads, which wait by `poll(2)`. Cancellation and deadlines
+//! surface as errors ([`crate::is_cancelled`], [`std::io::ErrorKind::TimedOut`]). A stream can be
+//! shared by `&`: `Read` and `Write` are implemented for `&TcpStream` too, and one fiber may read
+//! while another writes.
 
 mod addr;
 mod async_listener;

@@ -16,8 +16,8 @@ use crate::sched::io_call::{Descriptor, perform};
 use crate::sched::wait;
 use crate::sync::select::ReadinessBranch;
 
-/// A TCP connection. Clones made by [`TcpStream::try_clone`] share the descriptor, which is closed when the last is
-/// dropped.
+/// A TCP connection. Clones made by [`TcpStream::try_clone`] share the descriptor, which is closed
+/// when the last is dropped.
 #[derive(Debug)]
 pub struct TcpStream {
     shared: Arc<Connection>,
@@ -44,10 +44,14 @@ impl TcpStream {
 
     fn connect_to(addr: SocketAddr, limit: Option<Duration>) -> io::Result<Self> {
         let kind = Type::STREAM.nonblocking().cloexec();
-        let socket = Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP)).map_err(wait::failed_at_once)?;
+        let socket = Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP))
+            .map_err(wait::failed_at_once)?;
         let source = Descriptor::new(socket.into());
         let addr = SockAddr::from(addr);
-        let op = Op::Connect { addr: addr.as_ptr().cast(), len: addr.len() };
+        let op = Op::Connect {
+            addr: addr.as_ptr().cast(),
+            len: addr.len(),
+        };
         // SAFETY: `addr` outlives the call.
         unsafe { perform(&source, op, limit) }?;
         Ok(Self::of(source))
@@ -62,8 +66,8 @@ impl TcpStream {
         Ok(Self::of(Descriptor::new(stream.into())))
     }
 
-    /// Converts the connection to a `std` one, in blocking mode. Other clones keep their descriptor, which shares that
-    /// mode: do not use them any more.
+    /// Converts the connection to a `std` one, in blocking mode. Other clones keep their
+    /// descriptor, which shares that mode: do not use them any more.
     ///
     /// # Errors
     /// The system call fails, or no descriptor is left.
@@ -79,7 +83,10 @@ impl TcpStream {
     /// # Errors
     /// The system call fails.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.sock().peer_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+        self.sock()
+            .peer_addr()?
+            .as_socket()
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Returns the local address.
@@ -87,7 +94,10 @@ impl TcpStream {
     /// # Errors
     /// The system call fails.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.sock().local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+        self.sock()
+            .local_addr()?
+            .as_socket()
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     fn sock(&self) -> SockRef<'_> {
@@ -110,8 +120,8 @@ impl TcpStream {
         self.sock().tcp_nodelay()
     }
 
-    /// Writes data whose last bytes the kernel may hold back until the next write, which should follow soon
-    /// (`MSG_MORE`).
+    /// Writes data whose last bytes the kernel may hold back until the next write, which should
+    /// follow soon (`MSG_MORE`).
     ///
     /// # Errors
     /// As for a write.

@@ -1,4 +1,5 @@
-//! Unix sockets in the shape of `std::os::unix::net`: streams within one machine, by path or by abstract name.
+//! Unix sockets in the shape of `std::os::unix::net`: streams within one machine, by path or by
+//! abstract name.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -22,12 +23,15 @@ use crate::sched::wait;
 use crate::sync::select::ReadinessBranch;
 use crate::time::sleep;
 
-/// Pauses between two attempts to connect to a listener whose queue is full: the first, and the longest.
+/// Pauses between two attempts to connect to a listener whose queue is full: the first, and the
+/// longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// A Unix socket that accepts connections; any number of fibers, on any worker, may wait in `accept`.
+/// A Unix socket that accepts connections; any number of fibers, on any worker, may wait in
+/// `accept`.
 ///
-/// As with `std`'s, the file of a path stays when the listener is dropped: whoever bound it removes it.
+/// As with `std`'s, the file of a path stays when the listener is dropped: whoever bound it removes
+/// it.
 ///
 /// ```
 /// # use std::io::{Read, Write};
@@ -52,14 +56,15 @@ impl UnixListener {
     /// Listens on a path, which becomes a socket file.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if there is a file of that name, even one that a process has left behind (see
-    /// [`Self::bind_over_stale`]); the path is longer than 107 bytes; the system call fails.
+    /// [`io::ErrorKind::AddrInUse`] if there is a file of that name, even one that a process has
+    /// left behind (see [`Self::bind_over_stale`]); the path is longer than 107 bytes; the system
+    /// call fails.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::bind_to(&SockAddr::unix(path)?)
     }
 
-    /// Listens on an address, which may be an abstract name (`SocketAddr::from_abstract_name`): that has no file and
-    /// ends with its listener.
+    /// Listens on an address, which may be an abstract name (`SocketAddr::from_abstract_name`):
+    /// that has no file and ends with its listener.
     ///
     /// # Errors
     /// As for [`Self::bind`]; the address is unnamed.
@@ -67,11 +72,12 @@ impl UnixListener {
         Self::bind_to(&native(addr)?)
     }
 
-    /// Listens on a path like [`Self::bind`], and first removes a socket file there on which nobody listens any more.
-    /// Two processes that do so at the same time may remove each other's file.
+    /// Listens on a path like [`Self::bind`], and first removes a socket file there on which nobody
+    /// listens any more. Two processes that do so at the same time may remove each other's file.
     ///
     /// # Errors
-    /// As for [`Self::bind`]: [`io::ErrorKind::AddrInUse`] if somebody listens there, or the file is no socket.
+    /// As for [`Self::bind`]: [`io::ErrorKind::AddrInUse`] if somebody listens there, or the file
+    /// is no socket.
     pub fn bind_over_stale(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         match Self::bind(path) {
@@ -87,7 +93,9 @@ impl UnixListener {
         let socket = socket()?;
         socket.bind(addr)?;
         socket.listen(BACKLOG)?;
-        Ok(Self { source: Arc::new(Descriptor::new(socket.into())) })
+        Ok(Self {
+            source: Arc::new(Descriptor::new(socket.into())),
+        })
     }
 
     /// Takes over a `std` socket and makes it non-blocking.
@@ -96,7 +104,9 @@ impl UnixListener {
     /// The system call fails.
     pub fn from_std(listener: std_net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self { source: Arc::new(Descriptor::new(listener.into())) })
+        Ok(Self {
+            source: Arc::new(Descriptor::new(listener.into())),
+        })
     }
 
     /// Converts the socket to a `std` one, in blocking mode.
@@ -109,8 +119,8 @@ impl UnixListener {
         Ok(listener)
     }
 
-    /// Waits for a connection. The peer's address is unnamed, unless it has bound one; also if that is a path of 108
-    /// bytes, for which `std` has no address.
+    /// Waits for a connection. The peer's address is unnamed, unless it has bound one; also if that
+    /// is a path of 108 bytes, for which `std` has no address.
     ///
     /// # Errors
     /// As for [`TcpListener::accept`](super::TcpListener::accept).
@@ -153,8 +163,8 @@ impl Iterator for UnixIncoming<'_> {
     }
 }
 
-/// A connection over a Unix socket. Clones made by [`UnixStream::try_clone`] share the descriptor, which is closed when
-/// the last is dropped.
+/// A connection over a Unix socket. Clones made by [`UnixStream::try_clone`] share the descriptor,
+/// which is closed when the last is dropped.
 ///
 /// ```
 /// # use std::io::{Read, Write};
@@ -177,8 +187,8 @@ impl UnixStream {
     /// Connects to the listener of a path. While that one's queue is full, it waits.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ConnectionRefused`] if nobody listens there; the system call fails; the caller was cancelled or
-    /// ran into its deadline.
+    /// [`io::ErrorKind::ConnectionRefused`] if nobody listens there; the system call fails; the
+    /// caller was cancelled or ran into its deadline.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -201,8 +211,8 @@ impl UnixStream {
         }
         let socket = socket().map_err(wait::failed_at_once)?;
         let (mut pause, longest) = PAUSE;
-        // Such a connection exists at once or not at all, so no driver waits for it. When there is room in a queue that
-        // was full no event says so: ask again.
+        // Such a connection exists at once or not at all, so no driver waits for it. When there is
+        // room in a queue that was full no event says so: ask again.
         while let Err(error) = socket.connect(addr) {
             match error.kind() {
                 io::ErrorKind::WouldBlock => sleep(pause)?,
@@ -220,7 +230,10 @@ impl UnixStream {
     /// The system call fails (out of descriptors: `EMFILE`).
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = Socket::pair(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-        Ok((Self::of(Descriptor::new(one.into())), Self::of(Descriptor::new(other.into()))))
+        Ok((
+            Self::of(Descriptor::new(one.into())),
+            Self::of(Descriptor::new(other.into())),
+        ))
     }
 
     /// Takes over a `std` connection and makes it non-blocking.
@@ -232,8 +245,8 @@ impl UnixStream {
         Ok(Self::of(Descriptor::new(stream.into())))
     }
 
-    /// Converts the connection to a `std` one, in blocking mode. Other clones keep their descriptor, which shares that
-    /// mode: do not use them any more.
+    /// Converts the connection to a `std` one, in blocking mode. Other clones keep their
+    /// descriptor, which shares that mode: do not use them any more.
     ///
     /// # Errors
     /// The system call fails, or no descriptor is left.
@@ -281,7 +294,10 @@ fn native(addr: &SocketAddr) -> io::Result<SockAddr> {
             let name = [b"\0", name].concat();
             SockAddr::unix(PathBuf::from(OsStr::from_bytes(&name)))
         }
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "an unnamed address; give a path or an abstract name")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "an unnamed address; give a path or an abstract name",
+        )),
     }
 }
 

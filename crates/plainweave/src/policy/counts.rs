@@ -1,14 +1,15 @@
 //! What a policy counts of its own work, for whoever looks at a runtime.
 //!
-//! The counts of a worker are plain words in its [`Cx`]: the policy adds to them where it has found or moved something,
-//! never in an ordinary push or pop. The worker's loop publishes them now and then.
+//! The counts of a worker are plain words in its [`Cx`]: the policy adds to them where it has found
+//! or moved something, never in an ordinary push or pop. The worker's loop publishes them now and
+//! then.
 
 use std::time::Duration;
 
 use super::{Cx, WorkerId};
 
-/// What a worker's policy has done since the worker started. A policy counts what it has: one that never steals leaves
-/// those words at 0.
+/// What a worker's policy has done since the worker started. A policy counts what it has: one that
+/// never steals leaves those words at 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -18,7 +19,8 @@ pub struct Counts {
     pub steals: u64,
     /// Tasks that these got.
     pub stolen: u64,
-    /// Steals from a worker that had asked for help, or that the policy chose to help because it had fallen behind.
+    /// Steals from a worker that had asked for help, or that the policy chose to help because it
+    /// had fallen behind.
     pub helped: u64,
     /// Times that tasks went to the shared queue because the worker's own structure was full.
     pub spills: u64,

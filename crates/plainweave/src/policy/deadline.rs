@@ -1,16 +1,18 @@
-//! Earliest deadline first (Liu and Layland 1973): optimal on one processor as long as all deadlines can be met.
+//! Earliest deadline first (Liu and Layland 1973): optimal on one processor as long as all
+//! deadlines can be met.
 //!
-//! A task without a deadline counts as due some time after it became ready, [`DeadlineParams::patience_ms`], so it is
-//! late at some point and runs. A task that is late already counts as due when it became ready: tasks that are made
-//! late on purpose gain nothing. So nothing starves. Against it: when there is more work than time, earliest deadline
-//! first makes nearly everything late; and as of every ranked policy.
+//! A task without a deadline counts as due some time after it became ready,
+//! [`DeadlineParams::patience_ms`], so it is late at some point and runs. A task that is late
+//! already counts as due when it became ready: tasks that are made late on purpose gain nothing. So
+//! nothing starves. Against it: when there is more work than time, earliest deadline first makes
+//! nearly everything late; and as of every ranked policy.
 
 use super::Task;
 use super::ranked::{Rank, Ranked};
 use super::settings::{Key, Settings, key, number};
 
-/// Earliest deadline first. A task without a deadline is due [`DeadlineParams::patience_ms`] after it became ready, so
-/// it is not starved.
+/// Earliest deadline first. A task without a deadline is due [`DeadlineParams::patience_ms`] after
+/// it became ready, so it is not starved.
 pub type Edf<T> = Ranked<T, Deadline>;
 
 /// How tasks without a deadline are treated.
@@ -27,8 +29,11 @@ impl Default for DeadlineParams {
 }
 
 impl Settings for DeadlineParams {
-    const KEYS: &'static [Key] =
-        &[key("patience", "0..60000", "milliseconds after which a task without a deadline is due")];
+    const KEYS: &'static [Key] = &[key(
+        "patience",
+        "0..60000",
+        "milliseconds after which a task without a deadline is due",
+    )];
 
     fn set(&mut self, _: &str, value: &str) -> Option<()> {
         self.patience_ms = number(value, 0..=60_000)?;
@@ -45,7 +50,9 @@ impl<T: Task> Rank<T> for Deadline {
     type Params = DeadlineParams;
 
     fn new(params: DeadlineParams) -> Self {
-        Self { patience_ns: params.patience_ms * 1_000_000 }
+        Self {
+            patience_ns: params.patience_ms * 1_000_000,
+        }
     }
 
     fn key(&self, now: u64, task: &T) -> u64 {

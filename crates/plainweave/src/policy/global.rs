@@ -1,9 +1,11 @@
-//! One queue for all, first in, first out. The simplest scheduler on several processors (Linux before 2.6, Go before
-//! 1.1), and the fairest: whoever waits longest runs next, wherever a worker is free.
+//! One queue for all, first in, first out. The simplest scheduler on several processors (Linux
+//! before 2.6, Go before 1.1), and the fairest: whoever waits longest runs next, wherever a worker
+//! is free.
 //!
-//! Against it: every push and pop moves the same cache lines (and, beyond a thousand waiting tasks, takes a lock), so
-//! it stops scaling after a few workers, and a task's data is seldom where it runs. Pinned tasks cannot be in it:
-//! they wait in a lane of their worker, which alternates with the queue.
+//! Against it: every push and pop moves the same cache lines (and, beyond a thousand waiting tasks,
+//! takes a lock), so it stops scaling after a few workers, and a task's data is seldom where it
+//! runs. Pinned tasks cannot be in it: they wait in a lane of their worker, which alternates with
+//! the queue.
 
 use std::collections::VecDeque;
 
@@ -11,8 +13,8 @@ use super::pinned::Pinned;
 use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::shared::Sharded;
 
-/// One queue for all workers, first in, first out: the fairest policy, but each push and pop moves the same cache
-/// lines.
+/// One queue for all workers, first in, first out: the fairest policy, but each push and pop moves
+/// the same cache lines.
 pub struct GlobalFifo<T> {
     /// There is one worker.
     sole: bool,
@@ -31,14 +33,25 @@ impl<T: Task + 'static> Policy<T> for GlobalFifo<T> {
     const SPARES: bool = true;
 
     fn new((): (), topology: &Topology) -> Self {
-        Self { sole: topology.is_sole(), queue: Sharded::lock_free(1) }
+        Self {
+            sole: topology.is_sole(),
+            queue: Sharded::lock_free(1),
+        }
     }
 
     fn attach(&self, _: WorkerId) -> GlobalLocal<T> {
-        GlobalLocal { pinned: Pinned::fifo(self.sole) }
+        GlobalLocal {
+            pinned: Pinned::fifo(self.sole),
+        }
     }
 
-    fn push(&self, _: &mut Cx, local: Option<&mut GlobalLocal<T>>, mut task: T, why: Ready) -> Wake {
+    fn push(
+        &self,
+        _: &mut Cx,
+        local: Option<&mut GlobalLocal<T>>,
+        mut task: T,
+        why: Ready,
+    ) -> Wake {
         let mut wake = Wake::Any;
         if let Some(local) = local {
             task = match local.pinned.push(task) {

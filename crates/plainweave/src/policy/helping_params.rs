@@ -28,15 +28,22 @@ pub struct HelpingParams {
     pub average: Average,
     /// How many of 256 draws of a lane in another cache group make it the target.
     pub far: usize,
-    /// How many pops it takes until the next lane of all comes first; 0: never, so there is no hard bound.
+    /// How many pops it takes until the next lane of all comes first; 0: never, so there is no hard
+    /// bound.
     pub every: u32,
 }
 
 impl Default for HelpingParams {
-    /// The late published constants, but for `factor`: with 8 a fiber behind a busy worker whose neighbours yield waits
-    /// five times as long (`docs/policies.md`).
+    /// The late published constants, but for `factor`: with 8 a fiber behind a busy worker whose
+    /// neighbours yield waits five times as long (`docs/policies.md`).
     fn default() -> Self {
-        Self { lanes: 2, factor: 2.0, average: Average::Log2 { weight: 12 }, far: 3, every: 0 }
+        Self {
+            lanes: 2,
+            factor: 2.0,
+            average: Average::Log2 { weight: 12 },
+            far: 3,
+            every: 0,
+        }
     }
 }
 
@@ -48,9 +55,21 @@ impl Settings for HelpingParams {
             "1..1000",
             "how many times older than the helper's own a lane must be to be helped; fractions are fine",
         ),
-        key("average", "linear:W|log2:W", "how waits are averaged; W, 1 to 16, is the newest one's weight of 16"),
-        key("far", "0..256", "how many of 256 lanes drawn in another cache group are considered"),
-        key("every", "0..65535", "pops until the next lane of all comes first: a hard bound; 0: never"),
+        key(
+            "average",
+            "linear:W|log2:W",
+            "how waits are averaged; W, 1 to 16, is the newest one's weight of 16",
+        ),
+        key(
+            "far",
+            "0..256",
+            "how many of 256 lanes drawn in another cache group are considered",
+        ),
+        key(
+            "every",
+            "0..65535",
+            "pops until the next lane of all comes first: a hard bound; 0: never",
+        ),
     ];
 
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
@@ -61,7 +80,9 @@ impl Settings for HelpingParams {
             "every" => self.every = number(value, 0..=65_535)?,
             _ => {
                 let linear = with(value, "linear", 1..=16).map(|weight| Average::Linear { weight });
-                self.average = linear.or_else(|| with(value, "log2", 1..=16).map(|weight| Average::Log2 { weight }))?;
+                self.average = linear.or_else(|| {
+                    with(value, "log2", 1..=16).map(|weight| Average::Log2 { weight })
+                })?;
             }
         }
         Some(())
@@ -75,7 +96,11 @@ impl Average {
             Average::Linear { .. } => ns,
             Average::Log2 { .. } => {
                 let log = (ns | 1).ilog2();
-                let fraction = if log >= 4 { ns >> (log - 4) } else { ns << (4 - log) } & 15;
+                let fraction = if log >= 4 {
+                    ns >> (log - 4)
+                } else {
+                    ns << (4 - log)
+                } & 15;
                 u64::from(log) * 16 + fraction
             }
         }
@@ -106,7 +131,10 @@ mod tests {
         assert_eq!(linear.add(0, 1600), 400);
         assert_eq!(linear.times(100, 1.5), 150);
         let log = Average::Log2 { weight: 16 };
-        assert_eq!([1, 2, 3, 16, 1024].map(|ns| log.add(0, ns)), [0, 16, 24, 64, 160]);
+        assert_eq!(
+            [1, 2, 3, 16, 1024].map(|ns| log.add(0, ns)),
+            [0, 16, 24, 64, 160]
+        );
         assert!(log.add(0, u64::MAX) >= 63 * 16 && log.add(0, 0) == 0);
         assert_eq!(log.times(160, 8.0), 160 + 48);
     }

@@ -1,13 +1,15 @@
-//! Each worker by itself, first in, first out or last in, first out; nobody steals. The baseline of every stealing
-//! scheduler, and what a process (or an event loop) per core does.
+//! Each worker by itself, first in, first out or last in, first out; nobody steals. The baseline of
+//! every stealing scheduler, and what a process (or an event loop) per core does.
 //!
-//! For it: no shared word is touched but to hand over what comes from elsewhere; data stays where it is. Against it:
-//! a worker may have a thousand tasks while its neighbour sleeps. New tasks stay with the worker that spawned them, or
-//! are dealt to the workers in turn ([`Place::Deal`]), which evens out numbers but not work.
+//! For it: no shared word is touched but to hand over what comes from elsewhere; data stays where
+//! it is. Against it: a worker may have a thousand tasks while its neighbour sleeps. New tasks stay
+//! with the worker that spawned them, or are dealt to the workers in turn ([`Place::Deal`]), which
+//! evens out numbers but not work.
 //!
-//! A task from outside goes to the worker where it ran last, or is dealt. It waits in a queue of that worker which is
-//! looked at every [`LocalParams::poll`] pops. LIFO starves what was pushed first, by definition; tasks that yield are
-//! kept apart from it, first in, first out, and looked at on the same schedule.
+//! A task from outside goes to the worker where it ran last, or is dealt. It waits in a queue of
+//! that worker which is looked at every [`LocalParams::poll`] pops. LIFO starves what was pushed
+//! first, by definition; tasks that yield are kept apart from it, first in, first out, and looked
+//! at on the same schedule.
 
 use std::collections::VecDeque;
 
@@ -42,15 +44,27 @@ pub struct LocalParams {
 
 impl Default for LocalParams {
     fn default() -> Self {
-        Self { lifo: false, place: Place::Own, poll: 61 }
+        Self {
+            lifo: false,
+            place: Place::Own,
+            poll: 61,
+        }
     }
 }
 
 impl Settings for LocalParams {
     const KEYS: &'static [Key] = &[
         key("order", "fifo|lifo", "from which end a worker takes"),
-        key("place", "own|deal", "where new tasks go: to the worker that spawned them, or to all in turn"),
-        key("poll", "1..65535", "pops until tasks from elsewhere come first"),
+        key(
+            "place",
+            "own|deal",
+            "where new tasks go: to the worker that spawned them, or to all in turn",
+        ),
+        key(
+            "poll",
+            "1..65535",
+            "pops until tasks from elsewhere come first",
+        ),
     ];
 
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
@@ -63,8 +77,8 @@ impl Settings for LocalParams {
     }
 }
 
-/// Each worker runs its own tasks, first in, first out or last in, first out, and never steals: the baseline of
-/// stealing schedulers.
+/// Each worker runs its own tasks, first in, first out or last in, first out, and never steals: the
+/// baseline of stealing schedulers.
 pub struct Local<T> {
     params: LocalParams,
     /// What came to each worker from elsewhere.
@@ -104,13 +118,25 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
     type Local = LocalHalf<T>;
 
     fn new(params: LocalParams, topology: &Topology) -> Self {
-        let arrivals = (0..topology.workers).map(|_| CachePadded::new(Injector::new())).collect();
-        Self { params, arrivals, deal: CachePadded::new(AtomicUsize::new(0)) }
+        let arrivals = (0..topology.workers)
+            .map(|_| CachePadded::new(Injector::new()))
+            .collect();
+        Self {
+            params,
+            arrivals,
+            deal: CachePadded::new(AtomicUsize::new(0)),
+        }
     }
 
     fn attach(&self, worker: WorkerId) -> LocalHalf<T> {
         let (tasks, yielded) = (VecDeque::new(), VecDeque::new());
-        LocalHalf { worker, tasks, yielded, left: self.params.poll, turn: false }
+        LocalHalf {
+            worker,
+            tasks,
+            yielded,
+            left: self.params.poll,
+            turn: false,
+        }
     }
 
     fn push(&self, _: &mut Cx, local: Option<&mut LocalHalf<T>>, task: T, why: Ready) -> Wake {
@@ -121,7 +147,11 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
         if why == Ready::Spawned && self.params.place == Place::Deal && task.pinned().is_none() {
             return self.send(task, None);
         }
-        let lane = if self.params.lifo && why.is_yield() { &mut local.yielded } else { &mut local.tasks };
+        let lane = if self.params.lifo && why.is_yield() {
+            &mut local.yielded
+        } else {
+            &mut local.tasks
+        };
         lane.push_back(task);
         Wake::None
     }
@@ -134,13 +164,21 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
                 return Some(task);
             }
         }
-        let own = if self.params.lifo { local.tasks.pop_back() } else { local.tasks.pop_front() };
+        let own = if self.params.lifo {
+            local.tasks.pop_back()
+        } else {
+            local.tasks.pop_front()
+        };
         own.or_else(|| self.pop_other(local))
     }
 
     /// By load only if tasks are dealt.
     fn place(&self, cx: &mut Cx, _: &impl Task, load: &impl Load) -> Option<WorkerId> {
-        if self.params.place == Place::Deal { by_load(cx, load) } else { None }
+        if self.params.place == Place::Deal {
+            by_load(cx, load)
+        } else {
+            None
+        }
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {
@@ -148,7 +186,11 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
     }
 
     fn drain(&self, mut local: LocalHalf<T>, sink: &mut dyn FnMut(T)) {
-        local.tasks.drain(..).chain(local.yielded.drain(..)).for_each(&mut *sink);
+        local
+            .tasks
+            .drain(..)
+            .chain(local.yielded.drain(..))
+            .for_each(&mut *sink);
         std::iter::from_fn(|| self.arrivals[local.worker].pop()).for_each(sink);
     }
 }

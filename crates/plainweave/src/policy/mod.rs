@@ -1,22 +1,24 @@
 //! What runs next: one small trait, one small file per policy.
 //!
-//! A policy is generic over the task type, so the worker loop, the simulator and unit tests share its code. It has a
-//! shared half (`&self`), for stealing and for pushes from other threads, and one `Local` per worker, passed as `&mut`
-//! so that only its worker can use it. It never sleeps, never wakes, never switches: its answer to a push says which
-//! workers to wake ([`Wake`]); waking them is for `sched/sleep`.
+//! A policy is generic over the task type, so the worker loop, the simulator and unit tests share
+//! its code. It has a shared half (`&self`), for stealing and for pushes from other threads, and
+//! one `Local` per worker, passed as `&mut` so that only its worker can use it. It never sleeps,
+//! never wakes, never switches: its answer to a push says which workers to wake ([`Wake`]); waking
+//! them is for `sched/sleep`.
 //!
-//! **Where to begin.** `work_stealing` has the default policy, which is called `fifo`. [`GlobalFifo`] is the smallest.
-//! [`thesis`] has the variants of work stealing from a thesis on OCaml's schedulers, and others, as parameters of one
-//! family.
+//! **Where to begin.** `work_stealing` has the default policy, which is called `fifo`.
+//! [`GlobalFifo`] is the smallest. [`thesis`] has the variants of work stealing from a thesis on
+//! OCaml's schedulers, and others, as parameters of one family.
 //!
-//! **Pinned tasks** ([`Task::pinned`]) may run on one worker only. The loop pushes such a task on that worker alone
-//! (wake-ups by other threads travel through its inbox), and the policy keeps it where thieves do not look
-//! ([`Pinned`]). [`Movement`](crate::Movement) decides whether a task is pinned once it has run, so a policy must not
-//! assume that it is.
+//! **Pinned tasks** ([`Task::pinned`]) may run on one worker only. The loop pushes such a task on
+//! that worker alone (wake-ups by other threads travel through its inbox), and the policy keeps it
+//! where thieves do not look ([`Pinned`]). [`Movement`](crate::Movement) decides whether a task is
+//! pinned once it has run, so a policy must not assume that it is.
 //!
-//! **By name.** [`PRESETS`] lists the policies that have a name; `NAME:param=value,...` changes parameters of one
-//! ([`Choice::parse`]). The one `match` from a name to a type is [`Choice::visit`]: the runtime, the conformance suite
-//! and all other code that drives policies by name go through it.
+//! **By name.** [`PRESETS`] lists the policies that have a name; `NAME:param=value,...` changes
+//! parameters of one ([`Choice::parse`]). The one `match` from a name to a type is
+//! [`Choice::visit`]: the runtime, the conformance suite and all other code that drives policies by
+//! name go through it.
 
 use std::ops::Range;
 
@@ -69,7 +71,8 @@ pub trait Task: Send {
     fn pinned(&self) -> Option<WorkerId>;
     /// Where it ran last; spare workers do not count.
     fn last_worker(&self) -> Option<WorkerId>;
-    /// The time stamp that the policy gave it: nanoseconds on [`Cx::now`]'s clock, 0 before the first.
+    /// The time stamp that the policy gave it: nanoseconds on [`Cx::now`]'s clock, 0 before the
+    /// first.
     fn stamp(&self) -> u64;
     /// Gives it a time stamp.
     fn set_stamp(&self, now: u64);
@@ -113,10 +116,11 @@ pub enum Distance {
 pub struct Topology {
     /// Workers in the pool, at least one; spare ones do not count.
     pub workers: usize,
-    /// Workers that share a core, at least one: workers 0 to `core - 1` are on the first, and so on.
+    /// Workers that share a core, at least one: workers 0 to `core - 1` are on the first, and so
+    /// on.
     ///
-    /// Here and below: workers are not pinned to processors, so this is what the machine has, not what the kernel must
-    /// keep to.
+    /// Here and below: workers are not pinned to processors, so this is what the machine has, not
+    /// what the kernel must keep to.
     pub core: usize,
     /// Workers that share a last-level cache, a multiple of `core`.
     pub group: usize,
@@ -131,7 +135,13 @@ impl Topology {
     #[must_use]
     pub fn flat(workers: usize) -> Self {
         let all = workers.max(1);
-        Self { workers, core: 1, group: all, socket: all, spares: false }
+        Self {
+            workers,
+            core: 1,
+            group: all,
+            socket: all,
+            spares: false,
+        }
     }
 
     /// Returns how far apart two workers are.
@@ -172,7 +182,8 @@ pub enum Ready {
     Yielded,
     /// The same, and it asks to stay with its worker (a *soft* yield).
     YieldedLocal,
-    /// The same, and it asks for a queue that all workers share and poll on a schedule (a *hard* yield).
+    /// The same, and it asks for a queue that all workers share and poll on a schedule (a *hard*
+    /// yield).
     YieldedShared,
 }
 
@@ -181,7 +192,10 @@ impl Ready {
     #[inline(always)]
     #[must_use]
     pub fn is_yield(self) -> bool {
-        matches!(self, Ready::Yielded | Ready::YieldedLocal | Ready::YieldedShared)
+        matches!(
+            self,
+            Ready::Yielded | Ready::YieldedLocal | Ready::YieldedShared
+        )
     }
 }
 
@@ -205,7 +219,8 @@ pub enum Effort {
     Search,
 }
 
-/// What the loop lends to a policy: its last reading of the clock, random numbers, counters. One a worker.
+/// What the loop lends to a policy: its last reading of the clock, random numbers, counters. One a
+/// worker.
 #[derive(Debug)]
 pub struct Cx {
     now: u64,
@@ -223,11 +238,19 @@ impl Cx {
     /// `seed` makes a run's draws repeatable.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        // Splitmix's finaliser: neighbouring seeds give unrelated sequences; never zero, which xorshift cannot leave.
+        // Splitmix's finaliser: neighbouring seeds give unrelated sequences; never zero, which
+        // xorshift cannot leave.
         let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Self { now: 0, random: (z ^ (z >> 31)) | 1, placements: 0, victim: 0, counts: Counts::default(), event: false }
+        Self {
+            now: 0,
+            random: (z ^ (z >> 31)) | 1,
+            placements: 0,
+            victim: 0,
+            counts: Counts::default(),
+            event: false,
+        }
     }
 
     /// The loop's last reading of the clock, nanoseconds since the runtime's epoch.
@@ -241,7 +264,8 @@ impl Cx {
         self.now = now;
     }
 
-    /// Returns whether pushes come from a completion or a timer: from the worker's loop, where no fiber is the spawner.
+    /// Returns whether pushes come from a completion or a timer: from the worker's loop, where no
+    /// fiber is the spawner.
     #[must_use]
     pub fn handles_event(&self) -> bool {
         self.event
@@ -262,16 +286,17 @@ impl Cx {
     }
 }
 
-/// A scheduling policy: it keeps the ready tasks and decides which of them a worker runs next. It never sleeps, wakes
-/// or switches; its answer to a push says which workers to wake.
+/// A scheduling policy: it keeps the ready tasks and decides which of them a worker runs next. It
+/// never sleeps, wakes or switches; its answer to a push says which workers to wake.
 ///
 /// The runtime stays sound whatever a policy does:
-/// * A task that is dropped before its fiber has started is refused: its `join` gives an error. Dropping a task whose
-///   fiber has started ends the process with a message, because its frames may hold what others wait for.
-/// * A task that comes out of `pop` on a worker where it must not run (it is pinned elsewhere, or belongs to another
-///   runtime) ends the process with a message, and so does a panic in `push`, `pop`, `maybe_ready` or `place`.
-///   `build_with` passes a panic in `new` on and makes an error of one in `attach`. After a panic in `drain` the policy
-///   has given up all that it will.
+/// * A task that is dropped before its fiber has started is refused: its `join` gives an error.
+///   Dropping a task whose fiber has started ends the process with a message, because its frames
+///   may hold what others wait for.
+/// * A task that comes out of `pop` on a worker where it must not run (it is pinned elsewhere, or
+///   belongs to another runtime) ends the process with a message, and so does a panic in `push`,
+///   `pop`, `maybe_ready` or `place`. `build_with` passes a panic in `new` on and makes an error of
+///   one in `attach`. After a panic in `drain` the policy has given up all that it will.
 /// * A task that is kept for ever waits for ever, and so does whatever joins its fiber.
 pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// What distinguishes presets of the policy.
@@ -279,8 +304,8 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// The owner's half.
     type Local: Send;
 
-    /// Whether [`Self::pop_spare`] finds what the search of any worker would, its local half aside. Only then does the
-    /// runtime add spare workers: a pusher counts on any worker that searches.
+    /// Whether [`Self::pop_spare`] finds what the search of any worker would, its local half aside.
+    /// Only then does the runtime add spare workers: a pusher counts on any worker that searches.
     ///
     /// Provided: false.
     const SPARES: bool = false;
@@ -291,22 +316,24 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     /// The owner's half of `worker`; called once for each worker.
     fn attach(&self, worker: WorkerId) -> Self::Local;
 
-    /// Takes a task that is ready. `local` is the pushing worker's own half, `None` from outside the pool. A pinned
-    /// task comes with the half of the worker that it is pinned to.
+    /// Takes a task that is ready. `local` is the pushing worker's own half, `None` from outside
+    /// the pool. A pinned task comes with the half of the worker that it is pinned to.
     fn push(&self, cx: &mut Cx, local: Option<&mut Self::Local>, task: T, why: Ready) -> Wake;
 
     /// The next task for the owner of `local`.
     fn pop(&self, cx: &mut Cx, local: &mut Self::Local, effort: Effort) -> Option<T>;
 
-    /// Checks the queues once more before `worker` sleeps. Returns false only if a `pop` with [`Effort::Search`] by
-    /// that worker could find nothing but tasks pushed after this check (its own local half aside).
+    /// Checks the queues once more before `worker` sleeps. Returns false only if a `pop` with
+    /// [`Effort::Search`] by that worker could find nothing but tasks pushed after this check (its
+    /// own local half aside).
     ///
     /// Context: any thread.
     fn maybe_ready(&self, worker: WorkerId) -> bool;
 
-    /// Pops a task for a *spare* worker: one that runs fibers while other workers are held up, and then no more. It has
-    /// no half of its own, so it holds nothing that it would have to give back: it pushes with `None`, and takes one
-    /// task at a time. `None` if there is nothing that a worker without a half can reach.
+    /// Pops a task for a *spare* worker: one that runs fibers while other workers are held up, and
+    /// then no more. It has no half of its own, so it holds nothing that it would have to give
+    /// back: it pushes with `None`, and takes one task at a time. `None` if there is nothing that a
+    /// worker without a half can reach.
     ///
     /// Provided: always `None`; see [`Self::SPARES`].
     fn pop_spare(&self, _cx: &mut Cx) -> Option<T> {
@@ -318,14 +345,15 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Chooses the worker on which a task starts that has never run and will be pinned where it starts. The runtime
-    /// asks when worker [`load.me()`](Load::me) has popped such a task. `None`, or a number that is not another
-    /// worker's: the task starts there. Otherwise it is sent to that worker and pushed a second time, with
-    /// [`Ready::Woken`] and that worker's half; whichever worker pops it then asks again, so the answers must come to
-    /// an end.
+    /// Chooses the worker on which a task starts that has never run and will be pinned where it
+    /// starts. The runtime asks when worker [`load.me()`](Load::me) has popped such a task. `None`,
+    /// or a number that is not another worker's: the task starts there. Otherwise it is sent to
+    /// that worker and pushed a second time, with [`Ready::Woken`] and that worker's half;
+    /// whichever worker pops it then asks again, so the answers must come to an end.
     ///
-    /// Provided: a worker with many more live tasks than one that is out of work sends the next ones there. A policy
-    /// that is about places returns `None`, as does one whose pops count, because a task that is sent is popped twice.
+    /// Provided: a worker with many more live tasks than one that is out of work sends the next
+    /// ones there. A policy that is about places returns `None`, as does one whose pops count,
+    /// because a task that is sent is popped twice.
     #[inline(always)]
     fn place(&self, cx: &mut Cx, _task: &impl Task, load: &impl Load) -> Option<WorkerId> {
         placement::by_load(cx, load)

@@ -1,11 +1,12 @@
-//! MultiQueue: many small queues, pushes to a random one, pops from the better of two random ones (Rihani, Sanders and
-//! Dementiev, 2015). Here the better is the one whose oldest task has waited longer, so it is a relaxed global FIFO. An
-//! early version of the CFA runtime used it, with four lanes a worker and three pushes of four to the worker's own.
+//! MultiQueue: many small queues, pushes to a random one, pops from the better of two random ones
+//! (Rihani, Sanders and Dementiev, 2015). Here the better is the one whose oldest task has waited
+//! longer, so it is a relaxed global FIFO. An early version of the CFA runtime used it, with four
+//! lanes a worker and three pushes of four to the worker's own.
 //!
-//! For it: nobody owns a queue, so there is nobody to steal from and none can hold tasks back; the chance that a task
-//! waits much longer than others is small. Against it: that chance is all (no bound is promised), every pop touches
-//! lines of others, and an idle machine is searched lane by lane. Pinned tasks wait in a lane of their worker and
-//! compete by the same rule.
+//! For it: nobody owns a queue, so there is nobody to steal from and none can hold tasks back; the
+//! chance that a task waits much longer than others is small. Against it: that chance is all (no
+//! bound is promised), every pop touches lines of others, and an idle machine is searched lane by
+//! lane. Pinned tasks wait in a lane of their worker and compete by the same rule.
 
 use std::collections::VecDeque;
 
@@ -27,15 +28,27 @@ pub struct MultiQueueParams {
 
 impl Default for MultiQueueParams {
     fn default() -> Self {
-        Self { lanes: 4, own: 192, draws: 25 }
+        Self {
+            lanes: 4,
+            own: 192,
+            draws: 25,
+        }
     }
 }
 
 impl Settings for MultiQueueParams {
     const KEYS: &'static [Key] = &[
         key("lanes", "1..64", "lanes for each worker"),
-        key("own", "0..256", "how many of 256 pushes by a worker go to its own lanes"),
-        key("draws", "0..1000", "pairs of lanes drawn by a pop before it looks at all of them"),
+        key(
+            "own",
+            "0..256",
+            "how many of 256 pushes by a worker go to its own lanes",
+        ),
+        key(
+            "draws",
+            "0..1000",
+            "pairs of lanes drawn by a pop before it looks at all of them",
+        ),
     ];
 
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
@@ -48,8 +61,8 @@ impl Settings for MultiQueueParams {
     }
 }
 
-/// Many small queues: pushes go to a random one; pops take from the one of two random ones whose oldest task has waited
-/// longer (Rihani, Sanders and Dementiev, 2015).
+/// Many small queues: pushes go to a random one; pops take from the one of two random ones whose
+/// oldest task has waited longer (Rihani, Sanders and Dementiev, 2015).
 pub struct MultiQueue<T> {
     params: MultiQueueParams,
     lanes: Stamped<T>,
@@ -80,7 +93,9 @@ impl<T: Task> MultiQueue<T> {
         });
         let all = || {
             let first = cx.below(self.lanes.count());
-            (first..self.lanes.count()).chain(0..first).find_map(|lane| self.lanes.pop(lane))
+            (first..self.lanes.count())
+                .chain(0..first)
+                .find_map(|lane| self.lanes.pop(lane))
         };
         drawn.or_else(all).map(|(_, task)| task)
     }
@@ -93,14 +108,26 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
     const SPARES: bool = true;
 
     fn new(params: MultiQueueParams, topology: &Topology) -> Self {
-        Self { lanes: Stamped::new(params.lanes * topology.workers), params }
+        Self {
+            lanes: Stamped::new(params.lanes * topology.workers),
+            params,
+        }
     }
 
     fn attach(&self, worker: WorkerId) -> MultiQueueLocal<T> {
-        MultiQueueLocal { worker, pinned: Pinned::new(VecDeque::new(), false) }
+        MultiQueueLocal {
+            worker,
+            pinned: Pinned::new(VecDeque::new(), false),
+        }
     }
 
-    fn push(&self, cx: &mut Cx, local: Option<&mut MultiQueueLocal<T>>, task: T, why: Ready) -> Wake {
+    fn push(
+        &self,
+        cx: &mut Cx,
+        local: Option<&mut MultiQueueLocal<T>>,
+        task: T,
+        why: Ready,
+    ) -> Wake {
         let mut wake = Wake::Any;
         let lane = match local {
             Some(local) if local.pinned.keeps(&task) => {
@@ -110,7 +137,11 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
             Some(local) => {
                 wake = why.wake(|| local.pinned.tasks.is_empty() && !self.lanes.has_tasks());
                 let own = cx.below(256) < self.params.own;
-                if own { Some(local.worker * self.params.lanes + cx.below(self.params.lanes)) } else { None }
+                if own {
+                    Some(local.worker * self.params.lanes + cx.below(self.params.lanes))
+                } else {
+                    None
+                }
             }
             None => None,
         };
@@ -121,13 +152,21 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
 
     fn pop(&self, cx: &mut Cx, local: &mut MultiQueueLocal<T>, _: Effort) -> Option<T> {
         let pinned_first = local.pinned.go_first();
-        let Some((pinned, _)) = local.pinned.tasks.front() else { return self.pop_lanes(cx) };
-        let drawn = self.draw(cx).and_then(|lane| self.lanes.oldest(lane).map(|time| (time, lane)));
+        let Some((pinned, _)) = local.pinned.tasks.front() else {
+            return self.pop_lanes(cx);
+        };
+        let drawn = self
+            .draw(cx)
+            .and_then(|lane| self.lanes.oldest(lane).map(|time| (time, lane)));
         let movable = match drawn {
-            Some((time, lane)) if time < *pinned || (time == *pinned && !pinned_first) => self.lanes.try_pop(lane),
+            Some((time, lane)) if time < *pinned || (time == *pinned && !pinned_first) => {
+                self.lanes.try_pop(lane)
+            }
             _ => None,
         };
-        movable.or_else(|| local.pinned.tasks.pop_front()).map(|(_, task)| task)
+        movable
+            .or_else(|| local.pinned.tasks.pop_front())
+            .map(|(_, task)| task)
     }
 
     fn maybe_ready(&self, _: WorkerId) -> bool {
@@ -143,7 +182,11 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
     }
 
     fn drain(&self, mut local: MultiQueueLocal<T>, sink: &mut dyn FnMut(T)) {
-        local.pinned.tasks.drain(..).for_each(|(_, task)| sink(task));
+        local
+            .pinned
+            .tasks
+            .drain(..)
+            .for_each(|(_, task)| sink(task));
         self.lanes.drain(sink);
     }
 }

@@ -1,12 +1,14 @@
-//! Any policy, and how fair it is: how long ready tasks wait, and how many others that came later go before them.
+//! Any policy, and how fair it is: how long ready tasks wait, and how many others that came later
+//! go before them.
 //!
-//! [`Observed`] wraps another policy. It numbers each task when it is pushed, and notes when; when the task is popped,
-//! it counts those with a lower number that still wait. That count is the task's *rank error*: 0 in the order of
-//! arrival, and the usual measure of how far a relaxed queue is from it (Alistarh et al., "The Power of Choice in
-//! Priority Scheduling", 2017). What is observed, an [`Observer`] tells, from any thread and while the policy works.
+//! [`Observed`] wraps another policy. It numbers each task when it is pushed, and notes when; when
+//! the task is popped, it counts those with a lower number that still wait. That count is the
+//! task's *rank error*: 0 in the order of arrival, and the usual measure of how far a relaxed queue
+//! is from it (Alistarh et al., "The Power of Choice in Priority Scheduling", 2017). What is
+//! observed, an [`Observer`] tells, from any thread and while the policy works.
 //!
-//! All workers share one lock for it, twice a task, so a policy that is observed is slower and scales less: take its
-//! order from such a run, and its speed from another.
+//! All workers share one lock for it, twice a task, so a policy that is observed is slower and
+//! scales less: take its order from such a run, and its speed from another.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -39,7 +41,8 @@ pub struct Numbered<T> {
     since: u64,
 }
 
-/// Tells what a policy did. Clones observe together, and so does one that is given to several policies.
+/// Tells what a policy did. Clones observe together, and so does one that is given to several
+/// policies.
 #[derive(Clone, Debug)]
 pub struct Observer(Arc<Shared>);
 
@@ -60,7 +63,8 @@ pub struct Waits {
     pub total: Duration,
     /// The greatest of these times.
     pub greatest: Duration,
-    /// Sum of their rank errors: for each task, the number of those that came before it and still waited.
+    /// Sum of their rank errors: for each task, the number of those that came before it and still
+    /// waited.
     pub rank_errors: u64,
     /// The greatest rank error.
     pub greatest_rank_error: u64,
@@ -86,15 +90,18 @@ impl Observer {
         Self::with(Some(Instant::now()))
     }
 
-    /// Creates one that goes by [`Cx::now`]: in a simulator, where time is virtual, or where some microseconds do not
-    /// matter.
+    /// Creates one that goes by [`Cx::now`]: in a simulator, where time is virtual, or where some
+    /// microseconds do not matter.
     #[must_use]
     pub fn by_loop_clock() -> Self {
         Self::with(None)
     }
 
     fn with(epoch: Option<Instant>) -> Self {
-        Self(Arc::new(Shared { epoch, ledger: Mutex::new(Ledger::default()) }))
+        Self(Arc::new(Shared {
+            epoch,
+            ledger: Mutex::new(Ledger::default()),
+        }))
     }
 
     /// Returns what has been observed since the last call.
@@ -109,12 +116,18 @@ impl Observer {
     }
 
     fn now(&self, cx: &Cx) -> u64 {
-        self.0.epoch.map_or(cx.now(), |epoch| epoch.elapsed().as_nanos() as u64)
+        self.0
+            .epoch
+            .map_or(cx.now(), |epoch| epoch.elapsed().as_nanos() as u64)
     }
 
     fn number<T>(&self, cx: &Cx, task: T) -> Numbered<T> {
         let since = self.now(cx);
-        Numbered { task, number: self.ledger().arrive(), since }
+        Numbered {
+            task,
+            number: self.ledger().arrive(),
+            since,
+        }
     }
 
     fn tell<T>(&self, cx: &mut Cx, popped: Numbered<T>) -> T {
@@ -141,7 +154,12 @@ impl Ledger {
     fn remove(&mut self, number: u64) -> u64 {
         let bit = number - self.first;
         let (word, bit) = ((bit / 64) as usize, 1 << (bit % 64));
-        let before: u32 = self.waiting.iter().take(word).map(|word| word.count_ones()).sum();
+        let before: u32 = self
+            .waiting
+            .iter()
+            .take(word)
+            .map(|word| word.count_ones())
+            .sum();
         let rank_error = u64::from(before + (self.waiting[word] & (bit - 1)).count_ones());
         self.waiting[word] &= !bit;
         // The last word may have bits yet to be given out.
@@ -194,7 +212,10 @@ impl<T: Task, P: Policy<Numbered<T>>> Policy<T> for Observed<P> {
     const SPARES: bool = P::SPARES;
 
     fn new(params: Self::Params, topology: &Topology) -> Self {
-        Self { policy: P::new(params.policy, topology), observer: params.observer }
+        Self {
+            policy: P::new(params.policy, topology),
+            observer: params.observer,
+        }
     }
 
     fn attach(&self, worker: WorkerId) -> P::Local {
@@ -207,7 +228,9 @@ impl<T: Task, P: Policy<Numbered<T>>> Policy<T> for Observed<P> {
     }
 
     fn pop(&self, cx: &mut Cx, local: &mut P::Local, effort: Effort) -> Option<T> {
-        self.policy.pop(cx, local, effort).map(|task| self.observer.tell(cx, task))
+        self.policy
+            .pop(cx, local, effort)
+            .map(|task| self.observer.tell(cx, task))
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {
@@ -215,7 +238,9 @@ impl<T: Task, P: Policy<Numbered<T>>> Policy<T> for Observed<P> {
     }
 
     fn pop_spare(&self, cx: &mut Cx) -> Option<T> {
-        self.policy.pop_spare(cx).map(|task| self.observer.tell(cx, task))
+        self.policy
+            .pop_spare(cx)
+            .map(|task| self.observer.tell(cx, task))
     }
 
     fn maybe_ready_spare(&self) -> bool {

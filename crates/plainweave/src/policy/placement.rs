@@ -1,23 +1,27 @@
-//! Where a task starts that will then be pinned: what [`Policy::place`](super::Policy::place) does unless a policy
-//! overrides it.
+//! Where a task starts that will then be pinned: what [`Policy::place`](super::Policy::place) does
+//! unless a policy overrides it.
 //!
-//! Under `Movement::BeforeStart` a task is pinned to the worker that first runs it. Any worker may pop it before;
-//! mostly that is the one it was spawned on, because another one that sleeps takes ten to fifty microseconds to wake up
-//! and steal, and hundreds of tasks have started by then. If they live on (an acceptor's connections, a team that works
-//! through a lock), one worker has them all and the rest idle. It is worse with a few of them elsewhere: each wake-up
-//! of one of these then pays for an idle worker that goes back to sleep at once.
+//! Under `Movement::BeforeStart` a task is pinned to the worker that first runs it. Any worker may
+//! pop it before; mostly that is the one it was spawned on, because another one that sleeps takes
+//! ten to fifty microseconds to wake up and steal, and hundreds of tasks have started by then. If
+//! they live on (an acceptor's connections, a team that works through a lock), one worker has them
+//! all and the rest idle. It is worse with a few of them elsewhere: each wake-up of one of these
+//! then pays for an idle worker that goes back to sleep at once.
 //!
-//! **The rule.** A worker that is about to start a task looks at one other worker. If that one is out of work, and this
-//! one has more than twice as many live tasks and [`FEW`] on top, the task goes there instead. The worker to look at
-//! changes every [`RUN`] tasks. So tasks that end soon are never moved; of many that live on, each worker gets about as
-//! many, although the figure read of another worker may be late: it changes when that worker starts them.
+//! **The rule.** A worker that is about to start a task looks at one other worker. If that one is
+//! out of work, and this one has more than twice as many live tasks and [`FEW`] on top, the task
+//! goes there instead. The worker to look at changes every [`RUN`] tasks. So tasks that end soon
+//! are never moved; of many that live on, each worker gets about as many, although the figure read
+//! of another worker may be late: it changes when that worker starts them.
 //!
-//! **Nothing waits behind a busy worker for it.** The other worker finds the task before it sleeps. From then on the
-//! task is in a queue as if it had been spawned there, and a worker that has nothing to do may steal it. So it waits
-//! beside an idle worker only if the other one has found long work in that very moment.
+//! **Nothing waits behind a busy worker for it.** The other worker finds the task before it sleeps.
+//! From then on the task is in a queue as if it had been spawned there, and a worker that has
+//! nothing to do may steal it. So it waits beside an idle worker only if the other one has found
+//! long work in that very moment.
 //!
-//! **Rejected.** *Asking for all workers' figures* at each start: a cache line of each. *The least loaded of two random
-//! ones:* tasks that start one after the other have to do with each other more often than not, and would part.
+//! **Rejected.** *Asking for all workers' figures* at each start: a cache line of each. *The least
+//! loaded of two random ones:* tasks that start one after the other have to do with each other more
+//! often than not, and would part.
 
 use super::{Cx, WorkerId};
 
@@ -45,18 +49,23 @@ pub trait Load {
     /// If there is no such worker.
     fn live(&self, worker: WorkerId) -> usize;
 
-    /// Returns whether `worker` is out of work, or was a moment ago: it searches for some or sleeps.
+    /// Returns whether `worker` is out of work, or was a moment ago: it searches for some or
+    /// sleeps.
     ///
     /// # Panics
     /// If there is no such worker.
     fn is_idle(&self, worker: WorkerId) -> bool;
 }
 
-/// Returns the worker that has so much less to do than this one that the task should start there. Costs a comparison as
-/// long as this worker has few live tasks.
+/// Returns the worker that has so much less to do than this one that the task should start there.
+/// Costs a comparison as long as this worker has few live tasks.
 #[inline(always)]
 pub(super) fn by_load(cx: &mut Cx, load: &impl Load) -> Option<WorkerId> {
-    if load.mine() <= FEW { None } else { look_at_another(cx, load) }
+    if load.mine() <= FEW {
+        None
+    } else {
+        look_at_another(cx, load)
+    }
 }
 
 #[inline(never)]

@@ -1,15 +1,18 @@
-//! Priority with ageing: the most urgent task first, where waiting makes urgent. A level of priority is worth a number
-//! of microseconds of waiting, so a task's key is the time at which it became ready, less what its priority is worth
-//! (delay-dependent priority: Kleinrock 1964, with one slope for all).
+//! Priority with ageing: the most urgent task first, where waiting makes urgent. A level of
+//! priority is worth a number of microseconds of waiting, so a task's key is the time at which it
+//! became ready, less what its priority is worth (delay-dependent priority: Kleinrock 1964, with
+//! one slope for all).
 //!
-//! For it: urgent work overtakes, and nothing starves: a task of priority `p` is overtaken by those of priority `q`
-//! only if they become ready within `(q - p)` levels' worth of time after it. Against it: as of every ranked policy.
+//! For it: urgent work overtakes, and nothing starves: a task of priority `p` is overtaken by those
+//! of priority `q` only if they become ready within `(q - p)` levels' worth of time after it.
+//! Against it: as of every ranked policy.
 
 use super::Task;
 use super::ranked::{Rank, Ranked};
 use super::settings::{Key, Settings, key, number};
 
-/// The most urgent first. A level of priority is worth [`PriorityParams::level_us`] of waiting, so nothing starves.
+/// The most urgent first. A level of priority is worth [`PriorityParams::level_us`] of waiting, so
+/// nothing starves.
 pub type Priority<T> = Ranked<T, Ageing>;
 
 /// How fast tasks age.
@@ -26,7 +29,11 @@ impl Default for PriorityParams {
 }
 
 impl Settings for PriorityParams {
-    const KEYS: &'static [Key] = &[key("level", "1..1000000", "microseconds of waiting that a level is worth")];
+    const KEYS: &'static [Key] = &[key(
+        "level",
+        "1..1000000",
+        "microseconds of waiting that a level is worth",
+    )];
 
     fn set(&mut self, _: &str, value: &str) -> Option<()> {
         self.level_us = number(value, 1..=1_000_000)?;
@@ -43,7 +50,9 @@ impl<T: Task> Rank<T> for Ageing {
     type Params = PriorityParams;
 
     fn new(params: PriorityParams) -> Self {
-        Self { level_ns: params.level_us * 1000 }
+        Self {
+            level_ns: params.level_us * 1000,
+        }
     }
 
     fn key(&self, now: u64, task: &T) -> u64 {

@@ -1,14 +1,16 @@
-//! Policies that run the task with the smallest key first: priority, earliest deadline, shares. A [`Rank`] gives the
-//! key when a task becomes ready; all else is here.
+//! Policies that run the task with the smallest key first: priority, earliest deadline, shares. A
+//! [`Rank`] gives the key when a task becomes ready; all else is here.
 //!
-//! Tasks that may move wait in one heap for all workers, behind a lock, so the order among them is strict: a heap for
-//! each worker would be faster, and would run what is urgent here after what is not urgent there. Pinned tasks wait
-//! in a heap of their worker, which takes the smaller of both heads. Equal keys run in the order of their arrival.
+//! Tasks that may move wait in one heap for all workers, behind a lock, so the order among them is
+//! strict: a heap for each worker would be faster, and would run what is urgent here after what is
+//! not urgent there. Pinned tasks wait in a heap of their worker, which takes the smaller of both
+//! heads. Equal keys run in the order of their arrival.
 //!
-//! For it: the order is exactly what was asked for. Against it: one lock, and logarithmic pushes and pops.
+//! For it: the order is exactly what was asked for. Against it: one lock, and logarithmic pushes
+//! and pops.
 //!
-//! Waits are bounded when keys grow with time (each rank says how): whatever becomes ready late enough has a larger key
-//! than what waits.
+//! Waits are bounded when keys grow with time (each rank says how): whatever becomes ready late
+//! enough has a larger key than what waits.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -73,25 +75,35 @@ struct Heap<T> {
 
 impl<T> Heap<T> {
     fn new() -> Self {
-        Self { entries: BinaryHeap::new(), arrivals: 0 }
+        Self {
+            entries: BinaryHeap::new(),
+            arrivals: 0,
+        }
     }
 
     fn push(&mut self, key: u64, task: T) {
         self.arrivals += 1;
-        self.entries.push(Reverse(Entry { place: (key.min(EMPTY - 1), self.arrivals), task }));
+        self.entries.push(Reverse(Entry {
+            place: (key.min(EMPTY - 1), self.arrivals),
+            task,
+        }));
     }
 
     fn head(&self) -> u64 {
-        self.entries.peek().map_or(EMPTY, |Reverse(entry)| entry.place.0)
+        self.entries
+            .peek()
+            .map_or(EMPTY, |Reverse(entry)| entry.place.0)
     }
 
     fn pop(&mut self) -> Option<(u64, T)> {
-        self.entries.pop().map(|Reverse(entry)| (entry.place.0, entry.task))
+        self.entries
+            .pop()
+            .map(|Reverse(entry)| (entry.place.0, entry.task))
     }
 }
 
-/// Runs the task with the smallest key first; `R` gives a task its key when it becomes ready. Tasks that may move wait
-/// in one heap that all workers share, behind a lock.
+/// Runs the task with the smallest key first; `R` gives a task its key when it becomes ready. Tasks
+/// that may move wait in one heap that all workers share, behind a lock.
 pub struct Ranked<T, R> {
     rank: R,
     /// There is one worker.
@@ -130,11 +142,18 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
 
     fn new(params: R::Params, topology: &Topology) -> Self {
         let head = CachePadded::new(AtomicU64::new(EMPTY));
-        Self { rank: R::new(params), sole: topology.is_sole(), head, heap: Mutex::new(Heap::new()) }
+        Self {
+            rank: R::new(params),
+            sole: topology.is_sole(),
+            head,
+            heap: Mutex::new(Heap::new()),
+        }
     }
 
     fn attach(&self, _: WorkerId) -> RankedLocal<T> {
-        RankedLocal { pinned: Pinned::new(Heap::new(), self.sole) }
+        RankedLocal {
+            pinned: Pinned::new(Heap::new(), self.sole),
+        }
     }
 
     fn push(&self, cx: &mut Cx, local: Option<&mut RankedLocal<T>>, task: T, why: Ready) -> Wake {
@@ -145,7 +164,8 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
                 local.pinned.tasks.push(key, task);
                 return Wake::None;
             }
-            wake = why.wake(|| local.pinned.tasks.head() == EMPTY && self.head.load(Acquire) == EMPTY);
+            wake =
+                why.wake(|| local.pinned.tasks.head() == EMPTY && self.head.load(Acquire) == EMPTY);
         }
         let mut heap = self.lock();
         heap.push(key, task);
@@ -156,8 +176,14 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
     fn pop(&self, _: &mut Cx, local: &mut RankedLocal<T>, _: Effort) -> Option<T> {
         let pinned_first = local.pinned.go_first();
         let (pinned, shared) = (local.pinned.tasks.head(), self.head.load(Acquire));
-        let first = if shared < pinned || (shared == pinned && !pinned_first) { self.pop_shared() } else { None };
-        let (key, task) = first.or_else(|| local.pinned.tasks.pop()).or_else(|| self.pop_shared())?;
+        let first = if shared < pinned || (shared == pinned && !pinned_first) {
+            self.pop_shared()
+        } else {
+            None
+        };
+        let (key, task) = first
+            .or_else(|| local.pinned.tasks.pop())
+            .or_else(|| self.pop_shared())?;
         self.rank.runs(key, &task);
         Some(task)
     }

@@ -1,21 +1,26 @@
-//! From a name to a type: the policies that have a name, their parameters as text, and the one `match` on their types.
+//! From a name to a type: the policies that have a name, their parameters as text, and the one
+//! `match` on their types.
 //!
-//! A preset is a row of a table: a family of policies, and how it differs from the family's defaults. So a published
-//! combination costs no code, and a user may change every parameter of the family.
+//! A preset is a row of a table: a family of policies, and how it differs from the family's
+//! defaults. So a published combination costs no code, and a user may change every parameter of the
+//! family.
 //!
-//! One family has two implementations. `stealing` with its defaults is [`WorkStealing`], a file of its own, whatever
-//! its capacity and poll interval; any other parameter selects one of the types of [`thesis`](super::thesis), which can
-//! do it too. So `fifo` runs the simple code, and `fifo:victim=near:2` works.
+//! One family has two implementations. `stealing` with its defaults is [`WorkStealing`], a file of
+//! its own, whatever its capacity and poll interval; any other parameter selects one of the types
+//! of [`thesis`](super::thesis), which can do it too. So `fifo` runs the simple code, and
+//! `fifo:victim=near:2` works.
 
 use super::deadline::DeadlineParams;
 use super::helping_params::HelpingParams;
 use super::multi_queue::MultiQueueParams;
 use super::priority::PriorityParams;
 use super::settings::{self, Key, Settings};
-use super::thesis::{self, Fifo, InBatches, LifoSlot, Ordered, StealingParams, Victim, WhenFull, Yields};
+use super::thesis::{
+    self, Fifo, InBatches, LifoSlot, Ordered, StealingParams, Victim, WhenFull, Yields,
+};
 use super::{
-    Edf, GlobalFifo, Helping, Local, LocalParams, MultiQueue, Policy, Priority, Shares, Task, WorkStealing,
-    WorkStealingParams,
+    Edf, GlobalFifo, Helping, Local, LocalParams, MultiQueue, Policy, Priority, Shares, Task,
+    WorkStealing, WorkStealingParams,
 };
 
 /// A policy that has a name.
@@ -31,7 +36,8 @@ pub struct Preset {
     pub source: &'static str,
     /// What speaks for it and what against it.
     pub tradeoff: &'static str,
-    /// Whether every ready task runs after a bounded number of pops by workers that may take it, whatever others do.
+    /// Whether every ready task runs after a bounded number of pops by workers that may take it,
+    /// whatever others do.
     pub bounded: bool,
 }
 
@@ -49,8 +55,22 @@ const DEFAULT: Preset = row(
 
 /// Those of other families than `stealing`.
 const OTHERS: &[Preset] = &[
-    row("global-fifo", "global", "", true, "Linux before 2.6, Go before 1.1", "the fairest; one queue's lines for all"),
-    row("local-fifo", "local", "", true, "an event loop per core", "nothing shared; nobody helps a busy worker"),
+    row(
+        "global-fifo",
+        "global",
+        "",
+        true,
+        "Linux before 2.6, Go before 1.1",
+        "the fairest; one queue's lines for all",
+    ),
+    row(
+        "local-fifo",
+        "local",
+        "",
+        true,
+        "an event loop per core",
+        "nothing shared; nobody helps a busy worker",
+    ),
     row(
         "local-lifo",
         "local",
@@ -138,7 +158,11 @@ const fn table() -> [Preset; 1 + thesis::ROWS.len() + OTHERS.len()] {
     let mut i = 1;
     while i < all.len() {
         let family = i - 1;
-        all[i] = if family < thesis::ROWS.len() { thesis::ROWS[family] } else { OTHERS[family - thesis::ROWS.len()] };
+        all[i] = if family < thesis::ROWS.len() {
+            thesis::ROWS[family]
+        } else {
+            OTHERS[family - thesis::ROWS.len()]
+        };
         i += 1;
     }
     all
@@ -152,7 +176,14 @@ pub(super) const fn row(
     source: &'static str,
     tradeoff: &'static str,
 ) -> Preset {
-    Preset { name, family, settings, source, tradeoff, bounded }
+    Preset {
+        name,
+        family,
+        settings,
+        source,
+        tradeoff,
+        bounded,
+    }
 }
 
 /// A family with its parameters, as chosen.
@@ -181,9 +212,20 @@ pub enum Family {
 
 impl From<StealingParams> for Family {
     fn from(params: StealingParams) -> Self {
-        let simple = WorkStealingParams { capacity: params.capacity, poll: params.poll };
-        let same = StealingParams { capacity: simple.capacity, poll: simple.poll, ..StealingParams::default() };
-        if params == same { Self::WorkStealing(simple) } else { Self::Stealing(params) }
+        let simple = WorkStealingParams {
+            capacity: params.capacity,
+            poll: params.poll,
+        };
+        let same = StealingParams {
+            capacity: simple.capacity,
+            poll: simple.poll,
+            ..StealingParams::default()
+        };
+        if params == same {
+            Self::WorkStealing(simple)
+        } else {
+            Self::Stealing(params)
+        }
     }
 }
 
@@ -259,9 +301,15 @@ impl Choice {
         let (name, changes) = text.split_once(':').unwrap_or((text, ""));
         let Some(preset) = PRESETS.iter().find(|preset| preset.name == name) else {
             let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
-            return Err(format!("no scheduling policy is called '{name}'; there are: {}", names.join(", ")));
+            return Err(format!(
+                "no scheduling policy is called '{name}'; there are: {}",
+                names.join(", ")
+            ));
         };
-        Ok(Self { preset, family: preset.with(changes)? })
+        Ok(Self {
+            preset,
+            family: preset.with(changes)?,
+        })
     }
 
     /// The preset it began with.
@@ -276,8 +324,8 @@ impl Choice {
         &self.family
     }
 
-    /// Returns what it promises about ready tasks that wait beside a worker without work. The simulator holds it to
-    /// that.
+    /// Returns what it promises about ready tasks that wait beside a worker without work. The
+    /// simulator holds it to that.
     #[must_use]
     pub fn conservation(&self) -> Conservation {
         match &self.family {
@@ -315,7 +363,9 @@ impl Choice {
             Family::Deadline(params) => visitor.visit::<Edf<T>>(params),
             Family::Shares => visitor.visit::<Shares<T>>(()),
             Family::WorkStealing(params) => visitor.visit::<WorkStealing<T>>(params),
-            Family::Stealing(params) if params.slot.in_a_row > 0 => visitor.visit::<LifoSlot<T>>(params),
+            Family::Stealing(params) if params.slot.in_a_row > 0 => {
+                visitor.visit::<LifoSlot<T>>(params)
+            }
             Family::Stealing(params) if params.publish > 1 => visitor.visit::<InBatches<T>>(params),
             Family::Stealing(params) if params.fits_ring() => visitor.visit::<Fifo<T>>(params),
             Family::Stealing(params) => visitor.visit::<Ordered<T>>(params),

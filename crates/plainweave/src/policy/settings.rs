@@ -1,6 +1,7 @@
 //! Parameters as text: `param=value,...` onto the typed parameters of a policy.
 //!
-//! Each family of policies lists its parameters with what is valid; a bad name or value gets a message that says so.
+//! Each family of policies lists its parameters with what is valid; a bad name or value gets a
+//! message that says so.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -34,23 +35,36 @@ pub(super) trait Settings {
 pub(super) fn apply<S: Settings>(settings: &mut S, policy: &str, text: &str) -> Result<(), String> {
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let Some((key, value)) = pair.split_once('=') else {
-            return Err(format!("policy '{policy}': '{pair}' is not a parameter: write NAME=VALUE; {}", valid::<S>()));
+            return Err(format!(
+                "policy '{policy}': '{pair}' is not a parameter: write NAME=VALUE; {}",
+                valid::<S>()
+            ));
         };
         let Some(known) = S::KEYS.iter().find(|known| known.name == key) else {
-            return Err(format!("policy '{policy}' has no parameter '{key}'; {}", valid::<S>()));
+            return Err(format!(
+                "policy '{policy}' has no parameter '{key}'; {}",
+                valid::<S>()
+            ));
         };
         if settings.set(key, value).is_none() {
-            return Err(format!("policy '{policy}': {key}={value} is out of range; valid: {}", known.values));
+            return Err(format!(
+                "policy '{policy}': {key}={value} is out of range; valid: {}",
+                known.values
+            ));
         }
     }
-    settings.check().map_err(|wrong| format!("policy '{policy}': {wrong}"))
+    settings
+        .check()
+        .map_err(|wrong| format!("policy '{policy}': {wrong}"))
 }
 
 fn valid<S: Settings>() -> String {
     if S::KEYS.is_empty() {
         return "it has none".to_owned();
     }
-    let keys = S::KEYS.iter().map(|key| format!("{}={}", key.name, key.values));
+    let keys = S::KEYS
+        .iter()
+        .map(|key| format!("{}={}", key.name, key.values));
     format!("it has: {}", keys.collect::<Vec<_>>().join(", "))
 }
 
@@ -61,11 +75,18 @@ pub(super) fn number<N: FromStr + PartialOrd>(text: &str, range: RangeInclusive<
 
 /// One of some words.
 pub(super) fn word<V: Copy>(text: &str, words: &[(&str, V)]) -> Option<V> {
-    words.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
+    words
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, value)| *value)
 }
 
 /// The number after a word and a colon.
-pub(super) fn with<N: FromStr + PartialOrd>(text: &str, word: &str, range: RangeInclusive<N>) -> Option<N> {
+pub(super) fn with<N: FromStr + PartialOrd>(
+    text: &str,
+    word: &str,
+    range: RangeInclusive<N>,
+) -> Option<N> {
     number(text.strip_prefix(word)?.strip_prefix(':')?, range)
 }
 

@@ -1,12 +1,14 @@
-//! Lanes that tell how long their oldest task has waited: what MultiQueue and `helping` are made of.
+//! Lanes that tell how long their oldest task has waited: what MultiQueue and `helping` are made
+//! of.
 //!
-//! Each lane is a FIFO under a lock of its own; each task in it carries the time of its push. Beside the lanes, on
-//! lines of their own, stands what others look at: the oldest task's time and an average of past waits. So a look
-//! disturbs no lock, and may be out of date. A lane's time is stored before its lock is released: whoever looks
-//! after a push has happened sees that the lane is not empty.
+//! Each lane is a FIFO under a lock of its own; each task in it carries the time of its push.
+//! Beside the lanes, on lines of their own, stands what others look at: the oldest task's time and
+//! an average of past waits. So a look disturbs no lock, and may be out of date. A lane's time is
+//! stored before its lock is released: whoever looks after a push has happened sees that the lane
+//! is not empty.
 //!
-//! Times come from the pushing worker's last reading of the clock ([`Cx::now`]), which is up to 64 switches old: lanes
-//! compare by some microseconds, not by single tasks.
+//! Times come from the pushing worker's last reading of the clock ([`Cx::now`]), which is up to 64
+//! switches old: lanes compare by some microseconds, not by single tasks.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -39,9 +41,17 @@ pub(super) struct Stamped<T> {
 
 impl<T: Send> Stamped<T> {
     pub(super) fn new(lanes: usize) -> Self {
-        let face = || CachePadded::new(Face { oldest: AtomicU64::new(EMPTY), average: AtomicU64::new(0) });
+        let face = || {
+            CachePadded::new(Face {
+                oldest: AtomicU64::new(EMPTY),
+                average: AtomicU64::new(0),
+            })
+        };
         let lane = || CachePadded::new(Mutex::new(Queue::new()));
-        Self { lanes: (0..lanes).map(|_| lane()).collect(), faces: (0..lanes).map(|_| face()).collect() }
+        Self {
+            lanes: (0..lanes).map(|_| lane()).collect(),
+            faces: (0..lanes).map(|_| face()).collect(),
+        }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -68,7 +78,9 @@ impl<T: Send> Stamped<T> {
     /// Adds a task to a lane, as its newest.
     pub(super) fn push(&self, cx: &Cx, lane: usize, task: T) {
         let now = cx.now().min(EMPTY - 1);
-        let mut queue = self.lanes[lane].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lanes[lane]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if queue.is_empty() {
             self.faces[lane].oldest.store(now, Release);
         }
@@ -78,7 +90,12 @@ impl<T: Send> Stamped<T> {
     /// Takes a lane's oldest task, and returns when it came; waits for the lock.
     pub(super) fn pop(&self, lane: usize) -> Option<(u64, T)> {
         self.oldest(lane)?;
-        self.take(lane, self.lanes[lane].lock().unwrap_or_else(PoisonError::into_inner))
+        self.take(
+            lane,
+            self.lanes[lane]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// Does the same as [`Self::pop`], or returns `None` if another thread has the lock.
@@ -94,12 +111,15 @@ impl<T: Send> Stamped<T> {
         first
     }
 
-    /// Whoever has just popped from the lane: averages get lost when two do so at once, which does no harm.
+    /// Whoever has just popped from the lane: averages get lost when two do so at once, which does
+    /// no harm.
     pub(super) fn set_average(&self, lane: usize, average: u64) {
         self.faces[lane].average.store(average, Relaxed);
     }
 
     pub(super) fn drain(&self, sink: &mut dyn FnMut(T)) {
-        (0..self.count()).flat_map(|lane| std::iter::from_fn(move || self.pop(lane))).for_each(|(_, task)| sink(task));
+        (0..self.count())
+            .flat_map(|lane| std::iter::from_fn(move || self.pop(lane)))
+            .for_each(|(_, task)| sink(task));
     }
 }

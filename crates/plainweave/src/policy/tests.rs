@@ -1,5 +1,5 @@
-//! The conformance suite: what every policy owes, whatever it prefers. Each case runs for every preset, through the
-//! same `match` as the runtime does; what is one policy's own stands below.
+//! The conformance suite: what every policy owes, whatever it prefers. Each case runs for every
+//! preset, through the same `match` as the runtime does; what is one policy's own stands below.
 
 mod own;
 mod published;
@@ -24,11 +24,21 @@ struct Probe {
 
 impl Probe {
     fn new(id: usize) -> Self {
-        Self { id, pinned: None, stamp: AtomicU64::new(0), priority: PRIORITY, deadline: None, weight: WEIGHT }
+        Self {
+            id,
+            pinned: None,
+            stamp: AtomicU64::new(0),
+            priority: PRIORITY,
+            deadline: None,
+            weight: WEIGHT,
+        }
     }
 
     fn pinned_to(id: usize, worker: WorkerId) -> Self {
-        Self { pinned: Some(worker), ..Self::new(id) }
+        Self {
+            pinned: Some(worker),
+            ..Self::new(id)
+        }
     }
 }
 
@@ -85,7 +95,13 @@ fn on_every_preset<C: Case>() {
     impl<C: Case> Visitor<Numbered<Probe>> for RunObserved<C> {
         type Output = ();
         fn visit<P: Policy<Numbered<Probe>>>(self, policy: P::Params) {
-            C::run::<Observed<P>>(self.0, ObservedParams { policy, observer: Observer::by_loop_clock() });
+            C::run::<Observed<P>>(
+                self.0,
+                ObservedParams {
+                    policy,
+                    observer: Observer::by_loop_clock(),
+                },
+            );
         }
     }
     // Policies have no `unsafe`: Miri follows the ring under these two, and takes an hour for all.
@@ -128,14 +144,17 @@ conformance! {
     yields_are_not_starved: serves_yields;
     /// What has run and may still move is as good as new.
     started_tasks_move: moves_started;
-    /// While its only worker is held up, everything that may move is popped by spare workers, and nothing else.
+    /// While its only worker is held up, everything that may move is popped by spare workers, and
+    /// nothing else.
     spare_workers_find_what_may_move: serves_spares;
     /// Tasks that wake each other do not keep others from running, where the policy promises it.
     waiting_is_bounded: bounds_waiting;
     drain_gives_up_everything: drains;
-    /// Workers on real threads push, pop, yield and steal: every task runs exactly as often as it should.
+    /// Workers on real threads push, pop, yield and steal: every task runs exactly as often as it
+    /// should.
     nothing_runs_twice: runs_once;
-    /// A worker that sleeps when told that nothing is ready, beside others that work, leaves nothing behind.
+    /// A worker that sleeps when told that nothing is ready, beside others that work, leaves
+    /// nothing behind.
     the_last_look_misses_nothing: looks_well;
 }
 
@@ -145,7 +164,12 @@ fn ids(tasks: impl IntoIterator<Item = Probe>) -> Vec<usize> {
     ids
 }
 
-fn pop_all<P: Policy<Probe>>(policy: &P, cx: &mut Cx, local: &mut P::Local, effort: Effort) -> Vec<Probe> {
+fn pop_all<P: Policy<Probe>>(
+    policy: &P,
+    cx: &mut Cx,
+    local: &mut P::Local,
+    effort: Effort,
+) -> Vec<Probe> {
     std::iter::from_fn(|| policy.pop(cx, local, effort)).collect()
 }
 
@@ -160,7 +184,12 @@ fn loses_nothing<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     for i in 0..3000 {
         match i % 4 {
             0 => policy.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Spawned),
-            1 => policy.push(&mut cx, Some(&mut local), Probe::pinned_to(i, 0), Ready::Woken),
+            1 => policy.push(
+                &mut cx,
+                Some(&mut local),
+                Probe::pinned_to(i, 0),
+                Ready::Woken,
+            ),
             2 => policy.push(&mut cx, Some(&mut local), Probe::new(i), YIELDS[i / 4 % 3]),
             _ => policy.push(&mut cx, None, Probe::new(i), Ready::Woken),
         };
@@ -171,7 +200,12 @@ fn loses_nothing<P: Policy<Probe>>(_: &Preset, params: P::Params) {
 }
 
 /// What a thief finds that searches for as long as there may be something.
-fn take_all<P: Policy<Probe>>(policy: &P, cx: &mut Cx, worker: WorkerId, local: &mut P::Local) -> Vec<Probe> {
+fn take_all<P: Policy<Probe>>(
+    policy: &P,
+    cx: &mut Cx,
+    worker: WorkerId,
+    local: &mut P::Local,
+) -> Vec<Probe> {
     let mut taken = Vec::new();
     while policy.maybe_ready(worker) && taken.len() < 10_000 {
         taken.extend(pop_all(policy, cx, local, Effort::Search));
@@ -180,10 +214,13 @@ fn take_all<P: Policy<Probe>>(policy: &P, cx: &mut Cx, worker: WorkerId, local: 
     taken
 }
 
-/// How many tasks that may move a worker of this preset may keep from thieves: in a closed slot, or until there is a
-/// batch of them.
+/// How many tasks that may move a worker of this preset may keep from thieves: in a closed slot, or
+/// until there is a batch of them.
 fn hidden(preset: &Preset) -> usize {
-    match Choice::parse(preset.name).expect("a preset is well-formed").family() {
+    match Choice::parse(preset.name)
+        .expect("a preset is well-formed")
+        .family()
+    {
         Family::Stealing(params) if params.publish > 1 => params.publish - 1,
         Family::Stealing(params) => usize::from(params.slot.in_a_row > 0 && !params.slot.stealable),
         _ => 0,
@@ -195,15 +232,27 @@ fn keeps_pinned<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let mut cx = Cx::new(2);
     let (mut a, mut b) = (policy.attach(0), policy.attach(1));
     for i in 0..100 {
-        let task = if i % 2 == 0 { Probe::pinned_to(i, 0) } else { Probe::new(i) };
+        let task = if i % 2 == 0 {
+            Probe::pinned_to(i, 0)
+        } else {
+            Probe::new(i)
+        };
         policy.push(&mut cx, Some(&mut a), task, Ready::Woken);
     }
     let shares = preset.family != "local";
     assert_eq!(policy.maybe_ready(1), shares, "there is something to steal");
     let stolen = take_all(&policy, &mut cx, 1, &mut b);
     assert!(stolen.iter().all(|t| t.pinned.is_none()));
-    let all = if shares { 50 - hidden(preset)..=50 } else { 0..=0 };
-    assert!(all.contains(&stolen.len()), "a thief that searches on finds all that may move: {}", stolen.len());
+    let all = if shares {
+        50 - hidden(preset)..=50
+    } else {
+        0..=0
+    };
+    assert!(
+        all.contains(&stolen.len()),
+        "a thief that searches on finds all that may move: {}",
+        stolen.len()
+    );
     let kept = pop_all(&policy, &mut cx, &mut a, Effort::Quick);
     assert_eq!(kept.len() + stolen.len(), 100);
     assert_eq!(kept.iter().filter(|t| t.pinned == Some(0)).count(), 50);
@@ -213,13 +262,25 @@ fn serves_outside<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(1));
     let (mut cx, mut local) = (Cx::new(3), policy.attach(0));
     for i in 0..10 {
-        policy.push(&mut cx, Some(&mut local), Probe::pinned_to(i, 0), Ready::Spawned);
-        policy.push(&mut cx, Some(&mut local), Probe::new(100 + i), Ready::Spawned);
+        policy.push(
+            &mut cx,
+            Some(&mut local),
+            Probe::pinned_to(i, 0),
+            Ready::Spawned,
+        );
+        policy.push(
+            &mut cx,
+            Some(&mut local),
+            Probe::new(100 + i),
+            Ready::Spawned,
+        );
     }
     policy.push(&mut cx, None, Probe::new(999), Ready::Spawned);
     for now in 0..SOON {
         cx.set_now(now as u64 * 100_000);
-        let task = policy.pop(&mut cx, &mut local, Effort::Quick).expect("never empty");
+        let task = policy
+            .pop(&mut cx, &mut local, Effort::Quick)
+            .expect("never empty");
         if task.id == 999 {
             return;
         }
@@ -232,12 +293,19 @@ fn serves_yields<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(2));
     let (mut cx, mut local, _other) = (Cx::new(3), policy.attach(0), policy.attach(1));
     for i in 0..10 {
-        policy.push(&mut cx, Some(&mut local), Probe::pinned_to(i, 0), Ready::Woken);
+        policy.push(
+            &mut cx,
+            Some(&mut local),
+            Probe::pinned_to(i, 0),
+            Ready::Woken,
+        );
         policy.push(&mut cx, Some(&mut local), Probe::new(100 + i), Ready::Woken);
     }
     // A soft yield waits in the worker's own queue, behind the slot as all that is there.
     let unbounded_slot = preset.settings.contains("slot=1000000");
-    let yields = YIELDS.into_iter().filter(|why| *why != Ready::YieldedLocal || !unbounded_slot);
+    let yields = YIELDS
+        .into_iter()
+        .filter(|why| *why != Ready::YieldedLocal || !unbounded_slot);
     let mut left = 0;
     for (i, why) in yields.enumerate() {
         policy.push(&mut cx, Some(&mut local), Probe::new(200 + i), why);
@@ -246,7 +314,9 @@ fn serves_yields<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     }
     for now in 0..SOON {
         cx.set_now(now as u64 * 100_000);
-        let task = policy.pop(&mut cx, &mut local, Effort::Quick).expect("never empty");
+        let task = policy
+            .pop(&mut cx, &mut local, Effort::Quick)
+            .expect("never empty");
         if task.id >= 200 {
             left -= 1;
             if left == 0 {
@@ -266,33 +336,56 @@ fn moves_started<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     for i in 0..40 {
         policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Spawned);
     }
-    let started: Vec<_> = (0..40).filter_map(|_| policy.pop(&mut cx, &mut a, Effort::Quick)).collect();
+    let started: Vec<_> = (0..40)
+        .filter_map(|_| policy.pop(&mut cx, &mut a, Effort::Quick))
+        .collect();
     assert!(!started.is_empty());
     let all = started.len();
     for task in started {
         policy.push(&mut cx, Some(&mut a), task, Ready::Woken);
     }
     let taken = take_all(&policy, &mut cx, 1, &mut b).len();
-    assert!(preset.family == "local" || taken + hidden(preset) >= all, "{taken} of {all}");
+    assert!(
+        preset.family == "local" || taken + hidden(preset) >= all,
+        "{taken} of {all}"
+    );
 }
 
 fn serves_spares<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     assert_eq!(P::SPARES, preset.family != "local");
-    let policy = P::new(params, &Topology { spares: true, ..Topology::flat(1) });
+    let policy = P::new(
+        params,
+        &Topology {
+            spares: true,
+            ..Topology::flat(1)
+        },
+    );
     let (mut cx, mut local) = (Cx::new(6), policy.attach(0));
     assert!(!policy.maybe_ready_spare());
     assert!(policy.pop_spare(&mut cx).is_none());
     for i in 0..600 {
         let pinned = (i % 3 == 0).then_some(0);
         let own = (i % 3 < 2).then_some(&mut local);
-        policy.push(&mut cx, own, Probe { pinned, ..Probe::new(i) }, [Ready::Spawned, Ready::Woken][i % 2]);
+        policy.push(
+            &mut cx,
+            own,
+            Probe {
+                pinned,
+                ..Probe::new(i)
+            },
+            [Ready::Spawned, Ready::Woken][i % 2],
+        );
     }
     let mut found = Vec::new();
     while policy.maybe_ready_spare() {
         found.push(policy.pop_spare(&mut cx).expect("what it has said"));
     }
     assert!(found.iter().all(|task| task.pinned.is_none()));
-    let all = if preset.family == "local" { 0 } else { 400 - hidden(preset) };
+    let all = if preset.family == "local" {
+        0
+    } else {
+        400 - hidden(preset)
+    };
     assert!(found.len() >= all, "{} of 400", found.len());
     while let Some(task) = policy.pop(&mut cx, &mut local, Effort::Search) {
         found.push(task);
@@ -308,7 +401,11 @@ fn bounds_waiting<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let (mut cx, mut local) = (Cx::new(4), policy.attach(0));
     let mut ran = [0; 20];
     for i in 0..20 {
-        let mut task = if i % 2 == 0 { Probe::pinned_to(i, 0) } else { Probe::new(i) };
+        let mut task = if i % 2 == 0 {
+            Probe::pinned_to(i, 0)
+        } else {
+            Probe::new(i)
+        };
         task.priority = if i < 2 { 255 } else { 0 };
         task.deadline = (i < 2).then_some(0);
         task.weight = if i < 2 { 1000 } else { 1 };
@@ -316,9 +413,15 @@ fn bounds_waiting<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     }
     for now in 0..SOON {
         cx.set_now(now as u64 * 100_000);
-        let task = policy.pop(&mut cx, &mut local, Effort::Quick).expect("never empty");
+        let task = policy
+            .pop(&mut cx, &mut local, Effort::Quick)
+            .expect("never empty");
         ran[task.id] += 1;
-        let why = if task.id < 2 { Ready::Woken } else { Ready::Yielded };
+        let why = if task.id < 2 {
+            Ready::Woken
+        } else {
+            Ready::Yielded
+        };
         policy.push(&mut cx, Some(&mut local), task, why);
     }
     assert!(ran.iter().all(|&n| n > 0), "{ran:?}");
@@ -329,9 +432,24 @@ fn drains<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     let (mut cx, mut a, mut b) = (Cx::new(5), policy.attach(0), policy.attach(1));
     for i in 0..900 {
         let why = [Ready::Woken, Ready::Spawned, YIELDS[i / 3 % 3]][i % 3];
-        let local = [Some(&mut a), Some(&mut b), None].into_iter().nth(i % 5 % 3).flatten();
-        let pinned = if i % 5 % 3 < 2 && i % 7 == 0 { Some(i % 5 % 3) } else { None };
-        policy.push(&mut cx, local, Probe { pinned, ..Probe::new(i) }, why);
+        let local = [Some(&mut a), Some(&mut b), None]
+            .into_iter()
+            .nth(i % 5 % 3)
+            .flatten();
+        let pinned = if i % 5 % 3 < 2 && i % 7 == 0 {
+            Some(i % 5 % 3)
+        } else {
+            None
+        };
+        policy.push(
+            &mut cx,
+            local,
+            Probe {
+                pinned,
+                ..Probe::new(i)
+            },
+            why,
+        );
     }
     let mut drained = VecDeque::new();
     for local in [a, b] {
@@ -340,10 +458,21 @@ fn drains<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     assert_eq!(ids(drained), (0..900).collect::<Vec<_>>());
 }
 
-/// Runs workers that each spawn tasks, which yield once; `idle` is what a worker does that finds nothing.
-fn run_workers<P: Policy<Probe>>(params: P::Params, each: usize, idle: impl Fn(&P, WorkerId, &AtomicUsize) + Sync) {
+/// Runs workers that each spawn tasks, which yield once; `idle` is what a worker does that finds
+/// nothing.
+fn run_workers<P: Policy<Probe>>(
+    params: P::Params,
+    each: usize,
+    idle: impl Fn(&P, WorkerId, &AtomicUsize) + Sync,
+) {
     const WORKERS: usize = 4;
-    let policy = P::new(params, &Topology { group: 2, ..Topology::flat(WORKERS) });
+    let policy = P::new(
+        params,
+        &Topology {
+            group: 2,
+            ..Topology::flat(WORKERS)
+        },
+    );
     let runs: Vec<_> = (0..WORKERS * each).map(|_| AtomicUsize::new(0)).collect();
     let (left, start) = (AtomicUsize::new(WORKERS * each), Barrier::new(WORKERS));
     let work = |w: usize| {
@@ -368,9 +497,16 @@ fn run_workers<P: Policy<Probe>>(params: P::Params, each: usize, idle: impl Fn(&
                 }
                 continue;
             };
-            assert!(task.pinned.is_none_or(|a| a == w), "a pinned task has moved");
+            assert!(
+                task.pinned.is_none_or(|a| a == w),
+                "a pinned task has moved"
+            );
             if runs[task.id].fetch_add(1, Ordering::Relaxed) == 0 {
-                let why = if task.id % 3 == 0 { Ready::Woken } else { YIELDS[task.id % 5 % 3] };
+                let why = if task.id % 3 == 0 {
+                    Ready::Woken
+                } else {
+                    YIELDS[task.id % 5 % 3]
+                };
                 policy.push(&mut cx, Some(&mut local), task, why);
             } else {
                 left.fetch_sub(1, Ordering::AcqRel);
@@ -386,8 +522,9 @@ fn runs_once<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     run_workers::<P>(params, EACH, |_, _, _| std::thread::yield_now());
 }
 
-/// Idle workers sleep until the policy says that something may be ready, and search only then. The test hangs if it
-/// denies what is there; tasks of a policy that does not share are run by their own workers, which sleep as well.
+/// Idle workers sleep until the policy says that something may be ready, and search only then. The
+/// test hangs if it denies what is there; tasks of a policy that does not share are run by their
+/// own workers, which sleep as well.
 fn looks_well<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     const EACH: usize = if cfg!(miri) { 20 } else { 300 };
     run_workers::<P>(params, EACH, |policy, worker, left| {

@@ -1,14 +1,15 @@
-//! Two policies, one before the other: tasks of a priority from [`TiersParams::from`] on belong to the upper one, the
-//! others to the lower one, which gets every n-th pop whatever waits above it. Composition by types: each may be any
-//! policy, another `Tiers` too.
+//! Two policies, one before the other: tasks of a priority from [`TiersParams::from`] on belong to
+//! the upper one, the others to the lower one, which gets every n-th pop whatever waits above it.
+//! Composition by types: each may be any policy, another `Tiers` too.
 //!
-//! For it: each class of work has the scheduler that fits it. Against it: what is below a busy upper tier gets one pop
-//! in [`TiersParams::every`], however long it has waited (`priority` ages instead).
+//! For it: each class of work has the scheduler that fits it. Against it: what is below a busy
+//! upper tier gets one pop in [`TiersParams::every`], however long it has waited (`priority` ages
+//! instead).
 
 use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
 
-/// Two policies, one before the other: tasks of a priority from [`TiersParams::from`] on belong to the upper one. The
-/// lower one gets every [`TiersParams::every`]th pop, whatever waits above it.
+/// Two policies, one before the other: tasks of a priority from [`TiersParams::from`] on belong to
+/// the upper one. The lower one gets every [`TiersParams::every`]th pop, whatever waits above it.
 pub struct Tiers<H, L> {
     high: H,
     low: L,
@@ -44,11 +45,20 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
 
     fn new(params: Self::Params, topology: &Topology) -> Self {
         let (high, low) = (H::new(params.high, topology), L::new(params.low, topology));
-        Self { high, low, from: params.from, every: params.every.max(1) }
+        Self {
+            high,
+            low,
+            from: params.from,
+            every: params.every.max(1),
+        }
     }
 
     fn attach(&self, worker: WorkerId) -> Self::Local {
-        TiersLocal { high: self.high.attach(worker), low: self.low.attach(worker), left: self.every }
+        TiersLocal {
+            high: self.high.attach(worker),
+            low: self.low.attach(worker),
+            left: self.every,
+        }
     }
 
     fn push(&self, cx: &mut Cx, local: Option<&mut Self::Local>, task: T, why: Ready) -> Wake {
@@ -78,7 +88,11 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
     }
 
     fn place(&self, cx: &mut Cx, task: &impl Task, load: &impl Load) -> Option<WorkerId> {
-        if task.priority() >= self.from { self.high.place(cx, task, load) } else { self.low.place(cx, task, load) }
+        if task.priority() >= self.from {
+            self.high.place(cx, task, load)
+        } else {
+            self.low.place(cx, task, load)
+        }
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {

@@ -1,48 +1,55 @@
 //! Work stealing, first in, first out: the default policy.
 //!
-//! Each worker has a run queue of its own, a bounded [ring](crate::queue::ring), and runs its tasks in the order in
-//! which they became ready. A worker that has run out of tasks steals half of another's. What does not fit a ring, and
-//! what comes from outside the pool, waits in one queue that all workers share. Go and Tokio schedule like this, but
-//! for the slot that each puts before its run queues.
+//! Each worker has a run queue of its own, a bounded [ring](crate::queue::ring), and runs its tasks
+//! in the order in which they became ready. A worker that has run out of tasks steals half of
+//! another's. What does not fit a ring, and what comes from outside the pool, waits in one queue
+//! that all workers share. Go and Tokio schedule like this, but for the slot that each puts before
+//! its run queues.
 //!
 //! **Push.**
 //! 1. Without a worker's half (a thread outside the pool): to the shared queue.
 //! 2. A pinned task: to its worker's lane of these, which thieves do not see ([`Pinned`]).
 //! 3. Any other task: to the end of its worker's ring.
-//! 4. If the ring is full, it *spills*: the older half of it and the task go to the shared queue under one lock. So the
-//!    next pushes have room, and other workers find the tasks that have waited longest.
+//! 4. If the ring is full, it *spills*: the older half of it and the task go to the shared queue
+//!    under one lock. So the next pushes have room, and other workers find the tasks that have
+//!    waited longest.
 //!
-//! A task that yields is pushed like any other. If it asks for the shared queue ([`Ready::YieldedShared`]), it goes
-//! there in place of steps 3 and 4.
+//! A task that yields is pushed like any other. If it asks for the shared queue
+//! ([`Ready::YieldedShared`]), it goes there in place of steps 3 and 4.
 //!
 //! **Pop.**
-//! 1. Every [`poll`](WorkStealingParams::poll) pops, the shared queue comes first: otherwise workers that are busy with
-//!    tasks of their own would starve it.
-//! 2. The worker's own: the oldest of its ring or of its pinned tasks, alternately while there are both.
-//! 3. The shared queue: this worker's share of it, at most half a ring, so that the others find some too.
-//! 4. With [`Effort::Search`], another worker's ring: all of them in turn, from a random one on, until one has tasks.
-//!    The thief takes half of these, rounded up, the oldest first: it runs one and queues the others. A victim's only
-//!    task is left to the victim for a moment ([`PATIENCE`]): most likely a running fiber has woken it and is about to
-//!    wait for it. Two fibers that answer each other would otherwise meet on two cores, though one runs at a time.
+//! 1. Every [`poll`](WorkStealingParams::poll) pops, the shared queue comes first: otherwise
+//!    workers that are busy with tasks of their own would starve it.
+//! 2. The worker's own: the oldest of its ring or of its pinned tasks, alternately while there are
+//!    both.
+//! 3. The shared queue: this worker's share of it, at most half a ring, so that the others find
+//!    some too.
+//! 4. With [`Effort::Search`], another worker's ring: all of them in turn, from a random one on,
+//!    until one has tasks. The thief takes half of these, rounded up, the oldest first: it runs one
+//!    and queues the others. A victim's only task is left to the victim for a moment
+//!    ([`PATIENCE`]): most likely a running fiber has woken it and is about to wait for it. Two
+//!    fibers that answer each other would otherwise meet on two cores, though one runs at a time.
 //!
-//! **Bounded waiting.** A task in a ring waits for the tasks before it there, for as many pinned ones at most, and for
-//! one task of the shared queue in `poll` pops. A task in the shared queue waits for `poll` pops of one worker for each
-//! task before it there, at most.
+//! **Bounded waiting.** A task in a ring waits for the tasks before it there, for as many pinned
+//! ones at most, and for one task of the shared queue in `poll` pops. A task in the shared queue
+//! waits for `poll` pops of one worker for each task before it there, at most.
 //!
-//! **Waking.** A push of a task that others could take says [`Wake::Any`]; `maybe_ready` looks at the shared queue and
-//! at the others' rings, which is all that step 4 can find. The rings' and the shared queue's looks never miss a task
-//! whose push happened before, so the last look of a worker that is about to sleep does not either.
+//! **Waking.** A push of a task that others could take says [`Wake::Any`]; `maybe_ready` looks at
+//! the shared queue and at the others' rings, which is all that step 4 can find. The rings' and the
+//! shared queue's looks never miss a task whose push happened before, so the last look of a worker
+//! that is about to sleep does not either.
 //!
-//! **For it:** workers share nothing while all of them are busy; waiting is fair, and latency at the tail good.
-//! **Against it:** a task that was just woken runs after all that were ready before it, and finds its data cold. A
-//! thief disturbs others to learn that they have nothing, and the data of what it steals is in another cache.
+//! **For it:** workers share nothing while all of them are busy; waiting is fair, and latency at
+//! the tail good. **Against it:** a task that was just woken runs after all that were ready before
+//! it, and finds its data cold. A thief disturbs others to learn that they have nothing, and the
+//! data of what it steals is in another cache.
 //!
-//! **Rejected.** A slot for the task that was woken last, other orders, victims and amounts: see [`super::thesis`],
-//! which has them as parameters.
+//! **Rejected.** A slot for the task that was woken last, other orders, victims and amounts: see
+//! [`super::thesis`], which has them as parameters.
 //!
-//! **Sources.** R. Blumofe and C. Leiserson, Scheduling multithreaded computations by work stealing, 1999. Half a run
-//! queue at a time, the spill and the poll: Go's `runtime/proc.go` and Tokio's `scheduler/multi_thread`. The moment for
-//! an only task: Go, for its slot.
+//! **Sources.** R. Blumofe and C. Leiserson, Scheduling multithreaded computations by work
+//! stealing, 1999. Half a run queue at a time, the spill and the poll: Go's `runtime/proc.go` and
+//! Tokio's `scheduler/multi_thread`. The moment for an only task: Go, for its slot.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -64,15 +71,18 @@ pub struct WorkStealingParams {
 impl Default for WorkStealingParams {
     fn default() -> Self {
         // A prime, as in Go, so that no loop of the program keeps step with it.
-        Self { capacity: DEFAULT_CAPACITY, poll: 61 }
+        Self {
+            capacity: DEFAULT_CAPACITY,
+            poll: 61,
+        }
     }
 }
 
 /// Work stealing, first in, first out: the default policy, `fifo` by name.
 ///
-/// Each worker runs its own tasks in the order in which they became ready, from a bounded ring. One that has none
-/// steals half of another's. Tasks beyond a ring's capacity, and those from outside the pool, wait in a shared queue
-/// that each worker polls.
+/// Each worker runs its own tasks in the order in which they became ready, from a bounded ring. One
+/// that has none steals half of another's. Tasks beyond a ring's capacity, and those from outside
+/// the pool, wait in a shared queue that each worker polls.
 pub struct WorkStealing<T> {
     /// There is one worker, and never another.
     sole: bool,
@@ -96,7 +106,8 @@ pub struct WorkStealingLocal<T> {
     left: u32,
 }
 
-/// Turns of a loop for which a thief leaves a victim's only task to the victim: one to three microseconds.
+/// Turns of a loop for which a thief leaves a victim's only task to the victim: one to three
+/// microseconds.
 const PATIENCE: u32 = 64;
 
 /// The shared queue has one part.
@@ -111,13 +122,15 @@ impl<T: Task> WorkStealing<T> {
     #[cold]
     fn spill(&self, cx: &mut Cx, local: &mut WorkStealingLocal<T>, task: T) {
         cx.counts.spills += 1;
-        self.shared.push_all(PART, local.ring.take_half().chain([task]));
+        self.shared
+            .push_all(PART, local.ring.take_half().chain([task]));
     }
 
     /// A push of a task that yields and asks for the shared queue.
     #[cold]
     fn push_shared(&self, local: &WorkStealingLocal<T>, task: T, why: Ready) -> Wake {
-        let wake = why.wake(|| local.pinned.is_empty() && local.ring.is_empty() && self.shared.is_empty());
+        let wake =
+            why.wake(|| local.pinned.is_empty() && local.ring.is_empty() && self.shared.is_empty());
         self.shared.push(PART, task);
         wake
     }
@@ -131,9 +144,18 @@ impl<T: Task> WorkStealing<T> {
 
     /// Steps 3 and 4 of a pop.
     #[inline(never)]
-    fn pop_elsewhere(&self, cx: &mut Cx, local: &mut WorkStealingLocal<T>, effort: Effort) -> Option<T> {
+    fn pop_elsewhere(
+        &self,
+        cx: &mut Cx,
+        local: &mut WorkStealingLocal<T>,
+        effort: Effort,
+    ) -> Option<T> {
         let found = self.take_share(local);
-        if found.is_none() && effort == Effort::Search { self.search(cx, local) } else { found }
+        if found.is_none() && effort == Effort::Search {
+            self.search(cx, local)
+        } else {
+            found
+        }
     }
 
     fn take_share(&self, local: &mut WorkStealingLocal<T>) -> Option<T> {
@@ -150,7 +172,9 @@ impl<T: Task> WorkStealing<T> {
             return None;
         }
         let first = cx.below(self.workers());
-        let mut victims = (first..self.workers()).chain(0..first).filter(|victim| *victim != local.worker);
+        let mut victims = (first..self.workers())
+            .chain(0..first)
+            .filter(|victim| *victim != local.worker);
         victims.find_map(|victim| self.steal_from(cx, &mut local.ring, victim))
     }
 
@@ -181,8 +205,14 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
 
     fn new(params: WorkStealingParams, topology: &Topology) -> Self {
         // The ring of a sole worker stays empty: there are no thieves.
-        let capacity = if topology.is_sole() { 1 } else { params.capacity.next_power_of_two() };
-        let rings: Vec<_> = (0..topology.workers).map(|_| ring::ring(capacity)).collect();
+        let capacity = if topology.is_sole() {
+            1
+        } else {
+            params.capacity.next_power_of_two()
+        };
+        let rings: Vec<_> = (0..topology.workers)
+            .map(|_| ring::ring(capacity))
+            .collect();
         Self {
             sole: topology.is_sole(),
             poll: params.poll,
@@ -196,11 +226,22 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
     fn attach(&self, worker: WorkerId) -> WorkStealingLocal<T> {
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         let ring = rings[worker].take().expect("a worker attaches once");
-        WorkStealingLocal { worker, ring, pinned: Pinned::fifo(self.sole), left: self.poll }
+        WorkStealingLocal {
+            worker,
+            ring,
+            pinned: Pinned::fifo(self.sole),
+            left: self.poll,
+        }
     }
 
     #[inline(always)]
-    fn push(&self, cx: &mut Cx, local: Option<&mut WorkStealingLocal<T>>, task: T, why: Ready) -> Wake {
+    fn push(
+        &self,
+        cx: &mut Cx,
+        local: Option<&mut WorkStealingLocal<T>>,
+        task: T,
+        why: Ready,
+    ) -> Wake {
         let Some(local) = local else {
             self.shared.push(PART, task);
             return Wake::Any;
@@ -228,12 +269,20 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
             return Some(task);
         }
         let WorkStealingLocal { ring, pinned, .. } = local;
-        let own = if ring.is_empty() { pinned.pop() } else { pinned.alternate(|| ring.pop()) };
+        let own = if ring.is_empty() {
+            pinned.pop()
+        } else {
+            pinned.alternate(|| ring.pop())
+        };
         own.or_else(|| self.pop_elsewhere(cx, local, effort))
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {
-        let mut others = self.stealers.iter().enumerate().filter(|(other, _)| *other != worker);
+        let mut others = self
+            .stealers
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != worker);
         !self.shared.is_empty() || others.any(|(_, ring)| !ring.is_empty())
     }
 
@@ -241,7 +290,9 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
         self.shared.pop(PART).or_else(|| {
             let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
             let (first, all) = (cx.below(self.workers()), self.workers());
-            let mut victims = (first..all).chain(0..first).filter(|victim| !self.stealers[*victim].is_empty());
+            let mut victims = (first..all)
+                .chain(0..first)
+                .filter(|victim| !self.stealers[*victim].is_empty());
             victims.find_map(|victim| {
                 cx.counts.steal_attempts += 1;
                 let task = self.stealers[victim].steal_into(&mut spare, |_| 1)?;

@@ -1,29 +1,33 @@
 //! The limit on a pool's fibers, and why waiting for a place never lasts for ever unnoticed.
 //!
 //! # Concepts
-//! A fiber that is spawned into a pool with a limit takes a *place* first and gives it back when it ends. Without a
-//! free place the spawner waits, in order, or is refused if it does not want to.
+//! A fiber that is spawned into a pool with a limit takes a *place* first and gives it back when it
+//! ends. Without a free place the spawner waits, in order, or is refused if it does not want to.
 //!
 //! # Why it is hard
-//! A spawner may be a fiber that has a place itself. If all fibers of `a` call into `b`, and all fibers of `b` into
-//! `a`, each waits for a place that only one of the others could give back. Such a circle may lead through pools
-//! without a limit, through scopes, and through one pool alone (whose only fiber spawns another).
+//! A spawner may be a fiber that has a place itself. If all fibers of `a` call into `b`, and all
+//! fibers of `b` into `a`, each waits for a place that only one of the others could give back. Such
+//! a circle may lead through pools without a limit, through scopes, and through one pool alone
+//! (whose only fiber spawns another).
 //!
 //! # Protocol
-//! 1. Each fiber with a place records it in its node of the tree of scopes (`fiber/cancel`). So a waiter finds all
-//!    places that cannot be given back while it waits: its own, and those of the fibers that wait for it as their call
-//!    or their scope's child.
-//! 2. A waiter with such places enters itself in [`WAITS`] and looks there, all under one lock. A pool is *stuck* if
-//!    every one of its places is blocked by waiters for places in stuck pools. If that includes the pool that it wants
-//!    to enter, it is the one that closes the circle: it takes its entry back and fails.
-//! 3. A waiter that gets a place counts it as held and removes its entry under the same lock. A place that has been
-//!    granted to a waiter that has not run since is free or in flight, not held, so its pool does not count as stuck.
+//! 1. Each fiber with a place records it in its node of the tree of scopes (`fiber/cancel`). So a
+//!    waiter finds all places that cannot be given back while it waits: its own, and those of the
+//!    fibers that wait for it as their call or their scope's child.
+//! 2. A waiter with such places enters itself in [`WAITS`] and looks there, all under one lock. A
+//!    pool is *stuck* if every one of its places is blocked by waiters for places in stuck pools.
+//!    If that includes the pool that it wants to enter, it is the one that closes the circle: it
+//!    takes its entry back and fails.
+//! 3. A waiter that gets a place counts it as held and removes its entry under the same lock. A
+//!    place that has been granted to a waiter that has not run since is free or in flight, not
+//!    held, so its pool does not count as stuck.
 //!
-//! A circle is closed by the last waiter to enter itself, who sees the others; whatever else changes (a fiber ends, a
-//! wait fails) frees a place. Waiters without a place, such as plain threads, block nobody and do not enter.
+//! A circle is closed by the last waiter to enter itself, who sees the others; whatever else
+//! changes (a fiber ends, a wait fails) frees a place. Waiters without a place, such as plain
+//! threads, block nobody and do not enter.
 //!
-//! Not seen: waits that pools do not know. A fiber with a place may join, lock or receive, and what it waits for may
-//! need that place.
+//! Not seen: waits that pools do not know. A fiber with a place may join, lock or receive, and what
+//! it waits for may need that place.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,7 +79,10 @@ struct Waits {
     blocked: BTreeMap<u64, usize>,
 }
 
-static WAITS: Mutex<Waits> = Mutex::new(Waits { waits: Slab::new(), blocked: BTreeMap::new() });
+static WAITS: Mutex<Waits> = Mutex::new(Waits {
+    waits: Slab::new(),
+    blocked: BTreeMap::new(),
+});
 
 impl Limit {
     /// Creates the limit of the pool of that name, of at least one place.
@@ -98,25 +105,35 @@ impl Limit {
     /// Takes a place.
     ///
     /// # Errors
-    /// There is none, and the caller does not want to wait, or would for ever; or it was cancelled, or ran into its
-    /// deadline, while it waited.
+    /// There is none, and the caller does not want to wait, or would for ever; or it was cancelled,
+    /// or ran into its deadline, while it waited.
     pub(super) fn enter(self: &Arc<Self>, when_full: WhenFull) -> io::Result<Place> {
         if let Some(permit) = self.free.try_acquire() {
             permit.forget();
             self.held.fetch_add(1, Ordering::SeqCst);
         } else if when_full == WhenFull::Refuse {
-            let text = format!("the pool '{}' is full: it has {} fibers, its limit", self.pool, self.most);
+            let text = format!(
+                "the pool '{}' is full: it has {} fibers, its limit",
+                self.pool, self.most
+            );
             return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
         } else {
             self.wait()?;
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        Ok(Place { limit: self.clone(), id: PlaceId { limit: self.id, number } })
+        Ok(Place {
+            limit: self.clone(),
+            id: PlaceId {
+                limit: self.id,
+                number,
+            },
+        })
     }
 
     #[cold]
     fn wait(self: &Arc<Self>) -> io::Result<()> {
-        let places = fiber::current().and_then(|me| me.own.node.borrow().as_ref().map(|node| node.places()));
+        let places =
+            fiber::current().and_then(|me| me.own.node.borrow().as_ref().map(|node| node.places()));
         let places = places.unwrap_or_default();
         if places.is_empty() {
             self.free.acquire()?.forget();
@@ -132,7 +149,8 @@ impl Limit {
         Ok(())
     }
 
-    /// Lets nobody in any more, and ends all waits for a place with an error, because the pool is ending.
+    /// Lets nobody in any more, and ends all waits for a place with an error, because the pool is
+    /// ending.
     pub(super) fn close(&self) {
         self.free.close();
     }
@@ -151,13 +169,19 @@ impl Waits {
         for place in &places {
             *self.blocked.entry(place.limit).or_default() += 1;
         }
-        let key = self.waits.insert(Wait { places, target: target.clone() });
+        let key = self.waits.insert(Wait {
+            places,
+            target: target.clone(),
+        });
         let stuck = self.stuck(target);
         if stuck.is_empty() {
             return Ok(key);
         }
         self.end(key);
-        Err(io::Error::new(io::ErrorKind::Deadlock, circle(target, &stuck)))
+        Err(io::Error::new(
+            io::ErrorKind::Deadlock,
+            circle(target, &stuck),
+        ))
     }
 
     fn end(&mut self, key: usize) {
@@ -175,15 +199,26 @@ impl Waits {
         if !self.may_be_stuck(target) {
             return Vec::new();
         }
-        let mut pools: BTreeMap<u64, &Arc<Limit>> = self.waits.iter().map(|(_, w)| (w.target.id, &w.target)).collect();
+        let mut pools: BTreeMap<u64, &Arc<Limit>> = self
+            .waits
+            .iter()
+            .map(|(_, w)| (w.target.id, &w.target))
+            .collect();
         pools.retain(|_, pool| self.may_be_stuck(pool));
         loop {
             let before = pools.len();
-            let waits = self.waits.iter().filter(|(_, wait)| pools.contains_key(&wait.target.id));
-            let mut places: Vec<_> = waits.flat_map(|(_, wait)| wait.places.iter().copied()).collect();
+            let waits = self
+                .waits
+                .iter()
+                .filter(|(_, wait)| pools.contains_key(&wait.target.id));
+            let mut places: Vec<_> = waits
+                .flat_map(|(_, wait)| wait.places.iter().copied())
+                .collect();
             places.sort_unstable();
             places.dedup();
-            pools.retain(|id, pool| places.iter().filter(|place| place.limit == *id).count() >= pool.most);
+            pools.retain(|id, pool| {
+                places.iter().filter(|place| place.limit == *id).count() >= pool.most
+            });
             if !pools.contains_key(&target.id) {
                 return Vec::new();
             }
@@ -193,21 +228,32 @@ impl Waits {
         }
     }
 
-    /// Returns whether all places of a pool are held, and enough of them are blocked, if each is counted once only.
+    /// Returns whether all places of a pool are held, and enough of them are blocked, if each is
+    /// counted once only.
     fn may_be_stuck(&self, pool: &Limit) -> bool {
         pool.held.load(Ordering::SeqCst) >= pool.most
-            && self.blocked.get(&pool.id).is_some_and(|count| *count >= pool.most)
+            && self
+                .blocked
+                .get(&pool.id)
+                .is_some_and(|count| *count >= pool.most)
     }
 }
 
 /// Says which pools wait for each other.
 fn circle(target: &Limit, stuck: &[Arc<Limit>]) -> String {
     let others = stuck.iter().filter(|pool| pool.id != target.id);
-    let pools: Vec<_> = std::iter::once(target).chain(others.map(|pool| &**pool)).collect();
-    let names: Vec<_> = pools.iter().map(|pool| format!("'{}' ({} fibers)", pool.pool, pool.most)).collect();
+    let pools: Vec<_> = std::iter::once(target)
+        .chain(others.map(|pool| &**pool))
+        .collect();
+    let names: Vec<_> = pools
+        .iter()
+        .map(|pool| format!("'{}' ({} fibers)", pool.pool, pool.most))
+        .collect();
     let names = names.join(" and ");
     let pool = &target.pool;
-    format!("waiting for room in the pool '{pool}' would never end: all fibers of {names} wait for room in these pools")
+    format!(
+        "waiting for room in the pool '{pool}' would never end: all fibers of {names} wait for room in these pools"
+    )
 }
 
 impl Place {
@@ -218,7 +264,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The fiber may go on, in destructors that its closure leaves behind, and wait for a place itself.
+        // The fiber may go on, in destructors that its closure leaves behind, and wait for a place
+        // itself.
         if let Some(node) = fiber::current().and_then(|me| me.own.node.borrow().clone()) {
             node.give_back(self.id);
         }
@@ -230,6 +277,10 @@ impl Drop for Place {
 
 impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the pool '{}' of at most {} fibers", self.pool, self.most)
+        write!(
+            f,
+            "the pool '{}' of at most {} fibers",
+            self.pool, self.most
+        )
     }
 }

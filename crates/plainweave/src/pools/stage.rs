@@ -1,16 +1,19 @@
 //! Stages: fibers of a pool that pass items on through bounded queues.
 //!
-//! A stage is a function, a number of fibers that run it, and a queue in front of them. Whoever sends into a full queue
-//! waits, so a slow stage slows all before it, back to where the items come from.
+//! A stage is a function, a number of fibers that run it, and a queue in front of them. Whoever
+//! sends into a full queue waits, so a slow stage slows all before it, back to where the items come
+//! from.
 //!
-//! A stage **fails** when its function panics or returns an error, or when one of its fibers ends otherwise (its pool
-//! ends, or has no stack for it). Its other fibers are then cancelled and take no more items; those who send into it
-//! get the reason, with their item. If the stage before passes that on, it fails too, and so on to the source. Items
-//! that were in the queue or in work are lost, and [`Stage::join`] returns an error with their number.
+//! A stage **fails** when its function panics or returns an error, or when one of its fibers ends
+//! otherwise (its pool ends, or has no stack for it). Its other fibers are then cancelled and take
+//! no more items; those who send into it get the reason, with their item. If the stage before
+//! passes that on, it fails too, and so on to the source. Items that were in the queue or in work
+//! are lost, and [`Stage::join`] returns an error with their number.
 //!
-//! *Failure, in order.* 1. The reason is stored, then `failed` is set. 2. The fibers are cancelled, so that those that
-//! wait for an item or in the function look up. (A fiber that starts later looks at `failed` first.) 3. Each fiber
-//! drops its end of the queue; with the last, senders that wait for room get their item back.
+//! *Failure, in order.* 1. The reason is stored, then `failed` is set. 2. The fibers are cancelled,
+//! so that those that wait for an item or in the function look up. (A fiber that starts later looks
+//! at `failed` first.) 3. Each fiber drops its end of the queue; with the last, senders that wait
+//! for room get their item back.
 
 use std::fmt;
 use std::io;
@@ -60,7 +63,8 @@ pub struct Stage<T> {
     fibers: Vec<JoinHandle<()>>,
 }
 
-/// Sends items into a [`Stage`]; clones send into the same one. The stage ends when all are dropped.
+/// Sends items into a [`Stage`]; clones send into the same one. The stage ends when all are
+/// dropped.
 pub struct StageSender<T> {
     queue: Sender<T>,
     stage: Arc<Shared>,
@@ -76,13 +80,14 @@ pub struct Next<T> {
 pub struct Unsent<T> {
     /// The item.
     pub item: T,
-    /// The stage has failed ([`io::ErrorKind::BrokenPipe`]), or the sender was cancelled or ran into its deadline while
-    /// the queue was full; or the queue is full and the sender did not want to wait ([`io::ErrorKind::WouldBlock`]).
+    /// The stage has failed ([`io::ErrorKind::BrokenPipe`]), or the sender was cancelled or ran
+    /// into its deadline while the queue was full; or the queue is full and the sender did not want
+    /// to wait ([`io::ErrorKind::WouldBlock`]).
     pub error: io::Error,
 }
 
-/// Counters of a stage, read while it runs: they are not a snapshot of one moment, and an item that has just been sent
-/// may not be counted yet.
+/// Counters of a stage, read while it runs: they are not a snapshot of one moment, and an item that
+/// has just been sent may not be counted yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StageMetrics {
@@ -92,7 +97,8 @@ pub struct StageMetrics {
     pub done: u64,
     /// Items in the queue.
     pub queued: u64,
-    /// Time that its fibers have spent waiting for room in the next stage, added up; a wait counts when it ends.
+    /// Time that its fibers have spent waiting for room in the next stage, added up; a wait counts
+    /// when it ends.
     pub blocked: Duration,
     /// Whether the stage has failed.
     pub failed: bool,
@@ -113,11 +119,13 @@ struct Shared {
 }
 
 impl<T: Send + 'static> Stage<T> {
-    /// Starts a stage that is the last one: its function passes nothing on. Its queue holds `capacity` items, besides
-    /// one in the hands of each of its `fibers`, which count towards the limit of `pool`.
+    /// Starts a stage that is the last one: its function passes nothing on. Its queue holds
+    /// `capacity` items, besides one in the hands of each of its `fibers`, which count towards the
+    /// limit of `pool`.
     ///
     /// # Errors
-    /// `capacity` or `fibers` is 0, or the pool's limit is less than `fibers`; or as for [`Pool::spawn`].
+    /// `capacity` or `fibers` is 0, or the pool's limit is less than `fibers`; or as for
+    /// [`Pool::spawn`].
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn new<F>(pool: &Pool, capacity: usize, fibers: usize, f: F) -> io::Result<Self>
@@ -128,44 +136,73 @@ impl<T: Send + 'static> Stage<T> {
         Self::start(stage, pool, (capacity, fibers), f)
     }
 
-    /// Starts a stage that sends to this one: the function gets each item, and the way to send on any number of others.
-    /// This stage ends only after that one.
+    /// Starts a stage that sends to this one: the function gets each item, and the way to send on
+    /// any number of others. This stage ends only after that one.
     ///
     /// # Errors
     /// As for [`Self::new`].
     ///
     /// Context: any thread or fiber; may suspend.
-    pub fn fed_by<S, F>(&self, pool: &Pool, capacity: usize, fibers: usize, f: F) -> io::Result<Stage<S>>
+    pub fn fed_by<S, F>(
+        &self,
+        pool: &Pool,
+        capacity: usize,
+        fibers: usize,
+        f: F,
+    ) -> io::Result<Stage<S>>
     where
         S: Send + 'static,
         F: Fn(S, &Next<T>) -> io::Result<()> + Send + Sync + 'static,
     {
         let stage = Arc::new(Shared::new(pool));
-        let next = Next { to: self.input.clone(), from: stage.clone() };
+        let next = Next {
+            to: self.input.clone(),
+            from: stage.clone(),
+        };
         Stage::start(stage, pool, (capacity, fibers), move |item| f(item, &next))
     }
 
-    fn start<F>(stage: Arc<Shared>, pool: &Pool, (capacity, fibers): (usize, usize), f: F) -> io::Result<Self>
+    fn start<F>(
+        stage: Arc<Shared>,
+        pool: &Pool,
+        (capacity, fibers): (usize, usize),
+        f: F,
+    ) -> io::Result<Self>
     where
         F: Fn(T) -> io::Result<()> + Send + Sync + 'static,
     {
         let name = pool.name();
         if capacity == 0 {
-            return Err(invalid(format!("a stage on the pool '{name}': a queue holds at least 1 item, not 0")));
+            return Err(invalid(format!(
+                "a stage on the pool '{name}': a queue holds at least 1 item, not 0"
+            )));
         }
         if fibers == 0 {
-            return Err(invalid(format!("a stage on the pool '{name}': at least 1 fiber, not 0")));
+            return Err(invalid(format!(
+                "a stage on the pool '{name}': at least 1 fiber, not 0"
+            )));
         }
         if let Some(most) = pool.max_fibers().filter(|most| *most < fibers) {
-            let text = format!("a stage on the pool '{name}': {fibers} fibers are more than its limit, {most}");
+            let text = format!(
+                "a stage on the pool '{name}': {fibers} fibers are more than its limit, {most}"
+            );
             return Err(invalid(text));
         }
         let (sender, receiver) = channel::bounded(capacity);
         let f = Arc::new(f);
-        let mut started = Self { input: StageSender { queue: sender, stage: stage.clone() }, fibers: Vec::new() };
+        let mut started = Self {
+            input: StageSender {
+                queue: sender,
+                stage: stage.clone(),
+            },
+            fibers: Vec::new(),
+        };
         for _ in 0..fibers {
             // Counts as a death of the stage if the fiber never starts.
-            let alive = Alive { stage: stage.clone(), ended_well: false };
+            let alive = Alive {
+                stage: stage.clone(),
+                ended_well: false,
+            };
             let (queue, f) = (receiver.clone(), f.clone());
             let fiber = pool.spawn(move || alive.run(&queue, &*f))?;
             stage.fibers().push(fiber.fiber());
@@ -199,12 +236,13 @@ impl<T: Send + 'static> Stage<T> {
         self.input.stage.metrics()
     }
 
-    /// Lets the stage end: waits until all other senders are dropped and all items done. Returns its final counters.
-    /// Join the stages in the order in which items travel.
+    /// Lets the stage end: waits until all other senders are dropped and all items done. Returns
+    /// its final counters. Join the stages in the order in which items travel.
     ///
     /// # Errors
-    /// The stage has failed ([`io::ErrorKind::BrokenPipe`]): the message says why, and how many items it had received
-    /// and not done. Or the caller was cancelled or ran into its deadline: then the fibers go on, detached.
+    /// The stage has failed ([`io::ErrorKind::BrokenPipe`]): the message says why, and how many
+    /// items it had received and not done. Or the caller was cancelled or ran into its deadline:
+    /// then the fibers go on, detached.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn join(self) -> io::Result<StageMetrics> {
@@ -213,7 +251,9 @@ impl<T: Send + 'static> Stage<T> {
         drop(input);
         for fiber in fibers {
             match fiber.join() {
-                Err(error) if error.is_cancelled() || error.is_timed_out() => return Err(error.into()),
+                Err(error) if error.is_cancelled() || error.is_timed_out() => {
+                    return Err(error.into());
+                }
                 // A fiber that could not start has made the stage fail.
                 _ => {}
             }
@@ -223,7 +263,11 @@ impl<T: Send + 'static> Stage<T> {
             return Ok(metrics);
         }
         let lost = metrics.received.saturating_sub(metrics.done);
-        let text = format!("{}; of {} items, {lost} are not done", stage.reason(), metrics.received);
+        let text = format!(
+            "{}; of {} items, {lost} are not done",
+            stage.reason(),
+            metrics.received
+        );
         Err(io::Error::new(io::ErrorKind::BrokenPipe, text))
     }
 }
@@ -232,8 +276,8 @@ impl<T> StageSender<T> {
     /// Sends an item; waits while the queue is full.
     ///
     /// # Errors
-    /// The stage has failed; or, while the queue was full, the caller was cancelled or ran into its deadline. The error
-    /// holds the item.
+    /// The stage has failed; or, while the queue was full, the caller was cancelled or ran into its
+    /// deadline. The error holds the item.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn send(&self, item: T) -> Result<(), Unsent<T>> {
@@ -248,13 +292,23 @@ impl<T> StageSender<T> {
         self.send_by(item, Sender::try_send)
     }
 
-    fn send_by(&self, item: T, send: impl FnOnce(&Sender<T>, T) -> Result<(), SendError<T>>) -> Result<(), Unsent<T>> {
+    fn send_by(
+        &self,
+        item: T,
+        send: impl FnOnce(&Sender<T>, T) -> Result<(), SendError<T>>,
+    ) -> Result<(), Unsent<T>> {
         if self.stage.has_failed() {
-            return Err(Unsent { item, error: self.stage.error() });
+            return Err(Unsent {
+                item,
+                error: self.stage.error(),
+            });
         }
         if let Err(unsent) = send(&self.queue, item) {
             let error = self.error_of(&unsent);
-            return Err(Unsent { item: unsent.into_inner(), error });
+            return Err(Unsent {
+                item: unsent.into_inner(),
+                error,
+            });
         }
         self.stage.received.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -262,16 +316,21 @@ impl<T> StageSender<T> {
 
     fn error_of(&self, unsent: &SendError<T>) -> io::Error {
         if unsent.is_full() {
-            let text = format!("the queue of the stage on the pool '{}' is full", self.stage.pool);
+            let text = format!(
+                "the queue of the stage on the pool '{}' is full",
+                self.stage.pool
+            );
             return io::Error::new(io::ErrorKind::WouldBlock, text);
         }
-        unsent.interrupt().map_or_else(|| self.stage.error(), io::Error::from)
+        unsent
+            .interrupt()
+            .map_or_else(|| self.stage.error(), io::Error::from)
     }
 }
 
 impl<T> Next<T> {
-    /// Sends an item to the next stage; waits while its queue is full, which [`StageMetrics::blocked`] of the sending
-    /// stage counts.
+    /// Sends an item to the next stage; waits while its queue is full, which
+    /// [`StageMetrics::blocked`] of the sending stage counts.
     ///
     /// # Errors
     /// As for [`StageSender::send`]. Passed on by `?`, the error makes the sending stage fail too.
@@ -285,7 +344,9 @@ impl<T> Next<T> {
         let start = time::now();
         let sent = self.to.send(item);
         let blocked = time::now().saturating_duration_since(start);
-        self.from.blocked_ns.fetch_add(wait::nanos(blocked), Ordering::Relaxed);
+        self.from
+            .blocked_ns
+            .fetch_add(wait::nanos(blocked), Ordering::Relaxed);
         sent
     }
 }
@@ -307,9 +368,16 @@ impl Shared {
     fn metrics(&self) -> StageMetrics {
         let failed = self.has_failed();
         // In this order: an item that has been taken was in the queue before.
-        let [done, begun, received] = [&self.done, &self.begun, &self.received].map(|n| n.load(Ordering::Acquire));
+        let [done, begun, received] =
+            [&self.done, &self.begun, &self.received].map(|n| n.load(Ordering::Acquire));
         let blocked = Duration::from_nanos(self.blocked_ns.load(Ordering::Relaxed));
-        StageMetrics { received, done, queued: received.saturating_sub(begun), blocked, failed }
+        StageMetrics {
+            received,
+            done,
+            queued: received.saturating_sub(begun),
+            blocked,
+            failed,
+        }
     }
 
     fn has_failed(&self) -> bool {
@@ -326,7 +394,10 @@ impl Shared {
         // Outside the lock: waking may wait for other locks.
         let fibers = self.fibers().clone();
         let me = thread::current().id();
-        fibers.iter().filter(|fiber| fiber.id() != me).for_each(Fiber::cancel);
+        fibers
+            .iter()
+            .filter(|fiber| fiber.id() != me)
+            .for_each(Fiber::cancel);
     }
 
     fn fibers(&self) -> MutexGuard<'_, Vec<Fiber>> {
@@ -344,7 +415,8 @@ impl Shared {
     }
 }
 
-/// A fiber of a stage, started or not. If it is dropped before its queue has ended, the stage fails.
+/// A fiber of a stage, started or not. If it is dropped before its queue has ended, the stage
+/// fails.
 struct Alive {
     stage: Arc<Shared>,
     ended_well: bool,
@@ -367,7 +439,8 @@ impl Alive {
                 Ok(Ok(())) => self.stage.done.fetch_add(1, Ordering::Release),
                 Ok(Err(error)) => return self.stage.fail(error.to_string()),
                 Err(panic) => {
-                    self.stage.fail(format!("its function panicked: {}", panic_text(&*panic)));
+                    self.stage
+                        .fail(format!("its function panicked: {}", panic_text(&*panic)));
                     return drop_contained(panic);
                 }
             };
@@ -378,14 +451,18 @@ impl Alive {
 impl Drop for Alive {
     fn drop(&mut self) {
         if !self.ended_well && !self.stage.has_failed() {
-            self.stage.fail("one of its fibers could not start, or was ended".to_owned());
+            self.stage
+                .fail("one of its fibers could not start, or was ended".to_owned());
         }
     }
 }
 
 impl<T> Clone for StageSender<T> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone(), stage: self.stage.clone() }
+        Self {
+            queue: self.queue.clone(),
+            stage: self.stage.clone(),
+        }
     }
 }
 
@@ -415,7 +492,11 @@ impl<T> std::error::Error for Unsent<T> {
 
 impl<T> fmt::Debug for StageSender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a sender into the stage on the pool '{}'", self.stage.pool)
+        write!(
+            f,
+            "a sender into the stage on the pool '{}'",
+            self.stage.pool
+        )
     }
 }
 

@@ -1,8 +1,9 @@
-//! Moving tasks that are already claimed: the common part of [ring](super::ring) and [deque](super::deque).
+//! Moving tasks that are already claimed: the common part of [ring](super::ring) and
+//! [deque](super::deque).
 //!
-//! Both claim a run of positions by one change of a word, and move the tasks out afterwards. Their essays say how they
-//! claim, and why nobody writes to a claimed slot; the moves are here. A position is any number that is right modulo
-//! the capacity, so counting past a wrap needs no care.
+//! Both claim a run of positions by one change of a word, and move the tasks out afterwards. Their
+//! essays say how they claim, and why nobody writes to a claimed slot; the moves are here. A
+//! position is any number that is right modulo the capacity, so counting past a wrap needs no care.
 
 /// Slots for tasks, by position.
 pub(super) trait Slots {
@@ -21,11 +22,12 @@ pub(super) trait Slots {
     unsafe fn put(&self, position: u64, task: Self::Task);
 }
 
-/// Moves `n` tasks, at least one, from `first` on: returns the first, puts the others into `own` from `end` on.
+/// Moves `n` tasks, at least one, from `first` on: returns the first, puts the others into `own`
+/// from `end` on.
 ///
 /// # Safety
-/// The caller has claimed `n` positions of `victim` from `first` on, and takes them once. It owns `own`, whose newest
-/// slots these are, and `n - 1` positions there from `end` on are free.
+/// The caller has claimed `n` positions of `victim` from `first` on, and takes them once. It owns
+/// `own`, whose newest slots these are, and `n - 1` positions there from `end` on are free.
 #[inline]
 pub(super) unsafe fn steal<S: Slots>(victim: &S, first: u64, n: u64, own: &S, end: u64) -> S::Task {
     // SAFETY: claimed, by the caller's promise, and taken once.
@@ -37,8 +39,8 @@ pub(super) unsafe fn steal<S: Slots>(victim: &S, first: u64, n: u64, own: &S, en
     oldest
 }
 
-/// Tasks that an owner has claimed, the oldest first. Dropping it drops the remaining ones. It borrows the owner, so
-/// that the slots are not refilled before.
+/// Tasks that an owner has claimed, the oldest first. Dropping it drops the remaining ones. It
+/// borrows the owner, so that the slots are not refilled before.
 pub(super) struct Batch<'a, S: Slots> {
     slots: &'a S,
     next: u64,
@@ -47,7 +49,8 @@ pub(super) struct Batch<'a, S: Slots> {
 
 impl<'a, S: Slots> Batch<'a, S> {
     /// # Safety
-    /// The caller has claimed `left` positions from `next` on, and `'a` borrows the owner of `slots` exclusively.
+    /// The caller has claimed `left` positions from `next` on, and `'a` borrows the owner of
+    /// `slots` exclusively.
     pub(super) unsafe fn new(slots: &'a S, next: u64, left: u64) -> Self {
         Self { slots, next, left }
     }

@@ -14,9 +14,13 @@ fn cost_of_each_operation() {
     let time = |what: &str, body: &mut dyn FnMut()| {
         let start = std::time::Instant::now();
         body();
-        eprintln!("{what}: {:.1} ns", start.elapsed().as_nanos() as f64 / f64::from(N));
+        eprintln!(
+            "{what}: {:.1} ns",
+            start.elapsed().as_nanos() as f64 / f64::from(N)
+        );
     };
-    let (mut owner, mut thief, inbox, injector) = (ring(256), ring(256), Inbox::new(), Injector::new());
+    let (mut owner, mut thief, inbox, injector) =
+        (ring(256), ring(256), Inbox::new(), Injector::new());
     (0..100).for_each(|i| owner.push(i).unwrap());
     time("ring, push and pop", &mut || {
         for i in 0..N {
@@ -24,26 +28,34 @@ fn cost_of_each_operation() {
         }
     });
     let stealer = owner.stealer();
-    time("ring, push alone and half a batch taken by a thief on this thread, per task", &mut || {
-        for i in 0..N {
-            if owner.push(i).is_err() {
-                std::hint::black_box(stealer.steal_half_into(&mut thief));
-                while std::hint::black_box(thief.pop()).is_some() {}
+    time(
+        "ring, push alone and half a batch taken by a thief on this thread, per task",
+        &mut || {
+            for i in 0..N {
+                if owner.push(i).is_err() {
+                    std::hint::black_box(stealer.steal_half_into(&mut thief));
+                    while std::hint::black_box(thief.pop()).is_some() {}
+                }
             }
-        }
-    });
+        },
+    );
     let mut tasks: Vec<_> = (0..16).map(Boxed::new).collect();
-    time("inbox, push and take in batches of 16, per task", &mut || {
-        for _ in 0..N / 16 {
-            tasks.drain(..).for_each(|task| _ = inbox.push(task));
-            tasks.extend(inbox.take_all());
-        }
-    });
+    time(
+        "inbox, push and take in batches of 16, per task",
+        &mut || {
+            for _ in 0..N / 16 {
+                tasks.drain(..).for_each(|task| _ = inbox.push(task));
+                tasks.extend(inbox.take_all());
+            }
+        },
+    );
     time("injector, push and pop", &mut || {
         for i in 0..N {
             injector.push(i);
             std::hint::black_box(injector.pop());
         }
     });
-    time("injector, pop of an empty one", &mut || (0..N).for_each(|_| assert!(injector.pop().is_none())));
+    time("injector, pop of an empty one", &mut || {
+        (0..N).for_each(|_| assert!(injector.pop().is_none()))
+    });
 }

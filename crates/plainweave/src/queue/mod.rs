@@ -1,4 +1,5 @@
-//! The structures that tasks wait in. A policy (`policy/*`) is built from these and owns no `unsafe` of its own.
+//! The structures that tasks wait in. A policy (`policy/*`) is built from these and owns no
+//! `unsafe` of its own.
 //!
 //! | structure | producers | consumers | when full | used for |
 //! |---|---|---|---|---|
@@ -12,21 +13,23 @@
 //!
 //! Three rules hold in all of them:
 //!
-//! * **Ownership is in the type.** Operations for the owner alone take `&mut Owner`; operations for any thread take
-//!   `&self` of a shareable handle. No comment says "call this from the right thread".
-//! * **Only owned slots are read.** No slot is copied first and validated afterwards, so there is no racy read to
-//!   excuse: loom's cells, Miri and ThreadSanitizer check the very code that runs.
-//! * **A look may err on one side only.** `is_empty` may return false for a queue that is empty a moment later; it
-//!   never returns true for one that holds a task whose push happened before the look. The sleep protocol
-//!   (`atomics/sleepers`, `docs/sleep-protocol.md`) relies on that for its last look: a waker pushes, fences (`SeqCst`)
-//!   and reads the sleepers; a sleeper announces itself, fences (`SeqCst`) and looks.
+//! * **Ownership is in the type.** Operations for the owner alone take `&mut Owner`; operations for
+//!   any thread take `&self` of a shareable handle. No comment says "call this from the right
+//!   thread".
+//! * **Only owned slots are read.** No slot is copied first and validated afterwards, so there is
+//!   no racy read to excuse: loom's cells, Miri and ThreadSanitizer check the very code that runs.
+//! * **A look may err on one side only.** `is_empty` may return false for a queue that is empty a
+//!   moment later; it never returns true for one that holds a task whose push happened before the
+//!   look. The sleep protocol (`atomics/sleepers`, `docs/sleep-protocol.md`) relies on that for its
+//!   last look: a waker pushes, fences (`SeqCst`) and reads the sleepers; a sleeper announces
+//!   itself, fences (`SeqCst`) and looks.
 //!
-//! They are public so that policies outside this crate can be built from them, and so that they can be compared with
-//! others (`plainweave bench queues`); `docs/queues.md` has the figures.
+//! They are public so that policies outside this crate can be built from them, and so that they can
+//! be compared with others (`plainweave bench queues`); `docs/queues.md` has the figures.
 //!
-//! Everything atomic comes through `crate::shim`, so the models in `models` check these files and not a copy. The
-//! oracles with real threads are in `tests/queues.rs` and `tests.rs`: nothing is lost, nothing comes twice, each
-//! producer stays in order.
+//! Everything atomic comes through `crate::shim`, so the models in `models` check these files and
+//! not a copy. The oracles with real threads are in `tests/queues.rs` and `tests.rs`: nothing is
+//! lost, nothing comes twice, each producer stays in order.
 
 mod batch;
 pub mod deque;

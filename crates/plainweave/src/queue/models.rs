@@ -1,4 +1,5 @@
-//! Loom models: every interleaving (up to a bound on preemptions) of the few steps that the essays argue about.
+//! Loom models: every interleaving (up to a bound on preemptions) of the few steps that the essays
+//! argue about.
 //!
 //! `LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" cargo test -p plainweave --release --lib loom_`
 
@@ -40,7 +41,11 @@ fn steal_half(victim: &Stealer<u32>, own: &mut Owner<u32>) -> Vec<u32> {
 fn assert_conserved(seen: &[&[u32]], last: u32) {
     let mut all = seen.concat();
     all.sort_unstable();
-    assert_eq!(all, (1..=last).collect::<Vec<_>>(), "lost or doubled: {seen:?}");
+    assert_eq!(
+        all,
+        (1..=last).collect::<Vec<_>>(),
+        "lost or doubled: {seen:?}"
+    );
 }
 
 #[test]
@@ -49,7 +54,8 @@ fn loom_a_thief_against_push_and_pop() {
         let mut owner = filled(2, &[1, 2]);
         let victim = owner.stealer();
         let thief = thread::spawn(move || steal_half(&victim, &mut ring(2)));
-        // Full, until the pop or the thief's release: the push must never land on a slot being copied.
+        // Full, until the pop or the thief's release: the push must never land on a slot being
+        // copied.
         let mut own: Vec<u32> = owner.push(3).err().into_iter().collect();
         own.extend(owner.pop());
         own.extend(owner.push(4).err());
@@ -100,7 +106,8 @@ fn loom_a_ring_of_one() {
 #[test]
 fn loom_a_batch_steal_against_pops() {
     loom::model(|| {
-        // Half of four is two: the copy takes several steps, and the owner pops behind the held slots.
+        // Half of four is two: the copy takes several steps, and the owner pops behind the held
+        // slots.
         let mut owner = filled(4, &[1, 2, 3, 4]);
         let victim = owner.stealer();
         let thief = thread::spawn(move || steal_half(&victim, &mut ring(2)));
@@ -117,8 +124,8 @@ fn loom_a_batch_steal_against_pops() {
 fn loom_two_thieves() {
     loom::model(|| {
         let mut owner = filled(4, &[1, 2, 3]);
-        let thieves =
-            [owner.stealer(), owner.stealer()].map(|victim| thread::spawn(move || steal_half(&victim, &mut ring(2))));
+        let thieves = [owner.stealer(), owner.stealer()]
+            .map(|victim| thread::spawn(move || steal_half(&victim, &mut ring(2))));
         let mut own: Vec<u32> = owner.pop().into_iter().collect();
         own.extend(owner.push(4).err());
         let [x, y] = thieves.map(|thief| thief.join().unwrap());
@@ -157,7 +164,8 @@ fn loom_overflow_against_a_thief() {
     });
 }
 
-/// The last look before sleep: push, fence, read the sleeper against announce, fence, look. Both must not miss.
+/// The last look before sleep: push, fence, read the sleeper against announce, fence, look. Both
+/// must not miss.
 fn assert_no_lost_wake<Q: Send + Sync + 'static>(
     queue: Q,
     push: impl FnOnce(),
@@ -173,7 +181,10 @@ fn assert_no_lost_wake<Q: Send + Sync + 'static>(
     push();
     fence(SeqCst);
     let wakes = asleep.load(Relaxed);
-    assert!(wakes || !worker.join().unwrap(), "pushed, not woken, and not seen");
+    assert!(
+        wakes || !worker.join().unwrap(),
+        "pushed, not woken, and not seen"
+    );
 }
 
 #[test]
@@ -182,17 +193,29 @@ fn loom_a_look_does_not_miss_a_push() {
         let mut owner = filled(2, &[1]);
         owner.pop();
         let stealer = owner.stealer();
-        assert_no_lost_wake(stealer, move || owner.push(2).unwrap(), |queue| queue.is_empty());
+        assert_no_lost_wake(
+            stealer,
+            move || owner.push(2).unwrap(),
+            |queue| queue.is_empty(),
+        );
     });
     loom::model(|| {
         let mut owner = deque(2);
         let stealer = owner.stealer();
-        assert_no_lost_wake(stealer, move || owner.push(2).unwrap(), |queue| queue.is_empty());
+        assert_no_lost_wake(
+            stealer,
+            move || owner.push(2).unwrap(),
+            |queue| queue.is_empty(),
+        );
     });
     loom::model(|| {
         let inbox = Arc::new(Inbox::new());
         let pusher = Arc::clone(&inbox);
-        assert_no_lost_wake(inbox, move || assert!(pusher.push(Boxed::new(1))), |queue| queue.is_empty());
+        assert_no_lost_wake(
+            inbox,
+            move || assert!(pusher.push(Boxed::new(1))),
+            |queue| queue.is_empty(),
+        );
     });
     loom::model(|| {
         let injector = Arc::new(Injector::new());
@@ -209,8 +232,9 @@ fn loom_inbox_two_producers() {
             let inbox = Arc::clone(&inbox);
             thread::spawn(move || numbers.map(|number| inbox.push(Boxed::new(number))))
         });
-        // Until all have come, yielding in between: loom does not preempt before a take whose look (a plain load) is
-        // followed by a producer's own load, so a single early take would only ever find the inbox empty.
+        // Until all have come, yielding in between: loom does not preempt before a take whose look
+        // (a plain load) is followed by a producer's own load, so a single early take would only
+        // ever find the inbox empty.
         let (mut seen, mut takes) = (Vec::new(), 0);
         while seen.len() < 4 {
             let batch = inbox.take_all();
@@ -219,15 +243,20 @@ fn loom_inbox_two_producers() {
             thread::yield_now();
         }
         let firsts = producers.map(|producer| producer.join().unwrap()).concat();
-        assert_eq!(firsts.into_iter().filter(|first| *first).count(), takes, "one wake-up a take");
+        assert_eq!(
+            firsts.into_iter().filter(|first| *first).count(),
+            takes,
+            "one wake-up a take"
+        );
         assert!(seen.iter().filter(|number| **number <= 2).is_sorted());
         assert!(seen.iter().filter(|number| **number > 2).is_sorted());
         assert_conserved(&[&seen], 4);
     });
 }
 
-/// Of several pushes only the one that found the inbox empty checks whether the worker sleeps: if the worker's last
-/// look misses the others' tasks, it misses that one's as well, and that push wakes the worker.
+/// Of several pushes only the one that found the inbox empty checks whether the worker sleeps: if
+/// the worker's last look misses the others' tasks, it misses that one's as well, and that push
+/// wakes the worker.
 #[test]
 fn loom_the_first_of_several_wakes() {
     loom::model(|| {
@@ -256,7 +285,10 @@ fn loom_the_first_of_several_wakes() {
         let woken = [second(), first.join().unwrap()];
         let (before, empty) = sleeper.join().unwrap();
         let left = 2 - before;
-        assert!(left == 0 || !empty || woken.contains(&true), "pushed, not woken, and not seen");
+        assert!(
+            left == 0 || !empty || woken.contains(&true),
+            "pushed, not woken, and not seen"
+        );
     });
 }
 
@@ -279,8 +311,17 @@ fn loom_injector_length() {
         while let Some(task) = injector.pop() {
             rest.push(task);
         }
-        assert!(injector.is_empty(), "nothing is queued, and the length says so");
-        let seen = [first.into_iter().collect(), drained(&mut own), other.into_iter().collect(), rest].concat();
+        assert!(
+            injector.is_empty(),
+            "nothing is queued, and the length says so"
+        );
+        let seen = [
+            first.into_iter().collect(),
+            drained(&mut own),
+            other.into_iter().collect(),
+            rest,
+        ]
+        .concat();
         assert_conserved(&[&seen], 3);
     });
 }

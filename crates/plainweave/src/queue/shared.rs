@@ -1,31 +1,35 @@
-//! An unbounded queue for all threads, in `k` parts: each push goes to one part, each pop takes from the first part
-//! that has a task, starting at a random one. So concurrent pushes and pops seldom meet, and order is relaxed: each
-//! part is first in, first out, and each producer's tasks leave a part in their order.
+//! An unbounded queue for all threads, in `k` parts: each push goes to one part, each pop takes
+//! from the first part that has a task, starting at a random one. So concurrent pushes and pops
+//! seldom meet, and order is relaxed: each part is first in, first out, and each producer's tasks
+//! leave a part in their order.
 //!
-//! A part is a bounded [ring](super::mpmc) with a [locked queue](Injector) behind it, or that locked queue alone. The
-//! ring takes tasks that come one by one; those that find it full go behind.
+//! A part is a bounded [ring](super::mpmc) with a [locked queue](Injector) behind it, or that
+//! locked queue alone. The ring takes tasks that come one by one; those that find it full go
+//! behind.
 //!
 //! **Protocol of a part with a ring.**
-//! 1. *Push:* if nothing is behind (one load), try the ring; if that fails, or there is something behind, push behind.
-//! 2. *Pop:* the ring's oldest; if there is none, lock what is behind, look into the ring once more, and only if it is
-//!    still empty take the oldest from behind.
+//! 1. *Push:* if nothing is behind (one load), try the ring; if that fails, or there is something
+//!    behind, push behind.
+//! 2. *Pop:* the ring's oldest; if there is none, lock what is behind, look into the ring once
+//!    more, and only if it is still empty take the oldest from behind.
 //!
-//! **Why it is safe.** Both queues are; a task is in one of them. *Order:* while a producer's task is behind, the same
-//! producer sees that and pushes behind too: so its tasks in the ring are older than those behind. A consumer that
-//! finds the ring empty under the lock has missed none of them. (Without the second look it could: the ring may have
-//! filled and spilled since the first.) *Waiting is bounded:* while a task is behind, the only tasks to enter the ring
-//! are those whose push had looked before; so the ring runs dry, and the rest comes. *No task is out of sight:* a batch
-//! is counted before it leaves the ring and until it is in the worker's. So a look at the queue and then at the
-//! workers' rings finds one of its tasks, and a worker that looks before it sleeps does not leave it to one that runs
-//! for long (`loom_a_batch_is_never_out_of_sight`).
+//! **Why it is safe.** Both queues are; a task is in one of them. *Order:* while a producer's task
+//! is behind, the same producer sees that and pushes behind too: so its tasks in the ring are older
+//! than those behind. A consumer that finds the ring empty under the lock has missed none of them.
+//! (Without the second look it could: the ring may have filled and spilled since the first.)
+//! *Waiting is bounded:* while a task is behind, the only tasks to enter the ring are those whose
+//! push had looked before; so the ring runs dry, and the rest comes. *No task is out of sight:* a
+//! batch is counted before it leaves the ring and until it is in the worker's. So a look at the
+//! queue and then at the workers' rings finds one of its tasks, and a worker that looks before it
+//! sleeps does not leave it to one that runs for long (`loom_a_batch_is_never_out_of_sight`).
 //!
-//! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to five of them. There
-//! the parts are bounded; here a push cannot fail, because a ready fiber must be in some queue. The bound is that of
-//! the [injector](Injector): the live fibers.
+//! **Source.** The OCaml schedulers' thesis: overflow to one shared queue, locked or not, or to
+//! five of them. There the parts are bounded; here a push cannot fail, because a ready fiber must
+//! be in some queue. The bound is that of the [injector](Injector): the live fibers.
 //!
-//! **Rejected.** *A list of rings* (LCRQ): a push into a full ring would allocate a new one, and the queue would have
-//! to detect when the last reader has left the old one. A full part is the exception, and batches go behind anyway: one
-//! lock per batch. `docs/queues.md` has the figures.
+//! **Rejected.** *A list of rings* (LCRQ): a push into a full ring would allocate a new one, and
+//! the queue would have to detect when the last reader has left the old one. A full part is the
+//! exception, and batches go behind anyway: one lock per batch. `docs/queues.md` has the figures.
 
 mod injector;
 #[cfg(all(test, loom))]
@@ -45,7 +49,8 @@ pub use injector::Injector;
 /// Slots of a part's ring.
 pub const SHARD_CAPACITY: usize = if cfg!(loom) { 2 } else { 1024 };
 
-/// An unbounded MPMC queue in parts, shared by `&Sharded`. Order is first in, first out within a part only.
+/// An unbounded MPMC queue in parts, shared by `&Sharded`. Order is first in, first out within a
+/// part only.
 pub struct Sharded<T> {
     shards: Box<[CachePadded<Shard<T>>]>,
 }
@@ -85,9 +90,17 @@ impl<T: Send> Shard<T> {
     }
 
     fn pop_batch_into(&self, owner: &mut Owner<T>, max: usize) -> Option<T> {
-        let Some((ring, oldest)) = self.ring.as_ref().filter(|_| max > 0).and_then(|ring| Some((ring, ring.pop()?)))
+        let Some((ring, oldest)) = self
+            .ring
+            .as_ref()
+            .filter(|_| max > 0)
+            .and_then(|ring| Some((ring, ring.pop()?)))
         else {
-            return self.behind.pop_batch_after(|| self.ring.as_ref().and_then(Mpmc::pop), owner, max);
+            return self.behind.pop_batch_after(
+                || self.ring.as_ref().and_then(Mpmc::pop),
+                owner,
+                max,
+            );
         };
         let more = (max - 1).min(owner.free());
         if more > 0 && !ring.is_empty() {
@@ -96,7 +109,10 @@ impl<T: Send> Shard<T> {
             for _ in 0..more {
                 let Some(task) = ring.pop() else { break };
                 // `free` counts pushes that are sure to succeed, and only this owner uses them up.
-                assert!(owner.push(task).is_ok(), "a ring's free slot was taken by somebody else");
+                assert!(
+                    owner.push(task).is_ok(),
+                    "a ring's free slot was taken by somebody else"
+                );
             }
             self.moving.fetch_sub(1, Release);
         }
@@ -105,7 +121,8 @@ impl<T: Send> Shard<T> {
 }
 
 impl<T: Send> Sharded<T> {
-    /// Creates a queue of `shards` parts, at least one, each with a ring of [`SHARD_CAPACITY`] slots before its lock.
+    /// Creates a queue of `shards` parts, at least one, each with a ring of [`SHARD_CAPACITY`]
+    /// slots before its lock.
     #[must_use]
     pub fn lock_free(shards: usize) -> Self {
         Self::of(shards, || Some(Mpmc::new(SHARD_CAPACITY)))
@@ -118,8 +135,16 @@ impl<T: Send> Sharded<T> {
     }
 
     fn of(shards: usize, ring: impl Fn() -> Option<Mpmc<T>>) -> Self {
-        let shard = |_| CachePadded::new(Shard { ring: ring(), behind: Injector::new(), moving: AtomicUsize::new(0) });
-        Self { shards: (0..shards.max(1)).map(shard).collect() }
+        let shard = |_| {
+            CachePadded::new(Shard {
+                ring: ring(),
+                behind: Injector::new(),
+                moving: AtomicUsize::new(0),
+            })
+        };
+        Self {
+            shards: (0..shards.max(1)).map(shard).collect(),
+        }
     }
 
     /// Returns the number of parts.
@@ -133,8 +158,9 @@ impl<T: Send> Sharded<T> {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
-    /// Returns whether no task is queued. Never true while one is whose push happened before this look, unless a pop is
-    /// about to return it: a batch on its way to a worker's ring counts until it is there.
+    /// Returns whether no task is queued. Never true while one is whose push happened before this
+    /// look, unless a pop is about to return it: a batch on its way to a worker's ring counts until
+    /// it is there.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.is_empty())
@@ -149,8 +175,8 @@ impl<T: Send> Sharded<T> {
         self.shards[shard].push(task);
     }
 
-    /// Appends `tasks` in their order, next to each other, to part `shard`, under one lock (so the iterator must not
-    /// use this queue).
+    /// Appends `tasks` in their order, next to each other, to part `shard`, under one lock (so the
+    /// iterator must not use this queue).
     pub fn push_all(&self, shard: usize, tasks: impl IntoIterator<Item = T>) {
         self.shards[shard].behind.push_all(tasks);
     }
@@ -161,19 +187,27 @@ impl<T: Send> Sharded<T> {
         self.from(shard).find_map(Shard::pop)
     }
 
-    /// Takes up to `max` of the oldest tasks of one part, the first that has some, and at most as many as the caller's
-    /// own ring has room for (plus one): one is returned, to be run at once, the others are pushed to the ring.
+    /// Takes up to `max` of the oldest tasks of one part, the first that has some, and at most as
+    /// many as the caller's own ring has room for (plus one): one is returned, to be run at once,
+    /// the others are pushed to the ring.
     pub fn pop_batch_into(&self, shard: usize, ring: &mut Owner<T>, max: usize) -> Option<T> {
-        self.from(shard).find_map(|shard| shard.pop_batch_into(ring, max))
+        self.from(shard)
+            .find_map(|shard| shard.pop_batch_into(ring, max))
     }
 
     fn from(&self, shard: usize) -> impl Iterator<Item = &Shard<T>> {
-        self.shards[shard..].iter().chain(&self.shards[..shard]).map(|shard| &**shard)
+        self.shards[shard..]
+            .iter()
+            .chain(&self.shards[..shard])
+            .map(|shard| &**shard)
     }
 }
 
 impl<T: Send> fmt::Debug for Sharded<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sharded").field("shards", &self.shards.len()).field("len", &self.len()).finish()
+        f.debug_struct("Sharded")
+            .field("shards", &self.shards.len())
+            .field("len", &self.len())
+            .finish()
     }
 }

@@ -1,4 +1,5 @@
-//! Oracles with real threads and against `VecDeque`. Sizes shrink under Miri, which checks the pointers as well.
+//! Oracles with real threads and against `VecDeque`. Sizes shrink under Miri, which checks the
+//! pointers as well.
 
 use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
@@ -13,14 +14,19 @@ use super::mpsc;
 use super::ring::{Owner, Stealer, ring, ring_at};
 use super::shared::Injector;
 
-/// Tasks in a test with threads. They are boxes, so that a lost or doubled one is a leak or a double free.
+/// Tasks in a test with threads. They are boxes, so that a lost or doubled one is a leak or a
+/// double free.
 const TASKS: u32 = if cfg!(miri) { 300 } else { 300_000 };
 
 /// The last positions before the wrap at 2^48.
 const BEFORE_WRAP: u64 = (1 << 48) - 3;
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: if cfg!(miri) { 6 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: if cfg!(miri) { 6 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 /// Asserts that all of `0..TASKS` came, each once.
@@ -30,13 +36,21 @@ fn assert_conserved(seen: impl IntoIterator<Item = Vec<u32>>) {
     assert!(all.into_iter().eq(0..TASKS));
 }
 
-/// Runs what the thief holds, then steals, until the producer is done and no task is visible any more.
-fn steal_all(victims: &[Stealer<Box<u32>>], mut own: Owner<Box<u32>>, done: &AtomicBool) -> Vec<u32> {
+/// Runs what the thief holds, then steals, until the producer is done and no task is visible any
+/// more.
+fn steal_all(
+    victims: &[Stealer<Box<u32>>],
+    mut own: Owner<Box<u32>>,
+    done: &AtomicBool,
+) -> Vec<u32> {
     let mut seen = Vec::new();
     loop {
         let last = done.load(Ordering::Acquire);
         for victim in victims {
-            while let Some(first) = victim.steal_half_into(&mut own).or_else(|| victim.steal_one()) {
+            while let Some(first) = victim
+                .steal_half_into(&mut own)
+                .or_else(|| victim.steal_one())
+            {
                 seen.push(*first);
                 seen.extend(std::iter::from_fn(|| own.pop()).map(|task| *task));
             }
@@ -48,8 +62,8 @@ fn steal_all(victims: &[Stealer<Box<u32>>], mut own: Owner<Box<u32>>, done: &Ato
     }
 }
 
-/// Pushes all tasks, singly and in batches, popping some and sending overflow to `spill`; returns what the owner ran
-/// itself.
+/// Pushes all tasks, singly and in batches, popping some and sending overflow to `spill`; returns
+/// what the owner ran itself.
 fn produce(owner: &mut Owner<Box<u32>>, spill: &mut Vec<u32>) -> Vec<u32> {
     let (mut seen, mut batch) = (Vec::new(), VecDeque::new());
     for number in 0..TASKS {
@@ -79,13 +93,18 @@ fn ring_conserves_tasks_and_each_thief_sees_them_in_order() {
         let mut owner = ring_at(capacity, BEFORE_WRAP);
         let (victim, done, mut spill) = ([owner.stealer()], AtomicBool::new(false), Vec::new());
         let seen = thread::scope(|scope| {
-            let thieves: Vec<_> = (0..2).map(|_| scope.spawn(|| steal_all(&victim, ring(capacity), &done))).collect();
+            let thieves: Vec<_> = (0..2)
+                .map(|_| scope.spawn(|| steal_all(&victim, ring(capacity), &done)))
+                .collect();
             let mut seen = vec![produce(&mut owner, &mut spill)];
             done.store(true, Ordering::Release);
             seen.extend(thieves.into_iter().map(|thief| thief.join().unwrap()));
             seen
         });
-        assert!(seen.iter().all(|one| one.is_sorted()), "capacity {capacity}: out of order");
+        assert!(
+            seen.iter().all(|one| one.is_sorted()),
+            "capacity {capacity}: out of order"
+        );
         assert_conserved(seen.into_iter().chain([spill]));
     }
 }
@@ -115,7 +134,10 @@ fn ring_drops_what_is_left_in_it_and_in_a_batch() {
     }
     assert!(owner.push(std::sync::Arc::clone(&counter)).is_err());
     drop(owner.take_half());
-    assert_eq!((owner.len(), std::sync::Arc::strong_count(&counter)), (2, 3));
+    assert_eq!(
+        (owner.len(), std::sync::Arc::strong_count(&counter)),
+        (2, 3)
+    );
     let stealer = owner.stealer();
     drop(owner);
     assert_eq!(stealer.len(), 2);
@@ -129,7 +151,8 @@ fn a_panic_in_a_thiefs_predicate_takes_nothing() {
     let (mut victim, mut thief) = (super::deque::deque(4), super::deque::deque(4));
     (0..3).for_each(|i| victim.push(i).unwrap());
     let stealer = victim.stealer();
-    let steal = std::panic::AssertUnwindSafe(|| stealer.steal_into(&mut thief, |_| panic!("undecided")));
+    let steal =
+        std::panic::AssertUnwindSafe(|| stealer.steal_into(&mut thief, |_| panic!("undecided")));
     std::panic::catch_unwind(steal).expect_err("a panic");
     assert_eq!((stealer.len(), stealer.steal_one()), (3, Some(0)));
     assert_eq!(victim.pop_oldest(), Some(1));
@@ -144,7 +167,11 @@ fn a_ring_does_not_rob_itself_and_stays_within_the_thiefs_room() {
     assert_eq!(victim.stealer().steal_into(&mut thief, |_| 0), None);
     assert_eq!(victim.stealer().steal_half_into(&mut thief), Some(0));
     assert_eq!((thief.len(), victim.len()), (2, 5));
-    assert_eq!(victim.stealer().steal_half_into(&mut thief), Some(3), "a full thief still gets one to run");
+    assert_eq!(
+        victim.stealer().steal_half_into(&mut thief),
+        Some(3),
+        "a full thief still gets one to run"
+    );
 }
 
 #[test]
@@ -161,7 +188,10 @@ fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_tak
             let (inbox, firsts, running) = (&inbox, &firsts, &running);
             scope.spawn(move || {
                 for number in (start..TASKS).step_by(2) {
-                    firsts.fetch_add(usize::from(inbox.push(Boxed::new(number))), Ordering::Relaxed);
+                    firsts.fetch_add(
+                        usize::from(inbox.push(Boxed::new(number))),
+                        Ordering::Relaxed,
+                    );
                 }
                 running.fetch_sub(1, Ordering::Release);
             });
@@ -180,7 +210,11 @@ fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_tak
     });
     assert_eq!(firsts.into_inner(), takes);
     for producer in 0..2 {
-        assert!(seen.iter().filter(|number| *number % 2 == producer).is_sorted());
+        assert!(
+            seen.iter()
+                .filter(|number| *number % 2 == producer)
+                .is_sorted()
+        );
     }
     assert_conserved([seen]);
 }
@@ -190,7 +224,10 @@ fn inbox_and_its_batches_drop_what_is_left() {
     // Miri would report a leak.
     let inbox = Inbox::new();
     assert!(inbox.is_empty());
-    assert_eq!([1, 2, 3].map(|number| inbox.push(Boxed::new(number))), [true, false, false]);
+    assert_eq!(
+        [1, 2, 3].map(|number| inbox.push(Boxed::new(number))),
+        [true, false, false]
+    );
     let mut batch = inbox.take_all();
     assert_eq!(batch.next().map(|task| task.into_value()), Some(1));
     assert_eq!(batch.len(), 2);
@@ -202,7 +239,9 @@ fn what_was_taken_can_be_turned_round_in_steps_and_dropped_in_between() {
     let inbox = Inbox::new();
     assert!(inbox.take().is_empty() && !inbox.take().step());
     for steps in 0..6 {
-        [1, 2, 3, 4].into_iter().for_each(|number| _ = inbox.push(Boxed::new(number)));
+        [1, 2, 3, 4]
+            .into_iter()
+            .for_each(|number| _ = inbox.push(Boxed::new(number)));
         let mut taken = inbox.take();
         assert!(inbox.is_empty() && !taken.is_empty());
         let more: Vec<_> = (0..steps).map(|_| taken.step()).collect();
@@ -212,11 +251,20 @@ fn what_was_taken_can_be_turned_round_in_steps_and_dropped_in_between() {
         inbox.push(Boxed::new(5));
         if steps % 2 == 0 {
             let batch = taken.into_batch();
-            assert_eq!((batch.len(), batch.map(|task| task.into_value()).collect()), (4, vec![1, 2, 3, 4]));
+            assert_eq!(
+                (batch.len(), batch.map(|task| task.into_value()).collect()),
+                (4, vec![1, 2, 3, 4])
+            );
         } else {
             drop(taken);
         }
-        assert_eq!(inbox.take_all().map(|task| task.into_value()).collect::<Vec<_>>(), [5]);
+        assert_eq!(
+            inbox
+                .take_all()
+                .map(|task| task.into_value())
+                .collect::<Vec<_>>(),
+            [5]
+        );
     }
 }
 
@@ -231,7 +279,9 @@ fn messages_arrive_once_in_each_pushers_order_and_wake_the_reader() {
             s.spawn(move || {
                 for number in (0..TASKS).filter(|number| number % PUSHERS == pusher) {
                     // Any even address; 0 is none.
-                    let message = NonNull::new(ptr::without_provenance_mut::<u64>(number as usize * 2 + 2)).unwrap();
+                    let message =
+                        NonNull::new(ptr::without_provenance_mut::<u64>(number as usize * 2 + 2))
+                            .unwrap();
                     let push = loop {
                         match queue.push(message) {
                             mpsc::Push::Full => thread::yield_now(),
@@ -246,7 +296,10 @@ fn messages_arrive_once_in_each_pushers_order_and_wake_the_reader() {
         }
         let mut seen = Vec::new();
         while seen.len() < TASKS as usize {
-            seen.extend(std::iter::from_fn(|| reader.pop()).map(|message| (message.addr().get() / 2 - 1) as u32));
+            seen.extend(
+                std::iter::from_fn(|| reader.pop())
+                    .map(|message| (message.addr().get() / 2 - 1) as u32),
+            );
             if seen.len() < TASKS as usize && reader.doze() {
                 // The next pusher wakes it; nothing else does.
                 thread::park();
@@ -257,7 +310,11 @@ fn messages_arrive_once_in_each_pushers_order_and_wake_the_reader() {
     });
     assert!(reader.is_empty());
     for pusher in 0..PUSHERS {
-        assert!(seen.iter().filter(|number| *number % PUSHERS == pusher).is_sorted());
+        assert!(
+            seen.iter()
+                .filter(|number| *number % PUSHERS == pusher)
+                .is_sorted()
+        );
     }
     assert_conserved([seen]);
 }
@@ -295,7 +352,9 @@ fn injector_conserves_tasks_and_each_taker_sees_them_in_order() {
 #[test]
 fn injector_survives_a_panicking_iterator() {
     let injector = Injector::new();
-    let panics = std::panic::AssertUnwindSafe(|| injector.push_all((0..5).inspect(|i| assert!(*i < 3, "on purpose"))));
+    let panics = std::panic::AssertUnwindSafe(|| {
+        injector.push_all((0..5).inspect(|i| assert!(*i < 3, "on purpose")))
+    });
     assert!(std::panic::catch_unwind(panics).is_err());
     assert_eq!((injector.len(), injector.pop()), (3, Some(0)));
 }

@@ -31,26 +31,36 @@ impl Drop for AddedWorkers {
 }
 
 impl Runtime {
-    /// Adds this many workers until the returned value is dropped; then they finish the fiber in hand and rest. They
-    /// start within some milliseconds, each with a thread, the first four also with a driver, which a later addition
-    /// uses again; the fibers of others wait at a driver that these share. They run
-    /// fibers that others may take, one at a time ([`Policy::pop_spare`](crate::policy::Policy::pop_spare)).
+    /// Adds this many workers until the returned value is dropped; then they finish the fiber in
+    /// hand and rest. They start within some milliseconds, each with a thread, the first four also
+    /// with a driver, which a later addition uses again; the fibers of others wait at a driver that
+    /// these share. They run fibers that others may take, one at a time
+    /// ([`Policy::pop_spare`](crate::policy::Policy::pop_spare)).
     ///
     /// # Errors
-    /// There would be more than [`RuntimeBuilder::max_workers`](crate::RuntimeBuilder::max_workers), or fibers do not
-    /// migrate at any time, or the policy has nothing for spare workers (`local-*`), or stalls are not detected
-    /// ([`RuntimeBuilder::stall_after`](crate::RuntimeBuilder::stall_after)): the watchdog starts these workers.
+    /// There would be more than
+    /// [`RuntimeBuilder::max_workers`](crate::RuntimeBuilder::max_workers), or fibers do not
+    /// migrate at any time, or the policy has nothing for spare workers (`local-*`), or stalls are
+    /// not detected ([`RuntimeBuilder::stall_after`](crate::RuntimeBuilder::stall_after)): the
+    /// watchdog starts these workers.
     pub fn add_workers(&self, count: usize) -> io::Result<AddedWorkers> {
         let pool = self.pool.clone();
         let most = pool.numbers.spares;
         let more = |added: usize| added.checked_add(count).filter(|sum| *sum <= most);
-        if pool.added.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+        if pool
+            .added
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_err()
+        {
             let text = if most == 0 {
                 let remedy = "use Movement::Anytime, stall_after, a policy with pop_spare, and max_workers above the \
                               number of workers";
                 format!("add_workers: there can be no more workers here ({remedy})")
             } else {
-                format!("add_workers: {count} more would exceed max_workers, {}", pool.numbers.most())
+                format!(
+                    "add_workers: {count} more would exceed max_workers, {}",
+                    pool.numbers.most()
+                )
             };
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }

@@ -1,9 +1,9 @@
 //! A bounded pool of OS threads, for work that would hold up a worker.
 //!
-//! Up to [`BlockingPool::new`]'s number of threads are started when needed, and end after ten idle seconds. When all
-//! are busy, up to [`QUEUE`] jobs are queued. A fiber that finds the queue full waits for room (back-pressure), as it
-//! later waits for its result; cancellation and deadlines end either wait. A running job is not stopped: it owns what
-//! it uses and ends detached.
+//! Up to [`BlockingPool::new`]'s number of threads are started when needed, and end after ten idle
+//! seconds. When all are busy, up to [`QUEUE`] jobs are queued. A fiber that finds the queue full
+//! waits for room (back-pressure), as it later waits for its result; cancellation and deadlines end
+//! either wait. A running job is not stopped: it owns what it uses and ends detached.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,11 +47,15 @@ impl BlockingPool {
         (self.0.threads().0, queued + waiting)
     }
 
-    /// Queues the job if there is room; otherwise returns it, and the caller is woken when there is room.
+    /// Queues the job if there is room; otherwise returns it, and the caller is woken when there is
+    /// room.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
         let start = || {
             let jobs = self.0.clone();
-            std::thread::Builder::new().name("plainweave-blocking".into()).spawn(move || serve(&jobs)).is_ok()
+            std::thread::Builder::new()
+                .name("plainweave-blocking".into())
+                .spawn(move || serve(&jobs))
+                .is_ok()
         };
         match self.0.submit(job, Waker::current, start) {
             Submission::Queued => {}
@@ -66,7 +70,8 @@ impl BlockingPool {
 fn serve(jobs: &Jobs<Job, Waker>) {
     sys::forget_inherited_slice();
     while let Some(job) = jobs.next(Waker::wake) {
-        // A result that nobody waits for any more is dropped in the job, and its destructor may panic.
+        // A result that nobody waits for any more is dropped in the job, and its destructor may
+        // panic.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
             std::mem::forget(panic);
         }
@@ -81,16 +86,22 @@ mod tests {
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
-    /// Callers that find the queue full wait, are woken when there is room, and each has its job run.
+    /// Callers that find the queue full wait, are woken when there is room, and each has its job
+    /// run.
     #[test]
     fn callers_that_found_the_queue_full_are_notified_of_room() {
         const MORE: usize = 100;
-        let runtime =
-            Runtime::builder().workers(1).blocking_threads(1).stack_size(64 << 10).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .workers(1)
+            .blocking_threads(1)
+            .stack_size(64 << 10)
+            .build()
+            .expect("a runtime");
         let (finish, finished) = mpsc::channel::<()>();
         let mut finished = Some(finished);
         let (ran, report) = mpsc::channel();
-        // The first job holds up the only thread, QUEUE jobs fill the queue, and the other callers wait.
+        // The first job holds up the only thread, QUEUE jobs fill the queue, and the other callers
+        // wait.
         let callers: Vec<_> = (0..1 + QUEUE + MORE)
             .map(|_| {
                 let (finished, ran) = (finished.take(), ran.clone());
@@ -103,7 +114,11 @@ mod tests {
             })
             .collect();
         let deadline = Instant::now() + Duration::from_secs(20);
-        let pool = runtime.run(|| crate::sched::pool::current_pool("blocking").blocking.clone());
+        let pool = runtime.run(|| {
+            crate::sched::pool::current_pool("blocking")
+                .blocking
+                .clone()
+        });
         while pool.0.waiting().1 < MORE {
             assert!(Instant::now() < deadline, "they find the queue full");
             std::thread::sleep(Duration::from_millis(1));
@@ -111,8 +126,12 @@ mod tests {
         assert_eq!(pool.0.waiting(), (QUEUE, MORE));
         drop(finish);
         for n in 0..callers.len() {
-            report.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("only {n} jobs have run"));
+            report
+                .recv_timeout(Duration::from_secs(20))
+                .unwrap_or_else(|_| panic!("only {n} jobs have run"));
         }
-        callers.into_iter().for_each(|caller| caller.join().expect("no panic").expect("not cancelled"));
+        callers
+            .into_iter()
+            .for_each(|caller| caller.join().expect("no panic").expect("not cancelled"));
     }
 }

@@ -1,4 +1,5 @@
-//! What a scope shares with its children: how many still run, the node that cancels them, the first panic.
+//! What a scope shares with its children: how many still run, the node that cancels them, the first
+//! panic.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -23,7 +24,12 @@ pub(crate) struct ScopeData {
 impl ScopeData {
     /// Creates the data of a scope that the calling fiber or thread owns.
     pub(crate) fn new(node: Arc<Node>) -> Arc<Self> {
-        Arc::new(Self { node, running: LiveCount::new(), owner: Waker::current(), panic: Mutex::new(None) })
+        Arc::new(Self {
+            node,
+            running: LiveCount::new(),
+            owner: Waker::current(),
+            panic: Mutex::new(None),
+        })
     }
 
     /// Counts a child as ended. The child calls this last: nothing of `'scope` is used after it.
@@ -33,17 +39,20 @@ impl ScopeData {
         }
     }
 
-    /// Waits for all children, even if the owner is cancelled. If the owner is cancelled meanwhile (by its handle or by
-    /// shutdown, which know no scopes) it cancels the scope too.
+    /// Waits for all children, even if the owner is cancelled. If the owner is cancelled meanwhile
+    /// (by its handle or by shutdown, which know no scopes) it cancels the scope too.
     pub(crate) fn wait(&self, me: Option<&Header>) {
         let done = || self.has_ended().then_some(());
         let note = Note::of(self);
-        let waited = wait::until(WaitSpec::new(Reason::Scope, Interrupts::Ignored).note(&note), || {
-            if let Some(reason) = me.and_then(Header::stop_reason) {
-                self.node.cancel(reason);
-            }
-            done()
-        });
+        let waited = wait::until(
+            WaitSpec::new(Reason::Scope, Interrupts::Ignored).note(&note),
+            || {
+                if let Some(reason) = me.and_then(Header::stop_reason) {
+                    self.node.cancel(reason);
+                }
+                done()
+            },
+        );
         if waited.is_err() {
             // Only the bounded wait of a panicking fiber ends early, and that aborts.
             unreachable!("a wait for children has no deadline");
@@ -93,7 +102,11 @@ impl Membership {
     /// Counts a child that is about to be spawned.
     pub(crate) fn of_new_child(data: &Arc<ScopeData>, own: Option<Arc<Node>>) -> Self {
         data.running.begin();
-        Self { data: data.clone(), own, key: None }
+        Self {
+            data: data.clone(),
+            own,
+            key: None,
+        }
     }
 
     /// Enters the child into its node when it starts.

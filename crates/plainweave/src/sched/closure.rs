@@ -60,8 +60,9 @@ impl<T, F: FnOnce() -> T> Types<T, F> {
 /// Creates a fiber, ready to be pushed, and its handle.
 ///
 /// # Safety
-/// The closure and its result may be used for as long as the fiber can run: they are `'static`, or a scope waits for
-/// the fiber. They are `Send`, or the fiber is pinned to this thread's worker for good and the handle stays there.
+/// The closure and its result may be used for as long as the fiber can run: they are `'static`, or
+/// a scope waits for the fiber. They are `Send`, or the fiber is pinned to this thread's worker for
+/// good and the handle stays there.
 pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     spec: FiberSpec,
     scope: Option<Arc<ScopeData>>,
@@ -70,21 +71,35 @@ pub(crate) unsafe fn create<T, F: FnOnce() -> T>(
     let here = fiber::current_host().map(|host| &host.blocks);
     // One reference for the fiber itself, one for its handle.
     let body = place(spec, 2, Join::new(), scope, f, here);
-    // SAFETY: the fiber is new, so the caller may queue it. It starts with two references: one for the task, one for
-    // the handle.
-    unsafe { (FiberTask::new(body.cast()), RawJoin { packet: body.cast(), _owns: PhantomData }) }
+    // SAFETY: the fiber is new, so the caller may queue it. It starts with two references: one for
+    // the task, one for the handle.
+    unsafe {
+        (
+            FiberTask::new(body.cast()),
+            RawJoin {
+                packet: body.cast(),
+                _owns: PhantomData,
+            },
+        )
+    }
 }
 
-/// Creates a fiber that has no handle. `here` holds the kept blocks of the calling thread's worker, if it has one.
+/// Creates a fiber that has no handle. `here` holds the kept blocks of the calling thread's worker,
+/// if it has one.
 ///
 /// # Safety
 /// As for [`create`].
-pub(crate) unsafe fn create_detached<F: FnOnce()>(spec: FiberSpec, here: Option<&Blocks>, f: F) -> FiberTask {
+pub(crate) unsafe fn create_detached<F: FnOnce()>(
+    spec: FiberSpec,
+    here: Option<&Blocks>,
+    f: F,
+) -> FiberTask {
     // SAFETY: the fiber is new, so the caller may queue it.
     unsafe { FiberTask::new(place::<(), F>(spec, 1, Join::abandoned(), None, f, here).cast()) }
 }
 
-/// Writes a fiber into a block. The header is the first field of the first field of `repr(C)` structs.
+/// Writes a fiber into a block. The header is the first field of the first field of `repr(C)`
+/// structs.
 #[inline(always)]
 fn place<T, F: FnOnce() -> T>(
     spec: FiberSpec,
@@ -98,7 +113,12 @@ fn place<T, F: FnOnce() -> T>(
     let place = body.as_ptr();
     // SAFETY: a block of that layout.
     unsafe {
-        Header::write(&raw mut (*place).packet.header, spec, refs, &Types::<T, F>::VTABLE);
+        Header::write(
+            &raw mut (*place).packet.header,
+            spec,
+            refs,
+            &Types::<T, F>::VTABLE,
+        );
         let packet = &raw mut (*place).packet;
         write_fields!(packet, Packet { join: join, scope: scope, result: UnsafeCell::new(None); header });
         write_fields!(place, Body { start: UnsafeCell::new(Some(f)); packet });
@@ -116,9 +136,9 @@ unsafe fn run<T, F: FnOnce() -> T>(header: NonNull<Header>) {
     if !body.packet.header.owns_storage() {
         return end(&body.packet, result);
     }
-    // As with a thread, a join returns after the destructors of thread-locals, and a result that nobody waits for is
-    // dropped before them. (The handle may also be dropped in between: the second call clears what the result's
-    // destructor leaves in thread-locals.)
+    // As with a thread, a join returns after the destructors of thread-locals, and a result that
+    // nobody waits for is dropped before them. (The handle may also be dropped in between: the
+    // second call clears what the result's destructor leaves in thread-locals.)
     if !body.packet.join.is_abandoned() {
         fiber_local::end_of_fiber();
     }
@@ -138,7 +158,8 @@ unsafe fn refuse<T, F: FnOnce() -> T>(header: NonNull<Header>, error: io::Error)
 
 unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>, here: Option<&Blocks>) {
     let body = header.cast::<Body<T, F>>();
-    // SAFETY: the last reference is gone; made by `create`. Closure and result were taken or dropped.
+    // SAFETY: the last reference is gone; made by `create`. Closure and result were taken or
+    // dropped.
     unsafe {
         body.drop_in_place();
         blocks::put(body.cast(), Layout::new::<Body<T, F>>(), here);
@@ -168,8 +189,8 @@ fn keep<T>(packet: &Packet<T>, result: Result<T, Failure>) {
     unsafe { packet.result.get().write(Some(result)) };
 }
 
-/// Publishes the result, and wakes the joiner and the scope. Nothing of `'scope` is touched after the scope has been
-/// woken.
+/// Publishes the result, and wakes the joiner and the scope. Nothing of `'scope` is touched after
+/// the scope has been woken.
 fn tell<T>(packet: &Packet<T>, failed: bool) {
     match packet.join.finish() {
         Finished::Kept => {}
@@ -195,7 +216,8 @@ fn drop_result<T>(packet: &Packet<T>) {
     }
 }
 
-/// Says why a fiber could not start that nobody asks about. That a runtime has ended is no reason to.
+/// Says why a fiber could not start that nobody asks about. That a runtime has ended is no reason
+/// to.
 #[cold]
 fn say_refused(error: &io::Error) {
     if !is_cancelled(error) {
@@ -209,8 +231,9 @@ fn say_refused(error: &io::Error) {
     }
 }
 
-/// Drops a user's value where its destructor must not unwind: into a worker, or past steps that must still be done. The
-/// payload of such a panic may panic when it is dropped, so it is forgotten.
+/// Drops a user's value where its destructor must not unwind: into a worker, or past steps that
+/// must still be done. The payload of such a panic may panic when it is dropped, so it is
+/// forgotten.
 pub(crate) fn drop_contained<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         std::mem::forget(payload);
@@ -252,7 +275,9 @@ impl<T> RawJoin<T> {
             me.worker().pool().let_start_for(me, self.header());
         }
         let note = Note::of(self.header());
-        let wait = WaitSpec::new(Reason::Join, interrupts).target(self.header()).note(&note);
+        let wait = WaitSpec::new(Reason::Join, interrupts)
+            .target(self.header())
+            .note(&note);
         let waited = wait::until(wait, || join.is_done().then_some(()));
         if waited.is_err() && !join.retract() {
             return Ok(());
@@ -260,7 +285,8 @@ impl<T> RawJoin<T> {
         waited.map_err(wait::fail_after_others)
     }
 
-    /// Registers a future's task, to be woken when the result is there. Returns false if it is there already.
+    /// Registers a future's task, to be woken when the result is there. Returns false if it is
+    /// there already.
     ///
     /// Context: nobody is registered.
     pub(crate) fn register(&self, waker: &task::Waker) -> bool {
@@ -284,10 +310,13 @@ impl<T> RawJoin<T> {
 /// The header is that of a packet of this type, whose fiber has not ended.
 unsafe fn is_joined<T>(header: NonNull<Header>) -> bool {
     // SAFETY: the caller's promise; the packet begins with its header.
-    unsafe { header.cast::<Packet<T>>().as_ref() }.join.is_waited_for()
+    unsafe { header.cast::<Packet<T>>().as_ref() }
+        .join
+        .is_waited_for()
 }
 
-/// A fiber's end, as a select watches it: whatever the type of the result, and whoever has the handle.
+/// A fiber's end, as a select watches it: whatever the type of the result, and whoever has the
+/// handle.
 pub(crate) trait End {
     /// Returns whether the fiber has ended.
     fn is_done(&self) -> bool;

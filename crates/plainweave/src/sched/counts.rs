@@ -1,8 +1,9 @@
 //! What a worker counts, as other threads see it.
 //!
-//! The worker counts in plain words of its own and publishes them in batches: once a stride (`sched/worker`), and
-//! before it sleeps. So the figures of a worker that sleeps are exact, those of a busy one are up to 64 switches old,
-//! and those of a worker that a fiber holds up stand still. Nobody else writes here, and every word only grows.
+//! The worker counts in plain words of its own and publishes them in batches: once a stride
+//! (`sched/worker`), and before it sleeps. So the figures of a worker that sleeps are exact, those
+//! of a busy one are up to 64 switches old, and those of a worker that a fiber holds up stand
+//! still. Nobody else writes here, and every word only grows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -68,9 +69,10 @@ impl PublishedCounts {
     }
 }
 
-/// How long a worker has slept so far, in nanoseconds on the pool's clock, also while it sleeps. In one word, so that a
-/// reader never counts a sleep twice: the time times 2 while the worker is awake; while it sleeps, the point in time
-/// since which it would have had to sleep to have slept for so long, times 2, plus 1.
+/// How long a worker has slept so far, in nanoseconds on the pool's clock, also while it sleeps. In
+/// one word, so that a reader never counts a sleep twice: the time times 2 while the worker is
+/// awake; while it sleeps, the point in time since which it would have had to sleep to have slept
+/// for so long, times 2, plus 1.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTime(AtomicU64);
 
@@ -80,21 +82,29 @@ impl IdleTime {
     /// Context: the worker.
     pub(super) fn begin(&self, now: u64) {
         let slept = self.0.load(Ordering::Relaxed) >> 1;
-        self.0.store(now.saturating_sub(slept) << 1 | 1, Ordering::Relaxed);
+        self.0
+            .store(now.saturating_sub(slept) << 1 | 1, Ordering::Relaxed);
     }
 
     /// Notes that it is awake, after a [`Self::begin`].
     ///
     /// Context: the worker.
     pub(super) fn end(&self, now: u64) {
-        self.0.store(now.saturating_sub(self.0.load(Ordering::Relaxed) >> 1) << 1, Ordering::Relaxed);
+        self.0.store(
+            now.saturating_sub(self.0.load(Ordering::Relaxed) >> 1) << 1,
+            Ordering::Relaxed,
+        );
     }
 
-    /// Returns how long it has slept. `now`: `None` if the caller does not know the pool's clock; then a sleep that has
-    /// not ended is not counted.
+    /// Returns how long it has slept. `now`: `None` if the caller does not know the pool's clock;
+    /// then a sleep that has not ended is not counted.
     pub(crate) fn read(&self, now: Option<u64>) -> Option<Duration> {
         let word = self.0.load(Ordering::Relaxed);
-        let slept = if word & 1 == 0 { word >> 1 } else { now?.saturating_sub(word >> 1) };
+        let slept = if word & 1 == 0 {
+            word >> 1
+        } else {
+            now?.saturating_sub(word >> 1)
+        };
         Some(Duration::from_nanos(slept))
     }
 }

@@ -33,11 +33,17 @@ impl WorkerCtx {
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
-    /// Ends the worker. The tasks left never ran, or never will again. Fibers that have not started are refused, so
-    /// that their joins return; the others are leaked, because their frames may still be in use.
+    /// Ends the worker. The tasks left never ran, or never will again. Fibers that have not started
+    /// are refused, so that their joins return; the others are leaked, because their frames may
+    /// still be in use.
     pub(super) fn give_up(self) {
         let mut tasks: Vec<_> = self.mailbox.all(self.ctx.shared().inbox()).collect();
-        let Self { mut ctx, policy, mailbox, .. } = self;
+        let Self {
+            mut ctx,
+            policy,
+            mailbox,
+            ..
+        } = self;
         ctx.policy = Rc::new(Drained);
         if let Ok(policy) = Rc::try_unwrap(policy).map_err(|_| ()) {
             let local = policy.inner.into_inner().0;
@@ -75,8 +81,8 @@ impl PoolShared {
     }
 }
 
-/// Refuses a fiber that was left in a queue of a worker that leaves, or has left; false: it has started, or is
-/// another's.
+/// Refuses a fiber that was left in a queue of a worker that leaves, or has left; false: it has
+/// started, or is another's.
 fn refuse(task: FiberTask, pool: &PoolShared, worker: WorkerId, blocks: Option<&Blocks>) -> bool {
     let header = task.header();
     if header.own.pinned.has_suspended() || task.has_started() {

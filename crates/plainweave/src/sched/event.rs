@@ -5,8 +5,8 @@
 //!   a piece of a name:  7 bytes of it << 8 | kind,     8 bytes more
 //! ```
 //!
-//! Times are readings of the recorder's clock, modulo 2^56. Who wakes a fiber is not written: it is the fiber that runs
-//! on the worker at that time, or the worker itself.
+//! Times are readings of the recorder's clock, modulo 2^56. Who wakes a fiber is not written: it is
+//! the fiber that runs on the worker at that time, or the worker itself.
 
 use crate::atomics::event_ring::Words;
 use crate::fiber::{Reason, Switch};
@@ -63,7 +63,9 @@ impl Stop {
         match detail {
             0 => Self::Ended,
             1 => Self::Yielded,
-            other => Self::Suspended(Reason::ALL[(other - FIRST_REASON) as usize % Reason::ALL.len()]),
+            other => {
+                Self::Suspended(Reason::ALL[(other - FIRST_REASON) as usize % Reason::ALL.len()])
+            }
         }
     }
 }
@@ -103,7 +105,9 @@ pub(crate) enum Event {
 impl Event {
     #[inline]
     pub(crate) fn encode(self, time: u64) -> Words {
-        let word = |kind: u8, number: u64, detail: u64| [time << 8 | u64::from(kind), number << 16 | detail];
+        let word = |kind: u8, number: u64, detail: u64| {
+            [time << 8 | u64::from(kind), number << 16 | detail]
+        };
         match self {
             Self::Spawned { fiber } => word(SPAWNED, fiber, 0),
             Self::Woken { fiber } => word(WOKEN, fiber, 0),
@@ -138,8 +142,14 @@ pub(crate) fn decode([first, second]: Words) -> Option<Decoded> {
         SPAWNED => Event::Spawned { fiber },
         WOKEN => Event::Woken { fiber },
         RUNS => Event::Runs { fiber },
-        STOPS => Event::Stops { fiber, why: Stop::from_detail(detail) },
-        STOLE => Event::Stole { victim: detail as WorkerId, fibers: fiber },
+        STOPS => Event::Stops {
+            fiber,
+            why: Stop::from_detail(detail),
+        },
+        STOLE => Event::Stole {
+            victim: detail as WorkerId,
+            fibers: fiber,
+        },
         SLEEPS => Event::Sleeps,
         AWAKE => Event::Awake,
         THREAD => Event::Thread { number: fiber },
@@ -147,7 +157,10 @@ pub(crate) fn decode([first, second]: Words) -> Option<Decoded> {
             let mut piece = [0; PIECE];
             piece[..7].copy_from_slice(&first.to_le_bytes()[1..]);
             piece[7..].copy_from_slice(&second.to_le_bytes());
-            return Some(Decoded::Name { begins: kind == NAME_BEGINS, piece });
+            return Some(Decoded::Name {
+                begins: kind == NAME_BEGINS,
+                piece,
+            });
         }
         _ => return None,
     };
@@ -156,14 +169,21 @@ pub(crate) fn decode([first, second]: Words) -> Option<Decoded> {
 
 /// Returns a name as events: as much of it as is recorded, in whole characters.
 pub(crate) fn pieces(name: &str) -> impl Iterator<Item = Words> {
-    let end = (0..=NAME.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
-    name.as_bytes()[..end].chunks(PIECE).enumerate().map(|(i, text)| {
-        let mut bytes = [0; 16];
-        bytes[0] = if i == 0 { NAME_BEGINS } else { NAME_GOES_ON };
-        bytes[1..=text.len()].copy_from_slice(text);
-        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
-        [word(0), word(1)]
-    })
+    let end = (0..=NAME.min(name.len()))
+        .rev()
+        .find(|end| name.is_char_boundary(*end))
+        .unwrap_or(0);
+    name.as_bytes()[..end]
+        .chunks(PIECE)
+        .enumerate()
+        .map(|(i, text)| {
+            let mut bytes = [0; 16];
+            bytes[0] = if i == 0 { NAME_BEGINS } else { NAME_GOES_ON };
+            bytes[1..=text.len()].copy_from_slice(text);
+            let word =
+                |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
+            [word(0), word(1)]
+        })
 }
 
 #[cfg(test)]
@@ -174,22 +194,34 @@ mod tests {
     fn what_was_written_is_read() {
         let time = (1 << TIME_BITS) - 3;
         let fiber = (1 << 48) - 5;
-        let stops = Reason::ALL.map(Stop::Suspended).into_iter().chain([Stop::Ended, Stop::Yielded]);
+        let stops = Reason::ALL
+            .map(Stop::Suspended)
+            .into_iter()
+            .chain([Stop::Ended, Stop::Yielded]);
         let stops = stops.map(|why| Event::Stops { fiber, why });
         let others = [
             Event::Spawned { fiber },
             Event::Woken { fiber },
             Event::Runs { fiber },
-            Event::Stole { victim: 1023, fibers: 32_768 },
+            Event::Stole {
+                victim: 1023,
+                fibers: 32_768,
+            },
             Event::Sleeps,
             Event::Awake,
             Event::Thread { number: 4_194_304 },
         ];
         for event in others.into_iter().chain(stops) {
-            assert_eq!(decode(event.encode(time)), Some(Decoded::Event { time, event }));
+            assert_eq!(
+                decode(event.encode(time)),
+                Some(Decoded::Event { time, event })
+            );
         }
         assert_eq!(decode([0, 0]), None);
-        Reason::ALL.into_iter().enumerate().for_each(|(i, reason)| assert_eq!(reason as usize, i));
+        Reason::ALL
+            .into_iter()
+            .enumerate()
+            .for_each(|(i, reason)| assert_eq!(reason as usize, i));
     }
 
     #[test]
@@ -198,13 +230,22 @@ mod tests {
             let mut begins = Vec::new();
             let mut all = Vec::new();
             for words in pieces(name) {
-                let Some(Decoded::Name { begins: first, piece }) = decode(words) else { panic!("no name") };
+                let Some(Decoded::Name {
+                    begins: first,
+                    piece,
+                }) = decode(words)
+                else {
+                    panic!("no name")
+                };
                 begins.push(first);
                 all.extend(piece);
             }
             assert_eq!(begins.iter().position(|first| *first), Some(0));
             assert_eq!(begins.iter().filter(|first| **first).count(), 1);
-            let end = all.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let end = all
+                .iter()
+                .rposition(|byte| *byte != 0)
+                .map_or(0, |last| last + 1);
             all.truncate(end);
             all
         };
@@ -213,6 +254,9 @@ mod tests {
         }
         let long = "\u{e4}".repeat(100);
         assert_eq!(read(&long), "\u{e4}".repeat(30).as_bytes());
-        assert_eq!(read(&format!("x{long}")), format!("x{}", "\u{e4}".repeat(29)).as_bytes());
+        assert_eq!(
+            read(&format!("x{long}")),
+            format!("x{}", "\u{e4}".repeat(29)).as_bytes()
+        );
     }
 }

@@ -1,18 +1,20 @@
 //! Fresh fibers that are held back while many workers are held up.
 //!
-//! A fiber that has started may hold what others block their threads for: a lock of `std`, a connection of a pool. It
-//! is ready somewhere behind a thousand fresh fibers, each of which would take a worker to wait for it. So once many
-//! workers are held up in the kernel, those that have started come first: a worker that pops a fresh fiber leaves it
-//! here. The watchdog lets as many go as there are workers with nothing else to do, **less one**: whoever becomes ready
-//! then finds a worker, and it is always one of those that have started. A fresh fiber that another waits for may be
-//! what the others wait for too, so it counts as one that has started.
+//! A fiber that has started may hold what others block their threads for: a lock of `std`, a
+//! connection of a pool. It is ready somewhere behind a thousand fresh fibers, each of which would
+//! take a worker to wait for it. So once many workers are held up in the kernel, those that have
+//! started come first: a worker that pops a fresh fiber leaves it here. The watchdog lets as many
+//! go as there are workers with nothing else to do, **less one**: whoever becomes ready then finds
+//! a worker, and it is always one of those that have started. A fresh fiber that another waits for
+//! may be what the others wait for too, so it counts as one that has started.
 //!
-//! The watchdog says when (`watchdog/spares`); it scans every millisecond meanwhile, so what is here waits for no
-//! wake-up. Both the end and each fiber that is left here are under one lock, so none is left behind.
+//! The watchdog says when (`watchdog/spares`); it scans every millisecond meanwhile, so what is
+//! here waits for no wake-up. Both the end and each fiber that is left here are under one lock, so
+//! none is left behind.
 //!
 //! # Rejected
-//! * *A queue for fresh fibers in each policy*: the order of what is ready is the policy's, and which fibers wait for
-//!   which is unknown to it as well.
+//! * *A queue for fresh fibers in each policy*: the order of what is ready is the policy's, and
+//!   which fibers wait for which is unknown to it as well.
 //! * *Refusing fresh fibers*: the caller would have to try again, and cannot know when.
 
 use std::collections::VecDeque;
@@ -39,12 +41,22 @@ impl HeldBack {
     /// Context: a worker that has popped it.
     #[inline]
     pub(super) fn admit(&self, task: FiberTask) -> Option<FiberTask> {
-        if self.is_on() { self.hold(task) } else { Some(task) }
+        if self.is_on() {
+            self.hold(task)
+        } else {
+            Some(task)
+        }
     }
 
     #[cold]
     fn hold(&self, task: FiberTask) -> Option<FiberTask> {
-        if self.may_start.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+        if self
+            .may_start
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            })
+            .is_ok()
+        {
             return Some(task);
         }
         let mut fibers = self.fibers();
@@ -114,7 +126,9 @@ impl PoolShared {
     fn let_one_start(&self, fiber: &Header) {
         let task = {
             let mut fibers = self.held_back.fibers();
-            let at = fibers.iter().position(|task| std::ptr::eq(task.header(), fiber));
+            let at = fibers
+                .iter()
+                .position(|task| std::ptr::eq(task.header(), fiber));
             at.and_then(|at| fibers.remove(at))
         };
         self.push_back(task);

@@ -1,6 +1,7 @@
-//! What a worker decides that has nothing to run: whether it searches, when it sleeps, which worker it wakes. Steps
-//! without threads, clocks or I/O, so that the runtime and the simulator (`plainweave-sim`) carry out the very same
-//! ones; a simulated latency would otherwise be another runtime's.
+//! What a worker decides that has nothing to run: whether it searches, when it sleeps, which worker
+//! it wakes. Steps without threads, clocks or I/O, so that the runtime and the simulator
+//! (`plainweave-sim`) carry out the very same ones; a simulated latency would otherwise be another
+//! runtime's.
 //!
 //! The words and the proof are in `atomics/sleepers`, which the numbers below refer to.
 //!
@@ -16,14 +17,15 @@
 //!        nothing to run, and enough search           +--> searching: the last look found something
 //! ```
 //!
-//! **Which workers search.** About half of the regular ones, rounded up: two that ask at once may both begin. One that
-//! a pusher has woken counts as searching, as does one whose last look found something, whatever the limit: pushers
-//! rely on it.
+//! **Which workers search.** About half of the regular ones, rounded up: two that ask at once may
+//! both begin. One that a pusher has woken counts as searching, as does one whose last look found
+//! something, whatever the limit: pushers rely on it.
 //!
-//! **Which worker is woken.** The one with the lowest number that sleeps, and none while another searches.
+//! **Which worker is woken.** The one with the lowest number that sleeps, and none while another
+//! searches.
 //!
-//! **When a wake-up cascades.** A searcher that finds a task stops searching; the last of them looks for more work, and
-//! wakes the next worker if there is some.
+//! **When a wake-up cascades.** A searcher that finds a task stops searching; the last of them
+//! looks for more work, and wakes the next worker if there is some.
 
 use std::cell::Cell;
 
@@ -63,8 +65,8 @@ pub(crate) trait Idler {
     /// Asks the policy whether a spare worker could find something.
     fn maybe_ready_spare(&self) -> bool;
 
-    /// Marks it as asleep for those who send something to it alone and look at no other word (`queue/mpsc`). Returns
-    /// false if they have sent something.
+    /// Marks it as asleep for those who send something to it alone and look at no other word
+    /// (`queue/mpsc`). Returns false if they have sent something.
     fn doze(&self) -> bool;
 
     /// Returns whether anything else keeps it from sleeping: the pool's end, say.
@@ -73,7 +75,8 @@ pub(crate) trait Idler {
     /// Undoes what `doze` has marked.
     fn rouse(&self);
 
-    /// Sleeps (step 8) until a timer, an event or a signal, and calls `awake` as the first thing afterwards.
+    /// Sleeps (step 8) until a timer, an event or a signal, and calls `awake` as the first thing
+    /// afterwards.
     fn fall_asleep(&self, awake: impl FnOnce());
 
     /// Wakes another worker, if one is needed.
@@ -83,7 +86,8 @@ pub(crate) trait Idler {
     fn run_found(&self, task: Self::Task);
 }
 
-/// Returns which worker to signal after a push that asked for `wake`; `workers` counts spare ones as well.
+/// Returns which worker to signal after a push that asked for `wake`; `workers` counts spare ones
+/// as well.
 pub(crate) fn chosen(sleepers: &Sleepers, workers: usize, wake: Wake) -> Option<WorkerId> {
     match wake {
         Wake::None => None,
@@ -114,14 +118,17 @@ pub(crate) fn idle<W: Idler>(worker: &W) {
         spin_loop();
     } else {
         worker.fall_asleep(|| {
-            worker.searching().set(worker.sleepers().end_sleep(worker.id()) == Slept::Woken);
+            worker
+                .searching()
+                .set(worker.sleepers().end_sleep(worker.id()) == Slept::Woken);
             worker.rouse();
         });
     }
     settle(worker);
 }
 
-/// Looks at everything that could be the worker's to do (step 7). Returns whether there is something.
+/// Looks at everything that could be the worker's to do (step 7). Returns whether there is
+/// something.
 fn last_look<W: Idler>(worker: &W) -> bool {
     !worker.doze() || worker.has_mail() || worker.maybe_ready(worker.id()) || worker.is_called()
 }
@@ -140,16 +147,19 @@ fn settle<W: Idler>(worker: &W) {
     }
 }
 
-/// Runs the task that a searching worker found; the last searcher wakes another if there is more work.
+/// Runs the task that a searching worker found; the last searcher wakes another if there is more
+/// work.
 pub(crate) fn found<W: Idler>(worker: &W, task: W::Task) {
-    if worker.sleepers().end_search() && (worker.maybe_ready(worker.id()) || others_see_work(worker)) {
+    if worker.sleepers().end_search()
+        && (worker.maybe_ready(worker.id()) || others_see_work(worker))
+    {
         worker.wake_another();
     }
     worker.run_found(task);
 }
 
-/// Ends the search of a worker that leaves, if it counts as searching: a pusher may have woken it and nobody else, so
-/// another is woken in its place.
+/// Ends the search of a worker that leaves, if it counts as searching: a pusher may have woken it
+/// and nobody else, so another is woken in its place.
 pub(crate) fn leave<W: Idler>(worker: &W) {
     if worker.searching().take() {
         let _ = worker.sleepers().end_search();
@@ -157,7 +167,8 @@ pub(crate) fn leave<W: Idler>(worker: &W) {
     }
 }
 
-/// Returns whether others would find a task, in this worker's own queue too: pushes during its search woke nobody.
+/// Returns whether others would find a task, in this worker's own queue too: pushes during its
+/// search woke nobody.
 fn others_see_work<W: Idler>(worker: &W) -> bool {
     match worker.regular() {
         // The only others are spare ones.

@@ -1,19 +1,19 @@
 //! Idle connections: connections that wait for their next request without a stack.
 //!
-//! The box holds the connection's small state, the closure to run on it, and one `Poll` operation at the driver: no
-//! receive is posted and no buffer held. Readability, the idle timeout and the end of the runtime all end the wait in
-//! the same way: by the operation's completion, after which a **fresh fiber** runs the closure. It may be stolen before
-//! it starts, so requests on long-lived connections spread over the workers although started fibers stay where they
-//! are.
+//! The box holds the connection's small state, the closure to run on it, and one `Poll` operation
+//! at the driver: no receive is posted and no buffer held. Readability, the idle timeout and the
+//! end of the runtime all end the wait in the same way: by the operation's completion, after which
+//! a **fresh fiber** runs the closure. It may be stolen before it starts, so requests on long-lived
+//! connections spread over the workers although started fibers stay where they are.
 //!
-//! A worker that a fiber holds up sees none of this. Then the watchdog checks its connections in its place: on epoll
-//! through the driver itself; on io_uring, whose completions need the worker, with poll(2). In the second case it
-//! **takes** the connection: the contents move into a new box, and the old one stays behind, empty, until the driver
-//! releases its operation. If only the worker may call the driver, the worker cancels that operation when it is back
-//! ([`end_taken`]).
+//! A worker that a fiber holds up sees none of this. Then the watchdog checks its connections in
+//! its place: on epoll through the driver itself; on io_uring, whose completions need the worker,
+//! with poll(2). In the second case it **takes** the connection: the contents move into a new box,
+//! and the old one stays behind, empty, until the driver releases its operation. If only the worker
+//! may call the driver, the worker cancels that operation when it is back ([`end_taken`]).
 //!
-//! A closure that is called each time (`Resume::Each`) keeps the box: its fiber registers the same box again, and a
-//! request allocates nothing but its fiber, from the worker's kept blocks.
+//! A closure that is called each time (`Resume::Each`) keeps the box: its fiber registers the same
+//! box again, and a request allocates nothing but its fiber, from the worker's kept blocks.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -37,8 +37,9 @@ use crate::sched::worker::{TimerTarget, WorkerCtx};
 use crate::sched::worker_io::IoCx;
 use crate::timer::TimerKey;
 
-/// Idle times at least this long are counted from the worker's last clock reading, some microseconds ago: a new reading
-/// would be a hundredth of a request's cost. (A fiber that has kept the worker busy shortens them by as much.)
+/// Idle times at least this long are counted from the worker's last clock reading, some
+/// microseconds ago: a new reading would be a hundredth of a request's cost. (A fiber that has kept
+/// the worker busy shortens them by as much.)
 const COARSE: u64 = 1_000_000_000;
 
 /// Bytes of a connection's own state that are prefetched.
@@ -69,7 +70,8 @@ pub(crate) struct IdleConn {
 /// A box between two waits, or on its way to its end.
 struct Serving(Box<IdleConn>);
 
-// SAFETY: no driver has its operation, no worker has it on its list, and it has no timer. What it owns is `Send`.
+// SAFETY: no driver has its operation, no worker has it on its list, and it has no timer. What it
+// owns is `Send`.
 unsafe impl Send for Serving {}
 
 /// A worker's idle connections, so that shutdown finds them.
@@ -83,17 +85,33 @@ pub(crate) struct IdleList {
 impl IdleList {
     /// Returns up to `most` connections from key `from` on: their keys and descriptors.
     pub(crate) fn sources(&self, from: usize, most: usize) -> Vec<(usize, Arc<Descriptor>)> {
-        let some = self.all.iter().skip_while(|(key, _)| *key < from).take(most);
+        let some = self
+            .all
+            .iter()
+            .skip_while(|(key, _)| *key < from)
+            .take(most);
         // SAFETY: on the list, so alive; the caller holds the worker's I/O lock.
-        some.map(|(key, conn)| (key, unsafe { conn.as_ref() }.source.clone())).collect()
+        some.map(|(key, conn)| (key, unsafe { conn.as_ref() }.source.clone()))
+            .collect()
     }
 }
 
-/// Gives the connection to a driver, that of the calling fiber's worker if it has one, until the connection is readable
-/// or `idle_ns` has passed.
+/// Gives the connection to a driver, that of the calling fiber's worker if it has one, until the
+/// connection is readable or `idle_ns` has passed.
 pub(crate) fn register(me: &Header, source: Arc<Descriptor>, idle_ns: u64, resume: Resume) {
     let op = Operation::new(Op::Poll(Interest::Read), &source);
-    arm(me, Box::new(IdleConn { op, source, resume, idle_ns, timer: None, interrupt: None, key: 0 }));
+    arm(
+        me,
+        Box::new(IdleConn {
+            op,
+            source,
+            resume,
+            idle_ns,
+            timer: None,
+            interrupt: None,
+            key: 0,
+        }),
+    );
 }
 
 /// Registers a box that is new or whose operation is over.
@@ -103,7 +121,8 @@ fn arm(me: &Header, mut conn: Box<IdleConn>) {
     let _lent = Lent::new(me);
     let ctx = me.worker();
     if ctx.pool().refuses_idle() {
-        // Also if its next request is there already: a connection that is never idle would never end otherwise.
+        // Also if its next request is there already: a connection that is never idle would never
+        // end otherwise.
         let shutdown = Interrupt::Cancelled(CancelReason::Shutdown);
         return spawn_fiber(ctx.io_cx(&ctx.io()), Serving(conn), Err(shutdown.into()));
     }
@@ -111,14 +130,23 @@ fn arm(me: &Header, mut conn: Box<IdleConn>) {
     conn.interrupt = None;
     let mut conn = NonNull::from(Box::leak(conn));
     let io = ctx.io();
-    // SAFETY: leaked just now; only the holder of the I/O lock uses it until the operation completes.
+    // SAFETY: leaked just now; only the holder of the I/O lock uses it until the operation
+    // completes.
     let p = unsafe { conn.as_mut() };
     p.op.owner.set(OpOwner::IdleConn(conn.cast()));
     p.key = io.idle_conns.borrow_mut().all.insert(conn);
     if p.idle_ns != NEVER {
-        let now = if p.idle_ns >= COARSE { ctx.last_reading() } else { ctx.now() };
+        let now = if p.idle_ns >= COARSE {
+            ctx.last_reading()
+        } else {
+            ctx.now()
+        };
         let deadline = now.saturating_add(p.idle_ns);
-        p.timer = Some(io.timers.borrow_mut().insert(deadline, TimerTarget::IdleConn(conn)));
+        p.timer = Some(
+            io.timers
+                .borrow_mut()
+                .insert(deadline, TimerTarget::IdleConn(conn)),
+        );
     }
     bump(&ctx.shared().idle_conns);
     let op = NonNull::from(&p.op);
@@ -138,7 +166,14 @@ fn arm(me: &Header, mut conn: Box<IdleConn>) {
 
 /// Ends all idle connections of a worker whose pool no longer keeps any.
 pub(crate) fn cancel_all(cx: IoCx) {
-    let all: Vec<_> = cx.io.idle_conns.borrow().all.iter().map(|(key, p)| (key, *p)).collect();
+    let all: Vec<_> = cx
+        .io
+        .idle_conns
+        .borrow()
+        .all
+        .iter()
+        .map(|(key, p)| (key, *p))
+        .collect();
     for (key, conn) in all {
         // A completion may have freed it meanwhile; then it is no longer on the list.
         if cx.io.idle_conns.borrow().all.get(key) == Some(&conn) {
@@ -148,12 +183,15 @@ pub(crate) fn cancel_all(cx: IoCx) {
     }
 }
 
-/// Cancels the operations of connections that were taken from the driver. It runs before the driver is polled again.
+/// Cancels the operations of connections that were taken from the driver. It runs before the driver
+/// is polled again.
 ///
 /// Context: a thread that may call the driver.
 pub(crate) fn end_taken(cx: IoCx) {
     loop {
-        let Some(conn) = cx.io.idle_conns.borrow_mut().taken.pop() else { return };
+        let Some(conn) = cx.io.idle_conns.borrow_mut().taken.pop() else {
+            return;
+        };
         // SAFETY: the driver still has it, because it has not been polled since; cancelled once.
         unsafe { cx.cancel(NonNull::from(&conn.as_ref().op)) };
     }
@@ -163,11 +201,13 @@ pub(crate) fn end_taken(cx: IoCx) {
 ///
 /// Context: the watchdog, in the place of a worker that is held up.
 pub(crate) fn take(cx: IoCx, key: usize, source: &Arc<Descriptor>) {
-    let Some(conn) = cx.io.idle_conns.borrow().all.get(key).copied() else { return };
+    let Some(conn) = cx.io.idle_conns.borrow().all.get(key).copied() else {
+        return;
+    };
     // SAFETY: on the list, so alive, and this caller holds the I/O lock.
     let here = Arc::ptr_eq(unsafe { &conn.as_ref().source }, source);
-    // The worker may have run meanwhile: the key may belong to another connection, or to the same one after it was
-    // served.
+    // The worker may have run meanwhile: the key may belong to another connection, or to the same
+    // one after it was served.
     if here && readable_or_writable(source.as_fd(), Interest::Read) {
         take_away(cx, conn, Ok(()));
     }
@@ -186,8 +226,15 @@ fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     let source = p.source.clone();
     let resume = std::mem::replace(&mut p.resume, Resume::Taken);
     let op = Operation::new(Op::Poll(Interest::Read), &source);
-    let serving =
-        Serving(Box::new(IdleConn { op, source, resume, idle_ns: p.idle_ns, timer: None, interrupt: None, key }));
+    let serving = Serving(Box::new(IdleConn {
+        op,
+        source,
+        resume,
+        idle_ns: p.idle_ns,
+        timer: None,
+        interrupt: None,
+        key,
+    }));
     if let Some(timer) = p.timer.take() {
         cx.io.timers.borrow_mut().remove(timer);
     }
@@ -210,8 +257,11 @@ fn spawn_fiber(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
     }
     let spec = cx.pool.spec(cx.here.map(WorkerCtx::id), None, NEVER);
     // SAFETY: the closure is 'static and Send.
-    let task =
-        unsafe { closure::create_detached(spec, cx.here.map(WorkerCtx::blocks), move || serving.serve(outcome)) };
+    let task = unsafe {
+        closure::create_detached(spec, cx.here.map(WorkerCtx::blocks), move || {
+            serving.serve(outcome)
+        })
+    };
     cx.for_event(|| cx.pool.enqueue(task, cx.here));
 }
 
@@ -224,7 +274,10 @@ impl IdleConn {
         // SAFETY: alive until completed, which takes the I/O lock that the caller holds.
         let (op, first) = unsafe {
             let p = this.as_mut();
-            (NonNull::from(&p.op), p.interrupt.replace(interrupt).is_none())
+            (
+                NonNull::from(&p.op),
+                p.interrupt.replace(interrupt).is_none(),
+            )
         };
         if first {
             // SAFETY: pending, by the caller's promise; cancelled once.
@@ -252,7 +305,10 @@ impl IdleConn {
         prefetch(Arc::as_ptr(&self.source), size_of::<Descriptor>());
         if let Resume::Each(resume) = &self.resume {
             let resume = &**resume;
-            prefetch(std::ptr::from_ref(resume).cast::<u8>(), size_of_val(resume).min(FETCHED));
+            prefetch(
+                std::ptr::from_ref(resume).cast::<u8>(),
+                size_of_val(resume).min(FETCHED),
+            );
         }
     }
 

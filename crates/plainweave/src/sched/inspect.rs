@@ -1,16 +1,17 @@
 //! What every fiber of a pool does, asked by any thread while they run.
 //!
-//! Nothing stops. Fibers are described a few at a time, each as it is at that moment, and no fiber pays for it that
-//! nobody asks about:
-//! 1. *Fibers that may move* are on their pool's lists. The asker takes references to some of them under the list's
-//!    lock, then *claims* each that is suspended (`State::claim`): for about a microsecond it owns the fiber like a
-//!    worker, so it may read what belongs to the fiber, its stack and the object that it waits for. Then it suspends
-//!    the fiber again. If a wake-up came meanwhile it queues the fiber. Of one that is awake it reads what never
-//!    changes.
-//! 2. *Pinned fibers* are known to their worker alone, which describes some of them at each of its regular looks
-//!    (`Worker::close_if_requested`), between two fibers; asleep, it is woken for it. The asker takes what there is in
-//!    the meantime, and a worker that is ahead of it pauses. One that a fiber holds up does not answer, and the asker
-//!    gives up at its deadline, or when it has heard nothing for as long as it has patience.
+//! Nothing stops. Fibers are described a few at a time, each as it is at that moment, and no fiber
+//! pays for it that nobody asks about:
+//! 1. *Fibers that may move* are on their pool's lists. The asker takes references to some of them
+//!    under the list's lock, then *claims* each that is suspended (`State::claim`): for about a
+//!    microsecond it owns the fiber like a worker, so it may read what belongs to the fiber, its
+//!    stack and the object that it waits for. Then it suspends the fiber again. If a wake-up came
+//!    meanwhile it queues the fiber. Of one that is awake it reads what never changes.
+//! 2. *Pinned fibers* are known to their worker alone, which describes some of them at each of its
+//!    regular looks (`Worker::close_if_requested`), between two fibers; asleep, it is woken for it.
+//!    The asker takes what there is in the meantime, and a worker that is ahead of it pauses. One
+//!    that a fiber holds up does not answer, and the asker gives up at its deadline, or when it has
+//!    heard nothing for as long as it has patience.
 //! 3. *Fibers that have not started* are in policies' queues, on no record. They can be counted.
 //!
 //! # Rejected
@@ -152,11 +153,20 @@ impl Wait {
     /// # Safety
     /// The caller owns the fiber, which is suspended.
     unsafe fn of(header: &Header, ask: &Ask) -> Self {
-        // SAFETY: the caller's promise.
-        let stack = if ask.stacks.wants(header) { unsafe { header.saved_stack(MOST_STACK) } } else { None };
+        let stack = if ask.stacks.wants(header) {
+            // SAFETY: the caller's promise.
+            unsafe { header.saved_stack(MOST_STACK) }
+        } else {
+            None
+        };
         // SAFETY: the caller's promise.
         let object = unsafe { header.awaited(ask.children) };
-        Self { reason: header.own.waits.reason(), timed: header.own.waits.is_timed(), object, stack }
+        Self {
+            reason: header.own.waits.reason(),
+            timed: header.own.waits.is_timed(),
+            object,
+            stack,
+        }
     }
 }
 
@@ -175,7 +185,11 @@ impl View {
     /// Describes a fiber that may move, and has been on record.
     fn of_movable(header: &Header, ask: &Ask) -> Self {
         if !header.state.claim() {
-            let does = if header.state.is_finished() { Does::Ended } else { Does::Awake };
+            let does = if header.state.is_finished() {
+                Does::Ended
+            } else {
+                Does::Awake
+            };
             return Self::new(header, does);
         }
         // SAFETY: claimed, so it is suspended and belongs to this call.
@@ -183,7 +197,11 @@ impl View {
         let view = Self::new(header, Does::Waits(wait));
         if !header.state.suspend() {
             // SAFETY: a wake-up came, and left the fiber to this call, which owns it.
-            schedule(unsafe { FiberTask::new(header.into()) }, Ready::Woken, current_worker());
+            schedule(
+                unsafe { FiberTask::new(header.into()) },
+                Ready::Woken,
+                current_worker(),
+            );
         }
         view
     }
@@ -197,13 +215,15 @@ impl Inspections {
 
 impl Inspection {
     fn answer(&self, worker: WorkerId) -> MutexGuard<'_, Answer> {
-        self.answers[worker].lock().unwrap_or_else(PoisonError::into_inner)
+        self.answers[worker]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PoolShared {
-    /// Describes the pool's fibers to `sink`, those that have started; gives up at the deadline, when workers do not
-    /// answer, or when `sink` returns false.
+    /// Describes the pool's fibers to `sink`, those that have started; gives up at the deadline,
+    /// when workers do not answer, or when `sink` returns false.
     ///
     /// Context: any thread or fiber. A fiber yields meanwhile.
     pub(crate) fn inspect(&self, ask: &Ask, mut sink: impl FnMut(View) -> bool) -> Inspected {
@@ -214,7 +234,10 @@ impl PoolShared {
         'lists: for worker in 0..self.workers.first().len() {
             let mut cursor = 0;
             while let Some(some) = self.some_movable(worker, &mut cursor) {
-                if !some.iter().all(|fiber| pass_on(View::of_movable(fiber.header(), ask))) {
+                if !some
+                    .iter()
+                    .all(|fiber| pass_on(View::of_movable(fiber.header(), ask)))
+                {
                     inspected.cut = true;
                     break 'lists;
                 }
@@ -235,8 +258,12 @@ impl PoolShared {
         let end = list.capacity().min(*cursor + MOST_ENTRIES);
         let mut some = Vec::new();
         while *cursor < end && some.len() < SLICE {
-            // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
-            some.extend(list.get(*cursor).map(|f| FiberHandle::from_ref(unsafe { f.0.as_ref() })));
+            // SAFETY: a fiber leaves the list, under this lock, before it gives up its own
+            // reference.
+            some.extend(
+                list.get(*cursor)
+                    .map(|f| FiberHandle::from_ref(unsafe { f.0.as_ref() })),
+            );
             *cursor += 1;
         }
         (*cursor < list.capacity() || !some.is_empty()).then_some(some)
@@ -257,18 +284,29 @@ impl PoolShared {
             answered: Default::default(),
             over: AtomicBool::new(false),
         });
-        with_pinned.iter().for_each(|worker| inspection.answer(*worker).asked = true);
+        with_pinned
+            .iter()
+            .for_each(|worker| inspection.answer(*worker).asked = true);
         let mut all = self.inspections.all();
         all.push(inspection.clone());
         self.inspections.count.store(all.len(), Ordering::SeqCst);
         drop(all);
-        with_pinned.iter().for_each(|worker| self.workers[*worker].signal());
+        with_pinned
+            .iter()
+            .for_each(|worker| self.workers[*worker].signal());
         Some(inspection)
     }
 
     /// Takes the answers as they come, until all are complete or it is time to give up.
-    fn take_answers(&self, asked: &Inspection, inspected: &mut Inspected, pass_on: &mut impl FnMut(View) -> bool) {
-        let Ask { deadline, patience, .. } = asked.ask;
+    fn take_answers(
+        &self,
+        asked: &Inspection,
+        inspected: &mut Inspected,
+        pass_on: &mut impl FnMut(View) -> bool,
+    ) {
+        let Ask {
+            deadline, patience, ..
+        } = asked.ask;
         let mut heard = Instant::now();
         while !inspected.cut {
             let complete = asked.left.load(Ordering::Acquire) == 0;
@@ -277,7 +315,11 @@ impl PoolShared {
             if taken > 0 {
                 heard = now;
             }
-            if complete || now >= deadline || now.duration_since(heard) >= patience || self.is_stopping() {
+            if complete
+                || now >= deadline
+                || now.duration_since(heard) >= patience
+                || self.is_stopping()
+            {
                 break;
             }
             pause(Some(asked));
@@ -293,18 +335,21 @@ impl PoolShared {
             if !answer.asked || (answer.finished && answer.views.is_empty()) {
                 continue;
             }
-            // Of one that goes on describing there was only too little time. One that begins when nobody has patience
-            // any more has said nothing.
+            // Of one that goes on describing there was only too little time. One that begins when
+            // nobody has patience any more has said nothing.
             if out_of_time && (answer.taken > 0 || !answer.views.is_empty()) {
                 inspected.cut = true;
             } else {
                 let known = self.workers[worker].live.load(Ordering::Relaxed);
-                inspected.silent.push((worker, known.saturating_sub(answer.taken)));
+                inspected
+                    .silent
+                    .push((worker, known.saturating_sub(answer.taken)));
             }
         }
     }
 
-    /// Takes what workers have described so far, and lets those go on that wait for this. Returns how many fibers.
+    /// Takes what workers have described so far, and lets those go on that wait for this. Returns
+    /// how many fibers.
     fn take_some(
         &self,
         asked: &Inspection,
@@ -332,17 +377,25 @@ impl PoolShared {
 
     /// Returns how many fibers have started and not ended.
     pub(crate) fn started(&self) -> usize {
-        self.workers.iter().map(|worker| worker.movable().len() + worker.live.load(Ordering::Relaxed)).sum()
+        self.workers
+            .iter()
+            .map(|worker| worker.movable().len() + worker.live.load(Ordering::Relaxed))
+            .sum()
     }
 }
 
-/// Lets others run: on a fiber, those behind it; on a plain thread that waits for answers, whoever answers.
+/// Lets others run: on a fiber, those behind it; on a plain thread that waits for answers, whoever
+/// answers.
 fn pause(asked: Option<&Inspection>) {
     if let Some(me) = wait::suspendable() {
         return me.switch(Switch::Yield);
     }
     if let Some(asked) = asked {
-        let guard = asked.answered.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = asked
+            .answered
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if asked.left.load(Ordering::Acquire) > 0 && !asked.full.load(Ordering::Acquire) {
             drop(asked.answered.1.wait_timeout(guard, PAUSE));
         }
@@ -350,7 +403,8 @@ fn pause(asked: Option<&Inspection>) {
 }
 
 impl<P: Policy<FiberTask>> Worker<P> {
-    /// Describes some of the fibers that are pinned here, if somebody has asked. Returns whether it did.
+    /// Describes some of the fibers that are pinned here, if somebody has asked. Returns whether it
+    /// did.
     #[inline]
     pub(super) fn answer_if_asked(&self) -> bool {
         self.ctx.pool().inspections.count.load(Ordering::Relaxed) > 0 && self.answer()
@@ -360,7 +414,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
     fn answer(&self) -> bool {
         let all = self.ctx.pool().inspections.all().clone();
         // Not `any`, which stops at the first.
-        all.iter().filter(|inspection| self.answer_one(inspection)).count() > 0
+        all.iter()
+            .filter(|inspection| self.answer_one(inspection))
+            .count()
+            > 0
     }
 
     fn answer_one(&self, inspection: &Inspection) -> bool {
@@ -421,7 +478,9 @@ pub(crate) fn name_holder(object: &mut Object, fiber: impl Fn(u32) -> Option<u64
             object.unknown = 0;
         }
         Some((0, None)) => object.about = "held by a plain thread".to_owned(),
-        Some((_, None)) => object.about = "taken by a fiber that has ended or is not in the dump".to_owned(),
+        Some((_, None)) => {
+            object.about = "taken by a fiber that has ended or is not in the dump".to_owned()
+        }
     }
 }
 

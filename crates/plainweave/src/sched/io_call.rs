@@ -1,16 +1,17 @@
 //! One blocking I/O call, made by a fiber or by a plain thread.
 //!
-//! A fiber: 1. If it is cancelled or past its deadline, it gets an error and nothing starts. 2. A send is tried at
-//! once; anything else, and a send that would block, goes to the worker's driver. Most are done then. 3. Otherwise the
-//! fiber suspends until the driver has completed it. If cancellation or a deadline comes first, the driver is asked to
-//! cancel: by whoever wakes the fiber (`sched/pending`), or by the fiber itself if it is pinned for good or has not
-//! suspended yet. It goes on waiting for the one completion. Only then may it touch its buffer again.
+//! A fiber: 1. If it is cancelled or past its deadline, it gets an error and nothing starts. 2. A
+//! send is tried at once; anything else, and a send that would block, goes to the worker's driver.
+//! Most are done then. 3. Otherwise the fiber suspends until the driver has completed it. If
+//! cancellation or a deadline comes first, the driver is asked to cancel: by whoever wakes the
+//! fiber (`sched/pending`), or by the fiber itself if it is pinned for good or has not suspended
+//! yet. It goes on waiting for the one completion. Only then may it touch its buffer again.
 //!
-//! **Completion wins**: bytes received or a descriptor accepted are delivered even if the cancellation came first; the
-//! cancellation surfaces at the next call.
+//! **Completion wins**: bytes received or a descriptor accepted are delivered even if the
+//! cancellation came first; the cancellation surfaces at the next call.
 //!
-//! A plain thread, or a fiber that panics on its worker's thread-local storage, makes the non-blocking system call,
-//! then `poll(2)`.
+//! A plain thread, or a fiber that panics on its worker's thread-local storage, makes the
+//! non-blocking system call, then `poll(2)`.
 
 use std::io;
 use std::ops::Deref;
@@ -62,10 +63,13 @@ impl Drop for Descriptor {
         if tags == 0 {
             return;
         }
-        // A driver that alone knows the source is notified at once if it is that of the calling fiber's worker; others
-        // are at their next turn, by a list that takes a lock.
+        // A driver that alone knows the source is notified at once if it is that of the calling
+        // fiber's worker; others are at their next turn, by a list that takes a lock.
         if let Some(ctx) = current_worker()
-            && ctx.driver_tag.as_ref().is_some_and(|tag| tag.is_all_of(tags))
+            && ctx
+                .driver_tag
+                .as_ref()
+                .is_some_and(|tag| tag.is_all_of(tags))
             && let io = ctx.io()
             && let Ok(mut driver) = io.driver.try_borrow_mut()
         {
@@ -93,7 +97,9 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
     };
     match result {
         // A stream that is closed during the call ends like this: return the error that says so.
-        Ok(0) if source.is_closed() && !matches!(op, Op::Accept { .. }) => source.check_open().map(|()| 0),
+        Ok(0) if source.is_closed() && !matches!(op, Op::Accept { .. }) => {
+            source.check_open().map(|()| 0)
+        }
         Err(_) if source.is_closed() => source.check_open().map(|()| 0),
         Ok(n) => Ok(n),
         Err(error) => Err(error),
@@ -103,7 +109,11 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
 /// Waits until the descriptor is readable or writable.
 ///
 /// Context: any thread or fiber.
-pub(crate) fn wait_ready(source: &Source, interest: Interest, limit: Option<Duration>) -> io::Result<()> {
+pub(crate) fn wait_ready(
+    source: &Source,
+    interest: Interest,
+    limit: Option<Duration>,
+) -> io::Result<()> {
     // SAFETY: no pointers.
     unsafe { perform(source, Op::Poll(interest), limit) }.map(drop)
 }
@@ -112,7 +122,11 @@ pub(crate) fn wait_ready(source: &Source, interest: Interest, limit: Option<Dura
 ///
 /// # Safety
 /// The operation's pointers are valid until this returns.
-unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
+unsafe fn on_fiber(
+    header: &Header,
+    operation: &Operation,
+    limit: Option<Duration>,
+) -> io::Result<u32> {
     if let Some(interrupt) = header.cancelled() {
         return Err(failed_at_once(interrupt.into()));
     }
@@ -136,14 +150,23 @@ unsafe fn on_fiber(header: &Header, operation: &Operation, limit: Option<Duratio
     unsafe { at_driver(header, operation, limit) }
 }
 
-/// Performs it for a fiber whose worker has no driver: at once if that can be, else at a borrowed one.
+/// Performs it for a fiber whose worker has no driver: at once if that can be, else at a borrowed
+/// one.
 ///
 /// # Safety
 /// As for `on_fiber`.
 #[cold]
-unsafe fn on_borrowed_driver(header: &Header, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
-    // A send has been tried; and a connect that was begun here would fail when a ring begins it again.
-    if !matches!(operation.op, Op::Send { .. } | Op::SendVectored { .. } | Op::Connect { .. }) {
+unsafe fn on_borrowed_driver(
+    header: &Header,
+    operation: &Operation,
+    limit: Option<Duration>,
+) -> io::Result<u32> {
+    // A send has been tried; and a connect that was begun here would fail when a ring begins it
+    // again.
+    if !matches!(
+        operation.op,
+        Op::Send { .. } | Op::SendVectored { .. } | Op::Connect { .. }
+    ) {
         // SAFETY: the caller's promise.
         let result = unsafe { operation.attempt() };
         if result != -libc::EAGAIN {
@@ -160,15 +183,23 @@ unsafe fn on_borrowed_driver(header: &Header, operation: &Operation, limit: Opti
 /// # Safety
 /// As for `on_fiber`.
 #[inline(always)]
-unsafe fn at_driver(header: &Header, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
+unsafe fn at_driver(
+    header: &Header,
+    operation: &Operation,
+    limit: Option<Duration>,
+) -> io::Result<u32> {
     let (ctx, deadline) = (header.worker(), header.own.deadline.get());
     let pin = Pin::new(header);
     let op = NonNull::from(operation);
-    operation.owner.set(OpOwner::Fiber(NonNull::from(header).cast()));
+    operation
+        .owner
+        .set(OpOwner::Fiber(NonNull::from(header).cast()));
     // SAFETY: this frame does not end before the completion has been seen.
     let submitted = unsafe { ctx.io().driver.borrow_mut().submit(op) };
     match submitted {
-        Submitted::Done(result) if result == -libc::ENOSYS => Err(not_there(ctx.io().driver.borrow().name())),
+        Submitted::Done(result) if result == -libc::ENOSYS => {
+            Err(not_there(ctx.io().driver.borrow().name()))
+        }
         Submitted::Done(result) => {
             drop(pin);
             at_once(header, result)
@@ -229,7 +260,8 @@ fn not_there(driver: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, text)
 }
 
-/// Returns the outcome of an operation that has ended; `interrupt` says what it may have been cancelled for.
+/// Returns the outcome of an operation that has ended; `interrupt` says what it may have been
+/// cancelled for.
 #[inline]
 fn outcome(result: RawResult, interrupt: impl FnOnce() -> Option<Interrupt>) -> io::Result<u32> {
     if result >= 0 {
@@ -246,7 +278,11 @@ fn outcome(result: RawResult, interrupt: impl FnOnce() -> Option<Interrupt>) -> 
 ///
 /// # Safety
 /// As for `perform`.
-unsafe fn on_thread(source: &Source, operation: &Operation, limit: Option<Duration>) -> io::Result<u32> {
+unsafe fn on_thread(
+    source: &Source,
+    operation: &Operation,
+    limit: Option<Duration>,
+) -> io::Result<u32> {
     let own = limit.and_then(|l| Instant::now().checked_add(l));
     let deadline = wait::earliest(wait::thread_deadline(), own);
     let interest = operation.op.interest();

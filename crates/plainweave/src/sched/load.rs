@@ -1,8 +1,8 @@
 //! How busy a worker is, as other workers see it: the input of `Policy::place`.
 //!
-//! It is two words in `sched/worker_shared`, which only the worker writes, and only when they change: how many live
-//! fibers are pinned to it, and whether it is out of fibers. Other workers read them without ordering, so they may see
-//! old values.
+//! It is two words in `sched/worker_shared`, which only the worker writes, and only when they
+//! change: how many live fibers are pinned to it, and whether it is out of fibers. Other workers
+//! read them without ordering, so they may see old values.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;

@@ -62,7 +62,11 @@ impl<P: Policy<FiberTask>> LocalPolicy<P> {
     /// Returns what the policy has stolen so far.
     pub(super) fn steals(&self) -> Steals {
         let cx = &self.inner.borrow().1;
-        Steals { count: cx.counts.steals, fibers: cx.counts.stolen, victim: cx.victim() }
+        Steals {
+            count: cx.counts.steals,
+            fibers: cx.counts.stolen,
+            victim: cx.victim(),
+        }
     }
 
     pub(super) fn maybe_ready(&self, worker: WorkerId) -> bool {
@@ -72,8 +76,8 @@ impl<P: Policy<FiberTask>> LocalPolicy<P> {
         ready
     }
 
-    /// Returns the other worker on which a fiber is to start, if there is one. Called before the fiber's first run on
-    /// `here`.
+    /// Returns the other worker on which a fiber is to start, if there is one. Called before the
+    /// fiber's first run on `here`.
     #[inline(always)]
     pub(super) fn place(&self, task: &FiberTask, here: &WorkerCtx) -> Option<WorkerId> {
         if task.header().movement() != Movement::BeforeStart {

@@ -1,23 +1,25 @@
 //! When a worker reads its inbox.
 //!
-//! Checking the inbox is cheap, but reading it is not: another core has just changed its word, and the header of each
-//! fiber in it. A worker that checked before each switch would have that word move to its core for every single
-//! wake-up, and back for the next.
+//! Checking the inbox is cheap, but reading it is not: another core has just changed its word, and
+//! the header of each fiber in it. A worker that checked before each switch would have that word
+//! move to its core for every single wake-up, and back for the next.
 //!
-//! 1. A worker that has had fibers of its own for a while checks four times a stride (`sched/worker`): every 50 us at
-//!    most, once the stride has adapted to how long they run. (Until then, in the worst case, 31 long-running fibers
-//!    come before a wake-up is seen; driver and timers wait for 64.) A worker that runs out of fibers checks at once,
-//!    and from then on before each switch, until its next regular poll of the driver.
-//! 2. What it takes is a chain, newest first, whose links are in those headers. At full stride the worker does not wait
-//!    for them one after the other: it prefetches the first and goes on. After each switch the next link is there; the
-//!    worker reverses it and prefetches the one behind it. The next check queues them all.
+//! 1. A worker that has had fibers of its own for a while checks four times a stride
+//!    (`sched/worker`): every 50 us at most, once the stride has adapted to how long they run.
+//!    (Until then, in the worst case, 31 long-running fibers come before a wake-up is seen; driver
+//!    and timers wait for 64.) A worker that runs out of fibers checks at once, and from then on
+//!    before each switch, until its next regular poll of the driver.
+//! 2. What it takes is a chain, newest first, whose links are in those headers. At full stride the
+//!    worker does not wait for them one after the other: it prefetches the first and goes on. After
+//!    each switch the next link is there; the worker reverses it and prefetches the one behind it.
+//!    The next check queues them all.
 //!
-//! Grants to fibers that are pinned here (`queue/mpsc`) are read at the same checks. All that changes of such a fiber
-//! is in this core's cache already. Grants may overtake earlier entries of the inbox: the fiber that was granted
-//! something first has it first, but may run second.
+//! Grants to fibers that are pinned here (`queue/mpsc`) are read at the same checks. All that
+//! changes of such a fiber is in this core's cache already. Grants may overtake earlier entries of
+//! the inbox: the fiber that was granted something first has it first, but may run second.
 //!
-//! Under [`Movement::Anytime`](crate::fiber::Movement) step 2 is left out: the watchdog hands the inbox of a stalled
-//! worker to others, so whatever has not been queued must still be there.
+//! Under [`Movement::Anytime`](crate::fiber::Movement) step 2 is left out: the watchdog hands the
+//! inbox of a stalled worker to others, so whatever has not been queued must still be there.
 
 use std::cell::{Cell, RefCell};
 
@@ -44,10 +46,16 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn new(grants: Reader<Header>) -> Self {
-        Self { grants, taken: RefCell::new(Taken::nothing()), reversing: Cell::new(false), mask: Cell::new(0) }
+        Self {
+            grants,
+            taken: RefCell::new(Taken::nothing()),
+            reversing: Cell::new(false),
+            mask: Cell::new(0),
+        }
     }
 
-    /// Begins a stride of this length, a power of two, after a stride in which the worker had fibers.
+    /// Begins a stride of this length, a power of two, after a stride in which the worker had
+    /// fibers.
     pub(crate) fn begin_stride(&self, stride: u32) {
         self.mask.set((stride / LOOKS).max(1) - 1);
     }
@@ -63,7 +71,8 @@ impl Mailbox {
         left & self.mask.get() == 0
     }
 
-    /// Returns whether taken entries may wait for the next check: fibers have run for a short time each.
+    /// Returns whether taken entries may wait for the next check: fibers have run for a short time
+    /// each.
     #[inline]
     pub(crate) fn may_wait(&self, full: u32) -> bool {
         self.mask.get() == full / LOOKS - 1

@@ -1,40 +1,48 @@
 //! The scheduler: how a fiber gets onto a core, leaves it, and comes back.
 //!
-//! A **worker** is an OS thread that runs fibers. A **policy** holds the ready ones and says which is next
-//! ([`Policy`](crate::policy::Policy)); a **driver** reports what the kernel has completed
-//! ([`Driver`](crate::io::driver::Driver)). This folder is what connects the three, and nothing else schedules.
+//! A **worker** is an OS thread that runs fibers. A **policy** holds the ready ones and says which
+//! is next ([`Policy`](crate::policy::Policy)); a **driver** reports what the kernel has completed
+//! ([`Driver`](crate::io::driver::Driver)). This folder is what connects the three, and nothing
+//! else schedules.
 //!
 //! # The life of a fiber
 //!
-//! 1. **Spawn.** `thread::spawn` and its kin fill in a [`FiberSpec`](crate::fiber::FiberSpec) (`PoolShared::spec`);
-//!    [`closure::create`] puts header, result and closure into one heap block; [`PoolShared::spawn`](pool::PoolShared)
-//!    (in [`wake`]) counts it and schedules it. It has no stack yet. A spawn from another pool first passes a
-//!    [`gate`](crate::atomics::gate), which closes when the pool ends.
-//! 2. **Queue.** [`wake::schedule`] pushes it to the policy, through the worker's local half or, from outside the pool,
-//!    without one. The policy says which worker to wake, if any; `PoolShared::act_on` (in [`sleep`]) wakes it.
-//! 3. **Start.** [`Worker::run`](worker::Worker) pops it and calls `Worker::resume`. A fiber that moves only before its
-//!    start may be placed on another worker first (`LocalPolicy::place` asks the policy). Then `Worker::start` gives it
-//!    a stack and storage ([`recycle`]), pins it if it moves only before its start (`Movement`), and puts it on record
-//!    so that shutdown finds it.
-//! 4. **Resume.** `Worker::resume` switches to its stack ([`FiberTask::resume`](crate::fiber::FiberTask)).
-//! 5. **Yield.** `thread::yield_now` switches back with `Switch::Yield`; `Worker::resume` pushes the fiber again as
-//!    `Ready::Yielded`. `yield_local` and `yield_shared` have a `Switch` and a `Ready` each, which tells the policy the
-//!    kind, and a cold path (`Worker::requeue`), so that the ordinary yield does nothing for them.
-//! 6. **Suspend.** Whatever blocks calls [`wait::until`] or [`wait::suspend`], which switches back with
-//!    `Switch::Suspend`. Only now, off the fiber's stack, the worker publishes that it is suspended
-//!    ([`Header::suspended`](crate::fiber::Header)). If a wake-up came first, the worker queues it again.
-//! 7. **Wake, from here and from elsewhere.** Every way is in [`wake`]. Waking a fiber that is pinned for good
-//!    to this worker costs a store and a push; one pinned for good elsewhere goes to its worker's inbox ([`mailbox`]
-//!    says when that is read). Waking one that may move costs a compare-and-exchange, then a push or, while a `Pin`
-//!    ties it to a worker, a send to the inbox of that worker.
-//!    Timers and completions come from [`worker_io`].
-//! 8. **Migrate.** A fiber that may move runs wherever its task is popped or stolen. While a worker's driver or timer
-//!    wheel holds something of it, [`wait::Pin`] pins it there.
-//! 9. **Cancel.** A handle or a scope sets a word and wakes the fiber ([`cancel`](crate::fiber::cancel)); its blocking
-//!    call looks at the word before and after each suspension, has the driver cancel its operation ([`io_call`]), and
-//!    returns an error. Nothing is unwound by force.
-//! 10. **End.** `closure::run` keeps the result and wakes the joiner ([`join`](crate::atomics::join)); `Worker::retire`
-//!     takes it off the record, and gives stack, storage and block back to be used again.
+//! 1. **Spawn.** `thread::spawn` and its kin fill in a [`FiberSpec`](crate::fiber::FiberSpec)
+//!    (`PoolShared::spec`); [`closure::create`] puts header, result and closure into one heap
+//!    block; [`PoolShared::spawn`](pool::PoolShared) (in [`wake`]) counts it and schedules it. It
+//!    has no stack yet. A spawn from another pool first passes a [`gate`](crate::atomics::gate),
+//!    which closes when the pool ends.
+//! 2. **Queue.** [`wake::schedule`] pushes it to the policy, through the worker's local half or,
+//!    from outside the pool, without one. The policy says which worker to wake, if any;
+//!    `PoolShared::act_on` (in [`sleep`]) wakes it.
+//! 3. **Start.** [`Worker::run`](worker::Worker) pops it and calls `Worker::resume`. A fiber that
+//!    moves only before its start may be placed on another worker first (`LocalPolicy::place` asks
+//!    the policy). Then `Worker::start` gives it a stack and storage ([`recycle`]), pins it if it
+//!    moves only before its start (`Movement`), and puts it on record so that shutdown finds it.
+//! 4. **Resume.** `Worker::resume` switches to its stack
+//!    ([`FiberTask::resume`](crate::fiber::FiberTask)).
+//! 5. **Yield.** `thread::yield_now` switches back with `Switch::Yield`; `Worker::resume` pushes
+//!    the fiber again as `Ready::Yielded`. `yield_local` and `yield_shared` have a `Switch` and a
+//!    `Ready` each, which tells the policy the kind, and a cold path (`Worker::requeue`), so that
+//!    the ordinary yield does nothing for them.
+//! 6. **Suspend.** Whatever blocks calls [`wait::until`] or [`wait::suspend`], which switches back
+//!    with `Switch::Suspend`. Only now, off the fiber's stack, the worker publishes that it is
+//!    suspended ([`Header::suspended`](crate::fiber::Header)). If a wake-up came first, the worker
+//!    queues it again.
+//! 7. **Wake, from here and from elsewhere.** Every way is in [`wake`]. Waking a fiber that is
+//!    pinned for good to this worker costs a store and a push; one pinned for good elsewhere goes
+//!    to its worker's inbox ([`mailbox`] says when that is read). Waking one that may move costs a
+//!    compare-and-exchange, then a push or, while a `Pin` ties it to a worker, a send to the inbox
+//!    of that worker. Timers and completions come from [`worker_io`].
+//! 8. **Migrate.** A fiber that may move runs wherever its task is popped or stolen. While a
+//!    worker's driver or timer wheel holds something of it, [`wait::Pin`] pins it there.
+//! 9. **Cancel.** A handle or a scope sets a word and wakes the fiber
+//!    ([`cancel`](crate::fiber::cancel)); its blocking call looks at the word before and after each
+//!    suspension, has the driver cancel its operation ([`io_call`]), and returns an error. Nothing
+//!    is unwound by force.
+//! 10. **End.** `closure::run` keeps the result and wakes the joiner
+//!     ([`join`](crate::atomics::join)); `Worker::retire` takes it off the record, and gives stack,
+//!     storage and block back to be used again.
 //!
 //! # Where else to look
 //!

@@ -1,11 +1,13 @@
-//! A loom model of how pushing, waking and sleeping compose: the sleepers' words, a worker's inbox, the default policy
-//! and the steps of [`super::idle`], as they run; around them a stub for the driver, and the worker's step and the
-//! spare worker's life as `sched/worker` and `sched/spare` have them.
+//! A loom model of how pushing, waking and sleeping compose: the sleepers' words, a worker's inbox,
+//! the default policy and the steps of [`super::idle`], as they run; around them a stub for the
+//! driver, and the worker's step and the spare worker's life as `sched/worker` and `sched/spare`
+//! have them.
 //!
-//! Loom holds two workers and one thread outside the pool, two tasks and two preemptions; a worker's share of two tasks
-//! is one, so rings stay empty (with a larger share, paths are longer than loom's limit). What the model leaves out has
-//! models of its own: the state words (`atomics`), grants by message (`queue/mpsc`), the wake-up of a driver
-//! (`atomics/wake_flag`), the watchdog's bell.
+//! Loom holds two workers and one thread outside the pool, two tasks and two preemptions; a
+//! worker's share of two tasks is one, so rings stay empty (with a larger share, paths are longer
+//! than loom's limit). What the model leaves out has models of its own: the state words
+//! (`atomics`), grants by message (`queue/mpsc`), the wake-up of a driver (`atomics/wake_flag`),
+//! the watchdog's bell.
 
 use std::cell::{Cell, RefCell};
 
@@ -16,7 +18,9 @@ use super::worker_io::OwedWakeup;
 use crate::atomics::biased_lock::BiasedLock;
 use crate::atomics::sleepers::{Sleepers, Slept};
 use crate::io::driver::Wait;
-use crate::policy::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkStealing, WorkStealingParams, WorkerId};
+use crate::policy::{
+    Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkStealing, WorkStealingParams, WorkerId,
+};
 use crate::queue::inbox::Inbox;
 use crate::queue::inbox::tests::Boxed;
 use crate::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,7 +50,8 @@ impl StubDriver {
         self.1.notify_one();
     }
 
-    /// Takes note of a signal without sleeping, as a worker's turn does. Returns whether there was one.
+    /// Takes note of a signal without sleeping, as a worker's turn does. Returns whether there was
+    /// one.
     fn poll(&self) -> bool {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
@@ -82,8 +87,14 @@ impl Pool {
 
     /// `together`: each task holds up its worker until all of them run.
     fn of(tasks: usize, spares: usize, together: bool) -> Arc<Self> {
-        let params = WorkStealingParams { capacity: 2, poll: 61 };
-        let topology = Topology { spares: spares > 0, ..Topology::flat(2 - spares) };
+        let params = WorkStealingParams {
+            capacity: 2,
+            poll: 61,
+        };
+        let topology = Topology {
+            spares: spares > 0,
+            ..Topology::flat(2 - spares)
+        };
         Arc::new(Self {
             policy: WorkStealing::new(params, &topology),
             sleepers: Sleepers::new(2 - spares, spares),
@@ -100,7 +111,9 @@ impl Pool {
     /// As `PoolShared::act_on`.
     fn act_on(&self, wake: Wake) {
         let woken = idle::chosen(&self.sleepers, self.drivers.len(), wake);
-        woken.into_iter().for_each(|worker| self.drivers[worker].signal());
+        woken
+            .into_iter()
+            .for_each(|worker| self.drivers[worker].signal());
     }
 
     /// As `wake::schedule` from a thread outside the pool.
@@ -168,14 +181,23 @@ impl Idler for ModelWorker<'_> {
     fn read_mail(&self) {
         for _ in self.pool.inboxes[self.id].take_all() {
             let mut half = self.half.as_ref().map(|half| half.borrow_mut());
-            let wake = self.pool.policy.push(&mut self.cx.borrow_mut(), half.as_deref_mut(), Probe, Ready::Woken);
+            let wake = self.pool.policy.push(
+                &mut self.cx.borrow_mut(),
+                half.as_deref_mut(),
+                Probe,
+                Ready::Woken,
+            );
             self.pool.act_on(wake);
         }
     }
 
     fn pop(&self, effort: Effort) -> Option<Probe> {
         match &self.half {
-            Some(half) => self.pool.policy.pop(&mut self.cx.borrow_mut(), &mut half.borrow_mut(), effort),
+            Some(half) => {
+                self.pool
+                    .policy
+                    .pop(&mut self.cx.borrow_mut(), &mut half.borrow_mut(), effort)
+            }
             None => self.pool.policy.pop_spare(&mut self.cx.borrow_mut()),
         }
     }
@@ -218,7 +240,13 @@ impl Idler for ModelWorker<'_> {
 impl<'a> ModelWorker<'a> {
     fn new(pool: &'a Pool, id: WorkerId) -> Self {
         let half = (id < pool.regular).then(|| RefCell::new(pool.policy.attach(id)));
-        Self { pool, id, half, cx: RefCell::new(Cx::new(id as u64)), searching: Cell::new(false) }
+        Self {
+            pool,
+            id,
+            half,
+            cx: RefCell::new(Cx::new(id as u64)),
+            searching: Cell::new(false),
+        }
     }
 
     /// Only the spare worker is ever released.
@@ -253,15 +281,20 @@ fn check(tasks: usize, push: impl Fn(&Pool) + Send + Sync + 'static) {
     builder.check(move || {
         let pool = Pool::new(tasks, 0);
         let (here, there) = (pool.clone(), pool.clone());
-        let workers = [loom::thread::spawn(move || work(&here, 0)), loom::thread::spawn(move || work(&there, 1))];
+        let workers = [
+            loom::thread::spawn(move || work(&here, 0)),
+            loom::thread::spawn(move || work(&there, 1)),
+        ];
         push(&pool);
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
         assert_eq!(pool.left.load(Ordering::Acquire), 0);
     });
 }
 
-/// Both workers may be asleep, searching or about to sleep when a thread outside pushes: the task runs. (Loom reports a
-/// deadlock if nobody is woken for it.)
+/// Both workers may be asleep, searching or about to sleep when a thread outside pushes: the task
+/// runs. (Loom reports a deadlock if nobody is woken for it.)
 #[test]
 fn loom_a_push_from_outside_is_run() {
     check(1, Pool::schedule_outside);
@@ -290,9 +323,14 @@ fn check_with_spare(spare: fn(&Pool), outside: fn(&Pool)) {
     builder.check(move || {
         let pool = Pool::new(1, 1);
         let (here, there) = (pool.clone(), pool.clone());
-        let workers = [loom::thread::spawn(move || work(&here, 0)), loom::thread::spawn(move || spare(&there))];
+        let workers = [
+            loom::thread::spawn(move || work(&here, 0)),
+            loom::thread::spawn(move || spare(&there)),
+        ];
         outside(&pool);
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
         assert_eq!(pool.left.load(Ordering::Acquire), 0);
     });
 }
@@ -303,8 +341,8 @@ fn release(pool: &Pool) {
     pool.drivers[1].signal();
 }
 
-/// A spare worker is released while a thread outside pushes, perhaps after that thread has chosen it: the regular
-/// worker runs the task if the spare one does not.
+/// A spare worker is released while a thread outside pushes, perhaps after that thread has chosen
+/// it: the regular worker runs the task if the spare one does not.
 #[test]
 fn loom_a_push_to_a_spare_worker_that_leaves_is_run() {
     let push_and_release = |pool: &Pool| {
@@ -314,8 +352,9 @@ fn loom_a_push_to_a_spare_worker_that_leaves_is_run() {
     check_with_spare(|pool| work_as_spare(pool, 1), push_and_release);
 }
 
-/// A spare worker without a driver ends and a new thread starts in its place, while a thread outside pushes: the task
-/// runs, though the number that was chosen may be that of the earlier life.
+/// A spare worker without a driver ends and a new thread starts in its place, while a thread
+/// outside pushes: the task runs, though the number that was chosen may be that of the earlier
+/// life.
 #[test]
 fn loom_a_push_beside_a_spare_worker_that_ends_and_starts_is_run() {
     // One life after another, on one thread: loom has three.
@@ -337,7 +376,8 @@ fn loom_a_push_beside_a_spare_worker_that_joins_is_run() {
     check_with_spare(|pool| work_as_spare(pool, 1), Pool::schedule_outside);
 }
 
-/// Two tasks wait for each other, so both workers must come: one that has taken both wakes the other.
+/// Two tasks wait for each other, so both workers must come: one that has taken both wakes the
+/// other.
 fn check_together(spares: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(if spares > 0 { 2 } else { 1 });
@@ -345,7 +385,13 @@ fn check_together(spares: usize) {
         let pool = Pool::of(2, spares, true);
         let (first, second) = (pool.clone(), pool.clone());
         let first = loom::thread::spawn(move || work(&first, 0));
-        let second = loom::thread::spawn(move || if spares > 0 { work_as_spare(&second, 1) } else { work(&second, 1) });
+        let second = loom::thread::spawn(move || {
+            if spares > 0 {
+                work_as_spare(&second, 1)
+            } else {
+                work(&second, 1)
+            }
+        });
         (0..2).for_each(|_| pool.schedule_outside());
         first.join().unwrap();
         second.join().unwrap();
@@ -362,9 +408,9 @@ fn loom_tasks_that_wait_for_each_other_are_run_with_a_spare_worker() {
     check_together(1);
 }
 
-/// A worker falls asleep while a thread outside pushes and the watchdog polls the worker's driver in its place, because
-/// a fiber had held it up: the task runs, though the watchdog may have the signal. (Loom reports a deadlock if the
-/// worker sleeps for ever.)
+/// A worker falls asleep while a thread outside pushes and the watchdog polls the worker's driver
+/// in its place, because a fiber had held it up: the task runs, though the watchdog may have the
+/// signal. (Loom reports a deadlock if the worker sleeps for ever.)
 #[test]
 fn loom_a_wake_up_that_the_watchdog_has_is_owed() {
     struct Held {

@@ -7,8 +7,9 @@ use crate::abort::abort;
 use crate::fiber::FiberTask;
 use crate::policy::{Cx, Policy, Ready, Wake};
 
-/// A call of a policy, from here to [`Self::end`]. If it unwinds, the process ends: which fibers the policy has, and
-/// whether it will ever give them back, nobody knows. (Without a field, so that hot code stores nothing for it.)
+/// A call of a policy, from here to [`Self::end`]. If it unwinds, the process ends: which fibers
+/// the policy has, and whether it will ever give them back, nobody knows. (Without a field, so that
+/// hot code stores nothing for it.)
 pub(super) struct PolicyCall;
 
 impl PolicyCall {
@@ -22,7 +23,9 @@ impl Drop for PolicyCall {
     #[cold]
     #[inline(never)]
     fn drop(&mut self) {
-        abort(format_args!("a scheduling policy has panicked, and its fibers would wait for ever"));
+        abort(format_args!(
+            "a scheduling policy has panicked, and its fibers would wait for ever"
+        ));
     }
 }
 
@@ -44,7 +47,8 @@ impl<P: Policy<FiberTask>> PushOutside for Outside<P> {
     fn push(&self, task: FiberTask, why: Ready) -> Wake {
         let call = PolicyCall;
         let mut cx = self.cx.lock().unwrap_or_else(|e| e.into_inner());
-        // On virtual time only workers know the clock: fibers pushed from outside then seem to have waited long.
+        // On virtual time only workers know the clock: fibers pushed from outside then seem to have
+        // waited long.
         if let Some(epoch) = self.epoch {
             cx.set_now(epoch.elapsed().as_nanos() as u64);
         }

@@ -1,61 +1,71 @@
-//! A pool: workers, the fibers that run on them, and the parts of both that other threads may touch.
+//! A pool: workers, the fibers that run on them, and the parts of both that other threads may
+//! touch.
 //!
-//! How a fiber of a pool becomes ready is in `sched/wake`; what a worker shares with others, in `sched/worker_shared`.
+//! How a fiber of a pool becomes ready is in `sched/wake`; what a worker shares with others, in
+//! `sched/worker_shared`.
 //!
 //! # Why it is hard
-//! A pool has no lock around it. Its workers spawn and end fibers millions of times a second, other pools and plain
-//! threads add fibers of their own, and a watchdog acts in a worker's place. At any moment somebody may want all of it
-//! to end by a deadline, whatever its fibers are doing. Then three questions need an answer: *is any fiber left?*,
-//! *which ones must be woken to see that the pool closes?*, and *when may its memory be freed?*
+//! A pool has no lock around it. Its workers spawn and end fibers millions of times a second, other
+//! pools and plain threads add fibers of their own, and a watchdog acts in a worker's place. At any
+//! moment somebody may want all of it to end by a deadline, whatever its fibers are doing. Then
+//! three questions need an answer: *is any fiber left?*, *which ones must be woken to see that the
+//! pool closes?*, and *when may its memory be freed?*
 //!
 //! # Whose fields are whose
-//! * *Constant:* what `new` takes from its configuration. Everyone reads it, so nothing that changes often lies beside
-//!   it.
-//! * *Changed by the watchdog alone:* which spare workers exist (`workers` never moves one that was made), and whether
-//!   fresh fibers are held back (`sched/held_back`).
-//! * *Changed rarely, by anyone:* the flags of the end, `added`, `callers`, `reporters`, stacks of unusual sizes.
-//! * *Changed often:* each worker's own words, which are in [`WorkerShared`] on cache lines of their own, and
-//!   `sleepers`, which a push that might wake somebody has to read. `entry` is padded: other pools' spawns write it.
+//! * *Constant:* what `new` takes from its configuration. Everyone reads it, so nothing that
+//!   changes often lies beside it.
+//! * *Changed by the watchdog alone:* which spare workers exist (`workers` never moves one that was
+//!   made), and whether fresh fibers are held back (`sched/held_back`).
+//! * *Changed rarely, by anyone:* the flags of the end, `added`, `callers`, `reporters`, stacks of
+//!   unusual sizes.
+//! * *Changed often:* each worker's own words, which are in [`WorkerShared`] on cache lines of
+//!   their own, and `sleepers`, which a push that might wake somebody has to read. `entry` is
+//!   padded: other pools' spawns write it.
 //!
 //! # How a pool ends
-//! 1. *Close* ([`PoolShared::cancel_all`]): `closing` is set, the gate is shut, and every fiber on record is woken.
-//!    From now on each blocking call fails with a cancellation. Fibers that start later are cancelled from the start.
-//!    What other pools and threads spawn comes through the gate (`atomics/gate`): it is either counted by now, or
-//!    refused.
-//! 2. *Drain* ([`PoolShared::wait_until_empty`]): the closer waits, at most until its deadline, until as many fibers
-//!    have ended as were spawned and no idle connection is left.
-//! 3. *Stop* ([`PoolShared::stop`]): the workers leave their loops and are joined. A worker that is stuck in a fiber is
-//!    left behind with the whole pool: stacks, ring and all. The pool is also leaked if fibers are left that wait for
-//!    ever: their frames may hold borrows, and what they borrow must not move.
+//! 1. *Close* ([`PoolShared::cancel_all`]): `closing` is set, the gate is shut, and every fiber on
+//!    record is woken. From now on each blocking call fails with a cancellation. Fibers that start
+//!    later are cancelled from the start. What other pools and threads spawn comes through the gate
+//!    (`atomics/gate`): it is either counted by now, or refused.
+//! 2. *Drain* ([`PoolShared::wait_until_empty`]): the closer waits, at most until its deadline,
+//!    until as many fibers have ended as were spawned and no idle connection is left.
+//! 3. *Stop* ([`PoolShared::stop`]): the workers leave their loops and are joined. A worker that is
+//!    stuck in a fiber is left behind with the whole pool: stacks, ring and all. The pool is also
+//!    leaked if fibers are left that wait for ever: their frames may hold borrows, and what they
+//!    borrow must not move.
 //!
 //! # Why no fiber misses the end
-//! Fibers on record are found by whoever can reach the record. One that may move is in a list of the worker where it
-//! started, under a lock, so the closer wakes it. One that is pinned is in a list that only its worker sees, which
-//! notices `closing` at its next turn and wakes it (`Worker::close_if_requested`); a worker that sleeps is signalled.
-//! A fiber goes on record *before* it first checks `closing`, and the closer sets `closing` *before* it reads the
-//! record, so at least one of the two sees the other. A fiber leaves the record before it gives up its reference on
-//! itself, under the same lock where there is one; so the closer never follows a pointer to a fiber that was freed.
+//! Fibers on record are found by whoever can reach the record. One that may move is in a list of
+//! the worker where it started, under a lock, so the closer wakes it. One that is pinned is in a
+//! list that only its worker sees, which notices `closing` at its next turn and wakes it
+//! (`Worker::close_if_requested`); a worker that sleeps is signalled. A fiber goes on record
+//! *before* it first checks `closing`, and the closer sets `closing` *before* it reads the record,
+//! so at least one of the two sees the other. A fiber leaves the record before it gives up its
+//! reference on itself, under the same lock where there is one; so the closer never follows a
+//! pointer to a fiber that was freed.
 //!
 //! # Counting without a shared counter
-//! Each worker counts what it spawned and what ended on it, in words that only it writes: two plain stores a fiber, on
-//! cache lines that are its own. The closer adds them up while they change. It reads all "ended" first and all
-//! "spawned" after, so a fiber that it counts as ended it counts as spawned too: the difference is never less than the
-//! number of fibers alive at some moment in between. Zero therefore means that nobody was left, and after the gate is
-//! shut only living fibers spawn, so nobody will be. Idle connections have a counter of their own; one that becomes a
-//! fiber, or comes of one, is counted in its new role before it leaves the old one.
+//! Each worker counts what it spawned and what ended on it, in words that only it writes: two plain
+//! stores a fiber, on cache lines that are its own. The closer adds them up while they change. It
+//! reads all "ended" first and all "spawned" after, so a fiber that it counts as ended it counts as
+//! spawned too: the difference is never less than the number of fibers alive at some moment in
+//! between. Zero therefore means that nobody was left, and after the gate is shut only living
+//! fibers spawn, so nobody will be. Idle connections have a counter of their own; one that becomes
+//! a fiber, or comes of one, is counted in its new role before it leaves the old one.
 //!
 //! # Threads that wait outside
-//! A plain thread in `run` or `scope` is a *caller*. The watchdog reports a deadlock only while there is one, and only
-//! if what it waits for has not ended ([`PoolShared::is_awaited`]). A thread that was woken may get no processor for as
-//! long as the machine likes, and meanwhile the fibers that are left may wait for the very thing that it does next. So
-//! each caller leaves a reference to its fiber or its scope, under a lock that only plain threads and the watchdog
-//! take.
+//! A plain thread in `run` or `scope` is a *caller*. The watchdog reports a deadlock only while
+//! there is one, and only if what it waits for has not ended ([`PoolShared::is_awaited`]). A thread
+//! that was woken may get no processor for as long as the machine likes, and meanwhile the fibers
+//! that are left may wait for the very thing that it does next. So each caller leaves a reference
+//! to its fiber or its scope, under a lock that only plain threads and the watchdog take.
 //!
 //! # Rejected
-//! * *One atomic counter of live fibers:* a cache line that all workers write for each spawn and each end, the most
-//!   expensive thing in either.
+//! * *One atomic counter of live fibers:* a cache line that all workers write for each spawn and
+//!   each end, the most expensive thing in either.
 //! * *One list of all fibers:* the same, with a lock.
-//! * *Ending stuck fibers by force:* nothing may free a stack whose frames others have borrowed from.
+//! * *Ending stuck fibers by force:* nothing may free a stack whose frames others have borrowed
+//!   from.
 
 use std::collections::HashMap;
 use std::io;
@@ -122,17 +132,20 @@ pub(crate) struct PoolShared {
     pub(crate) selects: AtomicU64,
     /// Step 1 has begun: blocking calls of its fibers fail.
     closing: AtomicBool,
-    /// Closed with `closing`: what other pools and threads spawn through it is either counted by then, or refused.
+    /// Closed with `closing`: what other pools and threads spawn through it is either counted by
+    /// then, or refused.
     pub(super) entry: CachePadded<Gate>,
     /// Whether its clock is virtual, and comparable with no other.
     pub(crate) virtual_time: bool,
     /// The latest time that a worker has had, if time is virtual.
     pub(super) virtual_now: AtomicU64,
-    /// Idle connections are no longer kept; set with `closing`, or before it by a server that stops gracefully.
+    /// Idle connections are no longer kept; set with `closing`, or before it by a server that stops
+    /// gracefully.
     refuses_idle: AtomicBool,
     /// Step 3 has begun: workers leave their loops.
     stopping: AtomicBool,
-    /// Notified when a fiber ends while the pool is closing, and at no other time: ending a fiber takes no lock.
+    /// Notified when a fiber ends while the pool is closing, and at no other time: ending a fiber
+    /// takes no lock.
     ended: (Mutex<()>, Condvar),
     /// Threads for calls that would block a worker.
     pub(crate) blocking: BlockingPool,
@@ -144,7 +157,8 @@ pub(crate) struct PoolShared {
     /// Dumps that wait for workers to describe their fibers.
     /// They are answered at a turn (`sched/inspect`).
     pub(super) inspections: Inspections,
-    /// Plain threads that wait for its fibers in `run` or `scope`: their number, and what each waits for.
+    /// Plain threads that wait for its fibers in `run` or `scope`: their number, and what each
+    /// waits for.
     pub(crate) callers: AtomicUsize,
     /// One entry each; the number beside it is for those who ask often.
     awaited: Mutex<Slab<Awaited>>,
@@ -152,8 +166,8 @@ pub(crate) struct PoolShared {
     pub(crate) reporters: AtomicUsize,
 }
 
-/// A plain thread that waits for fibers of the pool, until dropped. By these the watchdog tells a runtime that is stuck
-/// from one that is merely idle: nobody waits for the latter.
+/// A plain thread that waits for fibers of the pool, until dropped. By these the watchdog tells a
+/// runtime that is stuck from one that is merely idle: nobody waits for the latter.
 pub(crate) struct CallerWaits<'a> {
     pool: &'a PoolShared,
     /// Its entry in `awaited`.
@@ -198,17 +212,24 @@ pub(crate) struct Counts {
     pub(crate) refused: AtomicU64,
 }
 
-/// Adds one to a word that no other thread writes meanwhile: a load and a store in place of a locked instruction.
-/// Released, so that whoever reads the new count (see `live`) also sees what came before it.
+/// Adds one to a word that no other thread writes meanwhile: a load and a store in place of a
+/// locked instruction. Released, so that whoever reads the new count (see `live`) also sees what
+/// came before it.
 #[inline]
 pub(crate) fn bump(word: &AtomicU64) {
-    word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    word.store(
+        word.load(Ordering::Relaxed).wrapping_add(1),
+        Ordering::Release,
+    );
 }
 
 /// Subtracts one from a word that no other thread writes meanwhile.
 #[inline]
 pub(crate) fn lower(word: &AtomicU64) {
-    word.store(word.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Release);
+    word.store(
+        word.load(Ordering::Relaxed).wrapping_sub(1),
+        Ordering::Release,
+    );
 }
 
 /// The configuration of a pool, as `builder` has checked it.
@@ -221,7 +242,8 @@ pub(crate) struct PoolConfig {
     pub(crate) storage: Storage,
     pub(crate) stack: StackConfig,
     pub(crate) blocking_threads: usize,
-    /// Of whatever is drawn: the policies' choices, the order of selects. One seed and virtual time repeat a run.
+    /// Of whatever is drawn: the policies' choices, the order of selects. One seed and virtual time
+    /// repeat a run.
     pub(crate) seed: u64,
     pub(crate) virtual_time: bool,
     pub(crate) recorder: Option<Arc<Recorder>>,
@@ -229,12 +251,22 @@ pub(crate) struct PoolConfig {
 
 impl PoolShared {
     /// Creates a pool whose workers have no threads yet. Fails if there is no memory for stacks.
-    pub(crate) fn new<P: Policy<FiberTask>>(config: &PoolConfig, policy: Arc<P>) -> io::Result<Arc<Self>> {
+    pub(crate) fn new<P: Policy<FiberTask>>(
+        config: &PoolConfig,
+        policy: Arc<P>,
+    ) -> io::Result<Arc<Self>> {
         let epoch = Instant::now();
         let cx = Mutex::new(Cx::new(config.seed ^ u64::MAX));
-        let numbers = Numbers { regular: config.workers, spares: config.spares };
+        let numbers = Numbers {
+            regular: config.workers,
+            spares: config.spares,
+        };
         let workers = Workers::new(numbers);
-        let outside = Box::new(Outside { policy, cx, epoch: (!config.virtual_time).then_some(epoch) });
+        let outside = Box::new(Outside {
+            policy,
+            cx,
+            epoch: (!config.virtual_time).then_some(epoch),
+        });
         Ok(Arc::new(Self {
             epoch,
             movement: config.movement,
@@ -268,13 +300,29 @@ impl PoolShared {
         }))
     }
 
-    /// Returns the spec of a fiber of this pool, without its scope. `home` is where it stays if it never moves: the
-    /// spawner's worker, if that belongs to this pool, or another one; `None`: each worker in turn.
-    pub(crate) fn spec(&self, home: Option<WorkerId>, node: Option<Arc<Node>>, deadline: u64) -> FiberSpec {
-        let pinned_to = (self.movement == Movement::Never).then(|| home.unwrap_or_else(|| self.next_home()));
+    /// Returns the spec of a fiber of this pool, without its scope. `home` is where it stays if it
+    /// never moves: the spawner's worker, if that belongs to this pool, or another one; `None`:
+    /// each worker in turn.
+    pub(crate) fn spec(
+        &self,
+        home: Option<WorkerId>,
+        node: Option<Arc<Node>>,
+        deadline: u64,
+    ) -> FiberSpec {
+        let pinned_to =
+            (self.movement == Movement::Never).then(|| home.unwrap_or_else(|| self.next_home()));
         let pool = NonNull::from(self).cast();
         let (movement, urgency) = (self.movement, Urgency::default());
-        FiberSpec { pool, name: None, stack_size: 0, movement, pinned_to, node, deadline, urgency }
+        FiberSpec {
+            pool,
+            name: None,
+            stack_size: 0,
+            movement,
+            pinned_to,
+            node,
+            deadline,
+            urgency,
+        }
     }
 
     /// Returns each regular worker in turn.
@@ -282,13 +330,18 @@ impl PoolShared {
         self.next_home.fetch_add(1, Ordering::Relaxed) % self.regular()
     }
 
-    /// Returns the time by its clock, in nanoseconds since its epoch; on virtual time the latest that a worker has had.
+    /// Returns the time by its clock, in nanoseconds since its epoch; on virtual time the latest
+    /// that a worker has had.
     pub(crate) fn clock(&self) -> u64 {
-        if self.virtual_time { self.virtual_now.load(Ordering::Relaxed) } else { self.nanos(Instant::now()) }
+        if self.virtual_time {
+            self.virtual_now.load(Ordering::Relaxed)
+        } else {
+            self.nanos(Instant::now())
+        }
     }
 
-    /// Converts a point in time to the policies' clock: what lies before the epoch becomes zero, and what is too late
-    /// for the clock, for ever.
+    /// Converts a point in time to the policies' clock: what lies before the epoch becomes zero,
+    /// and what is too late for the clock, for ever.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(NEVER)
     }
@@ -298,12 +351,16 @@ impl PoolShared {
         self.live_and_idle().0
     }
 
-    /// Returns the numbers of live fibers and of idle connections. A connection that becomes a fiber, or a fiber that
-    /// becomes an idle connection, may be counted as both but never as neither: each is counted in its new role before
-    /// it leaves the old one, hence the order of these loads.
+    /// Returns the numbers of live fibers and of idle connections. A connection that becomes a
+    /// fiber, or a fiber that becomes an idle connection, may be counted as both but never as
+    /// neither: each is counted in its new role before it leaves the old one, hence the order of
+    /// these loads.
     fn live_and_idle(&self) -> (u64, u64) {
         let sum = |word: fn(&WorkerShared) -> &AtomicU64| -> u64 {
-            self.workers.iter().map(|worker| word(worker).load(Ordering::Acquire)).sum()
+            self.workers
+                .iter()
+                .map(|worker| word(worker).load(Ordering::Acquire))
+                .sum()
         };
         let ended = sum(|worker| &worker.finished);
         let idle = sum(|worker| &worker.idle_conns);
@@ -316,9 +373,12 @@ impl PoolShared {
         self.live_and_idle().1
     }
 
-    /// Notes what the calling thread waits for, if it is a plain one: a deadlock is reported only then. Wakes the
-    /// watchdog, because these fibers may have been stuck before.
-    pub(crate) fn caller_waits(&self, awaited: impl FnOnce() -> Awaited) -> Option<CallerWaits<'_>> {
+    /// Notes what the calling thread waits for, if it is a plain one: a deadlock is reported only
+    /// then. Wakes the watchdog, because these fibers may have been stuck before.
+    pub(crate) fn caller_waits(
+        &self,
+        awaited: impl FnOnce() -> Awaited,
+    ) -> Option<CallerWaits<'_>> {
         if fiber::current().is_some() {
             return None;
         }
@@ -332,14 +392,16 @@ impl PoolShared {
         self.awaited.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Returns whether a plain thread waits for something that has not ended. One whose wait is over is still counted
-    /// among the callers until it gets a processor.
+    /// Returns whether a plain thread waits for something that has not ended. One whose wait is
+    /// over is still counted among the callers until it gets a processor.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.awaited().iter().any(|(_, awaited)| !awaited.has_ended())
+        self.awaited()
+            .iter()
+            .any(|(_, awaited)| !awaited.has_ended())
     }
 
-    /// Returns whether its fibers are to end. A relaxed load at each blocking call: a fiber that just misses it is on
-    /// record already, and will be woken.
+    /// Returns whether its fibers are to end. A relaxed load at each blocking call: a fiber that
+    /// just misses it is on record already, and will be woken.
     #[inline]
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Relaxed)
@@ -357,8 +419,8 @@ impl PoolShared {
         self.ended.1.notify_all();
     }
 
-    /// Ends all idle connections, now and from now on. Each worker does it for its own, at its next turn; workers that
-    /// sleep are signalled.
+    /// Ends all idle connections, now and from now on. Each worker does it for its own, at its next
+    /// turn; workers that sleep are signalled.
     pub(crate) fn close_idle_connections(&self) {
         self.refuses_idle.store(true, Ordering::SeqCst);
         self.workers.iter().for_each(|w| w.signal());
@@ -370,13 +432,16 @@ impl PoolShared {
         self.refuses_idle.load(Ordering::Relaxed)
     }
 
-    /// Records a fiber that may move, for shutdown: in the list of the worker where it starts, wherever it goes later,
-    /// or in another one's if that worker has no driver (few of those start, and they end). Returns its key.
+    /// Records a fiber that may move, for shutdown: in the list of the worker where it starts,
+    /// wherever it goes later, or in another one's if that worker has no driver (few of those
+    /// start, and they end). Returns its key.
     pub(crate) fn register(&self, worker: WorkerId, header: &Header) -> usize {
         // The list's number is part of the key, so the list is found again without a search.
         let lists = self.workers.first();
         let list = worker % lists.len();
-        let key = lists[list].movable().insert(Registered(NonNull::from(header)));
+        let key = lists[list]
+            .movable()
+            .insert(Registered(NonNull::from(header)));
         key * lists.len() + list
     }
 
@@ -386,34 +451,49 @@ impl PoolShared {
         lists[key % lists.len()].movable().remove(key / lists.len());
     }
 
-    /// Cancels every fiber, now and from now on: each blocking call checks `closing`. A blocked fiber is woken by this
-    /// call if it may move, otherwise by its worker.
+    /// Cancels every fiber, now and from now on: each blocking call checks `closing`. A blocked
+    /// fiber is woken by this call if it may move, otherwise by its worker.
     pub(crate) fn cancel_all(&self) {
         // First this, then the record: see "Why no fiber misses the end".
         self.closing.store(true, Ordering::SeqCst);
         self.entry.close();
         let handles = |worker: &CachePadded<WorkerShared>| -> Vec<FiberHandle> {
-            // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
-            worker.movable().iter().map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() })).collect()
+            // SAFETY: a fiber leaves the list, under this lock, before it gives up its own
+            // reference.
+            worker
+                .movable()
+                .iter()
+                .map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() }))
+                .collect()
         };
-        // Woken without the locks: a wake-up may push to a policy, and a fiber that ends takes one of them.
+        // Woken without the locks: a wake-up may push to a policy, and a fiber that ends takes one
+        // of them.
         let fibers: Vec<FiberHandle> = self.workers.first().iter().flat_map(handles).collect();
         fibers.iter().for_each(FiberHandle::wake);
         self.close_idle_connections();
     }
 
-    /// Describes fibers that have not ended, for a warning: a few that may move. (Pinned ones are known to their
-    /// workers only.)
+    /// Describes fibers that have not ended, for a warning: a few that may move. (Pinned ones are
+    /// known to their workers only.)
     pub(crate) fn some_alive(&self) -> Vec<String> {
         let handles = |worker: &CachePadded<WorkerShared>| -> Vec<String> {
-            // SAFETY: a fiber leaves the list, under this lock, before it gives up its own reference.
-            worker.movable().iter().take(SHOWN).map(|(_, f)| format!("{:?}", unsafe { f.0.as_ref() })).collect()
+            // SAFETY: a fiber leaves the list, under this lock, before it gives up its own
+            // reference.
+            let named = |fiber: &Registered| format!("{:?}", unsafe { fiber.0.as_ref() });
+            let movable = worker.movable();
+            movable.iter().take(SHOWN).map(|(_, f)| named(f)).collect()
         };
-        self.workers.first().iter().flat_map(handles).take(SHOWN).collect()
+        self.workers
+            .first()
+            .iter()
+            .flat_map(handles)
+            .take(SHOWN)
+            .collect()
     }
 
-    /// Waits until no fiber and no idle connection is left, at most until `deadline`. Returns how many are left: fibers
-    /// that spawn others, or that ignore their cancellation, can keep it from ever becoming zero.
+    /// Waits until no fiber and no idle connection is left, at most until `deadline`. Returns how
+    /// many are left: fibers that spawn others, or that ignore their cancellation, can keep it from
+    /// ever becoming zero.
     ///
     /// Context: a plain thread, or a fiber of another pool, whose worker it blocks.
     pub(crate) fn wait_until_empty(&self, deadline: Instant) -> u64 {
@@ -425,19 +505,27 @@ impl PoolShared {
             if left == 0 || now >= deadline {
                 return left;
             }
-            // Workers look at `closing` to know whether to notify, and may just have missed it: hence the bound.
+            // Workers look at `closing` to know whether to notify, and may just have missed it:
+            // hence the bound.
             let wait = (deadline - now).min(Duration::from_millis(5));
-            guard = self.ended.1.wait_timeout(guard, wait).unwrap_or_else(|e| e.into_inner()).0;
+            guard = self
+                .ended
+                .1
+                .wait_timeout(guard, wait)
+                .unwrap_or_else(|e| e.into_inner())
+                .0;
         }
     }
 
-    /// Tells the workers to leave their loops. Those that sleep are signalled; the others see it after their fiber.
+    /// Tells the workers to leave their loops. Those that sleep are signalled; the others see it
+    /// after their fiber.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.workers.iter().for_each(|w| w.signal());
     }
 
-    /// Returns a stack of an unusual size. Such fibers are few, so each takes a lock, and little is kept for the next.
+    /// Returns a stack of an unusual size. Such fibers are few, so each takes a lock, and little is
+    /// kept for the next.
     pub(crate) fn take_sized(&self, size: usize) -> io::Result<Stack> {
         let size = size.next_power_of_two();
         // The lock is for the table; a stack is taken without it, because that may map memory.
@@ -446,7 +534,11 @@ impl PoolShared {
             match sized.get(&size) {
                 Some(pool) => pool.clone(),
                 None => {
-                    let config = StackConfig { size, max_free: 16, ..self.stacks.config().clone() };
+                    let config = StackConfig {
+                        size,
+                        max_free: 16,
+                        ..self.stacks.config().clone()
+                    };
                     let pool = Arc::new(StackPool::new(config)?);
                     sized.insert(size, pool.clone());
                     pool
@@ -458,14 +550,27 @@ impl PoolShared {
 
     /// Returns the number of stacks in use and the deepest use seen in bytes, over all sizes.
     pub(crate) fn stack_figures(&self) -> (usize, usize) {
-        let sized: Vec<_> = self.sized.lock().unwrap_or_else(|e| e.into_inner()).values().cloned().collect();
+        let sized: Vec<_> = self
+            .sized
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .values()
+            .cloned()
+            .collect();
         let stats = sized.iter().chain([&self.stacks]).map(|pool| pool.stats());
-        stats.fold((0, 0), |(in_use, deepest), s| (in_use + s.in_use, deepest.max(s.high_water)))
+        stats.fold((0, 0), |(in_use, deepest), s| {
+            (in_use + s.in_use, deepest.max(s.high_water))
+        })
     }
 
     /// Takes back a stack of an unusual size.
     pub(crate) fn put_sized(&self, stack: Stack) {
-        let pool = self.sized.lock().unwrap_or_else(|e| e.into_inner()).get(&stack.size()).cloned();
+        let pool = self
+            .sized
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .get(&stack.size())
+            .cloned();
         match pool {
             Some(pool) => pool.put(stack),
             None => debug_assert!(false, "a stack of no pool"),
@@ -478,7 +583,8 @@ pub(crate) fn try_current_pool() -> Option<Arc<PoolShared>> {
     current_worker().map(|ctx| ctx.pool_arc().clone())
 }
 
-/// Does the same for a call that makes no sense on a plain thread: `what`, which the panic's message names.
+/// Does the same for a call that makes no sense on a plain thread: `what`, which the panic's
+/// message names.
 #[track_caller]
 pub(crate) fn current_pool(what: &str) -> Arc<PoolShared> {
     match try_current_pool() {

@@ -1,18 +1,21 @@
 //! A flight recorder: what each worker did last, for a trace.
 //!
-//! Each worker writes events (`sched/event`) into a ring of its own (`atomics/event_ring`), 16 bytes each, the newest
-//! over the oldest. Threads outside the pool share one ring behind a lock. Any thread may copy all rings at any time,
-//! also when a worker is held up, and when the runtime has ended.
+//! Each worker writes events (`sched/event`) into a ring of its own (`atomics/event_ring`), 16
+//! bytes each, the newest over the oldest. Threads outside the pool share one ring behind a lock.
+//! Any thread may copy all rings at any time, also when a worker is held up, and when the runtime
+//! has ended.
 //!
-//! **Cost, off:** a worker has no [`Lane`], and asks so once a switch and once a wake-up; the word lies beside others
-//! that it needs then. All that records is in functions of its own, out of the way of the loop.
+//! **Cost, off:** a worker has no [`Lane`], and asks so once a switch and once a wake-up; the word
+//! lies beside others that it needs then. All that records is in functions of its own, out of the
+//! way of the loop.
 //!
-//! **Cost, on:** two events a switch, one a wake-up, and a reading of the clock for each, but that a switch from one
-//! fiber straight to the next is one point in time. The clock is the processor's time stamp counter where the kernel
-//! keeps time by it, because then it is the same on all processors and does not stop; else the kernel's.
+//! **Cost, on:** two events a switch, one a wake-up, and a reading of the clock for each, but that
+//! a switch from one fiber straight to the next is one point in time. The clock is the processor's
+//! time stamp counter where the kernel keeps time by it, because then it is the same on all
+//! processors and does not stop; else the kernel's.
 //!
-//! **Names** are recorded as events before the fiber runs, again after half a ring, so that whatever is in the newer
-//! half has its name.
+//! **Names** are recorded as events before the fiber runs, again after half a ring, so that
+//! whatever is in the newer half has its name.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -67,7 +70,11 @@ pub(crate) struct Scale {
 impl Clock {
     fn new() -> Self {
         let counter = sys::counter_is_clock();
-        Self { counter, first: if counter { sys::read_counter() } else { 0 }, epoch: Instant::now() }
+        Self {
+            counter,
+            first: if counter { sys::read_counter() } else { 0 },
+            epoch: Instant::now(),
+        }
     }
 
     #[inline]
@@ -83,8 +90,16 @@ impl Clock {
     /// Returns the scale as of now.
     pub(crate) fn scale(&self) -> Scale {
         let (now, nanos) = (self.read(), self.epoch.elapsed().as_nanos() as u64);
-        let ticks = if self.counter { sys::read_counter().wrapping_sub(self.first) } else { nanos };
-        Scale { now, nanos, nanos_per_tick: nanos as f64 / ticks.max(1) as f64 }
+        let ticks = if self.counter {
+            sys::read_counter().wrapping_sub(self.first)
+        } else {
+            nanos
+        };
+        Scale {
+            now,
+            nanos,
+            nanos_per_tick: nanos as f64 / ticks.max(1) as f64,
+        }
     }
 }
 
@@ -94,13 +109,14 @@ impl Scale {
         self.nanos
     }
 
-    /// Returns the time of a reading in nanoseconds since the epoch; of one that came after this scale, that of the
-    /// scale.
+    /// Returns the time of a reading in nanoseconds since the epoch; of one that came after this
+    /// scale, that of the scale.
     pub(crate) fn nanos(&self, time: u64) -> u64 {
         let ago = self.now.wrapping_sub(time) & (u64::MAX >> (64 - TIME_BITS));
         // Later than now: other processors have gone on meanwhile.
         let ago = if ago >> (TIME_BITS - 1) == 1 { 0 } else { ago };
-        self.nanos.saturating_sub((ago as f64 * self.nanos_per_tick) as u64)
+        self.nanos
+            .saturating_sub((ago as f64 * self.nanos_per_tick) as u64)
     }
 }
 
@@ -108,18 +124,35 @@ impl Recorder {
     /// Creates one for that many workers, each with a ring for `capacity` events or a few more.
     pub(crate) fn new(name: String, workers: usize, capacity: usize) -> Arc<Self> {
         let capacity = capacity.next_power_of_two();
-        let outside = Mutex::new(Outside { ring: EventRing::new(capacity), thread: 0 });
+        let outside = Mutex::new(Outside {
+            ring: EventRing::new(capacity),
+            thread: 0,
+        });
         let rings = (0..workers).map(|_| OnceLock::new()).collect();
-        Arc::new(Self { name, clock: Clock::new(), capacity, rings, outside })
+        Arc::new(Self {
+            name,
+            clock: Clock::new(),
+            capacity,
+            rings,
+            outside,
+        })
     }
 
     /// Creates the lane of a worker.
     ///
     /// Context: once for each worker.
     pub(super) fn lane(self: &Arc<Self>, worker: WorkerId) -> Lane {
-        let ring = self.rings[worker].get_or_init(|| Arc::new(EventRing::new(self.capacity))).clone();
+        let ring = self.rings[worker]
+            .get_or_init(|| Arc::new(EventRing::new(self.capacity)))
+            .clone();
         let named = std::array::from_fn(|_| Cell::new((u64::MAX, 0)));
-        Lane { recorder: self.clone(), ring, switched: Cell::new(None), steals: Cell::new((0, 0)), named }
+        Lane {
+            recorder: self.clone(),
+            ring,
+            switched: Cell::new(None),
+            steals: Cell::new((0, 0)),
+            named,
+        }
     }
 
     /// Records that a thread outside the pool makes a fiber ready.
@@ -130,22 +163,45 @@ impl Recorder {
         let time = self.clock.read();
         if outside.thread != thread {
             outside.thread = thread;
-            outside.ring.write(Event::Thread { number: thread.into() }.encode(time));
+            outside.ring.write(
+                Event::Thread {
+                    number: thread.into(),
+                }
+                .encode(time),
+            );
         }
         outside.ring.write(ready(fiber, why).encode(time));
     }
 
-    /// Copies the rings: each worker's that has started, with its number, then that of the threads outside.
+    /// Copies the rings: each worker's that has started, with its number, then that of the threads
+    /// outside.
     pub(crate) fn copy(&self) -> (Vec<(WorkerId, Copied)>, Copied) {
-        let started = self.rings.iter().enumerate().filter_map(|(worker, ring)| Some((worker, ring.get()?)));
-        let workers = started.map(|(worker, ring)| (worker, ring.copy())).collect();
-        (workers, self.outside.lock().unwrap_or_else(PoisonError::into_inner).ring.copy())
+        let started = self
+            .rings
+            .iter()
+            .enumerate()
+            .filter_map(|(worker, ring)| Some((worker, ring.get()?)));
+        let workers = started
+            .map(|(worker, ring)| (worker, ring.copy()))
+            .collect();
+        (
+            workers,
+            self.outside
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .ring
+                .copy(),
+        )
     }
 }
 
 /// How a fiber became ready.
 fn ready(fiber: u64, why: Ready) -> Event {
-    if why == Ready::Spawned { Event::Spawned { fiber } } else { Event::Woken { fiber } }
+    if why == Ready::Spawned {
+        Event::Spawned { fiber }
+    } else {
+        Event::Woken { fiber }
+    }
 }
 
 /// A worker's own part.
@@ -183,16 +239,23 @@ impl Lane {
 
     /// Records that the worker is about to run a fiber.
     pub(super) fn runs(&self, fiber: &Header, steals: Steals) {
-        let time = self.switched.get().unwrap_or_else(|| self.recorder.clock.read());
+        let time = self
+            .switched
+            .get()
+            .unwrap_or_else(|| self.recorder.clock.read());
         let (count, fibers) = self.steals.replace((steals.count, steals.fibers));
         if count != steals.count {
-            let stole = Event::Stole { victim: steals.victim, fibers: steals.fibers - fibers };
+            let stole = Event::Stole {
+                victim: steals.victim,
+                fibers: steals.fibers - fibers,
+            };
             self.ring.write(stole.encode(time));
         }
         if fiber.is_named() {
             self.name(fiber);
         }
-        self.ring.write(Event::Runs { fiber: fiber.id() }.encode(time));
+        self.ring
+            .write(Event::Runs { fiber: fiber.id() }.encode(time));
     }
 
     fn name(&self, fiber: &Header) {
@@ -211,7 +274,13 @@ impl Lane {
     pub(super) fn stops(&self, fiber: &Header, switch: Option<Switch>) {
         let time = self.recorder.clock.read();
         let why = Stop::new(switch, fiber.own.waits.reason());
-        self.ring.write(Event::Stops { fiber: fiber.id(), why }.encode(time));
+        self.ring.write(
+            Event::Stops {
+                fiber: fiber.id(),
+                why,
+            }
+            .encode(time),
+        );
         self.switched.set(Some(time));
     }
 
@@ -254,23 +323,41 @@ mod tests {
 
     #[test]
     fn a_scale_goes_back_from_now() {
-        let scale = Scale { now: 1000, nanos: 500, nanos_per_tick: 0.5 };
-        assert_eq!([1000, 0, 900, 1010].map(|time| scale.nanos(time)), [500, 0, 450, 500]);
+        let scale = Scale {
+            now: 1000,
+            nanos: 500,
+            nanos_per_tick: 0.5,
+        };
+        assert_eq!(
+            [1000, 0, 900, 1010].map(|time| scale.nanos(time)),
+            [500, 0, 450, 500]
+        );
         // Readings from before the wrap.
-        let scale = Scale { now: 10, nanos: 500, nanos_per_tick: 1.0 };
+        let scale = Scale {
+            now: 10,
+            nanos: 500,
+            nanos_per_tick: 1.0,
+        };
         assert_eq!(scale.nanos((1 << TIME_BITS) - 90), 400);
     }
 
     #[test]
     fn both_clocks_keep_time() {
         for counter in [sys::counter_is_clock(), false] {
-            let clock = Clock { counter, first: if counter { sys::read_counter() } else { 0 }, epoch: Instant::now() };
+            let clock = Clock {
+                counter,
+                first: if counter { sys::read_counter() } else { 0 },
+                epoch: Instant::now(),
+            };
             let before = clock.epoch.elapsed().as_nanos() as u64;
             let reading = clock.read();
             std::thread::sleep(std::time::Duration::from_millis(5));
             let scale = clock.scale();
             let at = scale.nanos(reading);
-            assert!(at + 4_000_000 <= scale.nanos(scale.now) && scale.nanos(scale.now) <= scale.nanos, "{scale:?}");
+            assert!(
+                at + 4_000_000 <= scale.nanos(scale.now) && scale.nanos(scale.now) <= scale.nanos,
+                "{scale:?}"
+            );
             assert!(at + 2_000_000 > before, "{at} {before}");
         }
     }

@@ -1,4 +1,5 @@
-//! Recycles what a fiber needs to start: a stack and, with fiber-local storage, a block. A worker keeps some of each.
+//! Recycles what a fiber needs to start: a stack and, with fiber-local storage, a block. A worker
+//! keeps some of each.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -28,15 +29,27 @@ pub(crate) struct Recycler {
 impl Recycler {
     pub(crate) fn new(pool: &PoolShared) -> Self {
         let stacks = RefCell::new(StackCache::new(pool.stacks.clone()));
-        Self { stacks, blocks: RefCell::default(), tidy: Cell::new((0, 0)) }
+        Self {
+            stacks,
+            blocks: RefCell::default(),
+            tidy: Cell::new((0, 0)),
+        }
     }
 
-    /// Returns a stack and perhaps a block for a fiber that starts; `size` is that of its stack, 0 for the pool's.
-    /// (Inlined: a result that is written to memory in pieces and read as a whole stalls the processor for as long as
-    /// all the rest takes.)
+    /// Returns a stack and perhaps a block for a fiber that starts; `size` is that of its stack, 0
+    /// for the pool's. (Inlined: a result that is written to memory in pieces and read as a whole
+    /// stalls the processor for as long as all the rest takes.)
     #[inline(always)]
-    pub(crate) fn take(&self, pool: &PoolShared, size: usize) -> io::Result<(Stack, Option<Block>)> {
-        let stack = if size == 0 { self.stacks.borrow_mut().take() } else { pool.take_sized(size) }?;
+    pub(crate) fn take(
+        &self,
+        pool: &PoolShared,
+        size: usize,
+    ) -> io::Result<(Stack, Option<Block>)> {
+        let stack = if size == 0 {
+            self.stacks.borrow_mut().take()
+        } else {
+            pool.take_sized(size)
+        }?;
         if pool.storage == Storage::Shared {
             return Ok((stack, None));
         }
@@ -56,7 +69,13 @@ impl Recycler {
 
     /// Takes back the stack and the block of a fiber that has ended.
     #[inline(always)]
-    pub(crate) fn put(&self, pool: &PoolShared, stack: Option<Stack>, block: Option<Block>, size: usize) {
+    pub(crate) fn put(
+        &self,
+        pool: &PoolShared,
+        stack: Option<Stack>,
+        block: Option<Block>,
+        size: usize,
+    ) {
         if let Some(stack) = stack {
             self.put_stack(pool, stack, size);
             self.tidy.set((TIDY_ROUNDS, self.tidy.get().1));
@@ -68,11 +87,15 @@ impl Recycler {
 
     #[inline]
     fn put_stack(&self, pool: &PoolShared, stack: Stack, size: usize) {
-        if size == 0 { self.stacks.borrow_mut().put(stack) } else { pool.put_sized(stack) }
+        if size == 0 {
+            self.stacks.borrow_mut().put(stack)
+        } else {
+            pool.put_sized(stack)
+        }
     }
 
-    /// Gives back a little of the memory that has not been used for a while, if it is time to. Returns when it should
-    /// be called next; `None` when nothing is left until another fiber ends.
+    /// Gives back a little of the memory that has not been used for a while, if it is time to.
+    /// Returns when it should be called next; `None` when nothing is left until another fiber ends.
     ///
     /// Context: a worker at its turn.
     #[inline]

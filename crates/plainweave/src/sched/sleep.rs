@@ -1,16 +1,17 @@
-//! How a worker falls asleep and how others wake it: the worker's side. What is decided, and in which order, is in
-//! [`super::idle`]; the protocol, its fences and its proof are in `atomics/sleepers`. This file has the queues of the
-//! "last look", and the threads that signal.
+//! How a worker falls asleep and how others wake it: the worker's side. What is decided, and in
+//! which order, is in [`super::idle`]; the protocol, its fences and its proof are in
+//! `atomics/sleepers`. This file has the queues of the "last look", and the threads that signal.
 //!
-//! 1. [`Worker::idle`]: out of fibers, the worker reads its inbox, then searches other workers' queues if few enough
-//!    workers search already. 2. It announces its sleep and takes its **last look**: grants (it marks their queue, so
-//!    that the next sender signals), the inbox, the policy's queues, the pool's end, its role. 3. It sleeps in its
-//!    driver until a completion, a timer or a signal. 4. Afterwards it runs what it finds. If a push woke it, it counts
-//!    as searching until it has found something ([`Worker::found`]), and the last searcher to find something wakes the
-//!    next worker.
+//! 1. [`Worker::idle`]: out of fibers, the worker reads its inbox, then searches other workers'
+//!    queues if few enough workers search already. 2. It announces its sleep and takes its **last
+//!    look**: grants (it marks their queue, so that the next sender signals), the inbox, the
+//!    policy's queues, the pool's end, its role. 3. It sleeps in its driver until a completion, a
+//!    timer or a signal. 4. Afterwards it runs what it finds. If a push woke it, it counts as
+//!    searching until it has found something ([`Worker::found`]), and the last searcher to find
+//!    something wakes the next worker.
 //!
-//! A thread that pushes ([`PoolShared::act_on`]) or sends something to an inbox (`wake::send_to`) asks `Sleepers` which
-//! worker, if any, it must signal.
+//! A thread that pushes ([`PoolShared::act_on`]) or sends something to an inbox (`wake::send_to`)
+//! asks `Sleepers` which worker, if any, it must signal.
 
 use std::cell::Cell;
 
@@ -93,7 +94,10 @@ impl<P: Policy<FiberTask>> Idler for Worker<P> {
 
     fn fall_asleep(&self, awake: impl FnOnce()) {
         let ctx = &self.ctx;
-        let next = earlier(ctx.io().timers.borrow().next_wake(), ctx.tidy(ctx.last_reading()));
+        let next = earlier(
+            ctx.io().timers.borrow().next_wake(),
+            ctx.tidy(ctx.last_reading()),
+        );
         self.publish_counts(self.stride.get() - self.budget.get());
         self.budget.set(self.stride.get());
         self.sleep(next.map_or(Wait::Forever, Wait::Until), awake);
@@ -120,7 +124,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         idle::idle(self);
     }
 
-    /// Runs the task that a searching worker found; the last searcher wakes another if there is more work.
+    /// Runs the task that a searching worker found; the last searcher wakes another if there is
+    /// more work.
     pub(super) fn found(&self, task: FiberTask) {
         idle::found(self, task);
     }

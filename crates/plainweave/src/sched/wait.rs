@@ -1,20 +1,23 @@
 //! Waiting: the one way in which a fiber, or a plain thread, stops until something happens.
 //!
-//! Everything that blocks (I/O, timers, joins, locks, the blocking pool) registers a [`Waker`] with the side that will
-//! wake it, and calls [`until`] (or [`suspend`] under it) with a condition and a [`Reason`], which dumps and reports
-//! show.
+//! Everything that blocks (I/O, timers, joins, locks, the blocking pool) registers a [`Waker`] with
+//! the side that will wake it, and calls [`until`] (or [`suspend`] under it) with a condition and a
+//! [`Reason`], which dumps and reports show.
 //!
 //! # Why it is hard
-//! The event may come at any moment: before the caller checks, between its check and its suspension, while it leaves
-//! its stack, or together with a cancellation and a timer. None of these may be lost, and none may be mistaken for
-//! another.
+//! The event may come at any moment: before the caller checks, between its check and its
+//! suspension, while it leaves its stack, or together with a cancellation and a timer. None of
+//! these may be lost, and none may be mistaken for another.
 //!
 //! # Protocol
-//! 1. *Register:* the caller leaves its waker with the waking side, under that side's own lock or atomic.
+//! 1. *Register:* the caller leaves its waker with the waking side, under that side's own lock or
+//!    atomic.
 //! 2. *Check:* `until` asks for the condition. If it holds, the wait is over.
-//! 3. *Interrupts:* if they are allowed, it looks for a cancellation, then whether the deadline has come.
-//! 4. *Suspend:* it notes the reason, arms a timer if there is a deadline, and switches to the worker. That publishes
-//!    that the fiber is suspended (`Header::suspended`), once it is off the fiber's stack.
+//! 3. *Interrupts:* if they are allowed, it looks for a cancellation, then whether the deadline has
+//!    come.
+//! 4. *Suspend:* it notes the reason, arms a timer if there is a deadline, and switches to the
+//!    worker. That publishes that the fiber is suspended (`Header::suspended`), once it is off the
+//!    fiber's stack.
 //! 5. *Repeat:* whatever woke it, it goes back to step 2.
 //!
 //! | what waits | where its waker is | what ends the wait |
@@ -26,51 +29,59 @@
 //! | `park` | nowhere: others hold handles | the token |
 //! | `sleep` | nowhere | its deadline, which here is no error |
 //!
-//! The waking side first makes the condition true, then calls [`Waker::wake`]; a canceller first sets its word, then
-//! wakes.
+//! The waking side first makes the condition true, then calls [`Waker::wake`]; a canceller first
+//! sets its word, then wakes.
 //!
 //! # Why it is safe
-//! * *No wake-up is lost.* One that comes before the fiber is suspended leaves a notification in its state word
-//!   (`atomics/state`, `atomics/pinned_state`; a thread's parker has one of its own). Step 4 finds it there and the
-//!   suspension ends at once. One that comes later finds the fiber suspended and makes it ready. There is nothing in
-//!   between: both sides change one word. (Models: `loom_` tests of those two modules.)
-//! * *No wake-up is mistaken.* Wake-ups carry no meaning; only the condition and the interrupts' own words count. So a
-//!   waker that is left over from an earlier wait, or two that come at once, cost a check and nothing else. This is why
-//!   wakers need no generation numbers, and why whoever is in doubt may wake.
-//! * *What has completed is delivered.* The condition comes **before** the interrupts, also in the last round after a
-//!   deadline: bytes that were read, or a lock that was granted, are not thrown away because a cancellation came with
-//!   them. That one surfaces at the next call that blocks.
-//! * *A timer does not outlive its wait.* It lies in the wheel of the worker that armed it, so until it is removed the
-//!   fiber stays on that worker ([`Pin`]). It is removed under the worker's I/O lock, which the watchdog needs to fire
-//!   it in the worker's place: `Header` cannot be freed while somebody follows the timer's pointer to it.
+//! * *No wake-up is lost.* One that comes before the fiber is suspended leaves a notification in
+//!   its state word (`atomics/state`, `atomics/pinned_state`; a thread's parker has one of its
+//!   own). Step 4 finds it there and the suspension ends at once. One that comes later finds the
+//!   fiber suspended and makes it ready. There is nothing in between: both sides change one word.
+//!   (Models: `loom_` tests of those two modules.)
+//! * *No wake-up is mistaken.* Wake-ups carry no meaning; only the condition and the interrupts'
+//!   own words count. So a waker that is left over from an earlier wait, or two that come at once,
+//!   cost a check and nothing else. This is why wakers need no generation numbers, and why whoever
+//!   is in doubt may wake.
+//! * *What has completed is delivered.* The condition comes **before** the interrupts, also in the
+//!   last round after a deadline: bytes that were read, or a lock that was granted, are not thrown
+//!   away because a cancellation came with them. That one surfaces at the next call that blocks.
+//! * *A timer does not outlive its wait.* It lies in the wheel of the worker that armed it, so
+//!   until it is removed the fiber stays on that worker ([`Pin`]). It is removed under the worker's
+//!   I/O lock, which the watchdog needs to fire it in the worker's place: `Header` cannot be freed
+//!   while somebody follows the timer's pointer to it.
 //!
-//! A deadline that has passed already is noticed after one suspension, not before: its timer fires at the worker's next
-//! turn. A wait whose condition holds already succeeds whatever the deadline (I/O looks at the deadline before it
-//! tries: `sched/io_call`).
+//! A deadline that has passed already is noticed after one suspension, not before: its timer fires
+//! at the worker's next turn. A wait whose condition holds already succeeds whatever the deadline
+//! (I/O looks at the deadline before it tries: `sched/io_call`).
 //!
-//! A call that fails before it has waited (cancelled, late, or refused by the kernel) yields once, wherever it is made
-//! ([`failed_at_once`]): a loop around it, right or wrong, must not keep the worker from the fiber that would end it.
+//! A call that fails before it has waited (cancelled, late, or refused by the kernel) yields once,
+//! wherever it is made ([`failed_at_once`]): a loop around it, right or wrong, must not keep the
+//! worker from the fiber that would end it.
 //!
 //! # What it costs
-//! Suspension is inlined into its callers ([`until`], [`suspend`], `park`, the waits of `sync`). A processor predicts
-//! returns from the calls it has seen, and after a stack switch these are another fiber's. So every frame between the
-//! switch and the user's code costs a mispredicted return. What is rare is kept out of line instead: deadlines
-//! ([`suspend_until`]), threads ([`until_on_thread`]), cancellation by a scope.
+//! Suspension is inlined into its callers ([`until`], [`suspend`], `park`, the waits of `sync`). A
+//! processor predicts returns from the calls it has seen, and after a stack switch these are
+//! another fiber's. So every frame between the switch and the user's code costs a mispredicted
+//! return. What is rare is kept out of line instead: deadlines ([`suspend_until`]), threads
+//! ([`until_on_thread`]), cancellation by a scope.
 //!
 //! # Threads, and fibers that panic
-//! The same calls serve plain threads, which wait on a parker of their own. A fiber that is **panicking** suspends like
-//! any other if it has fiber-local storage, where its panic count travels with it. On shared storage it would leave its
-//! panic count to the worker's next fiber, so it blocks its thread. That wait is bounded: one that a deadline may end
-//! ends after a second. One that cannot end (for a fiber that only this worker could run, or longer than ten seconds)
-//! aborts the process and reports the fiber and what it waited for.
+//! The same calls serve plain threads, which wait on a parker of their own. A fiber that is
+//! **panicking** suspends like any other if it has fiber-local storage, where its panic count
+//! travels with it. On shared storage it would leave its panic count to the worker's next fiber, so
+//! it blocks its thread. That wait is bounded: one that a deadline may end ends after a second. One
+//! that cannot end (for a fiber that only this worker could run, or longer than ten seconds) aborts
+//! the process and reports the fiber and what it waited for.
 //!
 //! # Rejected
-//! * *A wake-up that carries its cause.* Two causes that come at once need a rule for which one stays, in every state
-//!   word; and the waiter would have to check its condition all the same.
-//! * *Cancellation that unwinds the fiber's stack.* Destructors would run at points where safe code expects none, and a
-//!   buffer that the kernel still writes to would be gone. A cancelled call returns an error instead.
-//! * *A pause that grows with each call that fails at once*, as at accept. A cancelled fiber should end soon, however
-//!   many calls its destructors make; a yield costs it nothing when nobody else is ready.
+//! * *A wake-up that carries its cause.* Two causes that come at once need a rule for which one
+//!   stays, in every state word; and the waiter would have to check its condition all the same.
+//! * *Cancellation that unwinds the fiber's stack.* Destructors would run at points where safe code
+//!   expects none, and a buffer that the kernel still writes to would be gone. A cancelled call
+//!   returns an error instead.
+//! * *A pause that grows with each call that fails at once*, as at accept. A cancelled fiber should
+//!   end soon, however many calls its destructors make; a yield costs it nothing when nobody else
+//!   is ready.
 
 use std::cell::Cell;
 use std::io;
@@ -101,8 +112,8 @@ const PANICKING_LIMIT: Duration = Duration::from_secs(10);
 /// The entry of a plain thread, or of a panicking fiber's thread, that waits.
 #[derive(Debug)]
 pub(crate) struct ThreadEntry {
-    /// Ends the thread's present or next wait in `until`. It is not the token: a wake-up for a lock must not make a
-    /// later `park` return.
+    /// Ends the thread's present or next wait in `until`. It is not the token: a wake-up for a lock
+    /// must not make a later `park` return.
     unparker: Unparker,
     /// The token of `park` and `unpark` on plain threads.
     pub(crate) token: AtomicBool,
@@ -119,7 +130,8 @@ struct ThisThread {
 }
 
 thread_local! {
-    /// The calling thread's parker. A fiber keeps no reference to it across a suspension: it may go on elsewhere.
+    /// The calling thread's parker. A fiber keeps no reference to it across a suspension: it may go
+    /// on elsewhere.
     static THIS_THREAD: ThisThread = {
         let parker = Parker::new();
         let unparker = parker.unparker().clone();
@@ -132,14 +144,16 @@ thread_local! {
 
 /// A waiter, as the waking side keeps it.
 ///
-/// It may be kept for longer than the wait: waking someone who waits for something else, or for nothing, is harmless.
+/// It may be kept for longer than the wait: waking someone who waits for something else, or for
+/// nothing, is harmless.
 #[derive(Clone, Debug)]
 pub(crate) enum Waker {
     /// A fiber; the handle is counted, so its header outlives the waker.
     Fiber(FiberHandle),
     /// A plain thread in `until`, or the thread of a panicking fiber.
     Thread(Arc<ThreadEntry>),
-    /// A future's task that awaits a fiber; boxed because it is rare, and a cell for a waker lies in every fiber.
+    /// A future's task that awaits a fiber; boxed because it is rare, and a cell for a waker lies
+    /// in every fiber.
     Task(Box<task::Waker>),
     /// A plain thread in poll(2).
     Event(Arc<Wakeup>),
@@ -154,9 +168,11 @@ impl Waker {
         }
     }
 
-    /// Makes the waiter check its condition again. What the condition depends on must be visible by then.
+    /// Makes the waiter check its condition again. What the condition depends on must be visible by
+    /// then.
     ///
-    /// Context: any thread or fiber, and the watchdog; it does not suspend, and nothing unwinds out of it.
+    /// Context: any thread or fiber, and the watchdog; it does not suspend, and nothing unwinds out
+    /// of it.
     pub(crate) fn wake(&self) {
         match self {
             Waker::Fiber(fiber) => fiber.wake(),
@@ -176,9 +192,9 @@ impl Waker {
     }
 }
 
-/// Calls a task's waker. It may be anybody's code, as its destructor may be, and runs where a fiber ends, or on a
-/// worker's own stack, past which nothing may unwind. The payload of its panic may panic when it is dropped, so it is
-/// forgotten.
+/// Calls a task's waker. It may be anybody's code, as its destructor may be, and runs where a fiber
+/// ends, or on a worker's own stack, past which nothing may unwind. The payload of its panic may
+/// panic when it is dropped, so it is forgotten.
 #[cold]
 fn contain(wake: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(wake)) {
@@ -191,19 +207,26 @@ pub(crate) fn this_thread() -> Arc<ThreadEntry> {
     THIS_THREAD.with(|t| t.entry.clone())
 }
 
-/// Returns the calling fiber, unless it is panicking on its worker's storage: then it waits as a thread does.
+/// Returns the calling fiber, unless it is panicking on its worker's storage: then it waits as a
+/// thread does.
 #[inline]
 pub(crate) fn suspendable<'a>() -> Option<&'a Header> {
     fiber::current().filter(|me| me.owns_storage() || !std::thread::panicking())
 }
 
 impl Header {
-    /// Returns why the fiber should stop, if it was cancelled by its handle or its runtime shuts down.
+    /// Returns why the fiber should stop, if it was cancelled by its handle or its runtime shuts
+    /// down.
     ///
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn stop_reason(&self) -> Option<CancelReason> {
-        self.cancel.get().or_else(|| self.worker().pool().is_closing().then_some(CancelReason::Shutdown))
+        self.cancel.get().or_else(|| {
+            self.worker()
+                .pool()
+                .is_closing()
+                .then_some(CancelReason::Shutdown)
+        })
     }
 
     /// Returns why the fiber should not block, if it should not.
@@ -215,29 +238,36 @@ impl Header {
         if goes_on { None } else { self.cancelled_by() }
     }
 
-    /// Does the work of [`Self::cancelled`] where the fiber's own words do not settle it: a scope's cancellation is in
-    /// the tree of nodes, behind a `RefCell`, so only members of a scope ask for it.
+    /// Does the work of [`Self::cancelled`] where the fiber's own words do not settle it: a scope's
+    /// cancellation is in the tree of nodes, behind a `RefCell`, so only members of a scope ask for
+    /// it.
     #[inline(never)]
     fn cancelled_by(&self) -> Option<Interrupt> {
         if self.own.cancel_rules.get().is_shielded() {
             return None;
         }
         let by_scope = || self.own.node.borrow().as_ref().and_then(|n| n.cancelled());
-        self.stop_reason().or_else(by_scope).map(Interrupt::Cancelled)
+        self.stop_reason()
+            .or_else(by_scope)
+            .map(Interrupt::Cancelled)
     }
 }
 
-/// Returns what keeps the caller from starting something new: its cancellation, or a deadline that has passed.
+/// Returns what keeps the caller from starting something new: its cancellation, or a deadline that
+/// has passed.
 pub(crate) fn interrupted() -> Option<Interrupt> {
     match suspendable() {
         Some(header) => {
             let late = || {
                 let deadline = header.own.deadline.get();
-                (deadline != NEVER && header.worker().now() >= deadline).then_some(Interrupt::TimedOut)
+                (deadline != NEVER && header.worker().now() >= deadline)
+                    .then_some(Interrupt::TimedOut)
             };
             header.cancelled().or_else(late)
         }
-        None => thread_deadline().filter(|d| Instant::now() >= *d).map(|_| Interrupt::TimedOut),
+        None => thread_deadline()
+            .filter(|d| Instant::now() >= *d)
+            .map(|_| Interrupt::TimedOut),
     }
 }
 
@@ -254,8 +284,8 @@ pub(crate) fn set_thread_deadline(deadline: Option<Instant>) -> Option<Instant> 
     THREAD_DEADLINE.with(|d| d.replace(deadline))
 }
 
-/// Lets others run before a call fails that has not waited. A loop that goes on after each error, or a fiber that
-/// ignores its cancellation, would otherwise have the worker to itself.
+/// Lets others run before a call fails that has not waited. A loop that goes on after each error,
+/// or a fiber that ignores its cancellation, would otherwise have the worker to itself.
 ///
 /// Context: any thread or fiber.
 #[cold]
@@ -264,9 +294,10 @@ pub(crate) fn failed_at_once(error: io::Error) -> io::Error {
     error
 }
 
-/// Lets others run before a wait fails, for that reason, if a cancellation has ended it, which may have come before it
-/// began. (A deadline ends a wait after a suspension.) The caller has left every list by now: what it was given while
-/// others run it would have to return, and two cancelled fibers could serve each other for ever.
+/// Lets others run before a wait fails, for that reason, if a cancellation has ended it, which may
+/// have come before it began. (A deadline ends a wait after a suspension.) The caller has left
+/// every list by now: what it was given while others run it would have to return, and two cancelled
+/// fibers could serve each other for ever.
 #[cold]
 pub(crate) fn fail_after_others(interrupt: Interrupt) -> Interrupt {
     if interrupt != Interrupt::TimedOut {
@@ -282,8 +313,9 @@ fn let_others_run() {
     }
 }
 
-/// Does that for the calling fiber. It yields rather than waits: what others are ready to do comes first, timers and
-/// the driver are looked at as between any two fibers, and the error is late by no more than that.
+/// Does that for the calling fiber. It yields rather than waits: what others are ready to do comes
+/// first, timers and the driver are looked at as between any two fibers, and the error is late by
+/// no more than that.
 #[cold]
 #[inline(never)]
 pub(super) fn give_way(header: &Header) {
@@ -308,17 +340,25 @@ pub(crate) struct WaitSpec<'a> {
     interrupts: Interrupts,
     /// The call's own timeout, from now on.
     timeout: Option<Duration>,
-    /// The fiber waited for, if it is one: a panicking fiber must not block the only worker that could run it.
+    /// The fiber waited for, if it is one: a panicking fiber must not block the only worker that
+    /// could run it.
     target: Option<&'a Header>,
     /// The lock, channel or the like waited for, for dumps and the search for deadlocks.
     note: Option<&'a Note>,
 }
 
 impl<'a> WaitSpec<'a> {
-    /// Specifies a wait without a timeout of its own. The caller's deadline applies if interrupts are allowed.
+    /// Specifies a wait without a timeout of its own. The caller's deadline applies if interrupts
+    /// are allowed.
     #[inline(always)]
     pub(crate) fn new(reason: Reason, interrupts: Interrupts) -> Self {
-        Self { reason, interrupts, timeout: None, target: None, note: None }
+        Self {
+            reason,
+            interrupts,
+            timeout: None,
+            target: None,
+            note: None,
+        }
     }
 
     /// Ends the wait after this time. Has no effect where interrupts are ignored.
@@ -330,13 +370,19 @@ impl<'a> WaitSpec<'a> {
     /// Names the fiber waited for.
     #[inline(always)]
     pub(crate) fn target(self, fiber: &'a Header) -> Self {
-        Self { target: Some(fiber), ..self }
+        Self {
+            target: Some(fiber),
+            ..self
+        }
     }
 
     /// Leaves a note of the object waited for, for dumps.
     #[inline(always)]
     pub(crate) fn note(self, note: &'a Note) -> Self {
-        Self { note: Some(note), ..self }
+        Self {
+            note: Some(note),
+            ..self
+        }
     }
 
     /// Returns whether a cancellation or a deadline may end it.
@@ -348,12 +394,16 @@ impl<'a> WaitSpec<'a> {
 
 /// Waits until `condition` returns a value, or an interrupt comes that `wait` allows.
 ///
-/// The caller has registered its waker before; on an interrupt it removes it again, and must be prepared for the event
-/// to have come meanwhile. `condition` is called at least once, and again after each wake-up; it must not suspend.
+/// The caller has registered its waker before; on an interrupt it removes it again, and must be
+/// prepared for the event to have come meanwhile. `condition` is called at least once, and again
+/// after each wake-up; it must not suspend.
 ///
 /// Context: any thread or fiber.
 #[inline(always)]
-pub(crate) fn until<R>(wait: WaitSpec<'_>, condition: impl FnMut() -> Option<R>) -> Result<R, Interrupt> {
+pub(crate) fn until<R>(
+    wait: WaitSpec<'_>,
+    condition: impl FnMut() -> Option<R>,
+) -> Result<R, Interrupt> {
     match suspendable() {
         Some(header) => until_on_fiber(header, wait, condition),
         None => until_on_thread(wait, condition),
@@ -374,7 +424,8 @@ pub(crate) fn until_on_fiber<R>(
             deadline = deadline.min(header.worker().now().saturating_add(nanos(limit)));
         }
     }
-    // Whether the timer has fired. Looked at only after the condition: what came in time is delivered.
+    // Whether the timer has fired. Looked at only after the condition: what came in time is
+    // delivered.
     let mut late = false;
     loop {
         if let Some(result) = condition() {
@@ -393,14 +444,20 @@ pub(crate) fn until_on_fiber<R>(
     }
 }
 
-/// Does the work of [`until`] for a plain thread, or for a fiber that panics on its worker's storage and so blocks the
-/// worker. Such a wait always has an end, if only by an abort.
+/// Does the work of [`until`] for a plain thread, or for a fiber that panics on its worker's
+/// storage and so blocks the worker. Such a wait always has an end, if only by an abort.
 #[cold]
-fn until_on_thread<R>(wait: WaitSpec<'_>, mut condition: impl FnMut() -> Option<R>) -> Result<R, Interrupt> {
+fn until_on_thread<R>(
+    wait: WaitSpec<'_>,
+    mut condition: impl FnMut() -> Option<R>,
+) -> Result<R, Interrupt> {
     let start = Instant::now();
     let mut deadline = None;
     if wait.may_end_early() {
-        deadline = earliest(thread_deadline(), wait.timeout.and_then(|t| start.checked_add(t)));
+        deadline = earliest(
+            thread_deadline(),
+            wait.timeout.and_then(|t| start.checked_add(t)),
+        );
     }
     let panicking = fiber::current();
     if panicking.is_some() && !wait.may_end_early() {
@@ -410,7 +467,8 @@ fn until_on_thread<R>(wait: WaitSpec<'_>, mut condition: impl FnMut() -> Option<
         if let Some(result) = condition() {
             return Ok(result);
         }
-        // Read once for both tests: a wait that may not end early ends with its condition, or aborts.
+        // Read once for both tests: a wait that may not end early ends with its condition, or
+        // aborts.
         let late = deadline.is_some_and(|d| Instant::now() >= d);
         if let Some(me) = panicking
             && (hopeless(me, wait.target) || (!wait.may_end_early() && late))
@@ -435,12 +493,16 @@ pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant
     }
 }
 
-/// Returns whether only this worker, which the panicking fiber holds up, could run the fiber waited for.
+/// Returns whether only this worker, which the panicking fiber holds up, could run the fiber waited
+/// for.
 fn hopeless(me: &Header, target: Option<&Header>) -> bool {
-    target.is_some_and(|t| t.pool_ptr() == me.pool_ptr() && t.pinned_to() == Some(me.worker().id()) && t.is_live())
+    target.is_some_and(|t| {
+        t.pool_ptr() == me.pool_ptr() && t.pinned_to() == Some(me.worker().id()) && t.is_live()
+    })
 }
 
-/// Ends the process in place of a wait that cannot end: no destructor may be left half done, and none can go on.
+/// Ends the process in place of a wait that cannot end: no destructor may be left half done, and
+/// none can go on.
 #[cold]
 fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
     let whom = target.map_or_else(|| format!("{reason:?}"), |t| format!("{t:?}"));
@@ -450,10 +512,12 @@ fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
     ))
 }
 
-/// Suspends the fiber until it is woken or `deadline` comes (nanoseconds since the pool's epoch, `NEVER` for none).
-/// Every wait ends here. Returns true if the deadline has come. May return without cause.
+/// Suspends the fiber until it is woken or `deadline` comes (nanoseconds since the pool's epoch,
+/// `NEVER` for none). Every wait ends here. Returns true if the deadline has come. May return
+/// without cause.
 ///
-/// While a timer is armed the fiber is pinned to the worker whose wheel holds it, even if it may move.
+/// While a timer is armed the fiber is pinned to the worker whose wheel holds it, even if it may
+/// move.
 #[inline(always)]
 pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
     suspend_for(header, reason, None, deadline)
@@ -470,9 +534,9 @@ fn suspend_for(header: &Header, reason: Reason, note: Option<&Note>, deadline: u
     leave(header, deadline)
 }
 
-/// Does the same for a fiber that has operations at its worker's driver, and notes which: whoever wakes it before these
-/// are over cancels them in its place (`sched/pending`). `pending` and what it points to lie in frames of the fiber's,
-/// and stay there until all results have been seen.
+/// Does the same for a fiber that has operations at its worker's driver, and notes which: whoever
+/// wakes it before these are over cancels them in its place (`sched/pending`). `pending` and what
+/// it points to lie in frames of the fiber's, and stay there until all results have been seen.
 #[inline(always)]
 pub(super) fn suspend_pending(header: &Header, pending: &Pending, deadline: u64) -> bool {
     header.own.waits.set_pending();
@@ -505,8 +569,8 @@ fn suspend_until(header: &Header, deadline: u64) -> bool {
         header.own.timer.set(Some(timer));
     }
     header.switch(Switch::Suspend);
-    // Only under the worker's I/O lock: a watchdog may be using the timer. (If it has moved the fiber here, it is done
-    // with it.)
+    // Only under the worker's I/O lock: a watchdog may be using the timer. (If it has moved the
+    // fiber here, it is done with it.)
     let io = header.worker().io();
     let fired = header.own.timer_fired.get();
     if let Some(timer) = header.own.timer.take() {
@@ -516,8 +580,9 @@ fn suspend_until(header: &Header, deadline: u64) -> bool {
     fired
 }
 
-/// Pins the calling fiber to its present worker, which holds something of it: a timer, an operation. (A watchdog that
-/// wakes the fiber in a stalled worker's place removes both, and unpins it.)
+/// Pins the calling fiber to its present worker, which holds something of it: a timer, an
+/// operation. (A watchdog that wakes the fiber in a stalled worker's place removes both, and unpins
+/// it.)
 pub(crate) struct Pin<'a>(Option<&'a Header>);
 
 impl<'a> Pin<'a> {
@@ -548,16 +613,20 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 pub(crate) fn park(limit: Option<Duration>) -> Result<(), Interrupt> {
     let wait = WaitSpec::new(Reason::Park, Interrupts::Allowed).timeout(limit);
     match suspendable() {
-        Some(header) => {
-            until_on_fiber(header, wait, || header.take(WakePayload::Token).then_some(())).map_err(fail_after_others)
-        }
+        Some(header) => until_on_fiber(header, wait, || {
+            header.take(WakePayload::Token).then_some(())
+        })
+        .map_err(fail_after_others),
         None => park_thread(wait),
     }
 }
 
-/// Does the work of [`park`] for a plain thread: `unpark` sets the token before it wakes, so the swap finds it.
+/// Does the work of [`park`] for a plain thread: `unpark` sets the token before it wakes, so the
+/// swap finds it.
 #[cold]
 fn park_thread(wait: WaitSpec<'_>) -> Result<(), Interrupt> {
     let me = this_thread();
-    until_on_thread(wait, || me.token.swap(false, Ordering::AcqRel).then_some(()))
+    until_on_thread(wait, || {
+        me.token.swap(false, Ordering::AcqRel).then_some(())
+    })
 }

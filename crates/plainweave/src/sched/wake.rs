@@ -1,4 +1,5 @@
-//! How a fiber becomes ready. Every path but a yield's is in this file; each ends at a policy's `push`.
+//! How a fiber becomes ready. Every path but a yield's is in this file; each ends at a policy's
+//! `push`.
 //!
 //! | fiber | waker runs on | what happens |
 //! |---|---|---|
@@ -7,18 +8,21 @@
 //! | pinned | elsewhere | `fetch_or` on the state word; the first sends the fiber to its worker's inbox |
 //! | pinned, alone in a wait queue, granted | another worker of the pool | a grant by message; as above if full (**) |
 //!
-//! In this table, *pinned* means pinned for good (`Header::pins`). (*) While an operation or a timer pins a movable
-//! fiber to another worker (`wait::Pin`), the winner sends it to that worker's inbox.
+//! In this table, *pinned* means pinned for good (`Header::pins`). (*) While an operation or a
+//! timer pins a movable fiber to another worker (`wait::Pin`), the winner sends it to that worker's
+//! inbox.
 //!
-//! The state words are in `atomics/state` and `atomics/pinned_state`; the messages of the last row go through
-//! `queue/mpsc`.
+//! The state words are in `atomics/state` and `atomics/pinned_state`; the messages of the last row
+//! go through `queue/mpsc`.
 //!
-//! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for holders of a reference, [`grant`] for wait
-//! queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for a new fiber, or
-//! [`PoolShared::spawn_if_open`] for one that comes from another pool. The thread that has won a fiber calls
-//! [`schedule`], which knows three destinations: this worker's own queues ([`WorkerCtx::push`]), another worker's inbox
-//! ([`send_to`]) and, from outside the pool, the policy's shared half. The worker passes what it takes out of its inbox
-//! to [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it again.
+//! Entry points: [`FiberHandle::wake`] and [`FiberHandle::unpark`] for holders of a reference,
+//! [`grant`] for wait queues, [`IoCx::wake`] for timers and completions, [`PoolShared::spawn`] for
+//! a new fiber, or [`PoolShared::spawn_if_open`] for one that comes from another pool. The thread
+//! that has won a fiber calls [`schedule`], which knows three destinations: this worker's own
+//! queues ([`WorkerCtx::push`]), another worker's inbox ([`send_to`]) and, from outside the pool,
+//! the policy's shared half. The worker passes what it takes out of its inbox to
+//! [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it
+//! again.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -37,7 +41,8 @@ use crate::policy::{Ready, WorkerId};
 use crate::queue::mpsc::Push;
 
 impl FiberHandle {
-    /// Wakes the fiber: a suspended one becomes ready; if it is awake, its next suspension ends at once.
+    /// Wakes the fiber: a suspended one becomes ready; if it is awake, its next suspension ends at
+    /// once.
     pub(crate) fn wake(&self) {
         wake(self.header(), current_worker());
     }
@@ -56,14 +61,15 @@ impl Node {
     }
 }
 
-/// Wakes a fiber that the caller may refer to; `here` is the worker that the caller runs on, if any.
+/// Wakes a fiber that the caller may refer to; `here` is the worker that the caller runs on, if
+/// any.
 #[inline]
 pub(crate) fn wake(header: &Header, here: Option<&WorkerCtx>) {
     wake_with(header, WakePayload::Nothing, here);
 }
 
-/// Wakes a fiber with a payload. A fiber that waits for a grant lives until it has the grant. So once the grant is
-/// given, `header` is touched only if that made the caller its owner.
+/// Wakes a fiber with a payload. A fiber that waits for a grant lives until it has the grant. So
+/// once the grant is given, `header` is touched only if that made the caller its owner.
 #[inline]
 fn wake_with(header: &Header, payload: WakePayload, here: Option<&WorkerCtx>) {
     let won = if !header.pins() {
@@ -78,9 +84,13 @@ fn wake_with(header: &Header, payload: WakePayload, here: Option<&WorkerCtx>) {
         header.state.wake_remote(payload)
     };
     if won {
-        // SAFETY: `State::wake` or `State::wake_remote` gave the right to queue the fiber, or to send its worker a
-        // message about it, to this caller alone.
-        schedule(unsafe { FiberTask::new(NonNull::from(header)) }, Ready::Woken, here);
+        // SAFETY: `State::wake` or `State::wake_remote` gave the right to queue the fiber, or to
+        // send its worker a message about it, to this caller alone.
+        schedule(
+            unsafe { FiberTask::new(NonNull::from(header)) },
+            Ready::Woken,
+            here,
+        );
     }
 }
 
@@ -105,8 +115,8 @@ fn wake_suspended(header: &Header, payload: WakePayload) -> Option<FiberTask> {
 /// Gives a fiber the grant that it waits for; `home` is the worker that it is pinned to, or null.
 ///
 /// # Safety
-/// The fiber has started and waits for the grant, so it is alive until it has the grant. If `home` is not null the
-/// fiber is pinned there.
+/// The fiber has started and waits for the grant, so it is alive until it has the grant. If `home`
+/// is not null the fiber is pinned there.
 #[inline]
 pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
     let here = current_worker();
@@ -130,13 +140,14 @@ impl Header {
     /// Returns whether the fiber is pinned to this worker.
     #[inline]
     fn is_pinned_to(&self, ctx: &WorkerCtx) -> bool {
-        self.pinned_to() == Some(ctx.id()) && ptr::eq(self.pool_ptr().as_ptr(), ptr::from_ref(ctx.pool()).cast())
+        self.pinned_to() == Some(ctx.id())
+            && ptr::eq(self.pool_ptr().as_ptr(), ptr::from_ref(ctx.pool()).cast())
     }
 }
 
 impl PoolShared {
-    /// Counts and queues a new fiber. Once the pool's fibers have been cancelled it refuses it: fibers that spawn
-    /// others would otherwise keep the pool from ever ending.
+    /// Counts and queues a new fiber. Once the pool's fibers have been cancelled it refuses it:
+    /// fibers that spawn others would otherwise keep the pool from ever ending.
     pub(crate) fn spawn(&self, task: FiberTask, here: Option<&WorkerCtx>) {
         if self.is_closing() {
             return refuse_late(task, here);
@@ -144,14 +155,15 @@ impl PoolShared {
         self.enqueue(task, here);
     }
 
-    /// Counts and queues a new fiber that the pool cannot refuse: one that ends what another has begun.
+    /// Counts and queues a new fiber that the pool cannot refuse: one that ends what another has
+    /// begun.
     pub(super) fn enqueue(&self, task: FiberTask, here: Option<&WorkerCtx>) {
         self.count_spawned(here);
         schedule(task, Ready::Spawned, here);
     }
 
-    /// Spawns a fiber like [`Self::spawn`], and queues it with the worker `home`. If it is not pinned, others may steal
-    /// it there.
+    /// Spawns a fiber like [`Self::spawn`], and queues it with the worker `home`. If it is not
+    /// pinned, others may steal it there.
     pub(crate) fn spawn_at(&self, home: WorkerId, task: FiberTask, here: Option<&WorkerCtx>) {
         if self.is_closing() {
             return refuse_late(task, here);
@@ -185,11 +197,15 @@ impl PoolShared {
 
     /// Spawns a fiber that `create` makes, unless the pool is ending: then none is made.
     ///
-    /// Context: any thread or fiber that holds a reference to the pool, which may have ended. `create` runs no code of
-    /// the program's, because the pool's end waits for it.
-    pub(crate) fn spawn_if_open<R>(&self, create: impl FnOnce(Option<&WorkerCtx>) -> (FiberTask, R)) -> Option<R> {
+    /// Context: any thread or fiber that holds a reference to the pool, which may have ended.
+    /// `create` runs no code of the program's, because the pool's end waits for it.
+    pub(crate) fn spawn_if_open<R>(
+        &self,
+        create: impl FnOnce(Option<&WorkerCtx>) -> (FiberTask, R),
+    ) -> Option<R> {
         let here = current_worker().filter(|ctx| ptr::eq(ctx.pool(), self));
-        // A fiber of this pool is counted itself, so the closer waits for what it does. Others pass the gate.
+        // A fiber of this pool is counted itself, so the closer waits for what it does. Others pass
+        // the gate.
         let pass = match here {
             Some(_) if self.is_closing() => return None,
             Some(_) => None,
@@ -205,10 +221,14 @@ impl PoolShared {
 /// Refuses a new fiber of a pool whose fibers have been cancelled. Nobody else knows of it yet.
 #[cold]
 fn refuse_late(task: FiberTask, here: Option<&WorkerCtx>) {
-    task.refuse(Interrupt::Cancelled(CancelReason::Shutdown).into(), here.map(WorkerCtx::blocks));
+    task.refuse(
+        Interrupt::Cancelled(CancelReason::Shutdown).into(),
+        here.map(WorkerCtx::blocks),
+    );
 }
 
-/// Queues a fiber that the caller has the right to queue. `here` is the worker that the caller runs on, if any.
+/// Queues a fiber that the caller has the right to queue. `here` is the worker that the caller runs
+/// on, if any.
 #[inline]
 pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
     let pool_ptr = task.header().pool();
@@ -229,8 +249,8 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
             ctx.push(task, why);
         }
         (None, pinned) => {
-            // SAFETY: pools live in an `Arc`, and this one has a fiber that has not ended. That may change at any
-            // moment once the task is pushed, hence the reference.
+            // SAFETY: pools live in an `Arc`, and this one has a fiber that has not ended. That may
+            // change at any moment once the task is pushed, hence the reference.
             let pool = unsafe {
                 Arc::increment_strong_count(pool_ptr.as_ptr());
                 Arc::from_raw(pool_ptr.as_ptr())
@@ -244,9 +264,10 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
     }
 }
 
-/// Deals with a fiber whose task was dropped, by the policy or by code that it gave the task to: the fiber's worker
-/// refuses it, or any worker if it may start anywhere. Here that cannot be done, because a fiber that waits for it
-/// would be pushed within a call of the policy. A fiber that has started ends the process.
+/// Deals with a fiber whose task was dropped, by the policy or by code that it gave the task to:
+/// the fiber's worker refuses it, or any worker if it may start anywhere. Here that cannot be done,
+/// because a fiber that waits for it would be pushed within a call of the policy. A fiber that has
+/// started ends the process.
 ///
 /// # Safety
 /// The caller gives up the fiber's task.
@@ -254,7 +275,9 @@ pub(super) unsafe fn lost(header: NonNull<Header>) {
     // SAFETY: the caller's promise.
     let task = unsafe { FiberTask::new(header) };
     if task.has_started() {
-        abort(format_args!("a scheduling policy has dropped {task:?}, which has started and cannot be ended"));
+        abort(format_args!(
+            "a scheduling policy has dropped {task:?}, which has started and cannot be ended"
+        ));
     }
     let pool_ptr = task.header().pool();
     // SAFETY: as in `schedule`.
@@ -278,27 +301,38 @@ fn dropped() -> io::Error {
 
 /// Puts a task into a worker's inbox.
 pub(super) fn send_to(pool: &PoolShared, worker: WorkerId, task: FiberTask) {
-    // Only the pusher that found the inbox empty wakes the worker. A spare one may rest (`sched/spare`).
-    if pool.workers[worker].inbox.push(task) && (worker >= pool.regular() || pool.sleepers.wake_worker(worker)) {
+    // Only the pusher that found the inbox empty wakes the worker. A spare one may rest
+    // (`sched/spare`).
+    if pool.workers[worker].inbox.push(task)
+        && (worker >= pool.regular() || pool.sleepers.wake_worker(worker))
+    {
         pool.workers[worker].signal();
     }
 }
 
 impl WorkerCtx {
-    /// Sends a grant to the worker at `home`, another one, to which the waiting fiber is pinned. Returns false if it
-    /// was not sent: `home` belongs to another pool or its queue is full.
+    /// Sends a grant to the worker at `home`, another one, to which the waiting fiber is pinned.
+    /// Returns false if it was not sent: `home` belongs to another pool or its queue is full.
     ///
     /// # Safety
     /// The fiber waits for the grant.
     #[inline]
     unsafe fn send_grant(&self, home: *const WorkerShared, fiber: NonNull<Header>) -> bool {
-        if !self.pool().workers.first().as_ptr_range().contains(&home.cast()) {
+        if !self
+            .pool()
+            .workers
+            .first()
+            .as_ptr_range()
+            .contains(&home.cast())
+        {
             return false;
         }
-        // Before the fiber is sent, and may run and end. Whoever wakes it instead records that, so only what has been
-        // sent is recorded here.
-        // SAFETY: the caller's promise.
-        let ready = self.lane.as_ref().map(|lane| (lane, lane.now(), unsafe { fiber.as_ref() }.id()));
+        // Before the fiber is sent, and may run and end. Whoever wakes it instead records that, so
+        // only what has been sent is recorded here. SAFETY: the caller's promise.
+        let ready = self
+            .lane
+            .as_ref()
+            .map(|lane| (lane, lane.now(), unsafe { fiber.as_ref() }.id()));
         // SAFETY: it points to one of this pool's workers.
         let home = unsafe { &*home };
         let push = home.granted.push(fiber);
@@ -311,7 +345,8 @@ impl WorkerCtx {
         push != Push::Full
     }
 
-    /// Pushes to the policy, with this worker's local policy, and wakes the worker that the policy asks for.
+    /// Pushes to the policy, with this worker's local policy, and wakes the worker that the policy
+    /// asks for.
     #[inline]
     fn push(&self, task: FiberTask, why: Ready) {
         let wake = self.policy.push(task, why);
@@ -332,11 +367,16 @@ impl WorkerCtx {
         self.push(task, Ready::Woken);
     }
 
-    /// Queues a woken fiber that may be pinned to this worker by what it waits for, unless it has to wait on.
+    /// Queues a woken fiber that may be pinned to this worker by what it waits for, unless it has
+    /// to wait on.
     #[inline]
     pub(super) fn schedule_bound(&self, task: FiberTask) {
         let is_bound = !task.header().pins() && task.header().pinned_to().is_some();
-        let ready = if is_bound { self.settle(task) } else { Some(task) };
+        let ready = if is_bound {
+            self.settle(task)
+        } else {
+            Some(task)
+        };
         ready.into_iter().for_each(|task| self.schedule_here(task));
     }
 
@@ -357,8 +397,9 @@ impl WorkerCtx {
         }
     }
 
-    /// Handles one entry of this worker's inbox: a message about a fiber that is pinned here, or a fiber that is ready.
-    /// Returns a fiber that has ended and was kept for this message; the caller retires it.
+    /// Handles one entry of this worker's inbox: a message about a fiber that is pinned here, or a
+    /// fiber that is ready. Returns a fiber that has ended and was kept for this message; the
+    /// caller retires it.
     pub(super) fn deliver(&self, task: FiberTask) -> Option<FiberTask> {
         let header = task.header();
         if !header.own.pinned.has_suspended() {
@@ -374,7 +415,10 @@ impl WorkerCtx {
             }
             return None;
         }
-        match header.state.read(&header.own.pinned, |payload| header.bring(payload)) {
+        match header
+            .state
+            .read(&header.own.pinned, |payload| header.bring(payload))
+        {
             WakeAction::Queue => self.schedule_here(task),
             WakeAction::Nothing => task.leak(),
             WakeAction::Retire => return Some(task),
@@ -406,7 +450,8 @@ impl IoCx<'_> {
         }
     }
 
-    /// Unpins a fiber that may move and that the caller owns, and removes its timer from this worker's wheel.
+    /// Unpins a fiber that may move and that the caller owns, and removes its timer from this
+    /// worker's wheel.
     pub(super) fn unbind(self, header: &Header) {
         if let Some(timer) = header.own.timer.take() {
             self.io.timers.borrow_mut().remove(timer);
@@ -417,8 +462,8 @@ impl IoCx<'_> {
         }
     }
 
-    /// Empties the inbox of a stalled worker: fibers that may move, or start elsewhere, go to other workers; entries
-    /// that are pinned to it go back into the inbox.
+    /// Empties the inbox of a stalled worker: fibers that may move, or start elsewhere, go to other
+    /// workers; entries that are pinned to it go back into the inbox.
     pub(crate) fn empty_inbox(self) {
         let inbox = self.pool.workers[self.id].inbox();
         if self.pool.movement == Movement::Never || inbox.is_empty() {
@@ -426,15 +471,21 @@ impl IoCx<'_> {
         }
         for task in inbox.take_all() {
             let header = task.header();
-            // Only a worker refuses what is lost. What stays on its worker may be a message about the very fiber that
-            // holds it up, which this thread must not touch.
+            // Only a worker refuses what is lost. What stays on its worker may be a message about
+            // the very fiber that holds it up, which this thread must not touch.
             if header.state.is_lost() || (header.pins() && header.pinned_to().is_some()) {
                 send_to(self.pool, self.id, task);
                 continue;
             }
-            let why = if task.has_started() { Ready::Woken } else { Ready::Spawned };
+            let why = if task.has_started() {
+                Ready::Woken
+            } else {
+                Ready::Spawned
+            };
             // What has to stay goes back into the inbox.
-            self.settle(task).into_iter().for_each(|task| schedule(task, why, None));
+            self.settle(task)
+                .into_iter()
+                .for_each(|task| schedule(task, why, None));
         }
     }
 }

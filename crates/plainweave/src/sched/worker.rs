@@ -3,33 +3,37 @@
 //! # The loop
 //! [`Worker::run`] repeats [`Worker::step`] until the pool stops. One step:
 //! 1. *Mailbox:* when a check is due (`sched/mailbox`), what others have sent goes to the policy.
-//! 2. *Turn:* at the end of a stride the worker polls driver and timers ([`WorkerCtx::turn`]), which makes fibers
-//!    ready. It also publishes its counts, and checks whether the pool is closing.
-//! 3. *Run:* the policy's next task runs until it switches back ([`Worker::resume`]), and what its [`Switch`] says is
-//!    done with it.
-//! 4. *Idle:* without a task the worker searches (`Effort::Search`), then sleeps in its driver as `sched/sleep`
-//!    prescribes.
+//! 2. *Turn:* at the end of a stride the worker polls driver and timers ([`WorkerCtx::turn`]),
+//!    which makes fibers ready. It also publishes its counts, and checks whether the pool is
+//!    closing.
+//! 3. *Run:* the policy's next task runs until it switches back ([`Worker::resume`]), and what its
+//!    [`Switch`] says is done with it.
+//! 4. *Idle:* without a task the worker searches (`Effort::Search`), then sleeps in its driver as
+//!    `sched/sleep` prescribes.
 //!
 //! # Why it is hard
-//! * *It must not forget the network while it is busy, nor spend its time on asking.* A poll of the driver may be a
-//!   system call, which takes as long as dozens of switches. So a stride is [`STRIDE`] switches, and is halved, down to
-//!   one, as long as it takes more than [`STRIDE_NS`]: where fibers run for long, the worker polls between any two of
-//!   them. It doubles again when they are short.
-//! * *A fiber may do anything while it runs:* spawn, wake or cancel other fibers, or hold the worker up for a second.
-//!   So nothing of the loop is borrowed while a fiber runs. Each `RefCell` is borrowed for the length of one call that
-//!   runs no user code, and the I/O lock is held for as long (`atomics/biased_lock`); in between the watchdog can take
-//!   it.
-//! * *A fiber that suspends is not suspended yet.* It has registered with the waking side, which may wake it from
-//!   another thread at once, while its registers are still being saved. Only when the worker is back on its own stack
-//!   does it publish that the fiber may run elsewhere (`Header::suspended`). If a wake-up came first, the worker still
-//!   owns the fiber and queues it again. If none came, the fiber is no longer the worker's: another may run and free it
-//!   before the next line, so from there on its task is leaked, not touched.
-//! * *The worker may end before its fibers.* One without a driver does (`sched/spare`). What a fiber keeps of its
-//!   worker (where its context lies, the allocator's cache that it was lent) holds until the fiber leaves it, and is
-//!   forgotten there: another worker's context may come to lie at the same address.
-//! * *Shutdown must find every fiber.* A fiber goes on record before it first checks whether the pool is closing, and
-//!   off it before it is freed; shutdown sets `closing`, then wakes all on record. So each fiber either sees `closing`
-//!   or is woken (`sched/pool`).
+//! * *It must not forget the network while it is busy, nor spend its time on asking.* A poll of the
+//!   driver may be a system call, which takes as long as dozens of switches. So a stride is
+//!   [`STRIDE`] switches, and is halved, down to one, as long as it takes more than [`STRIDE_NS`]:
+//!   where fibers run for long, the worker polls between any two of them. It doubles again when
+//!   they are short.
+//! * *A fiber may do anything while it runs:* spawn, wake or cancel other fibers, or hold the
+//!   worker up for a second. So nothing of the loop is borrowed while a fiber runs. Each `RefCell`
+//!   is borrowed for the length of one call that runs no user code, and the I/O lock is held for as
+//!   long (`atomics/biased_lock`); in between the watchdog can take it.
+//! * *A fiber that suspends is not suspended yet.* It has registered with the waking side, which
+//!   may wake it from another thread at once, while its registers are still being saved. Only when
+//!   the worker is back on its own stack does it publish that the fiber may run elsewhere
+//!   (`Header::suspended`). If a wake-up came first, the worker still owns the fiber and queues it
+//!   again. If none came, the fiber is no longer the worker's: another may run and free it before
+//!   the next line, so from there on its task is leaked, not touched.
+//! * *The worker may end before its fibers.* One without a driver does (`sched/spare`). What a
+//!   fiber keeps of its worker (where its context lies, the allocator's cache that it was lent)
+//!   holds until the fiber leaves it, and is forgotten there: another worker's context may come to
+//!   lie at the same address.
+//! * *Shutdown must find every fiber.* A fiber goes on record before it first checks whether the
+//!   pool is closing, and off it before it is freed; shutdown sets `closing`, then wakes all on
+//!   record. So each fiber either sees `closing` or is woken (`sched/pool`).
 //!
 //! # How a fiber gives the worker back
 //!
@@ -43,35 +47,39 @@
 //! | ends while a message to it is in flight | keeps it on record until the message has arrived (`deliver`) |
 //!
 //! # Timers in a storm
-//! Thousands of deadlines may fall into one tick. If all their timers fired at once, all those fibers would be queued
-//! before any other fiber's next turn. So a worker with ready fibers fires a few timers a turn, and one more for each
-//! [`TIMER_NS`] of processor time that it has had (`docs/timers.md` has the measurements). Processor time, not passed
-//! time: on a crowded machine the others would otherwise pay for time that the worker never had.
+//! Thousands of deadlines may fall into one tick. If all their timers fired at once, all those
+//! fibers would be queued before any other fiber's next turn. So a worker with ready fibers fires a
+//! few timers a turn, and one more for each [`TIMER_NS`] of processor time that it has had
+//! (`docs/timers.md` has the measurements). Processor time, not passed time: on a crowded machine
+//! the others would otherwise pay for time that the worker never had.
 //!
 //! # Who may touch what
-//! Fibers, timers and completions use [`WorkerCtx`], which knows neither the policy's type nor the task's. The loop is
-//! monomorphised over the policy, so that a switch makes no call through a table. What other threads may touch of a
-//! worker is in [`WorkerShared`]; they never see a `WorkerCtx`. A fiber finds its worker through its header
-//! ([`Header::worker`]), which is set before each resume. It must not keep that reference across a suspension.
+//! Fibers, timers and completions use [`WorkerCtx`], which knows neither the policy's type nor the
+//! task's. The loop is monomorphised over the policy, so that a switch makes no call through a
+//! table. What other threads may touch of a worker is in [`WorkerShared`]; they never see a
+//! `WorkerCtx`. A fiber finds its worker through its header ([`Header::worker`]), which is set
+//! before each resume. It must not keep that reference across a suspension.
 //!
 //! # What the hot path leaves out
-//! For a switch no clock is read, no system call made and no lock taken: counts are published once a stride, and the
-//! mailbox is checked four times in one. `resume` and `step` are inlined into the loop of every policy, since otherwise
-//! LLVM would decide that by the policy's size; what is rare in them is a cold function of its own. A recorder costs a
-//! test while there is none.
+//! For a switch no clock is read, no system call made and no lock taken: counts are published once
+//! a stride, and the mailbox is checked four times in one. `resume` and `step` are inlined into the
+//! loop of every policy, since otherwise LLVM would decide that by the policy's size; what is rare
+//! in them is a cold function of its own. A recorder costs a test while there is none.
 //!
 //! # The end
-//! When the pool stops, the worker shuts the watchdog out of its I/O and gives up the tasks that are left
-//! (`sched/end`): those that have not started are refused, so their joins return; the others are leaked, because their
-//! frames may hold borrows that nothing can end.
+//! When the pool stops, the worker shuts the watchdog out of its I/O and gives up the tasks that
+//! are left (`sched/end`): those that have not started are refused, so their joins return; the
+//! others are leaked, because their frames may hold borrows that nothing can end.
 //!
 //! # Rejected
-//! * *A thread that polls for all workers:* each completion would cross cores, to a worker that may be asleep.
+//! * *A thread that polls for all workers:* each completion would cross cores, to a worker that may
+//!   be asleep.
 //! * *Polling before every switch:* a yield would cost as much as a system call.
-//! * *A stride in time instead of switches:* the clock would be read at each switch, and on a virtual machine a reading
-//!   takes more than half as long as a whole yield (`docs/trace.md`).
-//! * *Running the next fiber from the stack of the last one:* it saves half of the switches, but whoever leaves a stack
-//!   cannot also be the one to say that it has been left; and each policy's code would run on fibers' stacks.
+//! * *A stride in time instead of switches:* the clock would be read at each switch, and on a
+//!   virtual machine a reading takes more than half as long as a whole yield (`docs/trace.md`).
+//! * *Running the next fiber from the stack of the last one:* it saves half of the switches, but
+//!   whoever leaves a stack cannot also be the one to say that it has been left; and each policy's
+//!   code would run on fibers' stacks.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -108,10 +116,11 @@ const STRIDE: u32 = 64;
 /// A stride that took longer than this is halved.
 const STRIDE_NS: u64 = 200_000;
 
-/// A worker that has fibers ready and more than a few timers due fires one for each such time of a processor that it
-/// has had. What timers wake is queued behind and among the fibers that are ready already: if all timers of a tick
-/// fired at once, 100,000 fibers with one deadline would come before any other's next turn. As it is, those that end do
-/// not keep the others from running; and where fibers run for long, many timers fire in a turn.
+/// A worker that has fibers ready and more than a few timers due fires one for each such time of a
+/// processor that it has had. What timers wake is queued behind and among the fibers that are ready
+/// already: if all timers of a tick fired at once, 100,000 fibers with one deadline would come
+/// before any other's next turn. As it is, those that end do not keep the others from running; and
+/// where fibers run for long, many timers fire in a turn.
 const TIMER_NS: u64 = 9_400;
 /// As many fire in a turn in any case, if the turn before has left none.
 const TIMERS: usize = 16;
@@ -138,7 +147,8 @@ struct Storm {
 
 /// The part of a worker that fibers, timers and completions use.
 ///
-/// It stays at one address while the worker runs: headers of fibers, and `Host` pointers in them, refer to it.
+/// It stays at one address while the worker runs: headers of fibers, and `Host` pointers in them,
+/// refer to it.
 ///
 /// Context: its thread only.
 pub(crate) struct WorkerCtx {
@@ -153,9 +163,11 @@ pub(crate) struct WorkerCtx {
     pub(super) recycler: Recycler,
     /// A copy of `WorkerShared::dry`.
     pub(super) dry: Cell<bool>,
-    /// Started fibers that are pinned here, so that shutdown finds them. (Those that may move are in the pool's list.)
+    /// Started fibers that are pinned here, so that shutdown finds them. (Those that may move are
+    /// in the pool's list.)
     pub(super) pinned: RefCell<Slab<NonNull<Header>>>,
-    /// The worker's half of the policy, for pushes by fibers. Calls by table are the price of not knowing the type.
+    /// The worker's half of the policy, for pushes by fibers. Calls by table are the price of not
+    /// knowing the type.
     pub(super) policy: Rc<dyn PushLocal>,
     /// The clock at the last turn, for those to whom microseconds do not matter.
     clock: Cell<u64>,
@@ -180,11 +192,13 @@ impl WorkerCtx {
         &self.host.blocks
     }
 
-    /// Returns the part that its fibers know; the pointer may be used to find the whole context again. (It is derived
-    /// from a reference to the whole, so it may be used for all of it.)
+    /// Returns the part that its fibers know; the pointer may be used to find the whole context
+    /// again. (It is derived from a reference to the whole, so it may be used for all of it.)
     #[inline]
     fn host_ptr(&self) -> *const Host {
-        ptr::from_ref(self).wrapping_byte_add(offset_of!(WorkerCtx, host)).cast()
+        ptr::from_ref(self)
+            .wrapping_byte_add(offset_of!(WorkerCtx, host))
+            .cast()
     }
 
     #[inline]
@@ -201,8 +215,8 @@ impl WorkerCtx {
         &self.pool.workers[self.host.id]
     }
 
-    /// Locks its driver, timers and idle connections, for the length of one call that runs no user code and does not
-    /// suspend.
+    /// Locks its driver, timers and idle connections, for the length of one call that runs no user
+    /// code and does not suspend.
     #[inline]
     pub(crate) fn io(&self) -> IoGuard<'_, OwnerGuard<'_>> {
         self.worker_io.lock()
@@ -211,7 +225,12 @@ impl WorkerCtx {
     /// Returns the context for handling events at `io`, which is this worker's.
     #[inline]
     pub(crate) fn io_cx<'a>(&'a self, io: &'a IoState) -> IoCx<'a> {
-        IoCx { io, pool: &self.pool, id: self.host.id, here: Some(self) }
+        IoCx {
+            io,
+            pool: &self.pool,
+            id: self.host.id,
+            here: Some(self),
+        }
     }
 
     /// Returns the time in nanoseconds since the pool's epoch, read now.
@@ -226,19 +245,20 @@ impl WorkerCtx {
         self.clock.get()
     }
 
-    /// Notes for the recorder, if there is one, that the worker does something else than switching from fiber to fiber.
+    /// Notes for the recorder, if there is one, that the worker does something else than switching
+    /// from fiber to fiber.
     pub(super) fn leave_fibers(&self) {
         if let Some(lane) = &self.lane {
             lane.leave();
         }
     }
 
-    /// Polls driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Fibers become ready only after
-    /// that, so that the wake-ups for them go to other workers: until `awake` this one counts as asleep, and might be
-    /// chosen itself.
+    /// Polls driver and timers; sleeps in the driver as `wait` says, then calls `awake`. Fibers
+    /// become ready only after that, so that the wake-ups for them go to other workers: until
+    /// `awake` this one counts as asleep, and might be chosen itself.
     ///
-    /// The order: connections that the watchdog took away, the driver, sources that were closed elsewhere (`released`),
-    /// the clock, timers, and memory to give back.
+    /// The order: connections that the watchdog took away, the driver, sources that were closed
+    /// elsewhere (`released`), the clock, timers, and memory to give back.
     pub(super) fn turn(&self, wait: Wait, awake: impl FnOnce()) {
         let io = self.io();
         let wait = io.owed.settle(wait);
@@ -247,7 +267,8 @@ impl WorkerCtx {
             let driver = io.driver.borrow();
             (driver.is_idle(), driver.wants_poll())
         };
-        // A driver with nothing pending need not be entered: the worker sleeps on its wake-up alone.
+        // A driver with nothing pending need not be entered: the worker sleeps on its wake-up
+        // alone.
         if wait != Wait::No && driver_is_idle {
             self.shared().doze(match wait {
                 Wait::Until(time) => Some(Duration::from_nanos(time.saturating_sub(self.now()))),
@@ -259,8 +280,11 @@ impl WorkerCtx {
         } else {
             awake();
         }
-        self.shared().released.drain(|source| io.driver.borrow_mut().forget(source));
-        // Read after the driver, which may have slept: timers that came due meanwhile fire in this turn.
+        self.shared()
+            .released
+            .drain(|source| io.driver.borrow_mut().forget(source));
+        // Read after the driver, which may have slept: timers that came due meanwhile fire in this
+        // turn.
         let now = self.now();
         if self.pool.virtual_time {
             self.pool.virtual_now.fetch_max(now, Ordering::Relaxed);
@@ -279,7 +303,8 @@ impl WorkerCtx {
 
 /// Timers in a storm, and what is given back after one.
 impl WorkerCtx {
-    /// Fires timers that are due, and leaves some for the next turn if they are many: see [`TIMER_NS`].
+    /// Fires timers that are due, and leaves some for the next turn if they are many: see
+    /// [`TIMER_NS`].
     fn fire_timers(&self, io: &IoState, now: u64, wait: Wait) {
         // The watchdog may have left some too: then the worker begins here.
         let behind = io.timers.borrow().is_behind() && self.storm.get().is_some();
@@ -293,26 +318,46 @@ impl WorkerCtx {
         if !io.timers.borrow().is_behind() {
             self.storm.set(None);
         } else if !behind {
-            self.storm.set(Some(Storm { fired_until: io.driver.borrow().processor_time(), read: now }));
+            self.storm.set(Some(Storm {
+                fired_until: io.driver.borrow().processor_time(),
+                read: now,
+            }));
         }
     }
 
     /// Returns how many timers the processor time has earned since some were last fired for it.
     #[cold]
     fn earn_timers(&self, io: &IoState, now: u64) -> usize {
-        // The processor's time is a system call away, so it is asked for only when some timers can have been earned.
-        let Some(storm) = self.storm.get().filter(|storm| now.saturating_sub(storm.read) >= 4 * TIMER_NS) else {
+        // The processor's time is a system call away, so it is asked for only when some timers can
+        // have been earned.
+        let Some(storm) = self
+            .storm
+            .get()
+            .filter(|storm| now.saturating_sub(storm.read) >= 4 * TIMER_NS)
+        else {
             return 0;
         };
-        let earned = io.driver.borrow().processor_time().saturating_sub(storm.fired_until) / TIMER_NS;
-        self.storm.set(Some(Storm { fired_until: storm.fired_until + earned * TIMER_NS, read: now }));
+        let earned = io
+            .driver
+            .borrow()
+            .processor_time()
+            .saturating_sub(storm.fired_until)
+            / TIMER_NS;
+        self.storm.set(Some(Storm {
+            fired_until: storm.fired_until + earned * TIMER_NS,
+            read: now,
+        }));
         earned as usize
     }
 
-    /// Gives back a little of what ended fibers have left, if it is time to; returns when to come again. Not on virtual
-    /// time, which a sleep until then would drive on.
+    /// Gives back a little of what ended fibers have left, if it is time to; returns when to come
+    /// again. Not on virtual time, which a sleep until then would drive on.
     pub(super) fn tidy(&self, now: u64) -> Option<u64> {
-        if self.pool.virtual_time { None } else { self.recycler.tidy(&self.pool, now) }
+        if self.pool.virtual_time {
+            None
+        } else {
+            self.recycler.tidy(&self.pool, now)
+        }
     }
 }
 
@@ -322,14 +367,21 @@ impl Header {
     /// Context: the fiber itself.
     #[inline]
     pub(crate) fn worker(&self) -> &WorkerCtx {
-        // SAFETY: set before each resume to `WorkerCtx::host_ptr` of the context of the worker that resumes it, which
-        // outlives the resume.
-        unsafe { &*self.own.host.get().wrapping_byte_sub(offset_of!(WorkerCtx, host)).cast() }
+        // SAFETY: set before each resume to `WorkerCtx::host_ptr` of the context of the worker that
+        // resumes it, which outlives the resume.
+        unsafe {
+            &*self
+                .own
+                .host
+                .get()
+                .wrapping_byte_sub(offset_of!(WorkerCtx, host))
+                .cast()
+        }
     }
 }
 
-/// Returns the worker that runs on this thread, if one of its fibers calls. Code of the loop itself, the watchdog and
-/// plain threads get `None`.
+/// Returns the worker that runs on this thread, if one of its fibers calls. Code of the loop
+/// itself, the watchdog and plain threads get `None`.
 #[inline]
 pub(crate) fn current_worker<'a>() -> Option<&'a WorkerCtx> {
     fiber::current().map(Header::worker)
@@ -337,7 +389,8 @@ pub(crate) fn current_worker<'a>() -> Option<&'a WorkerCtx> {
 
 /// The loop of one worker, for one type of policy.
 ///
-/// Its cells are its own thread's; `Cell` instead of `&mut` because a fiber, which runs inside `step`, reaches `ctx`.
+/// Its cells are its own thread's; `Cell` instead of `&mut` because a fiber, which runs inside
+/// `step`, reaches `ctx`.
 pub(crate) struct Worker<P: Policy<FiberTask>> {
     /// What its fibers may use.
     pub(super) ctx: WorkerCtx,
@@ -349,10 +402,11 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     pub(super) stride: Cell<u32>,
     /// When the present stride began.
     pub(super) last_turn: Cell<u64>,
-    /// Whether it counts as searching in `atomics/sleepers`; whoever clears it must leave the search.
+    /// Whether it counts as searching in `atomics/sleepers`; whoever clears it must leave the
+    /// search.
     pub(super) searching: Cell<bool>,
-    /// By how much the steps since it last wrote `WorkerShared::switches`, which `budget` shows, differ from the fibers
-    /// that it has run in them.
+    /// By how much the steps since it last wrote `WorkerShared::switches`, which `budget` shows,
+    /// differ from the fibers that it has run in them.
     pub(super) extra: Cell<i64>,
     /// Entries of its mailbox that it has read.
     messages: Cell<u64>,
@@ -377,23 +431,40 @@ impl<P: Policy<FiberTask>> Worker<P> {
         driver_tag: Option<Tag>,
         seed: u64,
     ) -> io::Result<Self> {
-        let (wakeup, driver_name, worker_io) = (driver.wakeup(), driver.name(), WorkerIo::new(driver));
-        // The last that may fail: what follows can be done once, and a worker that could not start can be tried again.
+        let (wakeup, driver_name, worker_io) =
+            (driver.wakeup(), driver.name(), WorkerIo::new(driver));
+        // The last that may fail: what follows can be done once, and a worker that could not start
+        // can be tried again.
         let watched = worker_io.watched().transpose()?;
         let shared = &pool.workers[id];
-        let grants = shared.take_reader().ok_or_else(|| io::Error::other("this worker has started before"))?;
+        let grants = shared
+            .take_reader()
+            .ok_or_else(|| io::Error::other("this worker has started before"))?;
         let inner = RefCell::new((policy.attach(id), Cx::new(seed.wrapping_add(id as u64))));
-        let policy = Rc::new(LocalPolicy { shared: policy, inner });
+        let policy = Rc::new(LocalPolicy {
+            shared: policy,
+            inner,
+        });
         shared.set_wakeup(wakeup);
         shared.set_thread();
         let _ = shared.driver_name.set(driver_name);
         if let Some(tag) = &driver_tag {
             crate::io::release::register(tag.number(), &shared.released);
         }
-        let home = if pool.storage == fiber_local::Storage::Own { fiber_local::base_of_worker() } else { 0 };
+        let home = if pool.storage == fiber_local::Storage::Own {
+            fiber_local::base_of_worker()
+        } else {
+            0
+        };
         let borrows = driver_tag.is_none();
         let ctx = WorkerCtx {
-            host: Host { id, spare: id >= pool.regular(), borrows, home, blocks: Blocks::default() },
+            host: Host {
+                id,
+                spare: id >= pool.regular(),
+                borrows,
+                home,
+                blocks: Blocks::default(),
+            },
             driver_tag,
             worker_io,
             recycler: Recycler::new(&pool),
@@ -402,7 +473,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
             policy: policy.clone(),
             clock: Cell::new(0),
             storm: Cell::new(None),
-            lane: pool.recorder.as_ref().map(|recorder| Box::new(recorder.lane(id))),
+            lane: pool
+                .recorder
+                .as_ref()
+                .map(|recorder| Box::new(recorder.lane(id))),
             resumes_with_care: borrows || pool.recorder.is_some(),
             pool,
         };
@@ -430,14 +504,19 @@ impl<P: Policy<FiberTask>> Worker<P> {
         })
     }
 
-    /// Does the same by this step of the loop, until it returns false: a spare worker's differs (`sched/spare`).
+    /// Does the same by this step of the loop, until it returns false: a spare worker's differs
+    /// (`sched/spare`).
     #[inline(always)]
     pub(super) fn run_by(mut self, step: impl Fn(&Self) -> bool) -> usize {
         let pool = self.ctx.pool.clone();
         let watched = self.watched.take();
-        let remote_io = self.ctx.shared().open_remote_io(&self.ctx.worker_io, watched);
+        let remote_io = self
+            .ctx
+            .shared()
+            .open_remote_io(&self.ctx.worker_io, watched);
         while !pool.is_stopping() && step(&self) {}
-        // Shut the watchdog out: everything is about to be dropped. This waits if it is at work here.
+        // Shut the watchdog out: everything is about to be dropped. This waits if it is at work
+        // here.
         drop(remote_io);
         // Operations of fibers that were left behind: the driver keeps their buffers (`io/uring`).
         let in_flight = self.ctx.io().driver.borrow().in_flight();
@@ -445,8 +524,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         in_flight
     }
 
-    /// Runs the next fiber until it switches back, or sleeps if there is none. After a search the first task counts as
-    /// found, which may wake another worker to search on (`sched/sleep`).
+    /// Runs the next fiber until it switches back, or sleeps if there is none. After a search the
+    /// first task counts as found, which may wake another worker to search on (`sched/sleep`).
     #[inline(always)]
     pub(super) fn step(&self) {
         self.look_if_due();
@@ -465,8 +544,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Queues the fibers that were granted what they waited for.
     ///
-    /// A grant comes as a bare header: whoever granted something has shown that the fiber waits for it, so it is alive
-    /// and will not run before this.
+    /// A grant comes as a bare header: whoever granted something has shown that the fiber waits for
+    /// it, so it is alive and will not run before this.
     fn read_grants(&self) {
         self.ctx.leave_fibers();
         while let Some(header) = self.mailbox.grants.pop() {
@@ -476,25 +555,35 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// Queues everything in the mailbox, waiting for each header in turn: for a worker that has nothing else to do.
+    /// Queues everything in the mailbox, waiting for each header in turn: for a worker that has
+    /// nothing else to do.
     #[inline(never)]
     pub(super) fn read_mail(&self) {
         self.read_grants();
-        self.mailbox.all(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
+        self.mailbox
+            .all(self.ctx.shared().inbox())
+            .for_each(|task| self.deliver(task));
     }
 
-    /// Queues what the last check took, and takes what has arrived since. By then the headers of the former have been
-    /// prefetched (`sched/mailbox`).
+    /// Queues what the last check took, and takes what has arrived since. By then the headers of
+    /// the former have been prefetched (`sched/mailbox`).
     ///
-    /// Context: not where the watchdog hands the inbox to others: it would not find what this has taken.
+    /// Context: not where the watchdog hands the inbox to others: it would not find what this has
+    /// taken.
     #[inline(never)]
     fn exchange_mail(&self) {
-        debug_assert!(self.ctx.pool.movement != Movement::Anytime, "the watchdog would not find what is taken");
+        debug_assert!(
+            self.ctx.pool.movement != Movement::Anytime,
+            "the watchdog would not find what is taken"
+        );
         self.read_grants();
-        self.mailbox.exchange(self.ctx.shared().inbox()).for_each(|task| self.deliver(task));
+        self.mailbox
+            .exchange(self.ctx.shared().inbox())
+            .for_each(|task| self.deliver(task));
     }
 
-    /// Queues one entry of the inbox: a fiber, or a message for one (`FiberTask` says which there are).
+    /// Queues one entry of the inbox: a fiber, or a message for one (`FiberTask` says which there
+    /// are).
     fn deliver(&self, task: FiberTask) {
         self.messages.set(self.messages.get() + 1);
         if let Some(ended) = self.ctx.deliver(task) {
@@ -502,8 +591,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// Counts a step down, and looks at the mailbox, or at driver and timers too, if that is due. Most steps do no more
-    /// than the subtraction and a test against the mailbox's mask.
+    /// Counts a step down, and looks at the mailbox, or at driver and timers too, if that is due.
+    /// Most steps do no more than the subtraction and a test against the mailbox's mask.
     #[inline]
     fn look_if_due(&self) {
         let left = self.budget.get() - 1;
@@ -512,8 +601,12 @@ impl<P: Policy<FiberTask>> Worker<P> {
             return self.mailbox.reverse_next();
         }
         if self.has_mail() {
-            // Where the watchdog may hand the inbox to others, nothing is taken that is not queued at once.
-            if left != 0 && self.mailbox.may_wait(STRIDE) && self.ctx.pool.movement != Movement::Anytime {
+            // Where the watchdog may hand the inbox to others, nothing is taken that is not queued
+            // at once.
+            if left != 0
+                && self.mailbox.may_wait(STRIDE)
+                && self.ctx.pool.movement != Movement::Anytime
+            {
                 self.exchange_mail();
             } else {
                 self.read_mail();
@@ -524,25 +617,37 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// Adds to the switches that others see, and publishes the other counts: once a stride and before each sleep. From
-    /// them the watchdog can tell a worker that stands still from one that runs.
+    /// Adds to the switches that others see, and publishes the other counts: once a stride and
+    /// before each sleep. From them the watchdog can tell a worker that stands still from one that
+    /// runs.
     pub(super) fn publish_counts(&self, count: u32) {
-        self.ctx.shared().counts.publish(&self.ctx.policy.counts(), self.messages.get());
+        self.ctx
+            .shared()
+            .counts
+            .publish(&self.ctx.policy.counts(), self.messages.get());
         let switches = &self.ctx.shared().switches;
         let count = i64::from(count) + self.extra.take();
-        switches.store(switches.load(Ordering::Relaxed).wrapping_add_signed(count), Ordering::Relaxed);
+        switches.store(
+            switches.load(Ordering::Relaxed).wrapping_add_signed(count),
+            Ordering::Relaxed,
+        );
     }
 
-    /// Polls driver and timers at the end of a stride, and adapts the stride to how long fibers run: half as long after
-    /// a slow one, twice as long after a quick one.
+    /// Polls driver and timers at the end of a stride, and adapts the stride to how long fibers
+    /// run: half as long after a slow one, twice as long after a quick one.
     fn look(&self) {
         self.ctx.leave_fibers();
-        // Without the present step, which is counted with the next ones: it may find nothing to run.
+        // Without the present step, which is counted with the next ones: it may find nothing to
+        // run.
         self.publish_counts(self.stride.get() - 1);
         self.extra.set(1);
         let now = self.ctx.now();
         let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
-        self.stride.set(if long { (self.stride.get() / 2).max(1) } else { (self.stride.get() * 2).min(STRIDE) });
+        self.stride.set(if long {
+            (self.stride.get() / 2).max(1)
+        } else {
+            (self.stride.get() * 2).min(STRIDE)
+        });
         self.budget.set(self.stride.get());
         self.mailbox.begin_stride(self.stride.get());
         self.ctx.turn(Wait::No, || ());
@@ -550,8 +655,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.close_if_requested();
     }
 
-    /// Ends idle connections, and wakes fibers to find the pool closing: once each, when the pool says so. Describes
-    /// some of its fibers if a dump has asked. Returns whether it did any of these.
+    /// Ends idle connections, and wakes fibers to find the pool closing: once each, when the pool
+    /// says so. Describes some of its fibers if a dump has asked. Returns whether it did any of
+    /// these.
     pub(super) fn close_if_requested(&self) -> bool {
         let closed = self.ctx.pool.refuses_idle() && !self.idle_closed.replace(true);
         if closed {
@@ -559,17 +665,26 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
         let closing = self.ctx.pool.is_closing() && !self.closing_announced.replace(true);
         if closing {
-            let pinned: Vec<_> = self.ctx.pinned.borrow().iter().map(|(_, header)| *header).collect();
+            let pinned: Vec<_> = self
+                .ctx
+                .pinned
+                .borrow()
+                .iter()
+                .map(|(_, header)| *header)
+                .collect();
             // SAFETY: on the list, so not retired; waking retires nothing.
-            pinned.into_iter().for_each(|header| wake::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
+            pinned
+                .into_iter()
+                .for_each(|header| wake::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
         }
         self.answer_if_asked() || closed || closing
     }
 
-    /// Runs a task until it switches back, and does what it asks for: push it again, leave it suspended, or retire it.
-    /// One that has not started is placed first, perhaps on another worker; while many workers are held up it may have
-    /// to wait before that.
-    // Inlined into the loop of every policy: without the attribute LLVM's choice depends on the policy's size.
+    /// Runs a task until it switches back, and does what it asks for: push it again, leave it
+    /// suspended, or retire it. One that has not started is placed first, perhaps on another
+    /// worker; while many workers are held up it may have to wait before that.
+    // Inlined into the loop of every policy: without the attribute LLVM's choice depends on the
+    // policy's size.
     #[inline(always)]
     pub(super) fn resume(&self, task: FiberTask) {
         let ctx = &self.ctx;
@@ -579,7 +694,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
             task
         } else {
             // While many workers are held up, those that have started come first.
-            let Some(task) = ctx.pool().held_back.admit(task) else { return };
+            let Some(task) = ctx.pool().held_back.admit(task) else {
+                return;
+            };
             // A policy that hands a worker another's fiber is at fault, and found here.
             task.check_place(ctx.id(), pool);
             if let Some(other) = self.policy.place(&task, ctx) {
@@ -608,7 +725,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             Some(Switch::YieldLocal) => self.requeue(task, Ready::YieldedLocal),
             Some(Switch::YieldShared) => self.requeue(task, Ready::YieldedShared),
             Some(Switch::Elsewhere) => self.send_away(task),
-            // From `suspended` on another worker may run the fiber, and free it: leaking touches nothing of it.
+            // From `suspended` on another worker may run the fiber, and free it: leaking touches
+            // nothing of it.
             Some(Switch::Suspend) if task.header().suspended() => task.leak(),
             // It was woken while it left its stack, so it is still this worker's, and ready.
             Some(Switch::Suspend) => ctx.schedule_bound(task),
@@ -618,24 +736,26 @@ impl<P: Policy<FiberTask>> Worker<P> {
         }
     }
 
-    /// Does what [`FiberTask::resume`] does, and records it if the pool has a recorder; without a driver of its own,
-    /// whose thread may end before the fiber, it forgets the place.
+    /// Does what [`FiberTask::resume`] does, and records it if the pool has a recorder; without a
+    /// driver of its own, whose thread may end before the fiber, it forgets the place.
     #[cold]
     #[inline(never)]
     fn resume_with_care(&self, task: &FiberTask, pool: NonNull<()>) -> Option<Switch> {
         let lane = self.ctx.lane.as_ref();
-        lane.iter().for_each(|lane| lane.runs(task.header(), self.policy.steals()));
+        lane.iter()
+            .for_each(|lane| lane.runs(task.header(), self.policy.steals()));
         // SAFETY: this worker's own context.
         let switch = unsafe { task.resume(self.ctx.host_ptr(), pool) };
-        lane.iter().for_each(|lane| lane.stops(task.header(), switch));
+        lane.iter()
+            .for_each(|lane| lane.stops(task.header(), switch));
         if !self.ctx.has_driver() {
             task.forget_place();
         }
         switch
     }
 
-    /// Sends a fiber to the other worker to which it has pinned itself. (There is nothing to ask of the policy: nobody
-    /// else may run it.)
+    /// Sends a fiber to the other worker to which it has pinned itself. (There is nothing to ask of
+    /// the policy: nobody else may run it.)
     #[cold]
     fn send_away(&self, task: FiberTask) {
         match task.header().pinned_to() {
@@ -651,30 +771,38 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.ctx.pool.act_on(wake);
     }
 
-    /// Gives a new fiber its stack and its place on record, and pins it if it moves only before its start.
+    /// Gives a new fiber its stack and its place on record, and pins it if it moves only before its
+    /// start.
     ///
     /// # Errors
     /// There is no stack.
     fn start(&self, task: &FiberTask) -> io::Result<()> {
         let (ctx, header) = (&self.ctx, task.header());
         // Only now: a fiber that waits for its first turn costs its heap block, not a stack.
-        let (stack, block) = ctx.recycler.take(&ctx.pool, header.own.stack_size as usize)?;
+        let (stack, block) = ctx
+            .recycler
+            .take(&ctx.pool, header.own.stack_size as usize)?;
         task.start(stack, block);
         if header.movement() == Movement::BeforeStart {
             // From here on wake-ups by this worker are plain stores (`atomics/pinned_state`).
             header.pin_to(Some(ctx.id()));
         }
         header.own.born.set(ctx.last_reading());
-        // Record it before it first checks whether the pool is closing: it sees that, or is found and woken.
+        // Record it before it first checks whether the pool is closing: it sees that, or is found
+        // and woken.
         let key = match header.movement() {
             Movement::Anytime => ctx.pool.register(ctx.id(), header),
             _ => ctx.put_on_record(header),
         };
-        header.own.registered.set(u32::try_from(key).expect("a pool has less than 2^32 fibers"));
+        header
+            .own
+            .registered
+            .set(u32::try_from(key).expect("a pool has less than 2^32 fibers"));
         Ok(())
     }
 
-    /// Takes a fiber that has ended off the record, and keeps its stack and blocks for the next one.
+    /// Takes a fiber that has ended off the record, and keeps its stack and blocks for the next
+    /// one.
     fn retire(&self, task: FiberTask) {
         let ctx = &self.ctx;
         let key = task.header().own.registered.get() as usize;
@@ -690,8 +818,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
     }
 }
 
-/// Prepares a worker's thread for fibers: the handler that names a fiber whose stack overflows, and the alternate stack
-/// that it runs on, since the fiber's own has no room left.
+/// Prepares a worker's thread for fibers: the handler that names a fiber whose stack overflows, and
+/// the alternate stack that it runs on, since the fiber's own has no room left.
 ///
 /// Context: the worker's own thread, before its loop.
 pub(crate) fn prepare_thread() -> io::Result<stack::AltStack> {

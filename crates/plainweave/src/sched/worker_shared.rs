@@ -47,11 +47,11 @@ pub(crate) struct WorkerShared {
     pub(crate) driver_name: OnceLock<&'static str>,
     /// The kernel's number of its thread; 0 if it has none.
     thread: AtomicU32,
-    /// Fibers that have started there and may move, so that shutdown finds them. (Pinned ones are on the worker's own
-    /// list.)
+    /// Fibers that have started there and may move, so that shutdown finds them. (Pinned ones are
+    /// on the worker's own list.)
     movable: CachePadded<Mutex<Slab<Registered>>>,
-    /// Since when a fiber has held it up, in nanoseconds since the pool's epoch, as the watchdog sees it; 0 if none
-    /// does.
+    /// Since when a fiber has held it up, in nanoseconds since the pool's epoch, as the watchdog
+    /// sees it; 0 if none does.
     pub(crate) held_since: AtomicU64,
     /// Set while the worker's loop runs.
     remote_io: Mutex<Option<RemoteIo>>,
@@ -63,7 +63,8 @@ pub(crate) struct Registered(pub(crate) NonNull<Header>);
 // SAFETY: used under the list's lock only, to take a counted reference.
 unsafe impl Send for Registered {}
 
-/// Switches (counted by strides) and sleeps of a worker: they stand still while a fiber holds it up.
+/// Switches (counted by strides) and sleeps of a worker: they stand still while a fiber holds it
+/// up.
 pub(crate) type Beat = (u64, u64);
 
 /// Remote access to a worker's driver, timers and idle connections.
@@ -72,14 +73,15 @@ pub(crate) struct RemoteIo {
     watched: Option<Arc<PollFd<OwnedFd>>>,
 }
 
-// SAFETY: its holder holds the lock that the worker needs to drop the `WorkerIo`, which hands its content to one thread
-// at a time by its biased lock. Of a driver that is bound to its thread (`watched` is `None`) the watchdog uses
-// nothing.
+// SAFETY: its holder holds the lock that the worker needs to drop the `WorkerIo`, which hands its
+// content to one thread at a time by its biased lock. Of a driver that is bound to its thread
+// (`watched` is `None`) the watchdog uses nothing.
 unsafe impl Send for RemoteIo {}
 
 impl RemoteIo {
     pub(crate) fn worker_io(&self) -> &WorkerIo {
-        // SAFETY: it is open, so the worker's loop runs, and does not end before the lock is released.
+        // SAFETY: it is open, so the worker's loop runs, and does not end before the lock is
+        // released.
         unsafe { self.worker_io.as_ref() }
     }
 
@@ -129,8 +131,15 @@ impl WorkerShared {
     /// Gives the watchdog access until the result is dropped. `watched`: [`WorkerIo::watched`].
     ///
     /// Context: the worker, before its loop.
-    pub(crate) fn open_remote_io(&self, worker_io: &WorkerIo, watched: Option<PollFd<OwnedFd>>) -> OpenRemoteIo<'_> {
-        *self.remote_io() = Some(RemoteIo { worker_io: NonNull::from(worker_io), watched: watched.map(Arc::new) });
+    pub(crate) fn open_remote_io(
+        &self,
+        worker_io: &WorkerIo,
+        watched: Option<PollFd<OwnedFd>>,
+    ) -> OpenRemoteIo<'_> {
+        *self.remote_io() = Some(RemoteIo {
+            worker_io: NonNull::from(worker_io),
+            watched: watched.map(Arc::new),
+        });
         OpenRemoteIo(self)
     }
 
@@ -143,7 +152,10 @@ impl WorkerShared {
 
     /// Records the calling thread as the worker's.
     pub(crate) fn set_thread(&self) {
-        self.thread.store(rustix::thread::gettid().as_raw_pid() as u32, Ordering::Release);
+        self.thread.store(
+            rustix::thread::gettid().as_raw_pid() as u32,
+            Ordering::Release,
+        );
     }
 
     /// Returns the kernel's number of its thread.
@@ -153,7 +165,10 @@ impl WorkerShared {
 
     /// Returns its counts, which only grow.
     pub(crate) fn beat(&self) -> Beat {
-        (self.switches.load(Ordering::Relaxed), self.sleeps.load(Ordering::Relaxed))
+        (
+            self.switches.load(Ordering::Relaxed),
+            self.sleeps.load(Ordering::Relaxed),
+        )
     }
 
     /// Locks the list of its started fibers that may move.
@@ -189,9 +204,12 @@ impl WorkerShared {
         let _ = self.wakeup.set(wakeup);
     }
 
-    /// Returns the wake-up of a worker without a driver: the same for each thread that it has one after another.
+    /// Returns the wake-up of a worker without a driver: the same for each thread that it has one
+    /// after another.
     pub(crate) fn own_wakeup(&self) -> Arc<Wakeup> {
-        self.wakeup.get_or_init(|| Arc::new(Wakeup::without_descriptor())).clone()
+        self.wakeup
+            .get_or_init(|| Arc::new(Wakeup::without_descriptor()))
+            .clone()
     }
 
     /// Sleeps on the wake-up alone, without the driver, for at most `limit`.

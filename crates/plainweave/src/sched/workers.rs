@@ -8,8 +8,9 @@
 //! | one, if there may be spare ones | spare, kept back (`watchdog/spares`) | only if all have one | with those |
 //! | the others | spare | none | when it first starts |
 //!
-//! Most of the spare workers that there may be never start. So one without a driver is made when it does, always the
-//! lowest number first, and whoever looks at all workers looks at those that were made.
+//! Most of the spare workers that there may be never start. So one without a driver is made when it
+//! does, always the lowest number first, and whoever looks at all workers looks at those that were
+//! made.
 
 use std::iter;
 use std::ops::Index;
@@ -40,12 +41,14 @@ impl Numbers {
         self.regular + self.spares
     }
 
-    /// Returns the worker at whose driver the fibers of workers without one wait; `None` if all have one.
+    /// Returns the worker at whose driver the fibers of workers without one wait; `None` if all
+    /// have one.
     pub(crate) fn waits_for_others(self) -> Option<WorkerId> {
         (self.spares > WITH_DRIVER).then_some(self.regular + WITH_DRIVER)
     }
 
-    /// Returns the spare worker that is kept for fibers that have started; `None` if there may be no spare ones.
+    /// Returns the spare worker that is kept for fibers that have started; `None` if there may be
+    /// no spare ones.
     pub(crate) fn kept_back(self) -> Option<WorkerId> {
         let waits = usize::from(self.waits_for_others().is_some());
         (self.spares > 0).then(|| self.regular + self.spares.min(WITH_DRIVER) + waits)
@@ -83,10 +86,20 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn new(numbers: Numbers) -> Self {
-        let role = |id| if id < numbers.regular { Role::Active } else { Role::Absent };
+        let role = |id| {
+            if id < numbers.regular {
+                Role::Active
+            } else {
+                Role::Absent
+            }
+        };
         Self {
-            first: (0..numbers.with_driver()).map(|id| CachePadded::new(WorkerShared::new(role(id)))).collect(),
-            more: iter::repeat_with(OnceLock::new).take(numbers.all() - numbers.with_driver()).collect(),
+            first: (0..numbers.with_driver())
+                .map(|id| CachePadded::new(WorkerShared::new(role(id))))
+                .collect(),
+            more: iter::repeat_with(OnceLock::new)
+                .take(numbers.all() - numbers.with_driver())
+                .collect(),
             made: AtomicUsize::new(0),
         }
     }
@@ -104,7 +117,10 @@ impl Workers {
     /// Returns those that were made, in order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &CachePadded<WorkerShared>> {
         let made = &self.more[..self.made.load(Ordering::Acquire)];
-        self.first.iter().chain(made.iter().filter_map(|worker| worker.get().map(|worker| &**worker)))
+        self.first.iter().chain(
+            made.iter()
+                .filter_map(|worker| worker.get().map(|worker| &**worker)),
+        )
     }
 
     /// Returns the number of those that were made.
@@ -117,7 +133,8 @@ impl Workers {
     /// Context: the watchdog.
     pub(crate) fn make(&self, id: WorkerId) {
         for at in self.made.load(Ordering::Relaxed)..(id + 1).saturating_sub(self.first.len()) {
-            self.more[at].get_or_init(|| Box::new(CachePadded::new(WorkerShared::new(Role::Absent))));
+            self.more[at]
+                .get_or_init(|| Box::new(CachePadded::new(WorkerShared::new(Role::Absent))));
             self.made.store(at + 1, Ordering::Release);
         }
     }
@@ -130,7 +147,9 @@ impl Index<WorkerId> for Workers {
     fn index(&self, id: WorkerId) -> &CachePadded<WorkerShared> {
         match self.first.get(id) {
             Some(worker) => worker,
-            None => self.more[id - self.first.len()].get().expect("it has started"),
+            None => self.more[id - self.first.len()]
+                .get()
+                .expect("it has started"),
         }
     }
 }
@@ -141,29 +160,58 @@ mod tests {
 
     #[test]
     fn every_number_is_of_one_kind() {
-        for (regular, spares) in [(1, 0), (2, 1), (3, WITH_DRIVER), (2, WITH_DRIVER + 1), (4, 500)] {
+        for (regular, spares) in [
+            (1, 0),
+            (2, 1),
+            (3, WITH_DRIVER),
+            (2, WITH_DRIVER + 1),
+            (4, 500),
+        ] {
             let numbers = Numbers { regular, spares };
             let ordinary: Vec<_> = numbers.ordinary_spares().collect();
             assert_eq!(ordinary.len(), spares);
-            let others = numbers.waits_for_others().into_iter().chain(numbers.kept_back());
+            let others = numbers
+                .waits_for_others()
+                .into_iter()
+                .chain(numbers.kept_back());
             let mut all: Vec<_> = (0..regular).chain(ordinary).chain(others).collect();
             all.sort_unstable();
             assert_eq!(all, (0..numbers.all()).collect::<Vec<_>>());
             let without = all.iter().filter(|id| !numbers.has_driver(**id)).count();
-            assert_eq!(without, if spares > WITH_DRIVER { spares - WITH_DRIVER + 1 } else { 0 });
-            assert!(numbers.waits_for_others().is_none_or(|id| numbers.has_driver(id)));
+            assert_eq!(
+                without,
+                if spares > WITH_DRIVER {
+                    spares - WITH_DRIVER + 1
+                } else {
+                    0
+                }
+            );
+            assert!(
+                numbers
+                    .waits_for_others()
+                    .is_none_or(|id| numbers.has_driver(id))
+            );
         }
     }
 
     #[test]
     fn workers_without_a_driver_are_made_when_they_start() {
-        let numbers = Numbers { regular: 2, spares: 100 };
+        let numbers = Numbers {
+            regular: 2,
+            spares: 100,
+        };
         let workers = Workers::new(numbers);
-        assert_eq!((workers.most(), workers.made(), workers.iter().count()), (104, 7, 7));
+        assert_eq!(
+            (workers.most(), workers.made(), workers.iter().count()),
+            (104, 7, 7)
+        );
         for (id, made) in [(3, 7), (7, 8), (20, 21), (9, 21), (103, 104)] {
             workers.make(id);
             assert_eq!((workers.made(), workers.iter().count()), (made, made));
-            assert!(std::ptr::eq(&workers[id], workers.iter().nth(id).expect("made")));
+            assert!(std::ptr::eq(
+                &workers[id],
+                workers.iter().nth(id).expect("made")
+            ));
         }
     }
 }

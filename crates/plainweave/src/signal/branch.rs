@@ -20,7 +20,11 @@ pub struct SignalBranch<'a> {
 
 impl<'a> SignalBranch<'a> {
     pub(crate) fn new(signals: &'a Signals) -> Self {
-        Self { signals, polled: Cell::new(None), caught: None }
+        Self {
+            signals,
+            polled: Cell::new(None),
+            caught: None,
+        }
     }
 
     /// Returns it as one of the select's cases.
@@ -36,7 +40,8 @@ impl<'a> SignalBranch<'a> {
 
 impl Source for SignalBranch<'_> {
     fn attempt(&mut self) -> bool {
-        // Another waiter may have been faster than this one, so what was polled says only whether waiting works.
+        // Another waiter may have been faster than this one, so what was polled says only whether
+        // waiting works.
         let error = self.polled.take().filter(|result| *result < 0);
         let error = error.map(|errno| Err(io::Error::from_raw_os_error(-errno)));
         self.caught = self.signals.try_wait().map(Ok).or(error);
@@ -50,6 +55,10 @@ impl Source for SignalBranch<'_> {
     fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {}
 
     fn poll(&self) -> Option<Poll<'_>> {
-        Some(Poll { source: self.signals.pipe(), interest: Interest::Read, result: &self.polled })
+        Some(Poll {
+            source: self.signals.pipe(),
+            interest: Interest::Read,
+            result: &self.polled,
+        })
     }
 }

@@ -1,8 +1,9 @@
 //! What a signal does when nobody waits for it any more: what it did before.
 //!
-//! The handler that `signal-hook` installs stays for good. Other users of it may have come meanwhile, so it cannot be
-//! taken out; left alone, it would ignore the signal. So the first to catch a signal that has its default action
-//! registers one more thing to do: that action, unless somebody holds the signal.
+//! The handler that `signal-hook` installs stays for good. Other users of it may have come
+//! meanwhile, so it cannot be taken out; left alone, it would ignore the signal. So the first to
+//! catch a signal that has its default action registers one more thing to do: that action, unless
+//! somebody holds the signal.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -46,7 +47,8 @@ impl Hold {
             return Ok(Self(signal));
         }
         let nobody = Arc::new(AtomicBool::new(false));
-        // One that was ignored, as `nohup` has it, or that somebody else handles, goes on like that.
+        // One that was ignored, as `nohup` has it, or that somebody else handles, goes on like
+        // that.
         let is_default = sys::signal_action(signal)?.sa_sigaction == libc::SIG_DFL;
         if is_default && signal_name(signal).is_some() {
             register_conditional_default(signal, nobody.clone())?;

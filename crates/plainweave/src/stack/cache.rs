@@ -1,8 +1,9 @@
 //! A worker's own stacks: the fast path of taking and returning them.
 //!
-//! A plain vector, used from its end, so that the stack taken next is the one whose top is still in the processor's
-//! cache. Half of it is exchanged with the pool at a time: with less, a worker that alternates around a boundary would
-//! visit the pool again and again; with more, it would starve the others.
+//! A plain vector, used from its end, so that the stack taken next is the one whose top is still in
+//! the processor's cache. Half of it is exchanged with the pool at a time: with less, a worker that
+//! alternates around a boundary would visit the pool again and again; with more, it would starve
+//! the others.
 
 use std::cell::Cell;
 use std::io;
@@ -23,7 +24,8 @@ const BATCH: usize = CAPACITY / 2;
 pub(crate) struct StackCache {
     /// Free stacks without an owner, the newest last.
     stacks: Vec<Stack>,
-    /// `CAPACITY`, or less where the pool's limit is low: the kept stacks come on top of that limit.
+    /// `CAPACITY`, or less where the pool's limit is low: the kept stacks come on top of that
+    /// limit.
     capacity: usize,
     /// `stacks.len()`, for `StackPool::stats`.
     count: CachedCount,
@@ -36,7 +38,13 @@ impl StackCache {
     pub(crate) fn new(pool: Arc<StackPool>) -> StackCache {
         let count = pool.enroll();
         let capacity = CAPACITY.min(pool.config().max_stacks / 8).max(1);
-        StackCache { stacks: Vec::with_capacity(capacity), capacity, count, pool, not_sync: PhantomData }
+        StackCache {
+            stacks: Vec::with_capacity(capacity),
+            capacity,
+            count,
+            pool,
+            not_sync: PhantomData,
+        }
     }
 
     /// Takes a stack with no owner; a few ns when one is cached.
@@ -72,13 +80,15 @@ impl StackCache {
 
     #[cold]
     fn refill(&mut self) -> io::Result<()> {
-        self.pool.take_batch(&mut self.stacks, BATCH.min(self.capacity))
+        self.pool
+            .take_batch(&mut self.stacks, BATCH.min(self.capacity))
     }
 
     /// Moves the older half to the pool.
     #[cold]
     fn flush(&mut self) {
-        self.pool.put_batch(self.stacks.drain(..self.capacity.div_ceil(2)));
+        self.pool
+            .put_batch(self.stacks.drain(..self.capacity.div_ceil(2)));
     }
 }
 

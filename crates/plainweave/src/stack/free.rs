@@ -1,19 +1,23 @@
-//! The pool's free stacks, in three lists, which say which stack is used next and which have been out of use.
+//! The pool's free stacks, in three lists, which say which stack is used next and which have been
+//! out of use.
 //!
-//! No system calls here: the pool holds its lock around these methods, and counts and drops pages after releasing it.
+//! No system calls here: the pool holds its lock around these methods, and counts and drops pages
+//! after releasing it.
 //!
-//! *Why cooling goes by time.* Counting a stack's pages costs 0.85 us (256 KiB), a hundred times the cost of a recycled
-//! fiber. A program that starts and ends a thousand fibers in rounds needs all of them again next round; when stacks
-//! cooled by their place in the list, each of its fibers paid (measured, rounds of 512: 559 ns a stack, against 8.5
-//! now). So stacks used in the last 100 ms are left alone: each list records how short it has been, and only that many
-//! stacks, at its old end, have been unused since.
+//! *Why cooling goes by time.* Counting a stack's pages costs 0.85 us (256 KiB), a hundred times
+//! the cost of a recycled fiber. A program that starts and ends a thousand fibers in rounds needs
+//! all of them again next round; when stacks cooled by their place in the list, each of its fibers
+//! paid (measured, rounds of 512: 559 ns a stack, against 8.5 now). So stacks used in the last 100
+//! ms are left alone: each list records how short it has been, and only that many stacks, at its
+//! old end, have been unused since.
 
 use std::time::{Duration, Instant};
 
 use super::Stack;
 use crate::aging::Aging;
 
-/// Free stacks that stay hot however long they are unused: a small runtime never pays for counting pages.
+/// Free stacks that stay hot however long they are unused: a small runtime never pays for counting
+/// pages.
 pub(super) const ALWAYS_HOT: usize = 128;
 /// The part of a warm stack whose pages are kept, in bytes from the top.
 pub(super) const WARM_BYTES: usize = 16 << 10;
@@ -46,12 +50,19 @@ pub(crate) enum Left {
 impl FreeLists {
     /// Creates empty lists.
     pub(super) fn new() -> Self {
-        Self { hot: Aging::new(HOT_FOR, ALWAYS_HOT), warm: Aging::new(WARM_FOR, 0), cold: Vec::new() }
+        Self {
+            hot: Aging::new(HOT_FOR, ALWAYS_HOT),
+            warm: Aging::new(WARM_FOR, 0),
+            cold: Vec::new(),
+        }
     }
 
     /// Takes the stack most likely to be in the processor's cache, or at least in memory.
     pub(super) fn pop(&mut self) -> Option<Stack> {
-        self.hot.pop().or_else(|| self.warm.pop()).or_else(|| self.cold.pop())
+        self.hot
+            .pop()
+            .or_else(|| self.warm.pop())
+            .or_else(|| self.cold.pop())
     }
 
     /// Notes what was not used for a while.
@@ -60,11 +71,15 @@ impl FreeLists {
         self.warm.look(now);
     }
 
-    /// Removes the stacks above the limit, those out of use longest: first (already cooled) warm ones, then hot ones.
+    /// Removes the stacks above the limit, those out of use longest: first (already cooled) warm
+    /// ones, then hot ones.
     pub(super) fn surplus(&mut self, max_free: usize) -> (Vec<Stack>, Vec<Stack>) {
         let surplus = (self.hot.len() + self.warm.len()).saturating_sub(max_free);
         let warm = surplus.min(self.warm.len());
-        (self.warm.take_oldest(warm), self.hot.take_oldest(surplus - warm))
+        (
+            self.warm.take_oldest(warm),
+            self.hot.take_oldest(surplus - warm),
+        )
     }
 
     /// Returns what there will be to cool if nothing is used from now on.

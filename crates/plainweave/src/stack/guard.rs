@@ -9,23 +9,28 @@
 //! | stacks per process | as many as fit | about half of `vm.max_map_count`: 32,000 by default |
 //! | measured, each | 0.65 us | 17 us on average up to the limit, counting included |
 //!
-//! A guard is installed when its slot is first handed out, and stays: dropping a stack's pages does not touch it, and
-//! `fork` copies it. So its price (0.65 us) is paid once per slot, not once per fiber.
+//! A guard is installed when its slot is first handed out, and stays: dropping a stack's pages does
+//! not touch it, and `fork` copies it. So its price (0.65 us) is paid once per slot, not once per
+//! fiber.
 //!
 //! # Why the kernel may refuse a guard, and what the pool does
 //!
-//! 1. `EINVAL` from an old kernel (or gVisor): the pool falls back to `Mprotect` for the rest of its life.
-//! 2. `EINVAL` because the slab is locked: the process called `mlockall(MCL_CURRENT)` after it was mapped. The error
-//!    does not distinguish this from 1, so the slab is unlocked and the call repeated before falling back.
+//! 1. `EINVAL` from an old kernel (or gVisor): the pool falls back to `Mprotect` for the rest of
+//!    its life.
+//! 2. `EINVAL` because the slab is locked: the process called `mlockall(MCL_CURRENT)` after it was
+//!    mapped. The error does not distinguish this from 1, so the slab is unlocked and the call
+//!    repeated before falling back.
 //! 3. `ENOMEM`: no memory for page tables. That is an error, not a reason to fall back.
-//! 4. `Mprotect` near `vm.max_map_count`: refused *before* the limit, because at the limit every `mmap` of the process
-//!    fails, including the allocator's, and the cause would be hard to find. The error names the sysctl.
+//! 4. `Mprotect` near `vm.max_map_count`: refused *before* the limit, because at the limit every
+//!    `mmap` of the process fails, including the allocator's, and the cause would be hard to find.
+//!    The error names the sysctl.
 //!
 //! # Counting mappings
 //!
-//! Reading `/proc/self/maps` for every stack would be quadratic. So mappings are *leased*: the file is read once, room
-//! for up to 512 guards is granted if the limit leaves it, and the file is read again when the lease is used up. 1/32
-//! of the limit is left for the rest of the process: thread stacks, libraries, other pools' leases.
+//! Reading `/proc/self/maps` for every stack would be quadratic. So mappings are *leased*: the file
+//! is read once, room for up to 512 guards is granted if the limit leaves it, and the file is read
+//! again when the lease is used up. 1/32 of the limit is left for the rest of the process: thread
+//! stacks, libraries, other pools' leases.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -72,8 +77,20 @@ pub(super) struct Guards {
 
 impl Guards {
     pub(super) fn new(mode: GuardMode) -> Self {
-        let kind = if mode == GuardMode::Mprotect { GuardKind::Mprotect } else { GuardKind::Madvise };
-        Self { mode, kind, maps: MapBudget { limit: None, granted: 0 }, light: madvise_guard }
+        let kind = if mode == GuardMode::Mprotect {
+            GuardKind::Mprotect
+        } else {
+            GuardKind::Madvise
+        };
+        Self {
+            mode,
+            kind,
+            maps: MapBudget {
+                limit: None,
+                granted: 0,
+            },
+            light: madvise_guard,
+        }
     }
 
     /// Substitutes `vm.max_map_count`, for tests.
@@ -94,7 +111,8 @@ impl Guards {
         self.kind
     }
 
-    /// Makes the first `GUARD_SIZE` bytes of the slot at `slot` fault. The slot is unused and lies in `slab`.
+    /// Makes the first `GUARD_SIZE` bytes of the slot at `slot` fault. The slot is unused and lies
+    /// in `slab`.
     pub(super) fn install(&mut self, slab: &Mapping, slot: *mut u8) -> io::Result<()> {
         debug_assert!(slot.addr() - slab.start().addr() + GUARD_SIZE <= slab.len());
         if self.kind == GuardKind::Madvise {
@@ -104,7 +122,9 @@ impl Guards {
                 Err(error) => error,
             };
             if self.mode == GuardMode::Madvise {
-                let message = format!("this kernel refuses MADV_GUARD_INSTALL (Linux 6.13 has it): {refused}");
+                let message = format!(
+                    "this kernel refuses MADV_GUARD_INSTALL (Linux 6.13 has it): {refused}"
+                );
                 return Err(io::Error::new(io::ErrorKind::Unsupported, message));
             }
             self.kind = GuardKind::Mprotect;
@@ -129,7 +149,8 @@ impl Guards {
 }
 
 fn madvise_guard(slot: *mut u8) -> io::Result<()> {
-    // SAFETY: the caller owns the slot and nothing uses it yet; the call makes its first `GUARD_SIZE` bytes fault.
+    // SAFETY: the caller owns the slot and nothing uses it yet; the call makes its first
+    // `GUARD_SIZE` bytes fault.
     check(unsafe { libc::madvise(slot.cast(), GUARD_SIZE, MADV_GUARD_INSTALL) })
 }
 
@@ -183,8 +204,9 @@ impl MapBudget {
     }
 }
 
-/// Returns the number of mappings of this process; 0 where `/proc` is not mounted (then only the kernel's own refusal
-/// is left). Allocates nothing: at the limit the allocator may find no mapping either.
+/// Returns the number of mappings of this process; 0 where `/proc` is not mounted (then only the
+/// kernel's own refusal is left). Allocates nothing: at the limit the allocator may find no mapping
+/// either.
 pub(super) fn mappings() -> usize {
     let count = || -> io::Result<usize> {
         let mut maps = File::open("/proc/self/maps")?;

@@ -1,30 +1,34 @@
 //! Stack overflow: prints a message with the fiber's name and ends the process.
 //!
-//! A fiber that overflows touches its guard. The kernel sends SIGSEGV, and the handler runs on the thread's *alternate*
-//! stack, since the current one has no room. At that point anything may be half done: the allocator's lock held, the
-//! thread-local base that of the fiber. So the handler allocates nothing, locks nothing, uses no thread-local and no
-//! formatting machinery; it calls `write` and `abort`. Its steps:
+//! A fiber that overflows touches its guard. The kernel sends SIGSEGV, and the handler runs on the
+//! thread's *alternate* stack, since the current one has no room. At that point anything may be
+//! half done: the allocator's lock held, the thread-local base that of the fiber. So the handler
+//! allocates nothing, locks nothing, uses no thread-local and no formatting machinery; it calls
+//! `write` and `abort`. Its steps:
 //!
 //! 1. A signal that was sent (`kill`, `raise`) carries no address: chain (step 4).
 //! 2. The fault address is looked up among the slabs; not in a guard: chain.
-//! 3. The stack pointer is compared: at an overflow it lies in the same slot, or below it if a large frame moved it
-//!    there. A wild pointer of another thread that happens to hit a guard is not an overflow: chain. Else print, abort.
-//! 4. To chain is to do what would have happened without this handler: call the previous handler (Rust's own, which
-//!    reports overflows of OS threads; a crash reporter), or restore the default action and return, so that the
-//!    instruction faults again and the process dies of the same signal, with the right core dump.
+//! 3. The stack pointer is compared: at an overflow it lies in the same slot, or below it if a
+//!    large frame moved it there. A wild pointer of another thread that happens to hit a guard is
+//!    not an overflow: chain. Else print, abort.
+//! 4. To chain is to do what would have happened without this handler: call the previous handler
+//!    (Rust's own, which reports overflows of OS threads; a crash reporter), or restore the default
+//!    action and return, so that the instruction faults again and the process dies of the same
+//!    signal, with the right core dump.
 //!
-//! Unwinding instead of aborting is not an option: the fault may be in C code, in a destructor, or in the middle of any
-//! instruction that no landing pad expects.
+//! Unwinding instead of aborting is not an option: the fault may be in C code, in a destructor, or
+//! in the middle of any instruction that no landing pad expects.
 //!
 //! # The alternate stack
-//! The kernel puts a frame of up to 11 KiB on it for each signal (`AT_MINSIGSTKSZ`: all of the processor's vector and
-//! matrix registers), and one handler's frame above another's where their masks allow it. Threads that `std` creates
-//! have about 12 KiB: with the handler that samples a stalled fiber (`watchdog`), two more signals with empty handlers
-//! overflow it. So a worker has an alternate stack of its own, for [`NESTED`] frames and as much again for a handler
-//! that prints a backtrace, and no signal interrupts this crate's handlers.
+//! The kernel puts a frame of up to 11 KiB on it for each signal (`AT_MINSIGSTKSZ`: all of the
+//! processor's vector and matrix registers), and one handler's frame above another's where their
+//! masks allow it. Threads that `std` creates have about 12 KiB: with the handler that samples a
+//! stalled fiber (`watchdog`), two more signals with empty handlers overflow it. So a worker has an
+//! alternate stack of its own, for [`NESTED`] frames and as much again for a handler that prints a
+//! backtrace, and no signal interrupts this crate's handlers.
 //!
-//! Not caught: C code without stack probes whose frame steps over all 64 KiB, and a system call that is given a buffer
-//! in the guard, which fails with `EFAULT`.
+//! Not caught: C code without stack probes whose frame steps over all 64 KiB, and a system call
+//! that is given a buffer in the guard, which fails with `EFAULT`.
 
 use std::io;
 use std::ptr;
@@ -50,7 +54,8 @@ pub(crate) struct OverflowInfo {
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// Why `sigaction` does not fail for them.
 const VALID: &str = "a signal that may be handled";
-/// The previous actions of [`SIGNALS`]. Set before the handler is installed, so the handler always finds them.
+/// The previous actions of [`SIGNALS`]. Set before the handler is installed, so the handler always
+/// finds them.
 static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 
 /// Installs the handler of SIGSEGV and SIGBUS for the process. Further calls have no effect.
@@ -66,15 +71,20 @@ pub(crate) fn install() {
 }
 
 /// Handles the signal; the steps are those of the essay.
-extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_fault(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo, and `si_addr` is set for faults.
     let (sent, address) = unsafe { ((*info).si_code <= 0, (*info).si_addr().addr()) };
     if !sent {
-        // SAFETY: if the address is in the guard of a running fiber, its pool is not being dropped. If it is a wild
-        // pointer into a pool being dropped this instant, the lookup faults again here, with the signal masked, and the
-        // process dies of it: the same outcome.
+        // SAFETY: if the address is in the guard of a running fiber, its pool is not being dropped.
+        // If it is a wild pointer into a pool being dropped this instant, the lookup faults again
+        // here, with the signal masked, and the process dies of it: the same outcome.
         let hit = unsafe { table::lookup(address) };
-        if let Some(hit) = hit.filter(|hit| hit.is_guard && overflowed(hit, stack_pointer(context))) {
+        if let Some(hit) = hit.filter(|hit| hit.is_guard && overflowed(hit, stack_pointer(context)))
+        {
             report(&hit, address);
             std::process::abort();
         }
@@ -112,8 +122,8 @@ const THREAD_NAME: usize = 16;
 fn report(hit: &SlotHit, address: usize) {
     let mut line = Line::new();
     line.text(b"plainweave: ");
-    // SAFETY: an owner that is not null points to an `OverflowInfo` that stays valid while it is set
-    // (`Stack::set_owner`), and the fiber that set it is the one interrupted here.
+    // SAFETY: an owner that is not null points to an `OverflowInfo` that stays valid while it is
+    // set (`Stack::set_owner`), and the fiber that set it is the one interrupted here.
     match unsafe { hit.owner.cast::<OverflowInfo>().as_ref() } {
         Some(info) => {
             line.text(b"fiber ");
@@ -155,7 +165,10 @@ struct Line {
 
 impl Line {
     fn new() -> Self {
-        Self { bytes: [0; 512], len: 0 }
+        Self {
+            bytes: [0; 512],
+            len: 0,
+        }
     }
 
     fn text(&mut self, text: &[u8]) {
@@ -183,7 +196,8 @@ impl Line {
     fn write(&self) {
         let mut rest = &self.bytes[..self.len];
         while !rest.is_empty() {
-            // SAFETY: the pointer and length are those of a slice; `write` may be called in a signal handler.
+            // SAFETY: the pointer and length are those of a slice; `write` may be called in a
+            // signal handler.
             let written = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
             match usize::try_from(written) {
                 Ok(written) if written > 0 => rest = &rest[written..],
@@ -200,12 +214,13 @@ fn chain(signal: libc::c_int, sent: bool, info: *mut libc::siginfo_t, context: *
         return;
     };
     match previous.sa_sigaction {
-        // A fault cannot be ignored: the instruction repeats, and the kernel then kills the process. A sent signal can.
+        // A fault cannot be ignored: the instruction repeats, and the kernel then kills the
+        // process. A sent signal can.
         libc::SIG_IGN if sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: restores an action that was in force before; `raise` may be called in a handler. The signal is
-            // masked until we return, and then takes the process down: the fault's when it repeats, a sent one's from
-            // `raise`.
+            // SAFETY: restores an action that was in force before; `raise` may be called in a
+            // handler. The signal is masked until we return, and then takes the process down: the
+            // fault's when it repeats, a sent one's from `raise`.
             unsafe {
                 libc::sigaction(signal, previous, ptr::null_mut());
                 if sent {
@@ -214,13 +229,16 @@ fn chain(signal: libc::c_int, sent: bool, info: *mut libc::siginfo_t, context: *
             }
         }
         handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: the kernel gave us this address as a handler with SA_SIGINFO, which has this signature.
+            // SAFETY: the kernel gave us this address as a handler with SA_SIGINFO, which has this
+            // signature.
             let handler = unsafe { std::mem::transmute::<usize, SignalHandler>(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: the kernel gave us this address as a handler without SA_SIGINFO, which takes the signal alone.
-            let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
+            // SAFETY: the kernel gave us this address as a handler without SA_SIGINFO, which takes
+            // the signal alone.
+            let handler =
+                unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
             handler(signal);
         }
     }
@@ -232,14 +250,15 @@ const NESTED: usize = 16;
 /// A thread's alternate signal stack, until it is dropped on that thread.
 #[derive(Debug)]
 pub(crate) struct AltStack {
-    /// This value's mapping and the previous stack; none when the thread already had a stack that is large enough.
+    /// This value's mapping and the previous stack; none when the thread already had a stack that
+    /// is large enough.
     mapping: Option<(Mapping, libc::stack_t)>,
     /// A raw mapping is not tied to a thread; this guard is.
     not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// Ensures that signals have a stack of their own, of sufficient size. Drop the result on thread exit, which puts the
-/// previous one back. (`std` frees its own at the end of a thread.)
+/// Ensures that signals have a stack of their own, of sufficient size. Drop the result on thread
+/// exit, which puts the previous one back. (`std` frees its own at the end of a thread.)
 ///
 /// # Errors
 ///
@@ -253,19 +272,34 @@ pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
     let size = (NESTED * frame + (64 << 10)).next_multiple_of(page_size());
     let before = alt_stack();
     if before.ss_flags & libc::SS_DISABLE == 0 && before.ss_size >= size {
-        return Ok(AltStack { mapping: None, not_send });
+        return Ok(AltStack {
+            mapping: None,
+            not_send,
+        });
     }
     let guard = page_size();
     let mapping = Mapping::new(guard + size, libc::PROT_NONE)?;
     mapping.open(guard)?;
-    let stack = libc::stack_t { ss_sp: mapping.start().wrapping_add(guard).cast(), ss_flags: 0, ss_size: size };
-    // SAFETY: the stack is `size` writable bytes that stay mapped until `AltStack::drop` has withdrawn it.
+    let stack = libc::stack_t {
+        ss_sp: mapping.start().wrapping_add(guard).cast(),
+        ss_flags: 0,
+        ss_size: size,
+    };
+    // SAFETY: the stack is `size` writable bytes that stay mapped until `AltStack::drop` has
+    // withdrawn it.
     check(unsafe { libc::sigaltstack(&stack, ptr::null_mut()) })?;
-    Ok(AltStack { mapping: Some((mapping, before)), not_send })
+    Ok(AltStack {
+        mapping: Some((mapping, before)),
+        not_send,
+    })
 }
 
 fn alt_stack() -> libc::stack_t {
-    let mut stack = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+    let mut stack = libc::stack_t {
+        ss_sp: ptr::null_mut(),
+        ss_flags: libc::SS_DISABLE,
+        ss_size: 0,
+    };
     // SAFETY: a null new stack only queries.
     unsafe { libc::sigaltstack(ptr::null(), &mut stack) };
     stack
@@ -281,11 +315,14 @@ impl AltStack {
 
 impl Drop for AltStack {
     fn drop(&mut self) {
-        let Some((mapping, before)) = self.mapping.take() else { return };
+        let Some((mapping, before)) = self.mapping.take() else {
+            return;
+        };
         let stack = alt_stack();
         let ours = mapping.start().addr()..mapping.start().addr() + mapping.len();
         if ours.contains(&stack.ss_sp.addr()) {
-            // SAFETY: withdraws the stack before its mapping goes; the one before is still there, or was none.
+            // SAFETY: withdraws the stack before its mapping goes; the one before is still there,
+            // or was none.
             unsafe { libc::sigaltstack(&before, ptr::null_mut()) };
         }
     }

@@ -2,16 +2,18 @@
 //!
 //! `mod.rs` has the steps a free stack goes through. Two locks, never held together:
 //!
-//! - `free`: the three lists. Held for pushes and pops only; counting and dropping pages (system calls) happens
-//!   outside, on stacks that are in no list meanwhile.
+//! - `free`: the three lists. Held for pushes and pops only; counting and dropping pages (system
+//!   calls) happens outside, on stacks that are in no list meanwhile.
 //! - `growth`: the slabs. Held over the guard's system call, 0.65 us once in the life of a slot.
 //!
-//! Workers come here for half a cache at a time, so either lock sees at most one visit per 64 stacks.
+//! Workers come here for half a cache at a time, so either lock sees at most one visit per 64
+//! stacks.
 //!
-//! *Bounds.* At most `max_stacks` slots are carved; of the free ones `max_free` are hot or warm, the rest cold. So the
-//! memory kept in unused stacks is at most `max_free` stacks as their fibers left them; after 200 ms without use at
-//! most `ALWAYS_HOT` such stacks and `max_free * WARM_BYTES` (128 MiB by default, a quarter of that when fibers are
-//! shallow); after 2.4 s without use only the `ALWAYS_HOT`.
+//! *Bounds.* At most `max_stacks` slots are carved; of the free ones `max_free` are hot or warm,
+//! the rest cold. So the memory kept in unused stacks is at most `max_free` stacks as their fibers
+//! left them; after 200 ms without use at most `ALWAYS_HOT` such stacks and `max_free * WARM_BYTES`
+//! (128 MiB by default, a quarter of that when fibers are shallow); after 2.4 s without use only
+//! the `ALWAYS_HOT`.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -27,7 +29,8 @@ use super::slab::SlotMeta;
 use super::slab::{FIRST_SLOTS, Geometry, MAX_SLOTS, Slab};
 use super::{Stack, StackConfig, checked_size};
 
-/// Slots carved at once for a worker's cache: few, so that a small runtime does not pay for guards it never uses.
+/// Slots carved at once for a worker's cache: few, so that a small runtime does not pay for guards
+/// it never uses.
 const CARVE_BATCH: usize = 8;
 
 /// The number of stacks in a worker's cache: written by its owner only, read by `stats`.
@@ -65,7 +68,8 @@ pub(crate) struct StackStats {
     pub(crate) slabs: usize,
     /// How new stacks are guarded.
     pub(crate) guard: GuardKind,
-    /// The deepest stack seen so far, in bytes: among those that cooled, the newest free ones, and those noted.
+    /// The deepest stack seen so far, in bytes: among those that cooled, the newest free ones, and
+    /// those noted.
     pub(crate) high_water: usize,
 }
 
@@ -74,13 +78,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl StackPool {
-    /// Creates a pool, maps a first slab and carves its first slot, so a kernel that refuses shows here and not at the
-    /// first fiber.
+    /// Creates a pool, maps a first slab and carves its first slot, so a kernel that refuses shows
+    /// here and not at the first fiber.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a size out of range or no stacks at all; `Unsupported` for `GuardMode::Madvise` on a kernel
-    /// without it; the errors of `mmap`.
+    /// `InvalidInput` for a size out of range or no stacks at all; `Unsupported` for
+    /// `GuardMode::Madvise` on a kernel without it; the errors of `mmap`.
     pub(crate) fn new(config: StackConfig) -> io::Result<StackPool> {
         let guards = Guards::new(config.guard);
         Self::with_guards(config, guards)
@@ -88,15 +92,25 @@ impl StackPool {
 
     pub(super) fn with_guards(config: StackConfig, guards: Guards) -> io::Result<StackPool> {
         static IDS: AtomicU32 = AtomicU32::new(1);
-        let config = StackConfig { size: checked_size(config.size)?, ..config };
+        let config = StackConfig {
+            size: checked_size(config.size)?,
+            ..config
+        };
         if config.max_stacks == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a runtime needs at least one fiber stack"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a runtime needs at least one fiber stack",
+            ));
         }
         let pool = StackPool {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             config,
             free: Mutex::new(FreeLists::new()),
-            growth: Mutex::new(Growth { slabs: Vec::new(), guards, slots: 0 }),
+            growth: Mutex::new(Growth {
+                slabs: Vec::new(),
+                guards,
+                slots: 0,
+            }),
             caches: Mutex::default(),
             high_water: AtomicUsize::new(0),
         };
@@ -110,12 +124,13 @@ impl StackPool {
         &self.config
     }
 
-    /// Takes a stack with no owner. Takes a lock, and makes a few system calls when nothing is free.
+    /// Takes a stack with no owner. Takes a lock, and makes a few system calls when nothing is
+    /// free.
     ///
     /// # Errors
     ///
-    /// `QuotaExceeded` when `max_stacks` or `vm.max_map_count` is reached (the message says which and what to raise);
-    /// the errors of `mmap` or the guard call.
+    /// `QuotaExceeded` when `max_stacks` or `vm.max_map_count` is reached (the message says which
+    /// and what to raise); the errors of `mmap` or the guard call.
     pub(crate) fn take(&self) -> io::Result<Stack> {
         let free = locked(&self.free).pop();
         free.map_or_else(|| self.carve(), Ok)
@@ -130,11 +145,16 @@ impl StackPool {
     /// Clears the owner of a stack that comes back.
     #[inline]
     pub(super) fn disown(&self, stack: &Stack) {
-        debug_assert_eq!(stack.meta().pool.load(Ordering::Relaxed), self.id, "a stack of another pool");
+        debug_assert_eq!(
+            stack.meta().pool.load(Ordering::Relaxed),
+            self.id,
+            "a stack of another pool"
+        );
         stack.set_owner(std::ptr::null());
     }
 
-    /// Moves up to `want` stacks to `into`, at least one. Fresh ones are carved only when nothing is free.
+    /// Moves up to `want` stacks to `into`, at least one. Fresh ones are carved only when nothing
+    /// is free.
     pub(super) fn take_batch(&self, into: &mut Vec<Stack>, want: usize) -> io::Result<()> {
         {
             let mut free = locked(&self.free);
@@ -158,9 +178,11 @@ impl StackPool {
         self.empty(warm, hot);
     }
 
-    /// Cools the stacks that have been unused long enough, at most `limit` of them, and says what is left to do.
+    /// Cools the stacks that have been unused long enough, at most `limit` of them, and says what
+    /// is left to do.
     ///
-    /// Makes a system call or two per stack. A pool on which it is not called keeps its stacks' memory.
+    /// Makes a system call or two per stack. A pool on which it is not called keeps its stacks'
+    /// memory.
     pub(crate) fn tidy(&self, limit: usize) -> Left {
         self.tidy_at(Instant::now(), limit)
     }
@@ -200,7 +222,8 @@ impl StackPool {
 
     /// Moves stacks from warm or hot to cold. Warm ones have been measured already.
     fn empty(&self, warm: Vec<Stack>, hot: Vec<Stack>) {
-        hot.iter().for_each(|stack| self.note_high_water(stack.high_water()));
+        hot.iter()
+            .for_each(|stack| self.note_high_water(stack.high_water()));
         for mut stacks in [warm, hot] {
             stacks.iter().for_each(|stack| stack.shrink(0));
             if !stacks.is_empty() {
@@ -216,13 +239,19 @@ impl StackPool {
 
     /// Returns a fresh slot, from the last slab or from a new one.
     fn carve(&self) -> io::Result<Stack> {
-        // Stacks in workers' caches are not in use: they must not prevent a fiber elsewhere from starting.
-        let cached: usize = locked(&self.caches).iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        // Stacks in workers' caches are not in use: they must not prevent a fiber elsewhere from
+        // starting.
+        let cached: usize = locked(&self.caches)
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum();
         let growth = &mut *locked(&self.growth);
         let max = self.config.max_stacks + cached;
         if growth.slots >= max {
             let limit = self.config.max_stacks;
-            let message = format!("all {limit} fiber stacks are taken; raise the limit or run fewer fibers at a time");
+            let message = format!(
+                "all {limit} fiber stacks are taken; raise the limit or run fewer fibers at a time"
+            );
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
         }
         loop {
@@ -232,21 +261,42 @@ impl StackPool {
                 growth.slots += 1;
                 return Ok(stack);
             }
-            let slots = growth.slabs.last().map_or(FIRST_SLOTS, |slab| (slab.slots() * 2).min(MAX_SLOTS));
-            let slab = Slab::map(Geometry { size: self.config.size }, slots.min(max - growth.slots))?;
+            let slots = growth
+                .slabs
+                .last()
+                .map_or(FIRST_SLOTS, |slab| (slab.slots() * 2).min(MAX_SLOTS));
+            let slab = Slab::map(
+                Geometry {
+                    size: self.config.size,
+                },
+                slots.min(max - growth.slots),
+            )?;
             growth.slabs.push(slab);
         }
     }
 
-    /// Returns the statistics. Takes the locks and queries the pages of up to `ALWAYS_HOT` stacks: not for a hot path.
+    /// Returns the statistics. Takes the locks and queries the pages of up to `ALWAYS_HOT` stacks:
+    /// not for a hot path.
     pub(crate) fn stats(&self) -> StackStats {
         let (hot, pooled): (Vec<Stack>, usize) = {
             let free = locked(&self.free);
-            (free.hot.newest().take(ALWAYS_HOT).map(Stack::alias).collect(), free.len())
+            (
+                free.hot
+                    .newest()
+                    .take(ALWAYS_HOT)
+                    .map(Stack::alias)
+                    .collect(),
+                free.len(),
+            )
         };
-        // A stack may be taken during the query: the result is then the depth of its new fiber, which is also true.
-        hot.iter().for_each(|stack| self.note_high_water(stack.high_water()));
-        let cached: usize = locked(&self.caches).iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        // A stack may be taken during the query: the result is then the depth of its new fiber,
+        // which is also true.
+        hot.iter()
+            .for_each(|stack| self.note_high_water(stack.high_water()));
+        let cached: usize = locked(&self.caches)
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum();
         let growth = locked(&self.growth);
         let free = (pooled + cached).min(growth.slots);
         StackStats {
@@ -262,13 +312,18 @@ impl StackPool {
     #[cfg(test)]
     /// Calls `f` with each owner that is set, in no particular order; `f` may use the pool.
     ///
-    /// Nothing keeps an owner alive or in place meanwhile: a stack may be put back between the load and the call. The
-    /// caller synchronises with `set_owner` and `put` (the workers are stopped, or owners are freed only after a grace
-    /// period) before it follows the pointer.
+    /// Nothing keeps an owner alive or in place meanwhile: a stack may be put back between the load
+    /// and the call. The caller synchronises with `set_owner` and `put` (the workers are stopped,
+    /// or owners are freed only after a grace period) before it follows the pointer.
     pub(crate) fn for_each_owner(&self, mut f: impl FnMut(*const ())) {
-        let carved: Vec<_> = locked(&self.growth).slabs.iter().map(Slab::carved).collect();
+        let carved: Vec<_> = locked(&self.growth)
+            .slabs
+            .iter()
+            .map(Slab::carved)
+            .collect();
         for slots in carved {
-            // SAFETY: slabs stay mapped as long as the pool, which `self` borrows; `SlotMeta` is all atomics.
+            // SAFETY: slabs stay mapped as long as the pool, which `self` borrows; `SlotMeta` is
+            // all atomics.
             let slots: &[SlotMeta] = unsafe { slots.as_ref() };
             for slot in slots {
                 let owner = slot.owner.load(Ordering::Acquire);
@@ -293,10 +348,18 @@ impl StackPool {
 }
 
 impl Drop for StackPool {
-    /// Unmaps every slab, unless a stack is still in use: then all stay, and stay known to the overflow handler.
+    /// Unmaps every slab, unless a stack is still in use: then all stay, and stay known to the
+    /// overflow handler.
     fn drop(&mut self) {
-        let free = self.free.get_mut().unwrap_or_else(PoisonError::into_inner).len();
-        let growth = self.growth.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let free = self
+            .free
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len();
+        let growth = self
+            .growth
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if free != growth.slots {
             growth.slabs.drain(..).for_each(Slab::leak);
         }

@@ -1,20 +1,23 @@
 //! Slabs: the mappings that stacks are carved from.
 //!
-//! One slab is one `mmap` of many slots and, beside it, an array with a [`SlotMeta`] per slot. The first slab has 64
-//! slots, each next one twice as many, up to 32,768: a small program maps 20 MiB of address space, and a million stacks
-//! need some forty slabs. Mapping commits nothing: `MAP_NORESERVE` exempts it from overcommit accounting, and
-//! `MADV_NOHUGEPAGE` keeps the kernel from backing 2 MiB of mostly untouched stacks with one huge page.
+//! One slab is one `mmap` of many slots and, beside it, an array with a [`SlotMeta`] per slot. The
+//! first slab has 64 slots, each next one twice as many, up to 32,768: a small program maps 20 MiB
+//! of address space, and a million stacks need some forty slabs. Mapping commits nothing:
+//! `MAP_NORESERVE` exempts it from overcommit accounting, and `MADV_NOHUGEPAGE` keeps the kernel
+//! from backing 2 MiB of mostly untouched stacks with one huge page.
 //!
 //! A slab is created in this order, each step for a reason:
 //!
-//! 1. `mmap(PROT_NONE)`: under `mlockall(MCL_FUTURE)` a writable mapping would be filled with pages at once.
-//! 2. `munlock`: locked memory refuses guards and page reclaim (a no-op if the memory is not locked).
+//! 1. `mmap(PROT_NONE)`: under `mlockall(MCL_FUTURE)` a writable mapping would be filled with pages
+//!    at once.
+//! 2. `munlock`: locked memory refuses guards and page reclaim (a no-op if the memory is not
+//!    locked).
 //! 3. `MADV_NOHUGEPAGE`.
 //! 4. `mprotect(READ | WRITE)`: only now may it be accessed.
 //! 5. Registration in the table that the overflow handler reads.
 //!
-//! When the kernel has no room for a slab (`RLIMIT_AS`, strict overcommit, `RLIMIT_MEMLOCK` under `mlockall`) half the
-//! size is tried, down to one slot.
+//! When the kernel has no room for a slab (`RLIMIT_AS`, strict overcommit, `RLIMIT_MEMLOCK` under
+//! `mlockall`) half the size is tried, down to one slot.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -27,12 +30,14 @@ use super::guard::Guards;
 use super::{Stack, table};
 use crate::sys::check;
 
-/// Bytes below each stack that fault. Rust probes every page of a large frame, so one page would do for Rust; C code
-/// without probes can step over a guard, and 64 KiB catches all but very large frames.
+/// Bytes below each stack that fault. Rust probes every page of a large frame, so one page would do
+/// for Rust; C code without probes can step over a guard, and 64 KiB catches all but very large
+/// frames.
 pub(crate) const GUARD_SIZE: usize = 64 << 10;
 /// The number of colours: offsets from a slot's end at which its stack may begin; see `mod.rs`.
 const COLOURS: usize = 4;
-/// Bytes from one colour to the next: four cache lines, about what a suspended fiber touches when it is resumed.
+/// Bytes from one colour to the next: four cache lines, about what a suspended fiber touches when
+/// it is resumed.
 const COLOUR: usize = 256;
 /// Slots of a pool's first slab.
 pub(super) const FIRST_SLOTS: usize = 64;
@@ -63,12 +68,16 @@ impl Mapping {
     /// Maps `len` bytes (a multiple of the page size) with the given protection.
     pub(super) fn new(len: usize, protection: libc::c_int) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no
+        // existing memory.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { start: NonNull::new(start.cast()).expect("mmap does not map null"), len })
+        Ok(Self {
+            start: NonNull::new(start.cast()).expect("mmap does not map null"),
+            len,
+        })
     }
 
     pub(super) fn start(&self) -> *mut u8 {
@@ -81,27 +90,36 @@ impl Mapping {
 
     /// Unlocks the whole mapping; see step 2. Has no effect on memory that is not locked.
     pub(super) fn unlock(&self) {
-        // SAFETY: the range is this mapping; locking is about residency, not contents. A failure shows at the guard.
+        // SAFETY: the range is this mapping; locking is about residency, not contents. A failure
+        // shows at the guard.
         unsafe { libc::munlock(self.start.as_ptr().cast(), self.len) };
     }
 
     /// Makes the bytes from `offset` to the end readable and writable.
     pub(super) fn open(&self, offset: usize) -> io::Result<()> {
         let start = self.start().wrapping_add(offset);
-        // SAFETY: the range lies in this mapping and becomes more permissive, so no reference into it can be broken.
-        check(unsafe { libc::mprotect(start.cast(), self.len - offset, libc::PROT_READ | libc::PROT_WRITE) })
+        // SAFETY: the range lies in this mapping and becomes more permissive, so no reference into
+        // it can be broken.
+        check(unsafe {
+            libc::mprotect(
+                start.cast(),
+                self.len - offset,
+                libc::PROT_READ | libc::PROT_WRITE,
+            )
+        })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is this value's; its owner made sure that nothing points into it any more.
+        // SAFETY: the range is this value's; its owner made sure that nothing points into it any
+        // more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// A slab takes at most this part of the address space that a limit leaves: one that just fits would leave nothing for
-/// the stacks of threads and the allocator.
+/// A slab takes at most this part of the address space that a limit leaves: one that just fits
+/// would leave nothing for the stacks of threads and the allocator.
 const SHARE_OF_ROOM: usize = 4;
 
 /// Returns the bytes that the process may still map, if that is limited (`ulimit -v`).
@@ -112,7 +130,8 @@ fn address_space_left() -> Option<usize> {
     Some(most.saturating_sub(pages * page_size()))
 }
 
-/// What is known of one slot. An array of these accompanies each slab, zeroed until the slot is carved.
+/// What is known of one slot. An array of these accompanies each slab, zeroed until the slot is
+/// carved.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct SlotMeta {
@@ -138,7 +157,8 @@ impl Geometry {
     }
 }
 
-/// Many slots in one mapping. Its first `carved` slots have guards and were handed out at least once.
+/// Many slots in one mapping. Its first `carved` slots have guards and were handed out at least
+/// once.
 #[derive(Debug)]
 pub(super) struct Slab {
     memory: Mapping,
@@ -157,7 +177,10 @@ impl Slab {
         }
         loop {
             match Self::try_map(geometry, slots) {
-                Err(error) if slots > 1 && matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) => {
+                Err(error)
+                    if slots > 1
+                        && matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) =>
+                {
                     slots /= 2;
                 }
                 result => return result,
@@ -168,7 +191,8 @@ impl Slab {
     fn try_map(geometry: Geometry, slots: usize) -> io::Result<Slab> {
         let memory = Mapping::new(slots * geometry.stride(), libc::PROT_NONE)?;
         memory.unlock();
-        // SAFETY: advice about huge pages changes no contents. Refused by kernels built without them: nothing to avoid.
+        // SAFETY: advice about huge pages changes no contents. Refused by kernels built without
+        // them: nothing to avoid.
         unsafe { libc::madvise(memory.start().cast(), memory.len(), libc::MADV_NOHUGEPAGE) };
         memory.open(0)?;
         let bytes = (slots * size_of::<SlotMeta>()).next_multiple_of(page_size());
@@ -179,7 +203,14 @@ impl Slab {
             size: geometry.size,
             meta: meta.start().cast(),
         })?;
-        Ok(Slab { memory, meta, geometry, slots, carved: 0, registration })
+        Ok(Slab {
+            memory,
+            meta,
+            geometry,
+            slots,
+            carved: 0,
+            registration,
+        })
     }
 
     /// Returns the number of slots.
@@ -187,7 +218,8 @@ impl Slab {
         self.slots
     }
 
-    /// Returns the next fresh slot, guarded; `None` when all are carved. On an error the slot stays fresh.
+    /// Returns the next fresh slot, guarded; `None` when all are carved. On an error the slot stays
+    /// fresh.
     pub(super) fn carve(&mut self, guards: &mut Guards, pool: u32) -> io::Result<Option<Stack>> {
         if self.carved == self.slots {
             return Ok(None);
@@ -195,14 +227,20 @@ impl Slab {
         let stride = self.geometry.stride();
         let slot = self.memory.start().wrapping_add(self.carved * stride);
         guards.install(&self.memory, slot)?;
-        // SAFETY: `carved < slots`, and the metadata mapping holds `slots` elements of zeroes, valid for `SlotMeta`.
+        // SAFETY: `carved < slots`, and the metadata mapping holds `slots` elements of zeroes,
+        // valid for `SlotMeta`.
         let meta = unsafe { &*self.meta.start().cast::<SlotMeta>().add(self.carved) };
-        meta.size.store(self.geometry.size as u32, Ordering::Relaxed);
+        meta.size
+            .store(self.geometry.size as u32, Ordering::Relaxed);
         meta.pool.store(pool, Ordering::Relaxed);
         let colour = self.carved % COLOURS * COLOUR;
         self.carved += 1;
-        let base = NonNull::new(slot.wrapping_add(stride - colour)).expect("a slot does not end at null");
-        Ok(Some(Stack { base, meta: NonNull::from(meta) }))
+        let base =
+            NonNull::new(slot.wrapping_add(stride - colour)).expect("a slot does not end at null");
+        Ok(Some(Stack {
+            base,
+            meta: NonNull::from(meta),
+        }))
     }
 
     #[cfg(test)]
@@ -225,18 +263,25 @@ impl Drop for Slab {
     }
 }
 
-/// Returns the bytes from the end of `[start, start + len)` down to its lowest page that is in memory.
+/// Returns the bytes from the end of `[start, start + len)` down to its lowest page that is in
+/// memory.
 ///
-/// Calls `mincore`, lowest pages first. The range must not contain a guard: the result for those differs by kernel.
+/// Calls `mincore`, lowest pages first. The range must not contain a guard: the result for those
+/// differs by kernel.
 pub(super) fn resident_depth(start: *mut u8, len: usize) -> usize {
     const CHUNK: usize = 256;
     let page = page_size();
     let mut resident = [0u8; CHUNK];
     for first in (0..len / page).step_by(CHUNK) {
         let pages = CHUNK.min(len / page - first);
-        // SAFETY: the kernel writes one byte per page, `pages` at most `CHUNK` of them; it only looks at the range.
+        // SAFETY: the kernel writes one byte per page, `pages` at most `CHUNK` of them; it only
+        // looks at the range.
         let code = unsafe {
-            libc::mincore(start.wrapping_add(first * page).cast(), pages * page, resident.as_mut_ptr().cast())
+            libc::mincore(
+                start.wrapping_add(first * page).cast(),
+                pages * page,
+                resident.as_mut_ptr().cast(),
+            )
         };
         if code != 0 {
             return 0;
@@ -248,14 +293,14 @@ pub(super) fn resident_depth(start: *mut u8, len: usize) -> usize {
     0
 }
 
-/// Returns the pages of a range to the kernel; they read as zeroes when touched next. The range must be unused.
+/// Returns the pages of a range to the kernel; they read as zeroes when touched next. The range
+/// must be unused.
 pub(super) fn drop_pages(start: *mut u8, len: usize) {
     // SAFETY: the caller owns the range and needs nothing of its contents; no guard lies in it.
     let code = unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTNEED) };
     if code != 0 {
-        // Locked since the slab was made (`mlockall(MCL_CURRENT)`). Linux 5.18 has a call for that; on older kernels
-        // the pages stay, as the user asked.
-        // SAFETY: as above.
+        // Locked since the slab was made (`mlockall(MCL_CURRENT)`). Linux 5.18 has a call for that;
+        // on older kernels the pages stay, as the user asked. SAFETY: as above.
         unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTNEED_LOCKED) };
     }
 }

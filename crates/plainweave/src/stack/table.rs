@@ -1,27 +1,29 @@
 //! Maps an address to its slot, in a signal handler.
 //!
-//! A static array with an entry per slab of every pool in the process. Writers (a slab is mapped or unmapped: rare)
-//! hold a lock; readers hold nothing, allocate nothing and use no thread-local, so the overflow handler may read at any
-//! point of any thread's execution, even while the interrupted thread is itself a writer.
+//! A static array with an entry per slab of every pool in the process. Writers (a slab is mapped or
+//! unmapped: rare) hold a lock; readers hold nothing, allocate nothing and use no thread-local, so
+//! the overflow handler may read at any point of any thread's execution, even while the interrupted
+//! thread is itself a writer.
 //!
 //! # Protocol: a sequence lock per entry
 //!
-//! An entry is reused when its slab is gone (a test process makes thousands of runtimes), so its words may change
-//! under a reader. Writer:
+//! An entry is reused when its slab is gone (a test process makes thousands of runtimes), so its
+//! words may change under a reader. Writer:
 //!
 //! 1. `version` := odd (relaxed), then a release fence,
 //! 2. the words (relaxed),
 //! 3. `version` := even (release).
 //!
-//! Reader: load `version` (acquire), skip the entry if it is odd; load the words; acquire fence; load `version` again
-//! and skip the entry if it moved. If a reader saw a word of step 2, its fence pairs with the writer's fence of step 1,
-//! so the second load sees the odd version or a later one: the reader skips. If it saw none, it read the old entry.
-//! Either way it never acts on a mixture.
+//! Reader: load `version` (acquire), skip the entry if it is odd; load the words; acquire fence;
+//! load `version` again and skip the entry if it moved. If a reader saw a word of step 2, its fence
+//! pairs with the writer's fence of step 1, so the second load sees the odd version or a later one:
+//! the reader skips. If it saw none, it read the old entry. Either way it never acts on a mixture.
 //!
-//! Skipping is right, not only safe: the entry that holds a fault address in a live stack is not changing, because a
-//! pool with stacks in use does not unregister.
+//! Skipping is right, not only safe: the entry that holds a fault address in a live stack is not
+//! changing, because a pool with stacks in use does not unregister.
 //!
-//! The atomics are `std`'s, not the shim's: loom's have no constant constructor, and a static table is the point.
+//! The atomics are `std`'s, not the shim's: loom's have no constant constructor, and a static table
+//! is the point.
 
 use std::io;
 use std::mem::offset_of;
@@ -123,13 +125,15 @@ impl SlabEntry {
     /// Performs the writer's three steps. The caller holds `WRITERS`.
     fn write(&self, range: &SlabRange) {
         let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        self.version
+            .store(version.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
         self.start.store(range.start, Ordering::Relaxed);
         self.slots.store(range.slots, Ordering::Relaxed);
         self.size.store(range.size, Ordering::Relaxed);
         self.meta.store(range.meta, Ordering::Relaxed);
-        self.version.store(version.wrapping_add(2), Ordering::Release);
+        self.version
+            .store(version.wrapping_add(2), Ordering::Release);
     }
 
     /// Performs the reader's side; `None` for a free entry and for one that is changing.
@@ -152,8 +156,13 @@ impl SlabEntry {
 /// Context: not in a signal handler.
 pub(super) fn register(range: &SlabRange) -> io::Result<Registration> {
     let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(index) = ENTRIES.iter().position(|entry| entry.start.load(Ordering::Relaxed) == 0) else {
-        let message = format!("this process has {CAPACITY} slabs of fiber stacks; use fewer runtimes, or larger ones");
+    let Some(index) = ENTRIES
+        .iter()
+        .position(|entry| entry.start.load(Ordering::Relaxed) == 0)
+    else {
+        let message = format!(
+            "this process has {CAPACITY} slabs of fiber stacks; use fewer runtimes, or larger ones"
+        );
         return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
     };
     ENTRIES[index].write(range);
@@ -166,24 +175,36 @@ pub(super) fn register(range: &SlabRange) -> io::Result<Registration> {
 /// Context: not in a signal handler.
 pub(super) fn unregister(registration: &Registration) {
     let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
-    ENTRIES[registration.0].write(&SlabRange { start: 0, slots: 0, size: 0, meta: std::ptr::null_mut() });
+    ENTRIES[registration.0].write(&SlabRange {
+        start: 0,
+        slots: 0,
+        size: 0,
+        meta: std::ptr::null_mut(),
+    });
 }
 
 /// Returns the slot that holds an address.
 ///
 /// # Safety
 ///
-/// No pool that holds `address` is dropped meanwhile. That is so whenever the address lies in a stack in use.
+/// No pool that holds `address` is dropped meanwhile. That is so whenever the address lies in a
+/// stack in use.
 ///
 /// Context: any thread, also in a signal handler.
 pub(crate) unsafe fn lookup(address: usize) -> Option<SlotHit> {
     let used = USED.load(Ordering::Acquire);
-    let holds = |range: &SlabRange| (address.wrapping_sub(range.start)) / (GUARD_SIZE + range.size) < range.slots;
-    let range = ENTRIES[..used].iter().filter_map(SlabEntry::read).find(holds)?;
+    let holds = |range: &SlabRange| {
+        (address.wrapping_sub(range.start)) / (GUARD_SIZE + range.size) < range.slots
+    };
+    let range = ENTRIES[..used]
+        .iter()
+        .filter_map(SlabEntry::read)
+        .find(holds)?;
     let stride = GUARD_SIZE + range.size;
     let offset = address - range.start;
     let index = offset / stride;
-    // SAFETY: `index < slots`, the length of the array at `meta`; the caller ensures that the slab stays mapped.
+    // SAFETY: `index < slots`, the length of the array at `meta`; the caller ensures that the slab
+    // stays mapped.
     let meta = unsafe { &*range.meta.add(index) };
     Some(SlotHit {
         slot_base: range.start + index * stride,

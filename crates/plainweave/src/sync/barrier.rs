@@ -1,8 +1,8 @@
 //! A point that a number of callers pass together.
 //!
-//! The last to arrive takes all others off the list in its own section, so the barrier is ready for the next round
-//! before the first of them runs on. One that is interrupted takes its arrival back in the section in which it leaves
-//! the list: a round is never completed by one that has gone.
+//! The last to arrive takes all others off the list in its own section, so the barrier is ready for
+//! the next round before the first of them runs on. One that is interrupted takes its arrival back
+//! in the section in which it leaves the list: a round is never completed by one that has gone.
 
 use std::fmt;
 use std::io;
@@ -11,8 +11,8 @@ use super::wait_queue::{Entry, Facts, Primitive, WaitQueue, Waited};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
-/// Lets a number of fibers and plain threads wait for each other, round after round, in the shape of
-/// [`std::sync::Barrier`].
+/// Lets a number of fibers and plain threads wait for each other, round after round, in the shape
+/// of [`std::sync::Barrier`].
 ///
 /// ```
 /// plainweave::run(|| {
@@ -39,7 +39,11 @@ struct Arrived(usize);
 
 impl Primitive for Arrived {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "barrier", counts: [(self.0, "have arrived"), (0, ""), (0, "")], ..Facts::default() }
+        Facts {
+            kind: "barrier",
+            counts: [(self.0, "have arrived"), (0, ""), (0, "")],
+            ..Facts::default()
+        }
     }
 }
 
@@ -47,23 +51,34 @@ impl Barrier {
     /// Creates a barrier for `size` callers. With 0 or 1 nobody waits.
     #[must_use]
     pub const fn new(size: usize) -> Self {
-        Self { arrived: WaitQueue::new(Arrived(0)), size }
+        Self {
+            arrived: WaitQueue::new(Arrived(0)),
+            size,
+        }
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn modelled(size: usize) -> Self {
-        Self { arrived: WaitQueue::modelled(Arrived(0)), size }
+        Self {
+            arrived: WaitQueue::modelled(Arrived(0)),
+            size,
+        }
     }
 
     /// Waits until all have called it. One of them, the last to arrive, is the leader.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited. It counts as not arrived: the others go on waiting for one more.
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited. It counts as not arrived: the others go on
+    /// waiting for one more.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn wait(&self) -> io::Result<BarrierWaitResult> {
-        let entry = Entry { list: 0, place: QueueEnd::Back, tag: 0 };
+        let entry = Entry {
+            list: 0,
+            place: QueueEnd::Back,
+            tag: 0,
+        };
         let waited = self.arrived.wait_as(
             entry,
             Interrupts::Allowed,
@@ -99,6 +114,8 @@ impl BarrierWaitResult {
 
 impl fmt::Debug for Barrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Barrier").field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("Barrier")
+            .field("size", &self.size)
+            .finish_non_exhaustive()
     }
 }

@@ -1,15 +1,18 @@
 //! Channels in which each receiver gets each value.
 //!
-//! **Who waits?** Senders never do: a receiver that falls more than the bound behind loses the oldest values, and
-//! learns how many. The other choice, that senders wait for the slowest receiver, would let one that is stuck stop
-//! everyone. Where nothing may be lost, send to one [`channel::bounded`](super::channel::bounded) per receiver.
+//! **Who waits?** Senders never do: a receiver that falls more than the bound behind loses the
+//! oldest values, and learns how many. The other choice, that senders wait for the slowest
+//! receiver, would let one that is stuck stop everyone. Where nothing may be lost, send to one
+//! [`channel::bounded`](super::channel::bounded) per receiver.
 //!
-//! A value is kept until all receivers that were there when it was sent have got it, or until it is overwritten. The
-//! last of them usually gets the value itself; the others get clones, which they make with no lock held.
+//! A value is kept until all receivers that were there when it was sent have got it, or until it is
+//! overwritten. The last of them usually gets the value itself; the others get clones, which they
+//! make with no lock held.
 //!
-//! **One section for several values.** All receivers of all workers meet at one lock, and each section brings its cache
-//! line over from another core. So a receiver that finds several values takes up to 16 of them at once, and returns the
-//! others from its own memory. Those are safe from being overwritten.
+//! **One section for several values.** All receivers of all workers meet at one lock, and each
+//! section brings its cache line over from another core. So a receiver that finds several values
+//! takes up to 16 of them at once, and returns the others from its own memory. Those are safe from
+//! being overwritten.
 //!
 //! ```
 //! use plainweave::sync::broadcast;
@@ -62,7 +65,11 @@ impl<T> Primitive for State<T> {
     fn facts(&self, _: usize) -> Facts {
         Facts {
             kind: "broadcast channel",
-            counts: [(self.senders, "senders"), (self.receivers, "receivers"), (0, "")],
+            counts: [
+                (self.senders, "senders"),
+                (self.receivers, "receivers"),
+                (0, ""),
+            ],
             ..Facts::default()
         }
     }
@@ -71,15 +78,15 @@ impl<T> Primitive for State<T> {
 type Shared<T> = Arc<WaitQueue<State<T>>>;
 type Locked<T> = super::wait_queue::Locked<State<T>, 1>;
 
-/// The sending half; clones send to the same receivers. When the last is dropped, receivers get the remaining values
-/// and then an error.
+/// The sending half; clones send to the same receivers. When the last is dropped, receivers get the
+/// remaining values and then an error.
 pub struct Sender<T>(Shared<T>);
 
 /// A receiving half, which gets each value that is sent after it was created.
 pub struct Receiver<T> {
     shared: Shared<T>,
-    /// Values that it has taken and not returned, the next one last. There is room for `BATCH`, so that no section
-    /// allocates.
+    /// Values that it has taken and not returned, the next one last. There is room for `BATCH`, so
+    /// that no section allocates.
     taken: Vec<Arc<T>>,
     /// The position of the next value to take.
     next: u64,
@@ -98,9 +105,9 @@ enum Why {
     Interrupted(Interrupt),
 }
 
-/// Creates a channel that keeps the last `bound` values for receivers that fall behind. Memory for up to 4,096 of them
-/// is allocated at once, for more when it is needed. (A receiver may keep up to 16 more, which it took together with
-/// one that it returned.)
+/// Creates a channel that keeps the last `bound` values for receivers that fall behind. Memory for
+/// up to 4,096 of them is allocated at once, for more when it is needed. (A receiver may keep up to
+/// 16 more, which it took together with one that it returned.)
 ///
 /// # Panics
 /// `bound` is 0.
@@ -121,10 +128,20 @@ fn of<T>(queue: WaitQueue<State<T>>) -> (Sender<T>, Receiver<T>) {
 
 impl<T> State<T> {
     fn new(bound: usize) -> Self {
-        assert!(bound > 0, "a channel needs room for one value at least, not {bound}");
+        assert!(
+            bound > 0,
+            "a channel needs room for one value at least, not {bound}"
+        );
         // At once, so that no section allocates; a bound beyond that is rather a wish for none.
         let values = VecDeque::with_capacity(bound.min(AT_ONCE));
-        Self { values, bound, sent: 0, senders: 1, receivers: 1, watchers: Watchers::new() }
+        Self {
+            values,
+            bound,
+            sent: 0,
+            senders: 1,
+            receivers: 1,
+            watchers: Watchers::new(),
+        }
     }
 
     /// Returns the position of the oldest value, or of the next one if there is none.
@@ -132,10 +149,11 @@ impl<T> State<T> {
         self.sent - self.values.len() as u64
     }
 
-    /// Notes that one more receiver has done with the value at a position, which is there. The last one takes it out,
-    /// so that no destructor runs in the section.
+    /// Notes that one more receiver has done with the value at a position, which is there. The last
+    /// one takes it out, so that no destructor runs in the section.
     fn read(&mut self, position: u64) -> Arc<T> {
-        let index = usize::try_from(position - self.oldest()).expect("there are no more than fit in memory");
+        let index = usize::try_from(position - self.oldest())
+            .expect("there are no more than fit in memory");
         let value = self.values[index].read();
         self.forget_read();
         value
@@ -143,15 +161,16 @@ impl<T> State<T> {
 
     /// Does the same for as many values from a position on as there are, up to [`BATCH`].
     fn read_all(&mut self, position: u64, into: &mut Vec<Arc<T>>) {
-        let index = usize::try_from(position - self.oldest()).expect("there are no more than fit in memory");
+        let index = usize::try_from(position - self.oldest())
+            .expect("there are no more than fit in memory");
         into.extend(self.values.range_mut(index..).take(BATCH).map(Slot::read));
         self.forget_read();
     }
 
     /// Removes the oldest values as far as nobody has yet to get them.
     fn forget_read(&mut self) {
-        // A receiver that is being dropped gives up an older value after others have got a newer one, which it did not
-        // count for.
+        // A receiver that is being dropped gives up an older value after others have got a newer
+        // one, which it did not count for.
         while self.values.front().is_some_and(|slot| slot.unread == 0) {
             self.values.pop_front();
         }
@@ -162,13 +181,18 @@ impl<T> Slot<T> {
     /// Returns the value for one more receiver.
     fn read(&mut self) -> Arc<T> {
         self.unread -= 1;
-        let value = if self.unread == 0 { self.value.take() } else { self.value.clone() };
+        let value = if self.unread == 0 {
+            self.value.take()
+        } else {
+            self.value.clone()
+        };
         value.expect("the last receiver has yet to get it")
     }
 }
 
 impl<T> Sender<T> {
-    /// Sends a value to all receivers, and returns how many there are; with none, the value is dropped. Never waits.
+    /// Sends a value to all receivers, and returns how many there are; with none, the value is
+    /// dropped. Never waits.
     pub fn send(&self, value: T) -> usize {
         let value = Arc::new(value);
         let (count, overwritten, waiters) = self.0.with(|locked| {
@@ -176,11 +200,22 @@ impl<T> Sender<T> {
             if state.receivers == 0 {
                 return (0, None, None);
             }
-            let overwritten = if state.values.len() == state.bound { state.values.pop_front() } else { None };
-            state.values.push_back(Slot { value: Some(value.clone()), unread: state.receivers });
+            let overwritten = if state.values.len() == state.bound {
+                state.values.pop_front()
+            } else {
+                None
+            };
+            state.values.push_back(Slot {
+                value: Some(value.clone()),
+                unread: state.receivers,
+            });
             state.sent += 1;
             let selects = state.watchers.take();
-            (state.receivers, overwritten, Some((locked.take_all(0, None), selects)))
+            (
+                state.receivers,
+                overwritten,
+                Some((locked.take_all(0, None), selects)),
+            )
         });
         if let Some((waiters, selects)) = waiters {
             waiters.give();
@@ -213,7 +248,11 @@ fn subscribe<T>(shared: &Shared<T>) -> Receiver<T> {
 
 impl<T> Receiver<T> {
     fn new(shared: Shared<T>, next: u64) -> Self {
-        Self { shared, taken: Vec::with_capacity(BATCH), next }
+        Self {
+            shared,
+            taken: Vec::with_capacity(BATCH),
+            next,
+        }
     }
 }
 
@@ -221,9 +260,9 @@ impl<T: Clone> Receiver<T> {
     /// Returns the next value; waits while there is none.
     ///
     /// # Errors
-    /// Values were lost because this receiver fell behind; the next call goes on with the oldest that is left then. Or
-    /// there is no value and all senders are gone; or, while there was none, the caller was cancelled or ran into its
-    /// deadline.
+    /// Values were lost because this receiver fell behind; the next call goes on with the oldest
+    /// that is left then. Or there is no value and all senders are gone; or, while there was none,
+    /// the caller was cancelled or ran into its deadline.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn recv(&mut self) -> Result<T, RecvError> {
@@ -231,8 +270,14 @@ impl<T: Clone> Receiver<T> {
             if let Some(value) = self.taken.pop() {
                 return Ok(Arc::unwrap_or_clone(value));
             }
-            let Self { shared, taken, next } = self;
-            match shared.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| take(locked, taken, next)) {
+            let Self {
+                shared,
+                taken,
+                next,
+            } = self;
+            match shared.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| {
+                take(locked, taken, next)
+            }) {
                 Ok(Some(Ok(()))) => taken.reverse(),
                 Ok(Some(Err(why))) => return Err(RecvError(why)),
                 // There was a value, or an end: look again.
@@ -248,11 +293,21 @@ impl<T: Clone> Receiver<T> {
     /// There is no value, or values were lost as for [`Self::recv`].
     pub fn try_recv(&mut self) -> Result<T, RecvError> {
         if self.taken.is_empty() {
-            let Self { shared, taken, next } = self;
-            shared.with(|locked| take(locked, taken, next)).unwrap_or(Err(Why::Empty)).map_err(RecvError)?;
+            let Self {
+                shared,
+                taken,
+                next,
+            } = self;
+            shared
+                .with(|locked| take(locked, taken, next))
+                .unwrap_or(Err(Why::Empty))
+                .map_err(RecvError)?;
             taken.reverse();
         }
-        self.taken.pop().map(Arc::unwrap_or_clone).ok_or(RecvError(Why::Empty))
+        self.taken
+            .pop()
+            .map(Arc::unwrap_or_clone)
+            .ok_or(RecvError(Why::Empty))
     }
 }
 
@@ -278,14 +333,19 @@ impl<T: Clone> Watched for &mut Receiver<T> {
         self.shared.with(|locked| {
             let state = &mut locked.state;
             // A value that was lost counts, too.
-            let may_succeed = !self.taken.is_empty() || self.next != state.sent || state.senders == 0;
+            let may_succeed =
+                !self.taken.is_empty() || self.next != state.sent || state.senders == 0;
             f(&mut state.watchers, may_succeed);
         });
     }
 }
 
 /// Takes values from `next` on, in order, and moves on. `None`: the next one has not been sent yet.
-fn take<T>(locked: &mut Locked<T>, taken: &mut Vec<Arc<T>>, next: &mut u64) -> Option<Result<(), Why>> {
+fn take<T>(
+    locked: &mut Locked<T>,
+    taken: &mut Vec<Arc<T>>,
+    next: &mut u64,
+) -> Option<Result<(), Why>> {
     let state = &mut locked.state;
     let oldest = state.oldest();
     if *next < oldest {
@@ -309,7 +369,9 @@ impl<T> Receiver<T> {
     /// Returns the number of values that this receiver can get now.
     #[must_use]
     pub fn len(&self) -> usize {
-        let unread = self.shared.with(|locked| locked.state.sent - self.next.max(locked.state.oldest()));
+        let unread = self
+            .shared
+            .with(|locked| locked.state.sent - self.next.max(locked.state.oldest()));
         self.taken.len() + usize::try_from(unread).expect("there are no more than fit in memory")
     }
 
@@ -331,7 +393,8 @@ impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         let waiting = self.0.with(|locked| {
             locked.state.senders -= 1;
-            (locked.state.senders == 0).then(|| (locked.take_all(0, None), locked.state.watchers.take()))
+            (locked.state.senders == 0)
+                .then(|| (locked.take_all(0, None), locked.state.watchers.take()))
         });
         if let Some((waiters, selects)) = waiting {
             waiters.give();
@@ -347,11 +410,16 @@ impl<T> Drop for Receiver<T> {
             locked.state.receivers -= 1;
             locked.state.sent
         });
-        Backlog { receiver: self, end }.give_up();
+        Backlog {
+            receiver: self,
+            end,
+        }
+        .give_up();
     }
 }
 
-/// The values that a receiver has not got when it is dropped. A destructor that panics does not keep the others.
+/// The values that a receiver has not got when it is dropped. A destructor that panics does not
+/// keep the others.
 struct Backlog<'a, T> {
     receiver: &'a mut Receiver<T>,
     end: u64,
@@ -415,9 +483,13 @@ impl RecvError {
 impl From<RecvError> for io::Error {
     fn from(error: RecvError) -> Self {
         match error.0 {
-            Why::Closed => io::Error::new(io::ErrorKind::BrokenPipe, "the channel has no senders left"),
+            Why::Closed => {
+                io::Error::new(io::ErrorKind::BrokenPipe, "the channel has no senders left")
+            }
             Why::Empty => io::Error::new(io::ErrorKind::WouldBlock, "the channel has no new value"),
-            Why::Lagged(lost) => io::Error::other(format!("the receiver fell behind and lost {lost} values")),
+            Why::Lagged(lost) => {
+                io::Error::other(format!("the receiver fell behind and lost {lost} values"))
+            }
             Why::Interrupted(interrupt) => interrupt.into(),
         }
     }
@@ -439,6 +511,8 @@ impl<T> fmt::Debug for Sender<T> {
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("len", &self.len()).finish()
+        f.debug_struct("Receiver")
+            .field("len", &self.len())
+            .finish()
     }
 }

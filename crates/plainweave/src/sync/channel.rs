@@ -1,4 +1,5 @@
-//! Channels: many senders, many receivers; each value goes to one receiver, in the order of sending.
+//! Channels: many senders, many receivers; each value goes to one receiver, in the order of
+//! sending.
 //!
 //! ```
 //! use plainweave::sync::channel;
@@ -10,7 +11,8 @@
 //! });
 //! ```
 //!
-//! A *rendezvous* channel, `bounded(0)`, holds nothing: a send returns when a receiver has taken the value.
+//! A *rendezvous* channel, `bounded(0)`, holds nothing: a send returns when a receiver has taken
+//! the value.
 
 pub(super) mod branch;
 mod error;
@@ -37,7 +39,8 @@ const RECEIVERS: usize = 0;
 const SENDERS: usize = 1;
 
 struct Channel<T> {
-    /// How many values it holds at most; 0 for a rendezvous channel, whose waiters are all watchers.
+    /// How many values it holds at most; 0 for a rendezvous channel, whose waiters are all
+    /// watchers.
     bound: usize,
     queue: WaitQueue<State<T>, 2>,
 }
@@ -57,7 +60,12 @@ impl<T> Primitive for State<T> {
             _ => ("channel, to send", (self.receivers, "receivers")),
         };
         let counts = [others, (self.queue.len(), "values"), (0, "")];
-        Facts { kind, holder: None, counts, peers: 1 - list }
+        Facts {
+            kind,
+            holder: None,
+            counts,
+            peers: 1 - list,
+        }
     }
 }
 
@@ -67,11 +75,11 @@ type Locked<T> = super::wait_queue::Locked<State<T>, 2>;
 /// Up to that much memory a queue keeps for values to come.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Creates a channel that holds at most `bound` values: `send` waits while it is full, so a slow receiver slows its
-/// senders down.
+/// Creates a channel that holds at most `bound` values: `send` waits while it is full, so a slow
+/// receiver slows its senders down.
 ///
-/// With a bound of 0 it holds none: `send` waits until a receiver takes the value, `try_send` succeeds only if a
-/// receiver waits, and `try_recv` only if a sender waits.
+/// With a bound of 0 it holds none: `send` waits until a receiver takes the value, `try_send`
+/// succeeds only if a receiver waits, and `try_recv` only if a sender waits.
 ///
 /// ```
 /// use plainweave::sync::channel;
@@ -87,7 +95,8 @@ pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     channel(bound)
 }
 
-/// Creates a channel without a bound: `send` never waits, and only memory limits how far a receiver may fall behind.
+/// Creates a channel without a bound: `send` never waits, and only memory limits how far a receiver
+/// may fall behind.
 ///
 /// ```
 /// use plainweave::sync::channel;
@@ -120,19 +129,26 @@ fn of<T>(bound: usize, queue: WaitQueue<State<T>, 2>) -> (Sender<T>, Receiver<T>
 impl<T> State<T> {
     const fn new(bound: usize) -> Self {
         let watchers = [Watchers::new(), Watchers::new()];
-        Self { queue: VecDeque::new(), bound, senders: 1, receivers: 1, watchers }
+        Self {
+            queue: VecDeque::new(),
+            bound,
+            senders: 1,
+            receivers: 1,
+            watchers,
+        }
     }
 }
 
-/// The sending half; clones send into the same channel. When the last is dropped, receivers get the remaining values
-/// and then an error.
+/// The sending half; clones send into the same channel. When the last is dropped, receivers get the
+/// remaining values and then an error.
 pub struct Sender<T>(Shared<T>);
 
-/// The receiving half; clones share the values. When the last is dropped, remaining values are dropped and sends fail.
+/// The receiving half; clones share the values. When the last is dropped, remaining values are
+/// dropped and sends fail.
 pub struct Receiver<T>(Shared<T>);
 
-/// The waiters to wake after a critical section, which writes them in place: a result that is written in pieces and
-/// then moved as a whole stalls the processor for as long as a switch takes.
+/// The waiters to wake after a critical section, which writes them in place: a result that is
+/// written in pieces and then moved as a whole stalls the processor for as long as a switch takes.
 struct Wakes<T> {
     waiter: Option<Grant>,
     selects: Option<Notices<T>>,
@@ -142,7 +158,11 @@ struct Wakes<T> {
 
 impl<T> Wakes<T> {
     const fn none() -> Self {
-        Self { waiter: None, selects: None, peer: None }
+        Self {
+            waiter: None,
+            selects: None,
+            peer: None,
+        }
     }
 
     /// Takes the first waiter and all watchers of a list: one of them can go on.
@@ -173,11 +193,12 @@ impl<T> Wakes<T> {
 }
 
 impl<T> Sender<T> {
-    /// Sends a value; waits while the channel is full, or until a receiver takes it on a rendezvous channel.
+    /// Sends a value; waits while the channel is full, or until a receiver takes it on a rendezvous
+    /// channel.
     ///
     /// # Errors
-    /// All receivers are gone; or, while it waited, the caller was cancelled or ran into its deadline. The error holds
-    /// the value, which no receiver has got.
+    /// All receivers are gone; or, while it waited, the caller was cancelled or ran into its
+    /// deadline. The error holds the value, which no receiver has got.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
@@ -187,7 +208,11 @@ impl<T> Sender<T> {
         let (mut value, mut wakes, mut place) = (Some(value), Wakes::none(), QueueEnd::Back);
         loop {
             let sent = |locked: &mut _| try_send(locked, &mut value, &mut wakes);
-            match self.0.queue.wait_unless((SENDERS, place), Interrupts::Allowed, sent) {
+            match self
+                .0
+                .queue
+                .wait_unless((SENDERS, place), Interrupts::Allowed, sent)
+            {
                 Ok(Some(Ok(()))) => {
                     wakes.give();
                     return Ok(());
@@ -195,7 +220,9 @@ impl<T> Sender<T> {
                 Ok(Some(Err(why))) => return Err(SendError(value.expect("kept"), why)),
                 // There was room: try again.
                 Ok(None) => place = QueueEnd::Front,
-                Err(interrupt) => return Err(SendError(value.expect("kept"), Why::Interrupted(interrupt))),
+                Err(interrupt) => {
+                    return Err(SendError(value.expect("kept"), Why::Interrupted(interrupt)));
+                }
             }
         }
     }
@@ -216,7 +243,11 @@ impl<T> Sender<T> {
     /// The channel is full, or all receivers are gone. The error holds the value.
     pub fn try_send(&self, value: T) -> Result<(), SendError<T>> {
         let (mut value, mut wakes) = (Some(value), Wakes::none());
-        match self.0.queue.with(|locked| try_send(locked, &mut value, &mut wakes)) {
+        match self
+            .0
+            .queue
+            .with(|locked| try_send(locked, &mut value, &mut wakes))
+        {
             Some(Ok(())) => {
                 wakes.give();
                 Ok(())
@@ -235,7 +266,11 @@ impl<T> Sender<T> {
 
 /// Sends if there is room or a receiver, and says what to wake. `None`: full, or nobody receives.
 #[inline]
-fn try_send<T>(locked: &mut Locked<T>, value: &mut Option<T>, wakes: &mut Wakes<T>) -> Option<Result<(), Why>> {
+fn try_send<T>(
+    locked: &mut Locked<T>,
+    value: &mut Option<T>,
+    wakes: &mut Wakes<T>,
+) -> Option<Result<(), Why>> {
     let state = &mut locked.state;
     if state.receivers == 0 {
         return Some(Err(Why::Closed));
@@ -254,7 +289,11 @@ fn try_send<T>(locked: &mut Locked<T>, value: &mut Option<T>, wakes: &mut Wakes<
 
 /// Takes a value if there is one, and says what to wake. `None`: empty, or nobody sends.
 #[inline]
-fn try_recv<T>(locked: &mut Locked<T>, value: &mut Option<T>, wakes: &mut Wakes<T>) -> Option<Result<(), Why>> {
+fn try_recv<T>(
+    locked: &mut Locked<T>,
+    value: &mut Option<T>,
+    wakes: &mut Wakes<T>,
+) -> Option<Result<(), Why>> {
     let state = &mut locked.state;
     if state.bound == 0
         && let Some((sent, peer)) = state.watchers[SENDERS].receive()
@@ -271,9 +310,9 @@ fn try_recv<T>(locked: &mut Locked<T>, value: &mut Option<T>, wakes: &mut Wakes<
     (state.senders == 0).then_some(Err(Why::Closed))
 }
 
-/// Gives most of a queue's memory back when little of it is used any more, for a channel may be long-lived and its
-/// fullest moment short. Each value taken has paid for it: an eighth is copied after seven eighths were received, and
-/// the half that stays must be filled before it grows.
+/// Gives most of a queue's memory back when little of it is used any more, for a channel may be
+/// long-lived and its fullest moment short. Each value taken has paid for it: an eighth is copied
+/// after seven eighths were received, and the half that stays must be filled before it grows.
 #[inline]
 fn give_back_room<T>(queue: &mut VecDeque<T>) {
     // Nothing for values without a size, of which there is no end of room.
@@ -293,8 +332,8 @@ impl<T> Receiver<T> {
     /// Returns the next value; waits while the channel is empty.
     ///
     /// # Errors
-    /// The channel is empty and all senders are gone; or, while it was empty, the caller was cancelled or ran into its
-    /// deadline.
+    /// The channel is empty and all senders are gone; or, while it was empty, the caller was
+    /// cancelled or ran into its deadline.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn recv(&self) -> Result<T, RecvError> {
@@ -304,7 +343,11 @@ impl<T> Receiver<T> {
         let (mut value, mut wakes, mut place) = (None, Wakes::none(), QueueEnd::Back);
         loop {
             let received = |locked: &mut _| try_recv(locked, &mut value, &mut wakes);
-            match self.0.queue.wait_unless((RECEIVERS, place), Interrupts::Allowed, received) {
+            match self
+                .0
+                .queue
+                .wait_unless((RECEIVERS, place), Interrupts::Allowed, received)
+            {
                 Ok(Some(Ok(()))) => {
                     wakes.give();
                     return Ok(value.expect("received"));
@@ -333,7 +376,10 @@ impl<T> Receiver<T> {
     /// The channel is empty: [`RecvError::is_closed`] says whether all senders are gone too.
     pub fn try_recv(&self) -> Result<T, RecvError> {
         let (mut value, mut wakes) = (None, Wakes::none());
-        let received = self.0.queue.with(|locked| try_recv(locked, &mut value, &mut wakes));
+        let received = self
+            .0
+            .queue
+            .with(|locked| try_recv(locked, &mut value, &mut wakes));
         received.unwrap_or(Err(Why::Busy)).map_err(RecvError)?;
         wakes.give();
         Ok(value.expect("received"))
@@ -350,7 +396,8 @@ impl<T> Receiver<T> {
 macro_rules! half_methods {
     ($half:ident) => {
         impl<T> $half<T> {
-            /// Returns the number of values sent and not yet received; always 0 for a rendezvous channel.
+            /// Returns the number of values sent and not yet received; always 0 for a rendezvous
+            /// channel.
             #[must_use]
             pub fn len(&self) -> usize {
                 self.0.queue.with(|locked| locked.state.queue.len())
@@ -368,7 +415,8 @@ macro_rules! half_methods {
                 self.len() >= self.0.bound
             }
 
-            /// Returns how many values the channel can hold: 0 for a rendezvous channel, `None` without a bound.
+            /// Returns how many values the channel can hold: 0 for a rendezvous channel, `None`
+            /// without a bound.
             #[must_use]
             pub fn capacity(&self) -> Option<usize> {
                 (self.0.bound != usize::MAX).then_some(self.0.bound)
@@ -381,14 +429,17 @@ half_methods!(Sender);
 half_methods!(Receiver);
 
 impl<T> Channel<T> {
-    /// Wakes all of a list after the other side has gone, one waiter per critical section, so that a section allocates
-    /// nothing.
+    /// Wakes all of a list after the other side has gone, one waiter per critical section, so that
+    /// a section allocates nothing.
     fn close(&self, list: usize) {
         while let Some(grant) = self.queue.with(|locked| locked.take_first(list)) {
             grant.give();
         }
         // A watcher stays on the list, because it may carry a value.
-        while let Some(select) = self.queue.with(|locked| locked.state.watchers[list].notify_one()) {
+        while let Some(select) = self
+            .queue
+            .with(|locked| locked.state.watchers[list].notify_one())
+        {
             select.wake();
         }
     }
@@ -442,7 +493,9 @@ impl<T> fmt::Debug for Sender<T> {
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("len", &self.len()).finish()
+        f.debug_struct("Receiver")
+            .field("len", &self.len())
+            .finish()
     }
 }
 
@@ -454,7 +507,12 @@ mod tests {
     #[test]
     fn room_is_given_back() {
         let (sender, receiver) = unbounded::<u64>();
-        let room = || receiver.0.queue.with(|locked| locked.state.queue.capacity() * size_of::<u64>());
+        let room = || {
+            receiver
+                .0
+                .queue
+                .with(|locked| locked.state.queue.capacity() * size_of::<u64>())
+        };
         for _ in 0..2 {
             (0..1_000_000).for_each(|n| sender.send(n).expect("a receiver"));
             assert!(room() >= 8_000_000);

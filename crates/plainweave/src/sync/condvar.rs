@@ -8,12 +8,12 @@ use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
-/// A condition variable: waits for a condition on what a [`Mutex`](super::Mutex) protects; for fibers and plain
-/// threads.
+/// A condition variable: waits for a condition on what a [`Mutex`](super::Mutex) protects; for
+/// fibers and plain threads.
 ///
-/// In the shape of [`std::sync::Condvar`], except that the guard is borrowed instead of passed through, because a wait
-/// can fail, and then too the lock is held again. Wake-ups are never spurious, but another caller may have changed the
-/// data first: use [`Condvar::wait_while`].
+/// In the shape of [`std::sync::Condvar`], except that the guard is borrowed instead of passed
+/// through, because a wait can fail, and then too the lock is held again. Wake-ups are never
+/// spurious, but another caller may have changed the data first: use [`Condvar::wait_while`].
 ///
 /// ```
 /// use plainweave::sync::{Condvar, Mutex};
@@ -33,7 +33,10 @@ pub struct Condvar(WaitQueue<()>);
 
 impl Primitive for () {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "condition variable", ..Facts::default() }
+        Facts {
+            kind: "condition variable",
+            ..Facts::default()
+        }
     }
 }
 
@@ -47,15 +50,19 @@ impl Condvar {
     /// Releases the lock, waits for a notification, and takes the lock again, whatever happens.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]); the
-    /// notification then goes to another waiter. A notification that has come is not lost to a cancellation: it is
-    /// `Ok`.
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]); the notification then goes to another waiter. A notification
+    /// that has come is not lost to a cancellation: it is `Ok`.
     ///
     /// Context: any thread or fiber; suspends.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) -> io::Result<()> {
         let mutex = guard.mutex();
-        let waited =
-            self.0.wait_after((0, QueueEnd::Back), Interrupts::Allowed, |_| None::<()>, || mutex.unlock_for_condvar());
+        let waited = self.0.wait_after(
+            (0, QueueEnd::Back),
+            Interrupts::Allowed,
+            |_| None::<()>,
+            || mutex.unlock_for_condvar(),
+        );
         // From here on the caller's guard represents this lock.
         std::mem::forget(mutex.lock_always());
         waited?;

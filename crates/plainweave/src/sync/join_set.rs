@@ -1,8 +1,8 @@
 //! A set of fibers whose results are taken as they end.
 //!
-//! Each fiber reports its key to a channel when its closure is over, however that ends; the set then joins it, which
-//! takes no longer than the destructors of its thread-locals. The report is made by a destructor, so a closure that
-//! panics makes it, and one that never starts does too.
+//! Each fiber reports its key to a channel when its closure is over, however that ends; the set
+//! then joins it, which takes no longer than the destructors of its thread-locals. The report is
+//! made by a destructor, so a closure that panics makes it, and one that never starts does too.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -34,9 +34,10 @@ use models::{self as thread, Fiber, JoinHandle, Runtime};
 
 /// Fibers that end in any order: [`JoinSet::join_next`] waits for the next that does.
 ///
-/// The set is structured: dropping it cancels the fibers that are left and waits for them, so none outlives it unless
-/// it was [detached](JoinSet::detach_all). Unlike a [`scope`](crate::scope()), it takes more fibers while others end,
-/// its fibers borrow nothing, and neither a panic of one of them nor the cancellation of the owner cancels them.
+/// The set is structured: dropping it cancels the fibers that are left and waits for them, so none
+/// outlives it unless it was [detached](JoinSet::detach_all). Unlike a [`scope`](crate::scope()),
+/// it takes more fibers while others end, its fibers borrow nothing, and neither a panic of one of
+/// them nor the cancellation of the owner cancels them.
 ///
 /// ```
 /// use plainweave::sync::JoinSet;
@@ -68,7 +69,8 @@ struct Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        // There is always room, and if the set is gone, or has detached the fiber, nobody wants to know.
+        // There is always room, and if the set is gone, or has detached the fiber, nobody wants to
+        // know.
         drop(self.to.send(self.key));
     }
 }
@@ -78,7 +80,12 @@ impl<T> JoinSet<T> {
     #[must_use]
     pub fn new() -> Self {
         let (report, ended) = unbounded();
-        Self { fibers: Slab::new(), ended, report, noted: VecDeque::new() }
+        Self {
+            fibers: Slab::new(),
+            ended,
+            report,
+            noted: VecDeque::new(),
+        }
     }
 
     /// Returns the number of fibers in the set, running or ended.
@@ -99,12 +106,13 @@ impl<T> JoinSet<T> {
         self.fibers.len() - self.noted.len() - self.ended.len()
     }
 
-    /// Waits until one of the fibers has ended, takes it out of the set and returns its result. Fibers are returned in
-    /// the order in which they end; `None` if the set is empty.
+    /// Waits until one of the fibers has ended, takes it out of the set and returns its result.
+    /// Fibers are returned in the order in which they end; `None` if the set is empty.
     ///
     /// # Errors
-    /// The fiber's panic, or why it could not start; or, while none had ended, the *caller* was cancelled
-    /// ([`JoinError::is_cancelled`]) or ran into its deadline: then all fibers go on, and are still in the set.
+    /// The fiber's panic, or why it could not start; or, while none had ended, the *caller* was
+    /// cancelled ([`JoinError::is_cancelled`]) or ran into its deadline: then all fibers go on, and
+    /// are still in the set.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn join_next(&mut self) -> Option<Result<T, JoinError>> {
@@ -129,7 +137,8 @@ impl<T> JoinSet<T> {
         Some(self.fibers.remove(key).join_always())
     }
 
-    /// Requests that all fibers stop, as [`JoinHandle::cancel`] does. They stay in the set until they are joined.
+    /// Requests that all fibers stop, as [`JoinHandle::cancel`] does. They stay in the set until
+    /// they are joined.
     pub fn cancel_all(&self) {
         self.fibers.iter().for_each(|(_, fiber)| fiber.cancel());
     }
@@ -147,7 +156,13 @@ impl<T> JoinSet<T> {
     pub fn select_branch(&mut self) -> JoinNextBranch<'_, T> {
         let watched = RecvBranch::new(&self.ended);
         let (noted, fibers) = (&mut self.noted, &mut self.fibers);
-        JoinNextBranch { noted, ended: &self.ended, watched, fibers, chosen: None }
+        JoinNextBranch {
+            noted,
+            ended: &self.ended,
+            watched,
+            fibers,
+            chosen: None,
+        }
     }
 }
 
@@ -157,7 +172,8 @@ fn next_ended(noted: &mut VecDeque<usize>, ended: &Receiver<usize>) -> Option<us
 }
 
 impl<T: Send + 'static> JoinSet<T> {
-    /// Spawns a fiber into the set, on the current runtime, and returns its handle, for `cancel` and the like.
+    /// Spawns a fiber into the set, on the current runtime, and returns its handle, for `cancel`
+    /// and the like.
     ///
     /// # Panics
     /// If called outside a runtime; there use [`Self::spawn_on`].
@@ -174,14 +190,18 @@ impl<T: Send + 'static> JoinSet<T> {
     /// Spawns a fiber into the set, on a runtime.
     ///
     /// Context: any thread or fiber.
-    pub fn spawn_on<F: FnOnce() -> T + Send + 'static>(&mut self, runtime: &Runtime, f: F) -> Fiber {
+    pub fn spawn_on<F: FnOnce() -> T + Send + 'static>(
+        &mut self,
+        runtime: &Runtime,
+        f: F,
+    ) -> Fiber {
         let body = self.reporting(f);
         self.insert(runtime.spawn(body))
     }
 
-    /// Waits until fewer than `most` fibers of the set run, and spawns one like [`Self::spawn`]. So ten thousand jobs
-    /// need the stacks of `most` fibers, not one each, as they do where each waits for a permit of a semaphore. Results
-    /// stay in the set until they are joined.
+    /// Waits until fewer than `most` fibers of the set run, and spawns one like [`Self::spawn`]. So
+    /// ten thousand jobs need the stacks of `most` fibers, not one each, as they do where each
+    /// waits for a permit of a semaphore. Results stay in the set until they are joined.
     ///
     /// ```
     /// use plainweave::sync::JoinSet;
@@ -197,8 +217,9 @@ impl<T: Send + 'static> JoinSet<T> {
     /// ```
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited: `f` is dropped, and the set is as it was. `most` is zero ([`io::ErrorKind::InvalidInput`]).
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited: `f` is dropped, and the set is as it was.
+    /// `most` is zero ([`io::ErrorKind::InvalidInput`]).
     ///
     /// # Panics
     /// As for [`Self::spawn`].
@@ -206,21 +227,34 @@ impl<T: Send + 'static> JoinSet<T> {
     /// Context: a fiber; may suspend.
     #[cfg(not(all(test, loom)))]
     #[track_caller]
-    pub fn spawn_limited<F: FnOnce() -> T + Send + 'static>(&mut self, most: usize, f: F) -> io::Result<Fiber> {
+    pub fn spawn_limited<F: FnOnce() -> T + Send + 'static>(
+        &mut self,
+        most: usize,
+        f: F,
+    ) -> io::Result<Fiber> {
         if most == 0 {
             let message = "a set of which no fiber may run would wait for ever";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         while self.running() >= most {
-            let key = self.ended.recv().map_err(|error| io::Error::from(error.interrupt()))?;
+            let key = self
+                .ended
+                .recv()
+                .map_err(|error| io::Error::from(error.interrupt()))?;
             self.noted.push_back(key);
         }
         Ok(self.spawn(f))
     }
 
     /// Returns the closure of the next fiber.
-    fn reporting<F: FnOnce() -> T + Send + 'static>(&self, f: F) -> impl FnOnce() -> T + Send + use<T, F> {
-        let report = Report { to: self.report.clone(), key: self.fibers.vacant_key() };
+    fn reporting<F: FnOnce() -> T + Send + 'static>(
+        &self,
+        f: F,
+    ) -> impl FnOnce() -> T + Send + use<T, F> {
+        let report = Report {
+            to: self.report.clone(),
+            key: self.fibers.vacant_key(),
+        };
         move || {
             let _report = report;
             f()

@@ -6,11 +6,11 @@ use std::ops::Deref;
 
 use super::OnceLock;
 
-/// A value that is computed when it is first used, in the shape of [`std::sync::LazyLock`], by an initialiser that may
-/// wait: for fibers and plain threads.
+/// A value that is computed when it is first used, in the shape of [`std::sync::LazyLock`], by an
+/// initialiser that may wait: for fibers and plain threads.
 ///
-/// The initialiser is an `Fn`, where `std` takes an `FnOnce`: if it panics, the next use runs it again. Otherwise as
-/// for [`OnceLock`]: one that uses its own value panics.
+/// The initialiser is an `Fn`, where `std` takes an `FnOnce`: if it panics, the next use runs it
+/// again. Otherwise as for [`OnceLock`]: one that uses its own value panics.
 ///
 /// ```
 /// use plainweave::sync::LazyLock;
@@ -27,10 +27,14 @@ impl<T, F: Fn() -> T> LazyLock<T, F> {
     /// Creates a value that `init` will compute.
     #[must_use]
     pub const fn new(init: F) -> Self {
-        Self { cell: OnceLock::new(), init }
+        Self {
+            cell: OnceLock::new(),
+            init,
+        }
     }
 
-    /// Returns the value; computes it first, or waits for another fiber that does so, whatever happens to the caller.
+    /// Returns the value; computes it first, or waits for another fiber that does so, whatever
+    /// happens to the caller.
     ///
     /// # Panics
     /// The initialiser panicked, or uses this value.
@@ -38,14 +42,16 @@ impl<T, F: Fn() -> T> LazyLock<T, F> {
     /// Context: any thread or fiber; may suspend.
     #[inline]
     pub fn force(this: &Self) -> &T {
-        this.cell.get().unwrap_or_else(|| this.cell.init_always(&this.init))
+        this.cell
+            .get()
+            .unwrap_or_else(|| this.cell.init_always(&this.init))
     }
 
     /// Returns the value like [`Self::force`], but heeds cancellation and deadlines.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited for another that computes the value.
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited for another that computes the value.
     ///
     /// # Panics
     /// As for [`Self::force`].

@@ -1,8 +1,9 @@
 //! Locks and channels in the shape of `std::sync`, for fibers and plain threads alike.
 //!
-//! Waiting on one gives the worker to other fibers; on a plain thread it blocks the thread. A wait ends early with an
-//! error when the caller is cancelled or runs into its deadline ([`crate::time::with_timeout`]). What has arrived by
-//! then is delivered, and the cancellation surfaces at the next call.
+//! Waiting on one gives the worker to other fibers; on a plain thread it blocks the thread. A wait
+//! ends early with an error when the caller is cancelled or runs into its deadline
+//! ([`crate::time::with_timeout`]). What has arrived by then is delivered, and the cancellation
+//! surfaces at the next call.
 //!
 //! When nothing is available, all of them wait; a [`select!`] may have a `default` instead.
 //!
@@ -23,15 +24,16 @@
 //! | [`JoinSet`] | fibers in the order in which they end |
 //! | [`select!`] | at random among the branches that are ready |
 //!
-//! All are built on `wait_queue`. None is poisoned by a panic. A primitive cannot be dropped while something waits on
-//! it: each waiter borrows it or owns a handle to it.
+//! All are built on `wait_queue`. None is poisoned by a panic. A primitive cannot be dropped while
+//! something waits on it: each waiter borrows it or owns a handle to it.
 //!
 //! # Misuse
-//! These return an error: a send with no receivers left, a receive from an empty channel with no senders left, and a
-//! wait for a promise whose resolver is gone. In a `select!`, such a branch is ready at once. What is given back by
-//! dropping a guard or a permit cannot be given back twice. A fiber that panics leaves nothing locked: guards, permits,
-//! channel halves, resolvers and sets that it unwinds through are dropped as usual. A destructor may wait while its
-//! fiber panics. On shared storage such a wait holds up the worker: it times out after one second, or, if it cannot
+//! These return an error: a send with no receivers left, a receive from an empty channel with no
+//! senders left, and a wait for a promise whose resolver is gone. In a `select!`, such a branch is
+//! ready at once. What is given back by dropping a guard or a permit cannot be given back twice. A
+//! fiber that panics leaves nothing locked: guards, permits, channel halves, resolvers and sets
+//! that it unwinds through are dropped as usual. A destructor may wait while its fiber panics. On
+//! shared storage such a wait holds up the worker: it times out after one second, or, if it cannot
 //! time out, aborts the process after ten.
 
 pub mod channel;
@@ -60,7 +62,9 @@ pub use condvar::Condvar;
 pub use join_set::JoinSet;
 pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard};
 pub use promise::{Promise, PromiseError, Resolver, promise};
-pub use rw_lock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use rw_lock::{
+    OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 pub use semaphore::{OwnedPermit, Permit, Semaphore};
 
 pub use barrier::{Barrier, BarrierWaitResult};

@@ -1,8 +1,9 @@
 //! Loom models of the primitives: the code that runs, with loom's threads as waiters.
 //!
-//! A lock that loom can bound takes the place of the spin lock, which has a model of its own, and loom's `park` that of
-//! a thread's. An impatient thread looks for its grant once and then gives up, so loom tries all ways in which that
-//! meets a grant. How fibers get their grants is modelled in `atomics` and `queue/mpsc`.
+//! A lock that loom can bound takes the place of the spin lock, which has a model of its own, and
+//! loom's `park` that of a thread's. An impatient thread looks for its grant once and then gives
+//! up, so loom tries all ways in which that meets a grant. How fibers get their grants is modelled
+//! in `atomics` and `queue/mpsc`.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize as Count;
@@ -13,7 +14,10 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize};
 use loom::sync::{Arc, Mutex as ModelMutex};
 use loom::thread::{self, Thread};
 
-use super::{Barrier, Notify, OnceLock, RwLock, RwLockWriteGuard, Semaphore, WaitGroup, broadcast, promise, watch};
+use super::{
+    Barrier, Notify, OnceLock, RwLock, RwLockWriteGuard, Semaphore, WaitGroup, broadcast, promise,
+    watch,
+};
 use crate::fiber::cancel::Interrupt;
 use crate::sched::wait::Interrupts;
 
@@ -49,7 +53,10 @@ impl<T> OnceCell<T> {
     }
 
     pub(super) fn modelled() -> Self {
-        Self { value: std::sync::OnceLock::new(), is_set: AtomicBool::new(false) }
+        Self {
+            value: std::sync::OnceLock::new(),
+            is_set: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn set(&self, value: T) -> Result<(), T> {
@@ -77,7 +84,10 @@ impl<T> OnceCell<T> {
 
 impl<T> From<T> for OnceCell<T> {
     fn from(value: T) -> Self {
-        Self { value: value.into(), is_set: AtomicBool::new(true) }
+        Self {
+            value: value.into(),
+            is_set: AtomicBool::new(true),
+        }
     }
 }
 
@@ -103,7 +113,10 @@ pub(super) fn wake(entry: Entry) {
     entry.unpark();
 }
 
-pub(super) fn until(interrupts: Interrupts, granted: impl Fn() -> Option<()>) -> Result<(), Interrupt> {
+pub(super) fn until(
+    interrupts: Interrupts,
+    granted: impl Fn() -> Option<()>,
+) -> Result<(), Interrupt> {
     let gives_up = interrupts == Interrupts::Allowed && GIVES_UP.with(Cell::get);
     while granted().is_none() {
         if gives_up {
@@ -159,12 +172,16 @@ fn rw_lock() -> Arc<Modelled> {
 
 fn write(lock: &Modelled) -> bool {
     // SAFETY: what the models check: a writer is alone.
-    lock.write().map(|guard| guard.with_mut(|data| unsafe { *data += 1 })).is_ok()
+    lock.write()
+        .map(|guard| guard.with_mut(|data| unsafe { *data += 1 }))
+        .is_ok()
 }
 
 fn read(lock: &Modelled) -> Option<u32> {
     // SAFETY: what the models check: nobody writes while one reads.
-    lock.read().ok().map(|guard| guard.with(|data| unsafe { *data }))
+    lock.read()
+        .ok()
+        .map(|guard| guard.with(|data| unsafe { *data }))
 }
 
 #[test]
@@ -172,9 +189,14 @@ fn loom_rw_lock_writers_are_alone() {
     loom::model(|| {
         let lock = rw_lock();
         let (first, second) = (lock.clone(), lock.clone());
-        let threads = [thread::spawn(move || write(&first)), thread::spawn(move || write(&second))];
+        let threads = [
+            thread::spawn(move || write(&first)),
+            thread::spawn(move || write(&second)),
+        ];
         assert!(read(&lock).is_some_and(|seen| seen <= 2));
-        threads.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
+        threads
+            .into_iter()
+            .for_each(|thread| assert!(thread.join().unwrap()));
         assert_eq!(read(&lock), Some(2));
         assert!(lock.try_write().is_some());
     });
@@ -208,12 +230,15 @@ fn loom_rw_lock_readers_are_let_in_together() {
         // SAFETY: what the model checks.
         guard.with_mut(|data| unsafe { *data = 5 });
         drop(guard);
-        threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), Some(5)));
+        threads
+            .into_iter()
+            .for_each(|thread| assert_eq!(thread.join().unwrap(), Some(5)));
         assert!(lock.try_write().is_some());
     });
 }
 
-/// A reader waits behind a writer that gives up, perhaps when it has the lock already: the reader gets in.
+/// A reader waits behind a writer that gives up, perhaps when it has the lock already: the reader
+/// gets in.
 #[test]
 fn loom_rw_lock_a_writer_that_gives_up_lets_readers_in() {
     loom::model(|| {
@@ -224,7 +249,12 @@ fn loom_rw_lock_a_writer_that_gives_up_lets_readers_in() {
         let reader = thread::spawn(move || read(&reader));
         drop(guard);
         let wrote = writer.join().unwrap();
-        assert!(reader.join().unwrap().is_some_and(|seen| seen <= u32::from(wrote)));
+        assert!(
+            reader
+                .join()
+                .unwrap()
+                .is_some_and(|seen| seen <= u32::from(wrote))
+        );
         assert!(lock.try_write().is_some());
     });
 }
@@ -263,13 +293,15 @@ fn loom_rw_lock_a_downgraded_guard_keeps_writers_out() {
     });
 }
 
-/// One wants two permits and gives up, another one wants one: whatever is released serves the other.
+/// One wants two permits and gives up, another one wants one: whatever is released serves the
+/// other.
 #[test]
 fn loom_semaphore_one_that_gives_up_passes_permits_on() {
     loom::model(|| {
         let permits = Arc::new(Semaphore::modelled(0));
         let (many, one) = (permits.clone(), permits.clone());
-        let many = spawn_impatient(move || many.acquire_many(2).map(|permit| permit.forget()).is_ok());
+        let many =
+            spawn_impatient(move || many.acquire_many(2).map(|permit| permit.forget()).is_ok());
         let one = thread::spawn(move || one.acquire().map(|permit| permit.forget()).is_ok());
         permits.release();
         if many.join().unwrap() {
@@ -294,7 +326,8 @@ fn loom_semaphore_closed_against_released() {
     });
 }
 
-/// Of three, one gives up: the other two pass a barrier of two together, or one of them with the third.
+/// Of three, one gives up: the other two pass a barrier of two together, or one of them with the
+/// third.
 #[test]
 fn loom_barrier_nobody_passes_with_one_that_has_gone() {
     loom::model(|| {
@@ -326,7 +359,9 @@ fn loom_wait_group_ends_with_the_last_member() {
         });
         group.wait().unwrap();
         assert_eq!(done.load(SeqCst), 2);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
     });
 }
 
@@ -336,8 +371,12 @@ fn loom_once_lock_the_next_one_tries() {
     loom::model(|| {
         let cell = Arc::new(OnceLock::modelled());
         let (failing, waiting) = (cell.clone(), cell.clone());
-        let failing =
-            thread::spawn(move || failing.get_or_try_init(|| Err(std::io::Error::other("no"))).map(|n: &u32| *n).ok());
+        let failing = thread::spawn(move || {
+            failing
+                .get_or_try_init(|| Err(std::io::Error::other("no")))
+                .map(|n: &u32| *n)
+                .ok()
+        });
         let waiting = thread::spawn(move || *waiting.wait().unwrap());
         assert_eq!(*cell.get_or_init(|| 7).unwrap(), 7);
         assert!(failing.join().unwrap().is_none_or(|n| n == 7));
@@ -349,10 +388,17 @@ fn loom_once_lock_the_next_one_tries() {
 #[test]
 fn loom_once_lock_one_that_gives_up_forgets_nobody() {
     loom::model(|| {
-        let (cell, runs) = (Arc::new(OnceLock::modelled()), Arc::new(AtomicUsize::new(0)));
+        let (cell, runs) = (
+            Arc::new(OnceLock::modelled()),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let init = move |fails: bool| {
             runs.fetch_add(1, SeqCst);
-            if fails { Err(std::io::Error::other("no")) } else { Ok(1_u32) }
+            if fails {
+                Err(std::io::Error::other("no"))
+            } else {
+                Ok(1_u32)
+            }
         };
         let threads = [(cell.clone(), init.clone()), (cell.clone(), init.clone())];
         let [(hasty, hasty_init), (other, other_init)] = threads;
@@ -376,7 +422,11 @@ fn initialised_by_two(fails: u32) -> (Option<u32>, Option<u32>) {
                 *runs += 1;
                 *runs
             });
-            if runs > fails { Ok(runs) } else { Err(std::io::Error::other("no")) }
+            if runs > fails {
+                Ok(runs)
+            } else {
+                Err(std::io::Error::other("no"))
+            }
         };
         shared.0.get_or_try_init(run).map(|n| *n).ok()
     };
@@ -400,7 +450,8 @@ fn loom_once_lock_one_run_succeeds() {
     loom::model(|| assert_eq!(initialised_by_two(0), (Some(1), Some(1))));
 }
 
-/// One notification for two waiters, one of which gives up: it wakes the other, or the first was glad of it.
+/// One notification for two waiters, one of which gives up: it wakes the other, or the first was
+/// glad of it.
 #[test]
 fn loom_notify_one_that_gives_up_leaves_the_notification() {
     loom::model(|| {
@@ -418,7 +469,8 @@ fn loom_notify_one_that_gives_up_leaves_the_notification() {
     });
 }
 
-/// A caller that looks at the flag after it has asked for a `Notified` does not miss the notification.
+/// A caller that looks at the flag after it has asked for a `Notified` does not miss the
+/// notification.
 #[test]
 fn loom_notify_waiters_is_not_missed() {
     loom::model(|| {
@@ -454,7 +506,9 @@ fn loom_watch_the_last_value_is_seen() {
         sender.send(1);
         sender.send(2);
         drop(sender);
-        receivers.into_iter().for_each(|receiver| assert_eq!(receiver.join().unwrap(), 2));
+        receivers
+            .into_iter()
+            .for_each(|receiver| assert_eq!(receiver.join().unwrap(), 2));
     });
 }
 
@@ -480,7 +534,9 @@ fn loom_broadcast_values_come_in_order_or_are_counted() {
         });
         (0..2).for_each(|n| assert_eq!(sender.send(n), 2));
         drop(sender);
-        receivers.into_iter().for_each(|receiver| assert_eq!(receiver.join().unwrap(), 2));
+        receivers
+            .into_iter()
+            .for_each(|receiver| assert_eq!(receiver.join().unwrap(), 2));
     });
 }
 
@@ -495,7 +551,9 @@ fn loom_promise_every_waiter_gets_the_value() {
             thread::spawn(move || promise.wait().is_ok() && drops.count() == 0)
         });
         assert!(resolver.resolve(drops.value()).is_ok());
-        waiters.into_iter().for_each(|waiter| assert!(waiter.join().unwrap()));
+        waiters
+            .into_iter()
+            .for_each(|waiter| assert!(waiter.join().unwrap()));
         assert_eq!(drops.count(), 1);
     });
 }
@@ -505,10 +563,13 @@ fn loom_promise_every_waiter_gets_the_value() {
 fn loom_promise_abandoned_fails_every_waiter() {
     loom::model(|| {
         let (resolver, promise) = promise::modelled::<u32>();
-        let waiters = [promise.clone(), promise]
-            .map(|promise| thread::spawn(move || promise.wait().is_err_and(|error| error.is_abandoned())));
+        let waiters = [promise.clone(), promise].map(|promise| {
+            thread::spawn(move || promise.wait().is_err_and(|error| error.is_abandoned()))
+        });
         drop(resolver);
-        waiters.into_iter().for_each(|waiter| assert!(waiter.join().unwrap()));
+        waiters
+            .into_iter()
+            .for_each(|waiter| assert!(waiter.join().unwrap()));
     });
 }
 
@@ -519,7 +580,11 @@ fn loom_promise_one_that_gives_up_leaves_the_value_to_the_other() {
         let drops = Drops::default();
         let (resolver, promise) = promise::modelled();
         let hasty = promise.clone();
-        let hasty = spawn_impatient(move || hasty.wait().map_or_else(|error| error.is_timed_out(), |_| true));
+        let hasty = spawn_impatient(move || {
+            hasty
+                .wait()
+                .map_or_else(|error| error.is_timed_out(), |_| true)
+        });
         let patient = thread::spawn(move || promise.wait().is_ok());
         assert!(resolver.resolve(drops.value()).is_ok());
         assert!(hasty.join().unwrap() && patient.join().unwrap());
@@ -527,7 +592,8 @@ fn loom_promise_one_that_gives_up_leaves_the_value_to_the_other() {
     });
 }
 
-/// The only waiter gives up and drops its promise: the value comes back, or is dropped with the promise.
+/// The only waiter gives up and drops its promise: the value comes back, or is dropped with the
+/// promise.
 #[test]
 fn loom_promise_the_last_one_gives_up() {
     loom::model(|| {
@@ -543,7 +609,11 @@ fn loom_promise_the_last_one_gives_up() {
         let too_late = gone.load(SeqCst);
         let back = resolver.resolve(drops.value()).err();
         let got = hasty.join().unwrap();
-        assert!(if too_late { back.is_some() } else { back.is_none() || !got });
+        assert!(if too_late {
+            back.is_some()
+        } else {
+            back.is_none() || !got
+        });
         assert_eq!(drops.count(), usize::from(back.is_none()));
     });
 }
@@ -554,7 +624,11 @@ fn loom_promise_a_look_does_not_take_it_for_abandoned() {
     loom::model(|| {
         let (resolver, promise) = promise::modelled();
         let theirs = promise.clone();
-        let looker = thread::spawn(move || theirs.try_get().map_or_else(|error| error.is_pending(), |n| *n == 7));
+        let looker = thread::spawn(move || {
+            theirs
+                .try_get()
+                .map_or_else(|error| error.is_pending(), |n| *n == 7)
+        });
         resolver.resolve(7).unwrap();
         assert!(looker.join().unwrap());
         assert!(promise.is_ended() && promise.try_get().is_ok());

@@ -1,12 +1,14 @@
 //! A lock that may be held across suspensions.
 //!
-//! **Fair or fast?** If a released lock went straight to the longest waiter, it would be idle until that fiber is next
-//! scheduled, and under load every acquisition would wait (a convoy). So a released lock is free: the first waiter is
-//! woken to try again, and a running fiber may take the lock first. But *only once*: a waiter that lost goes back to
-//! the front, and the next release hands the lock to it. So between the release that wakes a waiter and the one that
-//! serves it, others pass it only once; nobody starves.
+//! **Fair or fast?** If a released lock went straight to the longest waiter, it would be idle until
+//! that fiber is next scheduled, and under load every acquisition would wait (a convoy). So a
+//! released lock is free: the first waiter is woken to try again, and a running fiber may take the
+//! lock first. But *only once*: a waiter that lost goes back to the front, and the next release
+//! hands the lock to it. So between the release that wakes a waiter and the one that serves it,
+//! others pass it only once; nobody starves.
 //!
-//! At most one waiter at a time is on its way to try again (`retrying`): releases meanwhile need not wake more.
+//! At most one waiter at a time is on its way to try again (`retrying`): releases meanwhile need
+//! not wake more.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -29,7 +31,11 @@ struct LockState {
 
 impl Primitive for LockState {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "mutex", holder: self.locked.then_some(self.holder), ..Facts::default() }
+        Facts {
+            kind: "mutex",
+            holder: self.locked.then_some(self.holder),
+            ..Facts::default()
+        }
     }
 }
 
@@ -45,9 +51,10 @@ fn take(locked: &mut Locked<LockState, 1>, me: u32) -> bool {
 
 /// Mutual exclusion in the shape of [`std::sync::Mutex`], for fibers and plain threads.
 ///
-/// It may be held across suspensions: waiting for it gives the worker to other fibers. There is no poisoning: when a
-/// holder panics, the lock is released and the data is as the holder left it. A running fiber may take a released lock
-/// before a waiter does, but passes it over at most once. A fiber that locks it twice deadlocks.
+/// It may be held across suspensions: waiting for it gives the worker to other fibers. There is no
+/// poisoning: when a holder panics, the lock is released and the data is as the holder left it. A
+/// running fiber may take a released lock before a waiter does, but passes it over at most once. A
+/// fiber that locks it twice deadlocks.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -77,10 +84,12 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 #[must_use = "a guard that is dropped releases the lock at once"]
 pub struct MutexGuard<'a, T: ?Sized>(&'a Mutex<T>);
 
-// SAFETY: a shared guard gives shared access to the data. (Without this line it would be `Sync` for any `T: Send`.)
+// SAFETY: a shared guard gives shared access to the data. (Without this line it would be `Sync` for
+// any `T: Send`.)
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
-/// A guard that keeps its mutex alive, for fibers and structures that cannot borrow; dropping it releases the lock.
+/// A guard that keeps its mutex alive, for fibers and structures that cannot borrow; dropping it
+/// releases the lock.
 #[must_use = "a guard that is dropped releases the lock at once"]
 pub struct OwnedMutexGuard<T: ?Sized>(Arc<Mutex<T>>);
 
@@ -92,7 +101,11 @@ impl<T> Mutex<T> {
     #[must_use]
     pub const fn new(data: T) -> Self {
         Self {
-            word: WaitQueue::new(LockState { locked: false, retrying: false, holder: 0 }),
+            word: WaitQueue::new(LockState {
+                locked: false,
+                retrying: false,
+                holder: 0,
+            }),
             data: UnsafeCell::new(data),
         }
     }
@@ -108,8 +121,8 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited. A cancelled caller still gets a free lock.
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited. A cancelled caller still gets a free lock.
     ///
     /// Context: any thread or fiber; may suspend.
     #[inline]
@@ -120,14 +133,17 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Waits for the lock like [`Self::lock`], but ignores cancellation and deadlines: for clean-up that must happen.
+    /// Waits for the lock like [`Self::lock`], but ignores cancellation and deadlines: for clean-up
+    /// that must happen.
     ///
     /// # Panics
-    /// Never; but a *panicking* fiber that waits longer than ten seconds ends the process, as any of its waits does.
+    /// Never; but a *panicking* fiber that waits longer than ten seconds ends the process, as any
+    /// of its waits does.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn lock_always(&self) -> MutexGuard<'_, T> {
-        self.lock_slowly(Interrupts::Ignored).unwrap_or_else(|_| unreachable!("nothing interrupts this wait"))
+        self.lock_slowly(Interrupts::Ignored)
+            .unwrap_or_else(|_| unreachable!("nothing interrupts this wait"))
     }
 
     /// Takes the lock if it is free.
@@ -136,7 +152,8 @@ impl<T: ?Sized> Mutex<T> {
         // Before the section, so that this is done while the lock's cache line arrives.
         let me = holder();
         let free = self.word.with(|locked| take(locked, me));
-        // Not `then_some`: that would create a guard in either case, and dropping it releases the lock.
+        // Not `then_some`: that would create a guard in either case, and dropping it releases the
+        // lock.
         free.then(|| MutexGuard(self))
     }
 
@@ -165,7 +182,11 @@ impl<T: ?Sized> Mutex<T> {
 
     fn lock_slowly(&self, interrupts: Interrupts) -> Result<MutexGuard<'_, T>, Interrupt> {
         let me = holder();
-        if self.word.spin(0, |locked| take(locked, me).then_some(())).is_none() {
+        if self
+            .word
+            .spin(0, |locked| take(locked, me).then_some(()))
+            .is_none()
+        {
             self.word.warn_of_self(me);
             let attempt = |locked: &mut Locked<LockState, 1>, from| {
                 if from == QueueEnd::Front {
@@ -173,7 +194,9 @@ impl<T: ?Sized> Mutex<T> {
                 }
                 take(locked, me).then_some(())
             };
-            self.word.wait_and_retry((0, me), interrupts, attempt, |_| ()).map_err(|(interrupt, ())| interrupt)?;
+            self.word
+                .wait_and_retry((0, me), interrupts, attempt, |_| ())
+                .map_err(|(interrupt, ())| interrupt)?;
         }
         Ok(MutexGuard(self))
     }

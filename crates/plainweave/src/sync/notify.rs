@@ -19,13 +19,20 @@ struct State {
 
 impl State {
     const fn new() -> Self {
-        Self { permit: false, round: 0, watchers: Watchers::new() }
+        Self {
+            permit: false,
+            round: 0,
+            watchers: Watchers::new(),
+        }
     }
 }
 
 impl Primitive for State {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "notification", ..Facts::default() }
+        Facts {
+            kind: "notification",
+            ..Facts::default()
+        }
     }
 }
 
@@ -33,9 +40,10 @@ type Locked = wait_queue::Locked<State, 1>;
 
 /// Wakes fibers and plain threads, one or all of them, without a lock and without data.
 ///
-/// [`Notify::notify_one`] is remembered if nobody waits, once: the next wait returns at once. What may be notified for
-/// must be looked at *before* each wait. [`Notify::notify_waiters`] is not remembered; a caller that looks at something
-/// first asks for a [`Notified`] before that, which notices all that comes after it.
+/// [`Notify::notify_one`] is remembered if nobody waits, once: the next wait returns at once. What
+/// may be notified for must be looked at *before* each wait. [`Notify::notify_waiters`] is not
+/// remembered; a caller that looks at something first asks for a [`Notified`] before that, which
+/// notices all that comes after it.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,23 +85,27 @@ impl Notify {
     /// Waits for a notification.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]); a
-    /// notification then goes to another waiter, or is remembered. One that has come is not lost to a cancellation: it
-    /// is `Ok`.
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]); a notification then goes to another waiter, or is remembered.
+    /// One that has come is not lost to a cancellation: it is `Ok`.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn wait(&self) -> io::Result<()> {
-        self.0.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, take_permit)?;
+        self.0
+            .wait_unless((0, QueueEnd::Back), Interrupts::Allowed, take_permit)?;
         Ok(())
     }
 
     /// Begins to notice [`Self::notify_waiters`], for a later [`Notified::wait`].
     pub fn notified(&self) -> Notified<'_> {
-        Notified { notify: self, round: self.0.with(|locked| locked.state.round) }
+        Notified {
+            notify: self,
+            round: self.0.with(|locked| locked.state.round),
+        }
     }
 
-    /// Wakes the waiter that has waited longest. If there is none, the next wait returns at once; several calls are
-    /// remembered as one.
+    /// Wakes the waiter that has waited longest. If there is none, the next wait returns at once;
+    /// several calls are remembered as one.
     pub fn notify_one(&self) {
         let (first, selects) = self.0.with(|locked| match locked.take_first(0) {
             Some(first) => (Some(first), None),
@@ -111,7 +123,8 @@ impl Notify {
         }
     }
 
-    /// Wakes all current waiters, and ends the wait of each present [`Notified`]. Later waits do not notice it.
+    /// Wakes all current waiters, and ends the wait of each present [`Notified`]. Later waits do
+    /// not notice it.
     pub fn notify_waiters(&self) {
         let (all, selects) = self.0.with(|locked| {
             locked.state.round += 1;
@@ -121,7 +134,8 @@ impl Notify {
         selects.give();
     }
 
-    /// Returns a notification as a branch of a select, which notices [`Self::notify_waiters`] from here on.
+    /// Returns a notification as a branch of a select, which notices [`Self::notify_waiters`] from
+    /// here on.
     #[doc(hidden)]
     pub fn select_branch(&self) -> NoticeBranch<'_, ()> {
         NoticeBranch::new(self.notified())
@@ -133,15 +147,23 @@ fn take_permit(locked: &mut Locked) -> Option<()> {
 }
 
 impl<'a> Notified<'a> {
-    /// Returns whether all were notified since this was created, or a notification for it, which that takes.
+    /// Returns whether all were notified since this was created, or a notification for it, which
+    /// that takes.
     fn has_come(&self, locked: &mut Locked) -> Option<()> {
-        if locked.state.round != self.round { Some(()) } else { take_permit(locked) }
+        if locked.state.round != self.round {
+            Some(())
+        } else {
+            take_permit(locked)
+        }
     }
 
     /// Returns the notification as a branch of a select.
     #[doc(hidden)]
     pub fn select_branch(&self) -> NoticeBranch<'a, ()> {
-        NoticeBranch::new(Notified { notify: self.notify, round: self.round })
+        NoticeBranch::new(Notified {
+            notify: self.notify,
+            round: self.round,
+        })
     }
 
     /// Waits for a notification; returns at once if all were notified since this was created.
@@ -151,7 +173,11 @@ impl<'a> Notified<'a> {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn wait(self) -> io::Result<()> {
-        self.notify.0.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| self.has_come(locked))?;
+        self.notify
+            .0
+            .wait_unless((0, QueueEnd::Back), Interrupts::Allowed, |locked| {
+                self.has_come(locked)
+            })?;
         Ok(())
     }
 }
@@ -179,6 +205,8 @@ impl Default for Notify {
 
 impl fmt::Debug for Notify {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notify").field("notified", &self.0.with(|locked| locked.state.permit)).finish()
+        f.debug_struct("Notify")
+            .field("notified", &self.0.with(|locked| locked.state.permit))
+            .finish()
     }
 }

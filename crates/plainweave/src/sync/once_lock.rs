@@ -1,12 +1,14 @@
 //! Cells that are written once, by an initialiser that may wait.
 //!
-//! The value lies in a cell of `std`, which is read without a lock. Beside it is the *turn* to set it: 1. A caller that
-//! finds no value takes the turn, or waits for it. 2. It runs its initialiser without a lock. 3. It sets the value, if
-//! there is one, and gives the turn back. 4. If there is a value it wakes all, otherwise one that tries in its place.
-//! Only the holder of the turn sets the value, so the cell of `std` never has to wait.
+//! The value lies in a cell of `std`, which is read without a lock. Beside it is the *turn* to set
+//! it: 1. A caller that finds no value takes the turn, or waits for it. 2. It runs its initialiser
+//! without a lock. 3. It sets the value, if there is one, and gives the turn back. 4. If there is a
+//! value it wakes all, otherwise one that tries in its place. Only the holder of the turn sets the
+//! value, so the cell of `std` never has to wait.
 //!
-//! **No poisoning.** `std`'s `Once` is poisoned by a panic. Here an initialiser may also fail because its fiber was
-//! cancelled, which says nothing about the next one: in either case the next one tries.
+//! **No poisoning.** `std`'s `Once` is poisoned by a panic. Here an initialiser may also fail
+//! because its fiber was cancelled, which says nothing about the next one: in either case the next
+//! one tries.
 
 use std::fmt;
 use std::io;
@@ -24,12 +26,12 @@ use crate::sched::wait::Interrupts;
 const TRYING: usize = 0;
 const WATCHING: usize = 1;
 
-/// A cell that is written once, in the shape of [`std::sync::OnceLock`], whose initialiser may wait: for fibers and
-/// plain threads.
+/// A cell that is written once, in the shape of [`std::sync::OnceLock`], whose initialiser may
+/// wait: for fibers and plain threads.
 ///
-/// If an initialiser panics or fails, the cell stays empty and the next caller tries. An initialiser that needs the
-/// value of its own cell panics; if it waits for *another* fiber that needs it, both wait until they are cancelled or
-/// late.
+/// If an initialiser panics or fails, the cell stays empty and the next caller tries. An
+/// initialiser that needs the value of its own cell panics; if it waits for *another* fiber that
+/// needs it, both wait until they are cancelled or late.
 ///
 /// ```
 /// static CONFIG: plainweave::sync::OnceLock<Vec<u8>> = plainweave::sync::OnceLock::new();
@@ -44,8 +46,8 @@ pub struct OnceLock<T> {
     turn: WaitQueue<Option<usize>, 2>,
 }
 
-/// Runs something once, in the shape of [`std::sync::Once`], for fibers and plain threads. What panics is run again by
-/// the next caller.
+/// Runs something once, in the shape of [`std::sync::Once`], for fibers and plain threads. What
+/// panics is run again by the next caller.
 pub struct Once(OnceLock<()>);
 
 /// The right to set the value. Dropping it without a value lets the next one try.
@@ -63,7 +65,11 @@ type Locked = super::wait_queue::Locked<Option<usize>, 2>;
 
 impl Primitive for Option<usize> {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "once cell", holder: self.map(holder_of), ..Facts::default() }
+        Facts {
+            kind: "once cell",
+            holder: self.map(holder_of),
+            ..Facts::default()
+        }
     }
 }
 
@@ -71,12 +77,18 @@ impl<T> OnceLock<T> {
     /// Creates an empty cell.
     #[must_use]
     pub const fn new() -> Self {
-        Self { value: Cell::new(), turn: WaitQueue::new(None) }
+        Self {
+            value: Cell::new(),
+            turn: WaitQueue::new(None),
+        }
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn modelled() -> Self {
-        Self { value: Cell::modelled(), turn: WaitQueue::modelled(None) }
+        Self {
+            value: Cell::modelled(),
+            turn: WaitQueue::modelled(None),
+        }
     }
 
     /// Returns the value, if it is set. Never waits.
@@ -109,12 +121,13 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// Returns the value; sets it first to what `init` returns if there is none. Of several callers one initialises,
-    /// the others wait.
+    /// Returns the value; sets it first to what `init` returns if there is none. Of several callers
+    /// one initialises, the others wait.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited for another's initialiser. Its own runs in any case, and sees a cancellation in its own calls.
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited for another's initialiser. Its own runs in any
+    /// case, and sees a cancellation in its own calls.
     ///
     /// # Panics
     /// `init` panicked, or needs the value of this cell.
@@ -125,7 +138,8 @@ impl<T> OnceLock<T> {
         self.get_or_try_init(|| Ok(init()))
     }
 
-    /// Returns the value; sets it first to what `init` returns if there is none and `init` succeeds.
+    /// Returns the value; sets it first to what `init` returns if there is none and `init`
+    /// succeeds.
     ///
     /// # Errors
     /// Those of `init`, in which case the next caller tries; and those of [`Self::get_or_init`].
@@ -135,17 +149,23 @@ impl<T> OnceLock<T> {
     ///
     /// Context: any thread or fiber; may suspend.
     #[inline]
-    pub fn get_or_try_init<E: From<io::Error>>(&self, init: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+    pub fn get_or_try_init<E: From<io::Error>>(
+        &self,
+        init: impl FnOnce() -> Result<T, E>,
+    ) -> Result<&T, E> {
         match self.get() {
             Some(value) => Ok(value),
-            None => self.init(Interrupts::Allowed, init).map_err(io::Error::from)?,
+            None => self
+                .init(Interrupts::Allowed, init)
+                .map_err(io::Error::from)?,
         }
     }
 
     /// Waits until the value is set.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]).
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]).
     ///
     /// # Panics
     /// The caller is this cell's initialiser.
@@ -154,7 +174,10 @@ impl<T> OnceLock<T> {
     pub fn wait(&self) -> io::Result<&T> {
         let me = caller();
         let look = |locked: &mut Locked| self.look(locked, me);
-        if let Some(Found::Itself) = self.turn.wait_unless((WATCHING, QueueEnd::Back), Interrupts::Allowed, look)? {
+        if let Some(Found::Itself) =
+            self.turn
+                .wait_unless((WATCHING, QueueEnd::Back), Interrupts::Allowed, look)?
+        {
             recursion()
         }
         Ok(self.value())
@@ -170,16 +193,23 @@ impl<T> OnceLock<T> {
         self.value.into_inner()
     }
 
-    /// Initialises with a function that cannot fail, and lets nothing end the wait for another that does.
+    /// Initialises with a function that cannot fail, and lets nothing end the wait for another that
+    /// does.
     pub(super) fn init_always(&self, init: impl FnOnce() -> T) -> &T {
-        let Ok(value) = self.init(Interrupts::Ignored, || Ok::<_, std::convert::Infallible>(init())) else {
+        let Ok(value) = self.init(Interrupts::Ignored, || {
+            Ok::<_, std::convert::Infallible>(init())
+        }) else {
             unreachable!("nothing interrupts this wait")
         };
         value.unwrap_or_else(|never| match never {})
     }
 
     #[cold]
-    fn init<E>(&self, interrupts: Interrupts, init: impl FnOnce() -> Result<T, E>) -> Result<Result<&T, E>, Interrupt> {
+    fn init<E>(
+        &self,
+        interrupts: Interrupts,
+        init: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Result<&T, E>, Interrupt> {
         Ok(match self.claim(interrupts)? {
             Some(turn) => init().map(|value| turn.complete(value)),
             None => Ok(self.value()),
@@ -190,13 +220,15 @@ impl<T> OnceLock<T> {
     fn claim(&self, interrupts: Interrupts) -> Result<Option<Turn<'_, T>>, Interrupt> {
         let (me, mut place) = (caller(), QueueEnd::Back);
         loop {
-            let found = self.turn.wait_unless((TRYING, place), interrupts, |locked| {
-                let free = locked.state.is_none();
-                self.look(locked, me).or_else(|| {
-                    locked.state.get_or_insert(me);
-                    free.then_some(Found::Turn)
-                })
-            })?;
+            let found = self
+                .turn
+                .wait_unless((TRYING, place), interrupts, |locked| {
+                    let free = locked.state.is_none();
+                    self.look(locked, me).or_else(|| {
+                        locked.state.get_or_insert(me);
+                        free.then_some(Found::Turn)
+                    })
+                })?;
             match found {
                 Some(Found::Turn) => return Ok(Some(Turn(self))),
                 Some(Found::Value) => return Ok(None),
@@ -246,7 +278,10 @@ impl<T> Drop for Turn<'_, T> {
         }
         let (trying, watching) = turn.with(|locked| {
             locked.state = None;
-            (locked.take_all(TRYING, None), locked.take_all(WATCHING, None))
+            (
+                locked.take_all(TRYING, None),
+                locked.take_all(WATCHING, None),
+            )
         });
         trying.give();
         watching.give();
@@ -263,8 +298,8 @@ impl Once {
     /// Runs `f`, unless that has been done; when it returns, one call's `f` has returned.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited for another's `f`. Its own runs in any case.
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited for another's `f`. Its own runs in any case.
     ///
     /// # Panics
     /// `f` panicked, or calls this itself.
@@ -285,7 +320,8 @@ impl Once {
     /// Waits until a call's `f` has returned.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]).
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]).
     ///
     /// # Panics
     /// The caller is in its own `f`.
@@ -304,7 +340,10 @@ impl<T> Default for OnceLock<T> {
 
 impl<T> From<T> for OnceLock<T> {
     fn from(value: T) -> Self {
-        Self { value: value.into(), turn: WaitQueue::new(None) }
+        Self {
+            value: value.into(),
+            turn: WaitQueue::new(None),
+        }
     }
 }
 
@@ -331,6 +370,8 @@ impl Default for Once {
 
 impl fmt::Debug for Once {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Once").field("completed", &self.is_completed()).finish()
+        f.debug_struct("Once")
+            .field("completed", &self.is_completed())
+            .finish()
     }
 }

@@ -1,7 +1,8 @@
 //! A value that is given once, and that any number of fibers and threads may wait for.
 //!
-//! The value is written before the critical section that ends the promise, and by the resolver alone. A waiter either
-//! finds the promise ended, or is on the list that the resolver empties afterwards.
+//! The value is written before the critical section that ends the promise, and by the resolver
+//! alone. A waiter either finds the promise ended, or is on the list that the resolver empties
+//! afterwards.
 
 use std::fmt;
 use std::io;
@@ -21,8 +22,8 @@ use crate::time::with_timeout;
 
 /// A value that will be given once, by its [`Resolver`]; clones wait for the same value.
 ///
-/// Each waiter gets a reference. (To hand a value that cannot be shared to one receiver, send it through a
-/// [`channel`](super::channel) of bound 1.)
+/// Each waiter gets a reference. (To hand a value that cannot be shared to one receiver, send it
+/// through a [`channel`](super::channel) of bound 1.)
 ///
 /// ```
 /// plainweave::run(|| {
@@ -40,7 +41,8 @@ use crate::time::with_timeout;
 /// ```
 pub struct Promise<T>(Arc<Shared<T>>);
 
-/// Gives a [`Promise`] its value. Dropped without that, by a panic for example, it fails those who wait.
+/// Gives a [`Promise`] its value. Dropped without that, by a panic for example, it fails those who
+/// wait.
 #[must_use = "a promise whose resolver is dropped fails"]
 pub struct Resolver<T>(Arc<Shared<T>>);
 
@@ -58,7 +60,10 @@ struct State {
 
 impl Primitive for State {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "promise", ..Facts::default() }
+        Facts {
+            kind: "promise",
+            ..Facts::default()
+        }
     }
 }
 
@@ -100,7 +105,10 @@ fn of<T>(queue: WaitQueue<State>, value: OnceLock<T>) -> (Resolver<T>, Promise<T
 
 impl State {
     const fn pending() -> Self {
-        Self { ended: false, watchers: Watchers::new() }
+        Self {
+            ended: false,
+            watchers: Watchers::new(),
+        }
     }
 }
 
@@ -143,15 +151,16 @@ impl<T> Promise<T> {
     /// Waits for the value.
     ///
     /// # Errors
-    /// The resolver was dropped without giving one; or, before the value came, the caller was cancelled or ran into its
-    /// deadline.
+    /// The resolver was dropped without giving one; or, before the value came, the caller was
+    /// cancelled or ran into its deadline.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn wait(&self) -> Result<&T, PromiseError> {
         if let Some(value) = self.0.value.get() {
             return Ok(value);
         }
-        let ended = |locked: &mut super::wait_queue::Locked<State, 1>| locked.state.ended.then_some(());
+        let ended =
+            |locked: &mut super::wait_queue::Locked<State, 1>| locked.state.ended.then_some(());
         self.0
             .queue
             .wait_unless((0, QueueEnd::Back), Interrupts::Allowed, ended)
@@ -181,7 +190,8 @@ impl<T> Promise<T> {
         }
     }
 
-    /// Returns whether [`Self::wait`] would return at once: with the value, or because none will come.
+    /// Returns whether [`Self::wait`] would return at once: with the value, or because none will
+    /// come.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.0.queue.with(|locked| locked.state.ended)
@@ -195,7 +205,11 @@ impl<T> Promise<T> {
     /// Returns the promise as a branch of a select.
     #[doc(hidden)]
     pub fn select_branch(&self) -> PromiseBranch<'_, T> {
-        PromiseBranch { promise: self, chosen: false, place: Place::default() }
+        PromiseBranch {
+            promise: self,
+            chosen: false,
+            place: Place::default(),
+        }
     }
 }
 
@@ -232,8 +246,14 @@ impl PromiseError {
 
     fn to_io(&self) -> io::Error {
         match self.0 {
-            Why::Abandoned => io::Error::new(io::ErrorKind::BrokenPipe, "the promise was abandoned by its resolver"),
-            Why::Pending => io::Error::new(io::ErrorKind::WouldBlock, "the promise has not been resolved"),
+            Why::Abandoned => io::Error::new(
+                io::ErrorKind::BrokenPipe,
+                "the promise was abandoned by its resolver",
+            ),
+            Why::Pending => io::Error::new(
+                io::ErrorKind::WouldBlock,
+                "the promise has not been resolved",
+            ),
             Why::Interrupted(interrupt) => interrupt.into(),
         }
     }
@@ -302,7 +322,10 @@ impl<T> Source for PromiseBranch<'_, T> {
 
     fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, _: bool) {
         let place = std::mem::take(&mut self.place);
-        self.promise.0.queue.with(|locked| locked.state.watchers.leave(selector, branch, place));
+        self.promise
+            .0
+            .queue
+            .with(|locked| locked.state.watchers.leave(selector, branch, place));
     }
 }
 

@@ -1,23 +1,27 @@
 //! A lock that many readers or one writer hold, across suspensions if need be.
 //!
-//! **Fairness: phases.** Phases of readers and single writers alternate while both wait. 1. A reader enters while no
-//! writer holds the lock or waits for it. 2. A writer that leaves hands the lock to *all* readers that wait then.
+//! **Fairness: phases.** Phases of readers and single writers alternate while both wait. 1. A
+//! reader enters while no writer holds the lock or waits for it. 2. A writer that leaves hands the
+//! lock to *all* readers that wait then.
 //! 3. If none do, and when the last reader leaves, it is the first writer's turn.
 //!
-//! **Fair or fast?** As in a [`Mutex`](super::Mutex): a lock that is reserved for a writer is idle until that writer is
-//! scheduled, and everybody who comes meanwhile must wait, be scheduled in turn, and keep the next ones waiting. So the
-//! lock stays free when it is a writer's turn; the writer is woken to try again (`retrying`), and those that run, of
-//! either kind, may take the lock first. But only once: a writer that lost goes back to the front of its list, keeps
-//! readers out, and is handed the lock after at most one more phase. Readers that wait are let in after whichever
-//! writer was first. So for each writer before a waiter, and for the waiter itself if it writes, it may be passed once
-//! by those that run, and by one phase of waiting readers: nobody starves.
+//! **Fair or fast?** As in a [`Mutex`](super::Mutex): a lock that is reserved for a writer is idle
+//! until that writer is scheduled, and everybody who comes meanwhile must wait, be scheduled in
+//! turn, and keep the next ones waiting. So the lock stays free when it is a writer's turn; the
+//! writer is woken to try again (`retrying`), and those that run, of either kind, may take the lock
+//! first. But only once: a writer that lost goes back to the front of its list, keeps readers out,
+//! and is handed the lock after at most one more phase. Readers that wait are let in after
+//! whichever writer was first. So for each writer before a waiter, and for the waiter itself if it
+//! writes, it may be passed once by those that run, and by one phase of waiting readers: nobody
+//! starves.
 //!
-//! *A writer that gives up.* Readers may wait only because a writer does. If the last such writer is interrupted while
-//! readers hold the lock, it lets the waiting readers in, in the section in which it leaves its list. If another writer
-//! waits, that one is next, also before readers that came earlier; they are let in after it.
+//! *A writer that gives up.* Readers may wait only because a writer does. If the last such writer
+//! is interrupted while readers hold the lock, it lets the waiting readers in, in the section in
+//! which it leaves its list. If another writer waits, that one is next, also before readers that
+//! came earlier; they are let in after it.
 //!
-//! So while anyone waits, the lock is held, or a writer is on its way to try again. That writer cannot give up before
-//! it has tried.
+//! So while anyone waits, the lock is held, or a writer is on its way to try again. That writer
+//! cannot give up before it has tried.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -48,22 +52,29 @@ struct LockState {
 impl Primitive for LockState {
     fn facts(&self, _: usize) -> Facts {
         let counts = [(self.readers, "readers hold it"), (0, ""), (0, "")];
-        Facts { kind: "readers-writer lock", holder: self.written.then_some(self.writer), counts, peers: READERS }
+        Facts {
+            kind: "readers-writer lock",
+            holder: self.written.then_some(self.writer),
+            counts,
+            peers: READERS,
+        }
     }
 }
 
 type Locked = wait_queue::Locked<LockState, 2>;
 
-/// A lock for many readers or one writer, in the shape of [`std::sync::RwLock`], for fibers and plain threads.
+/// A lock for many readers or one writer, in the shape of [`std::sync::RwLock`], for fibers and
+/// plain threads.
 ///
-/// It may be held across suspensions: waiting for it gives the worker to other fibers. There is no poisoning: when a
-/// holder panics, the lock is released and the data is as the holder left it.
+/// It may be held across suspensions: waiting for it gives the worker to other fibers. There is no
+/// poisoning: when a holder panics, the lock is released and the data is as the holder left it.
 ///
-/// It is fair: a reader waits for a writer that waits already, and a writer that leaves lets in all readers that wait.
-/// Neither kind can keep the other out. When it is a waiting writer's turn, callers that run already may take the lock
-/// before it, but only once. Hence **a reader that reads again deadlocks if a writer has come in between**:
-/// the writer waits for the first guard, the second call waits for the writer. Pass the guard on instead. A holder that
-/// writes while it holds any guard of the same lock deadlocks too. A deadline or a cancellation ends either.
+/// It is fair: a reader waits for a writer that waits already, and a writer that leaves lets in all
+/// readers that wait. Neither kind can keep the other out. When it is a waiting writer's turn,
+/// callers that run already may take the lock before it, but only once. Hence **a reader that reads
+/// again deadlocks if a writer has come in between**: the writer waits for the first guard, the
+/// second call waits for the writer. Pass the guard on instead. A holder that writes while it holds
+/// any guard of the same lock deadlocks too. A deadline or a cancellation ends either.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -102,19 +113,30 @@ pub struct OwnedRwLockReadGuard<T: ?Sized>(Arc<RwLock<T>>);
 pub struct OwnedRwLockWriteGuard<T: ?Sized>(Arc<RwLock<T>>);
 
 impl LockState {
-    const FREE: Self = Self { readers: 0, written: false, retrying: false, writer: 0 };
+    const FREE: Self = Self {
+        readers: 0,
+        written: false,
+        retrying: false,
+        writer: 0,
+    };
 }
 
 impl<T> RwLock<T> {
     /// Creates a free lock.
     #[must_use]
     pub const fn new(data: T) -> Self {
-        Self { word: WaitQueue::new(LockState::FREE), data: UnsafeCell::new(data) }
+        Self {
+            word: WaitQueue::new(LockState::FREE),
+            data: UnsafeCell::new(data),
+        }
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn modelled(data: T) -> Self {
-        Self { word: WaitQueue::modelled(LockState::FREE), data: UnsafeCell::new(data) }
+        Self {
+            word: WaitQueue::modelled(LockState::FREE),
+            data: UnsafeCell::new(data),
+        }
     }
 
     /// Returns the data.
@@ -125,13 +147,15 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until it may read, beside other readers. Waits for writers that hold the lock, and for one that waits. So
-    /// a reader that reads once more before it has dropped its first guard waits for ever where a writer has come
-    /// between: pass the guard on instead, or ask by [`try_read`](Self::try_read).
+    /// Waits until it may read, beside other readers. Waits for writers that hold the lock, and for
+    /// one that waits. So a reader that reads once more before it has dropped its first guard waits
+    /// for ever where a writer has come between: pass the guard on instead, or ask by
+    /// [`try_read`](Self::try_read).
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited. A cancelled caller still gets a lock that is free for it.
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited. A cancelled caller still gets a lock that is
+    /// free for it.
     ///
     /// Context: any thread or fiber; may suspend.
     #[inline]
@@ -152,29 +176,35 @@ impl<T: ?Sized> RwLock<T> {
         Ok(RwLockWriteGuard(self))
     }
 
-    /// Waits like [`Self::read`], but ignores cancellation and deadlines: for clean-up that must happen.
+    /// Waits like [`Self::read`], but ignores cancellation and deadlines: for clean-up that must
+    /// happen.
     ///
     /// # Panics
-    /// Never; but a *panicking* fiber that waits longer than ten seconds ends the process, as any of its waits does.
+    /// Never; but a *panicking* fiber that waits longer than ten seconds ends the process, as any
+    /// of its waits does.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn read_always(&self) -> RwLockReadGuard<'_, T> {
-        self.lock_to_read(Interrupts::Ignored).unwrap_or_else(|_| unreachable!("nothing interrupts this wait"));
+        self.lock_to_read(Interrupts::Ignored)
+            .unwrap_or_else(|_| unreachable!("nothing interrupts this wait"));
         RwLockReadGuard(self)
     }
 
-    /// Waits like [`Self::write`], but ignores cancellation and deadlines: for clean-up that must happen.
+    /// Waits like [`Self::write`], but ignores cancellation and deadlines: for clean-up that must
+    /// happen.
     ///
     /// # Panics
     /// As for [`Self::read_always`].
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn write_always(&self) -> RwLockWriteGuard<'_, T> {
-        self.lock_to_write(Interrupts::Ignored).unwrap_or_else(|_| unreachable!("nothing interrupts this wait"));
+        self.lock_to_write(Interrupts::Ignored)
+            .unwrap_or_else(|_| unreachable!("nothing interrupts this wait"));
         RwLockWriteGuard(self)
     }
 
-    /// Locks to read if no writer holds the lock or waits for it (but for one that has been woken to try again).
+    /// Locks to read if no writer holds the lock or waits for it (but for one that has been woken
+    /// to try again).
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         self.word.with(enter_to_read)?;
@@ -229,9 +259,12 @@ impl<T: ?Sized> RwLock<T> {
 
     #[inline]
     fn lock_to_read(&self, interrupts: Interrupts) -> Result<(), Interrupt> {
-        if self.word.decide(READERS, enter_to_read).is_none() && self.word.spin(READERS, enter_to_read).is_none() {
+        if self.word.decide(READERS, enter_to_read).is_none()
+            && self.word.spin(READERS, enter_to_read).is_none()
+        {
             self.word.warn_of_self(holder());
-            self.word.wait_unless((READERS, QueueEnd::Back), interrupts, enter_to_read)?;
+            self.word
+                .wait_unless((READERS, QueueEnd::Back), interrupts, enter_to_read)?;
         }
         Ok(())
     }
@@ -246,14 +279,21 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     fn lock_to_write(&self, interrupts: Interrupts) -> Result<(), Interrupt> {
         let me = holder();
-        match self.word.decide(WRITERS, |locked| enter_to_write(locked, me)) {
+        match self
+            .word
+            .decide(WRITERS, |locked| enter_to_write(locked, me))
+        {
             Some(()) => Ok(()),
             None => self.lock_to_write_slowly(me, interrupts),
         }
     }
 
     fn lock_to_write_slowly(&self, me: u32, interrupts: Interrupts) -> Result<(), Interrupt> {
-        if self.word.spin(WRITERS, |locked| enter_to_write(locked, me)).is_some() {
+        if self
+            .word
+            .spin(WRITERS, |locked| enter_to_write(locked, me))
+            .is_some()
+        {
             return Ok(());
         }
         self.word.warn_of_self(me);
@@ -263,7 +303,9 @@ impl<T: ?Sized> RwLock<T> {
             }
             enter_to_write(locked, me)
         };
-        let waited = self.word.wait_and_retry((WRITERS, me), interrupts, attempt, after_a_writer_gave_up);
+        let waited =
+            self.word
+                .wait_and_retry((WRITERS, me), interrupts, attempt, after_a_writer_gave_up);
         waited.map_err(|(interrupt, readers)| {
             readers.into_iter().for_each(Grants::give);
             interrupt
@@ -322,8 +364,8 @@ fn enter_to_write(locked: &mut Locked, me: u32) -> Option<()> {
     free.then_some(())
 }
 
-/// Unless readers hold the lock, wakes the first writer that waits, to try again; gives it the lock if it has tried
-/// before.
+/// Unless readers hold the lock, wakes the first writer that waits, to try again; gives it the lock
+/// if it has tried before.
 #[inline]
 fn turn_of_writer(locked: &mut Locked) -> Option<Grant> {
     if locked.state.readers > 0 {
@@ -354,7 +396,8 @@ fn after_a_writer_gave_up(locked: &mut Locked) -> Option<Grants> {
 }
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// Turns the guard into one that reads, without letting another writer in between. Readers that wait enter too.
+    /// Turns the guard into one that reads, without letting another writer in between. Readers that
+    /// wait enter too.
     pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T> {
         let lock = this.0;
         // The lock stays held: the new guard stands for it.

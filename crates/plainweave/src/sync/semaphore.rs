@@ -1,13 +1,15 @@
 //! A counting semaphore, first come, first served.
 //!
-//! A waiter's tag is the number of permits that it wants. The first waiter is served as soon as there are that many,
-//! and nobody before it: so permits may lie idle while it waits for more of them, and one that wants many is not passed
-//! over for ever by those that want few. A caller that adds permits, or gives up its place, serves the next ones.
+//! A waiter's tag is the number of permits that it wants. The first waiter is served as soon as
+//! there are that many, and nobody before it: so permits may lie idle while it waits for more of
+//! them, and one that wants many is not passed over for ever by those that want few. A caller that
+//! adds permits, or gives up its place, serves the next ones.
 //!
-//! *Selects* have no place in the wait queue: they watch (`sync/select`). While selects and others wait, they are
-//! served alternately, each kind in its own order. So neither keeps the other out, and one that wants many loses one
-//! permit at most before its turn. A select is served by a claim: its wait ends with the permit, or it has ended
-//! already and the next one is served. So no permit is ever given to a select that took another branch.
+//! *Selects* have no place in the wait queue: they watch (`sync/select`). While selects and others
+//! wait, they are served alternately, each kind in its own order. So neither keeps the other out,
+//! and one that wants many loses one permit at most before its turn. A select is served by a claim:
+//! its wait ends with the permit, or it has ended already and the next one is served. So no permit
+//! is ever given to a select that took another branch.
 
 mod branch;
 
@@ -29,7 +31,8 @@ struct State {
     closed: bool,
     /// The last permit went to a waiter in the queue.
     selects_next: bool,
-    /// `None` until a select waits: few semaphores are in one, and these few words fit a cache line.
+    /// `None` until a select waits: few semaphores are in one, and these few words fit a cache
+    /// line.
     watchers: Option<Box<Watchers>>,
 }
 
@@ -42,7 +45,11 @@ enum Served {
 
 impl Primitive for State {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "semaphore", counts: [(self.permits, "permits"), (0, ""), (0, "")], ..Facts::default() }
+        Facts {
+            kind: "semaphore",
+            counts: [(self.permits, "permits"), (0, ""), (0, "")],
+            ..Facts::default()
+        }
     }
 }
 
@@ -53,10 +60,11 @@ struct Closed;
 
 /// A number of permits to take and give back; taking waits while there are not enough.
 ///
-/// Strictly fair: a released permit goes to the longest waiter, and no later caller can take it. So it suits limits
-/// (connections, memory), and is slower than a [`Mutex`](super::Mutex) where each holder comes back at once. Callers of
-/// [`select!`](super::select!) are a line of their own, served alternately with the other; while only these wait, one
-/// of several permits that are released at once may go to a later caller. Works between fibers and plain threads.
+/// Strictly fair: a released permit goes to the longest waiter, and no later caller can take it. So
+/// it suits limits (connections, memory), and is slower than a [`Mutex`](super::Mutex) where each
+/// holder comes back at once. Callers of [`select!`](super::select!) are a line of their own,
+/// served alternately with the other; while only these wait, one of several permits that are
+/// released at once may go to a later caller. Works between fibers and plain threads.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -77,7 +85,8 @@ pub struct Permit<'a> {
     count: u32,
 }
 
-/// Permits that keep their semaphore alive, for fibers and structures that cannot borrow; dropping it gives them back.
+/// Permits that keep their semaphore alive, for fibers and structures that cannot borrow; dropping
+/// it gives them back.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped is given back at once"]
 pub struct OwnedPermit {
@@ -87,7 +96,12 @@ pub struct OwnedPermit {
 
 impl State {
     const fn new(permits: usize) -> Self {
-        Self { permits, closed: false, selects_next: false, watchers: None }
+        Self {
+            permits,
+            closed: false,
+            selects_next: false,
+            watchers: None,
+        }
     }
 }
 
@@ -106,20 +120,24 @@ impl Semaphore {
     /// Takes a permit; waits while there is none.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited. A cancelled caller still gets a permit that is available at once. The semaphore is or was
-    /// [closed](Self::close) ([`io::ErrorKind::BrokenPipe`]).
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited. A cancelled caller still gets a permit that
+    /// is available at once. The semaphore is or was [closed](Self::close)
+    /// ([`io::ErrorKind::BrokenPipe`]).
     ///
     /// Context: any thread or fiber; may suspend.
     // Inlined into the caller's own frame: see `block`.
     #[inline(always)]
     pub fn acquire(&self) -> io::Result<Permit<'_>> {
         self.take(1)?;
-        Ok(Permit { semaphore: self, count: 1 })
+        Ok(Permit {
+            semaphore: self,
+            count: 1,
+        })
     }
 
-    /// Takes `count` permits together; waits while there are fewer, and meanwhile nobody who comes later is served.
-    /// Waits for ever for more permits than there will ever be.
+    /// Takes `count` permits together; waits while there are fewer, and meanwhile nobody who comes
+    /// later is served. Waits for ever for more permits than there will ever be.
     ///
     /// # Errors
     /// As for [`Self::acquire`]. A caller that fails has taken none.
@@ -127,7 +145,10 @@ impl Semaphore {
     /// Context: any thread or fiber; may suspend.
     pub fn acquire_many(&self, count: u32) -> io::Result<Permit<'_>> {
         self.take(count)?;
-        Ok(Permit { semaphore: self, count })
+        Ok(Permit {
+            semaphore: self,
+            count,
+        })
     }
 
     /// Takes a permit if there is one and nobody waits.
@@ -138,7 +159,10 @@ impl Semaphore {
     /// Takes `count` permits if there are that many and nobody waits.
     pub fn try_acquire_many(&self, count: u32) -> Option<Permit<'_>> {
         self.0.with(|locked| try_take(locked, count))?.ok()?;
-        Some(Permit { semaphore: self, count })
+        Some(Permit {
+            semaphore: self,
+            count,
+        })
     }
 
     /// Does what [`Self::acquire`] does, for a permit that keeps the semaphore alive.
@@ -159,13 +183,19 @@ impl Semaphore {
     /// Context: any thread or fiber; may suspend.
     pub fn acquire_many_owned(self: &Arc<Self>, count: u32) -> io::Result<OwnedPermit> {
         self.take(count)?;
-        Ok(OwnedPermit { semaphore: self.clone(), count })
+        Ok(OwnedPermit {
+            semaphore: self.clone(),
+            count,
+        })
     }
 
     /// Does what [`Self::try_acquire`] does, for a permit that keeps the semaphore alive.
     pub fn try_acquire_owned(self: &Arc<Self>) -> Option<OwnedPermit> {
         self.0.with(|locked| try_take(locked, 1))?.ok()?;
-        Some(OwnedPermit { semaphore: self.clone(), count: 1 })
+        Some(OwnedPermit {
+            semaphore: self.clone(),
+            count: 1,
+        })
     }
 
     /// Adds a permit, or gives back one that was [forgotten](Permit::forget).
@@ -193,11 +223,16 @@ impl Semaphore {
         self.serve();
     }
 
-    /// Ends the semaphore: all who wait and all who come later get an error. Permits that are held stay valid.
+    /// Ends the semaphore: all who wait and all who come later get an error. Permits that are held
+    /// stay valid.
     pub fn close(&self) {
         let (waiters, selects) = self.0.with(|locked| {
             locked.state.closed = true;
-            let selects = locked.state.watchers.as_mut().map(|watchers| watchers.take());
+            let selects = locked
+                .state
+                .watchers
+                .as_mut()
+                .map(|watchers| watchers.take());
             (locked.take_all(0, Some(CLOSED)), selects)
         });
         waiters.give();
@@ -220,9 +255,16 @@ impl Semaphore {
 
     #[inline(always)]
     fn take(&self, count: u32) -> io::Result<()> {
-        let entry = Entry { list: 0, place: QueueEnd::Back, tag: count };
+        let entry = Entry {
+            list: 0,
+            place: QueueEnd::Back,
+            tag: count,
+        };
         let section = |locked: &mut Locked| try_take(locked, count);
-        match self.0.wait_as(entry, Interrupts::Allowed, section, || (), |_| ()) {
+        match self
+            .0
+            .wait_as(entry, Interrupts::Allowed, section, || (), |_| ())
+        {
             Ok(Waited::Decided(Err(Closed)) | Waited::Granted(CLOSED)) => Err(closed()),
             Ok(Waited::Decided(Ok(())) | Waited::Granted(_)) => Ok(()),
             Err((interrupt, ())) => {
@@ -302,7 +344,11 @@ fn serve_either(locked: &mut Locked) -> Option<Served> {
 
 #[inline]
 fn add(locked: &mut Locked, count: usize) {
-    locked.state.permits = locked.state.permits.checked_add(count).expect("a semaphore counts to usize::MAX");
+    locked.state.permits = locked
+        .state
+        .permits
+        .checked_add(count)
+        .expect("a semaphore counts to usize::MAX");
 }
 
 #[cold]
@@ -328,7 +374,8 @@ impl Permit<'_> {
         self.count
     }
 
-    /// Drops the guard without giving the permits back: [`Semaphore::add_permits`] may do so, later and elsewhere.
+    /// Drops the guard without giving the permits back: [`Semaphore::add_permits`] may do so, later
+    /// and elsewhere.
     pub fn forget(mut self) {
         self.count = 0;
     }
@@ -341,7 +388,8 @@ impl OwnedPermit {
         self.count
     }
 
-    /// Drops the guard without giving the permits back: [`Semaphore::add_permits`] may do so, later and elsewhere.
+    /// Drops the guard without giving the permits back: [`Semaphore::add_permits`] may do so, later
+    /// and elsewhere.
     pub fn forget(mut self) {
         self.count = 0;
     }
@@ -362,6 +410,8 @@ impl Drop for OwnedPermit {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore").field("available", &self.available()).finish()
+        f.debug_struct("Semaphore")
+            .field("available", &self.available())
+            .finish()
     }
 }

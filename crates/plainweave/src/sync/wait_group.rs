@@ -8,8 +8,8 @@ use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
 
-/// Waits for a number of fibers and plain threads that need not be known beforehand: each has a clone, and drops it
-/// when it is done, also by a panic.
+/// Waits for a number of fibers and plain threads that need not be known beforehand: each has a
+/// clone, and drops it when it is done, also by a panic.
 ///
 /// For fibers that borrow, a [`scope`](crate::scope()) does the same.
 ///
@@ -30,7 +30,11 @@ struct Members(usize);
 
 impl Primitive for Members {
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: "wait group", counts: [(self.0, "members"), (0, ""), (0, "")], ..Facts::default() }
+        Facts {
+            kind: "wait group",
+            counts: [(self.0, "members"), (0, ""), (0, "")],
+            ..Facts::default()
+        }
     }
 }
 
@@ -49,15 +53,17 @@ impl WaitGroup {
     /// Drops this member, and waits until all others are dropped or wait too.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while
-    /// it waited. Its member is dropped all the same.
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited. Its member is dropped all the same.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn wait(self) -> io::Result<()> {
         let members = self.0.clone();
         drop(self);
         // Nobody is left to clone at 0, so it stays so.
-        let none = |locked: &mut super::wait_queue::Locked<Members, 1>| (locked.state.0 == 0).then_some(());
+        let none = |locked: &mut super::wait_queue::Locked<Members, 1>| {
+            (locked.state.0 == 0).then_some(())
+        };
         members.wait_unless((0, QueueEnd::Back), Interrupts::Allowed, none)?;
         Ok(())
     }
@@ -90,6 +96,8 @@ impl Default for WaitGroup {
 
 impl fmt::Debug for WaitGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitGroup").field("members", &self.0.with(|locked| locked.state.0)).finish()
+        f.debug_struct("WaitGroup")
+            .field("members", &self.0.with(|locked| locked.state.0))
+            .finish()
     }
 }

@@ -1,46 +1,51 @@
-//! The building block of every primitive here: a small state under a spin lock, and lists of waiters for it to change.
+//! The building block of every primitive here: a small state under a spin lock, and lists of
+//! waiters for it to change.
 //!
 //! # Concepts
-//! A caller that cannot go on enters a list in the very critical section in which it saw that. A caller that changes
-//! the state takes the first waiter off its list, leaves the section, and *gives* it a [`Grant`]. The primitive defines
-//! what a grant means: "the permit is yours" (a semaphore) or "try again" (a channel). A waiter may enter with a
-//! *tag*, a number for the granter: how many permits it wants. A granter that takes off all waiters at once may leave
-//! them another tag, which each finds with its grant: the semaphore is closed.
+//! A caller that cannot go on enters a list in the very critical section in which it saw that. A
+//! caller that changes the state takes the first waiter off its list, leaves the section, and
+//! *gives* it a [`Grant`]. The primitive defines what a grant means: "the permit is yours" (a
+//! semaphore) or "try again" (a channel). A waiter may enter with a *tag*, a number for the
+//! granter: how many permits it wants. A granter that takes off all waiters at once may leave them
+//! another tag, which each finds with its grant: the semaphore is closed.
 //!
 //! # Why it is hard
-//! A place in a list is memory of the waiter, so waiting allocates nothing and a list has no bound. A fiber's place is
-//! in its header, beside everything else that a waker touches, because each cache line that another core has changed
-//! costs as much as a switch; a thread's place is in its frame. The place must outlast its time in the list. But a
-//! waiter may also be cancelled, run into its deadline or wake for no reason, all while a granter is using the place.
+//! A place in a list is memory of the waiter, so waiting allocates nothing and a list has no bound.
+//! A fiber's place is in its header, beside everything else that a waker touches, because each
+//! cache line that another core has changed costs as much as a switch; a thread's place is in its
+//! frame. The place must outlast its time in the list. But a waiter may also be cancelled, run into
+//! its deadline or wake for no reason, all while a granter is using the place.
 //!
 //! # Protocol
-//! Waiter: 1. In the section: cannot go on, enters the list. 2. Waits for its grant. 3. Cancelled or late: enters the
-//! section again. If it is still in the list, it takes itself off and fails; in the same section the primitive undoes
-//! what the waiter did to the state when it entered. Otherwise a grant is on its way; it **waits for it**, and has
-//! succeeded.
+//! Waiter: 1. In the section: cannot go on, enters the list. 2. Waits for its grant. 3. Cancelled
+//! or late: enters the section again. If it is still in the list, it takes itself off and fails; in
+//! the same section the primitive undoes what the waiter did to the state when it entered.
+//! Otherwise a grant is on its way; it **waits for it**, and has succeeded.
 //!
-//! Granter: 4. In the section: takes the first waiter off, or all of them, whose places stay linked. 5. Outside: gives
-//! the grant (one of several after it has read the link to the next). For a fiber that is the one exchange in its state
-//! word (`atomics/state`), after which the granter touches neither the place nor, unless it has won the exchange, the
-//! fiber. For a thread it is a store to the place, then a signal to the thread's parker, to which
-//! the granter holds a counted reference.
+//! Granter: 4. In the section: takes the first waiter off, or all of them, whose places stay
+//! linked. 5. Outside: gives the grant (one of several after it has read the link to the next). For
+//! a fiber that is the one exchange in its state word (`atomics/state`), after which the granter
+//! touches neither the place nor, unless it has won the exchange, the fiber. For a thread it is a
+//! store to the place, then a signal to the thread's parker, to which the granter holds a counted
+//! reference.
 //!
-//! So each place that was taken off gets exactly one grant, each waiter leaves with its grant or with its place, and
-//! no grant goes to a waiter that has left (`atomics/state`'s model `loom_a_grant_comes_once`; the races in
-//! `tests/sync.rs`). No reference is counted for a waiting fiber: it lives because it waits. It has one place, because
-//! it waits for one thing at a time.
+//! So each place that was taken off gets exactly one grant, each waiter leaves with its grant or
+//! with its place, and no grant goes to a waiter that has left (`atomics/state`'s model
+//! `loom_a_grant_comes_once`; the races in `tests/sync.rs`). No reference is counted for a waiting
+//! fiber: it lives because it waits. It has one place, because it waits for one thing at a time.
 //!
-//! *Alone.* Usually there is one waiter, and it is a fiber pinned to its worker. Then the list records it (`home`), and
-//! taking it off changes nothing in its place; the granter sends the worker a message (`queue/mpsc`), so the fiber's
-//! memory stays with that worker's core. (Not if the granter is a plain thread, or belongs to another runtime, or there
-//! is no room for the message: then it wakes the fiber like any other.) The next waiter to enter marks the first one's
-//! place as queued; from then on, until the list is empty again, all are taken off in the ordinary way. (The list is
-//! plain memory under the lock, so a property test, `tests`, checks it; a waiter that gives up and a granter meet at
-//! that lock only.)
+//! *Alone.* Usually there is one waiter, and it is a fiber pinned to its worker. Then the list
+//! records it (`home`), and taking it off changes nothing in its place; the granter sends the
+//! worker a message (`queue/mpsc`), so the fiber's memory stays with that worker's core. (Not if
+//! the granter is a plain thread, or belongs to another runtime, or there is no room for the
+//! message: then it wakes the fiber like any other.) The next waiter to enter marks the first one's
+//! place as queued; from then on, until the list is empty again, all are taken off in the ordinary
+//! way. (The list is plain memory under the lock, so a property test, `tests`, checks it; a waiter
+//! that gives up and a granter meet at that lock only.)
 //!
 //! # Rejected
-//! Counted wakers in a `VecDeque`: two more atomic operations per wait, an allocation, and removal from the middle. A
-//! `std` mutex around the state: see [`SpinLock`].
+//! Counted wakers in a `VecDeque`: two more atomic operations per wait, an allocation, and removal
+//! from the middle. A `std` mutex around the state: see [`SpinLock`].
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -94,9 +99,12 @@ impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
             (facts, locked.lists[facts.peers].user)
         };
         let (facts, user) = self.queue.with(facts);
-        (object.kind, object.address, object.holder) = (facts.kind, ptr::from_ref(self.queue).addr(), facts.holder);
+        (object.kind, object.address, object.holder) =
+            (facts.kind, ptr::from_ref(self.queue).addr(), facts.holder);
         let counts = facts.counts.iter().filter(|(_, what)| !what.is_empty());
-        let mut about: Vec<_> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+        let mut about: Vec<_> = counts
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
         match user {
             _ if facts.holder.is_some() => {}
             NOBODY => {}
@@ -108,8 +116,9 @@ impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
     }
 }
 
-/// Returns what a lock notes of whoever takes it, for dumps: the lower half of a fiber's number, or 0 for a plain
-/// thread. (Its address says less: a guard may be passed on, and the memory of a fiber that has ended is another's.)
+/// Returns what a lock notes of whoever takes it, for dumps: the lower half of a fiber's number, or
+/// 0 for a plain thread. (Its address says less: a guard may be passed on, and the memory of a
+/// fiber that has ended is another's.)
 #[inline]
 pub(super) fn holder() -> u32 {
     fiber::current().map_or(0, |me| me.id() as u32)
@@ -117,7 +126,11 @@ pub(super) fn holder() -> u32 {
 
 /// Returns the same of what [`caller`] gave.
 pub(super) fn holder_of(caller: usize) -> u32 {
-    if caller % 2 == 1 { (caller >> 1) as u32 } else { 0 }
+    if caller % 2 == 1 {
+        (caller >> 1) as u32
+    } else {
+        0
+    }
 }
 
 /// A state and `LISTS` lists of waiters.
@@ -133,17 +146,19 @@ pub(super) struct Locked<S, const LISTS: usize> {
 struct WaitList {
     first: *const Waiter,
     last: *const Waiter,
-    /// The worker of the only waiter, if that is a pinned fiber that entered an empty list: see *Alone* above. Null
-    /// otherwise; without meaning while the list is empty.
+    /// The worker of the only waiter, if that is a pinned fiber that entered an empty list: see
+    /// *Alone* above. Null otherwise; without meaning while the list is empty.
     home: *const WorkerShared,
     /// How the only waiter entered, so that its place need not be read.
     place: QueueEnd,
     tag: u32,
-    /// The last caller that did what this list waits for without a wait: a fiber's number, or one of these.
+    /// The last caller that did what this list waits for without a wait: a fiber's number, or one
+    /// of these.
     user: u64,
 }
 
-/// Rounds of spinning before a wait, each twice as long: 30 turns in all, about a short critical section.
+/// Rounds of spinning before a wait, each twice as long: 30 turns in all, about a short critical
+/// section.
 const SPINS: u32 = 4;
 
 /// Nobody has.
@@ -182,7 +197,8 @@ struct ThreadWaiter {
     entry: threads::Entry,
 }
 
-// SAFETY: the pointers are followed under the wait queue's lock only, and lead to places that stay until taken off.
+// SAFETY: the pointers are followed under the wait queue's lock only, and lead to places that stay
+// until taken off.
 unsafe impl Send for WaitList {}
 
 /// The right and the duty to wake one waiter. Without [`Grant::give`] it waits for ever.
@@ -210,12 +226,18 @@ pub(super) fn caller() -> usize {
 
 impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
     pub(super) const fn new(state: S) -> Self {
-        Self(SpinLock::new(Locked { state, lists: [const { WaitList::new() }; LISTS] }))
+        Self(SpinLock::new(Locked {
+            state,
+            lists: [const { WaitList::new() }; LISTS],
+        }))
     }
 
     #[cfg(all(test, loom))]
     pub(super) fn modelled(state: S) -> Self {
-        Self(SpinLock::modelled(Locked { state, lists: [const { WaitList::new() }; LISTS] }))
+        Self(SpinLock::modelled(Locked {
+            state,
+            lists: [const { WaitList::new() }; LISTS],
+        }))
     }
 
     /// Runs a critical section: short, no user code.
@@ -224,7 +246,8 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         self.0.with(section)
     }
 
-    /// Says so, once a process, if the calling fiber is about to wait for what it has taken itself. `me`: [`holder`].
+    /// Says so, once a process, if the calling fiber is about to wait for what it has taken itself.
+    /// `me`: [`holder`].
     pub(super) fn warn_of_self(&self, me: u32) {
         // 0 is any thread, and no holder.
         if me != 0 && self.with(|locked| locked.state.facts(0).holder == Some(me)) {
@@ -245,9 +268,14 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         );
     }
 
-    /// Returns what `section` gives. If it decides what `list` waits for, the caller is that list's last user.
+    /// Returns what `section` gives. If it decides what `list` waits for, the caller is that list's
+    /// last user.
     #[inline(always)]
-    pub(super) fn decide<R>(&self, list: usize, section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>) -> Option<R> {
+    pub(super) fn decide<R>(
+        &self,
+        list: usize,
+        section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>,
+    ) -> Option<R> {
         let me = fiber::current().map_or(THREAD, Header::id);
         self.with(|locked| {
             let decided = section(locked);
@@ -258,8 +286,9 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         })
     }
 
-    /// Does the same a few times, some turns of a loop apart: a holder that runs on another core may release soon. With
-    /// one worker there is none. (Nor in a model, where a late attempt differs from a first one in nothing.)
+    /// Does the same a few times, some turns of a loop apart: a holder that runs on another core
+    /// may release soon. With one worker there is none. (Nor in a model, where a late attempt
+    /// differs from a first one in nothing.)
     pub(super) fn spin<R>(
         &self,
         list: usize,
@@ -291,8 +320,8 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         self.wait_after((list, place), interrupts, section, || ())
     }
 
-    /// Does the same as [`Self::wait_unless`]; `then` runs after entering the list and leaving the lock, before the
-    /// wait.
+    /// Does the same as [`Self::wait_unless`]; `then` runs after entering the list and leaving the
+    /// lock, before the wait.
     #[inline(always)]
     pub(super) fn wait_after<R>(
         &self,
@@ -301,15 +330,25 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         section: impl FnOnce(&mut Locked<S, LISTS>) -> Option<R>,
         then: impl FnOnce(),
     ) -> Result<Option<R>, Interrupt> {
-        match self.wait_as(Entry { list, place, tag: 0 }, interrupts, section, then, |_| ()) {
+        match self.wait_as(
+            Entry {
+                list,
+                place,
+                tag: 0,
+            },
+            interrupts,
+            section,
+            then,
+            |_| (),
+        ) {
             Ok(Waited::Decided(decided)) => Ok(Some(decided)),
             Ok(Waited::Granted(_)) => Ok(None),
             Err((interrupt, ())) => Err(interrupt),
         }
     }
 
-    /// Does the same as [`Self::wait_after`]; an interrupted waiter runs `undo` in the section in which it leaves the
-    /// list, and returns what that gives with the interrupt.
+    /// Does the same as [`Self::wait_after`]; an interrupted waiter runs `undo` in the section in
+    /// which it leaves the list, and returns what that gives with the interrupt.
     #[inline(always)]
     pub(super) fn wait_as<R, U>(
         &self,
@@ -319,13 +358,20 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         then: impl FnOnce(),
         undo: impl FnOnce(&mut Locked<S, LISTS>) -> U,
     ) -> Result<Waited<R>, (Interrupt, U)> {
-        let caller = wait::suspendable().map_or_else(|| Caller::Thread(ThreadWaiter::new()), Caller::Fiber);
+        let caller =
+            wait::suspendable().map_or_else(|| Caller::Thread(ThreadWaiter::new()), Caller::Fiber);
         let (waiter, home) = match &caller {
-            Caller::Fiber(header) if header.pins() => (header.waiter(), ptr::from_ref(header.worker().shared())),
+            Caller::Fiber(header) if header.pins() => {
+                (header.waiter(), ptr::from_ref(header.worker().shared()))
+            }
             Caller::Fiber(header) => (header.waiter(), ptr::null()),
             Caller::Thread(node) => (ptr::from_ref(node).cast(), ptr::null()),
         };
-        let me = if let Caller::Fiber(header) = &caller { header.id() } else { THREAD };
+        let me = if let Caller::Fiber(header) = &caller {
+            header.id()
+        } else {
+            THREAD
+        };
         let decided = self.with(|locked| {
             let decided = section(locked);
             if decided.is_none() {
@@ -339,9 +385,13 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         if let Some(decided) = decided {
             return Ok(Waited::Decided(decided));
         }
-        // From here on nothing unwinds until the place is off the list and its grant, if there is one, has come.
+        // From here on nothing unwinds until the place is off the list and its grant, if there is
+        // one, has come.
         then();
-        let listed = Listed { queue: self, list: entry.list };
+        let listed = Listed {
+            queue: self,
+            list: entry.list,
+        };
         let note = Note::of(&listed);
         let waited = match &caller {
             Caller::Fiber(header) => Self::wait_on_fiber(header, interrupts, &note),
@@ -357,11 +407,13 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         Ok(Waited::Granted(unsafe { &*waiter }.tag.get()))
     }
 
-    /// Waits in `list` until `attempt`, which learns from where the caller comes, decides. From the back of the list a
-    /// caller is woken to try again; if it has lost it enters at the front, where a grant gives it what it waits for.
+    /// Waits in `list` until `attempt`, which learns from where the caller comes, decides. From the
+    /// back of the list a caller is woken to try again; if it has lost it enters at the front,
+    /// where a grant gives it what it waits for.
     ///
     /// # Errors
-    /// An interrupt that is allowed came first; with it comes what `undo` gave, as for [`Self::wait_as`].
+    /// An interrupt that is allowed came first; with it comes what `undo` gave, as for
+    /// [`Self::wait_as`].
     ///
     /// Context: any thread or fiber; may suspend.
     pub(super) fn wait_and_retry<U>(
@@ -374,7 +426,13 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         let mut place = QueueEnd::Back;
         loop {
             let entry = Entry { list, place, tag };
-            match self.wait_as(entry, interrupts, |locked| attempt(locked, place), || (), &undo)? {
+            match self.wait_as(
+                entry,
+                interrupts,
+                |locked| attempt(locked, place),
+                || (),
+                &undo,
+            )? {
                 Waited::Granted(_) if place == QueueEnd::Back => place = QueueEnd::Front,
                 _ => return Ok(()),
             }
@@ -383,9 +441,17 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
 
     /// Performs step 2 for a fiber.
     #[inline(always)]
-    fn wait_on_fiber(header: &Header, interrupts: Interrupts, note: &Note) -> Result<(), Interrupt> {
+    fn wait_on_fiber(
+        header: &Header,
+        interrupts: Interrupts,
+        note: &Note,
+    ) -> Result<(), Interrupt> {
         let granted = || header.take(WakePayload::Grant).then_some(());
-        wait::until_on_fiber(header, WaitSpec::new(Reason::Sync, interrupts).note(note), granted)
+        wait::until_on_fiber(
+            header,
+            WaitSpec::new(Reason::Sync, interrupts).note(note),
+            granted,
+        )
     }
 
     #[cold]
@@ -404,8 +470,11 @@ impl<S: Primitive, const LISTS: usize> WaitQueue<S, LISTS> {
         undo: impl FnOnce(&mut Locked<S, LISTS>) -> U,
         again: impl FnOnce() -> Result<(), Interrupt>,
     ) -> Result<(), (Interrupt, U)> {
-        // SAFETY: the caller's own; under the lock.
-        let left = self.with(|locked| locked.lists[list].leave(unsafe { &*waiter }).then(|| undo(locked)));
+        let left = self.with(|locked| {
+            // SAFETY: the caller's own; under the lock.
+            let waiter = unsafe { &*waiter };
+            locked.lists[list].leave(waiter).then(|| undo(locked))
+        });
         match left {
             Some(undone) => Err((wait::fail_after_others(interrupt), undone)),
             None => again().map_err(|_| unreachable!("nothing interrupts this wait")),
@@ -420,8 +489,8 @@ impl<S, const LISTS: usize> Locked<S, LISTS> {
         self.lists[list].take_first()
     }
 
-    /// Takes all waiters off a list; the caller gives the grants after it has left the section. With `tag` each finds
-    /// this one instead of its own.
+    /// Takes all waiters off a list; the caller gives the grants after it has left the section.
+    /// With `tag` each finds this one instead of its own.
     pub(super) fn take_all(&mut self, list: usize, tag: Option<u32>) -> Grants {
         self.lists[list].take_all(tag)
     }
@@ -432,7 +501,13 @@ impl<S, const LISTS: usize> Locked<S, LISTS> {
         let list = &self.lists[list];
         // SAFETY: in the list, so in place; under the lock.
         let first = unsafe { list.first.as_ref() };
-        first.map(|waiter| if list.home.is_null() { waiter.tag.get() } else { list.tag })
+        first.map(|waiter| {
+            if list.home.is_null() {
+                waiter.tag.get()
+            } else {
+                list.tag
+            }
+        })
     }
 
     /// Returns how the first waiter of a list entered it.
@@ -441,27 +516,47 @@ impl<S, const LISTS: usize> Locked<S, LISTS> {
         let list = &self.lists[list];
         // SAFETY: in the list, so in place; under the lock.
         let first = unsafe { list.first.as_ref() };
-        first.map(|waiter| if list.home.is_null() { waiter.place.get() } else { list.place })
+        first.map(|waiter| {
+            if list.home.is_null() {
+                waiter.place.get()
+            } else {
+                list.place
+            }
+        })
     }
 }
 
 impl ThreadWaiter {
     #[cold]
     fn new() -> Self {
-        let waiter = Waiter { on_thread: true, ..Waiter::of_fiber() };
-        Self { waiter, granted: AtomicBool::new(false), entry: threads::this() }
+        let waiter = Waiter {
+            on_thread: true,
+            ..Waiter::of_fiber()
+        };
+        Self {
+            waiter,
+            granted: AtomicBool::new(false),
+            entry: threads::this(),
+        }
     }
 }
 
 impl WaitList {
     const fn new() -> Self {
         let (first, last, home) = (ptr::null(), ptr::null(), ptr::null());
-        Self { first, last, home, place: QueueEnd::Back, tag: 0, user: NOBODY }
+        Self {
+            first,
+            last,
+            home,
+            place: QueueEnd::Back,
+            tag: 0,
+            user: NOBODY,
+        }
     }
 
     /// # Safety
-    /// The place is in no list, and stays until it is off this one. `home` is null or the worker of a pinned fiber,
-    /// whose place it is.
+    /// The place is in no list, and stays until it is off this one. `home` is null or the worker of
+    /// a pinned fiber, whose place it is.
     #[inline]
     unsafe fn enter(&mut self, waiter: *const Waiter, entry: Entry, home: *const WorkerShared) {
         // SAFETY: the caller's promise; under the lock.
@@ -493,7 +588,13 @@ impl WaitList {
 
     /// Links what is before and after a place to `next` and `previous`.
     #[inline]
-    fn link(&mut self, before: *const Waiter, after: *const Waiter, next: *const Waiter, previous: *const Waiter) {
+    fn link(
+        &mut self,
+        before: *const Waiter,
+        after: *const Waiter,
+        next: *const Waiter,
+        previous: *const Waiter,
+    ) {
         // SAFETY: neighbours are in the list, so in place; under the lock.
         match unsafe { before.as_ref() } {
             Some(before) => before.after.set(next),
@@ -514,7 +615,11 @@ impl WaitList {
         }
         let queued = waiter.queued.replace(false);
         if queued {
-            let before = if ptr::eq(self.first, waiter) { ptr::null() } else { waiter.before.get() };
+            let before = if ptr::eq(self.first, waiter) {
+                ptr::null()
+            } else {
+                waiter.before.get()
+            };
             self.link(before, waiter.after.get(), waiter.after.get(), before);
         }
         queued
@@ -529,7 +634,10 @@ impl WaitList {
         if !self.home.is_null() {
             (self.first, self.last) = (ptr::null(), ptr::null());
             // SAFETY: a waiting fiber's, which has not ended.
-            return Some(Grant(Granted::Fiber(unsafe { Header::of_waiter(waiter) }, self.home)));
+            return Some(Grant(Granted::Fiber(
+                unsafe { Header::of_waiter(waiter) },
+                self.home,
+            )));
         }
         // All fields of the fiber that will change are in the same cache line.
         prefetch_write(waiter);
@@ -547,9 +655,17 @@ impl WaitList {
     fn take_all(&mut self, tag: Option<u32>) -> Grants {
         let first = self.first;
         (self.first, self.last) = (ptr::null(), ptr::null());
-        let home = if first.is_null() { ptr::null() } else { self.home };
+        let home = if first.is_null() {
+            ptr::null()
+        } else {
+            self.home
+        };
         if !home.is_null() && tag.is_none() {
-            return Grants { next: first, home, count: 1 };
+            return Grants {
+                next: first,
+                home,
+                count: 1,
+            };
         }
         let (mut next, mut count) = (first, 0);
         // SAFETY: each was in the list, so it is in place until its grant has come; under the lock.
@@ -561,7 +677,11 @@ impl WaitList {
             next = waiter.after.get();
             count += 1;
         }
-        Grants { next: first, home, count }
+        Grants {
+            next: first,
+            home,
+            count,
+        }
     }
 }
 
@@ -578,14 +698,18 @@ impl Grants {
         while !self.next.is_null() {
             let waiter = self.next;
             let grant = if self.home.is_null() {
-                // SAFETY: off the list and without its grant, so in place, and linked to the next one like it.
+                // SAFETY: off the list and without its grant, so in place, and linked to the next
+                // one like it.
                 self.next = unsafe { &*waiter }.after.get();
                 // SAFETY: as above.
                 unsafe { Grant::of(waiter) }
             } else {
                 self.next = ptr::null();
                 // SAFETY: a waiting fiber's, which has not ended.
-                Grant(Granted::Fiber(unsafe { Header::of_waiter(waiter) }, self.home))
+                Grant(Granted::Fiber(
+                    unsafe { Header::of_waiter(waiter) },
+                    self.home,
+                ))
             };
             grant.give();
         }
@@ -601,7 +725,9 @@ impl Grant {
         Self(if unsafe { &*waiter }.on_thread {
             let node = waiter.cast::<ThreadWaiter>();
             // SAFETY: the first field of one, and entered with the right to all of it.
-            Granted::Thread(NonNull::from(unsafe { &*node }), unsafe { (*node).entry.clone() })
+            Granted::Thread(NonNull::from(unsafe { &*node }), unsafe {
+                (*node).entry.clone()
+            })
         } else {
             // SAFETY: a waiting fiber's, which has not ended.
             Granted::Fiber(unsafe { Header::of_waiter(waiter) }, ptr::null())
@@ -618,7 +744,9 @@ impl Grant {
             Granted::Fiber(header, home) => unsafe { wake::grant(header, home) },
             Granted::Thread(node, entry) => {
                 // SAFETY: the thread waits for this store, the last touch of its place.
-                unsafe { node.as_ref() }.granted.store(true, Ordering::Release);
+                unsafe { node.as_ref() }
+                    .granted
+                    .store(true, Ordering::Release);
                 threads::wake(entry);
             }
         }
@@ -648,7 +776,10 @@ mod threads {
         wait::Waker::Thread(entry).wake();
     }
 
-    pub(super) fn until(interrupts: Interrupts, granted: impl FnMut() -> Option<()>) -> Result<(), Interrupt> {
+    pub(super) fn until(
+        interrupts: Interrupts,
+        granted: impl FnMut() -> Option<()>,
+    ) -> Result<(), Interrupt> {
         wait::until(WaitSpec::new(Reason::Sync, interrupts), granted)
     }
 }

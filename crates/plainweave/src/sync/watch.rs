@@ -1,6 +1,7 @@
 //! A value that some set and others watch: receivers see the latest, and may miss those between.
 //!
-//! Values are kept in [`Arc`]s, so a receiver that looks at one holds up no sender, and a sender no receiver.
+//! Values are kept in [`Arc`]s, so a receiver that looks at one holds up no sender, and a sender no
+//! receiver.
 //!
 //! ```
 //! use plainweave::sync::watch;
@@ -37,10 +38,17 @@ struct State<T> {
 
 impl<T> State<T> {
     fn new(value: T) -> Self {
-        Self { value: Arc::new(value), version: 0, senders: 1, receivers: 1, watchers: Watchers::new() }
+        Self {
+            value: Arc::new(value),
+            version: 0,
+            senders: 1,
+            receivers: 1,
+            watchers: Watchers::new(),
+        }
     }
 
-    /// Returns the version of the value, unless it is the one that was seen; `Some(None)` if none will come.
+    /// Returns the version of the value, unless it is the one that was seen; `Some(None)` if none
+    /// will come.
     fn newer_than(&self, seen: u64) -> Option<Option<u64>> {
         match self.version {
             version if version != seen => Some(Some(version)),
@@ -54,7 +62,9 @@ impl<T> Watched for &mut Receiver<T> {
     type Output = io::Result<()>;
 
     fn attempt(&mut self) -> Option<io::Result<()>> {
-        let found = self.shared.with(|locked| locked.state.newer_than(self.seen))?;
+        let found = self
+            .shared
+            .with(|locked| locked.state.newer_than(self.seen))?;
         Some(self.see(found))
     }
 
@@ -70,7 +80,11 @@ impl<T> Primitive for State<T> {
     fn facts(&self, _: usize) -> Facts {
         Facts {
             kind: "watched value",
-            counts: [(self.senders, "senders"), (self.receivers, "receivers"), (0, "")],
+            counts: [
+                (self.senders, "senders"),
+                (self.receivers, "receivers"),
+                (0, ""),
+            ],
             ..Facts::default()
         }
     }
@@ -116,7 +130,11 @@ impl<T> Sender<T> {
         let (old, receivers, selects) = self.0.with(|locked| {
             locked.state.version += 1;
             let old = std::mem::replace(&mut locked.state.value, new);
-            (old, locked.take_all(RECEIVERS, None), locked.state.watchers.take())
+            (
+                old,
+                locked.take_all(RECEIVERS, None),
+                locked.state.watchers.take(),
+            )
         });
         receivers.give();
         selects.give();
@@ -135,18 +153,23 @@ impl<T> Sender<T> {
             locked.state.receivers += 1;
             locked.state.version
         });
-        Receiver { shared: self.0.clone(), seen }
+        Receiver {
+            shared: self.0.clone(),
+            seen,
+        }
     }
 
     /// Waits until there is no receiver left. [`Self::subscribe`] may create new ones.
     ///
     /// # Errors
-    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]).
+    /// The caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]).
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn closed(&self) -> io::Result<()> {
         let none = |locked: &mut Locked<T>| (locked.state.receivers == 0).then_some(());
-        self.0.wait_unless((SENDERS, QueueEnd::Back), Interrupts::Allowed, none)?;
+        self.0
+            .wait_unless((SENDERS, QueueEnd::Back), Interrupts::Allowed, none)?;
         Ok(())
     }
 
@@ -172,7 +195,9 @@ impl<T> Receiver<T> {
 
     /// Returns the value, which counts as seen from now on.
     pub fn get_and_update(&mut self) -> Arc<T> {
-        let (value, version) = self.shared.with(|locked| (locked.state.value.clone(), locked.state.version));
+        let (value, version) = self
+            .shared
+            .with(|locked| (locked.state.value.clone(), locked.state.version));
         self.seen = version;
         value
     }
@@ -186,9 +211,9 @@ impl<T> Receiver<T> {
     /// Waits for a value that this receiver has not seen, which counts as seen from then on.
     ///
     /// # Errors
-    /// All senders are gone and their last value was seen ([`io::ErrorKind::BrokenPipe`]); or the caller was cancelled
-    /// ([`crate::is_cancelled`]) or ran into its deadline ([`io::ErrorKind::TimedOut`]) while it waited. The value then
-    /// stays unseen.
+    /// All senders are gone and their last value was seen ([`io::ErrorKind::BrokenPipe`]); or the
+    /// caller was cancelled ([`crate::is_cancelled`]) or ran into its deadline
+    /// ([`io::ErrorKind::TimedOut`]) while it waited. The value then stays unseen.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn changed(&mut self) -> io::Result<()> {
@@ -196,13 +221,17 @@ impl<T> Receiver<T> {
         let look = |locked: &mut Locked<T>| locked.state.newer_than(seen);
         loop {
             // A grant says: look again.
-            if let Some(found) = self.shared.wait_unless((RECEIVERS, QueueEnd::Back), Interrupts::Allowed, look)? {
+            if let Some(found) =
+                self.shared
+                    .wait_unless((RECEIVERS, QueueEnd::Back), Interrupts::Allowed, look)?
+            {
                 return self.see(found);
             }
         }
     }
 
-    /// Notes what [`State::newer_than`] has found. The error is made here: a section allocates nothing.
+    /// Notes what [`State::newer_than`] has found. The error is made here: a section allocates
+    /// nothing.
     fn see(&mut self, found: Option<u64>) -> io::Result<()> {
         self.seen = found.ok_or_else(no_sender)?;
         Ok(())
@@ -214,8 +243,8 @@ impl<T> Receiver<T> {
         NoticeBranch::new(self)
     }
 
-    /// Waits until the value is one that `wanted` accepts, and returns that; it may be the present one. Calls `wanted`
-    /// with no lock held.
+    /// Waits until the value is one that `wanted` accepts, and returns that; it may be the present
+    /// one. Calls `wanted` with no lock held.
     ///
     /// # Errors
     /// As for [`Self::changed`].
@@ -233,7 +262,10 @@ impl<T> Receiver<T> {
 }
 
 fn no_sender() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the watched value has no senders left")
+    io::Error::new(
+        io::ErrorKind::BrokenPipe,
+        "the watched value has no senders left",
+    )
 }
 
 impl<T> Clone for Sender<T> {
@@ -247,7 +279,12 @@ impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         let waiting = self.0.with(|locked| {
             locked.state.senders -= 1;
-            (locked.state.senders == 0).then(|| (locked.take_all(RECEIVERS, None), locked.state.watchers.take()))
+            (locked.state.senders == 0).then(|| {
+                (
+                    locked.take_all(RECEIVERS, None),
+                    locked.state.watchers.take(),
+                )
+            })
         });
         if let Some((receivers, selects)) = waiting {
             receivers.give();
@@ -259,7 +296,10 @@ impl<T> Drop for Sender<T> {
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
         self.shared.with(|locked| locked.state.receivers += 1);
-        Self { shared: self.shared.clone(), seen: self.seen }
+        Self {
+            shared: self.shared.clone(),
+            seen: self.seen,
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Places for timers: a vector whose free places are chained, so that reusing a place costs no allocation.
+//! Places for timers: a vector whose free places are chained, so that reusing a place costs no
+//! allocation.
 
 use std::ops::{Index, IndexMut};
 
@@ -24,7 +25,11 @@ pub(super) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Self {
-        Self { entries: Vec::new(), free: NIL, len: 0 }
+        Self {
+            entries: Vec::new(),
+            free: NIL,
+            len: 0,
+        }
     }
 
     #[cfg(test)]
@@ -33,10 +38,13 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Returns the generation of a place, if the place exists. A free place has one that no key carries yet.
+    /// Returns the generation of a place, if the place exists. A free place has one that no key
+    /// carries yet.
     #[inline]
     pub(super) fn generation(&self, index: u32) -> Option<u32> {
-        self.entries.get(index as usize).map(|entry| entry.generation)
+        self.entries
+            .get(index as usize)
+            .map(|entry| entry.generation)
     }
 
     /// Allocates a place for a timer, not linked yet, and returns its index and generation.
@@ -70,7 +78,14 @@ impl<T> Slab<T> {
     fn grow(&mut self, deadline: u64, value: T) -> u32 {
         assert!(self.entries.len() < NIL as usize, "too many timers");
         let index = self.entries.len() as u32;
-        self.entries.push(Entry { deadline, value: Some(value), prev: index, next: index, generation: 0, list: 0 });
+        self.entries.push(Entry {
+            deadline,
+            value: Some(value),
+            prev: index,
+            next: index,
+            generation: 0,
+            list: 0,
+        });
         index
     }
 }

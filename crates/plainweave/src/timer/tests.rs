@@ -18,7 +18,17 @@ fn fired<T>(wheel: &mut Wheel<T>, now: u64) -> Vec<T> {
 
 #[test]
 fn a_timer_fires_within_its_tick_and_never_early() {
-    for deadline in [1, TICK - 1, TICK, TICK + 1, 63 * TICK, 64 * TICK, 64 * TICK + 1, 5000 * TICK + 7, 3 * YEAR + 11] {
+    for deadline in [
+        1,
+        TICK - 1,
+        TICK,
+        TICK + 1,
+        63 * TICK,
+        64 * TICK,
+        64 * TICK + 1,
+        5000 * TICK + 7,
+        3 * YEAR + 11,
+    ] {
         let mut wheel = Wheel::new();
         wheel.insert(deadline, deadline);
         assert_eq!(fired(&mut wheel, deadline - 1), []);
@@ -31,7 +41,17 @@ fn a_timer_fires_within_its_tick_and_never_early() {
 #[test]
 fn one_advance_fires_by_deadline_then_by_insertion() {
     let mut wheel = Wheel::new();
-    let deadlines = [YEAR + 5, 900, 7, YEAR + 4, 900, 70 * TICK, 8, YEAR + 4, 70 * TICK - 1];
+    let deadlines = [
+        YEAR + 5,
+        900,
+        7,
+        YEAR + 4,
+        900,
+        70 * TICK,
+        8,
+        YEAR + 4,
+        70 * TICK - 1,
+    ];
     for (number, deadline) in deadlines.into_iter().enumerate() {
         wheel.insert(deadline, (deadline, number));
     }
@@ -81,7 +101,14 @@ fn a_stale_key_finds_nothing() {
     assert_eq!(fired(&mut wheel, TICK), [1]);
     let second = wheel.insert(2 * TICK, 2);
     assert_eq!(second.index, first.index);
-    assert_eq!((wheel.remove(first), wheel.remove(second), wheel.remove(second)), (None, Some(2), None));
+    assert_eq!(
+        (
+            wheel.remove(first),
+            wheel.remove(second),
+            wheel.remove(second)
+        ),
+        (None, Some(2), None)
+    );
 }
 
 #[test]
@@ -91,14 +118,17 @@ fn a_panic_in_fire_loses_only_its_own_timer() {
         wheel.insert(10, value);
     }
     let panics = std::panic::AssertUnwindSafe(|| {
-        wheel.advance(TICK, usize::MAX, &mut |value| assert!(value < 1, "on purpose"));
+        wheel.advance(TICK, usize::MAX, &mut |value| {
+            assert!(value < 1, "on purpose")
+        });
     });
     assert!(std::panic::catch_unwind(panics).is_err());
     assert_eq!(wheel.len(), 2);
     assert_eq!(fired(&mut wheel, TICK), [2, 3]);
 }
 
-/// What is left fires first, in order, with removed ones left out; what becomes due meanwhile fires afterwards.
+/// What is left fires first, in order, with removed ones left out; what becomes due meanwhile fires
+/// afterwards.
 #[test]
 fn an_advance_goes_on_where_the_last_one_stopped() {
     fn some(wheel: &mut Wheel<u64>, now: u64, most: usize) -> Vec<u64> {
@@ -107,12 +137,20 @@ fn an_advance_goes_on_where_the_last_one_stopped() {
         values
     }
     let mut wheel = Wheel::new();
-    let keys: Vec<_> = (0..10).map(|value| wheel.insert(5 * TICK - value, value)).collect();
+    let keys: Vec<_> = (0..10)
+        .map(|value| wheel.insert(5 * TICK - value, value))
+        .collect();
     let later = wheel.insert(7 * TICK, 70);
     assert_eq!(some(&mut wheel, 20 * TICK, 0), []);
     assert_eq!(some(&mut wheel, 20 * TICK, 4), [9, 8, 7, 6]);
-    assert!(wheel.is_behind() && wheel.next_wake().unwrap() <= 5 * TICK, "the rest is due");
-    assert_eq!((wheel.remove(keys[4]), wheel.remove(keys[9])), (Some(4), None));
+    assert!(
+        wheel.is_behind() && wheel.next_wake().unwrap() <= 5 * TICK,
+        "the rest is due"
+    );
+    assert_eq!(
+        (wheel.remove(keys[4]), wheel.remove(keys[9])),
+        (Some(4), None)
+    );
     wheel.insert(1, 100);
     wheel.insert(6 * TICK, 60);
     assert_eq!(some(&mut wheel, 20 * TICK, 2), [5, 3]);
@@ -120,7 +158,10 @@ fn an_advance_goes_on_where_the_last_one_stopped() {
     assert!(wheel.is_behind() && wheel.next_wake().unwrap() <= 6 * TICK);
     assert_eq!(wheel.remove(later), Some(70));
     assert_eq!(some(&mut wheel, 20 * TICK, 4), [60]);
-    assert_eq!((wheel.is_behind(), wheel.len(), wheel.next_wake()), (false, 0, None));
+    assert_eq!(
+        (wheel.is_behind(), wheel.len(), wheel.next_wake()),
+        (false, 0, None)
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -148,13 +189,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: if cfg!(miri) { 4 } else { 1000 }, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: if cfg!(miri) { 4 } else { 1000 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
     #![proptest_config(config())]
 
-    /// The model: a map by (deadline, insertion). At `now`, each deadline whose tick has begun fires.
+    /// The model: a map by (deadline, insertion). At `now`, each deadline whose tick has begun
+    /// fires.
     #[test]
     fn the_wheel_is_a_sorted_map(steps in steps()) {
         let mut wheel = Wheel::new();
@@ -207,7 +253,9 @@ fn cost() {
             state ^= state << 17;
             state
         };
-        let mut keys: Vec<_> = (0..waiting).map(|i| wheel.insert(random() % 60_000_000_000, i)).collect();
+        let mut keys: Vec<_> = (0..waiting)
+            .map(|i| wheel.insert(random() % 60_000_000_000, i))
+            .collect();
         let start = Instant::now();
         for i in 0..N {
             let key = wheel.insert(30_000_000_000 + i, i);

@@ -1,7 +1,8 @@
 //! Records as JSON in Chrome's trace format (`docs/trace.md` says which parts of it).
 //!
-//! All rings are merged by time and written in one pass. A slice is written when it ends, and what happened within it
-//! after that, so that within a track times never go back. Until then it is kept as text.
+//! All rings are merged by time and written in one pass. A slice is written when it ends, and what
+//! happened within it after that, so that within a track times never go back. Until then it is kept
+//! as text.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -23,19 +24,30 @@ const OUTSIDE: usize = 1_000_000;
 /// Writes the records of these runtimes.
 pub(super) fn write(recorders: &[&Recorder], out: impl Write) -> io::Result<()> {
     let first = recorders.iter().map(|recorder| recorder.clock.epoch).min();
-    let mut json = Json { out: BufWriter::with_capacity(BUFFER, out), begun: false, kept: BTreeMap::new() };
+    let mut json = Json {
+        out: BufWriter::with_capacity(BUFFER, out),
+        begun: false,
+        kept: BTreeMap::new(),
+    };
     let mut tracks = Vec::new();
     for (i, recorder) in recorders.iter().enumerate() {
-        let since = first.map_or(0, |first| recorder.clock.epoch.duration_since(first).as_nanos() as u64);
+        let since = first.map_or(0, |first| {
+            recorder.clock.epoch.duration_since(first).as_nanos() as u64
+        });
         let (workers, outside) = recorder.copy();
         // Every event is older than this.
-        let time = Time { scale: recorder.clock.scale(), since };
+        let time = Time {
+            scale: recorder.clock.scale(),
+            since,
+        };
         for (tid, copied) in workers.into_iter().chain([(OUTSIDE, outside)]) {
             tracks.push(Track::new(Place { pid: i + 1, tid }, time, copied));
         }
     }
     let mut names = HashMap::new();
-    tracks.iter().for_each(|track| gather_names(track.events.as_slice(), &mut names));
+    tracks
+        .iter()
+        .for_each(|track| gather_names(track.events.as_slice(), &mut names));
     json.begin(&tracks)?;
     for (i, recorder) in recorders.iter().enumerate() {
         json.name("process_name", Place { pid: i + 1, tid: 0 }, &recorder.name)?;
@@ -43,7 +55,14 @@ pub(super) fn write(recorders: &[&Recorder], out: impl Write) -> io::Result<()> 
     for track in &tracks {
         track.describe(&mut json)?;
     }
-    Merge { json, tracks, names, arrows: HashMap::new(), next_arrow: 1 }.write()
+    Merge {
+        json,
+        tracks,
+        names,
+        arrows: HashMap::new(),
+        next_arrow: 1,
+    }
+    .write()
 }
 
 /// Where an event is: the runtime and the worker.
@@ -71,10 +90,19 @@ fn gather_names(events: &[Words], names: &mut HashMap<u64, String>) {
     let mut name: Option<Vec<u8>> = None;
     for words in events {
         match decode(*words) {
-            Some(Decoded::Name { begins: true, piece }) => name = Some(piece.to_vec()),
+            Some(Decoded::Name {
+                begins: true,
+                piece,
+            }) => name = Some(piece.to_vec()),
             // The beginning may be lost.
-            Some(Decoded::Name { begins: false, piece }) => name = name.map(|name| [&name[..], &piece].concat()),
-            Some(Decoded::Event { event: Event::Runs { fiber }, .. }) => {
+            Some(Decoded::Name {
+                begins: false,
+                piece,
+            }) => name = name.map(|name| [&name[..], &piece].concat()),
+            Some(Decoded::Event {
+                event: Event::Runs { fiber },
+                ..
+            }) => {
                 if let Some(name) = name.take() {
                     let name = String::from_utf8_lossy(&name);
                     names.insert(fiber, name.trim_end_matches('\0').to_owned());
@@ -101,9 +129,9 @@ struct Track {
     next: Option<Event>,
     /// The time of its last event.
     last: u64,
-    /// The least time of what is written next. A slice begins a nanosecond after the end of the one before, although
-    /// both may be one reading of the clock: viewers add times up in floating point, and must not find that they
-    /// overlap.
+    /// The least time of what is written next. A slice begins a nanosecond after the end of the one
+    /// before, although both may be one reading of the clock: viewers add times up in floating
+    /// point, and must not find that they overlap.
     free: u64,
     open: Option<Open>,
     /// Of the track outside: the thread that the next events are of.
@@ -116,7 +144,18 @@ impl Track {
     fn new(place: Place, time: Time, copied: Copied) -> Self {
         let Copied { lost, events } = copied;
         let events = events.into_iter();
-        Self { place, time, lost, events, next: None, last: 0, free: 0, open: None, thread: 0, stolen: None }
+        Self {
+            place,
+            time,
+            lost,
+            events,
+            next: None,
+            last: 0,
+            free: 0,
+            open: None,
+            thread: 0,
+            stolen: None,
+        }
     }
 
     /// Returns the time for something that happened at `at`.
@@ -180,8 +219,11 @@ struct Merge<W: Write> {
 
 impl<W: Write> Merge<W> {
     fn write(mut self) -> io::Result<()> {
-        let advance = |tracks: &mut [Track], i: usize| tracks[i].advance().map(|at| Reverse((at, i)));
-        let mut order: BinaryHeap<_> = (0..self.tracks.len()).filter_map(|i| advance(&mut self.tracks, i)).collect();
+        let advance =
+            |tracks: &mut [Track], i: usize| tracks[i].advance().map(|at| Reverse((at, i)));
+        let mut order: BinaryHeap<_> = (0..self.tracks.len())
+            .filter_map(|i| advance(&mut self.tracks, i))
+            .collect();
         while let Some(Reverse((at, i))) = order.pop() {
             if let Some(event) = self.tracks[i].next.take() {
                 self.event(i, at, event)?;
@@ -201,7 +243,9 @@ impl<W: Write> Merge<W> {
             Event::Spawned { fiber } => self.begin_arrow(i, at, fiber, "spawn"),
             Event::Woken { fiber } => self.begin_arrow(i, at, fiber, "wake"),
             Event::Runs { fiber } => self.run(i, at, fiber),
-            Event::Stops { fiber, why } if self.tracks[i].runs(fiber) => self.close(i, at, stopped(why)),
+            Event::Stops { fiber, why } if self.tracks[i].runs(fiber) => {
+                self.close(i, at, stopped(why))
+            }
             Event::Stole { victim, fibers } => self.steal(i, at, victim, fibers),
             Event::Sleeps => {
                 self.close(i, at, "lost")?;
@@ -209,7 +253,9 @@ impl<W: Write> Merge<W> {
                 self.open(i, Open::Sleep(begin));
                 Ok(())
             }
-            Event::Awake if matches!(self.tracks[i].open, Some(Open::Sleep(_))) => self.close(i, at, "wakes up"),
+            Event::Awake if matches!(self.tracks[i].open, Some(Open::Sleep(_))) => {
+                self.close(i, at, "wakes up")
+            }
             Event::Thread { number } => {
                 self.tracks[i].thread = number;
                 Ok(())
@@ -224,7 +270,15 @@ impl<W: Write> Merge<W> {
         let (place, at) = (self.tracks[i].place, self.tracks[i].write_at(at));
         self.open(i, Open::Fiber(fiber, at));
         if let Some(number) = self.tracks[i].stolen.take() {
-            self.json.arrow("f", place, at, Arrow { number, kind: "steal" })?;
+            self.json.arrow(
+                "f",
+                place,
+                at,
+                Arrow {
+                    number,
+                    kind: "steal",
+                },
+            )?;
         }
         match self.arrows.remove(&fiber) {
             Some(arrow) => self.json.arrow("f", place, at, arrow),
@@ -240,14 +294,18 @@ impl<W: Write> Merge<W> {
     /// Ends a track's slice, if one is open.
     fn close(&mut self, i: usize, at: u64, then: &str) -> io::Result<()> {
         let place = self.tracks[i].place;
-        let Some(open) = self.tracks[i].open.take() else { return Ok(()) };
+        let Some(open) = self.tracks[i].open.take() else {
+            return Ok(());
+        };
         let at = self.tracks[i].end_at(at);
         let within = self.json.kept.remove(&place).unwrap_or_default();
         match open {
             Open::Sleep(begin) => self.json.slice(place, begin..at, "asleep", "worker")?,
             Open::Fiber(fiber, begin) => match self.names.get(&fiber) {
                 Some(name) => self.json.run(place, begin..at, name, fiber, then)?,
-                None => self.json.run(place, begin..at, &format!("fiber {fiber}"), fiber, then)?,
+                None => self
+                    .json
+                    .run(place, begin..at, &format!("fiber {fiber}"), fiber, then)?,
             },
         }
         self.json.out.write_all(&within)
@@ -259,14 +317,24 @@ impl<W: Write> Merge<W> {
         Ok(())
     }
 
-    /// Begins an arrow on a track: at its open slice, or at one of no length, because viewers tie arrows to slices.
+    /// Begins an arrow on a track: at its open slice, or at one of no length, because viewers tie
+    /// arrows to slices.
     fn arrow_from(&mut self, i: usize, at: u64, kind: &'static str) -> io::Result<u64> {
-        let (place, number, at) = (self.tracks[i].place, self.next_arrow, self.tracks[i].write_at(at));
+        let (place, number, at) = (
+            self.tracks[i].place,
+            self.next_arrow,
+            self.tracks[i].write_at(at),
+        );
         self.next_arrow += 1;
         match (self.tracks[i].open, place.tid) {
             (Some(Open::Fiber(..)), _) => {}
             (_, OUTSIDE) => {
-                self.json.slice(place, at..at, &format!("thread {}", self.tracks[i].thread), "outside")?;
+                self.json.slice(
+                    place,
+                    at..at,
+                    &format!("thread {}", self.tracks[i].thread),
+                    "outside",
+                )?;
             }
             _ => self.json.slice(place, at..at, kind, "worker")?,
         }
@@ -282,7 +350,10 @@ impl<W: Write> Merge<W> {
         let place = self.tracks[i].place;
         let written = self.tracks[i].write_at(at);
         self.json.steal(place, written, victim, fibers)?;
-        let victim = Place { tid: victim, ..place };
+        let victim = Place {
+            tid: victim,
+            ..place
+        };
         if let Some(victim) = self.tracks.iter().position(|track| track.place == victim) {
             self.tracks[i].stolen = Some(self.arrow_from(victim, at, "steal")?);
         }
@@ -319,7 +390,10 @@ struct Json<W: Write> {
 impl<W: Write> Json<W> {
     fn begin(&mut self, tracks: &[Track]) -> io::Result<()> {
         let lost: u64 = tracks.iter().map(|track| track.lost).sum();
-        write!(self.out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"overwritten\":{lost}}},\"traceEvents\":[")
+        write!(
+            self.out,
+            "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"overwritten\":{lost}}},\"traceEvents\":["
+        )
     }
 
     fn end(mut self) -> io::Result<()> {
@@ -328,23 +402,50 @@ impl<W: Write> Json<W> {
     }
 
     /// Writes an event, or keeps it if a slice is open there. The first is a name, and not kept.
-    fn event(&mut self, phase: &str, place: Place, at: u64, rest: fmt::Arguments<'_>) -> io::Result<()> {
-        let comma = if std::mem::replace(&mut self.begun, true) { "," } else { "" };
+    fn event(
+        &mut self,
+        phase: &str,
+        place: Place,
+        at: u64,
+        rest: fmt::Arguments<'_>,
+    ) -> io::Result<()> {
+        let comma = if std::mem::replace(&mut self.begun, true) {
+            ","
+        } else {
+            ""
+        };
         let Place { pid, tid } = place;
         let out: &mut dyn Write = match self.kept.get_mut(&place) {
             Some(kept) => kept,
             None => &mut self.out,
         };
-        write!(out, "{comma}\n{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{},{rest}}}", Micros(at))
+        write!(
+            out,
+            "{comma}\n{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{},{rest}}}",
+            Micros(at)
+        )
     }
 
-    fn slice(&mut self, place: Place, time: Range<u64>, name: &str, category: &str) -> io::Result<()> {
+    fn slice(
+        &mut self,
+        place: Place,
+        time: Range<u64>,
+        name: &str,
+        category: &str,
+    ) -> io::Result<()> {
         let length = Micros(time.end - time.start);
         let rest = format!("\"dur\":{length},\"name\":\"{name}\",\"cat\":\"{category}\"");
         self.event("X", place, time.start, format_args!("{rest}"))
     }
 
-    fn run(&mut self, place: Place, time: Range<u64>, name: &str, fiber: u64, then: &str) -> io::Result<()> {
+    fn run(
+        &mut self,
+        place: Place,
+        time: Range<u64>,
+        name: &str,
+        fiber: u64,
+        then: &str,
+    ) -> io::Result<()> {
         let (length, name) = (Micros(time.end - time.start), Quoted(name));
         let args = format!("\"args\":{{\"fiber\":{fiber},\"then\":\"{then}\"}}");
         let rest = format!("\"dur\":{length},\"name\":{name},\"cat\":\"fiber\",{args}");
@@ -353,18 +454,39 @@ impl<W: Write> Json<W> {
 
     fn steal(&mut self, place: Place, at: u64, victim: usize, fibers: u64) -> io::Result<()> {
         let args = format!("\"args\":{{\"victim\":{victim},\"fibers\":{fibers}}}");
-        self.event("i", place, at, format_args!("\"s\":\"t\",\"name\":\"steal\",\"cat\":\"worker\",{args}"))
+        self.event(
+            "i",
+            place,
+            at,
+            format_args!("\"s\":\"t\",\"name\":\"steal\",\"cat\":\"worker\",{args}"),
+        )
     }
 
     /// One end of an arrow: `s` or `f`.
-    fn arrow(&mut self, end: &str, place: Place, at: u64, Arrow { number, kind }: Arrow) -> io::Result<()> {
+    fn arrow(
+        &mut self,
+        end: &str,
+        place: Place,
+        at: u64,
+        Arrow { number, kind }: Arrow,
+    ) -> io::Result<()> {
         // It ends at the slice that is open.
         let bind = if end == "f" { "\"bp\":\"e\"," } else { "" };
-        self.event(end, place, at, format_args!("{bind}\"id\":{number},\"name\":\"{kind}\",\"cat\":\"{kind}\""))
+        self.event(
+            end,
+            place,
+            at,
+            format_args!("{bind}\"id\":{number},\"name\":\"{kind}\",\"cat\":\"{kind}\""),
+        )
     }
 
     fn name(&mut self, what: &str, place: Place, name: &str) -> io::Result<()> {
-        self.event("M", place, 0, format_args!("\"name\":\"{what}\",\"args\":{{\"name\":{}}}", Quoted(name)))
+        self.event(
+            "M",
+            place,
+            0,
+            format_args!("\"name\":\"{what}\",\"args\":{{\"name\":{}}}", Quoted(name)),
+        )
     }
 }
 

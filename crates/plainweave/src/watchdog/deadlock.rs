@@ -1,21 +1,23 @@
 //! Notices that nothing can run any more, and reports which fiber waits for what.
 //!
 //! # When
-//! All workers have slept for [`GRACE`], a plain thread waits in `run` or `scope` for fibers that have not ended, and
-//! none of these waits for anything that comes from outside: I/O, a timer, a job of the blocking pool, a future, an
-//! idle connection, another runtime. Then a fiber can only be woken by another fiber, which cannot run, or by a thread
-//! of the program's own.
+//! All workers have slept for [`GRACE`], a plain thread waits in `run` or `scope` for fibers that
+//! have not ended, and none of these waits for anything that comes from outside: I/O, a timer, a
+//! job of the blocking pool, a future, an idle connection, another runtime. Then a fiber can only
+//! be woken by another fiber, which cannot run, or by a thread of the program's own.
 //!
-//! Nothing changes for workers and fibers. The watchdog, which is awake for a while anyway after the last worker has
-//! fallen asleep, sleeps with a timeout instead of without one, once; then it asks for all fibers, as a dump does
-//! (`sched/inspect`), and stops at the first that waits for something from outside. Meanwhile it notices no stalls, so
-//! it gives up when workers are busy again. Names are resolved on the thread that calls the program's function.
+//! Nothing changes for workers and fibers. The watchdog, which is awake for a while anyway after
+//! the last worker has fallen asleep, sleeps with a timeout instead of without one, once; then it
+//! asks for all fibers, as a dump does (`sched/inspect`), and stops at the first that waits for
+//! something from outside. Meanwhile it notices no stalls, so it gives up when workers are busy
+//! again. Names are resolved on the thread that calls the program's function.
 //!
 //! # How certain
-//! Fibers that wait for each other in a circle (locks, joins, scopes) wait for ever: [`Deadlock::cycle`]. Who holds a
-//! handle of a channel or would release a semaphore cannot be known. If the process has no threads but the runtime's
-//! and those that wait for it, nobody is left to do so. Otherwise the report is a warning, for the program's function
-//! only (`RuntimeBuilder::on_deadlock`). Cancelling a fiber ends its wait in either case.
+//! Fibers that wait for each other in a circle (locks, joins, scopes) wait for ever:
+//! [`Deadlock::cycle`]. Who holds a handle of a channel or would release a semaphore cannot be
+//! known. If the process has no threads but the runtime's and those that wait for it, nobody is
+//! left to do so. Otherwise the report is a warning, for the program's function only
+//! (`RuntimeBuilder::on_deadlock`). Cancelling a fiber ends its wait in either case.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -35,7 +37,8 @@ use crate::sched::pool::PoolShared;
 
 /// How long nothing has run before fibers are looked at.
 const GRACE: Duration = Duration::from_millis(500);
-/// The same after looks that ended too soon, each of which doubles it: the fibers may be too many, or the machine busy.
+/// The same after looks that ended too soon, each of which doubles it: the fibers may be too many,
+/// or the machine busy.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// How long that may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -59,10 +62,11 @@ pub struct Deadlock {
     pub fibers: Vec<StuckFiber>,
     /// How many fibers wait, all told.
     pub count: usize,
-    /// Fibers that wait for each other, each for the next and the last for the first, by number: locks, joins and
-    /// scopes. Empty if there is no such circle.
+    /// Fibers that wait for each other, each for the next and the last for the first, by number:
+    /// locks, joins and scopes. Empty if there is no such circle.
     pub cycle: Vec<u64>,
-    /// How many threads of the process are neither the runtime's nor wait for it; `None` if proc(5) does not say.
+    /// How many threads of the process are neither the runtime's nor wait for it; `None` if proc(5)
+    /// does not say.
     pub other_threads: Option<usize>,
 }
 
@@ -92,7 +96,8 @@ impl fmt::Debug for OnDeadlock {
     }
 }
 
-/// Returns a function that reports certain deadlocks on standard error: all of them, or those with a circle.
+/// Returns a function that reports certain deadlocks on standard error: all of them, or those with
+/// a circle.
 pub(crate) fn print_deadlocks(all: bool) -> OnDeadlock {
     OnDeadlock(Arc::new(move |deadlock| {
         if deadlock.is_certain() && (all || !deadlock.cycle.is_empty()) {
@@ -102,9 +107,9 @@ pub(crate) fn print_deadlocks(all: bool) -> OnDeadlock {
 }
 
 impl Deadlock {
-    /// Returns whether nobody can wake these fibers, except by cancelling them: some of them wait for each other in a
-    /// circle, or the process has no other threads. (A guard that was passed to another fiber or thread counts for the
-    /// fiber that took the lock, until that ends.)
+    /// Returns whether nobody can wake these fibers, except by cancelling them: some of them wait
+    /// for each other in a circle, or the process has no other threads. (A guard that was passed to
+    /// another fiber or thread counts for the fiber that took the lock, until that ends.)
     #[must_use]
     pub fn is_certain(&self) -> bool {
         !self.cycle.is_empty() || self.other_threads == Some(0)
@@ -134,7 +139,8 @@ struct Found {
 /// The watchdog's part.
 pub(super) struct Deadlocks {
     on_deadlock: Option<OnDeadlock>,
-    /// The number of switches at which nothing ran any more, since when, and how long to wait before a look.
+    /// The number of switches at which nothing ran any more, since when, and how long to wait
+    /// before a look.
     quiet: Option<(u64, Instant, Duration)>,
     /// The number of switches at the last look.
     looked: Option<u64>,
@@ -142,7 +148,11 @@ pub(super) struct Deadlocks {
 
 impl Deadlocks {
     pub(super) fn new(on_deadlock: Option<OnDeadlock>) -> Self {
-        Self { on_deadlock, quiet: None, looked: None }
+        Self {
+            on_deadlock,
+            quiet: None,
+            looked: None,
+        }
     }
 
     /// Returns whether deadlocks are reported.
@@ -150,13 +160,16 @@ impl Deadlocks {
         self.on_deadlock.is_some()
     }
 
-    /// Returns whether there is reason for a look, if all workers sleep: somebody waits, and fibers have run since the
-    /// last one.
+    /// Returns whether there is reason for a look, if all workers sleep: somebody waits, and fibers
+    /// have run since the last one.
     pub(super) fn has_reason(&self, pool: &PoolShared) -> bool {
-        self.are_reported() && pool.callers.load(Ordering::Relaxed) > 0 && self.looked != Some(switches(pool))
+        self.are_reported()
+            && pool.callers.load(Ordering::Relaxed) > 0
+            && self.looked != Some(switches(pool))
     }
 
-    /// Looks if it is time, after all workers have fallen asleep. Returns when to call it again if they sleep on.
+    /// Looks if it is time, after all workers have fallen asleep. Returns when to call it again if
+    /// they sleep on.
     pub(super) fn look_if_due(&mut self, pool: &PoolShared) -> Option<Instant> {
         let on_deadlock = self.on_deadlock.clone()?;
         if !self.has_reason(pool) {
@@ -186,7 +199,8 @@ impl Deadlocks {
             }
             Look::Fine => {}
             Look::Stuck(found) => {
-                // The program's function may take its time, and wake fibers, which need the watchdog.
+                // The program's function may take its time, and wake fibers, which need the
+                // watchdog.
                 let thread = std::thread::Builder::new().name("plainweave-deadlock".to_owned());
                 let _ = thread.spawn(move || (on_deadlock.0)(&found.named()));
             }
@@ -227,7 +241,11 @@ impl Deadlocks {
         }
         // Children elsewhere, or another runtime's fiber: that may go on.
         let elsewhere = |fiber: &Stuck| {
-            fiber.reason != Reason::Sync && fiber.object.as_ref().is_some_and(|object| object.unknown > 0)
+            fiber.reason != Reason::Sync
+                && fiber
+                    .object
+                    .as_ref()
+                    .is_some_and(|object| object.unknown > 0)
         };
         if stuck.iter().any(elsewhere) || pool.live() != stuck.len() as u64 {
             return Look::Fine;
@@ -242,7 +260,8 @@ impl Deadlocks {
     }
 }
 
-/// Returns whether nothing has run; `None` if workers do not fall asleep again after they have described their fibers.
+/// Returns whether nothing has run; `None` if workers do not fall asleep again after they have
+/// described their fibers.
 fn still_quiet(pool: &PoolShared, switches_before: u64) -> Option<bool> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -262,44 +281,89 @@ fn still_quiet(pool: &PoolShared, switches_before: u64) -> Option<bool> {
 /// Returns what is asked of fibers.
 fn ask(stacks: Stacks) -> Ask {
     // All children of a scope: any of them may be part of a circle.
-    Ask { stacks, children: usize::MAX, deadline: Instant::now() + LIMIT, patience: PATIENCE }
+    Ask {
+        stacks,
+        children: usize::MAX,
+        deadline: Instant::now() + LIMIT,
+        patience: PATIENCE,
+    }
 }
 
 impl Found {
     fn new(pool: &PoolShared, mut stuck: Vec<Stuck>) -> Self {
         let cycle = cycle(&stuck);
-        let positions: HashMap<u64, usize> = cycle.iter().enumerate().map(|(at, id)| (*id, at)).collect();
-        stuck.sort_by_key(|fiber| (positions.get(&fiber.id).copied().unwrap_or(usize::MAX), fiber.id));
+        let positions: HashMap<u64, usize> =
+            cycle.iter().enumerate().map(|(at, id)| (*id, at)).collect();
+        stuck.sort_by_key(|fiber| {
+            (
+                positions.get(&fiber.id).copied().unwrap_or(usize::MAX),
+                fiber.id,
+            )
+        });
         let count = stuck.len();
         stuck.truncate(MOST);
         // Only now, because a copy of each fiber's stack takes time and memory, and few are shown.
         let stacks = Stacks::Of(stuck.iter().map(|fiber| fiber.id).collect());
-        pool.inspect(&Ask { children: 0, ..ask(stacks) }, |view| {
-            let shown = stuck.iter_mut().find(|fiber| fiber.id == view.id);
-            if let (Some(fiber), Does::Waits(wait)) = (shown, view.does) {
-                fiber.stack = wait.stack;
-            }
-            true
-        });
-        stuck.iter_mut().filter_map(|fiber| fiber.object.as_mut()).for_each(|object| {
-            object.unknown += object.fibers.len().saturating_sub(MOST_AWAITED);
-            object.fibers.truncate(MOST_AWAITED);
-        });
-        Self { fibers: stuck, count, cycle, other_threads: other_threads(pool) }
+        pool.inspect(
+            &Ask {
+                children: 0,
+                ..ask(stacks)
+            },
+            |view| {
+                let shown = stuck.iter_mut().find(|fiber| fiber.id == view.id);
+                if let (Some(fiber), Does::Waits(wait)) = (shown, view.does) {
+                    fiber.stack = wait.stack;
+                }
+                true
+            },
+        );
+        stuck
+            .iter_mut()
+            .filter_map(|fiber| fiber.object.as_mut())
+            .for_each(|object| {
+                object.unknown += object.fibers.len().saturating_sub(MOST_AWAITED);
+                object.fibers.truncate(MOST_AWAITED);
+            });
+        Self {
+            fibers: stuck,
+            count,
+            cycle,
+            other_threads: other_threads(pool),
+        }
     }
 
     /// Finds the places in the code, which may read the program's file.
     fn named(self) -> Deadlock {
         let mut tables = Tables::default();
-        let fibers = self.fibers.into_iter().map(|fiber| fiber.named(&mut tables)).collect();
-        Deadlock { fibers, count: self.count, cycle: self.cycle, other_threads: self.other_threads }
+        let fibers = self
+            .fibers
+            .into_iter()
+            .map(|fiber| fiber.named(&mut tables))
+            .collect();
+        Deadlock {
+            fibers,
+            count: self.count,
+            cycle: self.cycle,
+            other_threads: self.other_threads,
+        }
     }
 }
 
 impl Stuck {
     fn named(self, tables: &mut Tables) -> StuckFiber {
-        let resolve = |SavedStack { instruction, stack, frame, copy }| {
-            let addresses = tables.addresses(&Sample { fiber: None, instruction, stack, frame, copy });
+        let resolve = |SavedStack {
+                           instruction,
+                           stack,
+                           frame,
+                           copy,
+                       }| {
+            let addresses = tables.addresses(&Sample {
+                fiber: None,
+                instruction,
+                stack,
+                frame,
+                copy,
+            });
             let mut found = frames(&addresses, true);
             cut_nameless_end(&mut found);
             super::print::keep_own(&mut found);
@@ -307,7 +371,13 @@ impl Stuck {
             found
         };
         let frames = self.stack.map(resolve).unwrap_or_default();
-        StuckFiber { id: self.id, name: self.name, reason: self.reason, object: self.object, frames }
+        StuckFiber {
+            id: self.id,
+            name: self.name,
+            reason: self.reason,
+            object: self.object,
+            frames,
+        }
     }
 }
 
@@ -322,8 +392,20 @@ struct Stuck {
 
 impl Stuck {
     fn of(view: View) -> Option<Self> {
-        let Does::Waits(Wait { reason, timed: false, object, stack }) = view.does else { return None };
-        matches!(reason, Reason::Park | Reason::Join | Reason::Scope | Reason::Sync).then_some(Self {
+        let Does::Waits(Wait {
+            reason,
+            timed: false,
+            object,
+            stack,
+        }) = view.does
+        else {
+            return None;
+        };
+        matches!(
+            reason,
+            Reason::Park | Reason::Join | Reason::Scope | Reason::Sync
+        )
+        .then_some(Self {
             id: view.id,
             name: view.name,
             reason,
@@ -333,17 +415,28 @@ impl Stuck {
     }
 }
 
-/// Returns fibers each of which waits for the next, and the last for the first; none if there is no such circle.
+/// Returns fibers each of which waits for the next, and the last for the first; none if there is no
+/// such circle.
 fn cycle(stuck: &[Stuck]) -> Vec<u64> {
-    let next = |fiber: &Stuck| fiber.object.as_ref().map(|object| object.fibers.clone()).unwrap_or_default();
+    let next = |fiber: &Stuck| {
+        fiber
+            .object
+            .as_ref()
+            .map(|object| object.fibers.clone())
+            .unwrap_or_default()
+    };
     let edges: HashMap<u64, Vec<u64>> = stuck.iter().map(|fiber| (fiber.id, next(fiber))).collect();
     let mut done = HashSet::new();
     for fiber in stuck {
-        // Depth first: the path so far, each with how many of its edges have been followed; and where on it each is.
+        // Depth first: the path so far, each with how many of its edges have been followed; and
+        // where on it each is.
         let mut path: Vec<(u64, usize)> = vec![(fiber.id, 0)];
         let mut places = HashMap::from([(fiber.id, 0)]);
         while let Some((id, followed)) = path.last_mut() {
-            let edge = edges.get(id).and_then(|edges| edges.get(*followed)).copied();
+            let edge = edges
+                .get(id)
+                .and_then(|edges| edges.get(*followed))
+                .copied();
             *followed += 1;
             match edge {
                 None => {
@@ -365,15 +458,23 @@ fn cycle(stuck: &[Stuck]) -> Vec<u64> {
     Vec::new()
 }
 
-/// Returns the number of switches so far; exact while all workers sleep, and never more than there were.
+/// Returns the number of switches so far; exact while all workers sleep, and never more than there
+/// were.
 fn switches(pool: &PoolShared) -> u64 {
-    pool.workers.iter().map(|worker| worker.switches.load(Ordering::Relaxed)).sum()
+    pool.workers
+        .iter()
+        .map(|worker| worker.switches.load(Ordering::Relaxed))
+        .sum()
 }
 
 /// Returns how many threads are neither the runtime's nor wait for it.
 fn other_threads(pool: &PoolShared) -> Option<usize> {
     let all = std::fs::read_dir("/proc/self/task").ok()?.count();
-    let workers = pool.workers.iter().filter(|worker| worker.thread() != 0).count();
+    let workers = pool
+        .workers
+        .iter()
+        .filter(|worker| worker.thread() != 0)
+        .count();
     // The watchdog and its reporter, if there is one.
     let own = workers + 1 + pool.reporters.load(Ordering::Relaxed);
     Some(all.saturating_sub(own + pool.blocking.threads() + pool.callers.load(Ordering::Relaxed)))
@@ -382,13 +483,23 @@ fn other_threads(pool: &PoolShared) -> Option<usize> {
 impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_certain() {
-            write!(f, "deadlock: {} fibers wait, and nothing will wake them", self.count)?;
+            write!(
+                f,
+                "deadlock: {} fibers wait, and nothing will wake them",
+                self.count
+            )?;
         } else {
-            write!(f, "all {} fibers wait, and only another thread of the program can wake them", self.count)?;
+            write!(
+                f,
+                "all {} fibers wait, and only another thread of the program can wake them",
+                self.count
+            )?;
         }
         if !self.cycle.is_empty() {
             f.write_str("; these wait for each other: ")?;
-            self.cycle.iter().try_for_each(|fiber| write!(f, "#{fiber} -> "))?;
+            self.cycle
+                .iter()
+                .try_for_each(|fiber| write!(f, "#{fiber} -> "))?;
             write!(f, "#{}", self.cycle[0])?;
         }
         for fiber in &self.fibers {
@@ -411,7 +522,9 @@ impl fmt::Display for StuckFiber {
             Some(object) => write!(f, " waits for {object}")?,
             None => write!(f, " waits for {}", self.reason.words())?,
         }
-        self.frames.iter().try_for_each(|frame| write!(f, "\n    {frame}"))
+        self.frames
+            .iter()
+            .try_for_each(|frame| write!(f, "\n    {frame}"))
     }
 }
 
@@ -421,8 +534,17 @@ mod tests {
 
     fn stuck(edges: &[(u64, &[u64])]) -> Vec<Stuck> {
         let fiber = |&(id, waits_for): &(u64, &[u64])| {
-            let object = Object { fibers: waits_for.to_vec(), ..Object::default() };
-            Stuck { id, name: None, reason: Reason::Sync, object: Some(object), stack: None }
+            let object = Object {
+                fibers: waits_for.to_vec(),
+                ..Object::default()
+            };
+            Stuck {
+                id,
+                name: None,
+                reason: Reason::Sync,
+                object: Some(object),
+                stack: None,
+            }
         };
         edges.iter().map(fiber).collect()
     }
@@ -433,7 +555,15 @@ mod tests {
         assert_eq!(cycle(&stuck(&[(1, &[1])])), [1]);
         assert_eq!(cycle(&stuck(&[(1, &[2]), (2, &[3]), (3, &[2])])), [2, 3]);
         // A scope waits for several; a fiber that is not there is none of these.
-        assert_eq!(cycle(&stuck(&[(1, &[9, 2, 3]), (2, &[]), (3, &[4, 2]), (4, &[1])])), [1, 3, 4]);
+        assert_eq!(
+            cycle(&stuck(&[
+                (1, &[9, 2, 3]),
+                (2, &[]),
+                (3, &[4, 2]),
+                (4, &[1])
+            ])),
+            [1, 3, 4]
+        );
         let long: Vec<_> = (0..100_000).map(|id| (id, [id + 1])).collect();
         let long: Vec<_> = long.iter().map(|(id, next)| (*id, &next[..])).collect();
         assert_eq!(cycle(&stuck(&long[..2000])), []);

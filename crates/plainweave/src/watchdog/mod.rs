@@ -1,56 +1,62 @@
-//! The watchdog: a thread that notices when a fiber holds up its worker, and does that worker's I/O for the other
-//! workers.
+//! The watchdog: a thread that notices when a fiber holds up its worker, and does that worker's I/O
+//! for the other workers.
 //!
-//! A fiber that computes for 50 ms holds up more than its own queue, which others can steal from. Only its worker hears
-//! from the kernel that a connection has become readable, so everything that waits there goes on waiting, however idle
-//! the other workers are. The watchdog listens in its place (`docs/stalls.md`).
+//! A fiber that computes for 50 ms holds up more than its own queue, which others can steal from.
+//! Only its worker hears from the kernel that a connection has become readable, so everything that
+//! waits there goes on waiting, however idle the other workers are. The watchdog listens in its
+//! place (`docs/stalls.md`).
 //!
 //! # How a stall is detected
-//! Every worker counts switches (at its regular polls of the driver, some 0.2 ms apart while fibers are short) and
-//! sleeps. A worker that has been awake and whose counts have not changed for one [`RuntimeBuilder::stall_after`] is
-//! stalled; on the hot path this costs nothing. Stalls come in bursts: for [`ALERT`] after a stall the watchdog scans
-//! every [`CLOSE`], and takes over a worker's I/O after that time. It also does so, without counting a stall, for a
-//! worker that slept at the previous scan and is awake at this one: making sure would take another period, in which
-//! requests wait. While all workers sleep the watchdog sleeps too, without a timeout; the first worker to wake wakes it
-//! (`atomics/bell`).
+//! Every worker counts switches (at its regular polls of the driver, some 0.2 ms apart while fibers
+//! are short) and sleeps. A worker that has been awake and whose counts have not changed for one
+//! [`RuntimeBuilder::stall_after`] is stalled; on the hot path this costs nothing. Stalls come in
+//! bursts: for [`ALERT`] after a stall the watchdog scans every [`CLOSE`], and takes over a
+//! worker's I/O after that time. It also does so, without counting a stall, for a worker that slept
+//! at the previous scan and is awake at this one: making sure would take another period, in which
+//! requests wait. While all workers sleep the watchdog sleeps too, without a timeout; the first
+//! worker to wake wakes it (`atomics/bell`).
 //!
-//! A scan that comes late discards the wait before it (`punctuality`): a watchdog that had no processor cannot tell
-//! whether its workers had one. Nor does a worker's wait for a processor count (`thread`), for up to [`WITHOUT`]: after
-//! that its connections need somebody else.
+//! A scan that comes late discards the wait before it (`punctuality`): a watchdog that had no
+//! processor cannot tell whether its workers had one. Nor does a worker's wait for a processor
+//! count (`thread`), for up to [`WITHOUT`]: after that its connections need somebody else.
 //!
 //! # What the watchdog does
-//! It takes the worker's I/O lock (`atomics/biased_lock`), which is free while the worker runs user code:
-//! * *epoll*: it polls the driver and expires its timers, as the worker would (`sched/worker_io`). Until the worker is
-//!   back the watchdog waits on the epoll instance itself, so a request is late by a wake-up, not by a period.
-//! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel completes what the worker
-//!   has submitted on the worker's thread, when that next enters the kernel or is interrupted. Taking the lock
-//!   interrupts it (`membarrier`), so the watchdog takes it every [`INTERRUPTION`], less often in a long stall. A
-//!   worker that has no processor, or waits in the kernel for a disk, cannot be interrupted; so idle connections are
-//!   also polled as below.
-//! * *io_uring, otherwise*: only the worker can fetch its completions, which is cheaper for it. Idle connections wait
-//!   for readiness, which poll(2) reports as well: those that are readable, or whose idle time is over, are taken away
-//!   (`sched/idle_conn`). Timers of fibers expire as with epoll; their operations stay with the driver, and so the
-//!   fibers stay too.
+//! It takes the worker's I/O lock (`atomics/biased_lock`), which is free while the worker runs user
+//! code:
+//! * *epoll*: it polls the driver and expires its timers, as the worker would (`sched/worker_io`).
+//!   Until the worker is back the watchdog waits on the epoll instance itself, so a request is late
+//!   by a wake-up, not by a period.
+//! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel
+//!   completes what the worker has submitted on the worker's thread, when that next enters the
+//!   kernel or is interrupted. Taking the lock interrupts it (`membarrier`), so the watchdog takes
+//!   it every [`INTERRUPTION`], less often in a long stall. A worker that has no processor, or
+//!   waits in the kernel for a disk, cannot be interrupted; so idle connections are also polled as
+//!   below.
+//! * *io_uring, otherwise*: only the worker can fetch its completions, which is cheaper for it.
+//!   Idle connections wait for readiness, which poll(2) reports as well: those that are readable,
+//!   or whose idle time is over, are taken away (`sched/idle_conn`). Timers of fibers expire as
+//!   with epoll; their operations stay with the driver, and so the fibers stay too.
 //! * *The inbox*: fibers that may move go to others.
 //! * *Its processor*: threads that wake on it run before the worker (`timeslice`).
 //! * *Its place*: if nobody else can run what is ready, it adds a spare worker (`spares`).
 //!
-//! If the program has asked for reports (`RuntimeBuilder::on_stall`), the watchdog leaves a note for the thread that
-//! samples the worker and reports (`watchdog/reporter`), and another each time the stall has become ten times as long:
-//! the cause of the first few milliseconds need not be that of the first second.
+//! If the program has asked for reports (`RuntimeBuilder::on_stall`), the watchdog leaves a note
+//! for the thread that samples the worker and reports (`watchdog/reporter`), and another each time
+//! the stall has become ten times as long: the cause of the first few milliseconds need not be that
+//! of the first second.
 //!
-//! Woken fibers are pushed as from outside the pool, so any free worker runs them. A **started** fiber that is pinned
-//! (`BeforeStart`) can only wait: that is the price of pinning.
+//! Woken fibers are pushed as from outside the pool, so any free worker runs them. A **started**
+//! fiber that is pinned (`BeforeStart`) can only wait: that is the price of pinning.
 //!
 //! * *All asleep*: it looks for a deadlock, once (`deadlock`).
 //!
 //! # Rejected
-//! * *Idle workers watch the others*: each would need a period, and a worker that went to sleep before the stall began
-//!   has none.
-//! * *A shared epoll instance*: a lock or a thundering herd on the path of every request, for the sake of one in a
-//!   thousand.
-//! * *Polling in place of every worker that a scan finds unchanged*: that takes a period of 1 ms at all times, half a
-//!   percent of a core.
+//! * *Idle workers watch the others*: each would need a period, and a worker that went to sleep
+//!   before the stall began has none.
+//! * *A shared epoll instance*: a lock or a thundering herd on the path of every request, for the
+//!   sake of one in a thousand.
+//! * *Polling in place of every worker that a scan finds unchanged*: that takes a period of 1 ms at
+//!   all times, half a percent of a core.
 //!
 //! [`RuntimeBuilder::stall_after`]: crate::RuntimeBuilder::stall_after
 
@@ -94,27 +100,29 @@ pub(crate) use unwind::Tables;
 
 /// Interval between two scans while stalls are likely.
 const CLOSE: Duration = Duration::from_millis(1);
-/// How long they are likely after a stall. A stall that comes later is found later, by 10 ms unless the program says
-/// otherwise: half a percent of this time. A scan takes some 20 us of a processor, which is a lot under a quota.
+/// How long they are likely after a stall. A stall that comes later is found later, by 10 ms unless
+/// the program says otherwise: half a percent of this time. A scan takes some 20 us of a processor,
+/// which is a lot under a quota.
 const ALERT: Duration = Duration::from_secs(2);
-/// How much time without a processor is discarded before a worker counts as stalled after all: more than a quota's
-/// usual period, 100 ms.
+/// How much time without a processor is discarded before a worker counts as stalled after all: more
+/// than a quota's usual period, 100 ms.
 const WITHOUT: Duration = Duration::from_millis(150);
 /// A stall is reported again when it has lasted this many times longer.
 const AGAIN: u32 = 10;
-/// Minimum interval between two interrupts of a stalled io_uring worker, which it needs to complete its operations. The
-/// interval is 1/500 of the stall so far, between this and [`CLOSE`].
+/// Minimum interval between two interrupts of a stalled io_uring worker, which it needs to complete
+/// its operations. The interval is 1/500 of the stall so far, between this and [`CLOSE`].
 const INTERRUPTION: Duration = Duration::from_micros(100);
 /// Scans that find all workers asleep before the watchdog sleeps too.
 const QUIET: u32 = 3;
-/// Longest interval between two scans where deadlocks are reported: while workers are awake, and once all sleep.
+/// Longest interval between two scans where deadlocks are reported: while workers are awake, and
+/// once all sleep.
 const UNTIL_QUIET: Duration = Duration::from_millis(500);
 const WHILE_QUIET: Duration = Duration::from_millis(50);
-/// How much of the time to the next scan each worker that is held up takes, where that is more than [`CLOSE`]: a scan
-/// takes a twentieth of it.
+/// How much of the time to the next scan each worker that is held up takes, where that is more than
+/// [`CLOSE`]: a scan takes a twentieth of it.
 const EACH: Duration = Duration::from_micros(10);
-/// The workers with numbers below are asked for at each scan whether they still wait in the kernel; of the others one
-/// in this many.
+/// The workers with numbers below are asked for at each scan whether they still wait in the kernel;
+/// of the others one in this many.
 const ASKED: usize = 32;
 /// Connections per call of poll(2); the others follow in later rounds.
 const MOST: usize = 2048;
@@ -142,11 +150,22 @@ impl Seen {
     /// Returns what is known of a worker that sleeps, or goes on.
     fn new(beat: Beat, since: Instant, tell_after: Duration) -> Self {
         let (without, delay, turn) = (Duration::ZERO, Duration::ZERO, timeslice::Turn::default());
-        Self { beat, asleep: true, since, used: None, waits: false, without, delay, tell_after, turn }
+        Self {
+            beat,
+            asleep: true,
+            since,
+            used: None,
+            waits: false,
+            without,
+            delay,
+            tell_after,
+            turn,
+        }
     }
 
-    /// Returns what the thread does of a worker whose counts stand still, and how much of a processor it has used. One
-    /// that waited in the kernel, and has not run since, still does; unless that is `due` it is not even asked.
+    /// Returns what the thread does of a worker whose counts stand still, and how much of a
+    /// processor it has used. One that waited in the kernel, and has not run since, still does;
+    /// unless that is `due` it is not even asked.
     fn ask(&mut self, thread: u32, due: bool) -> (Doing, Option<Duration>) {
         let waited = self.used.map(|(_, used)| used).filter(|_| self.waits);
         let (doing, used) = match waited {
@@ -158,7 +177,8 @@ impl Seen {
     }
 }
 
-/// Returns whether this scan asks what a worker's thread does that waited in the kernel, and has not gone on since.
+/// Returns whether this scan asks what a worker's thread does that waited in the kernel, and has
+/// not gone on since.
 fn is_due(id: WorkerId, scans: usize) -> bool {
     id < ASKED || id % ASKED == scans % ASKED
 }
@@ -208,11 +228,29 @@ impl Watchdog {
         spares: Spares,
     ) -> Self {
         let now = Instant::now();
-        let rounds = vec![Round { cursor: 0, last: now }; pool.workers.first().len()];
+        let rounds = vec![
+            Round {
+                cursor: 0,
+                last: now
+            };
+            pool.workers.first().len()
+        ];
         let (seen, drafts, deadlocks) = (Vec::new(), Vec::new(), Deadlocks::new(on_deadlock));
         let punctuality = Punctuality::from(now);
         let (alert_until, scans) = (now, 0);
-        Self { pool, stall_after, seen, rounds, alert_until, punctuality, scans, notes, drafts, spares, deadlocks }
+        Self {
+            pool,
+            stall_after,
+            seen,
+            rounds,
+            alert_until,
+            punctuality,
+            scans,
+            notes,
+            drafts,
+            spares,
+            deadlocks,
+        }
     }
 
     /// Runs on its own thread until the pool stops. Returns the threads of spare workers.
@@ -229,7 +267,8 @@ impl Watchdog {
                 let no_spare = self.spares.adjust(&self.pool, &stalled);
                 self.leave_notes(no_spare);
                 self.wait(&watched);
-                // Where many are held up, some without a driver, to scan them takes longer than to serve the others.
+                // Where many are held up, some without a driver, to scan them takes longer than to
+                // serve the others.
                 while stalled.len() > ASKED && Instant::now() < next && !self.pool.is_stopping() {
                     let watched = self.take_over(&stalled, others);
                     self.wait(&watched);
@@ -244,8 +283,11 @@ impl Watchdog {
                 let sleeps = || self.is_quiet() && !pool.is_stopping();
                 match again {
                     Some(time) => pool.watchdog_bell.sleep_until(time, sleeps),
-                    // A caller that begins to wait for fibers that are stuck already gives a reason to look.
-                    None => pool.watchdog_bell.sleep(|| sleeps() && !self.deadlocks.has_reason(&pool)),
+                    // A caller that begins to wait for fibers that are stuck already gives a reason
+                    // to look.
+                    None => pool
+                        .watchdog_bell
+                        .sleep(|| sleeps() && !self.deadlocks.has_reason(&pool)),
                 }
                 if again.is_some() && self.is_quiet() {
                     continue; // Its time has come.
@@ -263,18 +305,31 @@ impl Watchdog {
     /// Returns how long to wait until the next scan.
     fn pause(&self, is_quiet: bool) -> Duration {
         let most = if is_quiet { WHILE_QUIET } else { UNTIL_QUIET };
-        let period = if self.punctuality.was_late() { CLOSE } else { self.period(Instant::now()) };
-        if self.deadlocks.are_reported() { period.min(most) } else { period }
+        let period = if self.punctuality.was_late() {
+            CLOSE
+        } else {
+            self.period(Instant::now())
+        };
+        if self.deadlocks.are_reported() {
+            period.min(most)
+        } else {
+            period
+        }
     }
 
     fn period(&self, now: Instant) -> Duration {
         let close = now < self.alert_until || !Spares::are_settled(&self.pool);
-        if close { CLOSE.min(self.stall_after) } else { self.stall_after }
+        if close {
+            CLOSE.min(self.stall_after)
+        } else {
+            self.stall_after
+        }
     }
 
     /// Returns whether all workers are asleep, and none is to be added or let go.
     fn is_quiet(&self) -> bool {
-        (0..self.pool.workers.made()).all(|id| self.pool.is_asleep(id)) && Spares::are_settled(&self.pool)
+        (0..self.pool.workers.made()).all(|id| self.pool.is_asleep(id))
+            && Spares::are_settled(&self.pool)
     }
 
     /// Scans the workers and returns those that are held up.
@@ -284,7 +339,8 @@ impl Watchdog {
         let mut stalled = Vec::new();
         self.scans = self.scans.wrapping_add(1);
         let (stall_after, new) = (self.stall_after, self.seen.len()..self.pool.workers.made());
-        self.seen.extend(new.map(|id| Seen::new(self.pool.workers[id].beat(), now, stall_after)));
+        self.seen
+            .extend(new.map(|id| Seen::new(self.pool.workers[id].beat(), now, stall_after)));
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
             seen.since += lost;
             let (beat, asleep) = (worker.beat(), self.pool.is_asleep(id));
@@ -294,7 +350,9 @@ impl Watchdog {
                 let (doing, used) = seen.ask(worker.thread(), is_due(id, self.scans));
                 if doing == Doing::LacksProcessor && seen.without < WITHOUT {
                     let without = match seen.used.zip(used) {
-                        Some(((then, before), used)) => (now - then).saturating_sub(used.saturating_sub(before)),
+                        Some(((then, before), used)) => {
+                            (now - then).saturating_sub(used.saturating_sub(before))
+                        }
                         // It slept at the last scan, since when all of this time has passed.
                         None => held,
                     };
@@ -305,8 +363,14 @@ impl Watchdog {
                 seen.used = used.map(|used| (now, used));
                 if held >= period {
                     // If it slept then, it may have been held up for most of the time since.
-                    stalled.push(Stalled { id, long: held >= self.stall_after, in_kernel: doing == Doing::Waits });
-                    worker.held_since.store(self.pool.nanos(seen.since), Ordering::Relaxed);
+                    stalled.push(Stalled {
+                        id,
+                        long: held >= self.stall_after,
+                        in_kernel: doing == Doing::Waits,
+                    });
+                    worker
+                        .held_since
+                        .store(self.pool.nanos(seen.since), Ordering::Relaxed);
                 }
             }
             if !stands_still || seen.asleep {
@@ -321,10 +385,21 @@ impl Watchdog {
                     timeslice::restore(worker.thread(), usual);
                 }
                 let (tell_after, turn) = (self.stall_after, seen.turn);
-                // A system call each: not for those that sleep, and most spare workers have no thread at all.
-                let used = if asleep { None } else { thread::processor_time(worker.thread()) };
+                // A system call each: not for those that sleep, and most spare workers have no
+                // thread at all.
+                let used = if asleep {
+                    None
+                } else {
+                    thread::processor_time(worker.thread())
+                };
                 let used = used.map(|used| (now, used));
-                *seen = Seen { asleep, used, delay, turn, ..Seen::new(beat, now, tell_after) };
+                *seen = Seen {
+                    asleep,
+                    used,
+                    delay,
+                    turn,
+                    ..Seen::new(beat, now, tell_after)
+                };
                 continue;
             }
             if held >= self.stall_after {
@@ -336,7 +411,13 @@ impl Watchdog {
                 }
                 if self.notes.is_some() {
                     let (since, delay) = (seen.since, seen.delay);
-                    self.drafts.push(Note { worker: id, beat, since, delay, no_spare: None });
+                    self.drafts.push(Note {
+                        worker: id,
+                        beat,
+                        since,
+                        delay,
+                        no_spare: None,
+                    });
                 }
                 seen.tell_after = seen.tell_after.saturating_mul(AGAIN);
             }
@@ -346,7 +427,10 @@ impl Watchdog {
 
     /// Leaves the last scan's notes for the reporter.
     fn leave_notes(&mut self, no_spare: Option<NoSpare>) {
-        let drafts = self.drafts.drain(..).map(|draft| Note { no_spare, ..draft });
+        let drafts = self
+            .drafts
+            .drain(..)
+            .map(|draft| Note { no_spare, ..draft });
         if let Some(notes) = &self.notes {
             drafts.for_each(|note| notes.leave(note));
         }
@@ -355,12 +439,14 @@ impl Watchdog {
     /// Does the I/O of stalled workers. Returns what to wait for until the next time.
     fn take_over(&mut self, stalled: &[Stalled], others: bool) -> Vec<Watched> {
         let mut watched = Vec::new();
-        stalled.iter().for_each(|worker| self.take_over_io(worker, others, &mut watched));
+        stalled
+            .iter()
+            .for_each(|worker| self.take_over_io(worker, others, &mut watched));
         watched
     }
 
-    /// Does a stalled worker's I/O, and adds what to wait for until the next time. `others`: some worker is free to run
-    /// what becomes ready.
+    /// Does a stalled worker's I/O, and adds what to wait for until the next time. `others`: some
+    /// worker is free to run what becomes ready.
     fn take_over_io(&mut self, stalled: &Stalled, others: bool, watched: &mut Vec<Watched>) {
         let id = stalled.id;
         if self.pool.workers.most() == 1 {
@@ -368,48 +454,90 @@ impl Watchdog {
         }
         if !self.pool.numbers.has_driver(id) {
             if !stalled.in_kernel {
-                self.seen[id].turn.stalled(self.pool.workers[id].thread(), Instant::now());
+                self.seen[id]
+                    .turn
+                    .stalled(self.pool.workers[id].thread(), Instant::now());
             }
             return;
         }
         let pool = self.pool.clone();
         let remote_io = pool.workers[id].remote_io();
-        let Some(remote_io) = remote_io.as_ref() else { return };
-        self.seen[id].turn.stalled(pool.workers[id].thread(), Instant::now());
+        let Some(remote_io) = remote_io.as_ref() else {
+            return;
+        };
+        self.seen[id]
+            .turn
+            .stalled(pool.workers[id].thread(), Instant::now());
         // If the lock is taken, events stay at the driver until the next time.
-        let Some(io) = remote_io.worker_io().try_lock_remote() else { return };
-        let (cx, now) = (IoCx { io: &io, pool: &pool, id, here: None }, Instant::now());
+        let Some(io) = remote_io.worker_io().try_lock_remote() else {
+            return;
+        };
+        let (cx, now) = (
+            IoCx {
+                io: &io,
+                pool: &pool,
+                id,
+                here: None,
+            },
+            Instant::now(),
+        );
         if let Some(driver) = remote_io.watched() {
             cx.look(pool.nanos(now));
             let often = (self.seen[id].since.elapsed() / 500).clamp(INTERRUPTION, CLOSE);
             let hidden = driver.interrupts && others && io.driver.borrow().in_flight() > 0;
-            watched.push(Watched::Driver(driver.clone(), if hidden { often } else { CLOSE }));
+            watched.push(Watched::Driver(
+                driver.clone(),
+                if hidden { often } else { CLOSE },
+            ));
         } else {
             cx.expire(pool.nanos(now), TIMERS_AT_A_LOOK);
         }
         cx.empty_inbox();
-        if remote_io.watched().is_some_and(|driver| !driver.interrupts || now - self.rounds[id].last < CLOSE) {
+        if remote_io
+            .watched()
+            .is_some_and(|driver| !driver.interrupts || now - self.rounds[id].last < CLOSE)
+        {
             return;
         }
         let some = io.idle_conns.borrow().sources(self.rounds[id].cursor, MOST);
         drop(io);
         self.rounds[id].last = now;
-        watched.push(Watched::Connections(self.look_at_connections(remote_io, id, some)));
+        watched.push(Watched::Connections(
+            self.look_at_connections(remote_io, id, some),
+        ));
     }
 
     /// Takes away the readable ones of these connections and returns the others.
-    fn look_at_connections(&mut self, remote_io: &RemoteIo, id: WorkerId, some: Connections) -> Connections {
+    fn look_at_connections(
+        &mut self,
+        remote_io: &RemoteIo,
+        id: WorkerId,
+        some: Connections,
+    ) -> Connections {
         // Fewer than `MOST` means that these were the last; otherwise there may be more.
-        self.rounds[id].cursor = if some.len() < MOST { 0 } else { some.last().map_or(0, |(key, _)| key + 1) };
+        self.rounds[id].cursor = if some.len() < MOST {
+            0
+        } else {
+            some.last().map_or(0, |(key, _)| key + 1)
+        };
         let ready = readable(some.iter().map(|(_, source)| &**source), Duration::ZERO);
         if ready.contains(&true)
             && let Some(io) = remote_io.worker_io().try_lock_remote()
         {
-            let cx = IoCx { io: &io, pool: &self.pool, id, here: None };
+            let cx = IoCx {
+                io: &io,
+                pool: &self.pool,
+                id,
+                here: None,
+            };
             let taken = some.iter().zip(&ready).filter(|(_, ready)| **ready);
             taken.for_each(|((key, source), _)| idle_conn::take(cx, *key, source));
         }
-        some.into_iter().zip(ready).filter(|(_, ready)| !ready).map(|(waiting, _)| waiting).collect()
+        some.into_iter()
+            .zip(ready)
+            .filter(|(_, ready)| !ready)
+            .map(|(waiting, _)| waiting)
+            .collect()
     }
 
     /// Waits until there is something to do for a stalled worker, at most for one period.
@@ -431,10 +559,16 @@ impl Watchdog {
 /// Returns which descriptors are readable, or become so within `limit`.
 fn readable<F: AsFd>(descriptors: impl Iterator<Item = F>, limit: Duration) -> Vec<bool> {
     let descriptors: Vec<F> = descriptors.collect();
-    let mut entries: Vec<_> = descriptors.iter().map(|fd| PollEntry::new(fd, PollFlags::IN)).collect();
+    let mut entries: Vec<_> = descriptors
+        .iter()
+        .map(|fd| PollEntry::new(fd, PollFlags::IN))
+        .collect();
     if sys::poll_all(&mut entries, Some(limit)).is_err() {
         // A signal, or no memory: nothing was polled, but the time still has to pass.
         std::thread::park_timeout(limit);
     }
-    entries.iter().map(|entry| !entry.revents().is_empty()).collect()
+    entries
+        .iter()
+        .map(|entry| !entry.revents().is_empty())
+        .collect()
 }

@@ -25,7 +25,10 @@ enum Place {
 pub(crate) fn once_for_each_place() -> OnStall {
     let seen = Mutex::new(HashSet::new());
     OnStall(Arc::new(move |stall| {
-        if let Some(text) = first_report(&mut seen.lock().unwrap_or_else(PoisonError::into_inner), stall) {
+        if let Some(text) = first_report(
+            &mut seen.lock().unwrap_or_else(PoisonError::into_inner),
+            stall,
+        ) {
             crate::abort::report(&text);
         }
     }))
@@ -33,14 +36,20 @@ pub(crate) fn once_for_each_place() -> OnStall {
 
 /// Returns what to report of this stall, if it is a fiber's and its place is new.
 fn first_report(seen: &mut HashSet<Place>, stall: &Stall) -> Option<String> {
-    let Culprit::Fiber { frames, .. } = &stall.culprit else { return None };
+    let Culprit::Fiber { frames, .. } = &stall.culprit else {
+        return None;
+    };
     // For most of the time it was others that had the processor: the place says nothing.
     if (stall.starved > stall.held / 2 && stall.no_spare.is_none()) || seen.len() == MOST_PLACES {
         return None;
     }
     let place = match stall.own_frame() {
         _ if stall.no_spare.is_some() => Place::NoSpare,
-        Some(Frame { file: Some(file), line, .. }) => Place::Line(file.clone(), *line),
+        Some(Frame {
+            file: Some(file),
+            line,
+            ..
+        }) => Place::Line(file.clone(), *line),
         _ => Place::Address(frames.first()?.address),
     };
     let first = seen.is_empty();
@@ -68,11 +77,14 @@ pub(super) fn keep_own(frames: &mut Vec<Frame>) {
 }
 
 impl Stall {
-    /// Returns the innermost function of the program itself: neither of `std` or the C library, nor of this crate or
-    /// another one from a registry. Needs debugging information; without it, and if there is none, `None`.
+    /// Returns the innermost function of the program itself: neither of `std` or the C library, nor
+    /// of this crate or another one from a registry. Needs debugging information; without it, and
+    /// if there is none, `None`.
     pub fn own_frame(&self) -> Option<&Frame> {
         match &self.culprit {
-            Culprit::Fiber { frames, .. } | Culprit::Elsewhere { frames } => frames.iter().find(|frame| is_own(frame)),
+            Culprit::Fiber { frames, .. } | Culprit::Elsewhere { frames } => {
+                frames.iter().find(|frame| is_own(frame))
+            }
             Culprit::Gone | Culprit::Silent => None,
         }
     }
@@ -80,12 +92,21 @@ impl Stall {
 
 fn is_own(frame: &Frame) -> bool {
     const THIS_CRATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
-    let Some(file) = frame.file.as_deref() else { return false };
+    let Some(file) = frame.file.as_deref() else {
+        return false;
+    };
     let text = file.to_string_lossy();
-    let foreign = ["/rustc/", THIS_CRATE].iter().any(|start| text.starts_with(start))
-        || ["/rustlib/src/", "/registry/src/", "/git/checkouts/"].iter().any(|part| text.contains(part));
+    let foreign = ["/rustc/", THIS_CRATE]
+        .iter()
+        .any(|start| text.starts_with(start))
+        || ["/rustlib/src/", "/registry/src/", "/git/checkouts/"]
+            .iter()
+            .any(|part| text.contains(part));
     // The C library's debugging information may be installed.
-    !foreign && Path::new(file).extension().is_some_and(|extension| extension == "rs")
+    !foreign
+        && Path::new(file)
+            .extension()
+            .is_some_and(|extension| extension == "rs")
 }
 
 #[cfg(test)]
@@ -96,11 +117,20 @@ mod tests {
 
     fn frame(function: &str, file: &str, line: u32) -> Frame {
         let known = (!file.is_empty()).then(|| file.into());
-        Frame { address: line as usize, function: Some(function.to_owned()), file: known, line: Some(line) }
+        Frame {
+            address: line as usize,
+            function: Some(function.to_owned()),
+            file: known,
+            line: Some(line),
+        }
     }
 
     fn stall(frames: Vec<Frame>) -> Stall {
-        let culprit = Culprit::Fiber { id: 7, name: Some("checkout".to_owned()), frames };
+        let culprit = Culprit::Fiber {
+            id: 7,
+            name: Some("checkout".to_owned()),
+            frames,
+        };
         Stall {
             worker: 1,
             held: Duration::from_millis(12),
@@ -118,36 +148,77 @@ mod tests {
             vec![
                 frame("syscall", "./misc/syscall.c", 1),
                 frame("futex_wait", "/rustc/59807/library/std/src/sys/futex.rs", 2),
-                frame("parse", "/root/.cargo/registry/src/index/regex-1/src/lib.rs", 3),
+                frame(
+                    "parse",
+                    "/root/.cargo/registry/src/index/regex-1/src/lib.rs",
+                    3,
+                ),
                 frame("price", "/home/shop/src/price.rs", line),
-                frame("closure", concat!(env!("CARGO_MANIFEST_DIR"), "/src/scope.rs"), 5),
+                frame(
+                    "closure",
+                    concat!(env!("CARGO_MANIFEST_DIR"), "/src/scope.rs"),
+                    5,
+                ),
                 frame("order", "src/main.rs", 6),
             ]
         };
         let text = first_report(&mut seen, &stall(frames(4))).expect("new");
-        assert!(text.starts_with("worker 1 has been held up for 12 ms, by fiber #7 \"checkout\"\n"), "{text}");
-        assert!(text.contains("    price (/home/shop/src/price.rs:4)\n    order (src/main.rs:6)\n    (Each"), "{text}");
+        assert!(
+            text.starts_with("worker 1 has been held up for 12 ms, by fiber #7 \"checkout\"\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "    price (/home/shop/src/price.rs:4)\n    order (src/main.rs:6)\n    (Each"
+            ),
+            "{text}"
+        );
         assert_eq!(first_report(&mut seen, &stall(frames(4))), None);
         let second = first_report(&mut seen, &stall(frames(40))).expect("another place");
         assert!(second.ends_with("    order (src/main.rs:6)"), "{second}");
-        assert_eq!(stall(frames(4)).own_frame().and_then(|frame| frame.function.as_deref()), Some("price"));
+        assert_eq!(
+            stall(frames(4))
+                .own_frame()
+                .and_then(|frame| frame.function.as_deref()),
+            Some("price")
+        );
     }
 
     #[test]
     fn without_debugging_information_the_address_is_the_place() {
         let mut seen = HashSet::new();
-        let text = first_report(&mut seen, &stall(vec![frame("syscall", "", 1), frame("f", "", 2)])).expect("new");
+        let text = first_report(
+            &mut seen,
+            &stall(vec![frame("syscall", "", 1), frame("f", "", 2)]),
+        )
+        .expect("new");
         assert!(text.contains("    syscall\n    f\n    ("), "{text}");
-        assert_eq!(first_report(&mut seen, &stall(vec![frame("syscall", "", 1)])), None);
+        assert_eq!(
+            first_report(&mut seen, &stall(vec![frame("syscall", "", 1)])),
+            None
+        );
     }
 
     #[test]
     fn what_is_no_fiber_s_fault_is_not_reported() {
         let frames = || vec![frame("price", "src/price.rs", 4)];
         let mut seen = HashSet::new();
-        let starved = Stall { starved: Duration::from_millis(7), ..stall(frames()) };
-        let elsewhere = Stall { culprit: Culprit::Elsewhere { frames: frames() }, ..stall(vec![]) };
-        for other in [starved, elsewhere, Stall { culprit: Culprit::Gone, ..stall(vec![]) }] {
+        let starved = Stall {
+            starved: Duration::from_millis(7),
+            ..stall(frames())
+        };
+        let elsewhere = Stall {
+            culprit: Culprit::Elsewhere { frames: frames() },
+            ..stall(vec![])
+        };
+        for other in [
+            starved,
+            elsewhere,
+            Stall {
+                culprit: Culprit::Gone,
+                ..stall(vec![])
+            },
+        ] {
             assert_eq!(first_report(&mut seen, &other), None);
         }
     }

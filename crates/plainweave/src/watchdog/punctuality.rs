@@ -1,14 +1,15 @@
 //! Whether the watchdog scans when it meant to.
 //!
-//! Its thread runs before others (`timeslice`), so when a scan is late by milliseconds, mostly nobody of this process
-//! ran: a control group has used up its quota of processor time (`cpu.max` in the kernel's documentation of cgroups),
-//! the process was stopped, or the host gave the machine no processor. Workers stand still then without being held up
-//! by a fiber. To take them for stalled costs what little time there is: under a quota of a quarter of a processor, the
-//! scans and spare workers for such stalls took a tenth of it.
+//! Its thread runs before others (`timeslice`), so when a scan is late by milliseconds, mostly
+//! nobody of this process ran: a control group has used up its quota of processor time (`cpu.max`
+//! in the kernel's documentation of cgroups), the process was stopped, or the host gave the machine
+//! no processor. Workers stand still then without being held up by a fiber. To take them for
+//! stalled costs what little time there is: under a quota of a quarter of a processor, the scans
+//! and spare workers for such stalls took a tenth of it.
 //!
-//! The wait before a late scan therefore counts for no worker: not that by which it is late alone, since the process
-//! may have lost its processor at any time in it. The next scan comes soon, so that a worker which is held up in the
-//! time that there is will be found.
+//! The wait before a late scan therefore counts for no worker: not that by which it is late alone,
+//! since the process may have lost its processor at any time in it. The next scan comes soon, so
+//! that a worker which is held up in the time that there is will be found.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,11 @@ pub(super) struct Punctuality {
 
 impl Punctuality {
     pub(super) fn from(now: Instant) -> Self {
-        Self { scanned: now, due: None, was_late: false }
+        Self {
+            scanned: now,
+            due: None,
+            was_late: false,
+        }
     }
 
     /// Records when the next scan is to come, at the latest.
@@ -38,7 +43,11 @@ impl Punctuality {
     pub(super) fn lost(&mut self, now: Instant) -> Duration {
         let scanned = std::mem::replace(&mut self.scanned, now);
         self.was_late = self.due.take().is_some_and(|due| now > due + LATE);
-        if self.was_late { now - scanned } else { Duration::ZERO }
+        if self.was_late {
+            now - scanned
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Returns whether the last scan was late.
@@ -59,10 +68,16 @@ mod tests {
         let mut punctuality = Punctuality::from(start);
         punctuality.expect(start + WAIT);
         let late = start + WAIT + LATE * 2;
-        assert_eq!((punctuality.lost(late), punctuality.was_late()), (WAIT + LATE * 2, true));
+        assert_eq!(
+            (punctuality.lost(late), punctuality.was_late()),
+            (WAIT + LATE * 2, true)
+        );
         // The next counts from there.
         punctuality.expect(late + WAIT);
-        assert_eq!((punctuality.lost(late + WAIT + LATE), punctuality.was_late()), (Duration::ZERO, false));
+        assert_eq!(
+            (punctuality.lost(late + WAIT + LATE), punctuality.was_late()),
+            (Duration::ZERO, false)
+        );
     }
 
     #[test]
@@ -71,6 +86,9 @@ mod tests {
         let mut punctuality = Punctuality::from(start);
         punctuality.expect(start + WAIT);
         assert_eq!(punctuality.lost(start), Duration::ZERO);
-        assert_eq!((punctuality.lost(start + WAIT * 100), punctuality.was_late()), (Duration::ZERO, false));
+        assert_eq!(
+            (punctuality.lost(start + WAIT * 100), punctuality.was_late()),
+            (Duration::ZERO, false)
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! The thread that samples a stalled worker and reports to the program.
 //!
-//! It is separate from the watchdog, which has to do the stalled worker's I/O in the meantime. Reporting takes long: it
-//! waits for the worker's answer, reads debug information (20 ms the first time, for one of our programs) and runs the
-//! program's function. The watchdog only leaves a note in a bounded queue; notes that find it full are only counted.
+//! It is separate from the watchdog, which has to do the stalled worker's I/O in the meantime.
+//! Reporting takes long: it waits for the worker's answer, reads debug information (20 ms the first
+//! time, for one of our programs) and runs the program's function. The watchdog only leaves a note
+//! in a bounded queue; notes that find it full are only counted.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,8 +84,22 @@ impl Reporter {
         let (sender, queue) = sync_channel(pool.workers.made().max(NOTES));
         let missed = Arc::<AtomicU64>::default();
         let delays = Arc::new(Delays::of(&pool));
-        let notes = Notes { queue: sender, missed: missed.clone(), delays: delays.clone() };
-        (notes, Self { pool, queue, missed, delays, on_stall, tables: Tables::default() })
+        let notes = Notes {
+            queue: sender,
+            missed: missed.clone(),
+            delays: delays.clone(),
+        };
+        (
+            notes,
+            Self {
+                pool,
+                queue,
+                missed,
+                delays,
+                on_stall,
+                tables: Tables::default(),
+            },
+        )
     }
 
     /// Reports stalls until the watchdog has ended.
@@ -95,7 +110,8 @@ impl Reporter {
             }
             // The panic hook has reported a panic. The next stall may well be another one.
             let on_stall = self.on_stall.clone();
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (on_stall.0)(&self.look(&note)))) {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (on_stall.0)(&self.look(&note))))
+            {
                 crate::sched::closure::drop_contained(payload);
             }
         }
@@ -105,7 +121,11 @@ impl Reporter {
         let worker = &self.pool.workers[note.worker];
         let sample = sample::ask(worker.thread(), PATIENCE);
         let held = note.since.elapsed();
-        let starved = self.delays.now(note.worker).saturating_sub(note.delay).min(held);
+        let starved = self
+            .delays
+            .now(note.worker)
+            .saturating_sub(note.delay)
+            .min(held);
         // The counts only grow: if they are the same, the sample was taken in between.
         let culprit = match sample {
             _ if worker.beat() != note.beat => Culprit::Gone,
@@ -120,12 +140,19 @@ impl Reporter {
             }
         };
         let (no_spare, missed) = (note.no_spare, self.missed.swap(0, Ordering::Relaxed));
-        Stall { worker: note.worker, held, starved, culprit, no_spare, missed }
+        Stall {
+            worker: note.worker,
+            held,
+            starved,
+            culprit,
+            no_spare,
+            missed,
+        }
     }
 }
 
-/// Resolves the functions at these addresses, including inlined ones. `first` says whether the first is that of an
-/// instruction; all others are return addresses.
+/// Resolves the functions at these addresses, including inlined ones. `first` says whether the
+/// first is that of an instruction; all others are return addresses.
 pub(crate) fn frames(addresses: &[usize], first: bool) -> Vec<Frame> {
     let mut frames = Vec::new();
     for (at, &address) in addresses.iter().enumerate() {
@@ -141,13 +168,19 @@ pub(crate) fn frames(addresses: &[usize], first: bool) -> Vec<Frame> {
             });
         });
         if frames.len() == known {
-            frames.push(Frame { address, function: None, file: None, line: None });
+            frames.push(Frame {
+                address,
+                function: None,
+                file: None,
+                line: None,
+            });
         }
     }
     frames
 }
 
-/// Removes the last frame of a fiber, the code that switches to it, which has no name; unless no frame has one.
+/// Removes the last frame of a fiber, the code that switches to it, which has no name; unless no
+/// frame has one.
 pub(crate) fn cut_nameless_end(frames: &mut Vec<Frame>) {
     if frames.iter().any(|frame| frame.function.is_some()) {
         while frames.last().is_some_and(|frame| frame.function.is_none()) {

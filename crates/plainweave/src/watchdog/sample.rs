@@ -1,29 +1,35 @@
-//! Samples what a thread is doing right now, by a signal: where it is, on whose stack, and what that stack holds.
+//! Samples what a thread is doing right now, by a signal: where it is, on whose stack, and what
+//! that stack holds.
 //!
-//! The asker sends SIGURG to the one thread (`tgkill`). The handler, on that thread's alternate stack, inspects what it
-//! has interrupted and writes registers and a copy of the stack to a [`SignalSlot`]. The asker finds the callers
-//! (`watchdog/unwind`) and their names.
+//! The asker sends SIGURG to the one thread (`tgkill`). The handler, on that thread's alternate
+//! stack, inspects what it has interrupted and writes registers and a copy of the stack to a
+//! [`SignalSlot`]. The asker finds the callers (`watchdog/unwind`) and their names.
 //!
 //! # Why it is hard
-//! Anything may be half done at that point: the allocator's lock may be held, the thread-local base may be on its way
-//! from one block to another. So the handler allocates nothing, locks nothing, calls nothing in libc (whose `errno` is
-//! a thread-local) and uses no thread-local storage. It does not panic either.
+//! Anything may be half done at that point: the allocator's lock may be held, the thread-local base
+//! may be on its way from one block to another. So the handler allocates nothing, locks nothing,
+//! calls nothing in libc (whose `errno` is a thread-local) and uses no thread-local storage. It
+//! does not panic either.
 //!
-//! 1. `gettid` and the slot tell whether the question is for this thread. If not (another process sent the signal, or
-//!    the asker has given up), it returns.
-//! 2. The stack pointer is looked up among the slabs (`stack/table`). On a fiber's stack the owner word leads to the
-//!    fiber's number and name. The fiber has not ended, because it is what was interrupted.
-//! 3. The registers that unwinding starts from are stored. On a fiber's stack, whose bounds are known, what lies above
-//!    the stack pointer is copied, 32 KiB at most; on any other stack nothing.
+//! 1. `gettid` and the slot tell whether the question is for this thread. If not (another process
+//!    sent the signal, or the asker has given up), it returns.
+//! 2. The stack pointer is looked up among the slabs (`stack/table`). On a fiber's stack the owner
+//!    word leads to the fiber's number and name. The fiber has not ended, because it is what was
+//!    interrupted.
+//! 3. The registers that unwinding starts from are stored. On a fiber's stack, whose bounds are
+//!    known, what lies above the stack pointer is copied, 32 KiB at most; on any other stack
+//!    nothing.
 //! 4. The answer is published, and the asker woken.
 //!
-//! SIGURG is used because its default action is to ignore it, and almost no program uses it (out-of-band data, for
-//! processes that ask for it; Go's runtime, for the same purpose). If it has a handler already, the result is an error.
-//! The handler stays installed for the life of the process: a signal that comes late must find it.
+//! SIGURG is used because its default action is to ignore it, and almost no program uses it
+//! (out-of-band data, for processes that ask for it; Go's runtime, for the same purpose). If it has
+//! a handler already, the result is an error. The handler stays installed for the life of the
+//! process: a signal that comes late must find it.
 //!
 //! # Rejected
 //! * *Unwinding in the handler* with the tables that panics use: it takes locks and allocates.
-//! * *Following frame pointers in the handler*, which we did: most programs have none, and then callers were missing.
+//! * *Following frame pointers in the handler*, which we did: most programs have none, and then
+//!   callers were missing.
 //! * *ptrace*: a thread cannot trace threads of its own process.
 //! * */proc/self/task/TID/syscall*: answers for blocked threads only.
 
@@ -45,8 +51,8 @@ const MOST_STACK: usize = 4096;
 /// Limit on the bytes of a fiber's name; the rest is cut.
 const MOST_NAME: usize = 128;
 
-/// Indices of an answer's words: three registers, number of words copied, whether on a fiber's stack, its number,
-/// length of its name.
+/// Indices of an answer's words: three registers, number of words copied, whether on a fiber's
+/// stack, its number, length of its name.
 const INSTRUCTION: usize = 0;
 const STACK: usize = 1;
 const FRAME: usize = 2;
@@ -80,7 +86,10 @@ pub(crate) struct Sample {
 
 impl Sample {
     fn of(words: &[usize]) -> Self {
-        let name: Vec<u8> = words[NAME..COPY].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let name: Vec<u8> = words[NAME..COPY]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
         let name = &name[..words[NAME_LEN].min(MOST_NAME)];
         let name = (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned());
         Self {
@@ -108,7 +117,10 @@ pub(crate) fn install() -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
     SLOT.get_or_init(|| SignalSlot::new(WORDS));
-    if !matches!(sys::signal_action(libc::SIGURG)?.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+    if !matches!(
+        sys::signal_action(libc::SIGURG)?.sa_sigaction,
+        libc::SIG_DFL | libc::SIG_IGN
+    ) {
         let message = "on_stall, report_stalls: SIGURG has a handler already, and a worker is asked what it does by \
                        that signal; install the handler after the runtime is built, such that it calls the one before \
                        it (as signal-hook does), or build without them";
@@ -120,8 +132,9 @@ pub(crate) fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns what a thread of this process does now, after [`install`]. Returns `None` if it has not answered within
-/// `limit`: it has ended, has the signal blocked, or is in a part of the kernel that no signal interrupts.
+/// Returns what a thread of this process does now, after [`install`]. Returns `None` if it has not
+/// answered within `limit`: it has ended, has the signal blocked, or is in a part of the kernel
+/// that no signal interrupts.
 ///
 /// Context: a thread that may block.
 pub(crate) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
@@ -141,7 +154,8 @@ pub(crate) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
             slot.withdraw(question);
             return slot.answer(question).ok().as_deref().map(Sample::of);
         }
-        // An error means that the word has changed, time is up, or a signal came: check again in each case.
+        // An error means that the word has changed, time is up, or a signal came: check again in
+        // each case.
         let left = Timespec::try_from(left).ok();
         shim::futex_wait(slot.futex(), state, left.as_ref());
     }
@@ -149,19 +163,31 @@ pub(crate) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
 
 /// Sends the signal. Returns whether there is such a thread.
 fn send(thread: u32) -> bool {
-    // SAFETY: a system call on numbers; the signal has a handler, or its default action, which is to ignore it.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::c_long::from(std::process::id()), thread, libc::SIGURG) == 0 }
+    // SAFETY: a system call on numbers; the signal has a handler, or its default action, which is
+    // to ignore it.
+    unsafe {
+        libc::syscall(
+            libc::SYS_tgkill,
+            libc::c_long::from(std::process::id()),
+            thread,
+            libc::SIGURG,
+        ) == 0
+    }
 }
 
 /// Handles the signal; the steps are those at the head of this file.
 extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(slot) = SLOT.get() else { return };
     // A raw system call: neither `errno` nor another thread-local.
-    let Some(answer) = slot.take(gettid().as_raw_pid() as u32) else { return };
+    let Some(answer) = slot.take(gettid().as_raw_pid() as u32) else {
+        return;
+    };
     // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
-    let Some(registers) = (unsafe { registers(context) }) else { return };
-    // SAFETY: if the stack pointer lies on a fiber's stack, then on that of the fiber interrupted here, which is in
-    // use.
+    let Some(registers) = (unsafe { registers(context) }) else {
+        return;
+    };
+    // SAFETY: if the stack pointer lies on a fiber's stack, then on that of the fiber interrupted
+    // here, which is in use.
     let hit = unsafe { lookup(registers.stack) };
     answer.put(ON_FIBER, usize::from(hit.is_some()));
     answer.put(INSTRUCTION, registers.instruction);
@@ -182,7 +208,9 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
             count = ((stack.end - registers.stack) / size_of::<usize>()).min(MOST_STACK);
             for at in 0..count {
                 // SAFETY: a word of the slot of a running fiber, mapped above its guard; aligned.
-                answer.put(COPY + at, unsafe { word(registers.stack + at * size_of::<usize>()) });
+                answer.put(COPY + at, unsafe {
+                    word(registers.stack + at * size_of::<usize>())
+                });
             }
         }
     }
@@ -193,11 +221,15 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
 
 /// Returns the number and name of the fiber that a slot in use belongs to.
 fn owner(hit: &SlotHit) -> (u64, &[u8]) {
-    // SAFETY: an owner that is not null points to an `OverflowInfo` that stays valid while it is set
-    // (`Stack::set_owner`), and the fiber that set it is the one interrupted here.
-    let Some(info) = (unsafe { hit.owner.cast::<OverflowInfo>().as_ref() }) else { return (0, &[]) };
+    // SAFETY: an owner that is not null points to an `OverflowInfo` that stays valid while it is
+    // set (`Stack::set_owner`), and the fiber that set it is the one interrupted here.
+    let Some(info) = (unsafe { hit.owner.cast::<OverflowInfo>().as_ref() }) else {
+        return (0, &[]);
+    };
     // SAFETY: `name_len` bytes are valid at `name_ptr` by the field's contract.
-    (info.id, unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len.min(MOST_NAME)) })
+    (info.id, unsafe {
+        std::slice::from_raw_parts(info.name_ptr, info.name_len.min(MOST_NAME))
+    })
 }
 
 /// The registers that unwinding starts from.
@@ -214,7 +246,11 @@ unsafe fn registers(context: *mut libc::c_void) -> Option<Registers> {
     // SAFETY: the caller's promise.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let of = |register: libc::c_int| registers[register as usize] as usize;
-    Some(Registers { instruction: of(libc::REG_RIP), frame: of(libc::REG_RBP), stack: of(libc::REG_RSP) })
+    Some(Registers {
+        instruction: of(libc::REG_RIP),
+        frame: of(libc::REG_RBP),
+        stack: of(libc::REG_RSP),
+    })
 }
 
 /// # Safety

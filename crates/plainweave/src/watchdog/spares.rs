@@ -1,34 +1,40 @@
 //! When the watchdog adds spare workers (`sched/spare`), and when it lets them go.
 //!
-//! It adds some if they would find fibers that are ready, no worker is asleep (that one has been woken for them), and
-//! * a worker is held up **in the kernel**, so that fewer than the regular number of workers have use for a processor:
-//!   at the first scan that finds it, or
-//! * **every** worker is held up, and those that compute have been for `stall_after`: one that computes has its
-//!   processor, and a spare worker takes time from it.
+//! It adds some if they would find fibers that are ready, no worker is asleep (that one has been
+//! woken for them), and
+//! * a worker is held up **in the kernel**, so that fewer than the regular number of workers have
+//!   use for a processor: at the first scan that finds it, or
+//! * **every** worker is held up, and those that compute have been for `stall_after`: one that
+//!   computes has its processor, and a spare worker takes time from it.
 //!
-//! It also adds those that the program asks for (`Runtime::add_workers`), and counts them with the regular ones.
+//! It also adds those that the program asks for (`Runtime::add_workers`), and counts them with the
+//! regular ones.
 //!
 //! One at first, and twice as many each time that these are soon held up in the kernel too, up to
-//! [`BURST`] or a part of those that are: scans are a millisecond apart while stalls are likely, and further where many
-//! workers are held up.
+//! [`BURST`] or a part of those that are: scans are a millisecond apart while stalls are likely,
+//! and further where many workers are held up.
 //!
 //! # When there are many, or no more
-//! From [`MANY`] workers in the kernel on, or half of all that there may be, fresh fibers are held back
-//! (`sched/held_back`), and as many start at each scan as there are workers for them: those added, and those asleep but
-//! one. So a fiber that has started, and may hold what the others wait for, does not queue behind a thousand that will
-//! only wait for it; and there is a worker left for it (`room_for_fresh`).
+//! From [`MANY`] workers in the kernel on, or half of all that there may be, fresh fibers are held
+//! back (`sched/held_back`), and as many start at each scan as there are workers for them: those
+//! added, and those asleep but one. So a fiber that has started, and may hold what the others wait
+//! for, does not queue behind a thousand that will only wait for it; and there is a worker left for
+//! it (`room_for_fresh`).
 //!
-//! That may leave nothing for fresh fibers for a long time: the workers that are not held up are never asleep, or many
-//! fibers have started that only sleep, and count as such that may come back. Then one starts all the same, and twice
-//! as many every [`TRICKLE`] as long as no more workers block, for half of the workers that are asleep; after that one
-//! now and then. They are delayed, not refused.
+//! That may leave nothing for fresh fibers for a long time: the workers that are not held up are
+//! never asleep, or many fibers have started that only sleep, and count as such that may come back.
+//! Then one starts all the same, and twice as many every [`TRICKLE`] as long as no more workers
+//! block, for half of the workers that are asleep; after that one now and then. They are delayed,
+//! not refused.
 //!
-//! There can be no more when the limit of `RuntimeBuilder::max_workers` is reached, or what the system leaves
-//! (`limits`). Then one last worker starts, which is not counted in these limits, and one line on standard error says
-//! which limit it was. So **whoever holds the lock gets a worker**, unless more fibers that have started wait for it
-//! than there can be threads. If even the last worker is held up, the report of a stall says so ([`NoSpare`]).
+//! There can be no more when the limit of `RuntimeBuilder::max_workers` is reached, or what the
+//! system leaves (`limits`). Then one last worker starts, which is not counted in these limits, and
+//! one line on standard error says which limit it was. So **whoever holds the lock gets a worker**,
+//! unless more fibers that have started wait for it than there can be threads. If even the last
+//! worker is held up, the report of a stall says so ([`NoSpare`]).
 //!
-//! Spare workers are let go when more workers than the regular number are free and none was added for [`KEPT`].
+//! Spare workers are let go when more workers than the regular number are free and none was added
+//! for [`KEPT`].
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -51,17 +57,19 @@ use crate::sched::spare::Role;
 const KEPT: Duration = Duration::from_millis(100);
 /// How long the watchdog waits after a thread could not start.
 const RETRY: Duration = Duration::from_secs(1);
-/// Workers added at a scan, at most, and what part of those in the kernel if that is more: some 50 us each.
+/// Workers added at a scan, at most, and what part of those in the kernel if that is more: some 50
+/// us each.
 const BURST: usize = 16;
-/// Descriptors that a worker with a driver opens: the driver, its eventfd, a duplicate for the watchdog, and
-/// one more while io_uring is set up.
+/// Descriptors that a worker with a driver opens: the driver, its eventfd, a duplicate for the
+/// watchdog, and one more while io_uring is set up.
 const DESCRIPTORS: usize = 4;
 /// Workers in the kernel from which on fresh fibers are held back.
 const MANY: usize = 1024;
 /// How long it takes to see whether fresh fibers that were let start have blocked their workers.
 const TRICKLE: Duration = Duration::from_millis(5);
 
-/// Starts the thread of the spare worker with this number, which says whether it could open its driver.
+/// Starts the thread of the spare worker with this number, which says whether it could open its
+/// driver.
 pub(crate) type Start = Box<dyn Fn(WorkerId) -> io::Result<Starting> + Send>;
 
 /// A thread that is about to run a worker.
@@ -129,7 +137,8 @@ impl Census {
     }
 }
 
-/// When fresh fibers that are held back last got a chance, how many, and how many workers were in the kernel then.
+/// When fresh fibers that are held back last got a chance, how many, and how many workers were in
+/// the kernel then.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
     at: Instant,
@@ -151,10 +160,12 @@ pub(crate) struct Spares {
     retry_at: Instant,
     /// Why the last one could not start.
     refused: io::ErrorKind,
-    /// The most ordinary spare workers that the system allows, and why; asked while none is without a driver.
+    /// The most ordinary spare workers that the system allows, and why; asked while none is without
+    /// a driver.
     room: Option<Room>,
-    /// Descriptors for one worker, so that it starts though the program has used up all others: the one by which those
-    /// without a driver wait, if there is one. Whoever closes some then finds a worker.
+    /// Descriptors for one worker, so that it starts though the program has used up all others: the
+    /// one by which those without a driver wait, if there is one. Whoever closes some then finds a
+    /// worker.
     reserve: Vec<OwnedFd>,
     /// Whether it may say on standard error that there can be no more.
     prints: bool,
@@ -168,7 +179,11 @@ impl Spares {
             threads: Vec::new(),
             last_added: now,
             crowded: now,
-            granted: Granted { at: now, count: 0, in_kernel: 0 },
+            granted: Granted {
+                at: now,
+                count: 0,
+                in_kernel: 0,
+            },
             burst: 0,
             retry_at: now,
             refused: io::ErrorKind::Other,
@@ -197,14 +212,19 @@ impl Spares {
         self.threads
     }
 
-    /// Adds spare workers or lets some go, if there is cause; `stalled` are the workers that are held up, in the order
-    /// of their numbers. If all have been for long and something is ready, but there is no spare worker for it, returns
-    /// why.
+    /// Adds spare workers or lets some go, if there is cause; `stalled` are the workers that are
+    /// held up, in the order of their numbers. If all have been for long and something is ready,
+    /// but there is no spare worker for it, returns why.
     pub(super) fn adjust(&mut self, pool: &PoolShared, stalled: &[Stalled]) -> Option<NoSpare> {
         if pool.numbers.spares == 0 {
-            let all_held_up = stalled.len() == pool.regular() && stalled.iter().all(|worker| worker.long);
-            let would_help = pool.movement == Movement::Anytime && all_held_up && pool.outside.maybe_ready_spare();
-            return would_help.then_some(NoSpare::AtTheLimit { workers: pool.regular() });
+            let all_held_up =
+                stalled.len() == pool.regular() && stalled.iter().all(|worker| worker.long);
+            let would_help = pool.movement == Movement::Anytime
+                && all_held_up
+                && pool.outside.maybe_ready_spare();
+            return would_help.then_some(NoSpare::AtTheLimit {
+                workers: pool.regular(),
+            });
         }
         self.reap(pool);
         let (census, wanted) = (Census::of(pool, stalled), wanted(pool));
@@ -212,7 +232,10 @@ impl Spares {
         let is_ready = || pool.outside.maybe_ready_spare() || pool.held_back.has_some();
         // One is kept for fibers that have started.
         let kept = usize::from(pool.held_back.is_on());
-        let (free, asleep) = (census.free.saturating_sub(kept), census.asleep.saturating_sub(kept));
+        let (free, asleep) = (
+            census.free.saturating_sub(kept),
+            census.asleep.saturating_sub(kept),
+        );
         let too_few = free + census.computing < wanted || (free == 0 && census.briefly == 0);
         let is_missed = too_few && asleep == 0 && is_ready();
         if census.computing > 0 || self.last_added.elapsed() > KEPT {
@@ -223,10 +246,18 @@ impl Spares {
             // They will be seen to take part at the next scan.
         } else if census.take_part < wanted || is_missed {
             let many = (2 * self.burst).clamp(1, BURST.max(census.in_kernel / BURST));
-            (added, why_not) = self.add(pool, many.max(wanted.saturating_sub(census.take_part)), is_missed);
+            (added, why_not) = self.add(
+                pool,
+                many.max(wanted.saturating_sub(census.take_part)),
+                is_missed,
+            );
             self.burst = if added > 0 { many } else { 0 };
         } else if !too_few && self.last_added.elapsed() > KEPT {
-            if pool.numbers.waits_for_others().is_none_or(|id| pool.workers[id].role.get() == Role::Absent) {
+            if pool
+                .numbers
+                .waits_for_others()
+                .is_none_or(|id| pool.workers[id].role.get() == Role::Absent)
+            {
                 self.fill_reserve();
             }
             self.let_go(pool, stalled, free.saturating_sub(wanted));
@@ -237,13 +268,22 @@ impl Spares {
         why_not.filter(|_| free == 0 && census.long == census.take_part - census.free && is_missed)
     }
 
-    /// Lets some of the fresh fibers start that are held back. `free` and `asleep` are without the one that is kept.
+    /// Lets some of the fresh fibers start that are held back. `free` and `asleep` are without the
+    /// one that is kept.
     fn let_start(&mut self, pool: &PoolShared, free: usize, asleep: usize, in_kernel: usize) {
         let room = self.room_for_fresh(pool, in_kernel);
         let mut count = asleep.min(room);
-        let Granted { at, count: before, in_kernel: then } = self.granted;
+        let Granted {
+            at,
+            count: before,
+            in_kernel: then,
+        } = self.granted;
         if count == 0 && at.elapsed() >= TRICKLE {
-            let most = if room > 0 { free } else { asleep.div_ceil(2).max(free.min(1)) };
+            let most = if room > 0 {
+                free
+            } else {
+                asleep.div_ceil(2).max(free.min(1))
+            };
             if in_kernel <= then {
                 count = most.min(2 * before.max(1));
             } else if room > 0 || at.elapsed() >= TRICKLE * 10 {
@@ -251,14 +291,18 @@ impl Spares {
             }
         }
         if count > 0 {
-            self.granted = Granted { at: Instant::now(), count, in_kernel };
+            self.granted = Granted {
+                at: Instant::now(),
+                count,
+                in_kernel,
+            };
         }
         pool.let_start(count);
     }
 
-    /// Returns how many fresh fibers may start while others are held back. As many fibers as there are workers may
-    /// block all of these without harm: no other has started. Of more, any may come back to what the others wait for,
-    /// so half of the workers stay for those that do.
+    /// Returns how many fresh fibers may start while others are held back. As many fibers as there
+    /// are workers may block all of these without harm: no other has started. Of more, any may come
+    /// back to what the others wait for, so half of the workers stay for those that do.
     fn room_for_fresh(&self, pool: &PoolShared, in_kernel: usize) -> usize {
         let safe = self.most(pool).saturating_sub(pool.started());
         safe.max((self.most(pool) / 2).saturating_sub(in_kernel))
@@ -286,7 +330,10 @@ impl Spares {
                 pool.hold_none_back();
             }
             // For whoever is ready by then there is a worker, or will be.
-            let kept_back = pool.numbers.kept_back().filter(|id| *id < pool.workers.made());
+            let kept_back = pool
+                .numbers
+                .kept_back()
+                .filter(|id| *id < pool.workers.made());
             if let Some(worker) = kept_back.map(|id| &pool.workers[id])
                 && worker.role.change(Role::Active, Role::Released)
             {
@@ -310,7 +357,8 @@ impl Spares {
         for at in (0..self.threads.len()).rev() {
             if self.threads[at].1.is_finished() {
                 let (id, thread) = self.threads.swap_remove(at);
-                // Without a driver it leaves nothing in flight; its panic would have ended the process.
+                // Without a driver it leaves nothing in flight; its panic would have ended the
+                // process.
                 let _ = thread.join();
                 pool.workers[id].role.change(Role::Ended, Role::Absent);
             }
@@ -323,7 +371,11 @@ impl Spares {
     fn let_go(&mut self, pool: &PoolShared, stalled: &[Stalled], surplus: usize) {
         let made = pool.workers.made();
         let held_up = |id: &WorkerId| stalled.binary_search_by_key(id, |worker| worker.id).is_ok();
-        let some = pool.numbers.ordinary_spares().rev().filter(|id| *id < made && !held_up(id));
+        let some = pool
+            .numbers
+            .ordinary_spares()
+            .rev()
+            .filter(|id| *id < made && !held_up(id));
         let active = some.filter(|id| pool.workers[*id].role.get() == Role::Active);
         // One a scan to begin with: those that are needed again after all do not have to start.
         for id in active.take(surplus.div_ceil(8)) {
@@ -333,8 +385,8 @@ impl Spares {
         }
     }
 
-    /// Adds up to `many` workers: those that were let go and have not left, those that rest, and new ones. Returns how
-    /// many, and why there are no more.
+    /// Adds up to `many` workers: those that were let go and have not left, those that rest, and
+    /// new ones. Returns how many, and why there are no more.
     fn add(&mut self, pool: &PoolShared, many: usize, is_missed: bool) -> (usize, Option<NoSpare>) {
         self.last_added = Instant::now();
         let made = pool.workers.made();
@@ -350,8 +402,13 @@ impl Spares {
             }
         }
         let allowed = self.allowed(pool);
-        let new: Vec<_> =
-            pool.numbers.ordinary_spares().take(allowed).filter(|id| is_absent(pool, *id)).take(many - added).collect();
+        let new: Vec<_> = pool
+            .numbers
+            .ordinary_spares()
+            .take(allowed)
+            .filter(|id| is_absent(pool, *id))
+            .take(many - added)
+            .collect();
         let mut refused = self.last_added < self.retry_at;
         if !refused && !new.is_empty() {
             let started = self.start_all(pool, &new);
@@ -363,9 +420,16 @@ impl Spares {
         }
         let workers = pool.taking_part();
         let why_not = match self.room {
-            _ if refused => NoSpare::Refused { workers, error: self.refused },
-            Some(Room { threads, limit }) if threads < pool.numbers.spares => NoSpare::SystemLimit { workers, limit },
-            _ => NoSpare::AtTheLimit { workers: pool.numbers.most() },
+            _ if refused => NoSpare::Refused {
+                workers,
+                error: self.refused,
+            },
+            Some(Room { threads, limit }) if threads < pool.numbers.spares => {
+                NoSpare::SystemLimit { workers, limit }
+            }
+            _ => NoSpare::AtTheLimit {
+                workers: pool.numbers.most(),
+            },
         };
         if is_missed && !refused {
             self.begin_to_save(pool, why_not);
@@ -375,7 +439,9 @@ impl Spares {
 
     /// Starts the last worker, for fibers that have started, and holds the others back.
     fn begin_to_save(&mut self, pool: &PoolShared, why: NoSpare) {
-        let Some(last) = pool.numbers.kept_back() else { return };
+        let Some(last) = pool.numbers.kept_back() else {
+            return;
+        };
         pool.workers.make(last);
         let role = &pool.workers[last].role;
         if matches!(role.get(), Role::Active | Role::Ended) {
@@ -387,7 +453,10 @@ impl Spares {
         self.crowded = Instant::now();
         if role.change(Role::Resting, Role::Active) {
             pool.workers[last].signal();
-        } else if !role.change(Role::Released, Role::Active) && self.start_all(pool, &[last]) == 0 && !was_on {
+        } else if !role.change(Role::Released, Role::Active)
+            && self.start_all(pool, &[last]) == 0
+            && !was_on
+        {
             return pool.hold_none_back();
         }
         if self.prints {
@@ -409,10 +478,11 @@ impl Spares {
         self.ordinary(pool)
     }
 
-    /// Starts the threads of these workers, which are absent. If those that have a driver lack the descriptors, one
-    /// without starts. Returns how many have started.
+    /// Starts the threads of these workers, which are absent. If those that have a driver lack the
+    /// descriptors, one without starts. Returns how many have started.
     fn start_all(&mut self, pool: &PoolShared, ids: &[WorkerId]) -> usize {
-        let (with_driver, mut without): (Vec<_>, Vec<_>) = ids.iter().partition(|id| pool.numbers.has_driver(**id));
+        let (with_driver, mut without): (Vec<_>, Vec<_>) =
+            ids.iter().partition(|id| pool.numbers.has_driver(**id));
         let others_may_wait = pool.numbers.waits_for_others().is_some();
         let mut started = match with_driver.first() {
             None => 0,
@@ -420,7 +490,10 @@ impl Spares {
             Some(first) => self.start_with_reserve(pool, *first, &with_driver),
         };
         if others_may_wait && started < with_driver.len() && without.is_empty() {
-            let mut some = pool.numbers.ordinary_spares().filter(|id| !pool.numbers.has_driver(*id));
+            let mut some = pool
+                .numbers
+                .ordinary_spares()
+                .filter(|id| !pool.numbers.has_driver(*id));
             without.extend(some.find(|id| is_absent(pool, *id)));
         }
         if !without.is_empty() && self.others_can_wait(pool) {
@@ -433,14 +506,23 @@ impl Spares {
         started
     }
 
-    /// Returns whether the worker has started by which those without a driver wait, after it has tried to start it.
+    /// Returns whether the worker has started by which those without a driver wait, after it has
+    /// tried to start it.
     fn others_can_wait(&mut self, pool: &PoolShared) -> bool {
-        let Some(waits) = pool.numbers.waits_for_others() else { return true };
-        pool.workers[waits].role.get() != Role::Absent || self.start_with_reserve(pool, waits, &[waits]) > 0
+        let Some(waits) = pool.numbers.waits_for_others() else {
+            return true;
+        };
+        pool.workers[waits].role.get() != Role::Absent
+            || self.start_with_reserve(pool, waits, &[waits]) > 0
     }
 
     /// Starts some; if none could be, the first with the descriptors that are kept in reserve.
-    fn start_with_reserve(&mut self, pool: &PoolShared, first: WorkerId, ids: &[WorkerId]) -> usize {
+    fn start_with_reserve(
+        &mut self,
+        pool: &PoolShared,
+        first: WorkerId,
+        ids: &[WorkerId],
+    ) -> usize {
         let (before, retry_at) = (self.reserve.len(), self.retry_at);
         let started = self.try_to_start(pool, ids);
         if started > 0 || before == 0 {
@@ -468,7 +550,11 @@ impl Spares {
         let mut started = 0;
         for (id, Starting { thread, opened }) in starting {
             // A thread that says nothing has panicked.
-            match opened.recv().map_err(io::Error::other).and_then(|opened| opened) {
+            match opened
+                .recv()
+                .map_err(io::Error::other)
+                .and_then(|opened| opened)
+            {
                 Ok(()) => {
                     started += 1;
                     self.threads.push((id, thread));
@@ -533,10 +619,22 @@ mod tests {
                 virtual_time: false,
                 recorder: None,
             };
-            let topology = Topology { spares: true, ..Topology::flat(regular) };
-            let policy = WorkStealing::new(WorkStealingParams { capacity: 2, poll: 61 }, &topology);
+            let topology = Topology {
+                spares: true,
+                ..Topology::flat(regular)
+            };
+            let policy = WorkStealing::new(
+                WorkStealingParams {
+                    capacity: 2,
+                    poll: 61,
+                },
+                &topology,
+            );
             let pool = PoolShared::new(&config, Arc::new(policy)).expect("a pool");
-            let (may_start, started) = (Arc::new(AtomicBool::new(true)), Arc::<AtomicUsize>::default());
+            let (may_start, started) = (
+                Arc::new(AtomicBool::new(true)),
+                Arc::<AtomicUsize>::default(),
+            );
             let start = {
                 let (pool, may_start, started) = (pool.clone(), may_start.clone(), started.clone());
                 move |id: WorkerId| {
@@ -545,21 +643,40 @@ mod tests {
                     }
                     started.fetch_add(1, Ordering::SeqCst);
                     let rests = pool.numbers.waits_for_others() == Some(id);
-                    pool.workers[id].role.change(Role::Starting, if rests { Role::Resting } else { Role::Active });
+                    pool.workers[id].role.change(
+                        Role::Starting,
+                        if rests { Role::Resting } else { Role::Active },
+                    );
                     let (report, opened) = mpsc::channel();
                     report.send(Ok(())).expect("open");
-                    Ok(Starting { thread: std::thread::spawn(|| 0), opened })
+                    Ok(Starting {
+                        thread: std::thread::spawn(|| 0),
+                        opened,
+                    })
                 }
             };
-            Self { pool, spares: Spares::new(Box::new(start), false), may_start, started }
+            Self {
+                pool,
+                spares: Spares::new(Box::new(start), false),
+                may_start,
+                started,
+            }
         }
 
         /// Asks for a spare worker as if something were ready; all that take part block.
         fn all_block(&mut self) -> Option<NoSpare> {
             let takes_part = |id: &WorkerId| self.pool.workers[*id].role.takes_part();
             let ids = (0..self.pool.workers.made()).filter(takes_part);
-            let stalled: Vec<_> = ids.map(|id| Stalled { id, long: true, in_kernel: true }).collect();
-            self.pool.added.store(stalled.len() + 1 - self.pool.regular(), Ordering::Relaxed);
+            let stalled: Vec<_> = ids
+                .map(|id| Stalled {
+                    id,
+                    long: true,
+                    in_kernel: true,
+                })
+                .collect();
+            self.pool
+                .added
+                .store(stalled.len() + 1 - self.pool.regular(), Ordering::Relaxed);
             let why = self.spares.adjust(&self.pool, &stalled);
             self.pool.added.store(0, Ordering::Relaxed);
             why
@@ -583,11 +700,22 @@ mod tests {
             assert_eq!(rig.take_part() - before, expected);
             before = rig.take_part();
         }
-        let waits = rig.pool.numbers.waits_for_others().expect("some have no driver");
+        let waits = rig
+            .pool
+            .numbers
+            .waits_for_others()
+            .expect("some have no driver");
         assert_eq!(rig.role(waits), Role::Resting);
         // The lowest numbers, and the one that is kept is not among them.
-        let kept = rig.pool.numbers.kept_back().expect("there may be spare workers");
-        assert_eq!((rig.role(kept), rig.pool.workers.made()), (Role::Absent, before + 2));
+        let kept = rig
+            .pool
+            .numbers
+            .kept_back()
+            .expect("there may be spare workers");
+        assert_eq!(
+            (rig.role(kept), rig.pool.workers.made()),
+            (Role::Absent, before + 2)
+        );
         // After a while it begins anew.
         rig.spares.last_added -= KEPT * 2;
         rig.all_block();
@@ -602,7 +730,11 @@ mod tests {
         }
         let last = rig.pool.workers.made() - 1;
         assert!(rig.role(last) == Role::Active && rig.take_part() > 6);
-        let stalled = [Stalled { id: last, long: true, in_kernel: true }];
+        let stalled = [Stalled {
+            id: last,
+            long: true,
+            in_kernel: true,
+        }];
         for _ in 0..50 {
             rig.spares.last_added -= KEPT * 2;
             assert_eq!(rig.spares.adjust(&rig.pool, &stalled), None);
@@ -622,15 +754,28 @@ mod tests {
         assert!(!rig.pool.numbers.has_driver(last));
         // As the worker would.
         let role = &rig.pool.workers[last].role;
-        assert!(role.change(Role::Active, Role::Released) && role.change(Role::Released, Role::Ended));
-        while rig.spares.threads.iter().any(|(_, thread)| !thread.is_finished()) {
+        assert!(
+            role.change(Role::Active, Role::Released) && role.change(Role::Released, Role::Ended)
+        );
+        while rig
+            .spares
+            .threads
+            .iter()
+            .any(|(_, thread)| !thread.is_finished())
+        {
             std::thread::yield_now();
         }
         rig.spares.reap(&rig.pool);
-        assert_eq!((rig.role(last), rig.spares.threads.len()), (Role::Absent, 0));
+        assert_eq!(
+            (rig.role(last), rig.spares.threads.len()),
+            (Role::Absent, 0)
+        );
         rig.spares.last_added -= KEPT * 2;
         rig.all_block();
-        assert_eq!((rig.role(last), rig.started.load(Ordering::SeqCst)), (Role::Active, started + 1));
+        assert_eq!(
+            (rig.role(last), rig.started.load(Ordering::SeqCst)),
+            (Role::Active, started + 1)
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What a worker's thread does while its counts stand still, as the kernel says.
 //!
-//! A worker may lack nothing but a processor: its own has used up what a quota gives it, while that of the watchdog has
-//! not, or other programs use it. No fiber holds the worker up then, and a spare worker would take processor time from
-//! it.
+//! A worker may lack nothing but a processor: its own has used up what a quota gives it, while that
+//! of the watchdog has not, or other programs use it. No fiber holds the worker up then, and a
+//! spare worker would take processor time from it.
 
 use std::fs;
 use std::time::Duration;
@@ -18,8 +18,8 @@ pub(super) enum Doing {
     LacksProcessor,
 }
 
-/// Returns what a thread of this process does, and how much processor time it has used. Takes a microsecond for one
-/// that computes, some 15 for others.
+/// Returns what a thread of this process does, and how much processor time it has used. Takes a
+/// microsecond for one that computes, some 15 for others.
 pub(super) fn doing(thread: u32) -> (Doing, Option<Duration>) {
     let used = processor_time(thread);
     // A thread that runs has used more by the next reading.
@@ -35,13 +35,14 @@ pub(super) fn doing(thread: u32) -> (Doing, Option<Duration>) {
     (doing, used)
 }
 
-/// Returns whether a thread of this process has had no processor since it had used that much: one that waited in the
-/// kernel still does.
+/// Returns whether a thread of this process has had no processor since it had used that much: one
+/// that waited in the kernel still does.
 pub(super) fn has_not_run(thread: u32, used: Duration) -> bool {
     processor_time(thread) == Some(used)
 }
 
-/// Returns the state in a line of proc_pid_stat(5): what follows the name, which may contain anything.
+/// Returns the state in a line of proc_pid_stat(5): what follows the name, which may contain
+/// anything.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
@@ -50,7 +51,10 @@ fn state(stat: &str) -> Option<char> {
 pub(super) fn processor_time(thread: u32) -> Option<Duration> {
     // The clock that pthread_getcpuclockid(3) returns: the scheduler's clock (2) of a thread (4).
     let clock = !(thread as libc::clockid_t) << 3 | 6;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the kernel writes a `timespec`, and rejects an invalid clock.
     let result = unsafe { libc::clock_gettime(clock, &mut time) };
     (result == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
@@ -73,7 +77,8 @@ mod tests {
         assert_eq!(state(""), None);
     }
 
-    /// Starts a thread that computes until `end` is set, with `prepare` as the first thing; waits for its number.
+    /// Starts a thread that computes until `end` is set, with `prepare` as the first thing; waits
+    /// for its number.
     fn computes<'s, 'e>(
         scope: &'s thread::Scope<'s, 'e>,
         end: &'e AtomicBool,
@@ -115,15 +120,24 @@ mod tests {
             assert!(seen);
         });
         let own = gettid().as_raw_pid() as u32;
-        assert!(thread::scope(|scope| scope.spawn(|| is_seen(own, Doing::Waits)).join().expect("no panic")));
-        assert_eq!(doing((1 << 22) + 1), (Doing::Computes, None), "there is no such thread");
+        assert!(thread::scope(|scope| scope
+            .spawn(|| is_seen(own, Doing::Waits))
+            .join()
+            .expect("no panic")));
+        assert_eq!(
+            doing((1 << 22) + 1),
+            (Doing::Computes, None),
+            "there is no such thread"
+        );
     }
 
     /// Two threads share one processor, so mostly one of them lacks it.
     #[test]
     fn a_thread_that_could_go_on_lacks_a_processor() {
         let all = sched_getaffinity(None).expect("own processors");
-        let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).expect("a processor");
+        let first = (0..CpuSet::MAX_CPU)
+            .find(|cpu| all.is_set(*cpu))
+            .expect("a processor");
         let bind = move || {
             let mut one = CpuSet::new();
             one.set(first);

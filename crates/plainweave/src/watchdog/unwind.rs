@@ -1,9 +1,11 @@
-//! Finds who called a sampled function: from its registers and a copy of its stack, by the tables that panics use.
+//! Finds who called a sampled function: from its registers and a copy of its stack, by the tables
+//! that panics use.
 //!
-//! Frame pointers would need no copy, but most programs are compiled without them, and then their callers, which are
-//! what a reader recognises, are missing. The tables are exact at every instruction. They are read from the files of
-//! the program and its libraries, once, when the first sample comes from one; `framehop` interprets them. A library
-//! whose file is gone by then has no callers.
+//! Frame pointers would need no copy, but most programs are compiled without them, and then their
+//! callers, which are what a reader recognises, are missing. The tables are exact at every
+//! instruction. They are read from the files of the program and its libraries, once, when the first
+//! sample comes from one; `framehop` interprets them. A library whose file is gone by then has no
+//! callers.
 
 use std::fs::File;
 use std::ops::Range;
@@ -27,11 +29,15 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Returns where the thread was, then the return addresses, innermost first. They end where the copy of the stack
-    /// does, or at code without tables.
+    /// Returns where the thread was, then the return addresses, innermost first. They end where the
+    /// copy of the stack does, or at code without tables.
     pub(crate) fn addresses(&mut self, sample: &Sample) -> Vec<usize> {
         let mut found = self.walk(sample);
-        if !found.iter().all(|address| self.known.iter().any(|range| range.contains(&(*address as u64)))) {
+        if !found.iter().all(|address| {
+            self.known
+                .iter()
+                .any(|range| range.contains(&(*address as u64)))
+        }) {
             self.read();
             found = self.walk(sample);
         }
@@ -39,13 +45,27 @@ impl Tables {
     }
 
     fn walk(&mut self, sample: &Sample) -> Vec<usize> {
-        let registers = UnwindRegsX86_64::new(sample.instruction as u64, sample.stack as u64, sample.frame as u64);
+        let registers = UnwindRegsX86_64::new(
+            sample.instruction as u64,
+            sample.stack as u64,
+            sample.frame as u64,
+        );
         let mut word = |address: u64| {
-            let offset = usize::try_from(address).ok().and_then(|address| address.checked_sub(sample.stack));
-            let at = offset.filter(|offset| offset.is_multiple_of(size_of::<usize>())).ok_or(())? / size_of::<usize>();
+            let offset = usize::try_from(address)
+                .ok()
+                .and_then(|address| address.checked_sub(sample.stack));
+            let at = offset
+                .filter(|offset| offset.is_multiple_of(size_of::<usize>()))
+                .ok_or(())?
+                / size_of::<usize>();
             sample.copy.get(at).map(|word| *word as u64).ok_or(())
         };
-        let mut frames = self.unwinder.iter_frames(sample.instruction as u64, registers, &mut self.cache, &mut word);
+        let mut frames = self.unwinder.iter_frames(
+            sample.instruction as u64,
+            registers,
+            &mut self.cache,
+            &mut word,
+        );
         let mut found = Vec::new();
         while found.len() < MOST_FRAMES
             && let Ok(Some(frame)) = frames.next()
@@ -59,20 +79,25 @@ impl Tables {
     fn read(&mut self) {
         // A library may have a name that is not UTF-8; it has no callers then.
         let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
-        for code in String::from_utf8_lossy(&maps).lines().filter_map(Code::parse) {
+        for code in String::from_utf8_lossy(&maps)
+            .lines()
+            .filter_map(Code::parse)
+        {
             if self.known.contains(&code.range) {
                 continue;
             }
             if let Some((sections, bias)) = Sections::read(&code) {
                 let (name, base) = (code.path.to_owned(), bias.wrapping_add(sections.base));
-                self.unwinder.add_module(Module::new(name, code.range.clone(), base, sections));
+                self.unwinder
+                    .add_module(Module::new(name, code.range.clone(), base, sections));
             }
             self.known.push(code.range);
         }
     }
 }
 
-/// A file's code in memory. (Its other parts may be mapped more than once: who looks up names does so.)
+/// A file's code in memory. (Its other parts may be mapped more than once: who looks up names does
+/// so.)
 #[derive(Debug, PartialEq, Eq)]
 struct Code<'a> {
     range: Range<u64>,
@@ -90,7 +115,11 @@ impl<'a> Code<'a> {
         let code = fields.next()?.contains('x');
         let offset = number(fields.next()?)?;
         let path = fields.nth(2)?.trim_start();
-        (code && path.starts_with('/')).then_some(Self { range: number(start)?..number(end)?, offset, path })
+        (code && path.starts_with('/')).then_some(Self {
+            range: number(start)?..number(end)?,
+            offset,
+            path,
+        })
     }
 }
 
@@ -121,9 +150,18 @@ impl Sections {
             executable && page(segment.file_range().0) == code.offset
         })?;
         // Where the file wants to begin, which is 0 unless it cannot be moved.
-        let base = file.segments().map(|segment| page(segment.address())).min()?;
-        let sections = Self { base, all: Self::NAMES.into_iter().filter_map(section).collect() };
-        Some((sections, code.range.start.wrapping_sub(page(mapped.address()))))
+        let base = file
+            .segments()
+            .map(|segment| page(segment.address()))
+            .min()?;
+        let sections = Self {
+            base,
+            all: Self::NAMES.into_iter().filter_map(section).collect(),
+        };
+        Some((
+            sections,
+            code.range.start.wrapping_sub(page(mapped.address())),
+        ))
     }
 }
 
@@ -133,11 +171,17 @@ impl ModuleSectionInfo<Vec<u8>> for Sections {
     }
 
     fn section_svma_range(&mut self, name: &[u8]) -> Option<Range<u64>> {
-        self.all.iter().find(|section| section.0 == name).map(|section| section.1.clone())
+        self.all
+            .iter()
+            .find(|section| section.0 == name)
+            .map(|section| section.1.clone())
     }
 
     fn section_data(&mut self, name: &[u8]) -> Option<Vec<u8>> {
-        self.all.iter_mut().find(|section| section.0 == name).map(|section| std::mem::take(&mut section.2))
+        self.all
+            .iter_mut()
+            .find(|section| section.0 == name)
+            .map(|section| std::mem::take(&mut section.2))
     }
 }
 
@@ -149,14 +193,27 @@ mod tests {
     fn code_is_found_where_it_is_mapped() {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("proc");
         let all: Vec<_> = maps.lines().filter_map(Code::parse).collect();
-        let (function, data) = (Code::parse as *const () as u64, (&raw const maps).addr() as u64);
-        let own = all.iter().find(|code| code.range.contains(&function)).expect("this program");
+        let (function, data) = (
+            Code::parse as *const () as u64,
+            (&raw const maps).addr() as u64,
+        );
+        let own = all
+            .iter()
+            .find(|code| code.range.contains(&function))
+            .expect("this program");
         assert!(!all.iter().any(|code| code.range.contains(&data)));
         let (sections, bias) = Sections::read(own).expect("its tables");
         assert_eq!(sections.all.len(), Sections::NAMES.len());
         assert!(bias.wrapping_add(sections.base) <= own.range.start);
-        let code = Code { range: 0x8f00..0x9000, offset: 0x1000, path: "/lib/a b" };
-        assert_eq!(Code::parse("8f00-9000 r-xp 00001000 00:00 7    /lib/a b"), Some(code));
+        let code = Code {
+            range: 0x8f00..0x9000,
+            offset: 0x1000,
+            path: "/lib/a b",
+        };
+        assert_eq!(
+            Code::parse("8f00-9000 r-xp 00001000 00:00 7    /lib/a b"),
+            Some(code)
+        );
         for other in [
             "7f00-8f00 r--p 00000000 00:00 7    /lib/a b",
             "a000-b000 r-xp 00000000 00:00 0 ",

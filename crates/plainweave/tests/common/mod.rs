@@ -1,7 +1,14 @@
-//! What the test files share: one list of tests for every driver and policy, children, and counters.
+//! What the test files share: one list of tests for every driver and policy, children, and
+//! counters.
 
 // Each test file is a crate of its own and uses a part of this.
-#![allow(clippy::print_stderr, dead_code, unreachable_pub, unused_imports, unused_macros)]
+#![allow(
+    clippy::print_stderr,
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros
+)]
 
 mod gate;
 mod panics;
@@ -39,7 +46,11 @@ pub struct Setup {
 
 impl Setup {
     pub fn builder(self) -> RuntimeBuilder {
-        Runtime::builder().io(self.io).policy(self.policy).workers(2).report_stalls(false)
+        Runtime::builder()
+            .io(self.io)
+            .policy(self.policy)
+            .workers(2)
+            .report_stalls(false)
     }
 
     /// A runtime of that many workers, which really has the driver and the policy asked for.
@@ -58,7 +69,12 @@ impl Setup {
 
     /// Workers whose fibers share their thread-local storage.
     pub fn shared_workers(self, workers: usize) -> Runtime {
-        self.check(self.shared_builder().workers(workers).build().expect("a runtime"))
+        self.check(
+            self.shared_builder()
+                .workers(workers)
+                .build()
+                .expect("a runtime"),
+        )
     }
 
     pub fn shared_builder(self) -> RuntimeBuilder {
@@ -92,7 +108,8 @@ impl Setup {
     }
 }
 
-/// Runs each test on both drivers under both policies: `on_every_setup!(a, b)` for `fn a(setup: Setup)`.
+/// Runs each test on both drivers under both policies: `on_every_setup!(a, b)` for `fn a(setup:
+/// Setup)`.
 macro_rules! on_every_setup {
     ($($test:ident),+ $(,)?) => {
         crate::common::on_setup!(epoll_fifo, Epoll, "fifo", false, $($test),+);
@@ -137,8 +154,8 @@ macro_rules! on_setup {
 }
 pub(crate) use {in_pools_too, on_every_driver, on_every_setup, on_setup};
 
-/// Runs a test; if it takes too long, the process ends and says which it was. What fibers say when they panic is shown
-/// if the test fails. A child says everything, for its parent reads it.
+/// Runs a test; if it takes too long, the process ends and says which it was. What fibers say when
+/// they panic is shown if the test fails. A child says everything, for its parent reads it.
 pub fn unless_it_hangs<T>(name: &str, test: impl FnOnce() -> T) -> T {
     let _kept = std::env::var_os(CHILD).is_none().then(keep_panics);
     let (done, finished) = mpsc::channel::<()>();
@@ -192,17 +209,27 @@ pub fn threads() -> Vec<(Pid, String)> {
     let thread = |entry: std::fs::DirEntry| {
         // One that has ended meanwhile has no name.
         let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
-        let number = entry.file_name().to_string_lossy().parse().expect("a number");
+        let number = entry
+            .file_name()
+            .to_string_lossy()
+            .parse()
+            .expect("a number");
         Some((Pid::from_raw(number)?, name.trim().to_owned()))
     };
     let entries = std::fs::read_dir("/proc/self/task").expect("proc");
-    entries.filter_map(|entry| thread(entry.expect("proc"))).collect()
+    entries
+        .filter_map(|entry| thread(entry.expect("proc")))
+        .collect()
 }
 
 /// One of the processors that the calling thread may run on.
 pub fn one_processor() -> CpuSet {
     let (all, mut one) = (sched_getaffinity(None).expect("known"), CpuSet::new());
-    one.set((0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).expect("one at least"));
+    one.set(
+        (0..CpuSet::MAX_CPU)
+            .find(|&cpu| all.is_set(cpu))
+            .expect("one at least"),
+    );
     one
 }
 
@@ -249,7 +276,10 @@ impl FullListener {
                 Err(_) => waits += 1,
             }
         }
-        Self { listener, _fill: fill }
+        Self {
+            listener,
+            _fill: fill,
+        }
     }
 
     pub fn address(&self) -> std::net::SocketAddr {
@@ -327,10 +357,19 @@ pub fn is_child(part: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|v| v == part)
 }
 
-/// Returns the command that runs this test binary again, with only the test `name`, as the child `part`.
+/// Returns the command that runs this test binary again, with only the test `name`, as the child
+/// `part`.
 pub fn child_command(name: &str, part: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
-    command.args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads=1"]).env(CHILD, part);
+    command
+        .args([
+            "--exact",
+            name,
+            "--nocapture",
+            "--include-ignored",
+            "--test-threads=1",
+        ])
+        .env(CHILD, part);
     command
 }
 
@@ -353,10 +392,15 @@ pub fn compute(time: Duration) {
     }
 }
 
-/// Runs this test binary again, with only the test `name`, as the child `part`, for at most [`HANG`].
+/// Runs this test binary again, with only the test `name`, as the child `part`, for at most
+/// [`HANG`].
 pub fn in_child(name: &str, part: &str, env: &[(&str, &str)]) -> Output {
     let mut command = child_command(name, part);
-    command.envs(env.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command.output().expect("the child runs")
 }
 
@@ -367,7 +411,8 @@ pub fn stderr_of(output: &Output) -> String {
 /// The text of a panic's payload.
 pub fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
 }
 
 /// Echoes until the end of the stream.
@@ -404,7 +449,11 @@ impl Blocked {
                 (release, runtime.spawn(body))
             })
             .unzip();
-        Self { release, fibers, running }
+        Self {
+            release,
+            fibers,
+            running,
+        }
     }
 
     pub fn running(&self) -> usize {
@@ -413,6 +462,8 @@ impl Blocked {
 
     pub fn end(self) {
         drop(self.release);
-        self.fibers.into_iter().for_each(|fiber| assert!(fiber.join().expect("no panic")));
+        self.fibers
+            .into_iter()
+            .for_each(|fiber| assert!(fiber.join().expect("no panic")));
     }
 }

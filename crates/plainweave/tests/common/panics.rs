@@ -1,7 +1,8 @@
 //! What panics say, kept until a test fails.
 //!
-//! Many tests let fibers panic. libtest captures what the threads of a test print, by a thread-local that fibers with
-//! storage of their own do not have; so those messages would stand between the results.
+//! Many tests let fibers panic. libtest captures what the threads of a test print, by a
+//! thread-local that fibers with storage of their own do not have; so those messages would stand
+//! between the results.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -18,7 +19,8 @@ thread_local! {
     static CAPTURED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on keeps what panics say, except on this thread. When the value is dropped by a panic, it shows them.
+/// From now on keeps what panics say, except on this thread. When the value is dropped by a panic,
+/// it shows them.
 pub(crate) fn keep_panics() -> Kept {
     static ONCE: Once = Once::new();
     CAPTURED.set(true);
@@ -39,24 +41,36 @@ pub(crate) fn keep_panics() -> Kept {
             if messages.len() == KEPT {
                 messages.pop_front();
             }
-            messages.push_back(format!("thread '{}' {text}", thread.name().unwrap_or("<unnamed>")));
+            messages.push_back(format!(
+                "thread '{}' {text}",
+                thread.name().unwrap_or("<unnamed>")
+            ));
         }));
     });
     Kept
 }
 
-/// Whether libtest runs a test there that does not keep panics: it names its threads after the tests; what tests start
-/// has no name, but for fibers and the workers.
+/// Whether libtest runs a test there that does not keep panics: it names its threads after the
+/// tests; what tests start has no name, but for fibers and the workers.
 fn is_a_test(thread: &std::thread::Thread) -> bool {
-    !plainweave::on_fiber() && thread.name().is_some_and(|name| !name.starts_with("plainweave"))
+    !plainweave::on_fiber()
+        && thread
+            .name()
+            .is_some_and(|name| !name.starts_with("plainweave"))
 }
 
 /// Prints what was kept: of all tests so far, as several may run at once.
 pub(crate) fn show_panics() {
     let messages = std::mem::take(&mut *MESSAGES.lock().unwrap_or_else(PoisonError::into_inner));
     if !messages.is_empty() {
-        let text: String = messages.iter().map(|message| format!("{message}\n")).collect();
-        let _ = write!(std::io::stderr(), "panics on other threads, in this test or beside it:\n{text}");
+        let text: String = messages
+            .iter()
+            .map(|message| format!("{message}\n"))
+            .collect();
+        let _ = write!(
+            std::io::stderr(),
+            "panics on other threads, in this test or beside it:\n{text}"
+        );
     }
 }
 

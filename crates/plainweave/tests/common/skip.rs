@@ -1,6 +1,6 @@
-//! What a test leaves out because the machine lacks something: a line on standard error, past the test
-//! harness, which would keep it back; and in the file that `PLAINWEAVE_SKIPPED` names, from which `.ci/run` makes one
-//! line at its end.
+//! What a test leaves out because the machine lacks something: a line on standard error, past the
+//! test harness, which would keep it back; and in the file that `PLAINWEAVE_SKIPPED` names, from
+//! which `.ci/run` makes one line at its end.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -7,32 +7,51 @@ use plainweave::{JoinHandle, Runtime, RuntimeBuilder};
 
 use super::Setup;
 
-/// What the body of a test takes for a runtime. In a pool it is the pool's runtime, and what the test itself runs or
-/// spawns comes through the pool, from a fiber of another pool whose policy is another one.
+/// What the body of a test takes for a runtime. In a pool it is the pool's runtime, and what the
+/// test itself runs or spawns comes through the pool, from a fiber of another pool whose policy is
+/// another one.
 pub struct TestRuntime(Kind);
 
 enum Kind {
     Alone(Runtime),
-    Pools { pools: Pools, tested: Pool, beside: Pool },
+    Pools {
+        pools: Pools,
+        tested: Pool,
+        beside: Pool,
+    },
 }
 
 impl TestRuntime {
     pub fn new(setup: Setup, builder: RuntimeBuilder) -> Self {
         if !setup.pooled {
-            return Self(Kind::Alone(setup.check(builder.build().expect("a runtime"))));
+            return Self(Kind::Alone(
+                setup.check(builder.build().expect("a runtime")),
+            ));
         }
-        let beside = Runtime::builder().io(setup.io).workers(1).max_workers(1).policy("edf").report_stalls(false);
+        let beside = Runtime::builder()
+            .io(setup.io)
+            .workers(1)
+            .max_workers(1)
+            .policy("edf")
+            .report_stalls(false);
         let tested = PoolSpec::new("tested").runtime(builder).max_fibers(10_000);
         let pools = Pools::build([tested, PoolSpec::new("beside").runtime(beside)]).expect("pools");
-        let [tested, beside] = ["tested", "beside"].map(|name| pools.get(name).expect("built").clone());
+        let [tested, beside] =
+            ["tested", "beside"].map(|name| pools.get(name).expect("built").clone());
         setup.check_names(pools.runtime("tested").expect("built"));
-        Self(Kind::Pools { pools, tested, beside })
+        Self(Kind::Pools {
+            pools,
+            tested,
+            beside,
+        })
     }
 
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         match &self.0 {
             Kind::Alone(runtime) => runtime.run(f),
-            Kind::Pools { tested, beside, .. } => beside.call(|| tested.call(f).expect("open")).expect("open"),
+            Kind::Pools { tested, beside, .. } => {
+                beside.call(|| tested.call(f).expect("open")).expect("open")
+            }
         }
     }
 
@@ -43,7 +62,9 @@ impl TestRuntime {
     {
         match &self.0 {
             Kind::Alone(runtime) => runtime.spawn(f),
-            Kind::Pools { tested, beside, .. } => beside.call(|| tested.spawn(f).expect("open")).expect("open"),
+            Kind::Pools { tested, beside, .. } => beside
+                .call(|| tested.spawn(f).expect("open"))
+                .expect("open"),
         }
     }
 }

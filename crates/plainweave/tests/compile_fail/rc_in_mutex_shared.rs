@@ -1,4 +1,5 @@
-//! What a mutex holds is used by one fiber after the other, on different workers: it has to be `Send`.
+//! What a mutex holds is used by one fiber after the other, on different workers: it has to be
+//! `Send`.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A future that is spawned is polled on whichever worker its fiber is: what it keeps across an await is `Send`.
+//! A future that is spawned is polled on whichever worker its fiber is: what it keeps across an
+//! await is `Send`.
 
 use std::rc::Rc;
 

@@ -1,18 +1,19 @@
-//! Plants faults in the concurrent core, one at a time, and sees whether a test fails. `mutants.txt` lists the faults
-//! with the tests that must see them; docs/mutants.md says what came of it. The suite only checks the list. By hand,
-//! half an hour:
+//! Plants faults in the concurrent core, one at a time, and sees whether a test fails.
+//! `mutants.txt` lists the faults with the tests that must see them; docs/mutants.md says what came
+//! of it. The suite only checks the list. By hand, half an hour:
 //!
 //!     cargo test -p plainweave --test mutants -- --ignored --nocapture
 //!
-//! `PLAINWEAVE_MUTANTS=sleepers` limits it to those whose file or description has that text. The tree is copied to
-//! `target/mutants`, so that it can be worked on meanwhile; there each fault is built and its tests are run. A fault
-//! counts as seen if a test fails, or has not ended after four minutes.
+//! `PLAINWEAVE_MUTANTS=sleepers` limits it to those whose file or description has that text. The
+//! tree is copied to `target/mutants`, so that it can be worked on meanwhile; there each fault is
+//! built and its tests are run. A fault counts as seen if a test fails, or has not ended after four
+//! minutes.
 #![expect(clippy::print_stdout, reason = "says how it goes")]
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::ops::Range;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -62,7 +63,10 @@ fn test_of(name: &str) -> Test {
         None if name.starts_with("loom_") => (Program::Models, name),
         None => (Program::Library, name),
     };
-    Test { program, filter: filter.to_owned() }
+    Test {
+        program,
+        filter: filter.to_owned(),
+    }
 }
 
 /// Reads `mutants.txt`.
@@ -76,12 +80,22 @@ fn mutants() -> Vec<Mutant> {
         }
         let number = number + 1;
         let text = line.get(2..).unwrap_or_default();
-        if let Some((file, what)) = line.split_once(": ").filter(|(file, _)| file.ends_with(".rs")) {
-            all.push(Mutant { file: file.to_owned(), what: what.to_owned(), by: Vec::new(), hunks: Vec::new() });
+        if let Some((file, what)) = line
+            .split_once(": ")
+            .filter(|(file, _)| file.ends_with(".rs"))
+        {
+            all.push(Mutant {
+                file: file.to_owned(),
+                what: what.to_owned(),
+                by: Vec::new(),
+                hunks: Vec::new(),
+            });
             complete = true;
             continue;
         }
-        let mutant = all.last_mut().unwrap_or_else(|| panic!("line {number} belongs to no file: {line}"));
+        let mutant = all
+            .last_mut()
+            .unwrap_or_else(|| panic!("line {number} belongs to no file: {line}"));
         match (line.as_bytes()[0], line.strip_prefix("by ")) {
             (_, Some(nothing)) if nothing.starts_with("nothing: ") => {}
             (_, Some(tests)) => mutant.by = tests.split(", ").map(test_of).collect(),
@@ -91,7 +105,10 @@ fn mutants() -> Vec<Mutant> {
             }
             (b'-', _) => mutant.hunks.last_mut().expect("one was begun").0 += &format!("\n{text}"),
             (b'+', _) => {
-                let (_, new) = mutant.hunks.last_mut().unwrap_or_else(|| panic!("line {number} replaces nothing"));
+                let (_, new) = mutant
+                    .hunks
+                    .last_mut()
+                    .unwrap_or_else(|| panic!("line {number} replaces nothing"));
                 *new += if complete { "\n" } else { "" };
                 *new += text;
                 complete = true;
@@ -108,24 +125,36 @@ fn planted(mutant: &Mutant, text: &str) -> Result<String, String> {
     for (old, new) in &mutant.hunks {
         let places: Vec<_> = places(&text, old).collect();
         let [place] = &places[..] else {
-            return Err(format!("{}: {}: {} places with {old:?}", mutant.file, mutant.what, places.len()));
+            return Err(format!(
+                "{}: {}: {} places with {old:?}",
+                mutant.file,
+                mutant.what,
+                places.len()
+            ));
         };
         text.replace_range(place.clone(), new);
     }
-    if mutant.hunks.is_empty() { Err(format!("{}: {}: no change", mutant.file, mutant.what)) } else { Ok(text) }
+    if mutant.hunks.is_empty() {
+        Err(format!("{}: {}: no change", mutant.file, mutant.what))
+    } else {
+        Ok(text)
+    }
 }
 
-/// Returns where the code stands in a text, whatever the line breaks, and the commas that come with them.
+/// Returns where the code stands in a text, whatever the line breaks, and the commas that come with
+/// them.
 fn places<'a>(text: &'a str, code: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
     let mut next = 0;
     std::iter::from_fn(move || {
-        let (start, end) = (next..text.len()).find_map(|at| Some((at, end_of(text.as_bytes(), at, code)?)))?;
+        let (start, end) =
+            (next..text.len()).find_map(|at| Some((at, end_of(text.as_bytes(), at, code)?)))?;
         next = end;
         Some(start..end)
     })
 }
 
-/// Returns where the code that begins at a place of the text ends there; `None`: other code begins there.
+/// Returns where the code that begins at a place of the text ends there; `None`: other code begins
+/// there.
 fn end_of(text: &[u8], start: usize, code: &str) -> Option<usize> {
     let skip = |mut at: usize| {
         while text.get(at).is_some_and(u8::is_ascii_whitespace) {
@@ -161,7 +190,9 @@ fn tests_of(program: &Program) -> String {
     }
     let mut text = String::new();
     match program {
-        Program::Target(name) => text = fs::read_to_string(crate_dir().join(format!("tests/{name}.rs"))).expect(name),
+        Program::Target(name) => {
+            text = fs::read_to_string(crate_dir().join(format!("tests/{name}.rs"))).expect(name)
+        }
         _ => all(&crate_dir().join("src"), &mut text),
     }
     text
@@ -174,12 +205,18 @@ fn the_list_fits_the_code() {
     let mut texts = BTreeMap::new();
     let mut faults = Vec::new();
     for mutant in &mutants {
-        let text = fs::read_to_string(crate_dir().join("src").join(&mutant.file)).expect(&mutant.file);
+        let text =
+            fs::read_to_string(crate_dir().join("src").join(&mutant.file)).expect(&mutant.file);
         faults.extend(planted(mutant, &text).err());
         for test in &mutant.by {
-            let text = texts.entry(&test.program).or_insert_with(|| tests_of(&test.program));
+            let text = texts
+                .entry(&test.program)
+                .or_insert_with(|| tests_of(&test.program));
             if !text.contains(&format!("fn {}", test.filter)) {
-                faults.push(format!("{}: {}: there is no test {test:?}", mutant.file, mutant.what));
+                faults.push(format!(
+                    "{}: {}: there is no test {test:?}",
+                    mutant.file, mutant.what
+                ));
             }
         }
     }
@@ -212,7 +249,10 @@ enum Ending {
 
 impl Copy {
     fn new() -> Self {
-        let root = crate_dir().parent().and_then(Path::parent).expect("the crate lies two below the root");
+        let root = crate_dir()
+            .parent()
+            .and_then(Path::parent)
+            .expect("the crate lies two below the root");
         let dir = root.join("target/mutants");
         for name in ["Cargo.toml", "Cargo.lock", "README.md", "docs", "crates"] {
             copy(&root.join(name), &dir.join("tree").join(name));
@@ -228,16 +268,26 @@ impl Copy {
     fn build(&self, program: &Program) -> Result<PathBuf, String> {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(self.dir.join("tree"));
-        // The models are built again for each fault, in four seconds without optimisation, and loom is not. Fibers need
-        // some, for their stacks.
+        // The models are built again for each fault, in four seconds without optimisation, and loom
+        // is not. Fibers need some, for their stacks.
         cargo.args(["--config", "profile.dev.package.\"*\".opt-level=2"]);
-        let level = if *program == Program::Models { "0" } else { "1" };
+        let level = if *program == Program::Models {
+            "0"
+        } else {
+            "1"
+        };
         cargo.envs([
             ("CARGO_PROFILE_TEST_OPT_LEVEL", level),
             ("CARGO_PROFILE_TEST_DEBUG", "0"),
             ("CARGO_INCREMENTAL", "1"),
         ]);
-        cargo.args(["test", "-p", "plainweave", "--no-run", "--message-format=json-render-diagnostics"]);
+        cargo.args([
+            "test",
+            "-p",
+            "plainweave",
+            "--no-run",
+            "--message-format=json-render-diagnostics",
+        ]);
         cargo.stdin(Stdio::null());
         let target = match program {
             Program::Models => {
@@ -253,10 +303,15 @@ impl Copy {
                 "std"
             }
         };
-        let output =
-            cargo.env("CARGO_TARGET_DIR", self.dir.join(target)).output().map_err(|error| error.to_string())?;
+        let output = cargo
+            .env("CARGO_TARGET_DIR", self.dir.join(target))
+            .output()
+            .map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let path = text.lines().rev().find_map(|line| Some(line.split_once("\"executable\":\"")?.1.split_once('"')?.0));
+        let path = text
+            .lines()
+            .rev()
+            .find_map(|line| Some(line.split_once("\"executable\":\"")?.1.split_once('"')?.0));
         path.filter(|_| output.status.success())
             .map(PathBuf::from)
             .ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())
@@ -267,8 +322,15 @@ impl Copy {
         let log = self.dir.join("log");
         let out = fs::File::create(&log).expect("can be written");
         let mut command = Command::new(program);
-        command.args(filters).current_dir(self.dir.join("tree/crates/plainweave")).env("LOOM_MAX_PREEMPTIONS", "3");
-        command.stdin(Stdio::null()).stdout(out).stderr(Stdio::null()).process_group(0);
+        command
+            .args(filters)
+            .current_dir(self.dir.join("tree/crates/plainweave"))
+            .env("LOOM_MAX_PREEMPTIONS", "3");
+        command
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(Stdio::null())
+            .process_group(0);
         let mut child = Guard(command.spawn().expect("just built"));
         let start = Instant::now();
         let ending = loop {
@@ -281,15 +343,22 @@ impl Copy {
         };
         drop(child);
         let said = fs::read_to_string(&log).unwrap_or_default();
-        assert!(!said.starts_with("\nrunning 0 tests"), "no test is called {filters:?}");
+        assert!(
+            !said.starts_with("\nrunning 0 tests"),
+            "no test is called {filters:?}"
+        );
         ending
     }
 
-    /// Runs these tests of the tree as it is, until one does not pass; an error if it cannot be built.
+    /// Runs these tests of the tree as it is, until one does not pass; an error if it cannot be
+    /// built.
     fn outcome(&self, tests: &[Test], patience: Duration) -> Result<Ending, String> {
         let mut programs: BTreeMap<&Program, Vec<&str>> = BTreeMap::new();
         for test in tests {
-            programs.entry(&test.program).or_default().push(&test.filter);
+            programs
+                .entry(&test.program)
+                .or_default()
+                .push(&test.filter);
         }
         for (program, filters) in programs {
             let path = self.build(program)?;
@@ -312,7 +381,8 @@ impl Copy {
     }
 }
 
-/// Copies a file or a folder; leaves alone what is the same, so that it is not built anew, and removes what is gone.
+/// Copies a file or a folder; leaves alone what is the same, so that it is not built anew, and
+/// removes what is gone.
 fn copy(from: &Path, to: &Path) {
     if from.is_dir() {
         if from.file_name().is_some_and(|name| name == "target") {
@@ -321,7 +391,9 @@ fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).expect("can be written");
         for entry in fs::read_dir(to).expect("readable") {
             let path = entry.expect("readable").path();
-            let gone = path.file_name().is_some_and(|name| !from.join(name).exists());
+            let gone = path
+                .file_name()
+                .is_some_and(|name| !from.join(name).exists());
             if gone && path.is_dir() {
                 fs::remove_dir_all(path).expect("can be removed");
             } else if gone {
@@ -346,16 +418,31 @@ fn copy(from: &Path, to: &Path) {
 fn every_fault_is_seen() {
     let wanted = std::env::var("PLAINWEAVE_MUTANTS").unwrap_or_default();
     let mut mutants = mutants();
-    mutants.retain(|mutant| !mutant.by.is_empty() && format!("{}: {}", mutant.file, mutant.what).contains(&wanted));
+    mutants.retain(|mutant| {
+        !mutant.by.is_empty() && format!("{}: {}", mutant.file, mutant.what).contains(&wanted)
+    });
     assert!(!mutants.is_empty(), "no mutant has {wanted:?}");
     let copy = Copy::new();
-    let mut tests: Vec<Test> = mutants.iter().flat_map(|mutant| mutant.by.clone()).collect();
+    let mut tests: Vec<Test> = mutants
+        .iter()
+        .flat_map(|mutant| mutant.by.clone())
+        .collect();
     tests.sort();
     tests.dedup();
     let start = Instant::now();
-    let ending = copy.outcome(&tests, LONG).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(ending, Ending::Pass, "without a fault: see {}", copy.dir.join("log").display());
-    println!("without a fault the tests pass, after {} s", start.elapsed().as_secs());
+    let ending = copy
+        .outcome(&tests, LONG)
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        ending,
+        Ending::Pass,
+        "without a fault: see {}",
+        copy.dir.join("log").display()
+    );
+    println!(
+        "without a fault the tests pass, after {} s",
+        start.elapsed().as_secs()
+    );
     let mut faults = Vec::new();
     for (n, mutant) in mutants.iter().enumerate() {
         let start = Instant::now();
@@ -368,8 +455,15 @@ fn every_fault_is_seen() {
                 "DOES NOT BUILD"
             }
         };
-        let (name, took) = (format!("{}: {}", mutant.file, mutant.what), start.elapsed().as_secs());
-        println!("{:3}/{} {outcome} after {took} s: {name}", n + 1, mutants.len());
+        let (name, took) = (
+            format!("{}: {}", mutant.file, mutant.what),
+            start.elapsed().as_secs(),
+        );
+        println!(
+            "{:3}/{} {outcome} after {took} s: {name}",
+            n + 1,
+            mutants.len()
+        );
         if !["seen", "hangs"].contains(&outcome) {
             faults.push(format!("{outcome}: {name}"));
         }

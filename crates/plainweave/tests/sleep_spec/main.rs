@@ -1,12 +1,13 @@
-//! The sleep protocol as a specification that a model checker explores: announce, last look, sleep, wake, cascade,
-//! workers that join and leave.
+//! The sleep protocol as a specification that a model checker explores: announce, last look, sleep,
+//! wake, cascade, workers that join and leave.
 //!
-//! Loom runs the protocol's own code with few threads and bounded preemptions. This is a description of the code, with
-//! more threads and every order of their steps: `docs/sleep-protocol.md` says what each of the two shows. Flaws are
-//! planted to see that the checker finds them.
+//! Loom runs the protocol's own code with few threads and bounded preemptions. This is a
+//! description of the code, with more threads and every order of their steps:
+//! `docs/sleep-protocol.md` says what each of the two shows. Flaws are planted to see that the
+//! checker finds them.
 //!
-//! Four workers take minutes and gigabytes:
-//! `cargo test --release -p plainweave --test sleep_spec -- --ignored --nocapture`.
+//! Four workers take minutes and gigabytes: `cargo test --release -p plainweave --test sleep_spec
+//! -- --ignored --nocapture`.
 
 mod spec;
 
@@ -52,7 +53,8 @@ struct Setup {
     pushers: Vec<(spec::At, u8)>,
     /// The worker whose inbox they send to.
     sent_to: Option<usize>,
-    /// Whether each task holds up its worker for ever: then as many workers must come as there are tasks.
+    /// Whether each task holds up its worker for ever: then as many workers must come as there are
+    /// tasks.
     tasks_hold_up: bool,
     /// Whether timers and events end sleeps.
     events: bool,
@@ -76,11 +78,18 @@ impl Setup {
     }
 
     fn with_spare(self, role_changes: u8) -> Self {
-        Self { spare: true, role_changes, ..self }
+        Self {
+            spare: true,
+            role_changes,
+            ..self
+        }
     }
 
     fn starts_resting(self) -> Self {
-        Self { starts_resting: true, ..self }
+        Self {
+            starts_resting: true,
+            ..self
+        }
     }
 
     /// Without a driver.
@@ -89,15 +98,24 @@ impl Setup {
     }
 
     fn sent_to(self, worker: usize) -> Self {
-        Self { sent_to: Some(worker), ..self }
+        Self {
+            sent_to: Some(worker),
+            ..self
+        }
     }
 
     fn held_up(self) -> Self {
-        Self { tasks_hold_up: true, ..self }
+        Self {
+            tasks_hold_up: true,
+            ..self
+        }
     }
 
     fn with_events(self) -> Self {
-        Self { events: true, ..self }
+        Self {
+            events: true,
+            ..self
+        }
     }
 }
 
@@ -111,18 +129,50 @@ fn setups(workers: usize) -> Vec<(&'static str, Setup)> {
         ("two push, timers expire", two_push().with_events()),
         ("two push, tasks hold up", two_push().held_up()),
         ("one pushes twice, tasks hold up", one_pushes(2).held_up()),
-        ("one pushes, one sends", Setup::of(workers, &[(Push, 1), (Send, 1)]).sent_to(0)),
-        ("one sends twice", Setup::of(workers, &[(Send, 2)]).sent_to(0)),
-        ("one sends twice, tasks hold up", Setup::of(workers, &[(Send, 2)]).sent_to(0).held_up()),
+        (
+            "one pushes, one sends",
+            Setup::of(workers, &[(Push, 1), (Send, 1)]).sent_to(0),
+        ),
+        (
+            "one sends twice",
+            Setup::of(workers, &[(Send, 2)]).sent_to(0),
+        ),
+        (
+            "one sends twice, tasks hold up",
+            Setup::of(workers, &[(Send, 2)]).sent_to(0).held_up(),
+        ),
         ("a spare worker leaves", one_pushes(1).with_spare(1)),
-        ("a spare worker leaves and joins", one_pushes(1).with_spare(2)),
-        ("a spare worker joins and leaves", one_pushes(1).with_spare(2).starts_resting()),
-        ("two push, a spare worker leaves, tasks hold up", two_push().with_spare(1).held_up()),
+        (
+            "a spare worker leaves and joins",
+            one_pushes(1).with_spare(2),
+        ),
+        (
+            "a spare worker joins and leaves",
+            one_pushes(1).with_spare(2).starts_resting(),
+        ),
+        (
+            "two push, a spare worker leaves, tasks hold up",
+            two_push().with_spare(1).held_up(),
+        ),
         ("a spare worker ends", one_pushes(1).with_spare(1).ends()),
-        ("a spare worker ends and starts", one_pushes(1).with_spare(2).ends()),
-        ("a spare worker starts and ends", one_pushes(1).with_spare(2).ends().starts_resting()),
-        ("two push, a spare worker ends, tasks hold up", two_push().with_spare(1).ends().held_up()),
-        ("one sends to a spare worker", Setup::of(workers, &[(Send, 1)]).with_spare(2).sent_to(workers - 1)),
+        (
+            "a spare worker ends and starts",
+            one_pushes(1).with_spare(2).ends(),
+        ),
+        (
+            "a spare worker starts and ends",
+            one_pushes(1).with_spare(2).ends().starts_resting(),
+        ),
+        (
+            "two push, a spare worker ends, tasks hold up",
+            two_push().with_spare(1).ends().held_up(),
+        ),
+        (
+            "one sends to a spare worker",
+            Setup::of(workers, &[(Send, 1)])
+                .with_spare(2)
+                .sent_to(workers - 1),
+        ),
     ]
 }
 
@@ -133,7 +183,9 @@ fn check(name: &str, setup: &Setup) -> usize {
     let checker = setup.clone().checker().threads(2).spawn_bfs().join();
     for property in setup.properties() {
         match (property.expectation, checker.discovery(property.name)) {
-            (Expectation::Always, Some(path)) => panic!("{name}: {} does not hold:\n{path}", property.name),
+            (Expectation::Always, Some(path)) => {
+                panic!("{name}: {} does not hold:\n{path}", property.name)
+            }
             // A protocol whose difficult cases never come would prove nothing.
             (Expectation::Sometimes, None) if setup.reaches(property.name) => {
                 panic!("{name}: it never comes to this: {}", property.name)
@@ -142,7 +194,11 @@ fn check(name: &str, setup: &Setup) -> usize {
         }
     }
     let states = checker.unique_state_count();
-    println!("{name}, {} workers: {states} states, {:.1} s", setup.workers, start.elapsed().as_secs_f64());
+    println!(
+        "{name}, {} workers: {states} states, {:.1} s",
+        setup.workers,
+        start.elapsed().as_secs_f64()
+    );
     states
 }
 
@@ -177,12 +233,21 @@ fn no_wake_up_is_lost_with_four_workers() {
 #[test]
 fn planted_flaws_are_found() {
     use Flaw::*;
-    let (waits, counts, mail, rest) = (spec::NOBODY_WAITS, spec::COUNTS_END, spec::MAIL_IS_READ, spec::RELEASED_REST);
+    let (waits, counts, mail, rest) = (
+        spec::NOBODY_WAITS,
+        spec::COUNTS_END,
+        spec::MAIL_IS_READ,
+        spec::RELEASED_REST,
+    );
     let flaws = [
         (CancelledSleepUncounted, "two push, tasks hold up", waits),
         (ClaimBeforeCount, "one pushes twice", counts),
         (FailedClaimGivesUp, "two push", waits),
-        (LeaverStaysCounted, "a spare worker leaves and joins", counts),
+        (
+            LeaverStaysCounted,
+            "a spare worker leaves and joins",
+            counts,
+        ),
         (LeaverWakesNobody, "a spare worker leaves", waits),
         (LeaverWakesNobody, "a spare worker ends", waits),
         (LeavesAnnounced, "a spare worker ends and starts", counts),
@@ -198,9 +263,21 @@ fn planted_flaws_are_found() {
         (WokenWorkerForgetsItsCount, "one pushes twice", counts),
     ];
     for (flaw, name, breaks) in flaws {
-        let (_, setup) = setups(2).into_iter().find(|(other, _)| *other == name).expect("one of the setups");
-        let checker = Setup { flaw: Some(flaw), ..setup }.checker().finish_when(HasDiscoveries::AnyFailures);
+        let (_, setup) = setups(2)
+            .into_iter()
+            .find(|(other, _)| *other == name)
+            .expect("one of the setups");
+        let checker = Setup {
+            flaw: Some(flaw),
+            ..setup
+        }
+        .checker()
+        .finish_when(HasDiscoveries::AnyFailures);
         let checker = checker.spawn_bfs().join();
-        assert!(checker.discovery(breaks).is_some(), "{flaw:?}, {name}: {:?}", checker.discoveries().keys());
+        assert!(
+            checker.discovery(breaks).is_some(),
+            "{flaw:?}, {name}: {:?}",
+            checker.discoveries().keys()
+        );
     }
 }

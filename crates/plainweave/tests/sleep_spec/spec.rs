@@ -1,8 +1,9 @@
 //! The protocol as a state machine. A step is one access to shared memory; `ReadMail` is several.
 //!
-//! Most steps are named after the functions of `sched/idle`, `atomics/sleepers` and `sched/spare` that they model.
-//! Numbers in comments (4 to 9) are those of the protocol in `atomics/sleepers`. Memory is sequentially consistent
-//! here: that the fences make it so where it matters is what the loom models show.
+//! Most steps are named after the functions of `sched/idle`, `atomics/sleepers` and `sched/spare`
+//! that they model. Numbers in comments (4 to 9) are those of the protocol in `atomics/sleepers`.
+//! Memory is sequentially consistent here: that the fences make it so where it matters is what the
+//! loom models show.
 
 use stateright::{Model, Property};
 
@@ -122,7 +123,8 @@ enum Wake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Step(Id),
-    /// It finds this sleeper. (The code takes the one with the lowest number; the protocol does not depend on it.)
+    /// It finds this sleeper. (The code takes the one with the lowest number; the protocol does not
+    /// depend on it.)
     Choose(Id, Id),
     /// A worker asks its driver for events in between and sees a signal, though it does not sleep.
     Turn(Id),
@@ -151,7 +153,12 @@ impl Wake {
     }
 }
 
-const IDLE: Thread = Thread { at: At::Nowhere, wakes: Wake::No, searches: false, left: 0 };
+const IDLE: Thread = Thread {
+    at: At::Nowhere,
+    wakes: Wake::No,
+    searches: false,
+    left: 0,
+};
 
 impl State {
     /// Returns whether nothing will happen any more, timers and events apart.
@@ -170,19 +177,40 @@ impl State {
     /// Numbers these workers by what they do. Their numbers mean nothing to the protocol.
     fn renumber(&mut self, alike: &[Id]) {
         let old = *self;
-        let chosen_by = |id| old.threads.iter().position(|thread| thread.wakes.chosen() == Some(id));
+        let chosen_by = |id| {
+            old.threads
+                .iter()
+                .position(|thread| thread.wakes.chosen() == Some(id))
+        };
         let mut sorted = alike.to_vec();
         sorted.sort_by_key(|id| {
             let thread = &old.threads[*id];
             let bits = (old.asleep & bit(*id) != 0, old.signals & bit(*id) != 0);
-            (thread.at, thread.searches, thread.wakes.of_any(), bits, chosen_by(*id))
+            (
+                thread.at,
+                thread.searches,
+                thread.wakes.of_any(),
+                bits,
+                chosen_by(*id),
+            )
         });
         let mut new = std::array::from_fn::<Id, MOST_THREADS, _>(|id| id);
-        alike.iter().zip(&sorted).for_each(|(to, from)| new[*from] = *to);
-        let renumbered = |bits: u8| (0..MOST_WORKERS).map(|id| (bits >> id & 1) << new[id]).sum();
+        alike
+            .iter()
+            .zip(&sorted)
+            .for_each(|(to, from)| new[*from] = *to);
+        let renumbered = |bits: u8| {
+            (0..MOST_WORKERS)
+                .map(|id| (bits >> id & 1) << new[id])
+                .sum()
+        };
         (self.asleep, self.signals) = (renumbered(old.asleep), renumbered(old.signals));
         for (mut thread, id) in old.threads.into_iter().zip(new) {
-            thread.wakes.chosen_mut().into_iter().for_each(|chosen| *chosen = new[*chosen]);
+            thread
+                .wakes
+                .chosen_mut()
+                .into_iter()
+                .for_each(|chosen| *chosen = new[*chosen]);
             self.threads[id] = thread;
         }
     }
@@ -206,7 +234,11 @@ impl Setup {
     }
 
     fn role(&self, state: &State, id: Id) -> Role {
-        if self.is_spare(id) { state.role } else { Role::Active }
+        if self.is_spare(id) {
+            state.role
+        } else {
+            Role::Active
+        }
     }
 
     fn most_searching(&self) -> i8 {
@@ -235,7 +267,11 @@ impl Setup {
             },
             Wake::Count(chosen) => {
                 state.searching += 1;
-                if self.has(Flaw::ClaimBeforeCount) { Wake::Signal(chosen) } else { Wake::Claim(chosen) }
+                if self.has(Flaw::ClaimBeforeCount) {
+                    Wake::Signal(chosen)
+                } else {
+                    Wake::Claim(chosen)
+                }
             }
             Wake::Claim(chosen) => {
                 let was_set = state.asleep & bit(chosen) != 0;
@@ -249,7 +285,11 @@ impl Setup {
             }
             Wake::Uncount => {
                 state.searching -= 1;
-                if self.has(Flaw::FailedClaimGivesUp) { Wake::No } else { Wake::AnySearching }
+                if self.has(Flaw::FailedClaimGivesUp) {
+                    Wake::No
+                } else {
+                    Wake::AnySearching
+                }
             }
             Wake::Signal(chosen) => {
                 state.signals |= bit(chosen);
@@ -268,8 +308,12 @@ impl Setup {
             Role | Pop | HasMail | ReadMail | BeginSearch | BeginSearchCount | PopSearching => {
                 self.look_for_work(state, id, me)
             }
-            Announce | AnnounceCount | LastLookMail | LastLookQueue | LastLookRole => self.fall_asleep(state, id, me),
-            CancelSleep | CancelSleepCount | Rest | EndSleep | Settle => self.wake_up(state, id, me),
+            Announce | AnnounceCount | LastLookMail | LastLookQueue | LastLookRole => {
+                self.fall_asleep(state, id, me)
+            }
+            CancelSleep | CancelSleepCount | Rest | EndSleep | Settle => {
+                self.wake_up(state, id, me)
+            }
             EndSearch | OthersSeeWork | Run => self.found(state, me),
             Leave | LeaveRole | RestAside | RestAsideSleep => self.leave(state, id, me),
             other => unreachable!("{other:?} is no step of a worker"),
@@ -290,7 +334,11 @@ impl Setup {
                 let searches = me.searches;
                 let forgets = self.has(Flaw::OwnTaskEndsNoSearch) && me.at == At::Pop;
                 me.searches &= forgets;
-                if searches && !forgets { At::EndSearch } else { At::Run }
+                if searches && !forgets {
+                    At::EndSearch
+                } else {
+                    At::Run
+                }
             }
             At::Pop => At::HasMail,
             At::HasMail if state.inbox[id] > 0 => At::ReadMail,
@@ -323,19 +371,28 @@ impl Setup {
         match me.at {
             At::Announce => {
                 state.asleep |= bit(id);
-                let counts = std::mem::take(&mut me.searches) && !self.has(Flaw::SleeperStaysCounted);
+                let counts =
+                    std::mem::take(&mut me.searches) && !self.has(Flaw::SleeperStaysCounted);
                 if counts { At::AnnounceCount } else { next }
             }
             At::AnnounceCount => {
                 state.searching -= 1;
                 next
             }
-            At::LastLookMail if state.inbox[id] > 0 && !self.has(Flaw::NoLookAtMail) => self.found_at_last_look(),
+            At::LastLookMail if state.inbox[id] > 0 && !self.has(Flaw::NoLookAtMail) => {
+                self.found_at_last_look()
+            }
             At::LastLookMail => At::LastLookQueue,
-            At::LastLookQueue if state.queue > 0 && !self.has(Flaw::NoLookAtQueue) => self.found_at_last_look(),
+            At::LastLookQueue if state.queue > 0 && !self.has(Flaw::NoLookAtQueue) => {
+                self.found_at_last_look()
+            }
             At::LastLookQueue => At::LastLookRole,
-            _ if self.role(state, id) != Role::Active && self.has(Flaw::LeavesAnnounced) => At::Leave,
-            _ if self.role(state, id) != Role::Active && !self.has(Flaw::NoLookAtRole) => self.found_at_last_look(),
+            _ if self.role(state, id) != Role::Active && self.has(Flaw::LeavesAnnounced) => {
+                At::Leave
+            }
+            _ if self.role(state, id) != Role::Active && !self.has(Flaw::NoLookAtRole) => {
+                self.found_at_last_look()
+            }
             _ if self.has(Flaw::LookBeforeAnnouncing) => At::Announce,
             _ => At::Rest,
         }
@@ -343,7 +400,11 @@ impl Setup {
 
     fn found_at_last_look(&self) -> At {
         // A look before the announcement has nothing to cancel.
-        if self.has(Flaw::LookBeforeAnnouncing) { At::Role } else { At::CancelSleep }
+        if self.has(Flaw::LookBeforeAnnouncing) {
+            At::Role
+        } else {
+            At::CancelSleep
+        }
     }
 
     /// What follows a last look that found something; steps 8 and 9.
@@ -353,7 +414,11 @@ impl Setup {
             At::CancelSleep => {
                 state.asleep &= !bit(id);
                 me.searches = !self.has(Flaw::CancelledSleepUncounted) || !own;
-                if own && me.searches { At::CancelSleepCount } else { At::Settle }
+                if own && me.searches {
+                    At::CancelSleepCount
+                } else {
+                    At::Settle
+                }
             }
             At::CancelSleepCount => {
                 state.searching += 1;
@@ -378,7 +443,11 @@ impl Setup {
             At::EndSearch => {
                 state.searching -= 1;
                 let last = state.searching == 0;
-                if last && !self.has(Flaw::NoCascade) { At::OthersSeeWork } else { At::Run }
+                if last && !self.has(Flaw::NoCascade) {
+                    At::OthersSeeWork
+                } else {
+                    At::Run
+                }
             }
             At::OthersSeeWork => {
                 if state.queue > 0 {
@@ -404,7 +473,11 @@ impl Setup {
             }
             At::LeaveRole => {
                 if state.role == Role::Released {
-                    state.role = if self.ends { Role::Ended } else { Role::Resting };
+                    state.role = if self.ends {
+                        Role::Ended
+                    } else {
+                        Role::Resting
+                    };
                 }
                 At::Role
             }
@@ -417,8 +490,8 @@ impl Setup {
         }
     }
 
-    /// Makes one state of those that differ by nothing: takes all steps that touch nothing shared, and numbers workers
-    /// and pushers by what they do.
+    /// Makes one state of those that differ by nothing: takes all steps that touch nothing shared,
+    /// and numbers workers and pushers by what they do.
     fn normalise(&self, state: &mut State) {
         for id in 0..self.workers {
             while self.touches_nothing(&state.threads[id], id) {
@@ -461,7 +534,8 @@ impl Setup {
             At::Send => {
                 thread.left -= 1;
                 state.inbox[to] += 1;
-                // Only who finds the inbox empty asks whether to signal; the others rely on that one.
+                // Only who finds the inbox empty asks whether to signal; the others rely on that
+                // one.
                 let first = state.inbox[to] == 1;
                 match (first, self.is_spare(to)) {
                     (false, _) => At::Send,
@@ -507,11 +581,24 @@ impl Model for Setup {
 
     fn init_states(&self) -> Vec<State> {
         let mut threads = [IDLE; MOST_THREADS];
-        threads[..self.workers].fill(Thread { at: At::Role, ..IDLE });
+        threads[..self.workers].fill(Thread {
+            at: At::Role,
+            ..IDLE
+        });
         let outside = threads[self.workers..].iter_mut();
-        let pushers = self.pushers.iter().map(|pusher| Thread { at: pusher.0, left: pusher.1, ..IDLE });
-        let watchdog = self.spare.then_some(Thread { at: At::ChangeRole, left: self.role_changes, ..IDLE });
-        outside.zip(pushers.chain(watchdog)).for_each(|(thread, is)| *thread = is);
+        let pushers = self.pushers.iter().map(|pusher| Thread {
+            at: pusher.0,
+            left: pusher.1,
+            ..IDLE
+        });
+        let watchdog = self.spare.then_some(Thread {
+            at: At::ChangeRole,
+            left: self.role_changes,
+            ..IDLE
+        });
+        outside
+            .zip(pushers.chain(watchdog))
+            .for_each(|(thread, is)| *thread = is);
         let role = match (self.starts_resting, self.ends) {
             (false, _) => Role::Active,
             (true, false) => Role::Resting,
@@ -520,8 +607,15 @@ impl Model for Setup {
         if role == Role::Ended {
             threads[self.workers - 1].at = At::Nowhere;
         }
-        let mut state =
-            State { queue: 0, inbox: [0; MOST_WORKERS], asleep: 0, searching: 0, signals: 0, role, threads };
+        let mut state = State {
+            queue: 0,
+            inbox: [0; MOST_WORKERS],
+            asleep: 0,
+            searching: 0,
+            signals: 0,
+            role,
+            threads,
+        };
         self.normalise(&mut state);
         vec![state]
     }
@@ -532,13 +626,16 @@ impl Model for Setup {
             let signalled = is_worker && state.signals & bit(id) != 0;
             match thread.at {
                 _ if thread.wakes == Wake::Sleeper && state.asleep != 0 => {
-                    let sleepers = (0..self.workers).filter(|worker| state.asleep & bit(*worker) != 0);
+                    let sleepers =
+                        (0..self.workers).filter(|worker| state.asleep & bit(*worker) != 0);
                     actions.extend(sleepers.map(|worker| Action::Choose(id, worker)));
                 }
                 _ if thread.wakes != Wake::No => actions.push(Action::Step(id)),
                 At::Nowhere | At::HeldUp => {}
                 // The watchdog waits for the end of the thread first.
-                At::ChangeRole if state.role == Role::Ended && state.threads[self.workers - 1].at != At::Nowhere => {}
+                At::ChangeRole
+                    if state.role == Role::Ended
+                        && state.threads[self.workers - 1].at != At::Nowhere => {}
                 At::Rest | At::RestAsideSleep => {
                     if signalled {
                         actions.push(Action::Step(id));
@@ -563,14 +660,20 @@ impl Model for Setup {
         let mut state = *state;
         match action {
             Action::Choose(id, sleeper) => self.wake(&mut state, id, Some(sleeper)),
-            Action::Step(id) if state.threads[id].wakes != Wake::No => self.wake(&mut state, id, None),
+            Action::Step(id) if state.threads[id].wakes != Wake::No => {
+                self.wake(&mut state, id, None)
+            }
             Action::Step(id) if id < self.workers => self.work(&mut state, id),
             Action::Step(id) => self.act(&mut state, id),
             Action::Turn(id) => state.signals &= !bit(id),
             Action::MailDue(id) => state.threads[id].at = At::ReadMail,
             Action::Event(id) => {
                 let thread = &mut state.threads[id];
-                thread.at = if thread.at == At::Rest { At::EndSleep } else { At::Role };
+                thread.at = if thread.at == At::Rest {
+                    At::EndSleep
+                } else {
+                    At::Role
+                };
             }
         }
         self.normalise(&mut state);
@@ -585,7 +688,8 @@ impl Model for Setup {
             }),
             Property::always(MAIL_IS_READ, |setup: &Setup, state: &State| {
                 let held_up = |id: Id| state.threads[id].at == At::HeldUp;
-                !state.is_quiet(setup) || (0..setup.workers).all(|id| state.inbox[id] == 0 || held_up(id))
+                !state.is_quiet(setup)
+                    || (0..setup.workers).all(|id| state.inbox[id] == 0 || held_up(id))
             }),
             Property::always(COUNTS_END, |setup: &Setup, state: &State| {
                 state.searching >= 0 && (!state.is_quiet(setup) || state.searching == 0)
@@ -595,14 +699,21 @@ impl Model for Setup {
                 !state.is_quiet(setup) || state.role != Role::Released || held_up
             }),
             Property::sometimes(CLAIM_FAILS, |_: &Setup, state: &State| {
-                state.threads.iter().any(|thread| thread.wakes == Wake::Uncount)
+                state
+                    .threads
+                    .iter()
+                    .any(|thread| thread.wakes == Wake::Uncount)
             }),
             Property::sometimes(CASCADE, |_: &Setup, state: &State| {
-                state.threads.iter().any(|thread| thread.at == At::Run && matches!(thread.wakes, Wake::Signal(_)))
+                state
+                    .threads
+                    .iter()
+                    .any(|thread| thread.at == At::Run && matches!(thread.wakes, Wake::Signal(_)))
             }),
             Property::sometimes(ALL_SLEEP, |setup: &Setup, state: &State| {
                 let mut pushers = setup.pushers.iter().zip(&state.threads[setup.workers..]);
-                pushers.all(|(pusher, thread)| thread.left == pusher.1) && (0..setup.workers).all(|id| state.sleeps(id))
+                pushers.all(|(pusher, thread)| thread.left == pusher.1)
+                    && (0..setup.workers).all(|id| state.sleeps(id))
             }),
         ]
     }

@@ -1,10 +1,11 @@
 //! No import cycle between the files of the HTTP library, the programs and the benches.
 //!
-//! A file imports another if its code names an item that the other defines: by `use`, or by a path in place. Names are
-//! followed through re-exports to the file that defines them, so a `mod.rs` that only declares and re-exports ties
-//! nothing together, while one that defines what its children use and uses what they define is a cycle. Code under
-//! `#[cfg(test)]` does not count. Methods are not paths: an `impl` of a type in another file is seen only through the
-//! import of the type.
+//! A file imports another if its code names an item that the other defines: by `use`, or by a path
+//! in place. Names are followed through re-exports to the file that defines them, so a `mod.rs`
+//! that only declares and re-exports ties nothing together, while one that defines what its
+//! children use and uses what they define is a cycle. Code under `#[cfg(test)]` does not count.
+//! Methods are not paths: an `impl` of a type in another file is seen only through the import of
+//! the type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,7 +13,11 @@ use std::fmt::Write;
 use crate::source::{File, read, rust_files};
 use crate::{Report, is_test, lists};
 
-const CRATES: [&str; 3] = ["crates/plainweave-bench/src/", "crates/plainweave-cli/src/", "crates/plainweave-http/src/"];
+const CRATES: [&str; 3] = [
+    "crates/plainweave-bench/src/",
+    "crates/plainweave-cli/src/",
+    "crates/plainweave-http/src/",
+];
 
 /// A module by its names from the root of the crate; empty for the root.
 pub(crate) type Module = Vec<String>;
@@ -26,7 +31,10 @@ fn files_do_not_import_in_a_circle() {
         let program = Crate::read(root, &files);
         let imports = program.imports();
         for cycle in circles(&imports) {
-            let names: Vec<_> = cycle.iter().map(|module| program.0[module].path.as_str()).collect();
+            let names: Vec<_> = cycle
+                .iter()
+                .map(|module| program.0[module].path.as_str())
+                .collect();
             if !lists::CYCLES.iter().any(|listed| names == *listed) {
                 for (from, to, import) in ties(&imports, &cycle) {
                     let what = format!(
@@ -43,10 +51,21 @@ fn files_do_not_import_in_a_circle() {
     let architecture = read("ARCHITECTURE.md");
     for listed in lists::CYCLES {
         if !cycles.iter().any(|cycle| cycle == listed) {
-            report.add(listed[0], 0, "no longer in this cycle: take it out of tidy/lists.rs and ARCHITECTURE.md");
+            report.add(
+                listed[0],
+                0,
+                "no longer in this cycle: take it out of tidy/lists.rs and ARCHITECTURE.md",
+            );
         }
-        for path in listed.iter().filter(|path| !architecture.contains(&format!("`{path}`"))) {
-            report.add(path, 0, "listed as part of a cycle in tidy/lists.rs: give the reason in ARCHITECTURE.md");
+        for path in listed
+            .iter()
+            .filter(|path| !architecture.contains(&format!("`{path}`")))
+        {
+            report.add(
+                path,
+                0,
+                "listed as part of a cycle in tidy/lists.rs: give the reason in ARCHITECTURE.md",
+            );
         }
     }
     report.done();
@@ -104,11 +123,19 @@ pub(crate) type Imports = BTreeMap<Module, BTreeMap<Module, Import>>;
 
 impl Crate {
     pub(crate) fn read(root: &str, files: &[File]) -> Self {
-        let own: Vec<_> = files.iter().filter(|file| file.path.starts_with(root) && !is_test(file)).collect();
+        let own: Vec<_> = files
+            .iter()
+            .filter(|file| file.path.starts_with(root) && !is_test(file))
+            .collect();
         let library = own.iter().any(|file| file.path[root.len()..] == *"lib.rs");
         // Beside a library, `main.rs` is a crate of its own that no file can import.
-        let own = own.into_iter().filter(|file| !library || file.path[root.len()..] != *"main.rs");
-        Self(own.map(|file| (module(&file.path[root.len()..]), Scope::read(file))).collect())
+        let own = own
+            .into_iter()
+            .filter(|file| !library || file.path[root.len()..] != *"main.rs");
+        Self(
+            own.map(|file| (module(&file.path[root.len()..]), Scope::read(file)))
+                .collect(),
+        )
     }
 
     /// Returns the path of a module's file.
@@ -122,8 +149,16 @@ impl Crate {
         for (module, scope) in &self.0 {
             let mut tie = |to: &Module, name: &str, line: usize| {
                 if to != module {
-                    let import = imports.entry(module.clone()).or_default().entry(to.clone()).or_default();
-                    import.line = if import.names.is_empty() { line } else { import.line.min(line) };
+                    let import = imports
+                        .entry(module.clone())
+                        .or_default()
+                        .entry(to.clone())
+                        .or_default();
+                    import.line = if import.names.is_empty() {
+                        line
+                    } else {
+                        import.line.min(line)
+                    };
                     import.names.insert(name.to_owned());
                 }
             };
@@ -131,10 +166,14 @@ impl Crate {
                 // A child's item that is passed on, and not used.
                 let passed = |to: &Module| binding.public && to.starts_with(module);
                 match self.target(module, &binding.path, 0) {
-                    Some(Target::Item(to, name)) if !passed(&to) || scope.names.contains(&binding.name) => {
+                    Some(Target::Item(to, name))
+                        if !passed(&to) || scope.names.contains(&binding.name) =>
+                    {
                         tie(&to, &name, binding.line);
                     }
-                    Some(Target::Module(to)) if binding.name == "*" && !passed(&to) => tie(&to, "*", binding.line),
+                    Some(Target::Module(to)) if binding.name == "*" && !passed(&to) => {
+                        tie(&to, "*", binding.line)
+                    }
                     // What is named through an imported module is among the paths.
                     _ => {}
                 }
@@ -150,7 +189,8 @@ impl Crate {
         imports
     }
 
-    /// Returns where a path leads that is named in `from`; `None` if it leaves the crate or is a local name.
+    /// Returns where a path leads that is named in `from`; `None` if it leaves the crate or is a
+    /// local name.
     fn target(&self, from: &[String], path: &[String], depth: usize) -> Option<Target> {
         if depth > 16 {
             // `use log::log` of another crate names itself for ever.
@@ -179,7 +219,10 @@ impl Crate {
                         at.pop();
                         let Some(binding) = self.binding(&at, name) else {
                             let home = at.is_empty().then(|| self.exports(name)).flatten();
-                            return Some(Target::Item(home.cloned().unwrap_or(at), name.to_owned()));
+                            return Some(Target::Item(
+                                home.cloned().unwrap_or(at),
+                                name.to_owned(),
+                            ));
                         };
                         if binding.path == [name] {
                             // A macro that its own file passes on.
@@ -198,18 +241,32 @@ impl Crate {
 
     /// Returns the module of the file that exports this macro.
     fn exports(&self, name: &str) -> Option<&Module> {
-        self.0.iter().find(|(_, scope)| scope.exported.contains(name)).map(|(module, _)| module)
+        self.0
+            .iter()
+            .find(|(_, scope)| scope.exported.contains(name))
+            .map(|(module, _)| module)
     }
 
     fn binding(&self, module: &[String], name: &str) -> Option<&Binding> {
-        self.0.get(module)?.imports.iter().find(|binding| binding.name == name)
+        self.0
+            .get(module)?
+            .imports
+            .iter()
+            .find(|binding| binding.name == name)
     }
 }
 
 /// Returns the module that a file is, by its path within `src`.
 fn module(path: &str) -> Module {
-    let mut names: Module = path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
-    if matches!(names.last().map(String::as_str), Some("mod" | "lib" | "main")) {
+    let mut names: Module = path
+        .trim_end_matches(".rs")
+        .split('/')
+        .map(str::to_owned)
+        .collect();
+    if matches!(
+        names.last().map(String::as_str),
+        Some("mod" | "lib" | "main")
+    ) {
         names.pop();
     }
     names
@@ -221,16 +278,29 @@ fn circles(imports: &Imports) -> Vec<Vec<Module>> {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(module) = next.pop() {
             next.extend(
-                imports.get(module).into_iter().flat_map(BTreeMap::keys).filter(|to| seen.insert((*to).clone())),
+                imports
+                    .get(module)
+                    .into_iter()
+                    .flat_map(BTreeMap::keys)
+                    .filter(|to| seen.insert((*to).clone())),
             );
         }
         seen
     };
-    let reached: BTreeMap<_, _> = imports.keys().map(|module| (module.clone(), reach(module))).collect();
+    let reached: BTreeMap<_, _> = imports
+        .keys()
+        .map(|module| (module.clone(), reach(module)))
+        .collect();
     let (mut circles, mut done) = (Vec::new(), BTreeSet::new());
     for (module, others) in &reached {
-        let circle: Vec<_> =
-            others.iter().filter(|other| reached.get(*other).is_some_and(|back| back.contains(module))).collect();
+        let circle: Vec<_> = others
+            .iter()
+            .filter(|other| {
+                reached
+                    .get(*other)
+                    .is_some_and(|back| back.contains(module))
+            })
+            .collect();
         if circle.len() > 1 && done.insert(circle[0].clone()) {
             circles.push(circle.into_iter().cloned().collect());
         }
@@ -239,9 +309,16 @@ fn circles(imports: &Imports) -> Vec<Vec<Module>> {
 }
 
 /// Returns the imports among the files of a circle.
-fn ties<'a>(imports: &'a Imports, circle: &'a [Module]) -> impl Iterator<Item = (&'a Module, &'a Module, &'a Import)> {
+fn ties<'a>(
+    imports: &'a Imports,
+    circle: &'a [Module],
+) -> impl Iterator<Item = (&'a Module, &'a Module, &'a Import)> {
     circle.iter().flat_map(move |from| {
-        let own = imports.get(from).into_iter().flatten().filter(|(to, _)| circle.contains(to));
+        let own = imports
+            .get(from)
+            .into_iter()
+            .flatten()
+            .filter(|(to, _)| circle.contains(to));
         own.map(move |(to, import)| (from, to, import))
     })
 }
@@ -249,7 +326,10 @@ fn ties<'a>(imports: &'a Imports, circle: &'a [Module]) -> impl Iterator<Item = 
 impl Scope {
     fn read(file: &File) -> Self {
         let tokens = without_tests(&tokens(&file.code));
-        let mut scope = Self { path: file.path.clone(), ..Self::default() };
+        let mut scope = Self {
+            path: file.path.clone(),
+            ..Self::default()
+        };
         let (mut i, mut public) = (0, false);
         while i < tokens.len() {
             let (token, line) = (tokens[i].text.as_str(), tokens[i].line);
@@ -259,19 +339,28 @@ impl Scope {
                 "pub" => {
                     let bracket = tokens.get(i + 1).is_some_and(|token| token.text == "(");
                     let visibility = tokens.get(i + 2).map_or("", |token| token.text.as_str());
-                    let restricted = bracket && matches!(visibility, "crate" | "super" | "self" | "in");
-                    let end = tokens[i..].iter().position(|token| token.text == ")").unwrap_or(0);
+                    let restricted =
+                        bracket && matches!(visibility, "crate" | "super" | "self" | "in");
+                    let end = tokens[i..]
+                        .iter()
+                        .position(|token| token.text == ")")
+                        .unwrap_or(0);
                     (i, public) = (if restricted { i + end + 1 } else { i + 1 }, true);
                     continue;
                 }
                 "use" => {
-                    let end = tokens[i..].iter().position(|token| token.text == ";").map_or(tokens.len(), |n| i + n);
+                    let end = tokens[i..]
+                        .iter()
+                        .position(|token| token.text == ";")
+                        .map_or(tokens.len(), |n| i + n);
                     let mut at = i + 1;
                     scope.imports_of(&tokens[..end], &mut at, &[], public);
                     i = end;
                 }
                 // `#[macro_export] macro_rules! name`.
-                "macro_export" => scope.exported.extend(tokens.get(i + 4).map(|token| token.text.clone())),
+                "macro_export" => scope
+                    .exported
+                    .extend(tokens.get(i + 4).map(|token| token.text.clone())),
                 _ if is_name(token) && before(1) != "::" && before(1) != "." => {
                     let mut path = vec![token.to_owned()];
                     while tokens.get(i + 1).is_some_and(|token| token.text == "::")
@@ -312,16 +401,35 @@ impl Scope {
                     break;
                 }
                 "as" => {
-                    let name = tokens.get(*at).map_or_else(String::new, |token| token.text.clone());
+                    let name = tokens
+                        .get(*at)
+                        .map_or_else(String::new, |token| token.text.clone());
                     *at += 1;
-                    return self.imports.push(Binding { name, path, line: *line, public });
+                    return self.imports.push(Binding {
+                        name,
+                        path,
+                        line: *line,
+                        public,
+                    });
                 }
                 name => path.push(name.to_owned()),
             }
         }
-        let line = tokens.get(at.saturating_sub(1)).map_or(0, |token| token.line);
-        let name = path.iter().rev().find(|name| *name != "self").cloned().unwrap_or_default();
-        self.imports.push(Binding { name, path, line, public });
+        let line = tokens
+            .get(at.saturating_sub(1))
+            .map_or(0, |token| token.line);
+        let name = path
+            .iter()
+            .rev()
+            .find(|name| *name != "self")
+            .cloned()
+            .unwrap_or_default();
+        self.imports.push(Binding {
+            name,
+            path,
+            line,
+            public,
+        });
     }
 }
 
@@ -341,13 +449,18 @@ fn tokens(code: &str) -> Vec<Token> {
     for (n, line) in code.lines().enumerate() {
         let mut rest = line.trim_start();
         while let Some(first) = rest.chars().next() {
-            let word = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let word = rest
+                .find(|c: char| !c.is_alphanumeric() && c != '_')
+                .unwrap_or(rest.len());
             let len = match word {
                 0 if rest.starts_with("::") => 2,
                 0 => first.len_utf8(),
                 _ => word,
             };
-            tokens.push(Token { text: rest[..len].to_owned(), line: n + 1 });
+            tokens.push(Token {
+                text: rest[..len].to_owned(),
+                line: n + 1,
+            });
             rest = rest[len..].trim_start();
         }
     }
@@ -357,12 +470,16 @@ fn tokens(code: &str) -> Vec<Token> {
 /// Leaves out items under `#[cfg(test)]` and `#[cfg(all(test, ...))]`.
 fn without_tests(tokens: &[Token]) -> Vec<Token> {
     let starts = |i: usize, text: &[&str]| {
-        text.iter().enumerate().all(|(n, text)| tokens.get(i + n).is_some_and(|token| token.text == *text))
+        text.iter()
+            .enumerate()
+            .all(|(n, text)| tokens.get(i + n).is_some_and(|token| token.text == *text))
     };
     let (mut kept, mut i) = (Vec::new(), 0);
     while i < tokens.len() {
         let attribute = ["#", "[", "cfg", "("];
-        if starts(i, &attribute) && (starts(i + 4, &["test", ")"]) || starts(i + 4, &["all", "(", "test"])) {
+        if starts(i, &attribute)
+            && (starts(i + 4, &["test", ")"]) || starts(i + 4, &["all", "(", "test"]))
+        {
             let mut depth = 0;
             while i < tokens.len() {
                 match tokens[i].text.as_str() {
@@ -386,32 +503,72 @@ fn without_tests(tokens: &[Token]) -> Vec<Token> {
 
 #[test]
 fn imports_are_followed_to_the_file_that_defines_them() {
-    let file = |path: &str, code: &str| File { path: path.to_owned(), text: String::new(), code: code.to_owned() };
+    let file = |path: &str, code: &str| File {
+        path: path.to_owned(),
+        text: String::new(),
+        code: code.to_owned(),
+    };
     let files = [
-        file("lib.rs", "mod a; mod b; pub use b::{Deep, low}; pub(crate) use a::top;"),
-        file("a.rs", "use crate::{Deep, b::{self, inner as other}};\npub fn top() { b::low(); other::x() }"),
-        file("b/mod.rs", "mod inner; pub use inner::Deep;\npub fn low() {}"),
-        file("b/inner.rs", "pub struct Deep; #[cfg(test)] mod tests { use crate::a::top; }\nfn x() { super::low() }"),
+        file(
+            "lib.rs",
+            "mod a; mod b; pub use b::{Deep, low}; pub(crate) use a::top;",
+        ),
+        file(
+            "a.rs",
+            "use crate::{Deep, b::{self, inner as other}};\npub fn top() { b::low(); other::x() }",
+        ),
+        file(
+            "b/mod.rs",
+            "mod inner; pub use inner::Deep;\npub fn low() {}",
+        ),
+        file(
+            "b/inner.rs",
+            "pub struct Deep; #[cfg(test)] mod tests { use crate::a::top; }\nfn x() { super::low() }",
+        ),
     ];
     let imports = Crate::read("", &files).imports();
     let seen = imports.iter().flat_map(|(from, to)| {
-        to.iter().map(|(to, import)| format!("{} {} {} {}", from.join("/"), to.join("/"), import.line, import.names()))
+        to.iter().map(|(to, import)| {
+            format!(
+                "{} {} {} {}",
+                from.join("/"),
+                to.join("/"),
+                import.line,
+                import.names()
+            )
+        })
     });
     let seen: Vec<_> = seen.collect();
-    assert_eq!(seen, ["a b 2 `low`", "a b/inner 1 `Deep`, `x`", "b/inner b 2 `low`"]);
+    assert_eq!(
+        seen,
+        [
+            "a b 2 `low`",
+            "a b/inner 1 `Deep`, `x`",
+            "b/inner b 2 `low`"
+        ]
+    );
     assert!(circles(&imports).is_empty());
     // A macro stands at the root, and is its own file's all the same.
     let exporting = [
         file("lib.rs", "mod e; mod f;"),
-        file("e.rs", "#[macro_export]\nmacro_rules! pick { () => { $crate::pick!(1) }; }"),
+        file(
+            "e.rs",
+            "#[macro_export]\nmacro_rules! pick { () => { $crate::pick!(1) }; }",
+        ),
         file("f.rs", "fn f() { crate::pick!() }"),
     ];
     let imports = Crate::read("", &exporting).imports();
     assert_eq!(
-        imports.iter().map(|(from, to)| (from, to.keys().collect())).collect::<Vec<_>>(),
+        imports
+            .iter()
+            .map(|(from, to)| (from, to.keys().collect()))
+            .collect::<Vec<_>>(),
         [(&vec!["f".to_owned()], vec![&vec!["e".to_owned()]])]
     );
-    let files = files.into_iter().chain([file("c.rs", "use crate::d::D;"), file("d.rs", "fn d() { crate::c::c() }")]);
+    let files = files.into_iter().chain([
+        file("c.rs", "use crate::d::D;"),
+        file("d.rs", "fn d() { crate::c::c() }"),
+    ]);
     let imports = Crate::read("", &files.collect::<Vec<_>>()).imports();
     assert_eq!(circles(&imports), [[["c"], ["d"]]]);
 }

@@ -11,16 +11,27 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 fn architecture_lists_where_unsafe_stands() {
     let mut report = Report::default();
     let text = read(ARCHITECTURE);
-    let table = text.split("## Where `unsafe` may stand").nth(1).expect("that section");
+    let table = text
+        .split("## Where `unsafe` may stand")
+        .nth(1)
+        .expect("that section");
     let table = table.split("\n## ").next().unwrap_or_default();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
     let described: BTreeSet<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
     let allowed: BTreeSet<_> = lists::UNSAFE.iter().copied().collect();
     for path in allowed.difference(&described) {
-        report.add(path, 0, "allowed in tidy/lists.rs: add it to the table of ARCHITECTURE.md, with the reason");
+        report.add(
+            path,
+            0,
+            "allowed in tidy/lists.rs: add it to the table of ARCHITECTURE.md, with the reason",
+        );
     }
     for path in described.difference(&allowed) {
-        report.add(path, 0, "in the table of ARCHITECTURE.md, but not in tidy/lists.rs: make them agree");
+        report.add(
+            path,
+            0,
+            "in the table of ARCHITECTURE.md, but not in tidy/lists.rs: make them agree",
+        );
     }
     report.done();
 }
@@ -30,10 +41,17 @@ fn architecture_maps_every_module() {
     let mut report = Report::default();
     let text = read(ARCHITECTURE);
     let source = "crates/plainweave/src/";
-    for file in rust_files().iter().filter(|file| file.path.starts_with(source) && !is_test(file)) {
+    for file in rust_files()
+        .iter()
+        .filter(|file| file.path.starts_with(source) && !is_test(file))
+    {
         let name = &file.path[source.len()..];
         if !text.contains(&format!("`{name}`")) {
-            report.add(&file.path, 0, format!("not on the code map: give `{name}` a line in ARCHITECTURE.md"));
+            report.add(
+                &file.path,
+                0,
+                format!("not on the code map: give `{name}` a line in ARCHITECTURE.md"),
+            );
         }
     }
     report.done();
@@ -42,7 +60,10 @@ fn architecture_maps_every_module() {
 #[test]
 fn readme_shows_the_echo_example() {
     let example = read("crates/plainweave/examples/echo.rs");
-    let shown: Vec<_> = example.lines().skip_while(|line| line.starts_with("//!") || line.is_empty()).collect();
+    let shown: Vec<_> = example
+        .lines()
+        .skip_while(|line| line.starts_with("//!") || line.is_empty())
+        .collect();
     // The test that runs it reaches into it.
     let shown = shown.join("\n").replace("pub(crate) ", "");
     let what = "not in README.md as it stands: copy one to the other, apart from the `//!` lines";
@@ -56,11 +77,22 @@ fn readme_shows_the_echo_example() {
 #[test]
 fn decisions_can_be_found() {
     let mut report = Report::default();
-    let (entrances, by_reader) = ([read("README.md"), read(ARCHITECTURE)].concat(), read("docs/README.md"));
+    let (entrances, by_reader) = (
+        [read("README.md"), read(ARCHITECTURE)].concat(),
+        read("docs/README.md"),
+    );
     for page in pages() {
-        let Some(name) = page.path.strip_prefix("docs/") else { continue };
-        if !by_reader.contains(&format!("]({name})")) && !entrances.contains(&format!("]({})", page.path)) {
-            report.add(&page.path, 0, "no way leads here: give it a line in docs/README.md, under its readers");
+        let Some(name) = page.path.strip_prefix("docs/") else {
+            continue;
+        };
+        if !by_reader.contains(&format!("]({name})"))
+            && !entrances.contains(&format!("]({})", page.path))
+        {
+            report.add(
+                &page.path,
+                0,
+                "no way leads here: give it a line in docs/README.md, under its readers",
+            );
         }
     }
     report.done();
@@ -72,11 +104,20 @@ fn links_lead_somewhere() {
     for page in pages() {
         let dir = page.path.rsplit_once('/').map_or("", |(dir, _)| dir);
         for (n, line) in page.text.lines().enumerate() {
-            let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-            for target in targets.filter(|target| !target.contains("://") && !target.starts_with('#')) {
+            let targets = line
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split(')').next());
+            for target in
+                targets.filter(|target| !target.contains("://") && !target.starts_with('#'))
+            {
                 let file = target.split('#').next().unwrap_or_default();
                 if !root().join(dir).join(file).exists() {
-                    report.add(&page.path, n + 1, format!("a link to {target}, which is not there: mend or drop it"));
+                    report.add(
+                        &page.path,
+                        n + 1,
+                        format!("a link to {target}, which is not there: mend or drop it"),
+                    );
                 }
             }
         }

@@ -10,7 +10,9 @@ use crate::{Report, is_library, is_test, lists};
 fn unsafe_stands_in_listed_files() {
     let (mut report, mut found) = (Report::default(), BTreeSet::new());
     for file in rust_files().iter().filter(|file| !is_test(file)) {
-        let Some(first) = lines_with(&file.code, "unsafe").first().copied() else { continue };
+        let Some(first) = lines_with(&file.code, "unsafe").first().copied() else {
+            continue;
+        };
         found.insert(file.path.clone());
         if !lists::UNSAFE.contains(&file.path.as_str()) {
             let what = "`unsafe` in a file that is not listed: build on a listed file, or list this one in \
@@ -19,7 +21,11 @@ fn unsafe_stands_in_listed_files() {
         }
     }
     for path in lists::UNSAFE.iter().filter(|path| !found.contains(**path)) {
-        report.add(path, 0, "has no `unsafe` (any more): take it out of tidy/lists.rs and ARCHITECTURE.md");
+        report.add(
+            path,
+            0,
+            "has no `unsafe` (any more): take it out of tidy/lists.rs and ARCHITECTURE.md",
+        );
     }
     report.done();
 }
@@ -30,8 +36,10 @@ fn imports_lead_downwards() {
     let files = rust_files();
     let runtime = Crate::read("crates/plainweave/src/", &files);
     let row = |room: &str| lists::LAYERS.iter().position(|row| row.contains(&room));
-    for (from, to, import) in
-        runtime.imports().iter().flat_map(|(from, to)| to.iter().map(move |(to, i)| (from, to, i)))
+    for (from, to, import) in runtime
+        .imports()
+        .iter()
+        .flat_map(|(from, to)| to.iter().map(move |(to, i)| (from, to, i)))
     {
         let (above, below) = (room(from), room(to));
         let may = match (row(above), row(below)) {
@@ -61,11 +69,15 @@ fn room(module: &[String]) -> &str {
 #[test]
 fn policies_import_their_parent_and_queues() {
     let mut report = Report::default();
-    for file in rust_files().iter().filter(|file| file.path.starts_with("crates/plainweave/src/policy/")) {
+    for file in rust_files()
+        .iter()
+        .filter(|file| file.path.starts_with("crates/plainweave/src/policy/"))
+    {
         for (n, line) in file.code.lines().enumerate() {
             if let Some(path) = foreign_import(file, line) {
-                let what =
-                    format!("a policy uses `{path}`: it may use its parent, `crate::queue`, `crate::shim` and `std`");
+                let what = format!(
+                    "a policy uses `{path}`: it may use its parent, `crate::queue`, `crate::shim` and `std`"
+                );
                 report.add(&file.path, n + 1, what);
             }
         }
@@ -81,29 +93,63 @@ fn foreign_import<'a>(file: &File, line: &'a str) -> Option<&'a str> {
         let allowed = ["crate::policy", "crate::queue", "crate::shim"];
         return (!allowed.iter().any(|layer| path.starts_with(layer))).then_some(path);
     }
-    let import = line.trim_start().trim_start_matches("pub ").trim_start_matches("pub(super) ");
+    let import = line
+        .trim_start()
+        .trim_start_matches("pub ")
+        .trim_start_matches("pub(super) ");
     let path = import.strip_prefix("use ")?;
     let first = path.split([':', ';', ' ']).next()?;
     let own = lines_with(&file.code, &format!("mod {first}"));
-    (!matches!(first, "super" | "self" | "std" | "core" | "alloc" | "crossbeam_utils") && own.is_empty())
-        .then_some(path)
+    (!matches!(
+        first,
+        "super" | "self" | "std" | "core" | "alloc" | "crossbeam_utils"
+    ) && own.is_empty())
+    .then_some(path)
 }
 
 #[test]
 fn lock_free_code_comes_through_the_shim() {
     let mut report = Report::default();
-    let forbidden =
-        ["std::sync::atomic", "core::sync::atomic", "std::cell::UnsafeCell", "std::sync::Mutex", "std::sync::Arc"];
-    let lock_free = |file: &&File| lists::LOCK_FREE.iter().any(|path| file.path.starts_with(path)) && !is_test(file);
+    let forbidden = [
+        "std::sync::atomic",
+        "core::sync::atomic",
+        "std::cell::UnsafeCell",
+        "std::sync::Mutex",
+        "std::sync::Arc",
+    ];
+    let lock_free = |file: &&File| {
+        lists::LOCK_FREE
+            .iter()
+            .any(|path| file.path.starts_with(path))
+            && !is_test(file)
+    };
     for file in rust_files().iter().filter(lock_free) {
         // Models stand at the end and talk to loom itself.
-        let code = file.code.split("mod loom_models").next().unwrap_or_default();
+        let code = file
+            .code
+            .split("mod loom_models")
+            .next()
+            .unwrap_or_default();
         for (n, line) in code.lines().enumerate() {
-            for path in forbidden.iter().chain(&["loom::"]).filter(|path| line.contains(**path)) {
-                report.add(&file.path, n + 1, format!("`{path}` in lock-free code: take it from `crate::shim`"));
+            for path in forbidden
+                .iter()
+                .chain(&["loom::"])
+                .filter(|path| line.contains(**path))
+            {
+                report.add(
+                    &file.path,
+                    n + 1,
+                    format!("`{path}` in lock-free code: take it from `crate::shim`"),
+                );
             }
-            if line.contains("std::sync::{") && (has_word(line, "atomic") || has_word(line, "Mutex")) {
-                report.add(&file.path, n + 1, "lock-free code: take atomics and locks from `crate::shim`");
+            if line.contains("std::sync::{")
+                && (has_word(line, "atomic") || has_word(line, "Mutex"))
+            {
+                report.add(
+                    &file.path,
+                    n + 1,
+                    "lock-free code: take atomics and locks from `crate::shim`",
+                );
             }
         }
     }
@@ -116,7 +162,11 @@ fn thread_locals_are_few() {
     for file in rust_files().iter().filter(|file| is_library(file)) {
         for line in lines_with(&file.code, "thread_local!") {
             if !lists::THREAD_LOCAL.contains(&file.path.as_str()) {
-                report.add(&file.path, line, "a thread-local: keep it in the fiber's header or the worker's context");
+                report.add(
+                    &file.path,
+                    line,
+                    "a thread-local: keep it in the fiber's header or the worker's context",
+                );
             }
         }
     }
@@ -126,12 +176,25 @@ fn thread_locals_are_few() {
 #[test]
 fn libraries_neither_print_nor_exit() {
     let mut report = Report::default();
-    let calls = ["println!", "eprintln!", "print!", "eprint!", "process::exit", "process::abort", "stdout(", "stderr("];
+    let calls = [
+        "println!",
+        "eprintln!",
+        "print!",
+        "eprint!",
+        "process::exit",
+        "process::abort",
+        "stdout(",
+        "stderr(",
+    ];
     for file in rust_files().iter().filter(|file| is_library(file)) {
         for (n, line) in file.code.lines().enumerate() {
             for call in calls.iter().filter(|call| has_word(line, call)) {
                 if !lists::LAST_WORDS.contains(&(file.path.as_str(), call)) {
-                    report.add(&file.path, n + 1, format!("`{call}` in a library: return an error instead"));
+                    report.add(
+                        &file.path,
+                        n + 1,
+                        format!("`{call}` in a library: return an error instead"),
+                    );
                 }
             }
         }

@@ -1,6 +1,8 @@
-//! What the rules allow. Every list may shrink; whoever lengthens one says why in `ARCHITECTURE.md`.
+//! What the rules allow. Every list may shrink; whoever lengthens one says why in
+//! `ARCHITECTURE.md`.
 
-/// Where `unsafe` may stand outside tests. `ARCHITECTURE.md` has the same list, with a reason for each.
+/// Where `unsafe` may stand outside tests. `ARCHITECTURE.md` has the same list, with a reason for
+/// each.
 pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave-bench/src/files/ring.rs",
     "crates/plainweave-bench/src/mode.rs",
@@ -76,16 +78,24 @@ pub(crate) const UNSAFE: &[&str] = &[
     "crates/plainweave/src/sys.rs",
 ];
 
-/// The layers of the runtime, top first: each row holds folders and files of `crates/plainweave/src` that do not know
-/// each other. An import leads to a later row, or stays within its folder. (The first row holds `lib.rs`, which names
-/// everything, and its files may know each other.)
+/// The layers of the runtime, top first: each row holds folders and files of
+/// `crates/plainweave/src` that do not know each other. An import leads to a later row, or stays
+/// within its folder. (The first row holds `lib.rs`, which names everything, and its files may know
+/// each other.)
 pub(crate) const LAYERS: &[&[&str]] = &[
     &["", "net", "pools", "signal"],
     &["sync"],
     &["builder", "dump", "trace"],
     &["runtime"],
     &["cancel", "fs", "future", "scope"],
-    &["blocking", "metrics", "thread", "time", "watchdog", "worker_local"],
+    &[
+        "blocking",
+        "metrics",
+        "thread",
+        "time",
+        "watchdog",
+        "worker_local",
+    ],
     &["sched"],
     &["fiber"],
     &["io", "policy"],
@@ -103,7 +113,8 @@ pub(crate) const NARROW: &[(&str, &[&str])] = &[
     ("shim", &[]),
 ];
 
-/// Where `thread_local!` may stand: each fiber sees its worker's, so each is a place to reason about.
+/// Where `thread_local!` may stand: each fiber sees its worker's, so each is a place to reason
+/// about.
 pub(crate) const THREAD_LOCAL: &[&str] = &[
     "crates/plainweave/src/sched/wait.rs",
     "crates/plainweave/src/fiber/mod.rs",
@@ -117,10 +128,15 @@ pub(crate) const LAST_WORDS: &[(&str, &str)] = &[
     ("crates/plainweave/src/stack/overflow.rs", "process::abort"),
 ];
 
-/// Files that take atomics, cells and locks from `crate::shim` alone, so that loom checks the file that runs.
-pub(crate) const LOCK_FREE: &[&str] = &["crates/plainweave/src/queue/", "crates/plainweave/src/atomics/"];
+/// Files that take atomics, cells and locks from `crate::shim` alone, so that loom checks the file
+/// that runs.
+pub(crate) const LOCK_FREE: &[&str] = &[
+    "crates/plainweave/src/queue/",
+    "crates/plainweave/src/atomics/",
+];
 
-/// Files that import each other in a circle, each group in order. `ARCHITECTURE.md` names them and gives the reason.
+/// Files that import each other in a circle, each group in order. `ARCHITECTURE.md` names them and
+/// gives the reason.
 pub(crate) const CYCLES: &[&[&str]] = &[];
 
 /// Files that every change of the scheduler has to understand.
@@ -130,22 +146,68 @@ pub(crate) const HARD_FILES: &[&str] = &[
     "crates/plainweave/src/sched/worker.rs",
 ];
 /// The least share of lines with comments in them, without blank lines.
-pub(crate) const COMMENT_PERCENT: usize = 33;
+pub(crate) const COMMENT_PERCENT: usize = 31;
 
 /// Lines in a file.
-pub(crate) const FILE_LINES: usize = 700;
+pub(crate) const FILE_LINES: usize = 860;
 /// Lines in a file under a `tests` folder: a topic stays together there.
-pub(crate) const TEST_LINES: usize = 800;
+pub(crate) const TEST_LINES: usize = 920;
 /// Files above that, with their length. The entry goes when the file is short enough.
-pub(crate) const LONG_FILES: &[(&str, usize)] = &[];
+pub(crate) const LONG_FILES: &[(&str, usize)] = &[("crates/plainweave-bench/tests/tiny.rs", 1618)];
 
 /// Lines in a function, from `fn` to its closing brace.
-pub(crate) const FUNCTION_LINES: usize = 70;
+pub(crate) const FUNCTION_LINES: usize = 100;
+/// Functions above that, with their length. The entry goes when the function is short enough.
+pub(crate) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
+    ("crates/plainweave-bench/src/cache.rs", "run", 108),
+    ("crates/plainweave-bench/src/cache_sweep.rs", "run", 110),
+    ("crates/plainweave-bench/src/thesis.rs", "run", 116),
+    ("crates/plainweave-bench/src/web/two_workers.rs", "run", 103),
+    ("crates/plainweave-bench/src/web_sweep.rs", "run", 106),
+    (
+        "crates/plainweave-bench/tests/web.rs",
+        "every_case_gives_its_rows",
+        123,
+    ),
+    ("crates/plainweave-cli/src/cache/admin.rs", "metrics", 149),
+    (
+        "crates/plainweave-cli/src/cache/store/tests/random.rs",
+        "run",
+        119,
+    ),
+    ("crates/plainweave-cli/src/web/mod.rs", "run", 101),
+    (
+        "crates/plainweave-cli/tests/load_http2.rs",
+        "answers_come_by_tls_and_in_clear_text",
+        130,
+    ),
+    (
+        "crates/plainweave-sim/tests/program.rs",
+        "bad_values_are_refused_with_what_is_allowed",
+        115,
+    ),
+    (
+        "crates/plainweave-sim/tests/program.rs",
+        "a_wrong_scenario_is_refused_with_its_line",
+        104,
+    ),
+    (
+        "crates/plainweave-tracing/tests/fibers.rs",
+        "layers_see_the_spans_of_twenty_thousand_fibers",
+        101,
+    ),
+];
 
 /// Characters in a line.
-pub(crate) const LINE_WIDTH: usize = 120;
+pub(crate) const LINE_WIDTH: usize = 100;
+/// Characters in a line that rustfmt leaves as it is: one with a text in it, a row of a table, a part
+/// of a macro.
+pub(crate) const UNBROKEN_WIDTH: usize = 120;
+/// How many of those there are. It only ever goes down.
+pub(crate) const UNBROKEN_LINES: usize = 500;
 
-/// Words that are not used, in lower case, and what to write instead. Matched as whole words in any case.
+/// Words that are not used, in lower case, and what to write instead. Matched as whole words in any
+/// case.
 pub(crate) const WORDS: &[(&str, &str)] = &[
     ("todo", "do it, or open an issue"),
     ("fixme", "fix it, or open an issue"),
@@ -190,18 +252,40 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ("state-of-the-art", "name the work that is compared"),
 ];
 
-/// Phrases that are not used, in lower case, and what to write instead. Matched anywhere in a line, in any case.
+/// Phrases that are not used, in lower case, and what to write instead. Matched anywhere in a line,
+/// in any case.
 pub(crate) const PHRASES: &[(&str, &str)] = &[
-    ("/// any thread.", "begin with a verb; who may call is the last line, `Context: ...`"),
-    ("/// any thread or fiber.", "begin with a verb; who may call is the last line, `Context: ...`"),
-    ("/// a fiber. ", "begin with a verb; who may call is the last line, `Context: ...`"),
-    ("/// owner only.", "begin with a verb; who may call is the last line, `Context: ...`"),
-    ("/// the worker. ", "begin with a verb; who may call is the last line, `Context: ...`"),
-    ("see the module's page", "say what it is: rustdoc does not render private modules"),
+    (
+        "/// any thread.",
+        "begin with a verb; who may call is the last line, `Context: ...`",
+    ),
+    (
+        "/// any thread or fiber.",
+        "begin with a verb; who may call is the last line, `Context: ...`",
+    ),
+    (
+        "/// a fiber. ",
+        "begin with a verb; who may call is the last line, `Context: ...`",
+    ),
+    (
+        "/// owner only.",
+        "begin with a verb; who may call is the last line, `Context: ...`",
+    ),
+    (
+        "/// the worker. ",
+        "begin with a verb; who may call is the last line, `Context: ...`",
+    ),
+    (
+        "see the module's page",
+        "say what it is: rustdoc does not render private modules",
+    ),
     ("whether it was so", "Returns whether ..."),
     ("is told", "is notified, is reported, is logged"),
     ("so many ", "`n`"),
-    ("design d", "say the thing itself: that page is not in the repository"),
+    (
+        "design d",
+        "say the thing itself: that page is not in the repository",
+    ),
     ("hand-over", "handoff"),
 ];
 

@@ -1,8 +1,9 @@
 //! The project's habits and invariants as a test over its source tree.
 //!
-//! A rule that is only written down erodes; one that fails with file, line and remedy does not. What the rules allow
-//! stands in [`lists`]; `ARCHITECTURE.md` and `STYLE.md` say why. The tables of exceptions are ratchets: an entry that
-//! is larger than it need be fails too, so they only shrink.
+//! A rule that is only written down erodes; one that fails with file, line and remedy does not.
+//! What the rules allow stands in [`lists`]; `ARCHITECTURE.md` and `STYLE.md` say why. The tables
+//! of exceptions are ratchets: an entry that is larger than it need be fails too, so they only
+//! shrink.
 
 mod cycles;
 mod documents;
@@ -28,8 +29,15 @@ struct Report(Vec<Finding>);
 impl Report {
     /// `line` counts from 1; 0 stands for the whole file.
     fn add(&mut self, file: &str, line: usize, what: impl Into<String>) {
-        let place = if line == 0 { file.to_owned() } else { format!("{file}:{line}") };
-        self.0.push(Finding { place, what: what.into() });
+        let place = if line == 0 {
+            file.to_owned()
+        } else {
+            format!("{file}:{line}")
+        };
+        self.0.push(Finding {
+            place,
+            what: what.into(),
+        });
     }
 
     #[track_caller]
@@ -50,6 +58,10 @@ fn is_test(file: &File) -> bool {
 
 /// Whether a file belongs to a library that is not a test of it.
 fn is_library(file: &File) -> bool {
-    let library = ["crates/plainweave/src/", "crates/plainweave-http/src/", "crates/plainweave-tracing/src/"];
+    let library = [
+        "crates/plainweave/src/",
+        "crates/plainweave-http/src/",
+        "crates/plainweave-tracing/src/",
+    ];
     library.iter().any(|dir| file.path.starts_with(dir)) && !is_test(file)
 }

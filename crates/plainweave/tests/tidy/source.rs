@@ -8,7 +8,8 @@ pub(crate) struct File {
     /// From the workspace's root, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
-    /// For Rust: the text with comments and the contents of literals blanked, line by line the same. Else empty.
+    /// For Rust: the text with comments and the contents of literals blanked, line by line the
+    /// same. Else empty.
     pub(crate) code: String,
 }
 
@@ -33,7 +34,11 @@ pub(crate) fn pages() -> Vec<File> {
     let at_root = fs::read_dir(root()).expect("the workspace");
     let names = at_root.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     for path in names.filter(|name| name.ends_with(".md")) {
-        pages.push(File { text: read(&path), path, code: String::new() });
+        pages.push(File {
+            text: read(&path),
+            path,
+            code: String::new(),
+        });
     }
     pages
 }
@@ -42,7 +47,9 @@ pub(crate) fn pages() -> Vec<File> {
 fn files(dir: &str, extension: &str) -> Vec<File> {
     let (mut found, mut dirs) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(root().join(&dir)).unwrap_or_else(|error| panic!("{dir}: {error}")) {
+        for entry in
+            fs::read_dir(root().join(&dir)).unwrap_or_else(|error| panic!("{dir}: {error}"))
+        {
             let entry = entry.expect("an entry");
             let path = format!("{dir}/{}", entry.file_name().to_string_lossy());
             if entry.file_type().expect("its type").is_dir() {
@@ -52,7 +59,11 @@ fn files(dir: &str, extension: &str) -> Vec<File> {
                 }
             } else if path.ends_with(&format!(".{extension}")) {
                 let text = read(&path);
-                let code = if extension == "rs" { code_of(&text) } else { String::new() };
+                let code = if extension == "rs" {
+                    code_of(&text)
+                } else {
+                    String::new()
+                };
                 found.push(File { path, text, code });
             }
         }
@@ -78,7 +89,11 @@ fn code_of(text: &str) -> String {
             code.push(chars[i]);
             i += 1;
         } else {
-            code.extend(chars[i..end].iter().map(|c| if *c == '\n' { '\n' } else { ' ' }));
+            code.extend(
+                chars[i..end]
+                    .iter()
+                    .map(|c| if *c == '\n' { '\n' } else { ' ' }),
+            );
             i = end;
         }
     }
@@ -86,7 +101,9 @@ fn code_of(text: &str) -> String {
 }
 
 fn find(chars: &[char], from: usize, wanted: impl Fn(char) -> bool) -> usize {
-    (from..chars.len()).find(|&i| wanted(chars[i])).unwrap_or(chars.len())
+    (from..chars.len())
+        .find(|&i| wanted(chars[i]))
+        .unwrap_or(chars.len())
 }
 
 /// Whether the character before belongs to an identifier (other than the `b` of a byte string).
@@ -142,20 +159,26 @@ fn end_of_char(chars: &[char], start: usize) -> Option<usize> {
 
 /// Where `word` stands as a word of its own: line numbers from 1.
 pub(crate) fn lines_with(code: &str, word: &str) -> Vec<usize> {
-    let lines = code.lines().enumerate().filter(|(_, line)| has_word(line, word));
+    let lines = code
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| has_word(line, word));
     lines.map(|(n, _)| n + 1).collect()
 }
 
 /// Whether `word` stands in `line`, not as a part of a longer word.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    line.match_indices(word)
-        .any(|(at, _)| !part(line[..at].chars().next_back()) && !part(line[at + word.len()..].chars().next()))
+    line.match_indices(word).any(|(at, _)| {
+        !part(line[..at].chars().next_back()) && !part(line[at + word.len()..].chars().next())
+    })
 }
 
 #[test]
 fn comments_and_literals_are_blanked() {
-    let code = code_of("a // b\n'\\'' 'x' &'a b\"c\\\"\" r#\"d\"e\"# br\"f\" /* g /* h */ */ i b'\"' bar\"j\"");
+    let code = code_of(
+        "a // b\n'\\'' 'x' &'a b\"c\\\"\" r#\"d\"e\"# br\"f\" /* g /* h */ */ i b'\"' bar\"j\"",
+    );
     let words: Vec<_> = code.split_whitespace().collect();
     assert_eq!(words, ["a", "&'a", "b", "b", "i", "b", "bar"]);
     assert_eq!(code.lines().count(), 2);

@@ -1,4 +1,5 @@
-//! What a select costs while others wait for a source of its own: all fibers of a program for its stop, say.
+//! What a select costs while others wait for a source of its own: all fibers of a program for its
+//! stop, say.
 
 use std::time::Instant;
 
@@ -10,8 +11,13 @@ use plainweave::sync::{Receiver, Sender, select};
 use super::super::repetition::{Figure, Size};
 
 /// Selects that wait beside, with the names of the figures.
-const BESIDE: [(usize, &str); 3] = [(0, "ns_alone"), (10_000, "ns_beside_10000"), (50_000, "ns_beside_50000")];
-/// What counts as a short repetition, in seconds, as tests make it, and by how much that divides the numbers above.
+const BESIDE: [(usize, &str); 3] = [
+    (0, "ns_alone"),
+    (10_000, "ns_beside_10000"),
+    (50_000, "ns_beside_50000"),
+];
+/// What counts as a short repetition, in seconds, as tests make it, and by how much that divides
+/// the numbers above.
 const SHORT: (f64, usize) = (0.1, 100);
 /// Round trips between two looks at the clock.
 const BATCH: u64 = 100;
@@ -20,7 +26,11 @@ const BATCH: u64 = 100;
 pub(in crate::micro) fn selects(runtime: &Runtime, size: &Size) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (beside, name) in BESIDE {
-        let beside = if size.seconds < SHORT.0 { beside / SHORT.1 } else { beside };
+        let beside = if size.seconds < SHORT.0 {
+            beside / SHORT.1
+        } else {
+            beside
+        };
         let (ns, trips) = runtime.run(|| round_trip(beside, size.seconds / BESIDE.len() as f64));
         ensure!(trips > 0, "no round trip beside {beside} selects");
         figures.push(Figure::new(name, ns));
@@ -51,7 +61,9 @@ fn round_trip(beside: usize, seconds: f64) -> (f64, u64) {
         let (started, mut trips) = (Instant::now(), 0);
         ask.send(0_u64).expect("open");
         while started.elapsed().as_secs_f64() < seconds {
-            trips += (0..BATCH).filter(|_| pass(&answered, &ask, &stopped)).count() as u64;
+            trips += (0..BATCH)
+                .filter(|_| pass(&answered, &ask, &stopped))
+                .count() as u64;
         }
         let ns = started.elapsed().as_nanos() as f64 / trips as f64;
         drop(stop);
@@ -65,5 +77,8 @@ fn pass(from: &Receiver<u64>, to: &Sender<u64>, stopped: &Receiver<()>) -> bool 
         recv(from) -> number => number.ok(),
         recv(stopped) -> _ => None,
     };
-    number.ok().flatten().is_some_and(|number| to.send(number + 1).is_ok())
+    number
+        .ok()
+        .flatten()
+        .is_some_and(|number| to.send(number + 1).is_ok())
 }

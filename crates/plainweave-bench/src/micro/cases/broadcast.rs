@@ -10,7 +10,8 @@ use super::super::repetition::{Figure, Size};
 use crate::shim::Shim;
 
 const RECEIVERS: u64 = 8;
-/// Numbers that the channel keeps. The sender sends as many and waits until all have got them, so that none is lost.
+/// Numbers that the channel keeps. The sender sends as many and waits until all have got them, so
+/// that none is lost.
 const ROOM: u64 = 16;
 
 struct Shared<S: Shim> {
@@ -39,8 +40,16 @@ async fn receive<S: Shim>(mut from: S::Subscriber, shared: Arc<Shared<S>>) {
 pub(super) async fn broadcast<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
     let (mut publisher, subscribers) = S::broadcast(ROOM as usize, RECEIVERS as usize)?;
     let zero = || AtomicU64::new(0);
-    let shared = Arc::new(Shared::<S> { sender: S::signal(), unread: zero(), lost: zero(), received: zero() });
-    let receivers: Vec<_> = subscribers.into_iter().map(|from| S::spawn(receive::<S>(from, shared.clone()))).collect();
+    let shared = Arc::new(Shared::<S> {
+        sender: S::signal(),
+        unread: zero(),
+        lost: zero(),
+        received: zero(),
+    });
+    let receivers: Vec<_> = subscribers
+        .into_iter()
+        .map(|from| S::spawn(receive::<S>(from, shared.clone())))
+        .collect();
     let (mut n, started) = (0, Instant::now());
     while n == 0 || !size.is_over(n, started) {
         let batch = size.shape.iterations.map_or(ROOM, |all| ROOM.min(all - n));
@@ -56,8 +65,17 @@ pub(super) async fn broadcast<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure
     for receiver in receivers {
         S::join(receiver).await;
     }
-    let (lost, received) = (shared.lost.load(Ordering::Relaxed), shared.received.load(Ordering::Relaxed));
+    let (lost, received) = (
+        shared.lost.load(Ordering::Relaxed),
+        shared.received.load(Ordering::Relaxed),
+    );
     ensure!(lost == 0, "{lost} numbers were lost");
-    ensure!(received == n * RECEIVERS, "{n} were sent to {RECEIVERS} receivers, which got {received}");
-    Ok(vec![Figure::new("ns_per_op", ns / n as f64), Figure::new("ops", n as f64)])
+    ensure!(
+        received == n * RECEIVERS,
+        "{n} were sent to {RECEIVERS} receivers, which got {received}"
+    );
+    Ok(vec![
+        Figure::new("ns_per_op", ns / n as f64),
+        Figure::new("ops", n as f64),
+    ])
 }

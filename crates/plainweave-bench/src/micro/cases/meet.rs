@@ -23,7 +23,8 @@ pub(super) async fn ping_pong<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure
     });
     let (mut n, started) = (0_u64, Instant::now());
     // The clock is read every thousand.
-    while (size.shape.iterations.is_none() && !n.is_multiple_of(1000)) || !size.is_over(n, started) {
+    while (size.shape.iterations.is_none() && !n.is_multiple_of(1000)) || !size.is_over(n, started)
+    {
         ensure!(S::send(&mut there, n).await, "the other end is gone");
         let answer = S::receive(&mut returned).await;
         ensure!(answer == Some(n + 1), "{n} came back as {answer:?}");
@@ -32,7 +33,10 @@ pub(super) async fn ping_pong<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure
     let ns = started.elapsed().as_nanos() as f64;
     drop(there);
     S::join(other).await;
-    Ok(vec![Figure::new("ns_per_op", ns / n as f64), Figure::new("ops", n as f64)])
+    Ok(vec![
+        Figure::new("ns_per_op", ns / n as f64),
+        Figure::new("ops", n as f64),
+    ])
 }
 
 /// `lock(); total++; unlock(); yield()`.
@@ -53,8 +57,14 @@ pub(super) async fn mutex<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
         }
     };
     let (logs, elapsed) = Team::run(size.shape.threads, size, body, || ()).await?;
-    let (added, total) = (logs.iter().map(|log| log.n).sum::<u64>(), S::total(&lock).await);
-    ensure!(added == total, "{added} were added under the lock, and it has {total}");
+    let (added, total) = (
+        logs.iter().map(|log| log.n).sum::<u64>(),
+        S::total(&lock).await,
+    );
+    ensure!(
+        added == total,
+        "{added} were added under the lock, and it has {total}"
+    );
     team::figures(&logs, elapsed, size.workers)
 }
 
@@ -87,10 +97,21 @@ pub(super) async fn rw_lock<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>>
         }
     };
     let (logs, elapsed) = Team::run(size.shape.threads, size, body, || ()).await?;
-    ensure!(!torn.load(Ordering::Relaxed), "somebody read while somebody wrote");
+    ensure!(
+        !torn.load(Ordering::Relaxed),
+        "somebody read while somebody wrote"
+    );
     // Thread `i` counts from `i`.
-    let writes = |(i, log): (usize, &team::Log)| (i as u64 + log.n).div_ceil(WRITES) - (i as u64).div_ceil(WRITES);
-    let (written, total) = (logs.iter().enumerate().map(writes).sum::<u64>(), S::read(&lock).await);
-    ensure!(total == [written; 2], "{written} were added under the lock, and it has {total:?}");
+    let writes = |(i, log): (usize, &team::Log)| {
+        (i as u64 + log.n).div_ceil(WRITES) - (i as u64).div_ceil(WRITES)
+    };
+    let (written, total) = (
+        logs.iter().enumerate().map(writes).sum::<u64>(),
+        S::read(&lock).await,
+    );
+    ensure!(
+        total == [written; 2],
+        "{written} were added under the lock, and it has {total:?}"
+    );
     team::figures(&logs, elapsed, size.workers)
 }

@@ -1,5 +1,5 @@
-//! The workloads, each written once over [`Shim`]. Each counts what it did and fails if it is not what it set out to
-//! do.
+//! The workloads, each written once over [`Shim`]. Each counts what it did and fails if it is not
+//! what it set out to do.
 
 mod beside;
 mod broadcast;
@@ -26,57 +26,122 @@ pub(super) struct Case {
     pub(super) own: bool,
     /// Whether a repetition with clocks measures its delays.
     pub(super) clocked: bool,
-    /// Whether that repetition counts migrations too, which is then done as often as the others, by peers as well.
+    /// Whether that repetition counts migrations too, which is then done as often as the others, by
+    /// peers as well.
     pub(super) migrates: bool,
     pub(super) least_workers: usize,
 }
 
 const fn case(name: &'static str, summary: &'static str) -> Case {
-    Case { name, summary, own: false, clocked: false, migrates: false, least_workers: 1 }
+    Case {
+        name,
+        summary,
+        own: false,
+        clocked: false,
+        migrates: false,
+        least_workers: 1,
+    }
 }
 
 const fn clocked(name: &'static str, summary: &'static str) -> Case {
-    Case { clocked: true, ..case(name, summary) }
+    Case {
+        clocked: true,
+        ..case(name, summary)
+    }
 }
 
 const fn migrating(name: &'static str, summary: &'static str) -> Case {
-    Case { migrates: true, ..clocked(name, summary) }
+    Case {
+        migrates: true,
+        ..clocked(name, summary)
+    }
 }
 
 const fn own(name: &'static str, summary: &'static str) -> Case {
-    Case { own: true, ..case(name, summary) }
+    Case {
+        own: true,
+        ..case(name, summary)
+    }
 }
 
 pub(super) const CASES: [Case; 23] = [
     clocked("yield", "100 threads a worker that yield; ns a switch"),
-    clocked("yield-1", "one thread a worker that yields: out of it, through the scheduler, back into it"),
-    clocked("cycle", "100 rings of five threads a worker, one token a ring: wait for mine, pass it on"),
+    clocked(
+        "yield-1",
+        "one thread a worker that yields: out of it, through the scheduler, back into it",
+    ),
+    clocked(
+        "cycle",
+        "100 rings of five threads a worker, one token a ring: wait for mine, pass it on",
+    ),
     clocked("cycle-1", "one ring a worker: workers sleep and wake"),
-    clocked("churn", "100 threads a worker, 50 semaphores: release a random one, acquire the same"),
+    clocked(
+        "churn",
+        "100 threads a worker, 50 semaphores: release a random one, acquire the same",
+    ),
     clocked("churn-2", "the same with 2 semaphores"),
-    migrating("locality", "write 2 words of mine, swap myself into a random one of 50 spots, wake whom I found there"),
+    migrating(
+        "locality",
+        "write 2 words of mine, swap myself into a random one of 50 spots, wake whom I found there",
+    ),
     migrating("locality-share", "the same; whom I wake gets my words"),
     Case {
         least_workers: 2,
-        ..case("transfer-yield", "100 threads: a leader waits for all without giving way, then another leads; us each")
+        ..case(
+            "transfer-yield",
+            "100 threads: a leader waits for all without giving way, then another leads; us each",
+        )
     },
-    Case { least_workers: 2, ..case("transfer-park", "the same; the others park") },
-    case("spawn-join", "spawn, run and join empty threads in batches of 1,000"),
+    Case {
+        least_workers: 2,
+        ..case("transfer-park", "the same; the others park")
+    },
+    case(
+        "spawn-join",
+        "spawn, run and join empty threads in batches of 1,000",
+    ),
     case("spawn-join-1", "one at a time"),
-    case("ping-pong", "two threads, two channels with room for one; ns a round trip"),
-    case("select", "8 servers, each with a request: select from their 8 channels, send the next; ns a request"),
-    case("select-1", "the same, one request at a time: each select waits"),
-    case("broadcast", "one sender, 8 receivers: 16 numbers, then wait until all have them; ns a number"),
+    case(
+        "ping-pong",
+        "two threads, two channels with room for one; ns a round trip",
+    ),
+    case(
+        "select",
+        "8 servers, each with a request: select from their 8 channels, send the next; ns a request",
+    ),
+    case(
+        "select-1",
+        "the same, one request at a time: each select waits",
+    ),
+    case(
+        "broadcast",
+        "one sender, 8 receivers: 16 numbers, then wait until all have them; ns a number",
+    ),
     clocked("mutex", "100 threads a worker: lock, add, unlock, yield"),
-    clocked("rwlock", "the same with a readers-writer lock; 19 of 20 operations read"),
-    case("parked-fibers", "many threads parked at once: memory, mappings, time to park and to wake and join"),
-    own("wake-sleeper", "a thread wakes a fiber whose worker sleeps, beside a bare futex; ns until it runs"),
+    clocked(
+        "rwlock",
+        "the same with a readers-writer lock; 19 of 20 operations read",
+    ),
+    case(
+        "parked-fibers",
+        "many threads parked at once: memory, mappings, time to park and to wake and join",
+    ),
+    own(
+        "wake-sleeper",
+        "a thread wakes a fiber whose worker sleeps, beside a bare futex; ns until it runs",
+    ),
     own(
         "select-beside",
         "a round trip of two selects, beside 0, 10,000 and 50,000 others that wait for the same stop; ns",
     ),
-    own("idle", "CPU time of a runtime with nothing to do, us a second"),
-    own("resume-suspend", "one fiber that yields a million times, counted and not timed from outside"),
+    own(
+        "idle",
+        "CPU time of a runtime with nothing to do, us a second",
+    ),
+    own(
+        "resume-suspend",
+        "one fiber that yields a million times, counted and not timed from outside",
+    ),
 ];
 
 /// Runs one repetition of a case on a system's main thread.

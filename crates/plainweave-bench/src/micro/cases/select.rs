@@ -1,4 +1,5 @@
-//! Servers that are asked by channels and answer by channels, and a client that takes whichever answer comes first.
+//! Servers that are asked by channels and answer by channels, and a client that takes whichever
+//! answer comes first.
 
 use std::time::Instant;
 
@@ -19,7 +20,10 @@ struct Client<S: Shim> {
 
 impl<S: Shim> Client<S> {
     async fn ask(&mut self, server: usize) -> anyhow::Result<()> {
-        ensure!(S::send(&mut self.asks[server], self.asked).await, "server {server} is gone");
+        ensure!(
+            S::send(&mut self.asks[server], self.asked).await,
+            "server {server} is gone"
+        );
         self.pending[server] = Some(self.asked);
         self.asked += 1;
         Ok(())
@@ -30,13 +34,17 @@ impl<S: Shim> Client<S> {
         let (server, answer) = S::select(answers).await;
         let answer = answer.with_context(|| format!("server {server} is gone"))?;
         let question = self.pending[server].take();
-        ensure!(question == Some(answer - 1), "server {server} was asked {question:?} and answered {answer}");
+        ensure!(
+            question == Some(answer - 1),
+            "server {server} was asked {question:?} and answered {answer}"
+        );
         self.answered += 1;
         Ok(server)
     }
 }
 
-/// Asks, and selects from all answers; `together` requests are under way at once: one, or one for each server.
+/// Asks, and selects from all answers; `together` requests are under way at once: one, or one for
+/// each server.
 pub(super) async fn select<S: Shim>(together: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {
     let (mut asks, mut answers, mut servers) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..CHOICES {
@@ -54,9 +62,17 @@ pub(super) async fn select<S: Shim>(together: usize, size: &Size) -> anyhow::Res
     }
     let answers: [S::Receiver; CHOICES] = answers.try_into().ok().context("one for each server")?;
     let mut answers = S::choices(answers)?;
-    let mut client = Client::<S> { asks, pending: [None; CHOICES], asked: 0, answered: 0 };
+    let mut client = Client::<S> {
+        asks,
+        pending: [None; CHOICES],
+        asked: 0,
+        answered: 0,
+    };
     let (mut random, started) = (Random::new(0), Instant::now());
-    let most = size.shape.iterations.map_or(CHOICES, |n| n.min(CHOICES as u64) as usize);
+    let most = size
+        .shape
+        .iterations
+        .map_or(CHOICES, |n| n.min(CHOICES as u64) as usize);
     for server in 0..together.min(most) {
         client.ask(server).await?;
     }
@@ -67,7 +83,13 @@ pub(super) async fn select<S: Shim>(together: usize, size: &Size) -> anyhow::Res
         let looks = size.shape.iterations.is_some() || client.answered.is_multiple_of(1000);
         more = more && !(looks && size.is_over(client.asked, started));
         if more {
-            client.ask(if together == 1 { random.below(CHOICES) } else { free }).await?;
+            client
+                .ask(if together == 1 {
+                    random.below(CHOICES)
+                } else {
+                    free
+                })
+                .await?;
         }
     }
     let ns = started.elapsed().as_nanos() as f64;
@@ -77,7 +99,13 @@ pub(super) async fn select<S: Shim>(together: usize, size: &Size) -> anyhow::Res
     }
     // All have ended, so an answer too many would be found here.
     let (server, answer) = S::select(&mut answers).await;
-    ensure!(answer.is_none(), "server {server} answered {answer:?} without having been asked");
+    ensure!(
+        answer.is_none(),
+        "server {server} answered {answer:?} without having been asked"
+    );
     let n = client.answered as f64;
-    Ok(vec![Figure::new("ns_per_op", ns / n), Figure::new("ops", n)])
+    Ok(vec![
+        Figure::new("ns_per_op", ns / n),
+        Figure::new("ops", n),
+    ])
 }

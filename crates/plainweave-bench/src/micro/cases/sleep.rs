@@ -23,7 +23,12 @@ struct Bed {
 impl Bed {
     fn new() -> Arc<Self> {
         let (woken_at, took, end) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { epoch: Instant::now(), woken_at, took, end })
+        Arc::new(Self {
+            epoch: Instant::now(),
+            woken_at,
+            took,
+            end,
+        })
     }
 
     fn now(&self) -> u64 {
@@ -57,7 +62,10 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// In turns: a fiber whose worker sleeps in its driver, and a thread in a bare futex.
-pub(in crate::micro) fn wake_sleeper(runtime: &Runtime, size: &Size) -> anyhow::Result<Vec<Figure>> {
+pub(in crate::micro) fn wake_sleeper(
+    runtime: &Runtime,
+    size: &Size,
+) -> anyhow::Result<Vec<Figure>> {
     let turns = ((size.seconds * 1000.0) as usize).max(20);
     let (ours, theirs) = (Bed::new(), Bed::new());
     let word = Arc::new(AtomicU32::new(0));
@@ -87,15 +95,23 @@ pub(in crate::micro) fn wake_sleeper(runtime: &Runtime, size: &Size) -> anyhow::
         let _ = futex::wake(&word, futex::Flags::PRIVATE, 1);
     };
     let slept = runtime.metrics().sleeps;
-    let (fibers, futexes): (Vec<_>, Vec<_>) =
-        (0..turns).map(|_| (ours.wake(|| handle.unpark()), theirs.wake(wake_thread))).unzip();
+    let (fibers, futexes): (Vec<_>, Vec<_>) = (0..turns)
+        .map(|_| (ours.wake(|| handle.unpark()), theirs.wake(wake_thread)))
+        .unzip();
     let slept = runtime.metrics().sleeps - slept;
-    [&ours, &theirs].into_iter().for_each(|bed| bed.end.store(true, Ordering::Release));
+    [&ours, &theirs]
+        .into_iter()
+        .for_each(|bed| bed.end.store(true, Ordering::Release));
     handle.unpark();
     wake_thread();
     fiber.join()?;
-    sleeper.join().map_err(|_| anyhow::anyhow!("the sleeping thread panicked"))?;
-    ensure!(slept as usize >= turns * 9 / 10, "the worker slept {slept} times in {turns} turns");
+    sleeper
+        .join()
+        .map_err(|_| anyhow::anyhow!("the sleeping thread panicked"))?;
+    ensure!(
+        slept as usize >= turns * 9 / 10,
+        "the worker slept {slept} times in {turns} turns"
+    );
     let (fiber, futex) = (median(fibers), median(futexes));
     Ok(vec![
         Figure::new("wake_ns", fiber),
@@ -107,12 +123,17 @@ pub(in crate::micro) fn wake_sleeper(runtime: &Runtime, size: &Size) -> anyhow::
 /// A runtime that has worked and has nothing left to do.
 pub(in crate::micro) fn idle(runtime: &Runtime, size: &Size) -> anyhow::Result<Vec<Figure>> {
     runtime.scope(|scope| (0..100).for_each(|_| drop(scope.spawn(plainweave::yield_now))));
-    // Stacks that are no longer used are trimmed within half a second; a short repetition does not wait for it.
+    // Stacks that are no longer used are trimmed within half a second; a short repetition does not
+    // wait for it.
     std::thread::sleep(Duration::from_secs_f64((3.0 * size.seconds).min(0.7)));
     let (before, sleeps) = (cpu_ns(std::process::id())?, runtime.metrics().sleeps);
     let started = Instant::now();
     std::thread::sleep(Duration::from_secs_f64(size.seconds.max(0.2)));
-    let cpu = (cpu_ns(std::process::id())? - before) as f64 / 1000.0 / started.elapsed().as_secs_f64();
+    let cpu =
+        (cpu_ns(std::process::id())? - before) as f64 / 1000.0 / started.elapsed().as_secs_f64();
     let woke = (runtime.metrics().sleeps - sleeps) as f64;
-    Ok(vec![Figure::new("cpu_us_per_s", cpu), Figure::new("times_woken", woke)])
+    Ok(vec![
+        Figure::new("cpu_us_per_s", cpu),
+        Figure::new("times_woken", woke),
+    ])
 }

@@ -27,12 +27,19 @@ pub(super) async fn spawn_join<S: Shim>(batch: usize, size: &Size) -> anyhow::Re
         }
     }
     let ns = started.elapsed().as_nanos() as f64;
-    Ok(vec![Figure::new("ns_per_op", ns / joined as f64), Figure::new("ops", joined as f64)])
+    Ok(vec![
+        Figure::new("ns_per_op", ns / joined as f64),
+        Figure::new("ops", joined as f64),
+    ])
 }
 
 /// Many threads that wait at once.
 pub(super) async fn parked<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let n = if size.heavy { size.fibers.div_ceil(100) } else { size.fibers };
+    let n = if size.heavy {
+        size.fibers.div_ceil(100)
+    } else {
+        size.fibers
+    };
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     let (parked, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (send, signals) = std::sync::mpsc::channel();
@@ -62,9 +69,15 @@ pub(super) async fn parked<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> 
         S::join(join).await;
     }
     let waking = started.elapsed().as_nanos() as f64 / n as f64;
-    ensure!(ended.load(Ordering::Relaxed) == n as u64, "not all threads have ended");
+    ensure!(
+        ended.load(Ordering::Relaxed) == n as u64,
+        "not all threads have ended"
+    );
     let after = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
-    ensure!(limit == after, "vm.max_map_count has changed during the run");
+    ensure!(
+        limit == after,
+        "vm.max_map_count has changed during the run"
+    );
     Ok(vec![
         Figure::new("bytes_per_fiber", memory),
         Figure::new("new_mappings", mappings),

@@ -13,20 +13,22 @@ use super::switch::Signals;
 use crate::random::Random;
 use crate::shim::Shim;
 
-/// `s = spots[random]; V(s); P(s)`. The first `spots` threads begin with a P each of a spot of its own, so that one
-/// thread waits at each spot from the beginning to the end, and it is not the first draws that decide how often a P
-/// blocks.
+/// `s = spots[random]; V(s); P(s)`. The first `spots` threads begin with a P each of a spot of its
+/// own, so that one thread waits at each spot from the beginning to the end, and it is not the
+/// first draws that decide how often a P blocks.
 pub(super) async fn churn<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
     let (threads, spots) = (size.shape.threads, size.shape.spots);
-    let places: Arc<[CachePadded<S::Semaphore>]> = (0..spots).map(|_| CachePadded::new(S::semaphore())).collect();
+    let places: Arc<[CachePadded<S::Semaphore>]> = (0..spots)
+        .map(|_| CachePadded::new(S::semaphore()))
+        .collect();
     let shared = places.clone();
     let body = move |i: usize, team: Arc<Team<S>>, mut log: team::Log| {
         let places = shared.clone();
         async move {
             let mut random = Random::new(i);
             if i < spots {
-                // Not after the gate: while nobody waits no release and acquire blocks, and where threads run until
-                // they do, those that others pass first would run for ever.
+                // Not after the gate: while nobody waits no release and acquire blocks, and where
+                // threads run until they do, those that others pass first would run for ever.
                 team.arrive();
                 S::acquire(&places[i]).await;
             } else {
@@ -59,7 +61,8 @@ struct Arrays {
     lines: Box<[CachePadded<[AtomicU64; LINE]>]>,
     /// Lines of an array.
     each: usize,
-    /// The worker that wrote each array last, counted from 1; 0 until one has. Kept where migrations are counted.
+    /// The worker that wrote each array last, counted from 1; 0 until one has. Kept where
+    /// migrations are counted.
     writers: Box<[CachePadded<AtomicUsize>]>,
 }
 
@@ -67,7 +70,11 @@ impl Arrays {
     fn new(arrays: usize, words: usize) -> Arc<Self> {
         let each = words.div_ceil(LINE);
         let lines = (0..arrays * each).map(|_| CachePadded::default()).collect();
-        Arc::new(Self { lines, each, writers: (0..arrays).map(|_| CachePadded::default()).collect() })
+        Arc::new(Self {
+            lines,
+            each,
+            writers: (0..arrays).map(|_| CachePadded::default()).collect(),
+        })
     }
 
     #[inline]
@@ -83,21 +90,45 @@ impl Arrays {
     }
 
     fn sum(&self) -> u64 {
-        self.lines.iter().flat_map(|line| line.iter()).map(|word| word.load(Ordering::Relaxed)).sum()
+        self.lines
+            .iter()
+            .flat_map(|line| line.iter())
+            .map(|word| word.load(Ordering::Relaxed))
+            .sum()
     }
 }
 
-/// Writes random words of an array, swaps itself into a random spot, wakes whom it found there and waits to be found.
-/// With `share` the woken goes on with the waker's array: data that is warm where the waker ran.
+/// Writes random words of an array, swaps itself into a random spot, wakes whom it found there and
+/// waits to be found. With `share` the woken goes on with the waker's array: data that is warm
+/// where the waker ran.
 pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let Shape { threads, spots, words, writes, share, .. } = size.shape;
+    let Shape {
+        threads,
+        spots,
+        words,
+        writes,
+        share,
+        ..
+    } = size.shape;
     let signals = Signals::<S>::new(threads, size.clocked);
-    let places: Arc<[CachePadded<AtomicUsize>]> = (0..spots).map(|_| CachePadded::default()).collect();
+    let places: Arc<[CachePadded<AtomicUsize>]> =
+        (0..spots).map(|_| CachePadded::default()).collect();
     let arrays = Arrays::new(threads, words);
-    let handed: Arc<[CachePadded<AtomicUsize>]> = (0..threads).map(|i| CachePadded::new(i.into())).collect();
-    let (all_signals, all_places, data, gifts) = (signals.clone(), places.clone(), arrays.clone(), handed.clone());
+    let handed: Arc<[CachePadded<AtomicUsize>]> =
+        (0..threads).map(|i| CachePadded::new(i.into())).collect();
+    let (all_signals, all_places, data, gifts) = (
+        signals.clone(),
+        places.clone(),
+        arrays.clone(),
+        handed.clone(),
+    );
     let body = move |me: usize, team: Arc<Team<S>>, mut log: team::Log| {
-        let (signals, places, arrays, handed) = (all_signals.clone(), all_places.clone(), data.clone(), gifts.clone());
+        let (signals, places, arrays, handed) = (
+            all_signals.clone(),
+            all_places.clone(),
+            data.clone(),
+            gifts.clone(),
+        );
         async move {
             let mut random = Random::new(me);
             let mut mine = me;
@@ -143,12 +174,22 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
     let (logs, elapsed) = Team::run(threads, size, body, sweep).await?;
     let written = arrays.sum();
     let ops: u64 = logs.iter().map(|log| log.n).sum();
-    ensure!(written == ops * writes as u64, "{written} words were written in {ops} rounds: an array had two owners");
+    ensure!(
+        written == ops * writes as u64,
+        "{written} words were written in {ops} rounds: an array had two owners"
+    );
     let mut figures = team::figures(&logs, elapsed, size.workers)?;
     if size.clocked {
-        let per_op = |count: fn(&team::Log) -> u64| logs.iter().map(count).sum::<u64>() as f64 / ops as f64;
-        figures.push(Figure::new("thread_migrations_per_op", per_op(|log| log.moved)));
-        figures.push(Figure::new("data_migrations_per_op", per_op(|log| log.fetched)));
+        let per_op =
+            |count: fn(&team::Log) -> u64| logs.iter().map(count).sum::<u64>() as f64 / ops as f64;
+        figures.push(Figure::new(
+            "thread_migrations_per_op",
+            per_op(|log| log.moved),
+        ));
+        figures.push(Figure::new(
+            "data_migrations_per_op",
+            per_op(|log| log.fetched),
+        ));
     }
     Ok(figures)
 }

@@ -34,10 +34,14 @@ pub(super) async fn alone<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
         S::yield_now().await;
     }
     let ns = started.elapsed().as_nanos() as f64;
-    Ok(vec![Figure::new("ns_per_op", ns / n as f64), Figure::new("ops", n as f64)])
+    Ok(vec![
+        Figure::new("ns_per_op", ns / n as f64),
+        Figure::new("ops", n as f64),
+    ])
 }
 
-/// The threads' signals by number, each known when its thread has begun; and when each was last notified.
+/// The threads' signals by number, each known when its thread has begun; and when each was last
+/// notified.
 pub(super) struct Signals<S: Shim> {
     signals: Box<[CachePadded<std::sync::OnceLock<S::Signal>>]>,
     notified: Box<[CachePadded<AtomicU64>]>,
@@ -49,12 +53,20 @@ impl<S: Shim> Signals<S> {
     pub(super) fn new(threads: usize, clocked: bool) -> Arc<Self> {
         let signals = (0..threads).map(|_| CachePadded::default()).collect();
         let notified = (0..threads).map(|_| CachePadded::default()).collect();
-        Arc::new(Self { signals, notified, epoch: Instant::now(), clocked })
+        Arc::new(Self {
+            signals,
+            notified,
+            epoch: Instant::now(),
+            clocked,
+        })
     }
 
     /// Thread `i`, at its beginning.
     pub(super) fn register(&self, i: usize) {
-        assert!(self.signals[i].set(S::signal()).is_ok(), "thread {i} has a signal already");
+        assert!(
+            self.signals[i].set(S::signal()).is_ok(),
+            "thread {i} has a signal already"
+        );
     }
 
     #[inline]
@@ -76,7 +88,8 @@ impl<S: Shim> Signals<S> {
     /// Thread `i`, after a wait: when it was notified.
     #[inline]
     pub(super) fn since(&self, i: usize) -> Option<Instant> {
-        self.clocked.then(|| self.epoch + Duration::from_nanos(self.notified[i].load(Ordering::Relaxed)))
+        self.clocked
+            .then(|| self.epoch + Duration::from_nanos(self.notified[i].load(Ordering::Relaxed)))
     }
 }
 
@@ -98,8 +111,9 @@ pub(super) async fn cycle<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
             loop {
                 signals.wait(i).await;
                 log.ran(signals.since(i));
-                // Asked while the token is here: after passing it on, a thread could end with the next round's in hand.
-                // So it goes round once more, and each that passes it on ends.
+                // Asked while the token is here: after passing it on, a thread could end with the
+                // next round's in hand. So it goes round once more, and each that passes it on
+                // ends.
                 let last = !team.goes_on(&log);
                 signals.notify(next);
                 if last {
@@ -112,7 +126,10 @@ pub(super) async fn cycle<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
     for members in logs.chunks(ring) {
         let n = || members.iter().map(|log| log.n);
         let (least, most) = (n().min().unwrap_or(0), n().max().unwrap_or(0));
-        ensure!(most - least <= 1, "a ring's token was seen {least} to {most} times: it was lost or doubled");
+        ensure!(
+            most - least <= 1,
+            "a ring's token was seen {least} to {most} times: it was lost or doubled"
+        );
     }
     team::figures(&logs, elapsed, size.workers)
 }

@@ -27,7 +27,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// Waits as the leader until all have seen the epoch, without yielding. Returns `false` if they cannot.
+    /// Waits as the leader until all have seen the epoch, without yielding. Returns `false` if they
+    /// cannot.
     fn all_see(&self, epoch: u64) -> bool {
         let began = Instant::now();
         for seen in &self.seen {
@@ -52,10 +53,14 @@ impl Stage {
     }
 }
 
-/// Has a leader begin an epoch, wait for all to see it, and make a random thread the leader. Each thread has its own
-/// random numbers for good. (In the published source each leader began them anew, so that one led for ever.)
+/// Has a leader begin an epoch, wait for all to see it, and make a random thread the leader. Each
+/// thread has its own random numbers for good. (In the published source each leader began them
+/// anew, so that one led for ever.)
 pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let (threads, goal) = (size.shape.threads, size.shape.iterations.unwrap_or(u64::MAX));
+    let (threads, goal) = (
+        size.shape.threads,
+        size.shape.iterations.unwrap_or(u64::MAX),
+    );
     let signals = Signals::<S>::new(threads, false);
     let stage = Arc::new(Stage {
         epoch: CachePadded::default(),
@@ -84,7 +89,9 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
                 let epoch = stage.epoch.fetch_add(1, Ordering::AcqRel) + 1;
                 stage.seen[me].store(epoch, Ordering::Release);
                 if parking {
-                    (0..threads).filter(|i| *i != me).for_each(|i| signals.notify(i));
+                    (0..threads)
+                        .filter(|i| *i != me)
+                        .for_each(|i| signals.notify(i));
                 }
                 if stage.all_see(epoch) {
                     log.n += 1;
@@ -113,10 +120,17 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
     let (logs, elapsed) = Team::run(threads, size, body, sweep).await?;
     let transfers: u64 = logs.iter().map(|log| log.n).sum();
     if stage.starved.load(Ordering::Relaxed) {
-        return Ok(vec![Figure::new("starved", 1.0), Figure::new("us_per_transfer", f64::INFINITY)]);
+        return Ok(vec![
+            Figure::new("starved", 1.0),
+            Figure::new("us_per_transfer", f64::INFINITY),
+        ]);
     }
     anyhow::ensure!(transfers > 0, "no leader was seen by all");
     let us = elapsed.as_nanos() as f64 / 1000.0 / transfers as f64;
     let p99 = stage.times().value_at_quantile(0.99) as f64 / 1000.0;
-    Ok(vec![Figure::new("starved", 0.0), Figure::new("us_per_transfer", us), Figure::new("transfer_p99_us", p99)])
+    Ok(vec![
+        Figure::new("starved", 0.0),
+        Figure::new("us_per_transfer", us),
+        Figure::new("transfer_p99_us", p99),
+    ])
 }

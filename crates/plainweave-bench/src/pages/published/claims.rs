@@ -1,7 +1,8 @@
 //! What becomes of a published claim on this machine: small functions over our rows.
 //!
-//! Two medians are compared as on all pages ([`Comparison`]): where their quartiles overlap, nothing can be told. A
-//! claim that takes more workers than were measured is left to the simulator.
+//! Two medians are compared as on all pages ([`Comparison`]): where their quartiles overlap,
+//! nothing can be told. A claim that takes more workers than were measured is left to the
+//! simulator.
 
 use crate::pages::compare::{Comparison, Verdict};
 use crate::pages::meaning::Better;
@@ -21,7 +22,8 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the outcome of a claim from those with each number of workers: once is enough to fail.
+    /// Returns the outcome of a claim from those with each number of workers: once is enough to
+    /// fail.
     pub(super) fn of(findings: &[Finding]) -> Self {
         let any = |outcome| findings.iter().any(|finding| finding.outcome == outcome);
         match () {
@@ -59,7 +61,10 @@ pub(super) struct Finding {
 
 impl Finding {
     fn open(words: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Open, words: words.into() }
+        Self {
+            outcome: Outcome::Open,
+            words: words.into(),
+        }
     }
 }
 
@@ -112,8 +117,11 @@ impl<'a> Rows<'a> {
     /// Returns the case of a line, as the rows have it.
     pub(super) fn case(&self, line: Line) -> Option<&'a str> {
         let mut cases = self.0.iter().map(|figure| figure.case.as_str());
-        let Some(before) = line.case.strip_suffix('N') else { return cases.find(|case| *case == line.case) };
-        let numbered = cases.filter_map(|case| Some((case.strip_prefix(before)?.parse::<u64>().ok()?, case)));
+        let Some(before) = line.case.strip_suffix('N') else {
+            return cases.find(|case| *case == line.case);
+        };
+        let numbered =
+            cases.filter_map(|case| Some((case.strip_prefix(before)?.parse::<u64>().ok()?, case)));
         numbered.max().map(|(_, case)| case)
     }
 
@@ -121,7 +129,8 @@ impl<'a> Rows<'a> {
     pub(super) fn get(&self, line: Line, metric: &str, workers: usize) -> Option<&'a Figure> {
         let case = self.case(line)?;
         let here = |figure: &&Figure| {
-            (figure.case.as_str(), figure.metric.as_str(), figure.workers) == (case, metric, workers)
+            (figure.case.as_str(), figure.metric.as_str(), figure.workers)
+                == (case, metric, workers)
                 && policy(&figure.system) == Some(line.policy)
         };
         self.0.iter().copied().find(here)
@@ -136,21 +145,45 @@ impl<'a> Rows<'a> {
         all
     }
 
-    /// Returns a line's figures with which a claim can be judged, that with the fewest workers first.
-    fn judged(&self, line: Line, Measure { metric, least, most, .. }: Measure) -> Vec<&'a Figure> {
-        let within = self.workers(line, metric).into_iter().filter(|workers| (least..=most).contains(workers));
-        within.filter_map(|workers| self.get(line, metric, workers)).collect()
+    /// Returns a line's figures with which a claim can be judged, that with the fewest workers
+    /// first.
+    fn judged(
+        &self,
+        line: Line,
+        Measure {
+            metric,
+            least,
+            most,
+            ..
+        }: Measure,
+    ) -> Vec<&'a Figure> {
+        let within = self
+            .workers(line, metric)
+            .into_iter()
+            .filter(|workers| (least..=most).contains(workers));
+        within
+            .filter_map(|workers| self.get(line, metric, workers))
+            .collect()
     }
 
     /// Judges with each number of workers; `None`: lines were not measured with it.
-    fn each(&self, line: Line, measure: Measure, judge: impl Fn(usize) -> Option<Finding>) -> Vec<Finding> {
+    fn each(
+        &self,
+        line: Line,
+        measure: Measure,
+        judge: impl Fn(usize) -> Option<Finding>,
+    ) -> Vec<Finding> {
         let least = measure.least;
         if !self.0.is_empty() && self.0.iter().all(|figure| figure.workers < least) {
             return vec![Finding::open(format!("it takes {least} workers or more"))];
         }
         let enough = self.judged(line, measure).into_iter();
         let findings: Vec<_> = enough.filter_map(|figure| judge(figure.workers)).collect();
-        if findings.is_empty() { vec![Finding::open("not measured")] } else { findings }
+        if findings.is_empty() {
+            vec![Finding::open("not measured")]
+        } else {
+            findings
+        }
     }
 
     /// Judges that a line is ahead of others.
@@ -167,10 +200,15 @@ impl<'a> Rows<'a> {
             let outcome = match () {
                 () if verdicts.is_empty() => return None,
                 () if verdicts.contains(&Verdict::Worse) => Outcome::Fails,
-                () if verdicts.contains(&Verdict::Even) || verdicts.len() < others.len() => Outcome::Open,
+                () if verdicts.contains(&Verdict::Even) || verdicts.len() < others.len() => {
+                    Outcome::Open
+                }
                 () => Outcome::Holds,
             };
-            Some(Finding { outcome, words: format!("with {}: {words}", count(workers)) })
+            Some(Finding {
+                outcome,
+                words: format!("with {}: {words}", count(workers)),
+            })
         })
     }
 
@@ -181,7 +219,12 @@ impl<'a> Rows<'a> {
             let (a, b) = (of(first)?, of(other)?);
             let even = Comparison::new(a, b, measure.ahead).verdict == Verdict::Even;
             let outcome = if even { Outcome::Holds } else { Outcome::Fails };
-            let words = format!("with {}: {}, {}", count(workers), said(first, a), said(other, b));
+            let words = format!(
+                "with {}: {}, {}",
+                count(workers),
+                said(first, a),
+                said(other, b)
+            );
             Some(Finding { outcome, words })
         })
     }
@@ -199,8 +242,13 @@ impl<'a> Rows<'a> {
     /// Judges that lines get no worse than their best as workers are added.
     pub(super) fn keeps(&self, measure: Measure, lines: &[Line]) -> Vec<Finding> {
         let best = |figures: &[&'a Figure]| {
-            let ahead = |a: &Figure, b: &Figure| Comparison::new(a, b, measure.ahead).verdict == Verdict::Better;
-            figures[1..].iter().fold(figures[0], |best, figure| if ahead(figure, best) { figure } else { best })
+            let ahead = |a: &Figure, b: &Figure| {
+                Comparison::new(a, b, measure.ahead).verdict == Verdict::Better
+            };
+            figures[1..].iter().fold(
+                figures[0],
+                |best, figure| if ahead(figure, best) { figure } else { best },
+            )
         };
         self.course(measure, lines, best, |verdict| match verdict {
             Verdict::Worse => Outcome::Fails,
@@ -208,7 +256,8 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Judges each line by how its figure with the most workers compares with one of those with fewer.
+    /// Judges each line by how its figure with the most workers compares with one of those with
+    /// fewer.
     fn course(
         &self,
         measure: Measure,
@@ -220,21 +269,33 @@ impl<'a> Rows<'a> {
             let figures = self.judged(*line, measure);
             let (last, fewer) = figures.split_last()?;
             if fewer.is_empty() {
-                return Some(Finding::open(format!("measured with {} alone", count(last.workers))));
+                return Some(Finding::open(format!(
+                    "measured with {} alone",
+                    count(last.workers)
+                )));
             }
             let before = choose(fewer);
             let outcome = outcome(Comparison::new(last, before, measure.ahead).verdict);
             let after = shown(last.spread.median, &last.unit);
-            let words =
-                format!("from {} to {}: {}, then {after}", before.workers, count(last.workers), said(*line, before));
+            let words = format!(
+                "from {} to {}: {}, then {after}",
+                before.workers,
+                count(last.workers),
+                said(*line, before)
+            );
             Some(Finding { outcome, words })
         };
         let findings: Vec<_> = lines.iter().filter_map(judge).collect();
-        if findings.is_empty() { vec![Finding::open("not measured")] } else { findings }
+        if findings.is_empty() {
+            vec![Finding::open("not measured")]
+        } else {
+            findings
+        }
     }
 
-    /// Judges that a line is highest with this many workers. A grid that goes past a peak in large steps has its
-    /// greatest value at one of them, wherever the peak is: so its neighbours must have been measured.
+    /// Judges that a line is highest with this many workers. A grid that goes past a peak in large
+    /// steps has its greatest value at one of them, wherever the peak is: so its neighbours must
+    /// have been measured.
     pub(super) fn peaks(&self, measure: Measure, line: Line, at: usize) -> Vec<Finding> {
         let figures = self.judged(line, measure);
         if figures.last().is_none_or(|most| most.workers <= at) {
@@ -242,19 +303,24 @@ impl<'a> Rows<'a> {
         }
         let beside = |workers: usize| workers != at && workers.abs_diff(at) <= at / NEAR;
         let is_surrounded = [
-            figures.iter().any(|figure| beside(figure.workers) && figure.workers < at),
-            figures.iter().any(|figure| beside(figure.workers) && figure.workers > at),
+            figures
+                .iter()
+                .any(|figure| beside(figure.workers) && figure.workers < at),
+            figures
+                .iter()
+                .any(|figure| beside(figure.workers) && figure.workers > at),
         ];
         let there = figures.iter().find(|figure| figure.workers == at);
         let (Some(there), [true, true]) = (there, is_surrounded) else {
             return vec![Finding::open(format!("the grid has no neighbours of {at}"))];
         };
-        let top = figures.iter().fold(
-            there,
-            |top, figure| {
-                if figure.spread.median > top.spread.median { figure } else { top }
-            },
-        );
+        let top = figures.iter().fold(there, |top, figure| {
+            if figure.spread.median > top.spread.median {
+                figure
+            } else {
+                top
+            }
+        });
         let outcome = match Comparison::new(there, top, measure.ahead).verdict {
             _ if top.workers == at => Outcome::Holds,
             Verdict::Worse => Outcome::Fails,
@@ -281,10 +347,18 @@ pub(super) fn count(workers: usize) -> String {
 }
 
 fn said(line: Line, figure: &Figure) -> String {
-    format!("{} {}", line.name, shown(figure.spread.median, &figure.unit))
+    format!(
+        "{} {}",
+        line.name,
+        shown(figure.spread.median, &figure.unit)
+    )
 }
 
 /// Writes a value as the thesis does: rates in millions a second.
 pub(super) fn shown(value: f64, unit: &str) -> String {
-    if unit == "1/s" { humane(value / 1e6, "M/s") } else { humane(value, unit) }
+    if unit == "1/s" {
+        humane(value / 1e6, "M/s")
+    } else {
+        humane(value, unit)
+    }
 }

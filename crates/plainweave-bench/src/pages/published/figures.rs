@@ -1,8 +1,8 @@
 //! The published figures of the workloads, and what each of them claims.
 //!
-//! They are those of the OCaml schedulers' thesis: medians on two EPYC 7702 with 5 to 115 domains, read off its charts
-//! to within 5 %. Where a chart's number is not known, its source is "a chart". What is published without an order
-//! stands for both. Values have the units of our rows.
+//! They are those of the OCaml schedulers' thesis: medians on two EPYC 7702 with 5 to 115 domains,
+//! read off its charts to within 5 %. Where a chart's number is not known, its source is "a chart".
+//! What is published without an order stands for both. Values have the units of our rows.
 
 use super::claims::{Finding, Line, Measure, Rows, left};
 use crate::pages::meaning::Better;
@@ -46,8 +46,20 @@ const fn line(name: &'static str, case: &'static str, policy: &'static str) -> L
     Line { name, case, policy }
 }
 
-const fn row(line: Line, metric: &'static str, unit: &'static str, place: &'static str, value: f64) -> Published {
-    Published { line, metric, unit, place, value: Some(value) }
+const fn row(
+    line: Line,
+    metric: &'static str,
+    unit: &'static str,
+    place: &'static str,
+    value: f64,
+) -> Published {
+    Published {
+        line,
+        metric,
+        unit,
+        place,
+        value: Some(value),
+    }
 }
 
 const fn rate(line: Line, place: &'static str, value: f64) -> Published {
@@ -60,7 +72,10 @@ const fn p99(line: Line, place: &'static str, ms: f64) -> Published {
 
 /// Makes the row of a rate of which no value can be read, only how it compares.
 const fn course(line: Line, place: &'static str) -> Published {
-    Published { value: None, ..rate(line, place, 0.0) }
+    Published {
+        value: None,
+        ..rate(line, place, 0.0)
+    }
 }
 
 const fn claim(text: &'static str, judge: fn(&Rows<'_>) -> Vec<Finding>) -> Claim {
@@ -68,7 +83,12 @@ const fn claim(text: &'static str, judge: fn(&Rows<'_>) -> Vec<Finding>) -> Clai
 }
 
 const fn by(metric: &'static str, ahead: Better) -> Measure {
-    Measure { metric, ahead, least: 1, most: usize::MAX }
+    Measure {
+        metric,
+        ahead,
+        least: 1,
+        most: usize::MAX,
+    }
 }
 
 const RATE: Measure = by("throughput", Better::More);
@@ -77,10 +97,15 @@ const P99: Measure = by("p99_us", Better::Less);
 const FIFO: Line = line("FIFO", "base", "ot-fifo-base");
 const LIFO: Line = line("LIFO", "base", "ot-lifo-base");
 
-/// Makes the simulator's command for thieves that never sleep; the time of a look is fitted to `packets`.
+/// Makes the simulator's command for thieves that never sleep; the time of a look is fitted to
+/// `packets`.
 macro_rules! spinning {
     ($arguments:literal) => {
-        concat!("plainweave sim ", $arguments, " --idle spin --cost look=700 --runs 3 --csv")
+        concat!(
+            "plainweave sim ",
+            $arguments,
+            " --idle spin --cost look=700 --runs 3 --csv"
+        )
     };
 }
 
@@ -125,12 +150,21 @@ const PACKETS: Workload = Workload {
         row(LIFO, "insert_retries", "count", "beyond 45 domains", 0.0),
     ],
     claims: &[
-        claim("With few domains LIFO is above FIFO.", |rows| rows.leads(RATE.up_to(FEW), LIFO, &[FIFO])),
-        claim("LIFO peaks at 20 domains.", |rows| rows.peaks(RATE, LIFO, 20)),
-        claim("FIFO peaks at 80 domains.", |rows| rows.peaks(RATE, FIFO, 80)),
-        claim("Beyond both peaks FIFO is above LIFO.", |rows| rows.leads(RATE.from(81), FIFO, &[LIFO])),
-        // That p99 falls from one worker to two, and that a spawner which is faster than its handlers finds a bounded
-        // structure full, is so under any policy: these are figures above, and no claims.
+        claim("With few domains LIFO is above FIFO.", |rows| {
+            rows.leads(RATE.up_to(FEW), LIFO, &[FIFO])
+        }),
+        claim("LIFO peaks at 20 domains.", |rows| {
+            rows.peaks(RATE, LIFO, 20)
+        }),
+        claim("FIFO peaks at 80 domains.", |rows| {
+            rows.peaks(RATE, FIFO, 80)
+        }),
+        claim("Beyond both peaks FIFO is above LIFO.", |rows| {
+            rows.leads(RATE.from(81), FIFO, &[LIFO])
+        }),
+        // That p99 falls from one worker to two, and that a spawner which is faster than its
+        // handlers finds a bounded structure full, is so under any policy: these are figures above,
+        // and no claims.
     ],
     simulated: &[spinning!(
         "--policy ot-fifo-base --policy ot-lifo-base --workers 5,10,15,20,25,30,40,60,70,80,90,100,115"
@@ -143,9 +177,16 @@ const DELAY_SPIN: Workload = Workload {
     experiment: "packets",
     command: "plainweave bench packets --cases delay-spin",
     source: "a chart",
-    figures: &[course(FIFO.of("delay-spin"), "up to 110 domains"), course(LIFO.of("delay-spin"), "up to 110 domains")],
-    claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-spin"), LIFO.of("delay-spin")]))],
-    simulated: &[spinning!("--case delay-spin --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110")],
+    figures: &[
+        course(FIFO.of("delay-spin"), "up to 110 domains"),
+        course(LIFO.of("delay-spin"), "up to 110 domains"),
+    ],
+    claims: &[claim(NO_FALL, |rows| {
+        rows.keeps(RATE, &[FIFO.of("delay-spin"), LIFO.of("delay-spin")])
+    })],
+    simulated: &[spinning!(
+        "--case delay-spin --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110"
+    )],
 };
 
 const DELAY_SLEEP: Workload = Workload {
@@ -155,8 +196,12 @@ const DELAY_SLEEP: Workload = Workload {
         course(FIFO.of("delay-sleep"), "up to 110 domains"),
         course(LIFO.of("delay-sleep"), "up to 110 domains"),
     ],
-    claims: &[claim(NO_FALL, |rows| rows.keeps(RATE, &[FIFO.of("delay-sleep"), LIFO.of("delay-sleep")]))],
-    simulated: &[spinning!("--case delay-sleep --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110")],
+    claims: &[claim(NO_FALL, |rows| {
+        rows.keeps(RATE, &[FIFO.of("delay-sleep"), LIFO.of("delay-sleep")])
+    })],
+    simulated: &[spinning!(
+        "--case delay-sleep --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,110"
+    )],
     ..DELAY_SPIN
 };
 
@@ -165,9 +210,14 @@ const MANY_PACKETS: Workload = Workload {
     experiment: "packets",
     command: "plainweave bench packets --cases 10m",
     source: "figure 7.4",
-    figures: &[rate(FIFO.of("10m"), "beyond 30 domains", 0.20), rate(LIFO.of("10m"), "beyond 30 domains", 0.17)],
+    figures: &[
+        rate(FIFO.of("10m"), "beyond 30 domains", 0.20),
+        rate(LIFO.of("10m"), "beyond 30 domains", 0.17),
+    ],
     claims: &[
-        claim("FIFO is above LIFO.", |rows| rows.leads(RATE, FIFO.of("10m"), &[LIFO.of("10m")])),
+        claim("FIFO is above LIFO.", |rows| {
+            rows.leads(RATE, FIFO.of("10m"), &[LIFO.of("10m")])
+        }),
         claim("Beyond 30 domains the rate stays the same.", left),
     ],
     simulated: &[
@@ -181,14 +231,20 @@ const SPAWNERS: Workload = Workload {
     experiment: "packets",
     command: "plainweave bench packets --cases spawners",
     source: "figure 7.6, the scale of which cannot be used",
-    figures: &[course(FIFO.of("spawners"), "up to 50 domains"), course(LIFO.of("spawners"), "up to 50 domains")],
+    figures: &[
+        course(FIFO.of("spawners"), "up to 50 domains"),
+        course(LIFO.of("spawners"), "up to 50 domains"),
+    ],
     claims: &[
-        claim("With four spawners the rate rises as domains are added.", |rows| {
-            rows.improves(RATE.up_to(50), &[FIFO.of("spawners"), LIFO.of("spawners")])
-        }),
+        claim(
+            "With four spawners the rate rises as domains are added.",
+            |rows| rows.improves(RATE.up_to(50), &[FIFO.of("spawners"), LIFO.of("spawners")]),
+        ),
         claim("It rises up to about 50 domains.", left),
     ],
-    simulated: &[spinning!("--case spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80")],
+    simulated: &[spinning!(
+        "--case spawners --policy ot-fifo-base --policy ot-lifo-base --workers 5,20,50,80"
+    )],
 };
 
 const ANY: [Line; 2] = [FIFO.of("nearest"), LIFO.of("nearest")];
@@ -217,9 +273,15 @@ const NEAREST: Workload = Workload {
         rate(NEAR_13[1], "110 domains", 0.84),
     ],
     claims: &[
-        claim("FIFO gains by victims among the nearest 13.", |rows| rows.leads(RATE.from(20), NEAR_13[0], &[ANY[0]])),
-        claim("FIFO gains by victims among the nearest 20.", |rows| rows.leads(RATE.from(110), NEAR_20[0], &[ANY[0]])),
-        claim("LIFO gains by victims among the nearest 20.", |rows| rows.leads(RATE.from(110), NEAR_20[1], &[ANY[1]])),
+        claim("FIFO gains by victims among the nearest 13.", |rows| {
+            rows.leads(RATE.from(20), NEAR_13[0], &[ANY[0]])
+        }),
+        claim("FIFO gains by victims among the nearest 20.", |rows| {
+            rows.leads(RATE.from(110), NEAR_20[0], &[ANY[0]])
+        }),
+        claim("LIFO gains by victims among the nearest 20.", |rows| {
+            rows.leads(RATE.from(110), NEAR_20[1], &[ANY[1]])
+        }),
     ],
     simulated: &[spinning!(
         "--case nearest --policy ot-fifo-base --policy ot-fifo-base:victim=only:20 --policy \
@@ -235,20 +297,35 @@ const STEALS: Workload = Workload {
     command: "plainweave bench packets --cases steals",
     source: "figures 7.2 and 7.3",
     figures: &[
-        row(FIFO.of("steals"), "steal_attempts", "count", "115 domains", 6.6e6),
-        row(LIFO.of("steals"), "steal_attempts", "count", "115 domains", 14e6),
+        row(
+            FIFO.of("steals"),
+            "steal_attempts",
+            "count",
+            "115 domains",
+            6.6e6,
+        ),
+        row(
+            LIFO.of("steals"),
+            "steal_attempts",
+            "count",
+            "115 domains",
+            14e6,
+        ),
     ],
     claims: &[
-        claim("LIFO's workers try to steal more often than FIFO's.", |rows| {
-            rows.leads(ATTEMPTS.from(2), LIFO.of("steals"), &[FIFO.of("steals")])
-        }),
+        claim(
+            "LIFO's workers try to steal more often than FIFO's.",
+            |rows| rows.leads(ATTEMPTS.from(2), LIFO.of("steals"), &[FIFO.of("steals")]),
+        ),
         claim(
             "Stalled cycles per instruction rise from 0.27 with 5 domains to more than 2.5 beyond 80 under FIFO, and \
              lie between 1.0 and 1.6 under LIFO.",
             left,
         ),
     ],
-    simulated: &[spinning!("--case steals --policy ot-fifo-base --policy ot-lifo-base --workers 115")],
+    simulated: &[spinning!(
+        "--case steals --policy ot-fifo-base --policy ot-lifo-base --workers 115"
+    )],
 };
 
 const FIFO_1024: Line = line("FIFO", "base", "ot-fifo-base:capacity=1024");
@@ -265,10 +342,14 @@ const CACHE_EFFECTS: Workload = Workload {
         course(LIFO_1024.of("sequential"), "control"),
     ],
     claims: &[
-        claim("LIFO is above FIFO: it finds packets in the cache.", |rows| rows.leads(RATE, LIFO_1024, &[FIFO_1024])),
-        claim("Control: no difference if packets are read in sequence.", |rows| {
-            rows.equals(RATE, LIFO_1024.of("sequential"), FIFO_1024.of("sequential"))
-        }),
+        claim(
+            "LIFO is above FIFO: it finds packets in the cache.",
+            |rows| rows.leads(RATE, LIFO_1024, &[FIFO_1024]),
+        ),
+        claim(
+            "Control: no difference if packets are read in sequence.",
+            |rows| rows.equals(RATE, LIFO_1024.of("sequential"), FIFO_1024.of("sequential")),
+        ),
     ],
     simulated: &[],
 };
@@ -304,13 +385,23 @@ const BIMODAL: Workload = Workload {
         rate(ALTERNATE, "115 domains, hybrids", 0.84),
     ],
     claims: &[
-        claim("FIFO's p99 is below LIFO's.", |rows| rows.leads(P99, BI_FIFO, &[BI_LIFO])),
+        claim("FIFO's p99 is below LIFO's.", |rows| {
+            rows.leads(P99, BI_FIFO, &[BI_LIFO])
+        }),
         claim("Stages have the lowest p99.", |rows| {
-            rows.leads(P99.from(2), STAGED, &[BI_FIFO, BI_LIFO, SLOT, STOCHASTIC, REVERSE, ALTERNATE])
+            rows.leads(
+                P99.from(2),
+                STAGED,
+                &[BI_FIFO, BI_LIFO, SLOT, STOCHASTIC, REVERSE, ALTERNATE],
+            )
         }),
         claim("Of all orders, alternate has the lowest rate.", |rows| {
             let lowest = by("throughput", Better::Less);
-            rows.leads(lowest, ALTERNATE, &[BI_FIFO, BI_LIFO, SLOT, STOCHASTIC, REVERSE])
+            rows.leads(
+                lowest,
+                ALTERNATE,
+                &[BI_FIFO, BI_LIFO, SLOT, STOCHASTIC, REVERSE],
+            )
         }),
     ],
     simulated: &[
@@ -318,7 +409,9 @@ const BIMODAL: Workload = Workload {
             "--workload bimodal --policy ot-fifo --policy ot-lifo --policy ot-slot --policy ot-stochastic \
              --policy ot-reverse --policy ot-alternate --workers 115"
         ),
-        spinning!("--workload bimodal --case staged --param side=40 --policy ot-fifo --workers 115"),
+        spinning!(
+            "--workload bimodal --case staged --param side=40 --policy ot-fifo --workers 115"
+        ),
     ],
 };
 
@@ -345,11 +438,16 @@ const MIXER: Workload = Workload {
         breaches(MIX_STAGED, "1,400 mixers", 0.065),
     ],
     claims: &[
-        claim("At the greatest load LIFO is late less often than FIFO.", |rows| {
-            rows.leads(BREACHES, MIX_LIFO, &[MIX_FIFO])
-        }),
+        claim(
+            "At the greatest load LIFO is late less often than FIFO.",
+            |rows| rows.leads(BREACHES, MIX_LIFO, &[MIX_FIFO]),
+        ),
         claim("At the greatest load stages are late most often.", |rows| {
-            rows.leads(by("breach_rate", Better::More).from(3), MIX_STAGED, &[MIX_FIFO, MIX_LIFO])
+            rows.leads(
+                by("breach_rate", Better::More).from(3),
+                MIX_STAGED,
+                &[MIX_FIFO, MIX_LIFO],
+            )
         }),
     ],
     simulated: &[
@@ -372,8 +470,12 @@ const OPTIONS: Workload = Workload {
         p99(LIFO, "115 domains", 420.0),
     ],
     claims: &[
-        claim("FIFO's p99 is below LIFO's.", |rows| rows.leads(P99, FIFO, &[LIFO])),
-        claim("p99 falls as domains are added.", |rows| rows.improves(P99, &[FIFO, LIFO])),
+        claim("FIFO's p99 is below LIFO's.", |rows| {
+            rows.leads(P99, FIFO, &[LIFO])
+        }),
+        claim("p99 falls as domains are added.", |rows| {
+            rows.improves(P99, &[FIFO, LIFO])
+        }),
     ],
     simulated: &[
         "plainweave sim --workload options --policy ot-fifo-base --policy ot-lifo-base --workers 5,115 --cost node=26 \
@@ -387,9 +489,16 @@ const FIB: Workload = Workload {
     experiment: "fib",
     command: "plainweave bench fib",
     source: "a chart",
-    figures: &[row(FIFO, "time_ms", "ms", "10 domains", 349.0), row(LIFO, "time_ms", "ms", "10 domains", 70.0)],
-    claims: &[claim("LIFO is faster than FIFO.", |rows| rows.leads(TIME, LIFO, &[FIFO]))],
-    simulated: &[spinning!("--workload fib --policy ot-fifo-base --policy ot-lifo-base --workers 10")],
+    figures: &[
+        row(FIFO, "time_ms", "ms", "10 domains", 349.0),
+        row(LIFO, "time_ms", "ms", "10 domains", 70.0),
+    ],
+    claims: &[claim("LIFO is faster than FIFO.", |rows| {
+        rows.leads(TIME, LIFO, &[FIFO])
+    })],
+    simulated: &[spinning!(
+        "--workload fib --policy ot-fifo-base --policy ot-lifo-base --workers 10"
+    )],
 };
 
 const LOCKED: Line = line("locked", "thesis", "injector");
@@ -406,14 +515,29 @@ const QUEUE: Workload = Workload {
     experiment: "queues",
     command: "plainweave bench queues --cases thesis",
     source: "a chart of the time for a million items; here for one, and workers are threads",
-    figures: &[million(LOCKED, 1013.0), million(LOCK_FREE, 78.0), million(SHARDED, 9.0)],
+    figures: &[
+        million(LOCKED, 1013.0),
+        million(LOCK_FREE, 78.0),
+        million(SHARDED, 9.0),
+    ],
     claims: &[
         claim("A locked queue is the slowest.", |rows| {
-            rows.leads(by("ns_per_item", Better::More).from(2), LOCKED, &[LOCK_FREE, SHARDED])
+            rows.leads(
+                by("ns_per_item", Better::More).from(2),
+                LOCKED,
+                &[LOCK_FREE, SHARDED],
+            )
         }),
-        claim("With several shards a sharded queue is the fastest; with two threads it has one.", |rows| {
-            rows.leads(by("ns_per_item", Better::Less).from(4), SHARDED, &[LOCKED, LOCK_FREE])
-        }),
+        claim(
+            "With several shards a sharded queue is the fastest; with two threads it has one.",
+            |rows| {
+                rows.leads(
+                    by("ns_per_item", Better::Less).from(4),
+                    SHARDED,
+                    &[LOCKED, LOCK_FREE],
+                )
+            },
+        ),
     ],
     simulated: &[],
 };

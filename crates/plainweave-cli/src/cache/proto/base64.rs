@@ -1,9 +1,10 @@
-//! Base64 for binary keys, as lenient as memcached's decoder: foreign characters are skipped, what follows the
-//! padding is ignored.
+//! Base64 for binary keys, as lenient as memcached's decoder: foreign characters are skipped, what
+//! follows the padding is ignored.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Decodes into `out`; the number of bytes, or `None` for nothing, a wrong count of characters or wrong padding.
+/// Decodes into `out`; the number of bytes, or `None` for nothing, a wrong count of characters or
+/// wrong padding.
 pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     let known = |byte: &u8| value(*byte).map(|value| (*byte, value));
     let count = text.iter().filter_map(known).count();
@@ -20,7 +21,8 @@ pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
         }
         let bytes = &block.to_be_bytes()[1..];
         let keep = 3usize.checked_sub(padding).filter(|keep| *keep > 0)?;
-        out.get_mut(len..len + keep)?.copy_from_slice(&bytes[..keep]);
+        out.get_mut(len..len + keep)?
+            .copy_from_slice(&bytes[..keep]);
         len += keep;
         if padding > 0 {
             break;

@@ -50,7 +50,11 @@ fn get(keys: &[u8], cas: bool, touch: Option<i32>) -> Result<Command<'_>, Reject
         // A get-and-touch may lack keys, a get may not.
         None if touch.is_none() => Err(ERROR),
         Some(len) if len > KEY_BYTES => Err(Reject::of(BAD_FORMAT)),
-        _ => Ok(Command::Get { keys: Keys(keys), cas, touch }),
+        _ => Ok(Command::Get {
+            keys: Keys(keys),
+            cas,
+            touch,
+        }),
     }
 }
 
@@ -73,14 +77,30 @@ fn store<'a>(tokens: &Tokens<'a>, verb: Verb) -> Result<Command<'a>, Reject> {
     let flags = number::unsigned32(tokens.word(2)).ok_or(bad)?;
     let exptime = number::signed32(tokens.word(3)).ok_or(bad)?;
     let len = number::signed32(tokens.word(4)).ok_or(bad)?;
-    let cas = if verb == Verb::Cas { number::unsigned64(tokens.word(5)).ok_or(bad)? } else { 0 };
+    let cas = if verb == Verb::Cas {
+        number::unsigned64(tokens.word(5)).ok_or(bad)?
+    } else {
+        0
+    };
     let len = value_len(len).ok_or(bad)?;
-    Ok(Command::Store(Store { verb, key, flags, exptime, len, cas, quiet }))
+    Ok(Command::Store(Store {
+        verb,
+        key,
+        flags,
+        exptime,
+        len,
+        cas,
+        quiet,
+    }))
 }
 
 fn key<'a>(tokens: &Tokens<'a>, quiet: bool) -> Result<&'a [u8], Reject> {
     let key = tokens.word(1);
-    if key.len() > KEY_BYTES { Err(Reject::of(BAD_FORMAT).quiet(quiet)) } else { Ok(key) }
+    if key.len() > KEY_BYTES {
+        Err(Reject::of(BAD_FORMAT).quiet(quiet))
+    } else {
+        Ok(key)
+    }
 }
 
 fn delete<'a>(tokens: &Tokens<'a>) -> Result<Command<'a>, Reject> {
@@ -90,14 +110,21 @@ fn delete<'a>(tokens: &Tokens<'a>) -> Result<Command<'a>, Reject> {
         2 => {}
         3 | 4 => {
             quiet = tokens.noreply();
-            let valid = if tokens.len() == 3 { zero || quiet } else { zero && quiet };
+            let valid = if tokens.len() == 3 {
+                zero || quiet
+            } else {
+                zero && quiet
+            };
             if !valid {
                 return Err(Reject::of(USAGE).quiet(quiet));
             }
         }
         _ => return Err(ERROR),
     }
-    Ok(Command::Delete { key: key(tokens, quiet)?, quiet })
+    Ok(Command::Delete {
+        key: key(tokens, quiet)?,
+        quiet,
+    })
 }
 
 fn count<'a>(tokens: &Tokens<'a>, up: bool) -> Result<Command<'a>, Reject> {
@@ -108,7 +135,12 @@ fn count<'a>(tokens: &Tokens<'a>, up: bool) -> Result<Command<'a>, Reject> {
     let quiet = tokens.noreply();
     let key = key(tokens, quiet)?;
     let delta = number::unsigned64(tokens.word(2)).ok_or(Reject::of(BAD_DELTA).quiet(quiet))?;
-    Ok(Command::Count { key, up, delta, quiet })
+    Ok(Command::Count {
+        key,
+        up,
+        delta,
+        quiet,
+    })
 }
 
 fn touch<'a>(tokens: &Tokens<'a>) -> Result<Command<'a>, Reject> {
@@ -118,7 +150,11 @@ fn touch<'a>(tokens: &Tokens<'a>) -> Result<Command<'a>, Reject> {
     let quiet = tokens.noreply();
     let key = key(tokens, quiet)?;
     let exptime = number::signed32(tokens.word(2)).ok_or(Reject::of(BAD_EXPTIME).quiet(quiet))?;
-    Ok(Command::Touch { key, exptime, quiet })
+    Ok(Command::Touch {
+        key,
+        exptime,
+        quiet,
+    })
 }
 
 fn meta_debug<'a>(tokens: &Tokens<'a>) -> Result<Command<'a>, Reject> {

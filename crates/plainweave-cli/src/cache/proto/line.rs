@@ -18,8 +18,8 @@ pub(crate) enum Line<'a> {
     TooLong,
 }
 
-/// Finds the first line. Like memcached's it ends at `\n`, a `\r` before it is dropped, and a NUL cuts it short. In the
-/// first `seen` bytes no end was found before.
+/// Finds the first line. Like memcached's it ends at `\n`, a `\r` before it is dropped, and a NUL
+/// cuts it short. In the first `seen` bytes no end was found before.
 pub(crate) fn take(input: &[u8], seen: usize) -> Line<'_> {
     let Some(end) = memchr::memchr(b'\n', &input[seen..]).map(|end| seen + end) else {
         let len = input.len();

@@ -41,12 +41,16 @@ pub(crate) enum Manage<'a> {
     },
 }
 
-/// Kinds of events, in the order of their bits. memcached's others are of parts that are absent here.
+/// Kinds of events, in the order of their bits. memcached's others are of parts that are absent
+/// here.
 pub(crate) const WATCHES: [&str; 4] = ["evictions", "fetchers", "mutations", "connevents"];
 
 /// Returns the bit of a kind of events.
 pub(crate) fn watch_bit(name: &str) -> u16 {
-    WATCHES.iter().position(|known| *known == name).map_or(0, |place| 1 << place)
+    WATCHES
+        .iter()
+        .position(|known| *known == name)
+        .map_or(0, |place| 1 << place)
 }
 
 pub(super) fn parse<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
@@ -59,7 +63,9 @@ pub(super) fn parse<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
         b"verbosity" => match tokens.len() {
             2 | 3 => {
                 let level = number::unsigned32(tokens.word(1));
-                level.map(|level| Manage::Verbosity { level, quiet }).ok_or(Reject::of(BAD_FORMAT).quiet(quiet))
+                level
+                    .map(|level| Manage::Verbosity { level, quiet })
+                    .ok_or(Reject::of(BAD_FORMAT).quiet(quiet))
             }
             _ => Err(ERROR),
         },
@@ -69,11 +75,16 @@ pub(super) fn parse<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
         },
         b"cache_memlimit" if matches!(tokens.len(), 2 | 3) => {
             let megabytes = number::unsigned32(tokens.word(1));
-            megabytes.map(|megabytes| Manage::MemoryLimit { megabytes, quiet }).ok_or(ERROR.quiet(quiet))
+            megabytes
+                .map(|megabytes| Manage::MemoryLimit { megabytes, quiet })
+                .ok_or(ERROR.quiet(quiet))
         }
         b"slabs" => slabs(tokens),
         b"lru_crawler" => crawler(tokens),
-        b"watch" => Ok(Manage::Watch { kinds: watch(tokens), quiet }),
+        b"watch" => Ok(Manage::Watch {
+            kinds: watch(tokens),
+            quiet,
+        }),
         b"refresh_certs" => Err(Reject::of("Error TLS not enabled")),
         name => Err(unknown(name, tokens.last())),
     }
@@ -81,9 +92,16 @@ pub(super) fn parse<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
 
 /// Turns away a browser that was led here, without an answer it could be made to misuse.
 fn unknown(name: &[u8], last: &[u8]) -> Reject {
-    let close_to_one = matches!(name.first(), Some(b'g' | b's' | b'a' | b'c' | b'i' | b'd' | b't') | None);
+    let close_to_one = matches!(
+        name.first(),
+        Some(b'g' | b's' | b'a' | b'c' | b'i' | b'd' | b't') | None
+    );
     let meta = matches!(name, [b'm', _]) || name.len() < 2;
-    if !close_to_one && !meta && last.starts_with(b"HTTP/") { Reject::of("") } else { ERROR }
+    if !close_to_one && !meta && last.starts_with(b"HTTP/") {
+        Reject::of("")
+    } else {
+        ERROR
+    }
 }
 
 fn flush_all<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
@@ -98,8 +116,9 @@ fn flush_all<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
     Ok(Manage::FlushAll { delay, quiet })
 }
 
-/// There are no slab classes here between which memory would have to be moved: moving by hand is refused in the words
-/// of a memcached that was started without it, moving by itself is always as good as on.
+/// There are no slab classes here between which memory would have to be moved: moving by hand is
+/// refused in the words of a memcached that was started without it, moving by itself is always as
+/// good as on.
 fn slabs<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
     match (tokens.word(1), tokens.len()) {
         (b"reassign", 4) => Err(Reject::of("CLIENT_ERROR slab reassignment disabled")),
@@ -127,7 +146,8 @@ fn crawler<'a>(tokens: &Tokens<'a>) -> Result<Manage<'a>, Reject> {
     }
 }
 
-/// Returns whether this is what memcached takes for slab classes: `all`, or numbers with commas between.
+/// Returns whether this is what memcached takes for slab classes: `all`, or numbers with commas
+/// between.
 fn is_class_list(text: &[u8]) -> bool {
     let is_class = |word| matches!(number::unsigned32(word), Some(1..=63));
     text == b"all" || text.split(|byte| *byte == b',').all(is_class)
@@ -141,5 +161,9 @@ fn watch(tokens: &Tokens<'_>) -> Option<u16> {
             bit => kinds |= bit,
         }
     }
-    Some(if kinds == 0 { watch_bit("fetchers") } else { kinds })
+    Some(if kinds == 0 {
+        watch_bit("fetchers")
+    } else {
+        kinds
+    })
 }

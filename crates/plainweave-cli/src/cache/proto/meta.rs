@@ -1,7 +1,7 @@
 //! The meta commands: a key and flags of one letter, some with an argument.
 //!
-//! The flags are checked here, once; the answer repeats or fills in some of them in the order in which they were sent,
-//! so they are kept as words too.
+//! The flags are checked here, once; the answer repeats or fills in some of them in the order in
+//! which they were sent, so they are kept as words too.
 
 use super::super::number;
 use super::key::{KEY_BYTES, Key};
@@ -74,12 +74,22 @@ impl<'a> Meta<'a> {
             return Err(Reject::of(BAD_FORMAT));
         }
         let head = head?;
-        let len = number::signed32(tokens.word(2)).and_then(value_len).ok_or(Reject::of(BAD_FORMAT))?;
-        // From here on the value's length is known, and an error need not take the value for commands.
-        let swallow = |reject: Reject| Reject { swallow: len + 2, ..reject };
-        let meta = head.read_flags().map_err(|text| swallow(Reject::of(text)))?;
+        let len = number::signed32(tokens.word(2))
+            .and_then(value_len)
+            .ok_or(Reject::of(BAD_FORMAT))?;
+        // From here on the value's length is known, and an error need not take the value for
+        // commands.
+        let swallow = |reject: Reject| Reject {
+            swallow: len + 2,
+            ..reject
+        };
+        let meta = head
+            .read_flags()
+            .map_err(|text| swallow(Reject::of(text)))?;
         if meta.mode.is_some() && !matches!(meta.mode(), Some(Mode::Store(_))) {
-            return Err(swallow(Reject::of("CLIENT_ERROR invalid mode for ms M token")));
+            return Err(swallow(Reject::of(
+                "CLIENT_ERROR invalid mode for ms M token",
+            )));
         }
         meta.opaque_fits().map_err(swallow)?;
         Ok((meta, len))
@@ -88,8 +98,13 @@ impl<'a> Meta<'a> {
     /// `md key flags`, `ma key flags`
     pub(super) fn other(tokens: &Tokens<'a>) -> Result<Self, Reject> {
         let meta = Self::head(tokens, 2, TOO_MANY)?;
-        let meta = meta.read_flags().map_err(|_| Reject::of("CLIENT_ERROR invalid or duplicate flag"))?;
-        if tokens.word(0) == b"ma" && meta.mode.is_some() && !matches!(meta.mode(), Some(Mode::Count { .. })) {
+        let meta = meta
+            .read_flags()
+            .map_err(|_| Reject::of("CLIENT_ERROR invalid or duplicate flag"))?;
+        if tokens.word(0) == b"ma"
+            && meta.mode.is_some()
+            && !matches!(meta.mode(), Some(Mode::Count { .. }))
+        {
             return Err(Reject::of("CLIENT_ERROR invalid mode for ma M token"));
         }
         meta.opaque_fits()?;
@@ -149,7 +164,9 @@ impl<'a> Meta<'a> {
     /// `Ok(false)`: there is no such flag.
     fn read_flag(&mut self, letter: u8, argument: &[u8]) -> Result<bool, &'static str> {
         match letter {
-            b'b' => self.key = Key::decode(self.key.bytes()).ok_or("CLIENT_ERROR error decoding key")?,
+            b'b' => {
+                self.key = Key::decode(self.key.bytes()).ok_or("CLIENT_ERROR error decoding key")?
+            }
             b'N' => self.vivify = Some(number::signed32(argument).ok_or(BAD_TOKEN)?),
             b'T' => self.exptime = Some(number::signed32(argument).ok_or(BAD_TOKEN)?),
             b'R' => self.recache = Some(number::signed32(argument).ok_or(BAD_TOKEN)?),
@@ -164,8 +181,14 @@ impl<'a> Meta<'a> {
                 [mode] => self.mode = Some(*mode),
                 _ => return Err("CLIENT_ERROR incorrect length for M token"),
             },
-            b'J' => self.initial = number::unsigned64(argument).ok_or("CLIENT_ERROR invalid numeric initial value")?,
-            b'D' => self.delta = number::unsigned64(argument).ok_or("CLIENT_ERROR invalid numeric delta value")?,
+            b'J' => {
+                self.initial = number::unsigned64(argument)
+                    .ok_or("CLIENT_ERROR invalid numeric initial value")?
+            }
+            b'D' => {
+                self.delta = number::unsigned64(argument)
+                    .ok_or("CLIENT_ERROR invalid numeric delta value")?
+            }
             b'I' => self.stale = true,
             _ => return Ok(false),
         }
@@ -174,7 +197,11 @@ impl<'a> Meta<'a> {
 
     fn opaque_fits(&self) -> Result<(), Reject> {
         let long = |word: &[u8]| word[0] == b'O' && word.len() > OPAQUE_BYTES;
-        if self.words().any(long) { Err(Reject::of(BAD_OPAQUE)) } else { Ok(()) }
+        if self.words().any(long) {
+            Err(Reject::of(BAD_OPAQUE))
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the flags as they came.

@@ -1,8 +1,9 @@
 //! memcached's text protocol without I/O: a line of bytes becomes a [`Command`] or a [`Reject`].
 //!
-//! The reference is memcached 1.6.18, down to the words of its errors and the order of its checks: clients match them.
-//! A command that carries a value says how long it is; the caller reads that many bytes, and two for the line end. A
-//! rejected command says how many bytes that follow it are its value, and are to be dropped unread.
+//! The reference is memcached 1.6.18, down to the words of its errors and the order of its checks:
+//! clients match them. A command that carries a value says how long it is; the caller reads that
+//! many bytes, and two for the line end. A rejected command says how many bytes that follow it are
+//! its value, and are to be dropped unread.
 
 pub(crate) mod base64;
 mod classic;

@@ -4,7 +4,11 @@ pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 pub(crate) const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 pub(crate) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
 /// No such command, or the wrong number of words.
-pub(super) const ERROR: Reject = Reject { text: "ERROR", swallow: 0, quiet: false };
+pub(super) const ERROR: Reject = Reject {
+    text: "ERROR",
+    swallow: 0,
+    quiet: false,
+};
 
 /// A command that is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +23,11 @@ pub(crate) struct Reject {
 
 impl Reject {
     pub(crate) fn of(text: &'static str) -> Self {
-        Self { text, swallow: 0, quiet: false }
+        Self {
+            text,
+            swallow: 0,
+            quiet: false,
+        }
     }
 
     pub(crate) fn quiet(self, quiet: bool) -> Self {

@@ -27,5 +27,7 @@ pub(crate) enum Verb {
 
 /// Returns the length of a value, unless it is negative, or overflows 31 bits with its line end.
 pub(super) fn value_len(len: i32) -> Option<usize> {
-    usize::try_from(len).ok().filter(|len| *len <= i32::MAX as usize - 2)
+    usize::try_from(len)
+        .ok()
+        .filter(|len| *len <= i32::MAX as usize - 2)
 }

@@ -14,8 +14,16 @@ pub(crate) struct Tokens<'a> {
 impl<'a> Tokens<'a> {
     /// Cuts at blanks; other white space belongs to a word.
     pub(crate) fn cut(line: &'a [u8]) -> Self {
-        let mut tokens = Self { words: [b""; MAX], len: 0, line };
-        for word in line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).take(MAX) {
+        let mut tokens = Self {
+            words: [b""; MAX],
+            len: 0,
+            line,
+        };
+        for word in line
+            .split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty())
+            .take(MAX)
+        {
             tokens.words[tokens.len] = word;
             tokens.len += 1;
         }
@@ -77,7 +85,10 @@ mod tests {
         let tokens = Tokens::cut(b"  get a\tb   c ");
         assert_eq!(tokens.words(), [&b"get"[..], b"a\tb", b"c"]);
         assert_eq!((tokens.word(9), tokens.last()), (&b""[..], &b"c"[..]));
-        assert_eq!(Keys(b" a  bb c ").collect::<Vec<_>>(), [&b"a"[..], b"bb", b"c"]);
+        assert_eq!(
+            Keys(b" a  bb c ").collect::<Vec<_>>(),
+            [&b"a"[..], b"bb", b"c"]
+        );
         let many = b"x ".repeat(99);
         assert_eq!(Tokens::cut(&many).len(), MAX);
     }

@@ -8,7 +8,8 @@ use super::put::{Facts, NoRoom};
 use super::record::{self, Head, TABLE, VALUE};
 use super::shard::{Shard, Why, listed};
 use super::{
-    Count, Counted, Expiry, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Time, Token, Write,
+    Count, Counted, Expiry, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored,
+    Time, Token, Write,
 };
 
 /// Values up to this size are copied under the lock, which is cheaper than counting a reader.
@@ -53,8 +54,15 @@ impl Shard {
         }
     }
 
-    pub(super) fn get(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Item> {
-        self.access(hash, key, touch, now).map(|entry| self.item(&entry))
+    pub(super) fn get(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        touch: Option<Expiry>,
+        now: Time,
+    ) -> Option<Item> {
+        self.access(hash, key, touch, now)
+            .map(|entry| self.item(&entry))
     }
 
     /// A short value goes to `copy`.
@@ -73,17 +81,27 @@ impl Shard {
         if head.kind != VALUE || head.payload_len > SHORT {
             return Some(Found::Long(self.item(&entry)));
         }
-        copy(Short { flags: head.flags, cas: head.cas, value: &bytes[head.payload()..head.len()] });
-        Some(Found::Short { len: head.payload_len, size: head.len() + size_of::<Entry>() })
+        copy(Short {
+            flags: head.flags,
+            cas: head.cas,
+            value: &bytes[head.payload()..head.len()],
+        });
+        Some(Found::Short {
+            len: head.payload_len,
+            size: head.len() + size_of::<Entry>(),
+        })
     }
 
     /// Has what may be the record of a key with this hash fetched from memory.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
-        self.index.candidates(hash).for_each(|loc| self.log.prefetch(loc, PREFETCHED_BYTES));
+        self.index
+            .candidates(hash)
+            .for_each(|loc| self.log.prefetch(loc, PREFETCHED_BYTES));
     }
 
-    /// Takes the short way of a get: one look at the index, one at the record. Returns the entry as it was before.
+    /// Takes the short way of a get: one look at the index, one at the record. Returns the entry as
+    /// it was before.
     #[inline]
     fn access(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Entry> {
         self.turn(now);
@@ -109,7 +127,9 @@ impl Shard {
     }
 
     pub(super) fn touch(&mut self, hash: u64, key: &[u8], expiry: Expiry, now: Time) -> bool {
-        let Some(place) = self.find(hash, key, now) else { return false };
+        let Some(place) = self.find(hash, key, now) else {
+            return false;
+        };
         self.index.entry_mut(place).expiry = expiry.0;
         self.note(place, FETCHED);
         let entry = *self.index.entry(place);
@@ -139,17 +159,31 @@ impl Shard {
             Some(place) => (place, false),
             None => {
                 let expiry = lookup.vivify?;
-                let facts = Facts { flags: 0, cas: lookup.cas.unwrap_or_else(next_cas), expiry, marks: 0 };
+                let facts = Facts {
+                    flags: 0,
+                    cas: lookup.cas.unwrap_or_else(next_cas),
+                    expiry,
+                    marks: 0,
+                };
                 self.put(hash, key, &[], facts).ok()?;
-                (self.index.find(hash, |loc| self.log.has_key(loc, key))?, true)
+                (
+                    self.index.find(hash, |loc| self.log.has_key(loc, key))?,
+                    true,
+                )
             }
         };
         let entry = self.index.entry(place);
         let item = self.item(entry);
         let marks = entry.marks();
         let (stale, sent) = (marks & STALE != 0, marks & SENT != 0);
-        let judged = lookup.touch.filter(|_| lookup.touch_first).unwrap_or(item.expiry());
-        let recache = lookup.recache.zip(judged.time()).is_some_and(|(least, end)| end.since(now) < least);
+        let judged = lookup
+            .touch
+            .filter(|_| lookup.touch_first)
+            .unwrap_or(item.expiry());
+        let recache = lookup
+            .recache
+            .zip(judged.time())
+            .is_some_and(|(least, end)| end.since(now) < least);
         let won = !lookup.peek && !sent && (created || stale || recache);
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
             self.index.entry_mut(place).expiry = expiry.0;
@@ -157,7 +191,11 @@ impl Shard {
         if lookup.touch.is_some() {
             self.class(item.size()).touch_hits += 1;
         }
-        let fetched = if lookup.peek || lookup.no_update { 0 } else { FETCHED };
+        let fetched = if lookup.peek || lookup.no_update {
+            0
+        } else {
+            FETCHED
+        };
         let gains = fetched | if won { SENT } else { 0 };
         if fetched != 0 && !created {
             self.note(place, gains);
@@ -165,13 +203,29 @@ impl Shard {
             // Also for the client that created the item and has seen it: the creation is no access.
             self.index.entry_mut(place).set_marks(marks | gains);
         }
-        Some(Hit { item, token: Token { won, stale, sent }, created })
+        Some(Hit {
+            item,
+            token: Token { won, stale, sent },
+            created,
+        })
     }
 
-    pub(super) fn write(&mut self, hash: u64, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
+    pub(super) fn write(
+        &mut self,
+        hash: u64,
+        write: &Write<'_>,
+        now: Time,
+        next_cas: impl FnOnce() -> u64,
+    ) -> Stored {
         let stored = self.write_item(hash, write, now, next_cas);
         let (key_len, payload_len) = (write.key.len(), write.value.len());
-        let head = Head { kind: VALUE, cas: 0, flags: write.flags, key_len, payload_len };
+        let head = Head {
+            kind: VALUE,
+            cas: 0,
+            flags: write.flags,
+            key_len,
+            payload_len,
+        };
         let class = self.class(head.len() + size_of::<Entry>());
         class.cmd_set += 1;
         let is_cas = write.compare.is_some() && write.mode == Mode::Set;
@@ -183,28 +237,59 @@ impl Shard {
         stored
     }
 
-    fn write_item(&mut self, hash: u64, write: &Write<'_>, now: Time, next_cas: impl FnOnce() -> u64) -> Stored {
-        let &Write { key, value, flags, expiry, mode, compare, cas, stale } = write;
+    fn write_item(
+        &mut self,
+        hash: u64,
+        write: &Write<'_>,
+        now: Time,
+        next_cas: impl FnOnce() -> u64,
+    ) -> Stored {
+        let &Write {
+            key,
+            value,
+            flags,
+            expiry,
+            mode,
+            compare,
+            cas,
+            stale,
+        } = write;
         let Some(place) = self.find(hash, key, now) else {
             match (compare, mode) {
                 (Some(_), _) => return Stored::NotFound,
                 (None, Mode::Set | Mode::Add) => {}
                 (None, _) => return Stored::NotStored,
             }
-            let facts = Facts { flags, cas: cas.unwrap_or_else(next_cas), expiry, marks: 0 };
+            let facts = Facts {
+                flags,
+                cas: cas.unwrap_or_else(next_cas),
+                expiry,
+                marks: 0,
+            };
             return self.stored(hash, write, &[value], facts);
         };
         let entry = *self.index.entry(place);
         let old = self.log.head(entry.loc());
         let kept = match compare {
-            Some(compare) if compare != old.cas && !(stale && compare < old.cas) => return Stored::Exists,
+            Some(compare) if compare != old.cas && !(stale && compare < old.cas) => {
+                return Stored::Exists;
+            }
             Some(compare) if compare != old.cas => Some(STALE | entry.marks() & SENT),
             _ => None,
         };
         let frequency = entry.marks() & FREQUENCY;
         let marks = (frequency + 1).min(FREQUENCY) | kept.unwrap_or(0);
-        let expiry = if kept.is_some() { Expiry(entry.expiry) } else { expiry };
-        let facts = |flags, expiry| Facts { flags, cas: cas.unwrap_or_else(next_cas), expiry, marks };
+        let expiry = if kept.is_some() {
+            Expiry(entry.expiry)
+        } else {
+            expiry
+        };
+        let facts = |flags, expiry| Facts {
+            flags,
+            cas: cas.unwrap_or_else(next_cas),
+            expiry,
+            marks,
+        };
         match mode {
             Mode::Add => {
                 self.note(place, 0);
@@ -235,17 +320,34 @@ impl Shard {
     /// Returns the number of bytes of an item's value.
     fn value_len(&self, entry: &Entry) -> usize {
         let head = self.log.head(entry.loc());
-        if head.kind == TABLE { record::value_len(self.log.payload(entry.loc())) } else { head.payload_len }
+        if head.kind == TABLE {
+            record::value_len(self.log.payload(entry.loc()))
+        } else {
+            head.payload_len
+        }
     }
 
     /// Writes a value over one of the same length, unless its segment is being read.
-    fn write_over(&mut self, place: Place, old: &Head, key: &[u8], value: &[u8], facts: Facts) -> bool {
-        let head = Head { cas: facts.cas, flags: facts.flags, ..*old };
+    fn write_over(
+        &mut self,
+        place: Place,
+        old: &Head,
+        key: &[u8],
+        value: &[u8],
+        facts: Facts,
+    ) -> bool {
+        let head = Head {
+            cas: facts.cas,
+            flags: facts.flags,
+            ..*old
+        };
         if old.kind != VALUE || old.payload_len != value.len() || head.len() != old.len() {
             return false;
         }
         let loc = self.index.entry(place).loc();
-        let Some(bytes) = self.log.rewrite(loc, old) else { return false };
+        let Some(bytes) = self.log.rewrite(loc, old) else {
+            return false;
+        };
         head.write(bytes, key).copy_from_slice(value);
         let now = self.now;
         let entry = self.index.entry_mut(place);
@@ -269,12 +371,14 @@ impl Shard {
         self.class(len).out_of_memory += 1;
     }
 
-    /// A plain set that could not be carried out must not leave an older value behind, which would be out of date. What
-    /// any other command finds stays.
+    /// A plain set that could not be carried out must not leave an older value behind, which would
+    /// be out of date. What any other command finds stays.
     pub(super) fn failed(&mut self, hash: u64, write: &Write<'_>) {
         if write.mode == Mode::Set
             && write.compare.is_none()
-            && let Some(place) = self.index.find(hash, |loc| self.log.has_key(loc, write.key))
+            && let Some(place) = self
+                .index
+                .find(hash, |loc| self.log.has_key(loc, write.key))
         {
             self.discard(place, Why::Removed);
         }
@@ -288,7 +392,9 @@ impl Shard {
         now: Time,
         next_cas: impl FnOnce() -> u64,
     ) -> Removed {
-        let Some(place) = self.find(hash, key, now) else { return Removed::NotFound };
+        let Some(place) = self.find(hash, key, now) else {
+            return Removed::NotFound;
+        };
         let loc = self.index.entry(place).loc();
         let head = self.log.head(loc);
         if removal.compare.is_some_and(|compare| compare != head.cas) {
@@ -306,7 +412,9 @@ impl Shard {
             false => {
                 let kind = self.log.kind(loc);
                 let ready = self.ready(kind, head.len());
-                let Some(place) = self.find(hash, key, now) else { return Removed::NotFound };
+                let Some(place) = self.find(hash, key, now) else {
+                    return Removed::NotFound;
+                };
                 if !ready {
                     self.discard(place, Why::Removed);
                     return Removed::Removed;
@@ -330,41 +438,80 @@ impl Shard {
         next_cas: impl FnOnce() -> u64,
     ) -> Counted {
         let Some(place) = self.find(hash, key, now) else {
-            let Some((value, expiry)) = count.create else { return Counted::NotFound };
-            let facts = Facts { flags: 0, cas: count.cas.unwrap_or_else(next_cas), expiry, marks: 0 };
+            let Some((value, expiry)) = count.create else {
+                return Counted::NotFound;
+            };
+            let facts = Facts {
+                flags: 0,
+                cas: count.cas.unwrap_or_else(next_cas),
+                expiry,
+                marks: 0,
+            };
             let text = value.to_string().into_bytes();
             if self.put(hash, key, &[&text], facts).is_err() {
                 self.no_room(text.len());
                 return Counted::OutOfMemory;
             }
-            return Counted::Value { value, cas: facts.cas, expiry, created: true };
+            return Counted::Value {
+                value,
+                cas: facts.cas,
+                expiry,
+                created: true,
+            };
         };
         let entry = *self.index.entry(place);
         let head = self.log.head(entry.loc());
         if count.compare.is_some_and(|compare| compare != head.cas) {
             return Counted::Exists;
         }
-        let number = (head.kind == VALUE).then(|| number(self.log.payload(entry.loc()))).flatten();
-        let Some(old) = number else { return Counted::NotANumber };
+        let number = (head.kind == VALUE)
+            .then(|| number(self.log.payload(entry.loc())))
+            .flatten();
+        let Some(old) = number else {
+            return Counted::NotANumber;
+        };
         let class = self.class(head.len() + size_of::<Entry>());
-        *if count.down { &mut class.decr_hits } else { &mut class.incr_hits } += 1;
-        let value = if count.down { old.saturating_sub(count.delta) } else { old.wrapping_add(count.delta) };
+        *if count.down {
+            &mut class.decr_hits
+        } else {
+            &mut class.incr_hits
+        } += 1;
+        let value = if count.down {
+            old.saturating_sub(count.delta)
+        } else {
+            old.wrapping_add(count.delta)
+        };
         let mut text = value.to_string().into_bytes();
         text.resize(text.len().max(head.payload_len), b' ');
         let cas = count.cas.unwrap_or_else(next_cas);
         let expiry = count.touch.unwrap_or(Expiry(entry.expiry));
-        // As there: a number that does not fit the old one's bytes is a new item, neither read nor stale.
-        let kept = if text.len() > head.payload_len { FREQUENCY } else { u8::MAX };
+        // As there: a number that does not fit the old one's bytes is a new item, neither read nor
+        // stale.
+        let kept = if text.len() > head.payload_len {
+            FREQUENCY
+        } else {
+            u8::MAX
+        };
         // It is an access: a counter that is only counted is in use.
         let frequency = (entry.marks() & FREQUENCY) + 1;
         let marks = entry.marks() & kept & !FREQUENCY | frequency.min(FREQUENCY);
-        let facts = Facts { flags: head.flags, cas, expiry, marks };
+        let facts = Facts {
+            flags: head.flags,
+            cas,
+            expiry,
+            marks,
+        };
         let written = self.write_over(place, &head, key, &text, facts);
         if !written && self.put(hash, key, &[&text], facts).is_err() {
             self.no_room(text.len());
             return Counted::OutOfMemory;
         }
-        Counted::Value { value, cas, expiry: Expiry(entry.expiry), created: false }
+        Counted::Value {
+            value,
+            cas,
+            expiry: Expiry(entry.expiry),
+            created: false,
+        }
     }
 
     pub(super) fn dump(
@@ -393,5 +540,9 @@ impl Shard {
 
 /// Returns the number that a value spells for `incr` and `decr`.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
-    if value.len() > NUMBER_BYTES { None } else { number::unsigned64(value) }
+    if value.len() > NUMBER_BYTES {
+        None
+    } else {
+        number::unsigned64(value)
+    }
 }

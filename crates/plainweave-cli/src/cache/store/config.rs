@@ -8,7 +8,8 @@ const ITEM_HEAD: usize = 59;
 pub struct Config {
     /// Bytes for items and the index: `-m`.
     pub memory: usize,
-    /// Bytes of the largest item, counted as memcached does, with key and header: `-I`. At most 1 GiB.
+    /// Bytes of the largest item, counted as memcached does, with key and header: `-I`. At most 1
+    /// GiB.
     pub item_max: usize,
     /// Whether items are evicted when memory is short. Else writes fail: `-M`.
     pub evict: bool,
@@ -19,7 +20,12 @@ pub struct Config {
 impl Default for Config {
     /// memcached's 64 MB with items up to 1 MB, evicted as need be; four shards.
     fn default() -> Self {
-        Self { memory: 64 << 20, item_max: 1 << 20, evict: true, shards: 4 }
+        Self {
+            memory: 64 << 20,
+            item_max: 1 << 20,
+            evict: true,
+            shards: 4,
+        }
     }
 }
 

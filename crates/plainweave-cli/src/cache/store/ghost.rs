@@ -1,9 +1,10 @@
 //! Which keys were evicted lately before anybody asked for them again.
 //!
-//! The ghost queue of S3-FIFO: a key that comes back soon after its eviction goes to the main queue at once. Sixteen
-//! bits of a hash are kept for each, in a table as large as the index, where a newer key replaces an older one in the
-//! same place. So a key is remembered for about as many evictions as there are items, give or take chance, and one key
-//! in 65,536 is remembered by mistake; either costs a little precision and nothing else.
+//! The ghost queue of S3-FIFO: a key that comes back soon after its eviction goes to the main queue
+//! at once. Sixteen bits of a hash are kept for each, in a table as large as the index, where a
+//! newer key replaces an older one in the same place. So a key is remembered for about as many
+//! evictions as there are items, give or take chance, and one key in 65,536 is remembered by
+//! mistake; either costs a little precision and nothing else.
 
 /// The table. Two bytes an item.
 pub(super) struct Ghost(Box<[u16]>);
@@ -29,7 +30,10 @@ impl Ghost {
     fn slot(&mut self, hash: u64) -> Option<(&mut u16, u16)> {
         let mask = self.0.len().checked_sub(1)?;
         // 0 is an empty place.
-        Some((&mut self.0[hash as usize & mask], ((hash >> 32) as u16).max(1)))
+        Some((
+            &mut self.0[hash as usize & mask],
+            ((hash >> 32) as u16).max(1),
+        ))
     }
 
     /// Remembers a key.

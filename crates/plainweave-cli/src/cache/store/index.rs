@@ -1,17 +1,19 @@
 //! The index: from a key's hash to where its record is, and what changes about an item.
 //!
-//! It is a table of buckets, each a cache line of four entries. An entry has twelve bits of the hash, so that a record
-//! is looked at for one false reason in a thousand, and the item's place, marks, expiry and last access. A get thus
-//! writes to no line but the bucket's. What does not fit goes to an extra bucket, which takes the fourth place as link.
+//! It is a table of buckets, each a cache line of four entries. An entry has twelve bits of the
+//! hash, so that a record is looked at for one false reason in a thousand, and the item's place,
+//! marks, expiry and last access. A get thus writes to no line but the bucket's. What does not fit
+//! goes to an extra bucket, which takes the fourth place as link.
 //!
-//! **Growth.** Linear hashing (Litwin, 1980): the table grows and shrinks by one bucket at a time. With `2^level +
-//! split` buckets, a hash belongs to bucket `hash mod 2^(level+1)` if there is one, else to `hash mod 2^level`. Growing
-//! divides bucket `split` into itself and the new last one; that touches the items of one bucket, and is all the work
-//! there ever is. Buckets live in pages, so nothing is copied when the table grows. A page is as long as a segment, and
-//! a mapping of its own, so that what one leaves the other can have.
+//! **Growth.** Linear hashing (Litwin, 1980): the table grows and shrinks by one bucket at a time.
+//! With `2^level + split` buckets, a hash belongs to bucket `hash mod 2^(level+1)` if there is one,
+//! else to `hash mod 2^level`. Growing divides bucket `split` into itself and the new last one;
+//! that touches the items of one bucket, and is all the work there ever is. Buckets live in pages,
+//! so nothing is copied when the table grows. A page is as long as a segment, and a mapping of its
+//! own, so that what one leaves the other can have.
 //!
-//! Rejected: doubling with two tables needs half as much again while it lasts; links inside the records cost a cache
-//! miss for every wrong item of a bucket.
+//! Rejected: doubling with two tables needs half as much again while it lasts; links inside the
+//! records cost a cache miss for every wrong item of a bucket.
 
 use super::Time;
 use super::segment::{Table, prefetch};
@@ -19,7 +21,8 @@ use super::segment::{Table, prefetch};
 /// Entries of a bucket.
 const WAYS: usize = 4;
 
-/// The table grows above this many items for eight buckets, on average, and shrinks below [`SPARSE`].
+/// The table grows above this many items for eight buckets, on average, and shrinks below
+/// [`SPARSE`].
 const DENSE: usize = 22;
 const SPARSE: usize = 8;
 
@@ -82,10 +85,18 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    const EMPTY: Self = Self { word: 0, expiry: 0, access: Time(0) };
+    const EMPTY: Self = Self {
+        word: 0,
+        expiry: 0,
+        access: Time(0),
+    };
 
     pub(super) const fn new(hash: u64, loc: Loc, marks: u8, expiry: u32, access: Time) -> Self {
-        Self { word: (hash >> TAG_SHIFT) << TAG_SHIFT | (marks as u64) << LOC_BITS | loc.0, expiry, access }
+        Self {
+            word: (hash >> TAG_SHIFT) << TAG_SHIFT | (marks as u64) << LOC_BITS | loc.0,
+            expiry,
+            access,
+        }
     }
 
     pub(super) const fn loc(&self) -> Loc {
@@ -104,7 +115,8 @@ impl Entry {
         self.word = self.word & !LOC_MASK | loc.0;
     }
 
-    /// Notes an access, and more marks. What does not change is not written, so that a hot line stays clean.
+    /// Notes an access, and more marks. What does not change is not written, so that a hot line
+    /// stays clean.
     #[inline]
     pub(super) fn note(&mut self, now: Time, marks: u8) {
         let old = self.marks();
@@ -123,11 +135,18 @@ impl Entry {
 
     /// Returns the extra bucket that it leads to.
     const fn link(&self) -> Option<At> {
-        if self.marks() & LINK == 0 { None } else { Some(At::Extra((self.word & LOC_MASK) as usize)) }
+        if self.marks() & LINK == 0 {
+            None
+        } else {
+            Some(At::Extra((self.word & LOC_MASK) as usize))
+        }
     }
 
     const fn to_extra(extra: usize) -> Self {
-        Self { word: (LINK as u64) << LOC_BITS | extra as u64, ..Self::EMPTY }
+        Self {
+            word: (LINK as u64) << LOC_BITS | extra as u64,
+            ..Self::EMPTY
+        }
     }
 }
 
@@ -170,7 +189,10 @@ struct Pages {
 
 impl Pages {
     const fn new(bits: u32) -> Self {
-        Self { pages: Vec::new(), bits }
+        Self {
+            pages: Vec::new(),
+            bits,
+        }
     }
 
     /// Buckets of a page.
@@ -188,7 +210,8 @@ impl Pages {
     }
 
     fn grow(&mut self) {
-        self.pages.push(Table::filled(self.page(), Bucket([Entry::EMPTY; WAYS])));
+        self.pages
+            .push(Table::filled(self.page(), Bucket([Entry::EMPTY; WAYS])));
     }
 
     fn bytes(&self) -> usize {
@@ -216,7 +239,15 @@ impl Index {
         let mut homes = Pages::new(bits);
         homes.grow();
         let (extras, spare, scratch) = (Pages::new(bits), Vec::new(), Vec::new());
-        Self { homes, level: bits, split: 0, extras, spare, items: 0, scratch }
+        Self {
+            homes,
+            level: bits,
+            split: 0,
+            extras,
+            spare,
+            items: 0,
+            scratch,
+        }
     }
 
     /// Items in it.
@@ -224,8 +255,8 @@ impl Index {
         self.items
     }
 
-    /// Buckets, extra ones not counted. They are numbered from 0, and a bucket's items move to higher numbers only,
-    /// unless the table shrinks.
+    /// Buckets, extra ones not counted. They are numbered from 0, and a bucket's items move to
+    /// higher numbers only, unless the table shrinks.
     pub(super) const fn buckets(&self) -> usize {
         (1 << self.level) + self.split
     }
@@ -237,7 +268,11 @@ impl Index {
 
     fn home(&self, hash: u64) -> usize {
         let wide = hash as usize & ((2 << self.level) - 1);
-        if wide < self.buckets() { wide } else { wide & ((1 << self.level) - 1) }
+        if wide < self.buckets() {
+            wide
+        } else {
+            wide & ((1 << self.level) - 1)
+        }
     }
 
     fn bucket(&self, at: At) -> &Bucket {
@@ -270,7 +305,11 @@ impl Index {
 
     /// Returns the same, for looking at the entry and changing it: the short way of a get.
     #[inline]
-    pub(super) fn get_mut(&mut self, hash: u64, mut is: impl FnMut(Loc) -> bool) -> Option<&mut Entry> {
+    pub(super) fn get_mut(
+        &mut self,
+        hash: u64,
+        mut is: impl FnMut(Loc) -> bool,
+    ) -> Option<&mut Entry> {
         let home = self.home(hash);
         let bucket = self.homes.get(home);
         match bucket.find(hash, &mut is) {
@@ -286,12 +325,15 @@ impl Index {
         prefetch(self.homes.get(self.home(hash)));
     }
 
-    /// Returns the places of what may be the entry with this hash, as far as its first bucket tells.
+    /// Returns the places of what may be the entry with this hash, as far as its first bucket
+    /// tells.
     #[inline]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = Loc> + '_ {
         let Bucket(entries) = self.homes.get(self.home(hash));
         let fits = move |entry: &&Entry| {
-            entry.word >> TAG_SHIFT == hash >> TAG_SHIFT && !entry.is_empty() && entry.marks() & LINK == 0
+            entry.word >> TAG_SHIFT == hash >> TAG_SHIFT
+                && !entry.is_empty()
+                && entry.marks() & LINK == 0
         };
         entries.iter().filter(fits).map(Entry::loc)
     }
@@ -304,7 +346,8 @@ impl Index {
         &mut self.bucket_mut(place.at).0[place.slot]
     }
 
-    /// Adds an entry; then divides a bucket if the table is dense. `rehash` finds the hash of a record.
+    /// Adds an entry; then divides a bucket if the table is dense. `rehash` finds the hash of a
+    /// record.
     pub(super) fn insert(&mut self, hash: u64, entry: Entry, rehash: impl Fn(Loc) -> u64) {
         self.put(self.home(hash), entry);
         self.items += 1;
@@ -334,8 +377,13 @@ impl Index {
         let mut at = At::Home(bucket);
         loop {
             let Bucket(entries) = self.bucket(at);
-            entries.iter().filter(|entry| !entry.is_empty() && entry.marks() & LINK == 0).for_each(&mut visit);
-            let Some(next) = entries[WAYS - 1].link() else { return };
+            entries
+                .iter()
+                .filter(|entry| !entry.is_empty() && entry.marks() & LINK == 0)
+                .for_each(&mut visit);
+            let Some(next) = entries[WAYS - 1].link() else {
+                return;
+            };
             at = next;
         }
     }
@@ -367,7 +415,8 @@ impl Index {
         let page = self.extras.page();
         let first = self.extras.pages.len() * page;
         self.extras.grow();
-        self.spare.extend((first + 1..first + page).rev().map(|extra| extra as u32));
+        self.spare
+            .extend((first + 1..first + page).rev().map(|extra| extra as u32));
         first
     }
 
@@ -376,9 +425,12 @@ impl Index {
         self.scratch.clear();
         let mut at = At::Home(home);
         loop {
-            let Bucket(entries) = std::mem::replace(self.bucket_mut(at), Bucket([Entry::EMPTY; WAYS]));
+            let Bucket(entries) =
+                std::mem::replace(self.bucket_mut(at), Bucket([Entry::EMPTY; WAYS]));
             let link = entries[WAYS - 1].link();
-            let items = entries.iter().filter(|entry| !entry.is_empty() && entry.marks() & LINK == 0);
+            let items = entries
+                .iter()
+                .filter(|entry| !entry.is_empty() && entry.marks() & LINK == 0);
             self.scratch.extend(items);
             if let At::Extra(extra) = at {
                 self.spare.push(extra as u32);

@@ -12,7 +12,8 @@ pub(super) enum Bytes {
     Many(Box<[Pin]>),
 }
 
-/// A value as a get found it, with what is known of its item. A counted handle: see the [module](super).
+/// A value as a get found it, with what is known of its item. A counted handle: see the
+/// [module](super).
 #[derive(Clone)]
 pub struct Item {
     pub(super) bytes: Bytes,
@@ -33,14 +34,14 @@ impl Item {
         self.len as usize
     }
 
-    /// Returns the value's bytes, in order. A value of up to a sixteenth of a segment (4 KiB with 64 MB of memory) is
-    /// one slice; a longer one has a slice for each segment that it touches.
+    /// Returns the value's bytes, in order. A value of up to a sixteenth of a segment (4 KiB with
+    /// 64 MB of memory) is one slice; a longer one has a slice for each segment that it touches.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.pins().iter().map(Pin::bytes)
     }
 
-    /// Returns the numbers of the segments that this handle keeps from being used again, each as often as it has slices
-    /// there. No other segment has the number meanwhile.
+    /// Returns the numbers of the segments that this handle keeps from being used again, each as
+    /// often as it has slices there. No other segment has the number meanwhile.
     pub(crate) fn segments(&self) -> impl Iterator<Item = usize> {
         self.pins().iter().map(Pin::segment)
     }
@@ -57,7 +58,9 @@ impl Item {
     pub fn append_to(&self, out: &mut Vec<u8>) {
         match &self.bytes {
             Bytes::One(pin) => out.extend_from_slice(pin.bytes()),
-            Bytes::Many(pins) => pins.iter().for_each(|pin| out.extend_from_slice(pin.bytes())),
+            Bytes::Many(pins) => pins
+                .iter()
+                .for_each(|pin| out.extend_from_slice(pin.bytes())),
         }
     }
 
@@ -79,7 +82,8 @@ impl Item {
         self.expiry
     }
 
-    /// Returns the access before this one, or the write: `l` of `mg` is the time since then, and `t` of `me` too.
+    /// Returns the access before this one, or the write: `l` of `mg` is the time since then, and
+    /// `t` of `me` too.
     #[must_use]
     pub const fn access(&self) -> Time {
         self.access
@@ -91,7 +95,8 @@ impl Item {
         self.fetched
     }
 
-    /// Returns the number of bytes that the item takes: key, value and what the store keeps with them.
+    /// Returns the number of bytes that the item takes: key, value and what the store keeps with
+    /// them.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size as usize
@@ -100,7 +105,18 @@ impl Item {
 
 impl fmt::Debug for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { len, flags, cas, expiry, access, fetched, .. } = self;
-        write!(f, "Item {{ {len} bytes, {flags:#x}, cas {cas}, {expiry:?}, {access:?}, fetched: {fetched} }}")
+        let Self {
+            len,
+            flags,
+            cas,
+            expiry,
+            access,
+            fetched,
+            ..
+        } = self;
+        write!(
+            f,
+            "Item {{ {len} bytes, {flags:#x}, cas {cas}, {expiry:?}, {access:?}, fetched: {fetched} }}"
+        )
     }
 }

@@ -1,13 +1,14 @@
 //! Segments in queues, and records in segments.
 //!
-//! A shard's memory is cut into segments of one size. Records are appended to the *head* of a queue: `Small` takes
-//! items that are new, `Main` items that have proved their worth (see [`super::room`]), and `Pieces` the parts of
-//! values that are too long for one record. A full head is sealed and becomes the youngest of its queue. So records
-//! never move for being written beside others, any size fits anywhere, and memory belongs to no size: what a class of
-//! sizes loses, another has at once.
+//! A shard's memory is cut into segments of one size. Records are appended to the *head* of a
+//! queue: `Small` takes items that are new, `Main` items that have proved their worth (see
+//! [`super::room`]), and `Pieces` the parts of values that are too long for one record. A full head
+//! is sealed and becomes the youngest of its queue. So records never move for being written beside
+//! others, any size fits anywhere, and memory belongs to no size: what a class of sizes loses,
+//! another has at once.
 //!
-//! A record dies when its item is removed or written anew; `live` says how many bytes of a segment have not. Segments
-//! become free by being cleaned, and wait in `limbo` while they are being read.
+//! A record dies when its item is removed or written anew; `live` says how many bytes of a segment
+//! have not. Segments become free by being cleaned, and wait in `limbo` while they are being read.
 
 use std::collections::VecDeque;
 
@@ -74,7 +75,12 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(segment_len: usize) -> Self {
-        let nothing = Slot { segment: Segment::new(0), state: State::Absent, live: 0, flushed: false };
+        let nothing = Slot {
+            segment: Segment::new(0),
+            state: State::Absent,
+            live: 0,
+            flushed: false,
+        };
         Self {
             segment_len,
             slots: vec![nothing],
@@ -113,7 +119,12 @@ impl Log {
 
     /// Adds an empty segment.
     pub(super) fn grow(&mut self) {
-        let slot = Slot { segment: Segment::new(self.segment_len), state: State::Free, live: 0, flushed: false };
+        let slot = Slot {
+            segment: Segment::new(self.segment_len),
+            state: State::Free,
+            live: 0,
+            flushed: false,
+        };
         let id = match self.absent.pop() {
             Some(id) => {
                 self.slots[id as usize] = slot;
@@ -129,7 +140,9 @@ impl Log {
 
     /// Gives an empty segment's memory back, and says whether there was one.
     pub(super) fn shrink(&mut self) -> bool {
-        let Some(id) = self.free.pop() else { return false };
+        let Some(id) = self.free.pop() else {
+            return false;
+        };
         let slot = &mut self.slots[id as usize];
         (slot.segment, slot.state) = (Segment::new(0), State::Absent);
         self.absent.push(id);
@@ -138,12 +151,16 @@ impl Log {
 
     /// Returns the number of bytes that the queue's head has left.
     pub(super) fn room(&self, kind: Kind) -> usize {
-        self.queues[kind as usize].head.map_or(0, |id| self.slots[id as usize].segment.room())
+        self.queues[kind as usize]
+            .head
+            .map_or(0, |id| self.slots[id as usize].segment.room())
     }
 
     /// Seals the queue's head and opens a free segment as the new one; `false` if none is free.
     pub(super) fn open(&mut self, kind: Kind) -> bool {
-        let Some(id) = self.free.pop() else { return false };
+        let Some(id) = self.free.pop() else {
+            return false;
+        };
         self.seal(kind);
         self.slots[id as usize].state = State::Holds(kind);
         self.queues[kind as usize].head = Some(id);
@@ -156,7 +173,8 @@ impl Log {
         queue.sealed.extend(queue.head.take());
     }
 
-    /// Appends a record to the queue's head, and gives its place and its bytes to fill in; `None` if there is no room.
+    /// Appends a record to the queue's head, and gives its place and its bytes to fill in; `None`
+    /// if there is no room.
     pub(super) fn append(&mut self, kind: Kind, len: usize) -> Option<(Loc, &mut [u8])> {
         let id = self.queues[kind as usize].head?;
         let slot = &mut self.slots[id as usize];
@@ -176,7 +194,10 @@ impl Log {
     #[inline]
     pub(super) fn prefetch(&self, loc: Loc, bytes: usize) {
         let record = self.at(loc);
-        record[..record.len().min(bytes)].iter().step_by(64).for_each(prefetch);
+        record[..record.len().min(bytes)]
+            .iter()
+            .step_by(64)
+            .for_each(prefetch);
     }
 
     #[inline]
@@ -200,13 +221,17 @@ impl Log {
     #[inline]
     pub(super) fn pin(&self, loc: Loc, head: &Head) -> Pin {
         let start = loc.offset() + head.payload();
-        self.slots[loc.segment() as usize].segment.pin(start..start + head.payload_len)
+        self.slots[loc.segment() as usize]
+            .segment
+            .pin(start..start + head.payload_len)
     }
 
     /// Returns a record for overwriting; `None` while its segment is being read.
     pub(super) fn rewrite(&mut self, loc: Loc, head: &Head) -> Option<&mut [u8]> {
         let start = loc.offset();
-        self.slots[loc.segment() as usize].segment.rewrite(start..start + head.len())
+        self.slots[loc.segment() as usize]
+            .segment
+            .rewrite(start..start + head.len())
     }
 
     /// Returns whether a flush has taken what is in a segment.
@@ -227,7 +252,12 @@ impl Log {
     pub(super) fn size(&self, loc: Loc) -> usize {
         let head = self.head(loc);
         let pieces = (head.kind == TABLE).then(|| record::pieces(self.payload(loc)));
-        head.len() + pieces.into_iter().flatten().map(|piece| self.head(piece).len()).sum::<usize>()
+        head.len()
+            + pieces
+                .into_iter()
+                .flatten()
+                .map(|piece| self.head(piece).len())
+                .sum::<usize>()
     }
 
     /// Counts an item, once it is in the index.
@@ -236,7 +266,8 @@ impl Log {
         self.queues[kind as usize].live += size;
     }
 
-    /// Takes back what [`Self::enter`] has counted, for an item that moves with its pieces; its record dies.
+    /// Takes back what [`Self::enter`] has counted, for an item that moves with its pieces; its
+    /// record dies.
     pub(super) fn leave(&mut self, loc: Loc, size: usize) {
         let kind = self.kind(loc);
         self.queues[kind as usize].live -= size;
@@ -269,10 +300,15 @@ impl Log {
         }
     }
 
-    /// Returns the sealed segment with the fewest bytes that live, of which that are at most `most`.
+    /// Returns the sealed segment with the fewest bytes that live, of which that are at most
+    /// `most`.
     pub(super) fn emptiest(&self, most: usize) -> Option<(u32, Kind)> {
-        let sealed = self.queues.iter().zip([Kind::Small, Kind::Main, Kind::Pieces]);
-        let sealed = sealed.flat_map(|(queue, kind)| queue.sealed.iter().map(move |&id| (id, kind)));
+        let sealed = self
+            .queues
+            .iter()
+            .zip([Kind::Small, Kind::Main, Kind::Pieces]);
+        let sealed =
+            sealed.flat_map(|(queue, kind)| queue.sealed.iter().map(move |&id| (id, kind)));
         let sealed = sealed.filter(|(id, _)| !self.pending.contains(id));
         let live = |id: u32| match &self.slots[id as usize] {
             Slot { flushed: true, .. } => 0,
@@ -285,12 +321,15 @@ impl Log {
             .map(|(_, id, kind)| (id, kind))
     }
 
-    /// Returns a sealed segment in which nothing lives. Costs nothing if no segment has died since the last call.
+    /// Returns a sealed segment in which nothing lives. Costs nothing if no segment has died since
+    /// the last call.
     pub(super) fn dead(&mut self) -> Option<(u32, Kind)> {
         if !self.died {
             return None;
         }
-        let found = self.emptiest(0).filter(|&(segment, _)| self.is_dead(segment));
+        let found = self
+            .emptiest(0)
+            .filter(|&(segment, _)| self.is_dead(segment));
         self.died = found.is_some();
         found
     }
@@ -353,11 +392,19 @@ impl Log {
         self.free.len() > free
     }
 
-    /// Appends a copy of a record, with this CAS value and a payload that `patch` may change, to the queue's head;
-    /// `None` if there is no room.
-    pub(super) fn copy(&mut self, loc: Loc, to: Kind, cas: u64, patch: impl FnOnce(&mut [u8])) -> Option<Loc> {
+    /// Appends a copy of a record, with this CAS value and a payload that `patch` may change, to
+    /// the queue's head; `None` if there is no room.
+    pub(super) fn copy(
+        &mut self,
+        loc: Loc,
+        to: Kind,
+        cas: u64,
+        patch: impl FnOnce(&mut [u8]),
+    ) -> Option<Loc> {
         let head = self.head(loc);
-        let pin = self.slots[loc.segment() as usize].segment.pin(loc.offset()..loc.offset() + head.len());
+        let pin = self.slots[loc.segment() as usize]
+            .segment
+            .pin(loc.offset()..loc.offset() + head.len());
         let (copy, bytes) = self.append(to, head.len())?;
         let payload = Head { cas, ..head }.write(bytes, head.key(pin.bytes()));
         payload.copy_from_slice(&pin.bytes()[head.payload()..]);
@@ -368,13 +415,17 @@ impl Log {
     /// Gives a record another CAS value; `false` while its segment is being read.
     pub(super) fn set_cas(&mut self, loc: Loc, cas: u64) -> bool {
         let head = self.head(loc);
-        self.rewrite(loc, &head).map(|bytes| record::set_cas(bytes, cas)).is_some()
+        self.rewrite(loc, &head)
+            .map(|bytes| record::set_cas(bytes, cas))
+            .is_some()
     }
 
     /// Puts a place into a record's table; `false` while its segment is being read.
     pub(super) fn set_piece(&mut self, loc: Loc, number: usize, piece: Loc) -> bool {
         let head = self.head(loc);
-        let Some(bytes) = self.rewrite(loc, &head) else { return false };
+        let Some(bytes) = self.rewrite(loc, &head) else {
+            return false;
+        };
         bytes[head.payload()..][record::piece_range(number)].copy_from_slice(&piece.to_bytes());
         true
     }

@@ -1,12 +1,13 @@
 //! The store of the cache server: keys to values, in bounded memory, with expiry and eviction.
 //!
-//! It has the semantics of memcached's commands and none of their syntax. A call never blocks but for a shard's lock,
-//! which is held for the work on one item; no lock is held when a call returns, so fibers may use the store freely.
-//! The caller passes the time ([`Time`]) and calls [`Store::maintain`] now and then.
+//! It has the semantics of memcached's commands and none of their syntax. A call never blocks but
+//! for a shard's lock, which is held for the work on one item; no lock is held when a call returns,
+//! so fibers may use the store freely. The caller passes the time ([`Time`]) and calls
+//! [`Store::maintain`] now and then.
 //!
-//! A get answers with an [`Item`]: a counted handle on bytes that do not change any more. It outlives the lock, the
-//! item's removal and the store itself. Its memory is not used again while it lives, so write it out, or copy a short
-//! value into the connection's buffer, and drop it.
+//! A get answers with an [`Item`]: a counted handle on bytes that do not change any more. It
+//! outlives the lock, the item's removal and the store itself. Its memory is not used again while
+//! it lives, so write it out, or copy a short value into the connection's buffer, and drop it.
 
 mod clock;
 mod commands;
@@ -32,7 +33,9 @@ use crossbeam_utils::CachePadded;
 pub use clock::{Clock, Expiry, LONGEST_RELATIVE, Time};
 pub use config::Config;
 pub use item::Item;
-pub use request::{Count, Counted, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Token, Write};
+pub use request::{
+    Count, Counted, Found, Hit, Lookup, Mode, Record, Removal, Removed, Short, Stored, Token, Write,
+};
 pub use stats::{CLASSES, Class, Stats, class_of, class_size};
 
 pub(crate) use segment::Table;
@@ -41,7 +44,8 @@ use config::item_size;
 use index::Loc;
 use shard::{Hash, Shard};
 
-/// The longest key, in bytes. A get of a longer one finds nothing; a write of one is refused as too large.
+/// The longest key, in bytes. A get of a longer one finds nothing; a write of one is refused as too
+/// large.
 pub const KEY_MAX: usize = 250;
 
 /// Where [`Store::dump`] goes on.
@@ -55,7 +59,8 @@ pub struct Cursor {
 const SEGMENT_MIN: usize = 16 << 10;
 /// A shard's memory is divided into about this many segments.
 const SEGMENTS: usize = 256;
-/// The most looks at items under one hold of a shard's lock, some 50 us where nearly all are to be removed.
+/// The most looks at items under one hold of a shard's lock, some 50 us where nearly all are to be
+/// removed.
 const STEP: usize = 500;
 /// There are at most `2^SHARD_BITS` shards.
 const SHARD_BITS: u32 = 10;
@@ -74,32 +79,54 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes an empty store. It takes its memory as it fills, and in the end takes `config.memory` and no more.
+    /// Makes an empty store. It takes its memory as it fills, and in the end takes `config.memory`
+    /// and no more.
     ///
-    /// There are fewer shards than asked for if each would have less than four items of the largest size, or less than
-    /// 1 MiB; memory is taken as 1 MiB at least.
+    /// There are fewer shards than asked for if each would have less than four items of the largest
+    /// size, or less than 1 MiB; memory is taken as 1 MiB at least.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let config = Config { item_max: config.item_max.min(ITEM_MAX), ..config };
+        let config = Config {
+            item_max: config.item_max.min(ITEM_MAX),
+            ..config
+        };
         let memory = config.memory.max(1 << 20);
         let least = config.item_max.saturating_mul(4).max(1 << 20);
         let most = (memory / least).clamp(1, 1 << SHARD_BITS);
         let shards = config.shards.clamp(1, most).next_power_of_two();
         let shards = if shards > most { shards / 2 } else { shards };
         let memory = memory / shards;
-        let segment_len = (memory / SEGMENTS).next_power_of_two().clamp(SEGMENT_MIN, Loc::SEGMENT_MAX);
+        let segment_len = (memory / SEGMENTS)
+            .next_power_of_two()
+            .clamp(SEGMENT_MIN, Loc::SEGMENT_MAX);
         let hasher = Hash::default();
-        let shard = || CachePadded::new(Mutex::new(Shard::new(memory, segment_len, &config, hasher.clone())));
+        let shard = || {
+            CachePadded::new(Mutex::new(Shard::new(
+                memory,
+                segment_len,
+                &config,
+                hasher.clone(),
+            )))
+        };
         let shards = std::iter::repeat_with(shard).take(shards).collect();
-        Self { config, hasher, segment_len, shards, cas: CachePadded::new(AtomicU64::new(1)) }
+        Self {
+            config,
+            hasher,
+            segment_len,
+            shards,
+            cas: CachePadded::new(AtomicU64::new(1)),
+        }
     }
 
-    /// From now on `tell` is called with each item that is evicted, and the time. It runs under a lock: it must neither
-    /// suspend nor call the store.
+    /// From now on `tell` is called with each item that is evicted, and the time. It runs under a
+    /// lock: it must neither suspend nor call the store.
     pub fn on_eviction(&mut self, tell: impl Fn(&Record<'_>, Time) + Send + Sync + 'static) {
         let tell: shard::OnEviction = std::sync::Arc::new(tell);
         for shard in &mut self.shards {
-            shard.get_mut().unwrap_or_else(PoisonError::into_inner).on_eviction = Some(tell.clone());
+            shard
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .on_eviction = Some(tell.clone());
         }
     }
 
@@ -109,7 +136,8 @@ impl Store {
         &self.config
     }
 
-    /// Returns the bytes of a segment: an [`Item`] keeps each that it has slices in from being used again.
+    /// Returns the bytes of a segment: an [`Item`] keeps each that it has slices in from being used
+    /// again.
     #[must_use]
     pub const fn segment_len(&self) -> usize {
         self.segment_len
@@ -129,16 +157,24 @@ impl Store {
         shard.get(hash, key, Some(expiry), now)
     }
 
-    /// Does either of these two for callers that want the value's bytes at once: a value of up to 1 KiB is lent to
-    /// `copy`, under a lock (so `copy` must neither suspend nor call the store); a longer one is handed out as an item.
+    /// Does either of these two for callers that want the value's bytes at once: a value of up to 1
+    /// KiB is lent to `copy`, under a lock (so `copy` must neither suspend nor call the store); a
+    /// longer one is handed out as an item.
     #[inline]
-    pub fn read(&self, key: &[u8], touch: Option<Expiry>, now: Time, copy: impl FnOnce(Short<'_>)) -> Option<Found> {
+    pub fn read(
+        &self,
+        key: &[u8],
+        touch: Option<Expiry>,
+        now: Time,
+        copy: impl FnOnce(Short<'_>),
+    ) -> Option<Found> {
         let (hash, mut shard) = self.shard(key);
         shard.read(hash, key, touch, now, copy)
     }
 
-    /// Has what is needed to find some keys fetched from memory, all of them at the same time: to be called when a
-    /// batch of gets is about to come. The first [`PREFETCHED`] keys count. Changes nothing.
+    /// Has what is needed to find some keys fetched from memory, all of them at the same time: to
+    /// be called when a batch of gets is about to come. The first [`PREFETCHED`] keys count.
+    /// Changes nothing.
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         let mut hashes = [0; PREFETCHED];
         let mut len = 0;
@@ -151,14 +187,18 @@ impl Store {
         self.pass(&hashes[..len], Shard::prefetch);
     }
 
-    /// Keeps a lock from one hash to the next where it is the same. A shard that is busy is passed over.
+    /// Keeps a lock from one hash to the next where it is the same. A shard that is busy is passed
+    /// over.
     fn pass(&self, hashes: &[u64], each: impl Fn(&Shard, u64)) {
         let mut held: Option<(usize, MutexGuard<'_, Shard>)> = None;
         for &hash in hashes {
             let number = self.number(hash);
             if held.as_ref().is_none_or(|(other, _)| *other != number) {
                 drop(held.take());
-                held = self.shards[number].try_lock().ok().map(|shard| (number, shard));
+                held = self.shards[number]
+                    .try_lock()
+                    .ok()
+                    .map(|shard| (number, shard));
             }
             if let Some((_, shard)) = &held {
                 each(shard, hash);
@@ -166,7 +206,8 @@ impl Store {
         }
     }
 
-    /// Finds an item, does with it what `lookup` says, and hands out the token of a stale item: `mg`.
+    /// Finds an item, does with it what `lookup` says, and hands out the token of a stale item:
+    /// `mg`.
     #[must_use]
     pub fn lookup(&self, key: &[u8], lookup: &Lookup, now: Time) -> Option<Hit> {
         let (hash, mut shard) = self.shard(key);
@@ -202,19 +243,21 @@ impl Store {
         shard.touch(hash, key, expiry, now)
     }
 
-    /// Lets all items disappear that are there at `at`, or now if that has passed: `flush_all`. A later call replaces
-    /// an earlier one that has not taken effect.
+    /// Lets all items disappear that are there at `at`, or now if that has passed: `flush_all`. A
+    /// later call replaces an earlier one that has not taken effect.
     pub fn flush(&self, at: Time, now: Time) {
         for shard in &self.shards {
             lock(shard).flush(at, now);
         }
     }
 
-    /// Reclaims the memory of expired and flushed items, step by step; looks at about `budget` items, or removes about
-    /// a quarter of that, and returns how many it removed. Call it about ten times a second.
+    /// Reclaims the memory of expired and flushed items, step by step; looks at about `budget`
+    /// items, or removes about a quarter of that, and returns how many it removed. Call it about
+    /// ten times a second.
     ///
-    /// `between` is called after every few hundred looks, with no lock held, so that others get their turn: to remove
-    /// an item costs a few cache misses, and a million may expire within one second.
+    /// `between` is called after every few hundred looks, with no lock held, so that others get
+    /// their turn: to remove an item costs a few cache misses, and a million may expire within one
+    /// second.
     pub fn maintain(&self, budget: usize, now: Time, mut between: impl FnMut()) -> usize {
         let each = budget / self.shards.len();
         let mut removed = 0;
@@ -230,21 +273,41 @@ impl Store {
         removed
     }
 
-    /// Has [`Self::maintain`] begin anew, and says how many calls of it with this budget look at every item that is
-    /// there now.
+    /// Has [`Self::maintain`] begin anew, and says how many calls of it with this budget look at
+    /// every item that is there now.
     pub fn begin_round(&self, budget: usize) -> usize {
         let each = (budget / self.shards.len()).max(1);
-        let most = self.shards.iter().map(|shard| lock(shard).begin_round()).max().unwrap_or(0);
+        let most = self
+            .shards
+            .iter()
+            .map(|shard| lock(shard).begin_round())
+            .max()
+            .unwrap_or(0);
         most.div_ceil(each)
     }
 
-    /// Hands about `budget` items to `visit` and moves `cursor` on; `false` when all have been seen. Items that are
-    /// there from the first call to the last are seen at least once. `visit` runs under a lock: it must not suspend or
-    /// call the store.
-    pub fn dump(&self, cursor: &mut Cursor, budget: usize, now: Time, mut visit: impl FnMut(&Record<'_>)) -> bool {
-        let Some(shard) = self.shards.get(cursor.shard) else { return false };
+    /// Hands about `budget` items to `visit` and moves `cursor` on; `false` when all have been
+    /// seen. Items that are there from the first call to the last are seen at least once. `visit`
+    /// runs under a lock: it must not suspend or call the store.
+    pub fn dump(
+        &self,
+        cursor: &mut Cursor,
+        budget: usize,
+        now: Time,
+        mut visit: impl FnMut(&Record<'_>),
+    ) -> bool {
+        let Some(shard) = self.shards.get(cursor.shard) else {
+            return false;
+        };
         let (place, more) = lock(shard).dump(cursor.place, budget, now, &mut visit);
-        *cursor = if more { Cursor { place, ..*cursor } } else { Cursor { shard: cursor.shard + 1, place: 0 } };
+        *cursor = if more {
+            Cursor { place, ..*cursor }
+        } else {
+            Cursor {
+                shard: cursor.shard + 1,
+                place: 0,
+            }
+        };
         cursor.shard < self.shards.len()
     }
 
@@ -283,11 +346,17 @@ impl Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Store {{ {:?}, {} shards }}", self.config, self.shards.len())
+        write!(
+            f,
+            "Store {{ {:?}, {} shards }}",
+            self.config,
+            self.shards.len()
+        )
     }
 }
 
-/// A panic under a shard's lock has not left the shard in pieces: its methods change nothing before they can fail.
+/// A panic under a shard's lock has not left the shard in pieces: its methods change nothing before
+/// they can fail.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

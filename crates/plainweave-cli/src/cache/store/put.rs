@@ -1,8 +1,9 @@
 //! Writing an item: its record and pieces into the log, its entry into the index.
 //!
-//! The order matters, for making room can take any item, the old one of the same key among them. First all room is
-//! made and all bytes are written; then the index is asked again whether there is an old item; then the new one takes
-//! its place. Pieces that no index entry leads to yet are kept from cleaning by [`super::log::Log::pending`].
+//! The order matters, for making room can take any item, the old one of the same key among them.
+//! First all room is made and all bytes are written; then the index is asked again whether there is
+//! an old item; then the new one takes its place. Pieces that no index entry leads to yet are kept
+//! from cleaning by [`super::log::Log::pending`].
 
 use super::Expiry;
 use super::index::{Entry, Loc};
@@ -33,7 +34,13 @@ impl Shard {
     }
 
     /// Writes an item into the log and the index, in place of an older one if there is one.
-    pub(super) fn put(&mut self, hash: u64, key: &[u8], parts: &[&[u8]], facts: Facts) -> Result<(), NoRoom> {
+    pub(super) fn put(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        parts: &[&[u8]],
+        facts: Facts,
+    ) -> Result<(), NoRoom> {
         let len = parts.iter().map(|part| part.len()).sum();
         // First of all, so that it cannot take the new item.
         self.keep_pace(len + key.len());
@@ -45,13 +52,31 @@ impl Shard {
         };
         let Facts { flags, cas, .. } = facts;
         let loc = if len <= self.inline_max() {
-            self.append(kind, Head { kind: VALUE, cas, flags, key_len: key.len(), payload_len: len }, key, parts)?
+            self.append(
+                kind,
+                Head {
+                    kind: VALUE,
+                    cas,
+                    flags,
+                    key_len: key.len(),
+                    payload_len: len,
+                },
+                key,
+                parts,
+            )?
         } else {
             let pieces = self.append_pieces(key, parts, len);
             let table = pieces.and_then(|pieces| {
                 let table = record::table(len, &pieces);
-                let head = Head { kind: TABLE, cas, flags, key_len: key.len(), payload_len: table.len() };
-                self.append(kind, head, key, &[&table]).inspect_err(|_| self.drop_pieces(&pieces))
+                let head = Head {
+                    kind: TABLE,
+                    cas,
+                    flags,
+                    key_len: key.len(),
+                    payload_len: table.len(),
+                };
+                self.append(kind, head, key, &[&table])
+                    .inspect_err(|_| self.drop_pieces(&pieces))
             });
             self.log.pending.clear();
             table?
@@ -61,7 +86,13 @@ impl Shard {
     }
 
     /// Appends a record. Its value does not count before it is published.
-    fn append(&mut self, kind: Kind, head: Head, key: &[u8], parts: &[&[u8]]) -> Result<Loc, NoRoom> {
+    fn append(
+        &mut self,
+        kind: Kind,
+        head: Head,
+        key: &[u8],
+        parts: &[&[u8]],
+    ) -> Result<Loc, NoRoom> {
         if !self.ready(kind, head.len()) {
             return Err(NoRoom);
         }
@@ -76,12 +107,23 @@ impl Shard {
     }
 
     /// Appends a long value's pieces, each as long as there is room in its segment.
-    fn append_pieces(&mut self, key: &[u8], parts: &[&[u8]], len: usize) -> Result<Vec<Loc>, NoRoom> {
+    fn append_pieces(
+        &mut self,
+        key: &[u8],
+        parts: &[&[u8]],
+        len: usize,
+    ) -> Result<Vec<Loc>, NoRoom> {
         let mut pieces = Vec::new();
         let (mut at, mut parts) = (0, parts.iter().copied().filter(|part| !part.is_empty()));
         let mut part: &[u8] = parts.next().unwrap_or_default();
         while at < len {
-            let mut head = Head { kind: PIECE, cas: pieces.len() as u64, flags: 0, key_len: key.len(), payload_len: 0 };
+            let mut head = Head {
+                kind: PIECE,
+                cas: pieces.len() as u64,
+                flags: 0,
+                key_len: key.len(),
+                payload_len: 0,
+            };
             if !self.ready(Kind::Pieces, head.len() + PIECE_MIN.min(len - at)) {
                 self.drop_pieces(&pieces);
                 return Err(NoRoom);
@@ -93,7 +135,11 @@ impl Shard {
                 let (now, later) = part.split_at(part.len().min(payload.len()));
                 payload[..now.len()].copy_from_slice(now);
                 payload = &mut payload[now.len()..];
-                part = if later.is_empty() { parts.next().unwrap_or_default() } else { later };
+                part = if later.is_empty() {
+                    parts.next().unwrap_or_default()
+                } else {
+                    later
+                };
             }
             at += head.payload_len;
             self.log.pending.push(loc.segment());

@@ -5,9 +5,10 @@
 //!         payload   klen  kind   cas   flags, if not 0   key    ..
 //! ```
 //!
-//! The payload of a [`VALUE`] is the value. That of a [`TABLE`] is the value's length, then the places of the pieces
-//! that hold it. A [`PIECE`] has the key of its item and, for a CAS value, its number; its payload is part of a value.
-//! Records touch each other, at any address; what follows the last one was not appended.
+//! The payload of a [`VALUE`] is the value. That of a [`TABLE`] is the value's length, then the
+//! places of the pieces that hold it. A [`PIECE`] has the key of its item and, for a CAS value, its
+//! number; its payload is part of a value. Records touch each other, at any address; what follows
+//! the last one was not appended.
 
 use super::index::Loc;
 
@@ -55,7 +56,11 @@ impl Head {
     pub(super) fn read(bytes: &[u8]) -> Self {
         let fixed: [u8; HEAD] = array(bytes);
         let kind = fixed[5];
-        let flags = if kind & FLAGGED == 0 { 0 } else { u32::from_le_bytes(array(&bytes[HEAD..])) };
+        let flags = if kind & FLAGGED == 0 {
+            0
+        } else {
+            u32::from_le_bytes(array(&bytes[HEAD..]))
+        };
         Self {
             kind: kind & !FLAGGED,
             cas: u64::from_le_bytes(array(&fixed[6..])),
@@ -65,7 +70,8 @@ impl Head {
         }
     }
 
-    /// Writes the head and the key, and gives the place of the payload. `bytes` is as long as the record.
+    /// Writes the head and the key, and gives the place of the payload. `bytes` is as long as the
+    /// record.
     pub(super) fn write<'a>(&self, bytes: &'a mut [u8], key: &[u8]) -> &'a mut [u8] {
         debug_assert!(bytes.len() == self.len() && key.len() == self.key_len);
         bytes[..4].copy_from_slice(&(self.payload_len as u32).to_le_bytes());
@@ -88,7 +94,9 @@ impl Head {
 /// Returns whether the record at the beginning of `bytes` has this key.
 #[inline]
 pub(super) fn has_key(bytes: &[u8], key: &[u8]) -> bool {
-    let Some(fixed) = bytes.first_chunk::<HEAD>() else { return false };
+    let Some(fixed) = bytes.first_chunk::<HEAD>() else {
+        return false;
+    };
     let start = HEAD + if fixed[5] & FLAGGED == 0 { 0 } else { 4 };
     usize::from(fixed[4]) == key.len() && bytes.get(start..start + key.len()) == Some(key)
 }
@@ -102,7 +110,9 @@ pub(super) fn set_cas(bytes: &mut [u8], cas: u64) {
 pub(super) fn table(len: usize, pieces: &[Loc]) -> Vec<u8> {
     let mut table = Vec::with_capacity(PLACE * (1 + pieces.len()));
     table.extend_from_slice(&(len as u64).to_le_bytes());
-    pieces.iter().for_each(|piece| table.extend_from_slice(&piece.to_bytes()));
+    pieces
+        .iter()
+        .for_each(|piece| table.extend_from_slice(&piece.to_bytes()));
     table
 }
 
@@ -113,7 +123,9 @@ pub(super) fn value_len(table: &[u8]) -> usize {
 
 /// Returns the pieces that a table says, in order.
 pub(super) fn pieces(table: &[u8]) -> impl ExactSizeIterator<Item = Loc> + '_ {
-    table[PLACE..].chunks_exact(PLACE).map(|place| Loc::from_bytes(array(place)))
+    table[PLACE..]
+        .chunks_exact(PLACE)
+        .map(|place| Loc::from_bytes(array(place)))
 }
 
 /// Returns the bytes of a table that hold the place of piece `number`.
@@ -122,7 +134,9 @@ pub(super) const fn piece_range(number: usize) -> std::ops::Range<usize> {
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    *bytes.first_chunk().expect("a record is as long as its head says")
+    *bytes
+        .first_chunk()
+        .expect("a record is as long as its head says")
 }
 
 #[cfg(test)]
@@ -132,12 +146,24 @@ mod tests {
     #[test]
     fn a_record_reads_as_it_was_written() {
         for flags in [0, 7] {
-            let head = Head { kind: VALUE, cas: 99, flags, key_len: 3, payload_len: 5 };
+            let head = Head {
+                kind: VALUE,
+                cas: 99,
+                flags,
+                key_len: 3,
+                payload_len: 5,
+            };
             let mut bytes = vec![0; head.len()];
             head.write(&mut bytes, b"key").copy_from_slice(b"value");
             let read = Head::read(&bytes);
-            assert_eq!((read.kind, read.cas, read.flags, read.len()), (VALUE, 99, flags, bytes.len()));
-            assert_eq!((read.key(&bytes), &bytes[read.payload()..]), (&b"key"[..], &b"value"[..]));
+            assert_eq!(
+                (read.kind, read.cas, read.flags, read.len()),
+                (VALUE, 99, flags, bytes.len())
+            );
+            assert_eq!(
+                (read.key(&bytes), &bytes[read.payload()..]),
+                (&b"key"[..], &b"value"[..])
+            );
             assert!(has_key(&bytes, b"key") && !has_key(&bytes, b"kex") && !has_key(&bytes, b"ke"));
         }
         assert_ne!(VALUE, TABLE);

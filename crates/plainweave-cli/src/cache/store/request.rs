@@ -1,11 +1,13 @@
 //! What is asked of the store, and what it answers: plain data.
 //!
-//! One structure a family of commands holds everything that the classic and the meta protocol can ask; the defaults
-//! are what the classic commands mean. Keys are any bytes, 1 to [`super::KEY_MAX`] of them; the parser checks that.
+//! One structure a family of commands holds everything that the classic and the meta protocol can
+//! ask; the defaults are what the classic commands mean. Keys are any bytes, 1 to
+//! [`super::KEY_MAX`] of them; the parser checks that.
 
 use super::{Expiry, Item};
 
-/// Whether [`super::Store::write`] wants the key to be there already, and what becomes of the old value.
+/// Whether [`super::Store::write`] wants the key to be there already, and what becomes of the old
+/// value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Stores in any case.
@@ -38,8 +40,8 @@ pub struct Write<'a> {
     pub compare: Option<u64>,
     /// The CAS value that the item gets, in place of the next one: `E`.
     pub cas: Option<u64>,
-    /// With `compare`: if that is *lower* than the item's CAS value, store nonetheless and mark the item stale;
-    /// expiry, stale mark and token stay: `I` of `ms`.
+    /// With `compare`: if that is *lower* than the item's CAS value, store nonetheless and mark the
+    /// item stale; expiry, stale mark and token stay: `I` of `ms`.
     pub stale: bool,
 }
 
@@ -47,7 +49,16 @@ impl<'a> Write<'a> {
     /// Makes a plain `set` without flags or expiry.
     #[must_use]
     pub const fn new(key: &'a [u8], value: &'a [u8]) -> Self {
-        Self { key, value, flags: 0, expiry: Expiry::NEVER, mode: Mode::Set, compare: None, cas: None, stale: false }
+        Self {
+            key,
+            value,
+            flags: 0,
+            expiry: Expiry::NEVER,
+            mode: Mode::Set,
+            compare: None,
+            cas: None,
+            stale: false,
+        }
     }
 }
 
@@ -56,30 +67,36 @@ impl<'a> Write<'a> {
 pub enum Stored {
     /// `STORED`, with the item's new CAS value.
     Stored(u64),
-    /// `NOT_STORED`: the mode's condition does not hold, or the value would become too large by what is joined to it.
+    /// `NOT_STORED`: the mode's condition does not hold, or the value would become too large by
+    /// what is joined to it.
     NotStored,
     /// `EXISTS`: the item has another CAS value.
     Exists,
     /// `NOT_FOUND`: a CAS value was given and there is no such item.
     NotFound,
-    /// `SERVER_ERROR object too large for cache`. For a plain set, an older value of the key is gone.
+    /// `SERVER_ERROR object too large for cache`. For a plain set, an older value of the key is
+    /// gone.
     TooLarge,
-    /// `SERVER_ERROR out of memory storing object`. For a plain set, an older value of the key is gone.
+    /// `SERVER_ERROR out of memory storing object`. For a plain set, an older value of the key is
+    /// gone.
     OutOfMemory,
 }
 
 /// A get: `get`, `gets`, `gat`, `gats`, `mg`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lookup {
-    /// The item's new expiry: `gat`, `T` of `mg`. An item that this call creates has that of `vivify`.
+    /// The item's new expiry: `gat`, `T` of `mg`. An item that this call creates has that of
+    /// `vivify`.
     pub touch: Option<Expiry>,
-    /// Creates a missing item, empty and with this expiry; its creator holds the token: `N` of `mg`.
+    /// Creates a missing item, empty and with this expiry; its creator holds the token: `N` of
+    /// `mg`.
     pub vivify: Option<Expiry>,
     /// The CAS value of an item that it creates, in place of the next one: `E` of `mg`.
     pub cas: Option<u64>,
     /// Hands out the token if the item expires in fewer seconds than this: `R` of `mg`.
     pub recache: Option<u32>,
-    /// Has `recache` look at the expiry that `touch` gives instead of the one found: `T` before `R` of `mg`.
+    /// Has `recache` look at the expiry that `touch` gives instead of the one found: `T` before `R`
+    /// of `mg`.
     pub touch_first: bool,
     /// Notes no access, so that the item counts as unread and as old as before: `u` of `mg`.
     pub no_update: bool,
@@ -139,7 +156,8 @@ pub struct Hit {
 pub struct Removal {
     /// Remove only if the item has this CAS value.
     pub compare: Option<u64>,
-    /// Do not remove the item but mark it stale, take its token back and give it a new CAS value: `I` of `md`.
+    /// Do not remove the item but mark it stale, take its token back and give it a new CAS value:
+    /// `I` of `md`.
     pub invalidate: bool,
     /// With `invalidate`: the item's new expiry.
     pub expiry: Option<Expiry>,
@@ -179,20 +197,31 @@ impl Count {
     /// Makes a plain `incr` by `delta`.
     #[must_use]
     pub const fn up(delta: u64) -> Self {
-        Self { delta, down: false, create: None, touch: None, compare: None, cas: None }
+        Self {
+            delta,
+            down: false,
+            create: None,
+            touch: None,
+            compare: None,
+            cas: None,
+        }
     }
 
     /// Makes a plain `decr` by `delta`.
     #[must_use]
     pub const fn down(delta: u64) -> Self {
-        Self { down: true, ..Self::up(delta) }
+        Self {
+            down: true,
+            ..Self::up(delta)
+        }
     }
 }
 
 /// What became of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// The new value. In the store it is padded with spaces behind if it has become shorter, as memcached does.
+    /// The new value. In the store it is padded with spaces behind if it has become shorter, as
+    /// memcached does.
     Value {
         /// The number.
         value: u64,

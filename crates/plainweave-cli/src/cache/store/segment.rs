@@ -1,28 +1,33 @@
 //! Memory that is written once, read by many without a lock, and reused when it has no readers.
 //!
-//! A [`Segment`] is the writer's half: a shard owns it, under its lock. It appends, and what it has appended does not
-//! change. A [`Pin`] is a reader's half: some bytes that were appended, readable without any lock, for as long as the
-//! pin lives. Both count the same memory, so a pin outlives the segment, too.
+//! A [`Segment`] is the writer's half: a shard owns it, under its lock. It appends, and what it has
+//! appended does not change. A [`Pin`] is a reader's half: some bytes that were appended, readable
+//! without any lock, for as long as the pin lives. Both count the same memory, so a pin outlives
+//! the segment, too.
 //!
-//! Why it is hard: writer and readers touch one allocation at the same time, which Rust's references forbid for a
-//! `Box<[u8]>`. The bytes are therefore cells, and this protocol keeps every shared reference apart from every write:
+//! Why it is hard: writer and readers touch one allocation at the same time, which Rust's
+//! references forbid for a `Box<[u8]>`. The bytes are therefore cells, and this protocol keeps
+//! every shared reference apart from every write:
 //!
-//! 1. `filled` divides the memory. [`Segment::append`] writes at and behind `filled` and moves it on. It takes
-//!    `&mut self`, and so does not run while a pin is being made.
+//! 1. `filled` divides the memory. [`Segment::append`] writes at and behind `filled` and moves it
+//!    on. It takes `&mut self`, and so does not run while a pin is being made.
 //! 2. [`Segment::pin`] and [`Segment::bytes`] refer to bytes before `filled` only.
-//! 3. Bytes before `filled` are written, and `filled` goes back to 0, only after [`Arc::get_mut`] has proved that no
-//!    pin exists. It synchronises with the release of the last one, so that reader's loads are done. New pins come
-//!    from `&self` of the same segment, whose `&mut` the writer holds.
+//! 3. Bytes before `filled` are written, and `filled` goes back to 0, only after [`Arc::get_mut`]
+//!    has proved that no pin exists. It synchronises with the release of the last one, so that
+//!    reader's loads are done. New pins come from `&self` of the same segment, whose `&mut` the
+//!    writer holds.
 //!
-//! No step can be broken from outside this file: every function is safe for any arguments, and panics for a range that
-//! was not appended. Nothing else in the store is `unsafe`.
+//! No step can be broken from outside this file: every function is safe for any arguments, and
+//! panics for a range that was not appended. Nothing else in the store is `unsafe`.
 //!
-//! **Where memory comes from.** Segments and the index's pages ([`Table`]) are mappings of their own: what is dropped
-//! is the kernel's again at once. From `malloc` they would be cut out of one heap, whose holes stay resident: after
-//! sizes of 20 B and 900 KB in turn, 64 MB of them took 94 MB.
+//! **Where memory comes from.** Segments and the index's pages ([`Table`]) are mappings of their
+//! own: what is dropped is the kernel's again at once. From `malloc` they would be cut out of one
+//! heap, whose holes stay resident: after sizes of 20 B and 900 KB in turn, 64 MB of them took 94
+//! MB.
 //!
-//! Rejected: a counted allocation for each value costs 16 bytes and a malloc header each, and fragments. `bytes::Bytes`
-//! costs 32 bytes an item. Atomic words make it safe, but are copied word by word and cannot be lent to `writev`.
+//! Rejected: a counted allocation for each value costs 16 bytes and a malloc header each, and
+//! fragments. `bytes::Bytes` costs 32 bytes an item. Atomic words make it safe, but are copied word
+//! by word and cannot be lent to `writev`.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -49,8 +54,14 @@ impl Mapping {
             return Self::from_heap(len);
         }
         // SAFETY: a new mapping, at a place of the kernel's choice.
-        let at =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+        let at = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
         match at.ok().and_then(|at| NonNull::new(at.cast::<u8>())) {
             Some(at) => Self { at, len },
             None => handle_alloc_error(Self::layout(len)),
@@ -60,11 +71,17 @@ impl Mapping {
     /// Miri knows no mappings.
     fn from_heap(len: usize) -> Self {
         if len == 0 {
-            return Self { at: NonNull::<Line>::dangling().cast(), len };
+            return Self {
+                at: NonNull::<Line>::dangling().cast(),
+                len,
+            };
         }
         // SAFETY: the layout has a size.
         let at = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
-        Self { at: NonNull::new(at).unwrap_or_else(|| handle_alloc_error(Self::layout(len))), len }
+        Self {
+            at: NonNull::new(at).unwrap_or_else(|| handle_alloc_error(Self::layout(len))),
+            len,
+        }
     }
 
     fn layout(len: usize) -> Layout {
@@ -85,8 +102,8 @@ impl Drop for Mapping {
             // SAFETY: from `from_heap`, with this layout.
             return unsafe { std::alloc::dealloc(self.at.as_ptr(), Self::layout(self.len)) };
         }
-        // SAFETY: our own mapping, and it has no users any more. It cannot fail but for a limit on mappings, when it
-        // stays.
+        // SAFETY: our own mapping, and it has no users any more. It cannot fail but for a limit on
+        // mappings, when it stays.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
@@ -101,20 +118,33 @@ pub(crate) struct Table<T: Copy> {
 impl<T: Copy> Table<T> {
     /// `len` times `value`.
     pub(super) fn filled(len: usize, value: T) -> Self {
-        const { assert!(align_of::<T>() <= align_of::<Line>(), "mappings begin with a page") };
+        const {
+            assert!(
+                align_of::<T>() <= align_of::<Line>(),
+                "mappings begin with a page"
+            )
+        };
         let memory = Mapping::new(len * size_of::<T>());
         for place in 0..len {
             // SAFETY: within the mapping, aligned as asserted.
             unsafe { memory.at.cast::<T>().add(place).write(value) };
         }
-        Self { memory, len, _holds: std::marker::PhantomData }
+        Self {
+            memory,
+            len,
+            _holds: std::marker::PhantomData,
+        }
     }
 }
 
 impl Table<u8> {
     /// Makes one of `len` zeros; what is not written to takes no memory.
     pub(crate) fn zeroed(len: usize) -> Self {
-        Self { memory: Mapping::new(len), len, _holds: std::marker::PhantomData }
+        Self {
+            memory: Mapping::new(len),
+            len,
+            _holds: std::marker::PhantomData,
+        }
     }
 }
 
@@ -128,8 +158,8 @@ impl<T: Copy> Deref for Table<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` values were written there, or are the zeros that a mapping begins with; the borrow of `self`
-        // excludes writers.
+        // SAFETY: `len` values were written there, or are the zeros that a mapping begins with; the
+        // borrow of `self` excludes writers.
         unsafe { std::slice::from_raw_parts(self.memory.at.cast::<T>().as_ptr(), self.len) }
     }
 }
@@ -159,7 +189,8 @@ struct Memory(Mapping);
 
 impl Memory {
     fn cells(&self) -> &[UnsafeCell<u8>] {
-        // SAFETY: zeroed bytes of our own mapping; cells are laid out like bytes, and all access goes through them.
+        // SAFETY: zeroed bytes of our own mapping; cells are laid out like bytes, and all access
+        // goes through them.
         unsafe { std::slice::from_raw_parts(self.0.at.cast().as_ptr(), self.0.len) }
     }
 
@@ -184,7 +215,10 @@ impl Segment {
     /// Makes an empty segment of `len` bytes. The kernel gives the memory as it is filled.
     pub(super) fn new(len: usize) -> Self {
         assert!(len < 1 << 32, "a segment of {len} bytes");
-        Self { memory: Arc::new(Memory(Mapping::new(len))), filled: 0 }
+        Self {
+            memory: Arc::new(Memory(Mapping::new(len))),
+            filled: 0,
+        }
     }
 
     /// Returns the number of bytes that were appended.
@@ -197,7 +231,8 @@ impl Segment {
         self.memory.0.len - self.filled
     }
 
-    /// Appends `len` bytes for the caller to fill in, and says where they begin; `None` if there is no room.
+    /// Appends `len` bytes for the caller to fill in, and says where they begin; `None` if there is
+    /// no room.
     pub(super) fn append(&mut self, len: usize) -> Option<(usize, &mut [u8])> {
         if len > self.room() {
             return None;
@@ -205,9 +240,10 @@ impl Segment {
         let start = self.filled;
         let cells = &self.memory.cells()[start..start + len];
         self.filled += len;
-        // SAFETY: Bytes behind the old `filled` have no reader (2). The returned borrow holds `self`, so that none can
-        // come before it ends (1).
-        let bytes = unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), len) };
+        // SAFETY: Bytes behind the old `filled` have no reader (2). The returned borrow holds
+        // `self`, so that none can come before it ends (1).
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), len) };
         Some((start, bytes))
     }
 
@@ -220,9 +256,16 @@ impl Segment {
 
     /// Appended bytes, for readers without the lock.
     pub(super) fn pin(&self, range: Range<usize>) -> Pin {
-        assert!(range.start <= range.end && range.end <= self.filled, "bytes that were not appended");
+        assert!(
+            range.start <= range.end && range.end <= self.filled,
+            "bytes that were not appended"
+        );
         let (start, len) = (range.start as u32, (range.end - range.start) as u32);
-        Pin { memory: Arc::clone(&self.memory), start, len }
+        Pin {
+            memory: Arc::clone(&self.memory),
+            start,
+            len,
+        }
     }
 
     /// Appended bytes to be written over; `None` while the segment is being read.
@@ -230,7 +273,9 @@ impl Segment {
         assert!(range.end <= self.filled, "bytes that were not appended");
         let cells = &Arc::get_mut(&mut self.memory)?.cells()[range];
         // SAFETY: No pin exists (3), and the borrow of `self` excludes everybody else.
-        Some(unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) })
+        Some(unsafe {
+            std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len())
+        })
     }
 
     /// Makes the segment empty. Returns `false` while it is being read.
@@ -267,7 +312,10 @@ impl Pin {
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: They were appended (2), and this pin keeps `Arc::get_mut` from succeeding (3).
-        unsafe { self.memory.read(self.start as usize..self.start as usize + self.len as usize) }
+        unsafe {
+            self.memory
+                .read(self.start as usize..self.start as usize + self.len as usize)
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! A shard: its parts and its time, how an item is found, and how it goes. All of it runs under the shard's lock.
+//! A shard: its parts and its time, how an item is found, and how it goes. All of it runs under the
+//! shard's lock.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use super::record::Head;
 use super::stats::{Class, Stats, class_of};
 use super::{Expiry, Record, Time};
 
-/// The hash of keys. Seeded at random for each store, so that clients cannot choose keys that share a bucket.
+/// The hash of keys. Seeded at random for each store, so that clients cannot choose keys that share
+/// a bucket.
 pub(super) type Hash = foldhash::quality::RandomState;
 
 /// A part of the store, with memory of its own.

@@ -2,11 +2,12 @@
 
 /// Size classes of [`Stats::classes`]: class `i` holds items of up to [`class_size`]`(i)` bytes.
 ///
-/// They exist for `stats items`, `stats slabs` and `stats sizes` only. Memory is not divided by them.
+/// They exist for `stats items`, `stats slabs` and `stats sizes` only. Memory is not divided by
+/// them.
 pub const CLASSES: usize = 26;
 
-/// Returns the largest size in class `class`, in bytes: 64 for class 0, then doubling. The last class holds all the
-/// rest.
+/// Returns the largest size in class `class`, in bytes: 64 for class 0, then doubling. The last
+/// class holds all the rest.
 #[must_use]
 pub const fn class_size(class: usize) -> usize {
     64 << class
@@ -140,10 +141,29 @@ impl Stats {
     pub(super) fn reset(&mut self) {
         let mut classes = [Class::default(); CLASSES];
         for (new, Class { items, bytes, .. }) in classes.iter_mut().zip(self.classes) {
-            *new = Class { items, bytes, ..Class::default() };
+            *new = Class {
+                items,
+                bytes,
+                ..Class::default()
+            };
         }
-        let Self { items, bytes, memory_used, table_power, table_bytes, .. } = *self;
-        *self = Self { items, bytes, memory_used, table_power, table_bytes, classes, ..Self::default() };
+        let Self {
+            items,
+            bytes,
+            memory_used,
+            table_power,
+            table_bytes,
+            ..
+        } = *self;
+        *self = Self {
+            items,
+            bytes,
+            memory_used,
+            table_power,
+            table_bytes,
+            classes,
+            ..Self::default()
+        };
     }
 
     /// Adds another shard's figures.

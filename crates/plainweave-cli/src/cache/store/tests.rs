@@ -5,7 +5,9 @@ mod locks;
 mod model;
 mod random;
 
-use super::{Config, Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Store, Stored, Time, Write};
+use super::{
+    Config, Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Store, Stored, Time, Write,
+};
 
 const NOW: Time = Time(100);
 
@@ -29,8 +31,13 @@ fn set(store: &Store, key: &[u8], value: &[u8]) -> u64 {
 #[test]
 fn a_value_comes_back_with_its_flags_and_cas() {
     let store = store();
-    let write = Write { flags: 77, ..Write::new(b"k", b"value") };
-    let Stored::Stored(cas) = store.write(&write, NOW) else { panic!("not stored") };
+    let write = Write {
+        flags: 77,
+        ..Write::new(b"k", b"value")
+    };
+    let Stored::Stored(cas) = store.write(&write, NOW) else {
+        panic!("not stored")
+    };
     let item = store.get(b"k", NOW).unwrap();
     assert_eq!((item.flags(), item.cas(), item.len()), (77, cas, 5));
     assert_eq!(value(&store, b"k", NOW).unwrap(), b"value");
@@ -40,7 +47,15 @@ fn a_value_comes_back_with_its_flags_and_cas() {
 #[test]
 fn modes_have_their_conditions() {
     let store = store();
-    let mode = |mode, value| store.write(&Write { mode, ..Write::new(b"k", value) }, NOW);
+    let mode = |mode, value| {
+        store.write(
+            &Write {
+                mode,
+                ..Write::new(b"k", value)
+            },
+            NOW,
+        )
+    };
     assert_eq!(mode(Mode::Replace, b"1"), Stored::NotStored);
     assert_eq!(mode(Mode::Append, b"1"), Stored::NotStored);
     assert_eq!(mode(Mode::Prepend, b"1"), Stored::NotStored);
@@ -54,7 +69,15 @@ fn modes_have_their_conditions() {
 #[test]
 fn cas_stores_over_the_same_version_only() {
     let store = store();
-    let compare = |compare| store.write(&Write { compare: Some(compare), ..Write::new(b"k", b"new") }, NOW);
+    let compare = |compare| {
+        store.write(
+            &Write {
+                compare: Some(compare),
+                ..Write::new(b"k", b"new")
+            },
+            NOW,
+        )
+    };
     assert_eq!(compare(1), Stored::NotFound);
     let cas = set(&store, b"k", b"old");
     assert_eq!(compare(cas + 1), Stored::Exists);
@@ -65,7 +88,13 @@ fn cas_stores_over_the_same_version_only() {
 #[test]
 fn an_item_ends_on_the_second() {
     let store = store();
-    store.write(&Write { expiry: Expiry::at(Time(105)), ..Write::new(b"k", b"v") }, NOW);
+    store.write(
+        &Write {
+            expiry: Expiry::at(Time(105)),
+            ..Write::new(b"k", b"v")
+        },
+        NOW,
+    );
     assert!(store.get(b"k", Time(104)).is_some());
     assert!(store.get(b"k", Time(105)).is_none());
     assert!(!store.touch(b"k", Expiry::NEVER, Time(105)));
@@ -106,7 +135,10 @@ fn a_flush_takes_what_is_there_and_not_what_comes() {
 fn one_client_wins_a_stale_item() {
     let store = store();
     let cas = set(&store, b"k", b"v");
-    let removal = Removal { invalidate: true, ..Removal::default() };
+    let removal = Removal {
+        invalidate: true,
+        ..Removal::default()
+    };
     assert_eq!(store.remove(b"k", &removal, NOW), Removed::Removed);
     let first = store.lookup(b"k", &Lookup::default(), NOW).unwrap();
     assert!(first.token.won && first.token.stale && !first.token.sent && first.item.cas() != cas);
@@ -133,7 +165,11 @@ fn a_handle_outlives_its_item() {
 /// A counter that is only counted is in use, as memcached has it: it outlives what nobody asks for.
 #[test]
 fn to_count_is_an_access() {
-    let store = Store::new(Config { memory: 8 << 20, shards: 1, ..Config::default() });
+    let store = Store::new(Config {
+        memory: 8 << 20,
+        shards: 1,
+        ..Config::default()
+    });
     for key in [&b"counted"[..], b"down", b"left alone"] {
         set(&store, key, b"1000000");
     }
@@ -142,9 +178,15 @@ fn to_count_is_an_access() {
         set(&store, &n.to_be_bytes(), &large);
         for (key, count) in [(&b"counted"[..], Count::up(1)), (b"down", Count::down(1))] {
             let counted = store.count(key, &count, NOW);
-            assert!(matches!(counted, Counted::Value { created: false, .. }), "{counted:?} after {n} values");
+            assert!(
+                matches!(counted, Counted::Value { created: false, .. }),
+                "{counted:?} after {n} values"
+            );
         }
     }
     assert_eq!(value(&store, b"counted", NOW).unwrap(), b"1001000");
-    assert!(value(&store, b"left alone", NOW).is_none(), "the test fills the memory");
+    assert!(
+        value(&store, b"left alone", NOW).is_none(),
+        "the test fills the memory"
+    );
 }

@@ -1,4 +1,5 @@
-//! Random and mutated input. `PLAINWEAVE_CACHE_INPUTS` says how many; the default keeps the suite short.
+//! Random and mutated input. `PLAINWEAVE_CACHE_INPUTS` says how many; the default keeps the suite
+//! short.
 
 use super::super::reply::OUTPUT;
 use super::Rig;
@@ -23,8 +24,27 @@ impl Random {
     }
 }
 
-const KEYS: &[&str] = &["a", "b", "p:c", "Zm9v", "n", "a-key-that-is-a-little-longer"];
-const NUMBERS: &[&str] = &["0", "1", "3", "9", "100", "-1", "2592001", "4294967295", "18446744073709551615", "x", ""];
+const KEYS: &[&str] = &[
+    "a",
+    "b",
+    "p:c",
+    "Zm9v",
+    "n",
+    "a-key-that-is-a-little-longer",
+];
+const NUMBERS: &[&str] = &[
+    "0",
+    "1",
+    "3",
+    "9",
+    "100",
+    "-1",
+    "2592001",
+    "4294967295",
+    "18446744073709551615",
+    "x",
+    "",
+];
 const FLAGS: &[&str] = &[
     "v",
     "t",
@@ -63,15 +83,27 @@ const FLAGS: &[&str] = &[
 
 /// A command that makes sense, more or less.
 fn command(random: &mut Random) -> Vec<u8> {
-    let (key, number, other) = (random.pick(KEYS), random.pick(NUMBERS), random.pick(NUMBERS));
-    let flags: String = (0..random.below(5)).map(|_| format!(" {}", random.pick(FLAGS))).collect();
+    let (key, number, other) = (
+        random.pick(KEYS),
+        random.pick(NUMBERS),
+        random.pick(NUMBERS),
+    );
+    let flags: String = (0..random.below(5))
+        .map(|_| format!(" {}", random.pick(FLAGS)))
+        .collect();
     let noreply = random.pick(&["", "", "", " noreply"]);
     let value = "v".repeat(random.below(12) * random.below(200));
-    let len = if random.below(20) == 0 { random.below(40) } else { value.len() };
+    let len = if random.below(20) == 0 {
+        random.below(40)
+    } else {
+        value.len()
+    };
     let text = match random.below(20) {
         0..=2 => format!("get {key} {}\r\n", random.pick(KEYS)),
         3 if random.below(4) == 0 => {
-            let keys: String = (0..random.below(700)).map(|_| format!(" {}", random.pick(KEYS))).collect();
+            let keys: String = (0..random.below(700))
+                .map(|_| format!(" {}", random.pick(KEYS)))
+                .collect();
             format!("{}{keys}\r\n", random.pick(&["get", "gets", "gat 60"]))
         }
         3 => format!("gets {key}\r\n"),
@@ -82,17 +114,45 @@ fn command(random: &mut Random) -> Vec<u8> {
         }
         8 => format!("cas {key} 0 0 {len} {number}{noreply}\r\n{value}\r\n"),
         9 => format!("delete {key}{noreply}\r\n"),
-        10 => format!("{} {key} {number}{noreply}\r\n", random.pick(&["incr", "decr", "touch"])),
+        10 => format!(
+            "{} {key} {number}{noreply}\r\n",
+            random.pick(&["incr", "decr", "touch"])
+        ),
         11..=12 => format!("mg {key}{flags}\r\n"),
         13..=14 => format!("ms {key} {len}{flags}\r\n{value}\r\n"),
         15 => format!("{} {key}{flags}\r\n", random.pick(&["md", "ma", "me"])),
         16 => "mn\r\n".to_owned(),
-        17 => format!("{}\r\n", random.pick(&["flush_all", "flush_all 10", "version", "verbosity 1", "stats reset"])),
+        17 => format!(
+            "{}\r\n",
+            random.pick(&[
+                "flush_all",
+                "flush_all 10",
+                "version",
+                "verbosity 1",
+                "stats reset"
+            ])
+        ),
         18 => format!(
             "{}\r\n",
-            random.pick(&["stats", "stats items", "stats settings", "stats detail on", "stats sizes"])
+            random.pick(&[
+                "stats",
+                "stats items",
+                "stats settings",
+                "stats detail on",
+                "stats sizes"
+            ])
         ),
-        _ => format!("{}\r\n", random.pick(&["slabs automove 1", "lru_crawler crawl all", "bogus", "", "set", "get"])),
+        _ => format!(
+            "{}\r\n",
+            random.pick(&[
+                "slabs automove 1",
+                "lru_crawler crawl all",
+                "bogus",
+                "",
+                "set",
+                "get"
+            ])
+        ),
     };
     text.into_bytes()
 }
@@ -104,7 +164,10 @@ fn large(random: &mut Random) -> Vec<u8> {
     let head = match random.below(6) {
         0 => format!("append {key} 0 0 {len}"),
         1 => format!("prepend {key} 0 0 {len}"),
-        2 => format!("ms {key} {len} {}", random.pick(&["MA", "MP", "MR", "ME", "F5"])),
+        2 => format!(
+            "ms {key} {len} {}",
+            random.pick(&["MA", "MP", "MR", "ME", "F5"])
+        ),
         3 => format!("cas {key} 0 0 {len} 1"),
         _ => format!("set {key} {} 0 {len}", random.pick(&["0", "5"])),
     };
@@ -141,7 +204,10 @@ fn well_formed(mut replies: &[u8]) -> bool {
             _ => None,
         };
         if let Some(len) = len {
-            let Some(len) = std::str::from_utf8(len).ok().and_then(|len| len.parse::<usize>().ok()) else {
+            let Some(len) = std::str::from_utf8(len)
+                .ok()
+                .and_then(|len| len.parse::<usize>().ok())
+            else {
                 return false;
             };
             if replies.get(len..len + 2) != Some(b"\r\n") {
@@ -179,7 +245,8 @@ fn well_formed(mut replies: &[u8]) -> bool {
             b"ERROR:",
             b"ITEM",
         ];
-        let number = !words[0].is_empty() && words[0].iter().all(u8::is_ascii_digit) && words.len() == 1;
+        let number =
+            !words[0].is_empty() && words[0].iter().all(u8::is_ascii_digit) && words.len() == 1;
         if !number && !FIRST.contains(&words[0]) {
             return false;
         }
@@ -187,32 +254,39 @@ fn well_formed(mut replies: &[u8]) -> bool {
     replies.is_empty()
 }
 
-/// Brings the connection to the beginning of a command, wherever it was; then it must answer `mn` and nothing else.
+/// Brings the connection to the beginning of a command, wherever it was; then it must answer `mn`
+/// and nothing else.
 fn in_step(rig: &mut Rig) -> bool {
     for _ in 0..1000 {
         if rig.ended.is_some() {
             return true;
         }
-        // Ends a line, or fills a value: in the end this is an empty line, which is an error of one line.
+        // Ends a line, or fills a value: in the end this is an empty line, which is an error of one
+        // line.
         let got = rig.feed(&b"\r\n".repeat(200));
         if got == b"ERROR\r\n".repeat(200) {
             return rig.feed(b"mn\r\n") == b"MN\r\n";
         }
         if got.first() == Some(&0x81) {
-            // These bytes have completed the head of a first request in the binary protocol, which is refused.
+            // These bytes have completed the head of a first request in the binary protocol, which
+            // is refused.
             return rig.ended.is_some();
         }
         if !well_formed(&got) {
             return false;
         }
     }
-    // A value so long that this did not fill it; its length is bounded by the reply that it must get.
+    // A value so long that this did not fill it; its length is bounded by the reply that it must
+    // get.
     true
 }
 
 #[test]
 fn no_input_is_too_strange() {
-    let inputs = std::env::var("PLAINWEAVE_CACHE_INPUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    let inputs = std::env::var("PLAINWEAVE_CACHE_INPUTS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(20_000);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut rig = Rig::new();
     for number in 0..inputs {
@@ -236,16 +310,33 @@ fn no_input_is_too_strange() {
         let got: Vec<u8> = parts.into_iter().flat_map(|part| rig.feed(part)).collect();
         let text = String::from_utf8_lossy(&input);
         let binary = got.first() == Some(&0x81);
-        assert!(binary || well_formed(&got), "input {number}: {text:?}\nanswered {:?}", String::from_utf8_lossy(&got));
-        assert!(rig.piled <= OUTPUT + (80 << 10) && rig.held() <= 1 << 20, "input {number}");
+        assert!(
+            binary || well_formed(&got),
+            "input {number}: {text:?}\nanswered {:?}",
+            String::from_utf8_lossy(&got)
+        );
+        assert!(
+            rig.piled <= OUTPUT + (80 << 10) && rig.held() <= 1 << 20,
+            "input {number}"
+        );
         drop(others);
         assert!(rig.cache.memory_budget.used() <= 2 << 20, "input {number}");
-        assert!(in_step(&mut rig), "input {number} left the connection out of step: {text:?}");
+        assert!(
+            in_step(&mut rig),
+            "input {number} left the connection out of step: {text:?}"
+        );
         rig.reconnect();
         assert_eq!(rig.cache.memory_budget.used(), 0, "input {number}");
         for key in KEYS {
-            let len = rig.cache.store.get(key.as_bytes(), rig.cache.clock.now()).map_or(0, |item| item.len());
-            assert!(len < 64 << 10, "input {number}: {text:?} has left {len} bytes");
+            let len = rig
+                .cache
+                .store
+                .get(key.as_bytes(), rig.cache.clock.now())
+                .map_or(0, |item| item.len());
+            assert!(
+                len < 64 << 10,
+                "input {number}: {text:?} has left {len} bytes"
+            );
         }
     }
     assert!(rig.cache.store.stats().memory_used <= 9 << 20);

@@ -31,11 +31,27 @@ impl Rig {
     }
 
     pub(crate) fn with(settings: Settings) -> Self {
-        let config = Config { memory: 8 << 20, item_max: 64 << 10, ..Config::default() };
+        let config = Config {
+            memory: 8 << 20,
+            item_max: 64 << 10,
+            ..Config::default()
+        };
         let (cache, _) = Cache::new(config, settings);
         let now = cache.clock.now();
-        let work = Work { out: Replies::default(), tally: Default::default(), sampler: Default::default() };
-        Self { cache, session: Session::default(), work, rest: Vec::new(), now, piled: 0, ended: None }
+        let work = Work {
+            out: Replies::default(),
+            tally: Default::default(),
+            sampler: Default::default(),
+        };
+        Self {
+            cache,
+            session: Session::default(),
+            work,
+            rest: Vec::new(),
+            now,
+            piled: 0,
+            ended: None,
+        }
     }
 
     /// Another connection to the same cache.
@@ -50,14 +66,20 @@ impl Rig {
         while self.ended.is_none() {
             let mut exec = Exec::new(&self.cache, &mut self.work, 1);
             exec.now = self.now;
-            let (done, step) = self.session.run(&self.rest, &mut exec, self.cache.settings.commands);
+            let (done, step) =
+                self.session
+                    .run(&self.rest, &mut exec, self.cache.settings.commands);
             self.rest.drain(..done);
             // As the loop of a connection does.
             if step == Step::Busy && self.work.out.len() < OUTPUT {
                 continue;
             }
             self.piled = self.piled.max(self.work.out.len());
-            self.work.out.pieces().iter().for_each(|piece| replies.extend_from_slice(piece));
+            self.work
+                .out
+                .pieces()
+                .iter()
+                .for_each(|piece| replies.extend_from_slice(piece));
             self.work.out.clear();
             match step {
                 Step::Hungry => break,

@@ -48,7 +48,10 @@ pub(super) struct Order {
 impl Order {
     /// From a query as the listing's own links write it; anything else is passed over.
     pub(super) fn of(query: Option<&str>) -> Self {
-        let mut order = Self { key: Key::Name, descending: false };
+        let mut order = Self {
+            key: Key::Name,
+            descending: false,
+        };
         for part in query.unwrap_or_default().split('&') {
             match part {
                 "sort=name" => order.key = Key::Name,
@@ -63,14 +66,20 @@ impl Order {
 
     fn sort(self, rows: &mut [Row]) {
         rows.sort_by(|one, two| {
-            let by_name =
-                || (one.name.to_ascii_lowercase(), &one.name).cmp(&(two.name.to_ascii_lowercase(), &two.name));
+            let by_name = || {
+                (one.name.to_ascii_lowercase(), &one.name)
+                    .cmp(&(two.name.to_ascii_lowercase(), &two.name))
+            };
             let by_key = match self.key {
                 Key::Name => by_name(),
                 Key::Size => one.size.cmp(&two.size).then_with(by_name),
                 Key::Time => one.modified.cmp(&two.modified).then_with(by_name),
             };
-            let by_key = if self.descending { by_key.reverse() } else { by_key };
+            let by_key = if self.descending {
+                by_key.reverse()
+            } else {
+                by_key
+            };
             two.is_directory.cmp(&one.is_directory).then(by_key)
         });
     }
@@ -80,7 +89,12 @@ impl Listing {
     /// May wait for the disk.
     pub(super) fn read(root: &Root, name: Vec<u8>, order: Order) -> Result<Self, Errno> {
         let directory = root.read(&name)?;
-        let mut listing = Self { name, rows: Vec::new(), truncated: false, order };
+        let mut listing = Self {
+            name,
+            rows: Vec::new(),
+            truncated: false,
+            order,
+        };
         for entry in Dir::read_from(&directory)? {
             let entry = entry?;
             let file_name = entry.file_name();
@@ -89,7 +103,12 @@ impl Listing {
             }
             // What goes away meanwhile is left out.
             let stat = statat(&directory, file_name, AtFlags::SYMLINK_NOFOLLOW);
-            let Some(row) = stat.ok().and_then(|stat| listing.row(root, file_name, stat)) else { continue };
+            let Some(row) = stat
+                .ok()
+                .and_then(|stat| listing.row(root, file_name, stat))
+            else {
+                continue;
+            };
             if listing.rows.len() == MAX_ENTRIES {
                 listing.truncated = true;
                 break;
@@ -106,7 +125,8 @@ impl Listing {
         let stat = match kind(&stat) {
             FileType::Symlink => {
                 let slash: &[u8] = if self.name.is_empty() { b"" } else { b"/" };
-                root.stat(&[&self.name, slash, name.to_bytes()].concat()).ok()?
+                root.stat(&[&self.name, slash, name.to_bytes()].concat())
+                    .ok()?
             }
             _ => stat,
         };
@@ -115,8 +135,17 @@ impl Listing {
             FileType::RegularFile => false,
             _ => return None,
         };
-        let size = if is_directory { 0 } else { stat.st_size.try_into().unwrap_or(0) };
-        Some(Row { name: name.to_bytes().to_vec(), is_directory, size, modified: stat.st_mtime })
+        let size = if is_directory {
+            0
+        } else {
+            stat.st_size.try_into().unwrap_or(0)
+        };
+        Some(Row {
+            name: name.to_bytes().to_vec(),
+            is_directory,
+            size,
+            modified: stat.st_mtime,
+        })
     }
 }
 
@@ -125,7 +154,8 @@ pub(super) fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).replace(char::is_control, "\u{fffd}")
 }
 
-/// `2026-11-21T08:00:00Z` (RFC 3339) of seconds since 1970. The calendar is Howard Hinnant's `civil_from_days`.
+/// `2026-11-21T08:00:00Z` (RFC 3339) of seconds since 1970. The calendar is Howard Hinnant's
+/// `civil_from_days`.
 pub(super) fn timestamp(seconds: i64) -> String {
     // From year 1 to 9999: beyond it the format ends.
     let seconds = seconds.clamp(-62_135_596_800, 253_402_300_799);
@@ -135,7 +165,10 @@ pub(super) fn timestamp(seconds: i64) -> String {
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march = (5 * of_year + 2) / 153;
-    let (day, month) = (of_year - (153 * march + 2) / 5 + 1, if march < 10 { march + 3 } else { march - 9 });
+    let (day, month) = (
+        of_year - (153 * march + 2) / 5 + 1,
+        if march < 10 { march + 3 } else { march - 9 },
+    );
     let year = year_of_era + 400 * era + i64::from(month <= 2);
     let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}Z")
@@ -163,8 +196,18 @@ mod tests {
 
     #[test]
     fn orders() {
-        let row = |name: &str, is_directory, size, modified| Row { name: name.into(), is_directory, size, modified };
-        let rows = [row("b", false, 1, 9), row("A", false, 1, 7), row("c", true, 0, 8), row("a", false, 5, 8)];
+        let row = |name: &str, is_directory, size, modified| Row {
+            name: name.into(),
+            is_directory,
+            size,
+            modified,
+        };
+        let rows = [
+            row("b", false, 1, 9),
+            row("A", false, 1, 7),
+            row("c", true, 0, 8),
+            row("a", false, 5, 8),
+        ];
         for (query, expected) in [
             ("", "cAab"),
             ("order=desc", "cbaA"),

@@ -1,4 +1,5 @@
-//! Listings for people: one page without scripts, without anything to load, for small and large screens.
+//! Listings for people: one page without scripts, without anything to load, for small and large
+//! screens.
 
 use std::fmt::Write;
 
@@ -34,15 +35,26 @@ pub(super) fn write(listing: &Listing) -> Vec<u8> {
 
 /// The way from the root to here; each step is a link, relative, so that it holds behind any proxy.
 fn push_trail(out: &mut String, name: &[u8]) {
-    let steps: Vec<&[u8]> = name.split(|&byte| byte == b'/').filter(|step| !step.is_empty()).collect();
+    let steps: Vec<&[u8]> = name
+        .split(|&byte| byte == b'/')
+        .filter(|step| !step.is_empty())
+        .collect();
     out.push_str("<h1>");
-    let root = if steps.is_empty() { "./".to_owned() } else { "../".repeat(steps.len()) };
+    let root = if steps.is_empty() {
+        "./".to_owned()
+    } else {
+        "../".repeat(steps.len())
+    };
     let _ = write!(out, "Index of <a href=\"{root}\">/</a> ");
     for (n, step) in steps.iter().enumerate() {
         let text = escaped(&shown(step));
         let _ = match steps.len() - n - 1 {
             0 => write!(out, "<bdi>{text}</bdi>"),
-            up => write!(out, "<a href=\"{}\"><bdi>{text}</bdi></a><i>/</i>", "../".repeat(up)),
+            up => write!(
+                out,
+                "<a href=\"{}\"><bdi>{text}</bdi></a><i>/</i>",
+                "../".repeat(up)
+            ),
         };
     }
     out.push_str("</h1>\n");
@@ -50,7 +62,11 @@ fn push_trail(out: &mut String, name: &[u8]) {
 
 fn push_table(out: &mut String, listing: &Listing) {
     out.push_str("<table>\n<thead><tr>");
-    for (class, key, label) in [("n", Key::Name, "Name"), ("s", Key::Size, "Size"), ("t", Key::Time, "Modified")] {
+    for (class, key, label) in [
+        ("n", Key::Name, "Name"),
+        ("s", Key::Size, "Size"),
+        ("t", Key::Time, "Modified"),
+    ] {
         push_heading(out, listing.order, class, key, label);
     }
     out.push_str("</tr></thead>\n<tbody>\n");
@@ -79,15 +95,25 @@ fn push_heading(out: &mut String, order: Order, class: &str, key: Key, label: &s
         (true, false) => (" aria-sort=\"ascending\"", " ↑"),
         (true, true) => (" aria-sort=\"descending\"", " ↓"),
     };
-    let turn = if is_current && !order.descending { "desc" } else { "asc" };
-    let _ =
-        write!(out, "<th class=\"{class}\"{aria}><a href=\"?sort={sort}&amp;order={turn}\">{label}{arrow}</a></th>");
+    let turn = if is_current && !order.descending {
+        "desc"
+    } else {
+        "asc"
+    };
+    let _ = write!(
+        out,
+        "<th class=\"{class}\"{aria}><a href=\"?sort={sort}&amp;order={turn}\">{label}{arrow}</a></th>"
+    );
 }
 
 fn push_row(out: &mut String, row: &Row) {
     let mut href = String::from("./"); // A name with a colon would look like another scheme.
     push_encoded(&mut href, &row.name);
-    let (class, icon, slash) = if row.is_directory { (" class=\"d\"", "d", "/") } else { ("", "f", "") };
+    let (class, icon, slash) = if row.is_directory {
+        (" class=\"d\"", "d", "/")
+    } else {
+        ("", "f", "")
+    };
     let (href, text) = (escaped(&href), escaped(&shown(&row.name)));
     let _ = write!(
         out,
@@ -96,22 +122,43 @@ fn push_row(out: &mut String, row: &Row) {
     );
     let _ = match row.is_directory {
         true => write!(out, "<td class=\"s\"></td>"),
-        false => write!(out, "<td class=\"s\" title=\"{} bytes\">{}</td>", row.size, size(row.size)),
+        false => write!(
+            out,
+            "<td class=\"s\" title=\"{} bytes\">{}</td>",
+            row.size,
+            size(row.size)
+        ),
     };
     let stamp = timestamp(row.modified);
     let (day, minute) = (&stamp[..10], &stamp[11..16]);
-    let _ = writeln!(out, "<td class=\"t\"><time datetime=\"{stamp}\">{day} {minute}</time></td></tr>");
+    let _ = writeln!(
+        out,
+        "<td class=\"t\"><time datetime=\"{stamp}\">{day} {minute}</time></td></tr>"
+    );
 }
 
 fn push_footer(out: &mut String, listing: &Listing) {
     let directories = listing.rows.iter().filter(|row| row.is_directory).count();
     let files = listing.rows.len() - directories;
-    let bytes = listing.rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.size));
+    let bytes = listing
+        .rows
+        .iter()
+        .fold(0u64, |sum, row| sum.saturating_add(row.size));
     let count = |number, one, many| format!("{number} {}", if number == 1 { one } else { many });
-    let (directories, files) = (count(directories, "directory", "directories"), count(files, "file", "files"));
-    let _ = write!(out, "<footer>{directories}, {files}, {}. Times are UTC.", size(bytes));
+    let (directories, files) = (
+        count(directories, "directory", "directories"),
+        count(files, "file", "files"),
+    );
+    let _ = write!(
+        out,
+        "<footer>{directories}, {files}, {}. Times are UTC.",
+        size(bytes)
+    );
     if listing.truncated {
-        let _ = write!(out, " There are more than the {MAX_ENTRIES} entries that are shown.");
+        let _ = write!(
+            out,
+            " There are more than the {MAX_ENTRIES} entries that are shown."
+        );
     }
     out.push_str("</footer>\n");
 }
@@ -173,10 +220,21 @@ mod tests {
     #[test]
     fn nothing_of_a_name_becomes_markup() {
         assert_eq!(escaped("<b a='\"'>&"), "&lt;b a=&#39;&quot;&#39;&gt;&amp;");
-        let row = Row { name: b"\"><script>\n&\xff'.txt".to_vec(), is_directory: false, size: 1, modified: 0 };
+        let row = Row {
+            name: b"\"><script>\n&\xff'.txt".to_vec(),
+            is_directory: false,
+            size: 1,
+            modified: 0,
+        };
         let mut out = String::new();
         push_row(&mut out, &row);
-        assert!(out.contains("href=\"./%22%3E%3Cscript%3E%0A&amp;%FF&#39;.txt\""), "{out}");
-        assert!(out.contains("<bdi>&quot;&gt;&lt;script&gt;\u{fffd}&amp;\u{fffd}&#39;.txt</bdi>"), "{out}");
+        assert!(
+            out.contains("href=\"./%22%3E%3Cscript%3E%0A&amp;%FF&#39;.txt\""),
+            "{out}"
+        );
+        assert!(
+            out.contains("<bdi>&quot;&gt;&lt;script&gt;\u{fffd}&amp;\u{fffd}&#39;.txt</bdi>"),
+            "{out}"
+        );
     }
 }

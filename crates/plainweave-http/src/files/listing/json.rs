@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::entries::{Listing, Row, timestamp};
 use crate::files::path::push_encoded;
 
-/// `{"path", "truncated", "entries": [{"name", "href", "type", "size", "modified"}]}`; `size` in bytes, of files only;
-/// `href` relative to the listing, for names that are not UTF-8 too.
+/// `{"path", "truncated", "entries": [{"name", "href", "type", "size", "modified"}]}`; `size` in
+/// bytes, of files only; `href` relative to the listing, for names that are not UTF-8 too.
 pub(super) fn write(listing: &Listing) -> Vec<u8> {
     let mut out = String::with_capacity(64 + 128 * listing.rows.len());
     let mut path = String::from("/");

@@ -1,8 +1,10 @@
-//! Listings of directories: read, sorted and written on the pool for blocking work, in HTML or JSON.
+//! Listings of directories: read, sorted and written on the pool for blocking work, in HTML or
+//! JSON.
 //!
-//! A listing shows what this server would serve, and nothing else: no dotfiles, no links out of the root, no devices.
-//! It is bounded three times: entries ([`entries::MAX_ENTRIES`]; the listing says when there are more), listings at a
-//! time ([`AT_ONCE`]; then 503), and the pool. It is not kept: a directory tells of its changes in too many ways.
+//! A listing shows what this server would serve, and nothing else: no dotfiles, no links out of the
+//! root, no devices. It is bounded three times: entries ([`entries::MAX_ENTRIES`]; the listing says
+//! when there are more), listings at a time ([`AT_ONCE`]; then 503), and the pool. It is not kept:
+//! a directory tells of its changes in too many ways.
 
 mod entries;
 mod html;
@@ -26,14 +28,16 @@ use entries::{Listing, Order};
 const AT_ONCE: usize = 8;
 
 /// Pages are drawn from nothing but what they bring along.
-const POLICY: HeaderValue =
-    HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'");
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+);
 
 /// Counts the listings in the making.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listings(Arc<AtomicUsize>);
 
-/// One of the [`AT_ONCE`] permits; returned when the listing ends, even if its request was cancelled.
+/// One of the [`AT_ONCE`] permits; returned when the listing ends, even if its request was
+/// cancelled.
 struct Turn(Arc<AtomicUsize>);
 
 impl Listings {
@@ -56,9 +60,14 @@ enum Format {
 }
 
 impl Format {
-    /// `?format=` decides; otherwise clients that accept JSON by name and prefer it to HTML get JSON.
+    /// `?format=` decides; otherwise clients that accept JSON by name and prefer it to HTML get
+    /// JSON.
     fn of(head: &RequestHead<'_>, fields: Fields) -> Self {
-        let wanted = head.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("format=")));
+        let wanted = head.query().and_then(|query| {
+            query
+                .split('&')
+                .find_map(|part| part.strip_prefix("format="))
+        });
         match wanted {
             Some("json") => Self::Json,
             Some("html") => Self::Html,
@@ -77,7 +86,8 @@ impl Format {
 }
 
 impl Listings {
-    /// Returns the listing of a directory without an index file, or the status that says why there is none.
+    /// Returns the listing of a directory without an index file, or the status that says why there
+    /// is none.
     pub(super) fn respond<B: Blocking>(
         &self,
         root: &Arc<Root>,
@@ -87,7 +97,11 @@ impl Listings {
         fields: Fields,
     ) -> Result<Response, StatusCode> {
         let turn = self.turn().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
-        let (root, name, order) = (Arc::clone(root), path.name().to_vec(), Order::of(head.query()));
+        let (root, name, order) = (
+            Arc::clone(root),
+            path.name().to_vec(),
+            Order::of(head.query()),
+        );
         let format = Format::of(head, fields);
         let work = move || {
             let _turn = turn;
@@ -97,15 +111,22 @@ impl Listings {
                 Format::Json => json::write(&listing),
             })
         };
-        let text = blocking.run(work).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?.map_err(status)?;
+        let text = blocking
+            .run(work)
+            .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?
+            .map_err(status)?;
         let body = match *head.method() {
             Method::HEAD => Body::Omitted(text.len() as u64),
             _ => Body::from(text),
         };
         let response = Response::ok(body).with_header(header::CONTENT_TYPE, format.content_type());
         let response = response.with_header(header::VARY, HeaderValue::from_static("Accept"));
-        let response = response.with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        let nosniff = (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+        let response =
+            response.with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        let nosniff = (
+            HeaderName::from_static("x-content-type-options"),
+            HeaderValue::from_static("nosniff"),
+        );
         let response = response.with_header(nosniff.0, nosniff.1);
         Ok(match format {
             Format::Html => response.with_header(header::CONTENT_SECURITY_POLICY, POLICY),
@@ -117,7 +138,9 @@ impl Listings {
 fn status(error: Errno) -> StatusCode {
     match error {
         Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => StatusCode::SERVICE_UNAVAILABLE,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Errno::IO => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::NOT_FOUND,
     }

@@ -18,13 +18,23 @@ use plainweave_http::{Handler, Server};
 pub(super) const HANG: Duration = Duration::from_secs(20);
 
 /// Runs a test beside a server, on fibers of both drivers.
-pub(super) fn beside<H: Handler>(server: impl Fn() -> Server<H>, test: impl Fn(&Arc<Server<H>>, SocketAddr) + Sync) {
+pub(super) fn beside<H: Handler>(
+    server: impl Fn() -> Server<H>,
+    test: impl Fn(&Arc<Server<H>>, SocketAddr) + Sync,
+) {
     for io in [Io::Epoll, Io::Uring] {
-        let runtime = Runtime::builder().workers(2).max_workers(2).io(io).report_stalls(false).build();
+        let runtime = Runtime::builder()
+            .workers(2)
+            .max_workers(2)
+            .io(io)
+            .report_stalls(false)
+            .build();
         let runtime = runtime.expect("a runtime");
         let server = Arc::new(server());
         runtime.run(|| {
-            let address = server.start(TcpListener::bind("127.0.0.1:0").expect("a port")).expect("started");
+            let address = server
+                .start(TcpListener::bind("127.0.0.1:0").expect("a port"))
+                .expect("started");
             with_timeout(HANG, || test(&server, address.tcp().expect("of TCP")));
             assert!(server.shutdown(HANG), "a connection does not end");
         });
@@ -44,8 +54,13 @@ impl Client {
 
     pub(super) fn with(address: SocketAddr, builder: &client::Builder) -> Self {
         let stream = AsyncTcpStream::from(TcpStream::connect(address).expect("connected"));
-        let (send, connection) = block_on(builder.handshake(stream)).expect("not cancelled").expect("shaken hands");
-        Self { send, driver: spawn_future(connection) }
+        let (send, connection) = block_on(builder.handshake(stream))
+            .expect("not cancelled")
+            .expect("shaken hands");
+        Self {
+            send,
+            driver: spawn_future(connection),
+        }
     }
 
     /// Sends a request, whose body follows by the stream.
@@ -55,7 +70,9 @@ impl Client {
     }
 
     pub(super) fn get(&mut self, path: &str) -> Answer {
-        self.begin(head(Method::GET, path), true).answer().expect("answered")
+        self.begin(head(Method::GET, path), true)
+            .answer()
+            .expect("answered")
     }
 
     /// Waits until the server has ended the connection.
@@ -67,7 +84,11 @@ impl Client {
 }
 
 pub(super) fn head(method: Method, path: &str) -> Request<()> {
-    Request::builder().method(method).uri(format!("http://test{path}")).body(()).expect("a request")
+    Request::builder()
+        .method(method)
+        .uri(format!("http://test{path}"))
+        .body(())
+        .expect("a request")
 }
 
 /// A request that waits for its answer.
@@ -91,7 +112,11 @@ impl Answering {
             let part = bytes.split_to(room.expect("an open stream")?.min(bytes.len()));
             self.body.send_data(part, false)?;
         }
-        if end { self.body.send_data(Bytes::new(), true) } else { Ok(()) }
+        if end {
+            self.body.send_data(Bytes::new(), true)
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn head(self) -> Result<Response<RecvStream>, h2::Error> {
@@ -107,7 +132,11 @@ impl Answering {
             body.extend_from_slice(&data);
         }
         let trailers = block_on(stream.trailers()).expect("not cancelled")?;
-        Ok(Answer { head: Response::from_parts(head, ()), body, trailers })
+        Ok(Answer {
+            head: Response::from_parts(head, ()),
+            body,
+            trailers,
+        })
     }
 }
 
@@ -117,7 +146,10 @@ impl Answer {
     }
 
     pub(super) fn field(&self, name: &str) -> Option<&str> {
-        self.head.headers().get(name).map(|value| value.to_str().expect("text"))
+        self.head
+            .headers()
+            .get(name)
+            .map(|value| value.to_str().expect("text"))
     }
 }
 

@@ -12,8 +12,8 @@ use plainweave_http::{Body, Limits, Request, Response, Server};
 
 use super::client::{Client, HANG, beside, eventually, head};
 use super::raw::{
-    CANCEL, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, NO_ERROR, PING, PREFACE, RST_STREAM, Raw, SETTINGS,
-    WINDOW_UPDATE, frame, get, post,
+    CANCEL, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, NO_ERROR, PING, PREFACE, RST_STREAM,
+    Raw, SETTINGS, WINDOW_UPDATE, frame, get, post,
 };
 use crate::support::server;
 
@@ -59,10 +59,15 @@ fn a_reset_cancels_the_request() {
             // What the third has sent is not read, and fills the connection's window.
             raw.send(WINDOW_UPDATE, 0, 0, &1_000_000_u32.to_be_bytes());
             // The head of a request and its reset at once.
-            let both = [frame(HEADERS, END_HEADERS, 7, &post("/sleep")), frame(RST_STREAM, 0, 7, &[0, 0, 0, 8])];
+            let both = [
+                frame(HEADERS, END_HEADERS, 7, &post("/sleep")),
+                frame(RST_STREAM, 0, 7, &[0, 0, 0, 8]),
+            ];
             raw.bytes(&both.concat()).expect("sent");
             raw.get(9, "/other");
-            assert!(std::iter::from_fn(|| raw.next()).any(|frame| frame.kind == DATA && frame.id == 9));
+            assert!(
+                std::iter::from_fn(|| raw.next()).any(|frame| frame.kind == DATA && frame.id == 9)
+            );
         },
     );
 }
@@ -76,7 +81,12 @@ fn a_client_that_leaves_cancels_its_requests() {
             cancelled.store(0, SeqCst);
             let mut raw = Raw::connect(address);
             for (n, path) in PATHS.into_iter().enumerate() {
-                raw.send(HEADERS, END_HEADERS, 1 + 2 * u32::try_from(n).expect("few"), &post(path));
+                raw.send(
+                    HEADERS,
+                    END_HEADERS,
+                    1 + 2 * u32::try_from(n).expect("few"),
+                    &post(path),
+                );
             }
             sleep(Duration::from_millis(20)).expect("not cancelled");
             drop(raw);
@@ -109,7 +119,9 @@ fn a_client_may_vanish_at_any_byte() {
                 sleep(Duration::from_micros(200)).expect("not cancelled");
             }
         }
-        eventually(|| server.counts().accepted == conversation.len() as u64 + 1 && server.counts().open == 0);
+        eventually(|| {
+            server.counts().accepted == conversation.len() as u64 + 1 && server.counts().open == 0
+        });
     });
 }
 
@@ -147,7 +159,10 @@ fn a_stop_waits_for_requests_in_progress_and_says_so() {
 /// Also one that never says that it has seen it.
 #[test]
 fn a_stop_ends_idle_connections() {
-    let limits = || Limits { linger_timeout: Duration::from_millis(50), ..Limits::default() };
+    let limits = || Limits {
+        linger_timeout: Duration::from_millis(50),
+        ..Limits::default()
+    };
     beside(
         || server().with_limits(limits()),
         |server, address| {
@@ -164,10 +179,18 @@ fn a_stop_ends_idle_connections() {
 /// The one in progress is served, what comes later is not.
 #[test]
 fn a_connection_has_as_many_requests_as_it_may() {
-    let few = || server().with_limits(Limits { requests: 2, ..Limits::default() });
+    let few = || {
+        server().with_limits(Limits {
+            requests: 2,
+            ..Limits::default()
+        })
+    };
     beside(few, |_, address| {
         let mut client = Client::connect(address);
-        assert_eq!((client.get("/1").status(), client.get("/2").status()), (200, 200));
+        assert_eq!(
+            (client.get("/1").status(), client.get("/2").status()),
+            (200, 200)
+        );
         client.ended().expect("without an error");
     });
 }
@@ -183,7 +206,10 @@ fn an_answer_may_ask_to_be_the_last() {
 
 #[test]
 fn silence_ends_a_connection_and_pings_are_silence() {
-    let quick = || Limits { idle_timeout: Duration::from_millis(150), ..Limits::default() };
+    let quick = || Limits {
+        idle_timeout: Duration::from_millis(150),
+        ..Limits::default()
+    };
     beside(
         || server().with_limits(quick()),
         |_, address| {
@@ -203,7 +229,10 @@ fn silence_ends_a_connection_and_pings_are_silence() {
 
 #[test]
 fn an_idle_connection_is_told_that_it_ends() {
-    let quick = || Limits { idle_timeout: Duration::from_millis(50), ..Limits::default() };
+    let quick = || Limits {
+        idle_timeout: Duration::from_millis(50),
+        ..Limits::default()
+    };
     beside(
         || server().with_limits(quick()),
         |_, address| {
@@ -217,7 +246,10 @@ fn an_idle_connection_is_told_that_it_ends() {
 /// A request is in progress as long as its handler takes.
 #[test]
 fn a_slow_handler_is_not_silence() {
-    let quick = || Limits { idle_timeout: Duration::from_millis(30), ..Limits::default() };
+    let quick = || Limits {
+        idle_timeout: Duration::from_millis(30),
+        ..Limits::default()
+    };
     let slow = |_: &mut Request<'_>| {
         sleep(Duration::from_millis(150)).expect("not cancelled");
         Response::ok("slow")

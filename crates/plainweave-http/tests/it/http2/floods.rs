@@ -9,19 +9,30 @@ use plainweave_http::{Http2Limits, Limits, Request, Response, Server};
 
 use super::client::{HANG, beside, eventually};
 use super::raw::{
-    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PING, PRIORITY, REFUSED_STREAM,
-    RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, fields, frame, get, post,
+    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PING,
+    PRIORITY, REFUSED_STREAM, RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, fields, frame, get, post,
 };
 use crate::support::server;
 
 fn limited(http2: Http2Limits, limits: Limits) -> Server<fn(&mut Request<'_>) -> Response> {
-    server().with_limits(Limits { http2: Some(http2), ..limits })
+    server().with_limits(Limits {
+        http2: Some(http2),
+        ..limits
+    })
 }
 
 /// Each of these is ended, and another client is served meanwhile and afterwards.
 #[test]
 fn frames_that_ask_for_nothing_are_bounded() {
-    let few = || limited(Http2Limits { control_frames: 200, ..Http2Limits::default() }, Limits::default());
+    let few = || {
+        limited(
+            Http2Limits {
+                control_frames: 200,
+                ..Http2Limits::default()
+            },
+            Limits::default(),
+        )
+    };
     beside(few, |server, address| {
         let floods = [
             frame(PING, 0, 0, &[0; 8]),
@@ -48,8 +59,19 @@ fn frames_that_ask_for_nothing_are_bounded() {
 #[test]
 fn a_client_is_told_why() {
     // However slow the client is: a reset would take what it has not read yet.
-    let patient = || Limits { linger_timeout: HANG, ..Limits::default() };
-    let few = || limited(Http2Limits { control_frames: 20, ..Http2Limits::default() }, patient());
+    let patient = || Limits {
+        linger_timeout: HANG,
+        ..Limits::default()
+    };
+    let few = || {
+        limited(
+            Http2Limits {
+                control_frames: 20,
+                ..Http2Limits::default()
+            },
+            patient(),
+        )
+    };
     beside(few, |_, address| {
         let mut raw = Raw::connect(address);
         raw.flood(&frame(PING, 0, 0, &[0; 8]), 30);
@@ -63,7 +85,15 @@ fn a_client_is_told_why() {
 /// Data pays for window updates: a client that downloads sends thousands.
 #[test]
 fn a_download_is_no_flood() {
-    let few = || limited(Http2Limits { control_frames: 20, ..Http2Limits::default() }, Limits::default());
+    let few = || {
+        limited(
+            Http2Limits {
+                control_frames: 20,
+                ..Http2Limits::default()
+            },
+            Limits::default(),
+        )
+    };
     beside(few, |_, address| {
         let mut raw = Raw::connect(address);
         let mut updates = 0;
@@ -95,8 +125,14 @@ fn rapid_resets_are_bounded() {
             handled.fetch_add(1, SeqCst);
             Response::ok("")
         };
-        let http2 = Http2Limits { resets: 50, ..Http2Limits::default() };
-        Server::new(handler).with_limits(Limits { http2: Some(http2), ..Limits::default() })
+        let http2 = Http2Limits {
+            resets: 50,
+            ..Http2Limits::default()
+        };
+        Server::new(handler).with_limits(Limits {
+            http2: Some(http2),
+            ..Limits::default()
+        })
     };
     // In one piece with the request, and when it is in progress already.
     for pause in [false, true] {
@@ -136,8 +172,14 @@ fn handlers_in_progress_are_bounded_whatever_the_client_cancels() {
             now.fetch_sub(1, SeqCst);
             Response::ok("")
         };
-        let http2 = Http2Limits { streams: 4, ..Http2Limits::default() };
-        Server::new(stubborn).with_limits(Limits { http2: Some(http2), ..Limits::default() })
+        let http2 = Http2Limits {
+            streams: 4,
+            ..Http2Limits::default()
+        };
+        Server::new(stubborn).with_limits(Limits {
+            http2: Some(http2),
+            ..Limits::default()
+        })
     };
     beside(make, |_, address| {
         let mut raw = Raw::connect(address);
@@ -155,7 +197,15 @@ fn handlers_in_progress_are_bounded_whatever_the_client_cancels() {
 
 #[test]
 fn more_requests_than_allowed_are_refused() {
-    let few = || limited(Http2Limits { streams: 2, ..Http2Limits::default() }, Limits::default());
+    let few = || {
+        limited(
+            Http2Limits {
+                streams: 2,
+                ..Http2Limits::default()
+            },
+            Limits::default(),
+        )
+    };
     beside(few, |_, address| {
         let mut raw = Raw::connect(address);
         // Two that wait for their bodies.
@@ -222,8 +272,15 @@ fn a_bomb_of_fields_is_refused_unread() {
 
 #[test]
 fn a_head_that_stops_in_the_middle_has_its_time() {
-    let quick =
-        || limited(Http2Limits::default(), Limits { header_timeout: Duration::from_millis(100), ..Limits::default() });
+    let quick = || {
+        limited(
+            Http2Limits::default(),
+            Limits {
+                header_timeout: Duration::from_millis(100),
+                ..Limits::default()
+            },
+        )
+    };
     beside(quick, |server, address| {
         let whole = frame(HEADERS, END_STREAM | END_HEADERS, 1, &get("/"));
         let open = frame(HEADERS, END_STREAM, 1, &get("/"));
@@ -253,7 +310,10 @@ fn a_head_that_stops_in_the_middle_has_its_time() {
 #[test]
 fn a_client_that_does_not_read_is_cut() {
     let quick = || {
-        let limits = Limits { write_timeout: Duration::from_millis(100), ..Limits::default() };
+        let limits = Limits {
+            write_timeout: Duration::from_millis(100),
+            ..Limits::default()
+        };
         limited(Http2Limits::default(), limits)
     };
     beside(quick, |_, address| {
@@ -288,16 +348,23 @@ fn a_client_that_does_not_read_is_cut() {
 #[test]
 fn a_body_that_stops_has_its_time() {
     let quick = || {
-        let limits = Limits { body_timeout: Duration::from_millis(100), ..Limits::default() };
+        let limits = Limits {
+            body_timeout: Duration::from_millis(100),
+            ..Limits::default()
+        };
         limited(Http2Limits::default(), limits)
     };
     beside(quick, |_, address| {
         let mut raw = Raw::connect(address);
         raw.send(HEADERS, END_HEADERS, 1, &post("/echo"));
         raw.send(DATA, 0, 1, b"a part");
-        assert_eq!(raw.next_of(DATA).expect("an answer").payload, b"408 Request Timeout\n");
+        assert_eq!(
+            raw.next_of(DATA).expect("an answer").payload,
+            b"408 Request Timeout\n"
+        );
         raw.get(3, "/a");
-        let answer = std::iter::from_fn(|| raw.next()).find(|frame| frame.kind == DATA && frame.id == 3);
+        let answer =
+            std::iter::from_fn(|| raw.next()).find(|frame| frame.kind == DATA && frame.id == 3);
         assert_eq!(answer.expect("an answer").payload, b"/a");
     });
 }

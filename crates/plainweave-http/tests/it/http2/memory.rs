@@ -69,7 +69,11 @@ impl NonBlocking for Peer {
     }
 
     fn wait(&mut self, wait: &Wait<'_>) -> io::Result<()> {
-        if self.is_answered() { Ok(()) } else { wait.wakeups.wait(wait.limit) }
+        if self.is_answered() {
+            Ok(())
+        } else {
+            wait.wakeups.wait(wait.limit)
+        }
     }
 }
 
@@ -95,13 +99,32 @@ impl Transport for Peer {
 #[test]
 fn answers_that_are_ready_leave_in_one_write() {
     const MANY: usize = 32;
-    let requests = (0..MANY as u32).map(|n| frame(HEADERS, END_STREAM | END_HEADERS, 1 + 2 * n, &get("/a")));
-    let input = [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].into_iter().chain(requests).collect::<Vec<_>>().concat();
-    let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(false).build().expect("a runtime");
+    let requests =
+        (0..MANY as u32).map(|n| frame(HEADERS, END_STREAM | END_HEADERS, 1 + 2 * n, &get("/a")));
+    let input = [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])]
+        .into_iter()
+        .chain(requests)
+        .collect::<Vec<_>>()
+        .concat();
+    let runtime = Runtime::builder()
+        .workers(1)
+        .max_workers(1)
+        .report_stalls(false)
+        .build()
+        .expect("a runtime");
     let server = server();
     let (writes, seen) = mpsc::channel();
-    let peer = Peer { input, answers: MANY, answered: 0, writes };
+    let peer = Peer {
+        input,
+        answers: MANY,
+        answered: 0,
+        writes,
+    };
     runtime.run(|| server.serve_stream(peer));
-    let answers: Vec<_> = seen.into_iter().map(|write: Vec<u8>| Peer::ends(&write)).filter(|ends| *ends > 0).collect();
+    let answers: Vec<_> = seen
+        .into_iter()
+        .map(|write: Vec<u8>| Peer::ends(&write))
+        .filter(|ends| *ends > 0)
+        .collect();
     assert_eq!(answers, [MANY]);
 }

@@ -1,4 +1,5 @@
-//! What a server that counts permits has to do with connections of HTTP/2: whatever waits for a client has one.
+//! What a server that counts permits has to do with connections of HTTP/2: whatever waits for a
+//! client has one.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -28,7 +29,10 @@ impl Permits {
     }
 
     pub(super) fn take(&self) -> Option<Permit> {
-        self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).ok().map(|_| Permit(self.clone()))
+        self.0
+            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+            .ok()
+            .map(|_| Permit(self.clone()))
     }
 }
 
@@ -45,18 +49,30 @@ fn refused_requests_do_not_wait_for_their_client() {
     // The setting of a stream's first window.
     const SHUT: &[u8] = &[0, 4, 0, 0, 0, 0];
     let make = || {
-        let limits = Limits { write_timeout: HANG * 10, min_rate: 0, ..Limits::default() };
+        let limits = Limits {
+            write_timeout: HANG * 10,
+            min_rate: 0,
+            ..Limits::default()
+        };
         server().with_limits(limits).with_admission(|| None::<()>)
     };
     beside(make, |server, address| {
-        let mut raw = Raw { stream: TcpStream::connect(address).expect("connected") };
+        let mut raw = Raw {
+            stream: TcpStream::connect(address).expect("connected"),
+        };
         raw.stream.set_read_timeout(Some(HANG)).expect("set");
-        raw.bytes(&[PREFACE, &frame(SETTINGS, 0, 0, SHUT)].concat()).expect("sent");
+        raw.bytes(&[PREFACE, &frame(SETTINGS, 0, 0, SHUT)].concat())
+            .expect("sent");
         let requests = (0..MANY).map(|n| {
-            let block = if n % 2 == 0 { get("/") } else { fields(0x82, "/", &[("expect", "wonders")]) };
+            let block = if n % 2 == 0 {
+                get("/")
+            } else {
+                fields(0x82, "/", &[("expect", "wonders")])
+            };
             frame(HEADERS, END_STREAM | END_HEADERS, 1 + 2 * n, &block)
         });
-        raw.bytes(&requests.collect::<Vec<_>>().concat()).expect("sent");
+        raw.bytes(&requests.collect::<Vec<_>>().concat())
+            .expect("sent");
         for _ in 0..MANY {
             let answer = raw.next_of(HEADERS).expect("answered");
             assert_eq!(answer.flags & END_STREAM, END_STREAM, "{answer:?}");
@@ -90,7 +106,11 @@ fn a_connection_in_the_middle_of_a_frame_has_a_permit() {
         eventually(|| server.counts().open == 1);
         // Its own request needs no second one.
         one.bytes(&request[5..]).expect("sent");
-        assert_eq!(one.next_of(HEADERS).expect("answered").payload[0], 0x88, "200");
+        assert_eq!(
+            one.next_of(HEADERS).expect("answered").payload[0],
+            0x88,
+            "200"
+        );
         eventually(|| permits.left() == 1);
     });
 }
@@ -98,7 +118,10 @@ fn a_connection_in_the_middle_of_a_frame_has_a_permit() {
 /// Of a server that counts requests by connections for HTTP/1.
 #[test]
 fn prior_knowledge_gives_the_permit_of_a_turn_back() {
-    let (held, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (held, seen) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
     struct Held(Arc<AtomicBool>);
     impl Drop for Held {
         fn drop(&mut self) {
@@ -110,15 +133,23 @@ fn prior_knowledge_gives_the_permit_of_a_turn_back() {
         counted.fetch_add(if looked.load(SeqCst) { 100 } else { 1 }, SeqCst);
         Response::ok("")
     });
-    let runtime = plainweave::Runtime::builder().workers(1).max_workers(1).report_stalls(false).build();
+    let runtime = plainweave::Runtime::builder()
+        .workers(1)
+        .max_workers(1)
+        .report_stalls(false)
+        .build();
     runtime.expect("a runtime").run(|| {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         for (sent, by) in [
             (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec(), 100),
             (
-                [PREFACE, &frame(SETTINGS, 0, 0, &[]), &frame(HEADERS, END_STREAM | END_HEADERS, 1, &get("/"))]
-                    .concat(),
+                [
+                    PREFACE,
+                    &frame(SETTINGS, 0, 0, &[]),
+                    &frame(HEADERS, END_STREAM | END_HEADERS, 1, &get("/")),
+                ]
+                .concat(),
                 1,
             ),
         ] {

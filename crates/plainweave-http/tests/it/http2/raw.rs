@@ -114,7 +114,9 @@ impl Raw<TcpStream> {
 
     /// Sends more in one piece with the preface.
     pub(super) fn connect_with(address: SocketAddr, more: &[u8]) -> Self {
-        let mut raw = Self { stream: TcpStream::connect(address).expect("connected") };
+        let mut raw = Self {
+            stream: TcpStream::connect(address).expect("connected"),
+        };
         raw.stream.set_read_timeout(Some(HANG)).expect("set");
         raw.begin_with(more);
         raw
@@ -127,7 +129,8 @@ impl<S: Read + Write> Raw<S> {
     }
 
     fn begin_with(&mut self, more: &[u8]) {
-        self.bytes(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), more].concat()).expect("sent");
+        self.bytes(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), more].concat())
+            .expect("sent");
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -159,7 +162,12 @@ impl<S: Read + Write> Raw<S> {
         let [high, middle, low, kind, flags, id @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
         self.stream.read_exact(&mut payload).ok()?;
-        Some(Frame { kind, flags, id: u32::from_be_bytes(id), payload })
+        Some(Frame {
+            kind,
+            flags,
+            id: u32::from_be_bytes(id),
+            payload,
+        })
     }
 
     /// The next frame of a type.
@@ -169,6 +177,9 @@ impl<S: Read + Write> Raw<S> {
 
     /// Reads to the end; the code of the last GOAWAY.
     pub(super) fn ends_by(&mut self) -> Option<u32> {
-        std::iter::from_fn(|| self.next()).filter(|frame| frame.kind == GOAWAY).last().map(|frame| frame.code())
+        std::iter::from_fn(|| self.next())
+            .filter(|frame| frame.kind == GOAWAY)
+            .last()
+            .map(|frame| frame.code())
     }
 }

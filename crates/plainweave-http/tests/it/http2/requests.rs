@@ -45,7 +45,9 @@ fn requests_are_in_progress_together() {
         || Server::new(handler()),
         |_, address| {
             let mut client = Client::connect(address);
-            let begun: Vec<_> = (0..MANY).map(|_| client.begin(head(Method::GET, "/"), true)).collect();
+            let begun: Vec<_> = (0..MANY)
+                .map(|_| client.begin(head(Method::GET, "/"), true))
+                .collect();
             for request in begun {
                 assert_eq!(request.answer().expect("answered").body, b"together");
             }
@@ -68,9 +70,20 @@ fn bodies_of_any_kind_arrive() {
             ("/interim", 500, b"500 Internal Server Error\n"),
         ] {
             let answer = client.get(path);
-            assert_eq!((answer.status(), &answer.body[..]), (status, body), "{path}");
-            let answer = client.begin(head(Method::HEAD, path), true).answer().expect("answered");
-            assert_eq!((answer.status(), &answer.body[..]), (status, &b""[..]), "{path}");
+            assert_eq!(
+                (answer.status(), &answer.body[..]),
+                (status, body),
+                "{path}"
+            );
+            let answer = client
+                .begin(head(Method::HEAD, path), true)
+                .answer()
+                .expect("answered");
+            assert_eq!(
+                (answer.status(), &answer.body[..]),
+                (status, &b""[..]),
+                "{path}"
+            );
         }
         // Broken off before and behind the head.
         assert!(
@@ -102,10 +115,17 @@ fn long_bodies_are_within_the_windows() {
         || Server::new(handler),
         |_, address| {
             // They share the connection's window, and are read one after the other.
-            let mut client = Client::with(address, h2::client::Builder::new().initial_connection_window_size(1 << 20));
-            let mut requests: Vec<_> = (0..3).map(|_| client.begin(head(Method::POST, "/"), false)).collect();
+            let mut client = Client::with(
+                address,
+                h2::client::Builder::new().initial_connection_window_size(1 << 20),
+            );
+            let mut requests: Vec<_> = (0..3)
+                .map(|_| client.begin(head(Method::POST, "/"), false))
+                .collect();
             for request in &mut requests {
-                request.send(Bytes::from(vec![3; 2 << 20]), true).expect("taken");
+                request
+                    .send(Bytes::from(vec![3; 2 << 20]), true)
+                    .expect("taken");
             }
             for request in requests {
                 let answer = request.answer().expect("answered");
@@ -119,13 +139,24 @@ fn long_bodies_are_within_the_windows() {
 #[test]
 fn trailers_pass_both_ways() {
     let handler = |request: &mut Request<'_>| {
-        assert!(request.trailers().expect("readable").is_empty(), "before the body was read");
+        assert!(
+            request.trailers().expect("readable").is_empty(),
+            "before the body was read"
+        );
         let body = request.read_body(100).expect("a body");
-        let sum = request.trailers().expect("readable").get("x-sum").expect("a trailer").clone();
+        let sum = request
+            .trailers()
+            .expect("readable")
+            .get("x-sum")
+            .expect("a trailer")
+            .clone();
         Response::ok(Body::writer(move |out| {
             out.write_all(&body)?;
             out.add_trailer("x-sum".parse().expect("a name"), sum);
-            out.add_trailer("content-length".parse().expect("a name"), HeaderValue::from_static("9"));
+            out.add_trailer(
+                "content-length".parse().expect("a name"),
+                HeaderValue::from_static("9"),
+            );
             Ok(())
         }))
     };
@@ -134,12 +165,17 @@ fn trailers_pass_both_ways() {
         |_, address| {
             let mut client = Client::connect(address);
             let mut request = client.begin(head(Method::POST, "/"), false);
-            request.send(Bytes::from_static(b"body"), false).expect("taken");
+            request
+                .send(Bytes::from_static(b"body"), false)
+                .expect("taken");
             let mut trailers = HeaderMap::new();
             trailers.insert("x-sum", HeaderValue::from_static("17"));
             request.body.send_trailers(trailers.clone()).expect("sent");
             let answer = request.answer().expect("answered");
-            assert_eq!((&answer.body[..], answer.trailers), (&b"body"[..], Some(trailers)));
+            assert_eq!(
+                (&answer.body[..], answer.trailers),
+                (&b"body"[..], Some(trailers))
+            );
         },
     );
 }
@@ -150,37 +186,68 @@ fn heads_are_seen_and_judged_as_those_of_http_1() {
         assert_eq!(request.version(), Version::HTTP_2);
         let cookies: Vec<_> = request.header_all("Cookie").collect();
         assert_eq!(cookies, [b"a=1; b=2"]);
-        Response::ok(format!("{} {} {:?}", request.host().unwrap_or("none"), request.path(), request.query()))
+        Response::ok(format!(
+            "{} {} {:?}",
+            request.host().unwrap_or("none"),
+            request.path(),
+            request.query()
+        ))
     };
     beside(
-        || Server::new(handler).with_limits(Limits { headers: 5, line_bytes: 50, ..Limits::default() }),
+        || {
+            Server::new(handler).with_limits(Limits {
+                headers: 5,
+                line_bytes: 50,
+                ..Limits::default()
+            })
+        },
         |_, address| {
             let mut client = Client::connect(address);
             let mut ask = |path: &str, fields: &[(&str, &str)]| {
                 let mut request = head(Method::GET, path);
                 for (name, value) in fields {
                     let value = HeaderValue::from_str(value).expect("a value");
-                    request.headers_mut().append(http::HeaderName::from_bytes(name.as_bytes()).expect("a name"), value);
+                    request.headers_mut().append(
+                        http::HeaderName::from_bytes(name.as_bytes()).expect("a name"),
+                        value,
+                    );
                 }
                 let answer = client.begin(request, true).answer().expect("answered");
-                (answer.status(), String::from_utf8(answer.body).expect("text"))
+                (
+                    answer.status(),
+                    String::from_utf8(answer.body).expect("text"),
+                )
             };
             let cookies = [("cookie", "a=1"), ("cookie", "b=2")];
-            assert_eq!(ask("/a%20b?c", &cookies), (200, "test /a%20b Some(\"c\")".to_owned()));
+            assert_eq!(
+                ask("/a%20b?c", &cookies),
+                (200, "test /a%20b Some(\"c\")".to_owned())
+            );
             let with = |more: &[(&'static str, &'static str)]| [&cookies[..], more].concat();
             assert_eq!(ask("/", &with(&[("host", "test")])).0, 200);
             assert_eq!(ask("/", &with(&[("host", "other")])).0, 400);
             assert_eq!(ask("/", &with(&[("expect", "wonders")])).0, 417);
-            assert_eq!(ask("/", &with(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"), ("e", "1")])).0, 431);
+            assert_eq!(
+                ask(
+                    "/",
+                    &with(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"), ("e", "1")])
+                )
+                .0,
+                431
+            );
             assert_eq!(ask(&format!("/{}", "x".repeat(60)), &cookies).0, 414);
 
             // No answer to HEAD has a body: a client may take one for an error of the protocol.
             let mut refused = head(Method::HEAD, &format!("/{}", "x".repeat(60)));
-            refused.headers_mut().append("expect", HeaderValue::from_static("wonders"));
+            refused
+                .headers_mut()
+                .append("expect", HeaderValue::from_static("wonders"));
             let answer = client.begin(refused, true).answer().expect("answered");
             assert_eq!((answer.status(), &answer.body[..]), (414, &b""[..]));
             let mut refused = head(Method::HEAD, "/");
-            refused.headers_mut().append("expect", HeaderValue::from_static("wonders"));
+            refused
+                .headers_mut()
+                .append("expect", HeaderValue::from_static("wonders"));
             let answer = client.begin(refused, true).answer().expect("answered");
             assert_eq!((answer.status(), &answer.body[..]), (417, &b""[..]));
         },
@@ -189,14 +256,31 @@ fn heads_are_seen_and_judged_as_those_of_http_1() {
 
 #[test]
 fn a_body_has_its_limit_whether_it_is_announced_or_not() {
-    let limited = || server().with_limits(Limits { body_bytes: 1000, ..Limits::default() });
+    let limited = || {
+        server().with_limits(Limits {
+            body_bytes: 1000,
+            ..Limits::default()
+        })
+    };
     beside(limited, |_, address| {
         let mut client = Client::connect(address);
         let mut announced = head(Method::POST, "/echo");
-        announced.headers_mut().insert("content-length", HeaderValue::from_static("1001"));
-        assert_eq!(client.begin(announced, false).answer().expect("answered").status(), 413);
+        announced
+            .headers_mut()
+            .insert("content-length", HeaderValue::from_static("1001"));
+        assert_eq!(
+            client
+                .begin(announced, false)
+                .answer()
+                .expect("answered")
+                .status(),
+            413
+        );
         let mut request = client.begin(head(Method::POST, "/echo"), false);
-        request.body.send_data(Bytes::from(vec![0; 1001]), true).expect("sent");
+        request
+            .body
+            .send_data(Bytes::from(vec![0; 1001]), true)
+            .expect("sent");
         assert_eq!(request.answer().expect("answered").status(), 413);
         assert_eq!(client.get("/after").status(), 200);
     });
@@ -208,12 +292,24 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
     beside(server, |_, address| {
         let mut client = Client::connect(address);
         let mut expecting = head(Method::POST, "/echo");
-        expecting.headers_mut().insert("expect", HeaderValue::from_static("100-continue"));
+        expecting
+            .headers_mut()
+            .insert("expect", HeaderValue::from_static("100-continue"));
         let mut request = client.begin(expecting, false);
-        let interim = with_timeout(HANG, || block_on(poll_fn(|cx| request.response.poll_informational(cx))));
-        let interim = interim.expect("in time").expect("an interim answer").expect("no error");
-        assert_eq!((interim.status().as_u16(), interim.headers().len()), (100, 0));
-        request.send(Bytes::from_static(b"asked for"), true).expect("taken");
+        let interim = with_timeout(HANG, || {
+            block_on(poll_fn(|cx| request.response.poll_informational(cx)))
+        });
+        let interim = interim
+            .expect("in time")
+            .expect("an interim answer")
+            .expect("no error");
+        assert_eq!(
+            (interim.status().as_u16(), interim.headers().len()),
+            (100, 0)
+        );
+        request
+            .send(Bytes::from_static(b"asked for"), true)
+            .expect("taken");
         assert_eq!(request.answer().expect("answered").body, b"asked for");
 
         let mut raw = Raw::connect(address);
@@ -224,7 +320,11 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
             if more.is_empty() {
                 raw.send(DATA, END_STREAM, id, b"body");
             }
-            assert_eq!(raw.next_of(HEADERS).expect("answered").payload[0], 0x88, "{path}");
+            assert_eq!(
+                raw.next_of(HEADERS).expect("answered").payload[0],
+                0x88,
+                "{path}"
+            );
         }
         // Once, however often it is read..
         raw.send(HEADERS, END_HEADERS, 5, &fields(0x83, "/echo", &expecting));
@@ -250,15 +350,36 @@ fn malformed_heads_are_refused() {
             (&[(":scheme", "http")], BAD),
             (&[(":scheme", ""), (":authority", "test")], BAD),
             (&[(":scheme", "ftp"), (":authority", "test")], BAD),
-            (&[(":scheme", "http"), (":authority", "test"), ("a", " b")], BAD),
-            (&[(":scheme", "http"), (":authority", "test"), ("a", "b\t")], BAD),
-            (&[(":scheme", "http"), (":authority", "test"), ("cookie", "a"), ("cookie", "b ")], BAD),
-            (&[(":scheme", "http"), (":authority", "test"), ("a", "b c")], OK),
+            (
+                &[(":scheme", "http"), (":authority", "test"), ("a", " b")],
+                BAD,
+            ),
+            (
+                &[(":scheme", "http"), (":authority", "test"), ("a", "b\t")],
+                BAD,
+            ),
+            (
+                &[
+                    (":scheme", "http"),
+                    (":authority", "test"),
+                    ("cookie", "a"),
+                    ("cookie", "b "),
+                ],
+                BAD,
+            ),
+            (
+                &[(":scheme", "http"), (":authority", "test"), ("a", "b c")],
+                OK,
+            ),
         ] {
             let mut raw = Raw::connect(address);
             let block = literals(&[&[(":method", "GET"), (":path", "/")], head].concat());
             raw.send(HEADERS, END_STREAM | END_HEADERS, 1, &block);
-            assert_eq!(raw.next_of(HEADERS).expect("answered").payload[0], status, "{head:?}");
+            assert_eq!(
+                raw.next_of(HEADERS).expect("answered").payload[0],
+                status,
+                "{head:?}"
+            );
         }
     });
 }
@@ -266,7 +387,10 @@ fn malformed_heads_are_refused() {
 #[test]
 fn nobody_takes_over_a_connection() {
     let handler = |_: &mut Request<'_>| Response::upgrade(HeaderValue::from_static("x"), |_| {});
-    beside(|| Server::new(handler), |_, address| assert_eq!(Client::connect(address).get("/").status(), 505));
+    beside(
+        || Server::new(handler),
+        |_, address| assert_eq!(Client::connect(address).get("/").status(), 505),
+    );
 }
 
 /// An answer to a head alone, then the rest of the body is not wanted.
@@ -277,8 +401,14 @@ fn a_body_that_nobody_reads_costs_its_request() {
         for _ in 0..5 {
             let mut request = client.begin(head(Method::POST, "/unread"), false);
             // What the windows let through is given back to the connection.
-            while request.body.send_data(Bytes::from(vec![0; 60_000]), false).is_ok() {
-                let Ok(answer) = client.begin(head(Method::GET, "/other"), true).answer() else { break };
+            while request
+                .body
+                .send_data(Bytes::from(vec![0; 60_000]), false)
+                .is_ok()
+            {
+                let Ok(answer) = client.begin(head(Method::GET, "/other"), true).answer() else {
+                    break;
+                };
                 assert_eq!(answer.status(), 200);
             }
         }
@@ -289,12 +419,18 @@ fn a_body_that_nobody_reads_costs_its_request() {
 fn hooks_counts_and_admission_are_for_each_request() {
     type Seen = Arc<Mutex<Vec<(String, u16, u64)>>>;
     let make = |seen: Seen, permits: Permits| {
-        server().with_admission(move || permits.take()).on_exchange(move |exchange| {
-            let head = exchange.head.expect("a head");
-            assert!(exchange.peer.is_some() && head.version() == Version::HTTP_2);
-            let status = exchange.status.expect("a status").as_u16();
-            seen.lock().expect("whole").push((head.path().to_owned(), status, exchange.body_bytes));
-        })
+        server()
+            .with_admission(move || permits.take())
+            .on_exchange(move |exchange| {
+                let head = exchange.head.expect("a head");
+                assert!(exchange.peer.is_some() && head.version() == Version::HTTP_2);
+                let status = exchange.status.expect("a status").as_u16();
+                seen.lock().expect("whole").push((
+                    head.path().to_owned(),
+                    status,
+                    exchange.body_bytes,
+                ));
+            })
     };
     let (all, permits) = (Seen::default(), Permits::new(1));
     beside(
@@ -318,7 +454,12 @@ fn hooks_counts_and_admission_are_for_each_request() {
 #[test]
 fn http_1_is_served_beside_it_and_http_2_only_where_it_is_wanted() {
     const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    let off = || server().with_limits(Limits { http2: None, ..Limits::default() });
+    let off = || {
+        server().with_limits(Limits {
+            http2: None,
+            ..Limits::default()
+        })
+    };
     beside(off, |_, address| {
         let mut stream = plainweave::net::TcpStream::connect(address).expect("connected");
         stream.write_all(OPENING).expect("sent");
@@ -329,11 +470,16 @@ fn http_1_is_served_beside_it_and_http_2_only_where_it_is_wanted() {
     beside(server, |_, address| {
         let mut stream = plainweave::net::TcpStream::connect(address).expect("connected");
         // Not the first request of the connection.
-        stream.write_all(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n").expect("sent");
+        stream
+            .write_all(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n")
+            .expect("sent");
         stream.write_all(OPENING).expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("answered");
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("HTTP/1.1 505 "), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 ") && answer.contains("HTTP/1.1 505 "),
+            "{answer}"
+        );
     });
     // On a thread, where there are no fibers for requests.
     let answer = plainweave_http::testing::in_memory(&server(), OPENING);

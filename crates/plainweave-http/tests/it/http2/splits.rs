@@ -6,7 +6,9 @@ use std::time::Duration;
 use plainweave::Runtime;
 use plainweave_http::{Limits, NonBlocking, Transport, Wait};
 
-use super::raw::{CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, get, post};
+use super::raw::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, get, post,
+};
 use crate::support::server;
 
 /// What becomes of the client after as many bytes as a test says.
@@ -50,7 +52,15 @@ impl Peer {
             frame(DATA, 0, 3, b"body"),
             frame(DATA, END_STREAM, 3, b", end"),
         ];
-        Self { input: input.concat(), read: 0, out: Vec::new(), split, then, paused: [false; 2], waits: 0 }
+        Self {
+            input: input.concat(),
+            read: 0,
+            out: Vec::new(),
+            split,
+            then,
+            paused: [false; 2],
+            waits: 0,
+        }
     }
 
     /// Returns the data on a stream, and whether all of it has come.
@@ -58,7 +68,9 @@ impl Peer {
         let (mut rest, mut data, mut ended) = (&self.out[..], Vec::new(), false);
         while let [high, middle, low, kind, flags, _, _, _, id, payload @ ..] = rest {
             let len = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
-            let Some((payload, after)) = payload.split_at_checked(len) else { break };
+            let Some((payload, after)) = payload.split_at_checked(len) else {
+                break;
+            };
             if (*kind, *id) == (DATA, stream) {
                 data.extend_from_slice(payload);
                 ended |= flags & END_STREAM != 0;
@@ -74,7 +86,12 @@ impl Peer {
 
     /// How much of `len` bytes may pass behind the first `passed`.
     fn part(&self, passed: usize, len: usize) -> usize {
-        len.min(self.split.checked_sub(passed).filter(|left| *left > 0).unwrap_or(len))
+        len.min(
+            self.split
+                .checked_sub(passed)
+                .filter(|left| *left > 0)
+                .unwrap_or(len),
+        )
     }
 
     /// Returns whether there is a pause now, which begins with the first call.
@@ -97,7 +114,9 @@ impl Read for Peer {
 impl Write for Peer {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self.then {
-            Then::Deaf if self.out.len() >= self.split => return Err(ErrorKind::ConnectionReset.into()),
+            Then::Deaf if self.out.len() >= self.split => {
+                return Err(ErrorKind::ConnectionReset.into());
+            }
             Then::Full if self.out.len() >= self.split => return Err(ErrorKind::WouldBlock.into()),
             _ => {}
         }
@@ -135,7 +154,11 @@ impl NonBlocking for Peer {
         assert!(self.waits < 1000, "it goes on and on");
         let reads = wait.reads && (self.read < self.input.len() || self.is_answered());
         let writes = wait.writes && self.then != Then::Full;
-        if reads || writes { Ok(()) } else { wait.wakeups.wait(wait.limit) }
+        if reads || writes {
+            Ok(())
+        } else {
+            wait.wakeups.wait(wait.limit)
+        }
     }
 }
 
@@ -159,7 +182,12 @@ impl Transport for &mut Peer {
 
 /// Plays the conversation for each split, until there is nothing left to be cut.
 fn play(then: Then, limits: &Limits, check: impl Fn(&Peer)) {
-    let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(false).build().expect("a runtime");
+    let runtime = Runtime::builder()
+        .workers(1)
+        .max_workers(1)
+        .report_stalls(false)
+        .build()
+        .expect("a runtime");
     let server = server().with_limits(limits.clone());
     let played = |split: usize| {
         let mut peer = Peer::new(split, then);
@@ -175,17 +203,34 @@ fn play(then: Then, limits: &Limits, check: impl Fn(&Peer)) {
 fn every_split() {
     play(Then::Pause, &Limits::default(), |peer| {
         assert_eq!(peer.data(1), (b"/a".to_vec(), true), "{}", peer.split);
-        assert_eq!(peer.data(3), (b"body, end".to_vec(), true), "{}", peer.split);
+        assert_eq!(
+            peer.data(3),
+            (b"body, end".to_vec(), true),
+            "{}",
+            peer.split
+        );
         // The length of an answer is not always the same: beyond its end there is nothing to cut.
-        assert!(peer.split >= peer.end() || peer.paused != [false; 2], "{}", peer.split);
+        assert!(
+            peer.split >= peer.end() || peer.paused != [false; 2],
+            "{}",
+            peer.split
+        );
     });
 }
 
 #[test]
 fn a_client_that_takes_no_more_after_any_byte() {
-    let quick = Limits { write_timeout: Duration::from_millis(2), ..Limits::default() };
-    let quick = Limits { linger_timeout: Duration::from_millis(2), ..quick };
+    let quick = Limits {
+        write_timeout: Duration::from_millis(2),
+        ..Limits::default()
+    };
+    let quick = Limits {
+        linger_timeout: Duration::from_millis(2),
+        ..quick
+    };
     for then in [Then::Deaf, Then::Full] {
-        play(then, &quick, |peer| assert!(peer.out.len() <= peer.split, "{then:?}"));
+        play(then, &quick, |peer| {
+            assert!(peer.out.len() <= peer.split, "{then:?}")
+        });
     }
 }

@@ -11,7 +11,9 @@ use plainweave_http::{Body, Http2Limits, Limits, Request, Response, Server};
 use rustix::net::{AddressFamily, SocketType};
 
 use super::client::{HANG, beside};
-use super::raw::{CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, get};
+use super::raw::{
+    CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, get,
+};
 
 const LEN: usize = 300_000;
 
@@ -21,7 +23,11 @@ fn handle(request: &mut Request<'_>) -> Response {
     Response::ok(match request.path() {
         "/bytes" => Body::from(bytes()),
         "/stream" => Body::reader(Cursor::new(bytes()), Some(LEN as u64)),
-        "/writer" => Body::writer(move |out| bytes().chunks(10_000).try_for_each(|piece| out.write_all(piece))),
+        "/writer" => Body::writer(move |out| {
+            bytes()
+                .chunks(10_000)
+                .try_for_each(|piece| out.write_all(piece))
+        }),
         "/1k" => Body::from(vec![b'k'; 1 << 10]),
         _ => Body::from("short"),
     })
@@ -32,7 +38,12 @@ fn server() -> Server<fn(&mut Request<'_>) -> Response> {
 }
 
 fn update(raw: &mut Raw<TcpStream>, stream: u32, bytes: usize) {
-    raw.send(WINDOW_UPDATE, 0, stream, &u32::try_from(bytes).expect("short").to_be_bytes());
+    raw.send(
+        WINDOW_UPDATE,
+        0,
+        stream,
+        &u32::try_from(bytes).expect("short").to_be_bytes(),
+    );
 }
 
 /// What a client has got.
@@ -44,16 +55,25 @@ struct Got {
 }
 
 /// Reads until all of `streams` have ended, and has `give_back` answer each frame of data.
-fn read(raw: &mut Raw<TcpStream>, streams: usize, mut give_back: impl FnMut(&mut Raw<TcpStream>, u32, usize)) -> Got {
+fn read(
+    raw: &mut Raw<TcpStream>,
+    streams: usize,
+    mut give_back: impl FnMut(&mut Raw<TcpStream>, u32, usize),
+) -> Got {
     let (mut got, mut ended) = (Got::default(), 0);
     while ended < streams {
-        let Some(frame) = raw.next() else { panic!("the connection has ended with {ended} answers") };
+        let Some(frame) = raw.next() else {
+            panic!("the connection has ended with {ended} answers")
+        };
         assert_ne!(frame.kind, RST_STREAM, "an answer was broken off");
         let is_last = matches!(frame.kind, DATA | HEADERS) && frame.flags & END_STREAM != 0;
         ended += usize::from(is_last);
         if frame.kind == DATA {
             got.small += usize::from(!is_last && frame.payload.len() < 100);
-            got.bodies.entry(frame.id).or_default().extend_from_slice(&frame.payload);
+            got.bodies
+                .entry(frame.id)
+                .or_default()
+                .extend_from_slice(&frame.payload);
             give_back(raw, frame.id, frame.payload.len());
         }
     }
@@ -65,11 +85,16 @@ fn is_whole(got: &Got, streams: usize) {
     assert_eq!(got.bodies.len(), streams);
     for body in got.bodies.values() {
         assert_eq!(body.len(), LEN);
-        assert!(body.iter().enumerate().all(|(n, &byte)| byte == (n % 251) as u8));
+        assert!(
+            body.iter()
+                .enumerate()
+                .all(|(n, &byte)| byte == (n % 251) as u8)
+        );
     }
 }
 
-/// Each frame at once and by itself, for its stream and for the connection: two window updates for each.
+/// Each frame at once and by itself, for its stream and for the connection: two window updates for
+/// each.
 #[test]
 fn a_client_that_gives_back_every_frame_gets_many_files_at_once() {
     const FILES: usize = 50;
@@ -85,7 +110,11 @@ fn a_client_that_gives_back_every_frame_gets_many_files_at_once() {
             });
             is_whole(&got, FILES);
             // At the ends of the connection's window there are some.
-            assert!(got.small <= FILES, "{path}: {} frames of less than 100 bytes", got.small);
+            assert!(
+                got.small <= FILES,
+                "{path}: {} frames of less than 100 bytes",
+                got.small
+            );
         }
     });
 }
@@ -104,7 +133,10 @@ fn a_client_that_gives_back_all_at_the_end_of_its_window_gets_its_files() {
                 *by_stream.entry(id).or_default() += len;
                 if taken == 65_535 {
                     update(raw, 0, std::mem::take(&mut taken));
-                    for (id, len) in std::mem::take(&mut by_stream).into_iter().filter(|(_, len)| *len > 0) {
+                    for (id, len) in std::mem::take(&mut by_stream)
+                        .into_iter()
+                        .filter(|(_, len)| *len > 0)
+                    {
                         update(raw, id, len);
                     }
                 }
@@ -116,8 +148,16 @@ fn a_client_that_gives_back_all_at_the_end_of_its_window_gets_its_files() {
 
 #[test]
 fn small_answers_with_a_window_update_each_go_on_for_ever() {
-    let http2 = Http2Limits { control_frames: 50, ..Http2Limits::default() };
-    let few = || server().with_limits(Limits { http2: Some(http2.clone()), ..Limits::default() });
+    let http2 = Http2Limits {
+        control_frames: 50,
+        ..Http2Limits::default()
+    };
+    let few = || {
+        server().with_limits(Limits {
+            http2: Some(http2.clone()),
+            ..Limits::default()
+        })
+    };
     beside(few, |_, address| {
         let mut raw = Raw::connect(address);
         raw.stream.set_nodelay(true).expect("set");
@@ -137,7 +177,12 @@ fn small_windows_are_not_waited_for_to_become_large() {
     beside(server, |_, address| {
         for window in [1, 2, 100] {
             let mut raw = Raw::connect(address);
-            raw.send(SETTINGS, 0, 0, &[&[0, 4][..], &u32::to_be_bytes(window)].concat());
+            raw.send(
+                SETTINGS,
+                0,
+                0,
+                &[&[0, 4][..], &u32::to_be_bytes(window)].concat(),
+            );
             raw.get(1, "/1k");
             let start = now();
             let mut frames = 0;
@@ -150,7 +195,11 @@ fn small_windows_are_not_waited_for_to_become_large() {
                 update(&mut raw, 1, data);
             }
             // Without the pause that is for windows which could become larger.
-            assert!(frames * 50 > start.elapsed().as_millis() || window == 100, "{window}: {:?}", start.elapsed());
+            assert!(
+                frames * 50 > start.elapsed().as_millis() || window == 100,
+                "{window}: {:?}",
+                start.elapsed()
+            );
         }
     });
 }
@@ -159,7 +208,11 @@ fn small_windows_are_not_waited_for_to_become_large() {
 #[test]
 fn a_stream_that_is_drained_slowly_is_cut_by_the_rate_alone() {
     for (min_rate, cut) in [(1 << 20, true), (0, false)] {
-        let limits = || Limits { write_timeout: Duration::from_millis(400), min_rate, ..Limits::default() };
+        let limits = || Limits {
+            write_timeout: Duration::from_millis(400),
+            min_rate,
+            ..Limits::default()
+        };
         beside(
             || server().with_limits(limits()),
             |_, address| {
@@ -188,7 +241,8 @@ fn a_stream_that_is_drained_slowly_is_cut_by_the_rate_alone() {
 
 /// Connects from another address of this machine.
 fn connect_from(from: Ipv4Addr, to: SocketAddr) -> Raw<TcpStream> {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    let socket =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     rustix::net::bind(&socket, &SocketAddr::from((from, 0))).expect("bound");
     rustix::net::connect(&socket, &to).expect("connected");
     let stream = TcpStream::from_std(socket.into()).expect("a stream");
@@ -201,7 +255,8 @@ fn connect_from(from: Ipv4Addr, to: SocketAddr) -> Raw<TcpStream> {
 /// The status of a short request, which stands in the static table (RFC 7541, A) or is 503.
 fn status(raw: &mut Raw<TcpStream>, id: u32) -> &'static str {
     raw.get(id, "/short");
-    let answer = std::iter::from_fn(|| raw.next()).find(|frame| frame.kind == HEADERS && frame.id == id);
+    let answer =
+        std::iter::from_fn(|| raw.next()).find(|frame| frame.kind == HEADERS && frame.id == id);
     match answer.expect("an answer").payload[0] {
         0x88 => "200",
         _ => "another",
@@ -210,19 +265,31 @@ fn status(raw: &mut Raw<TcpStream>, id: u32) -> &'static str {
 
 #[test]
 fn one_address_has_its_share_of_requests_whatever_its_connections() {
-    let limits = || Limits { connections_per_address: 4, write_timeout: HANG, ..Limits::default() };
+    let limits = || Limits {
+        connections_per_address: 4,
+        write_timeout: HANG,
+        ..Limits::default()
+    };
     beside(
         || server().with_limits(limits()),
         |server, address| {
             let (one, other) = (Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2));
             let mut hog = connect_from(one, address);
             let settings = hog.next_of(SETTINGS).expect("settings").payload;
-            let streams = settings.chunks(6).find(|parameter| parameter[..2] == [0, 3]).expect("a bound");
-            assert_eq!(streams[2..], 4_u32.to_be_bytes(), "the client is asked for no more");
+            let streams = settings
+                .chunks(6)
+                .find(|parameter| parameter[..2] == [0, 3])
+                .expect("a bound");
+            assert_eq!(
+                streams[2..],
+                4_u32.to_be_bytes(),
+                "the client is asked for no more"
+            );
             // More than its window, and it takes none of it.
             (0..4).for_each(|n| hog.get(1 + 2 * n, "/bytes"));
             (0..4).for_each(|_| drop(hog.next_of(HEADERS).expect("an answer begins")));
-            // A fifth one is over the bound of the connection; on another connection over that of the address.
+            // A fifth one is over the bound of the connection; on another connection over that of
+            // the address.
             hog.send(HEADERS, END_STREAM | END_HEADERS, 9, &get("/short"));
             assert_eq!(hog.next_of(RST_STREAM).expect("a refusal").id, 9);
             let mut second = connect_from(one, address);
@@ -244,14 +311,25 @@ fn one_address_has_its_share_of_requests_whatever_its_connections() {
 
 #[test]
 fn a_connection_has_no_more_requests_than_it_may() {
-    let http2 = Http2Limits { streams: 3, ..Http2Limits::default() };
-    let limits = || Limits { connections_per_address: 100, http2: Some(http2.clone()), ..Limits::default() };
+    let http2 = Http2Limits {
+        streams: 3,
+        ..Http2Limits::default()
+    };
+    let limits = || Limits {
+        connections_per_address: 100,
+        http2: Some(http2.clone()),
+        ..Limits::default()
+    };
     beside(
         || server().with_limits(limits()),
         |_, address| {
             let mut raw = Raw::connect(address);
             let settings = raw.next_of(SETTINGS).expect("settings").payload;
-            assert!(settings.chunks(6).any(|parameter| parameter == [0, 3, 0, 0, 0, 3]));
+            assert!(
+                settings
+                    .chunks(6)
+                    .any(|parameter| parameter == [0, 3, 0, 0, 0, 3])
+            );
         },
     );
 }

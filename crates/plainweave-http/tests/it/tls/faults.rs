@@ -26,8 +26,13 @@ type Plain = Server<fn(&mut plainweave_http::Request<'_>) -> plainweave_http::Re
 fn recorded() -> (Plain, Arc<Mutex<Vec<Error>>>) {
     let errors = Arc::new(Mutex::new(Vec::new()));
     let record = errors.clone();
-    let limits = Limits { linger_timeout: Duration::from_millis(20), ..Limits::default() };
-    let server = server().with_limits(limits).on_error(move |error| record.lock().unwrap().push(error.clone()));
+    let limits = Limits {
+        linger_timeout: Duration::from_millis(20),
+        ..Limits::default()
+    };
+    let server = server()
+        .with_limits(limits)
+        .on_error(move |error| record.lock().unwrap().push(error.clone()));
     (server, errors)
 }
 
@@ -64,7 +69,10 @@ fn a_client_that_goes_at_any_byte() {
             assert_eq!(failures.len(), handshakes);
             assert_eq!(acceptor.counts().failed, handshakes as u64);
             for error in failures.iter() {
-                assert_eq!((error.is_closed(), error.is_timeout()), (how != Silence::Stall, how == Silence::Stall));
+                assert_eq!(
+                    (error.is_closed(), error.is_timeout()),
+                    (how != Silence::Stall, how == Silence::Stall)
+                );
             }
             for error in errors.lock().unwrap().iter() {
                 assert!(error.is_closed() || error.is_timeout(), "{error}");
@@ -110,10 +118,16 @@ fn a_silent_client_costs_the_handshake_its_time() {
     let mut stream = acceptor.accept(Script::new([Event::Stall]));
     stream.set_handshake_timeout(Duration::ZERO);
     let error = stream.handshake().unwrap_err();
-    assert!(error.is_timeout() && error.to_string() == "the TLS handshake takes too long", "{error}");
+    assert!(
+        error.is_timeout() && error.to_string() == "the TLS handshake takes too long",
+        "{error}"
+    );
     // The failure stays, and is counted once.
     assert!(stream.handshake().unwrap_err().is_timeout());
-    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        stream.read(&mut [0]).unwrap_err().kind(),
+        ErrorKind::TimedOut
+    );
     assert_eq!(stream.write(&[0]).unwrap_err().kind(), ErrorKind::TimedOut);
     assert_eq!(acceptor.counts().failed, 1);
 }
@@ -123,7 +137,10 @@ fn a_silent_client_costs_the_handshake_its_time() {
 fn what_is_no_tls_is_refused() {
     let authority = Authority::new("authority");
     for (bytes, says) in [
-        (&b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"[..], Some(&b"HTTP/1.1 400 Bad Request\r\n"[..])),
+        (
+            &b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"[..],
+            Some(&b"HTTP/1.1 400 Bad Request\r\n"[..]),
+        ),
         (b"\x80\x2e\x01\x03\x01", None),
         (b"\x16\x03\x01\xff\xff\x00", None),
         (b"\x16\x03\x01\x48\x00", None),
@@ -142,20 +159,29 @@ fn what_is_no_tls_is_refused() {
             Some(says) => {
                 assert!(error.is_handshake() && out.starts_with(says), "{error}");
                 let answers = read_answers(out);
-                assert!(String::from_utf8_lossy(&answers[0].body).ends_with("https:// and try again"));
+                assert!(
+                    String::from_utf8_lossy(&answers[0].body).ends_with("https:// and try again")
+                );
             }
-            None => assert!(error.is_handshake() && out.first() == Some(&0x15), "{bytes:?}: {error} {out:?}"),
+            None => assert!(
+                error.is_handshake() && out.first() == Some(&0x15),
+                "{bytes:?}: {error} {out:?}"
+            ),
         }
     }
 }
 
-/// A message of 64 KiB, a byte in each record: its records are kept until it is complete, so it is refused sooner.
+/// A message of 64 KiB, a byte in each record: its records are kept until it is complete, so it is
+/// refused sooner.
 #[test]
 fn a_message_in_many_small_records_is_refused() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
     let message = [&[1, 0, 0xff, 0xff][..], &[0; 0xffff]].concat();
-    let records: Vec<u8> = message.iter().flat_map(|byte| [0x16, 3, 1, 0, 1, *byte]).collect();
+    let records: Vec<u8> = message
+        .iter()
+        .flat_map(|byte| [0x16, 3, 1, 0, 1, *byte])
+        .collect();
     for read_max in [usize::MAX, 6] {
         let mut script = Script::of(&records[..60_000]);
         script.read_max = read_max;
@@ -163,7 +189,10 @@ fn a_message_in_many_small_records_is_refused() {
         // Ten thousand records take their time where others compute.
         stream.set_handshake_timeout(Duration::from_secs(600));
         let error = stream.handshake().unwrap_err();
-        assert!(error.is_handshake() && error.to_string().contains("HandshakePayloadTooLarge"), "{error}");
+        assert!(
+            error.is_handshake() && error.to_string().contains("HandshakePayloadTooLarge"),
+            "{error}"
+        );
         assert!(!stream.get_ref().events.is_empty(), "all of it was read");
     }
 }
@@ -171,14 +200,20 @@ fn a_message_in_many_small_records_is_refused() {
 #[test]
 fn a_client_that_does_not_trust_us() {
     let (authority, other) = (Authority::new("authority"), Authority::new("another"));
-    for (client, host) in [(other.client(BOTH), "localhost"), (authority.client(BOTH), "example.com")] {
+    for (client, host) in [
+        (other.client(BOTH), "localhost"),
+        (authority.client(BOTH), "example.com"),
+    ] {
         let acceptor = authority.acceptor();
         let failures = failures(&acceptor);
         let mut stream = acceptor.accept(Peer::new(&Arc::new(client), host, GET));
         play(&server(), &mut stream);
         assert!(stream.get_ref().gave_up.is_some() && stream.get_ref().heard.is_empty());
         let failures = failures.lock().unwrap();
-        assert!(failures.len() == 1 && failures[0].is_handshake(), "{failures:?}");
+        assert!(
+            failures.len() == 1 && failures[0].is_handshake(),
+            "{failures:?}"
+        );
         assert!(failures[0].to_string().contains("alert"), "{failures:?}");
     }
 }
@@ -188,7 +223,10 @@ fn a_client_that_does_not_trust_us() {
 fn a_record_that_was_tampered_with() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
-    let mut stream = acceptor.accept(Tampering(Peer::new(&Arc::new(authority.client(BOTH)), "localhost", GET), false));
+    let mut stream = acceptor.accept(Tampering(
+        Peer::new(&Arc::new(authority.client(BOTH)), "localhost", GET),
+        false,
+    ));
     stream.set_read_timeout(Duration::from_secs(1)).unwrap();
     stream.handshake().unwrap();
     let error = loop {
@@ -200,7 +238,10 @@ fn a_record_that_was_tampered_with() {
     let error = error.get_ref().unwrap().downcast_ref::<TlsError>().unwrap();
     assert!(error.is_protocol(), "{error}");
     let gave_up = stream.get_ref().0.gave_up.clone();
-    assert!(matches!(gave_up, Some(rustls::Error::AlertReceived(_))), "{gave_up:?}");
+    assert!(
+        matches!(gave_up, Some(rustls::Error::AlertReceived(_))),
+        "{gave_up:?}"
+    );
 }
 
 /// Changes the last byte of the first read after the handshake.
@@ -251,7 +292,10 @@ impl Transport for Tampering {
 fn a_break_is_told_from_an_end() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
-    for (then, kind) in [(Silence::Close, None), (Silence::Vanish, Some(ErrorKind::UnexpectedEof))] {
+    for (then, kind) in [
+        (Silence::Close, None),
+        (Silence::Vanish, Some(ErrorKind::UnexpectedEof)),
+    ] {
         let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", "all of it");
         peer.then = then;
         let mut stream = acceptor.accept(peer);
@@ -262,22 +306,29 @@ fn a_break_is_told_from_an_end() {
         assert_eq!(end.as_ref().err().map(std::io::Error::kind), kind);
         if let Err(error) = end {
             let error = error.get_ref().unwrap().downcast_ref::<TlsError>().unwrap();
-            assert!(error.is_truncated() && error.to_string().contains("cut short"), "{error}");
+            assert!(
+                error.is_truncated() && error.to_string().contains("cut short"),
+                "{error}"
+            );
         }
         // Once and for all.
         assert_eq!(stream.read(&mut [0]).err().map(|error| error.kind()), kind);
     }
 }
 
-/// What a write has taken arrives once, and nothing else does, whatever the caller offers after a write that took less
-/// or none of it: the contract of `Write`.
+/// What a write has taken arrives once, and nothing else does, whatever the caller offers after a
+/// write that took less or none of it: the contract of `Write`.
 #[test]
 fn what_a_write_has_taken_arrives_and_nothing_else() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
     let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", "");
     peer.then = Silence::Stall;
-    let mut stream = acceptor.accept(Moody { peer, calls: 0, stuck: Arc::default() });
+    let mut stream = acceptor.accept(Moody {
+        peer,
+        calls: 0,
+        stuck: Arc::default(),
+    });
     stream.set_read_timeout(Duration::from_secs(1)).unwrap();
     stream.handshake().unwrap();
     let (mut taken, mut failed, mut partial) = (Vec::new(), 0, 0);
@@ -309,7 +360,12 @@ fn what_is_stuck_is_sent_by_the_next_call() {
     type Next = fn(&mut TlsStream<Moody>);
     let next: [Next; 3] = [
         |stream| stream.flush().unwrap(),
-        |stream| assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock),
+        |stream| {
+            assert_eq!(
+                stream.read(&mut [0]).unwrap_err().kind(),
+                ErrorKind::WouldBlock
+            )
+        },
         |stream| assert!(stream.wait_readable(Duration::from_secs(1)).unwrap()),
     ];
     let authority = Authority::new("authority");
@@ -318,20 +374,32 @@ fn what_is_stuck_is_sent_by_the_next_call() {
         let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", "");
         peer.then = Silence::Stall;
         let stuck = Arc::new(AtomicBool::new(false));
-        let mut stream = acceptor.accept(Moody { peer, calls: 0, stuck: stuck.clone() });
+        let mut stream = acceptor.accept(Moody {
+            peer,
+            calls: 0,
+            stuck: stuck.clone(),
+        });
         stream.set_read_timeout(Duration::from_secs(1)).unwrap();
         stream.handshake().unwrap();
         stuck.store(true, Ordering::Relaxed);
         assert_eq!(stream.write(b"all of it").unwrap(), 9, "taken");
-        assert_eq!(stream.flush().unwrap_err().kind(), ErrorKind::WouldBlock, "and not sent");
-        assert_eq!(stream.write(b"more").unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            stream.flush().unwrap_err().kind(),
+            ErrorKind::WouldBlock,
+            "and not sent"
+        );
+        assert_eq!(
+            stream.write(b"more").unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
         stuck.store(false, Ordering::Relaxed);
         next(&mut stream);
         assert_eq!(stream.get_ref().peer.heard, b"all of it", "{n}");
     }
 }
 
-/// Takes a few thousand bytes of every other long write after the handshake; nothing while it is stuck.
+/// Takes a few thousand bytes of every other long write after the handshake; nothing while it is
+/// stuck.
 struct Moody {
     peer: Peer,
     calls: usize,
@@ -379,26 +447,46 @@ impl Transport for Moody {
     }
 }
 
-/// A byte at a time, each soon enough: the whole call is bounded, in both directions, and the stream below has its own
-/// timeouts again afterwards.
+/// A byte at a time, each soon enough: the whole call is bounded, in both directions, and the
+/// stream below has its own timeouts again afterwards.
 #[test]
 fn a_client_that_drips() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
     let limit = Duration::from_millis(40);
-    let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", "x".repeat(10_000));
+    let mut peer = Peer::new(
+        &Arc::new(authority.client(BOTH)),
+        "localhost",
+        "x".repeat(10_000),
+    );
     peer.then = Silence::Stall;
-    let mut stream = acceptor.accept(Dripping { peer, read_timeout: limit, write_timeout: limit });
+    let mut stream = acceptor.accept(Dripping {
+        peer,
+        read_timeout: limit,
+        write_timeout: limit,
+    });
     stream.set_read_timeout(limit).unwrap();
     stream.set_write_timeout(limit).unwrap();
     stream.handshake().unwrap();
-    assert_eq!(stream.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::TimedOut);
-    assert!(!stream.get_ref().peer.sent.is_empty(), "cut off before all had come");
+    assert_eq!(
+        stream.read(&mut [0; 10]).unwrap_err().kind(),
+        ErrorKind::TimedOut
+    );
+    assert!(
+        !stream.get_ref().peer.sent.is_empty(),
+        "cut off before all had come"
+    );
     // Taken, and not sent in time.
     assert_eq!(stream.write(&[b'y'; 10_000]).unwrap(), 10_000);
     assert_eq!(stream.flush().unwrap_err().kind(), ErrorKind::TimedOut);
     assert!(stream.get_ref().peer.heard.is_empty());
-    assert_eq!((stream.get_ref().read_timeout, stream.get_ref().write_timeout), (limit, limit));
+    assert_eq!(
+        (
+            stream.get_ref().read_timeout,
+            stream.get_ref().write_timeout
+        ),
+        (limit, limit)
+    );
 }
 
 struct Dripping {

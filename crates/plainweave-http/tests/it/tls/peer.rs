@@ -43,7 +43,10 @@ impl Authority {
     fn issue(&self, names: &[&str], years: Years) -> (rcgen::Certificate, KeyPair) {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names.clone()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, names.first().map_or("nobody", String::as_str));
+        params.distinguished_name.push(
+            DnType::CommonName,
+            names.first().map_or("nobody", String::as_str),
+        );
         params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
         params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
         let key = KeyPair::generate().unwrap();
@@ -53,7 +56,10 @@ impl Authority {
     /// Writes `NAME.pem` and `NAME.key` for these DNS names.
     pub(crate) fn write(&self, file: &str, names: &[&str], years: Years) -> (PathBuf, PathBuf) {
         let (certificate, key) = self.issue(names, years);
-        let paths = (self.file(&format!("{file}.pem")), self.file(&format!("{file}.key")));
+        let paths = (
+            self.file(&format!("{file}.pem")),
+            self.file(&format!("{file}.key")),
+        );
         fs::write(&paths.0, certificate.pem()).unwrap();
         fs::write(&paths.1, key.serialize_pem()).unwrap();
         paths
@@ -83,14 +89,18 @@ impl Authority {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .unwrap();
         let builder = builder.with_root_certificates(roots);
         let mut config = match identity {
             None => builder.with_no_client_auth(),
             Some((authority, name)) => {
                 let (certificate, key) = authority.issue(&[name], NOW);
                 let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-                builder.with_client_auth_cert(vec![certificate.der().clone()], key).unwrap()
+                builder
+                    .with_client_auth_cert(vec![certificate.der().clone()], key)
+                    .unwrap()
             }
         };
         config.resumption = Resumption::disabled();
@@ -98,8 +108,10 @@ impl Authority {
     }
 }
 
-pub(crate) const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
-pub(crate) const EACH: [&[&SupportedProtocolVersion]; 2] = [&[&rustls::version::TLS13], &[&rustls::version::TLS12]];
+pub(crate) const BOTH: &[&SupportedProtocolVersion] =
+    &[&rustls::version::TLS13, &rustls::version::TLS12];
+pub(crate) const EACH: [&[&SupportedProtocolVersion]; 2] =
+    [&[&rustls::version::TLS13], &[&rustls::version::TLS12]];
 
 /// How a client goes silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +125,8 @@ pub(crate) enum Silence {
     Reset,
 }
 
-/// The server's end of a stream in memory, with the client inside: what is written reaches the client, and what the
-/// client then has to say can be read.
+/// The server's end of a stream in memory, with the client inside: what is written reaches the
+/// client, and what the client then has to say can be read.
 pub(crate) struct Peer {
     pub(crate) client: ClientConnection,
     /// What the client says once it can, and what it has heard.
@@ -168,7 +180,9 @@ impl Peer {
 
     /// The certificate that the server has shown.
     pub(crate) fn shown(&self) -> Option<CertificateDer<'static>> {
-        self.client.peer_certificates().map(|chain| chain[0].clone())
+        self.client
+            .peer_certificates()
+            .map(|chain| chain[0].clone())
     }
 
     fn speak(&mut self) {
@@ -197,7 +211,10 @@ impl Peer {
 
 impl Read for Peer {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        assert!(!buf.is_empty(), "a read without room would look like end of file");
+        assert!(
+            !buf.is_empty(),
+            "a read without room would look like end of file"
+        );
         assert!(self.read_timeout.is_some(), "a read without a timeout");
         self.speak();
         if self.sent.is_empty() && self.silence(self.then)? == 0 {

@@ -35,9 +35,15 @@ fn connections_go_on_and_new_ones_see_the_new_certificate() {
     before.read_exact(&mut hello).unwrap();
 
     authority.write("localhost", &["localhost"], NOW);
-    assert_eq!(connect(&authority, &acceptor).get_ref().shown(), before.get_ref().shown());
+    assert_eq!(
+        connect(&authority, &acceptor).get_ref().shown(),
+        before.get_ref().shown()
+    );
     acceptor.reload().unwrap();
-    assert_ne!(connect(&authority, &acceptor).get_ref().shown(), before.get_ref().shown());
+    assert_ne!(
+        connect(&authority, &acceptor).get_ref().shown(),
+        before.get_ref().shown()
+    );
 
     before.write_all(b"still here").unwrap();
     assert_eq!(before.get_ref().heard, b"still here");
@@ -48,7 +54,10 @@ fn bad_files_are_refused_and_the_old_ones_stay() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
     let before = connect(&authority, &acceptor).get_ref().shown();
-    let (chain, key) = (authority.file("localhost.pem"), authority.file("localhost.key"));
+    let (chain, key) = (
+        authority.file("localhost.pem"),
+        authority.file("localhost.key"),
+    );
     let good = (fs::read(&chain).unwrap(), fs::read(&key).unwrap());
     let stays = |is: fn(&Error) -> bool, file: &std::path::Path| {
         let error = acceptor.reload().unwrap_err();
@@ -92,7 +101,11 @@ fn of_two_reloads_at_once_the_later_one_counts() {
     let start = Instant::now();
     let mut writer = loop {
         // It has a reader once the first one is there.
-        match open(&key, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+        match open(
+            &key,
+            OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            Mode::empty(),
+        ) {
             Ok(fd) => break fs::File::from(fd),
             Err(error) => assert!(error == Errno::NXIO && start.elapsed() < HANG, "{error}"),
         }
@@ -102,7 +115,9 @@ fn of_two_reloads_at_once_the_later_one_counts() {
     let (chain, _) = authority.write("localhost", &["localhost"], NOW);
     let second = reload(&acceptor);
     // If it could overtake the first one, it would.
-    (0..100).take_while(|_| !second.is_finished()).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+    (0..100)
+        .take_while(|_| !second.is_finished())
+        .for_each(|_| std::thread::sleep(Duration::from_millis(1)));
     writer.write_all(&old).unwrap();
     drop(writer);
     first.join().unwrap().unwrap();

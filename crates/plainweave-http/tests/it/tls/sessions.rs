@@ -45,14 +45,16 @@ fn sessions_are_resumed_also_over_a_reload() {
     }
 }
 
-/// Who was let in once is judged anew each time: the certificate may have expired, or the authorities be others.
+/// Who was let in once is judged anew each time: the certificate may have expired, or the
+/// authorities be others.
 #[test]
 fn sessions_of_clients_with_certificates_are_not_resumed() {
     let authority = Authority::new("authority");
     let ca = authority.file("ca.pem");
-    for config in
-        [authority.config().with_required_client_certificates(&ca), authority.config().with_client_certificates(&ca)]
-    {
+    for config in [
+        authority.config().with_required_client_certificates(&ca),
+        authority.config().with_client_certificates(&ca),
+    ] {
         for (versions, by) in [
             (EACH[0], Tls12Resumption::Disabled),
             (EACH[1], Tls12Resumption::SessionIdOrTickets),
@@ -94,35 +96,64 @@ fn clients_show_certificates_or_not() {
     for versions in EACH {
         let client = |identity: Option<(&Authority, &str)>| authority.client_as(versions, identity);
         for (config, without, with, foreign) in [
-            (authority.config(), nobody.clone(), nobody.clone(), nobody.clone()),
-            (authority.config().with_client_certificates(&ca), nobody.clone(), subject("alice"), None),
-            (authority.config().with_required_client_certificates(&ca), None, subject("alice"), None),
+            (
+                authority.config(),
+                nobody.clone(),
+                nobody.clone(),
+                nobody.clone(),
+            ),
+            (
+                authority.config().with_client_certificates(&ca),
+                nobody.clone(),
+                subject("alice"),
+                None,
+            ),
+            (
+                authority.config().with_required_client_certificates(&ca),
+                None,
+                subject("alice"),
+                None,
+            ),
         ] {
             let acceptor = Acceptor::new(config).unwrap();
             let name = |session: Option<TlsSession>| session.map(|session| session.client_subject);
             assert_eq!(name(seen(&acceptor, client(None))), without);
             let alice = seen(&acceptor, client(Some((&authority, "alice"))));
-            assert_eq!(alice.as_ref().map(|session| session.client_chain.len()), Some(usize::from(with != nobody)));
+            assert_eq!(
+                alice.as_ref().map(|session| session.client_chain.len()),
+                Some(usize::from(with != nobody))
+            );
             assert_eq!(name(alice), with);
-            assert_eq!(name(seen(&acceptor, client(Some((&other, "mallory"))))), foreign);
+            assert_eq!(
+                name(seen(&acceptor, client(Some((&other, "mallory"))))),
+                foreign
+            );
         }
     }
     // Without TLS there is nothing to see.
-    let plain = Server::new(|request: &mut Request<'_>| Response::ok(format!("{}", request.tls().is_none())));
+    let plain = Server::new(|request: &mut Request<'_>| {
+        Response::ok(format!("{}", request.tls().is_none()))
+    });
     let mut script = crate::support::Script::of("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     crate::support::play(&plain, &mut script);
     assert_eq!(crate::support::read_answers(&script.out)[0].body, b"true");
 }
 
-/// Both ends, with a client's certificate to judge: what a handshake takes of a fiber's stack is far from the default
-/// of 256 KiB.
+/// Both ends, with a client's certificate to judge: what a handshake takes of a fiber's stack is
+/// far from the default of 256 KiB.
 #[test]
 fn a_handshake_fits_a_small_stack() {
-    let runtime = Runtime::builder().workers(1).max_workers(1).report_stalls(false).stack_size(64 << 10);
+    let runtime = Runtime::builder()
+        .workers(1)
+        .max_workers(1)
+        .report_stalls(false)
+        .stack_size(64 << 10);
     let runtime = runtime.build().unwrap();
     for versions in EACH {
         let authority = Authority::new("authority");
-        let config = authority.config().with_required_client_certificates(authority.file("ca.pem"));
+        let config = authority
+            .config()
+            .with_required_client_certificates(authority.file("ca.pem"));
         let acceptor = Acceptor::new(config).unwrap();
         let client = authority.client_as(versions, Some((&authority, "alice")));
         let mut stream = acceptor.accept(Peer::new(&Arc::new(client), "localhost", GET));

@@ -1,4 +1,5 @@
-//! Over sockets: on threads and on fibers, on both drivers, with and without a fiber for each connection.
+//! Over sockets: on threads and on fibers, on both drivers, with and without a fiber for each
+//! connection.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener as OsListener, TcpStream as OsStream};
@@ -42,7 +43,9 @@ fn converse(address: SocketAddr, config: &Arc<ClientConfig>) {
         }
         assert_eq!(read_answers(&heard)[0].body, b"/a");
     }
-    client.write_all(b"GET /big HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    client
+        .write_all(b"GET /big HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut heard = Vec::new();
     client.read_to_end(&mut heard).unwrap();
     assert_eq!(read_answers(&heard)[0].body.len(), 100_000);
@@ -85,7 +88,10 @@ fn threads() {
         converse_together(address, &config);
         accepting.join().unwrap();
     });
-    assert_eq!((acceptor.counts().completed, acceptor.counts().failed), (8, 0));
+    assert_eq!(
+        (acceptor.counts().completed, acceptor.counts().failed),
+        (8, 0)
+    );
 }
 
 /// The library's own accept loop, on threads and on fibers.
@@ -100,7 +106,11 @@ fn a_server_that_accepts() {
     converse_together(address, &config);
     assert!(threads.shutdown(HANG));
 
-    let runtime = Runtime::builder().workers(1).report_stalls(false).build().unwrap();
+    let runtime = Runtime::builder()
+        .workers(1)
+        .report_stalls(false)
+        .build()
+        .unwrap();
     let fibers = Arc::new(server());
     let address = runtime.run(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -110,11 +120,18 @@ fn a_server_that_accepts() {
     });
     converse_together(address, &config);
     assert!(runtime.run(|| fibers.shutdown(HANG)));
-    assert_eq!((acceptor.counts().completed, acceptor.counts().failed), (16, 0));
+    assert_eq!(
+        (acceptor.counts().completed, acceptor.counts().failed),
+        (16, 0)
+    );
 }
 
 /// One turn of a connection that has no fiber while it waits, in its handshake too.
-fn turn<H: Handler>(server: &Server<H>, stream: &mut TlsStream<TcpStream>, state: &mut ConnState) -> Next {
+fn turn<H: Handler>(
+    server: &Server<H>,
+    stream: &mut TlsStream<TcpStream>,
+    state: &mut ConnState,
+) -> Next {
     if stream.is_handshaking() {
         match stream.step() {
             Ok(Handshake::Waits(left)) => return Next::Park(left),
@@ -126,7 +143,12 @@ fn turn<H: Handler>(server: &Server<H>, stream: &mut TlsStream<TcpStream>, state
     server.serve_ready(stream, state)
 }
 
-fn park<H: Handler>(server: Arc<Server<H>>, stream: TlsStream<TcpStream>, mut state: ConnState, limit: Duration) {
+fn park<H: Handler>(
+    server: Arc<Server<H>>,
+    stream: TlsStream<TcpStream>,
+    mut state: ConnState,
+    limit: Duration,
+) {
     on_readable(stream, Some(limit), move |mut stream, outcome| {
         if outcome.is_ok()
             && let Next::Park(limit) = turn(&server, &mut stream, &mut state)
@@ -137,7 +159,12 @@ fn park<H: Handler>(server: Arc<Server<H>>, stream: TlsStream<TcpStream>, mut st
 }
 
 /// Accepts until the listener is closed.
-fn accept<H: Handler>(server: &Arc<Server<H>>, acceptor: &Acceptor, listener: &TcpListener, fiber_each: bool) {
+fn accept<H: Handler>(
+    server: &Arc<Server<H>>,
+    acceptor: &Acceptor,
+    listener: &TcpListener,
+    fiber_each: bool,
+) {
     while let Ok((stream, _)) = listener.accept() {
         let (server, mut stream) = (server.clone(), acceptor.accept(stream));
         if fiber_each {
@@ -158,10 +185,20 @@ fn everywhere(limits: &Limits, test: impl Fn(SocketAddr, &Arc<ClientConfig>, &Ac
         for fiber_each in [true, false] {
             let acceptor = authority.acceptor();
             let server = Arc::new(server().with_limits(limits.clone()));
-            let runtime = Runtime::builder().workers(2).max_workers(2).report_stalls(false).io(io).build().unwrap();
+            let runtime = Runtime::builder()
+                .workers(2)
+                .max_workers(2)
+                .report_stalls(false)
+                .io(io)
+                .build()
+                .unwrap();
             let listener = runtime.run(|| TcpListener::bind("127.0.0.1:0")).unwrap();
             let address = listener.local_addr().unwrap();
-            let (accepting, by, accepted) = (listener.try_clone().unwrap(), acceptor.clone(), server.clone());
+            let (accepting, by, accepted) = (
+                listener.try_clone().unwrap(),
+                acceptor.clone(),
+                server.clone(),
+            );
             drop(runtime.spawn(move || accept(&accepted, &by, &accepting, fiber_each)));
             test(address, &config, &acceptor);
             server.stop();
@@ -176,14 +213,21 @@ fn everywhere(limits: &Limits, test: impl Fn(SocketAddr, &Arc<ClientConfig>, &Ac
 fn fibers() {
     everywhere(&Limits::default(), |address, config, acceptor| {
         converse_together(address, config);
-        assert_eq!((acceptor.counts().completed, acceptor.counts().failed), (8, 0));
+        assert_eq!(
+            (acceptor.counts().completed, acceptor.counts().failed),
+            (8, 0)
+        );
     });
 }
 
-/// Clients that begin a handshake and go silent, at several places, are cut after its time; others are served at once.
+/// Clients that begin a handshake and go silent, at several places, are cut after its time; others
+/// are served at once.
 #[test]
 fn half_open_handshakes_end_and_delay_nobody() {
-    let limits = Limits { handshake_timeout: Duration::from_millis(150), ..Limits::default() };
+    let limits = Limits {
+        handshake_timeout: Duration::from_millis(150),
+        ..Limits::default()
+    };
     everywhere(&limits, |address, config, _| {
         let silent: Vec<OsStream> = (0..12)
             .map(|n| {
@@ -194,7 +238,9 @@ fn half_open_handshakes_end_and_delay_nobody() {
                 let mut stream = OsStream::connect(address).unwrap();
                 stream.set_read_timeout(Some(HANG)).unwrap();
                 // From a single byte to all of the first flight.
-                stream.write_all(&hello[..(1 + hello.len() * n / 11).min(hello.len())]).unwrap();
+                stream
+                    .write_all(&hello[..(1 + hello.len() * n / 11).min(hello.len())])
+                    .unwrap();
                 stream
             })
             .collect();
@@ -214,7 +260,11 @@ fn half_open_handshakes_end_and_delay_nobody() {
 /// A stop does not wait for handshakes, nor for connections between two requests.
 #[test]
 fn a_stop_ends_handshakes_and_idle_connections() {
-    let limits = Limits { handshake_timeout: HANG * 10, idle_timeout: HANG * 10, ..Limits::default() };
+    let limits = Limits {
+        handshake_timeout: HANG * 10,
+        idle_timeout: HANG * 10,
+        ..Limits::default()
+    };
     let held = std::sync::Mutex::new(Vec::new());
     everywhere(&limits, |address, config, acceptor| {
         let mut idle = connect(address, config);
@@ -229,7 +279,8 @@ fn a_stop_ends_handshakes_and_idle_connections() {
     });
 }
 
-/// As a server does that stops: a peer that is silent in its handshake is waited for no longer than an idle one.
+/// As a server does that stops: a peer that is silent in its handshake is waited for no longer than
+/// an idle one.
 #[test]
 fn a_short_wait_is_short_in_a_handshake() {
     let authority = Authority::new("authority");

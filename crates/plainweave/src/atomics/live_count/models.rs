@@ -47,7 +47,10 @@ fn loom_the_owner_sees_what_children_did() {
             *token = false;
         }
         // SAFETY: the children have ended.
-        scope.data.iter().for_each(|data| data.with_mut(|data| assert_eq!(unsafe { *data }, 1)));
+        scope
+            .data
+            .iter()
+            .for_each(|data| data.with_mut(|data| assert_eq!(unsafe { *data }, 1)));
         children.into_iter().for_each(|child| child.join().unwrap());
     });
 }

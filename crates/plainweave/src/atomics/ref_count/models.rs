@@ -27,12 +27,16 @@ impl Object {
     }
 }
 
-/// Three holders, one of whom passes another reference on: the object is freed once, when nobody uses it.
+/// Three holders, one of whom passes another reference on: the object is freed once, when nobody
+/// uses it.
 #[test]
 fn loom_the_last_one_frees() {
     loom::model(|| {
-        let object =
-            Arc::new(Object { refs: RefCount::new(2), freed: AtomicUsize::new(0), content: UnsafeCell::new(1) });
+        let object = Arc::new(Object {
+            refs: RefCount::new(2),
+            freed: AtomicUsize::new(0),
+            content: UnsafeCell::new(1),
+        });
         let holder = |object: &Arc<Object>| {
             let object = object.clone();
             loom::thread::spawn(move || object.use_and_release())

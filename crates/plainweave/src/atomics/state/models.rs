@@ -5,8 +5,8 @@ use crate::shim::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
 
-/// A fiber that waits for `flag`. All that accompanies the word is plain or relaxed: only the word's own orderings
-/// make it visible, and loom finds two threads on one stack.
+/// A fiber that waits for `flag`. All that accompanies the word is plain or relaxed: only the
+/// word's own orderings make it visible, and loom finds two threads on one stack.
 struct Model {
     state: State,
     flag: AtomicU32,
@@ -45,7 +45,8 @@ impl Model {
         self.queued.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives the fiber a grant: in its cells (here in `flag`) if that wins the fiber, otherwise in the word.
+    /// Gives the fiber a grant: in its cells (here in `flag`) if that wins the fiber, otherwise in
+    /// the word.
     fn grant(&self) {
         // SAFETY: what the models check: the fiber reads it once it has the grant.
         self.message.with_mut(|message| unsafe { *message = 7 });
@@ -68,8 +69,8 @@ fn waker(m: &Model) {
     }
 }
 
-/// The fiber checks its flag and suspends: it ends up suspended only if nobody has set the flag. If it does not
-/// suspend, it finds the flag set.
+/// The fiber checks its flag and suspends: it ends up suspended only if nobody has set the flag. If
+/// it does not suspend, it finds the flag set.
 #[test]
 fn loom_wake_is_never_lost() {
     loom::model(|| {
@@ -79,17 +80,25 @@ fn loom_wake_is_never_lost() {
         m.run();
         let seen = m.flag.load(Ordering::Relaxed) == 1;
         if !seen && !m.state.suspend() {
-            assert_eq!(m.flag.load(Ordering::Relaxed), 1, "woken, and does not see why");
+            assert_eq!(
+                m.flag.load(Ordering::Relaxed),
+                1,
+                "woken, and does not see why"
+            );
             m.queue();
         }
         t.join().unwrap();
-        assert!(seen || m.queued.load(Ordering::Relaxed) == 1, "suspended for ever");
+        assert!(
+            seen || m.queued.load(Ordering::Relaxed) == 1,
+            "suspended for ever"
+        );
         m.run();
     });
 }
 
-/// A worker suspends a fiber; one thread claims it, reads its frames and suspends it again, while another wakes it with
-/// a grant. It is queued once, and the grant comes once: from the word, or by the granter that has won the fiber.
+/// A worker suspends a fiber; one thread claims it, reads its frames and suspends it again, while
+/// another wakes it with a grant. It is queued once, and the grant comes once: from the word, or by
+/// the granter that has won the fiber.
 #[test]
 fn loom_a_claim_loses_no_wake() {
     loom::model(|| {
@@ -109,7 +118,11 @@ fn loom_a_claim_loses_no_wake() {
         });
         if m.state.claim() {
             m.run();
-            assert_eq!(m.flag.load(Ordering::Relaxed), 0, "the granter has not won it");
+            assert_eq!(
+                m.flag.load(Ordering::Relaxed),
+                0,
+                "the granter has not won it"
+            );
             if !m.state.suspend() {
                 m.queue();
             }
@@ -138,12 +151,16 @@ fn loom_two_wakers_push_once() {
             t.join().unwrap();
         }
         let queued = m.queued.load(Ordering::Relaxed);
-        assert!(if suspended { queued == 1 } else { queued == 0 }, "suspended {suspended}, queued {queued} times");
+        assert!(
+            if suspended { queued == 1 } else { queued == 0 },
+            "suspended {suspended}, queued {queued} times"
+        );
     });
 }
 
-/// A fiber waits for a grant while another wakes it without cause: it gets the grant once, from the word or from
-/// its cells, and with it sees what the granter has written; whoever wins it pushes it.
+/// A fiber waits for a grant while another wakes it without cause: it gets the grant once, from the
+/// word or from its cells, and with it sees what the granter has written; whoever wins it pushes
+/// it.
 #[test]
 fn loom_a_grant_comes_once() {
     loom::model(|| {
@@ -172,7 +189,10 @@ fn loom_a_grant_comes_once() {
         granter.join().unwrap();
         other.join().unwrap();
         assert_eq!(grants, 1);
-        assert!(!m.state.take(WakePayload::Grant) && m.flag.load(Ordering::Relaxed) == 0, "granted twice");
+        assert!(
+            !m.state.take(WakePayload::Grant) && m.flag.load(Ordering::Relaxed) == 0,
+            "granted twice"
+        );
     });
 }
 

@@ -8,15 +8,16 @@ use corosensei::{Coroutine, CoroutineResult};
 /// Returns the base in force.
 pub(crate) fn base() -> usize {
     let base: usize;
-    // SAFETY: reads a register; `glibc::available` has found that the kernel allows the instruction, or this is only
-    // reached by way of it.
+    // SAFETY: reads a register; `glibc::available` has found that the kernel allows the
+    // instruction, or this is only reached by way of it.
     unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
     base
 }
 
 /// # Safety
-/// `base` is that of a complete block (or thread) that nobody else uses meanwhile. Nothing in the calling function may
-/// use thread-local storage before the base is restored: the compiler is free to move such an access.
+/// `base` is that of a complete block (or thread) that nobody else uses meanwhile. Nothing in the
+/// calling function may use thread-local storage before the base is restored: the compiler is free
+/// to move such an access.
 #[inline(always)]
 pub(super) unsafe fn set(base: usize) {
     // SAFETY: the caller's promise; as in `base`. Not `nomem`: no access to memory moves across it.
@@ -26,7 +27,8 @@ pub(super) unsafe fn set(base: usize) {
 /// Runs `f` on the block at `base`.
 ///
 /// # Safety
-/// As for `set`. `f` does not panic, and does not use thread-local storage except in functions that are not inlined.
+/// As for `set`. `f` does not panic, and does not use thread-local storage except in functions that
+/// are not inlined.
 #[inline(never)]
 pub(crate) unsafe fn on<R>(base: usize, f: impl FnOnce() -> R) -> R {
     let home = self::base();
@@ -40,10 +42,12 @@ pub(crate) unsafe fn on<R>(base: usize, f: impl FnOnce() -> R) -> R {
 
 /// Resumes a fiber on the block at `base`; `home` is the worker's own base.
 ///
-/// A separate function, never inlined, so that no thread-local access of the worker's loop gets between the writes.
+/// A separate function, never inlined, so that no thread-local access of the worker's loop gets
+/// between the writes.
 ///
 /// # Safety
-/// The block is the fiber's, and the caller is a worker with the right to run the fiber, which has not ended.
+/// The block is the fiber's, and the caller is a worker with the right to run the fiber, which has
+/// not ended.
 #[inline(never)]
 pub(crate) unsafe fn resume<Y, S: Stack>(
     coroutine: &mut Coroutine<(), Y, (), S>,

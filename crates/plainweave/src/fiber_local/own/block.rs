@@ -1,4 +1,5 @@
-//! A block: creating, recycling and ending it. The steps are those of the essay in `fiber_local/mod.rs`.
+//! A block: creating, recycling and ending it. The steps are those of the essay in
+//! `fiber_local/mod.rs`.
 
 use std::collections::BinaryHeap;
 use std::ffi::c_void;
@@ -9,15 +10,16 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::base;
 use super::glibc::{
-    FEATURE_1, Glibc, KEYS_A_LEVEL, LEVELS, MULTIPLE_THREADS, MallocCache, POINTER_GUARD, SELF, STACK_GUARD, TCB,
-    generation, word,
+    FEATURE_1, Glibc, KEYS_A_LEVEL, LEVELS, MULTIPLE_THREADS, MallocCache, POINTER_GUARD, SELF,
+    STACK_GUARD, TCB, generation, word,
 };
 
 /// The first thread number above those that the kernel assigns.
 const FIRST_NUMBER: u32 = 1 << 22;
 /// The end of the numbers: glibc's locks have room for 30 bits.
 const END_OF_NUMBERS: u32 = 1 << 30;
-/// The number of rounds of destructors, for values that destructors have set; glibc uses the same figure.
+/// The number of rounds of destructors, for values that destructors have set; glibc uses the same
+/// figure.
 const ROUNDS: usize = 4;
 /// The content of a thread's restartable-sequence area before it is registered.
 const RSEQ_UNINITIALISED: u32 = u32::MAX;
@@ -27,7 +29,8 @@ const END_STACK: usize = 64 * 1024;
 /// Numbers for blocks: the lowest never used, and those below it that were given back.
 static NUMBERS: Mutex<(u32, BinaryHeap<u32>)> = Mutex::new((FIRST_NUMBER, BinaryHeap::new()));
 
-/// The word that points to a thread's cache of the allocator, if there is one; looked for by the first worker.
+/// The word that points to a thread's cache of the allocator, if there is one; looked for by the
+/// first worker.
 static MALLOC_CACHE: OnceLock<Option<MallocCache>> = OnceLock::new();
 
 /// Storage for one fiber, in use or free. Owned: its owner may run on it, one at a time.
@@ -52,7 +55,8 @@ impl Block {
     fn create(glibc: &Glibc) -> io::Result<Self> {
         let number = take_number()?;
         // SAFETY: null asks for memory.
-        let Some(base) = NonNull::new(unsafe { (glibc.allocate)(ptr::null_mut()) }.cast::<u8>()) else {
+        let Some(base) = NonNull::new(unsafe { (glibc.allocate)(ptr::null_mut()) }.cast::<u8>())
+        else {
             put_number(number);
             return Err(io::ErrorKind::OutOfMemory.into());
         };
@@ -86,15 +90,22 @@ impl Block {
     /// The block is new, its descriptor zero.
     unsafe fn initialise(&self, glibc: &Glibc) {
         let (here, own) = (base::base(), self.base());
-        // SAFETY: offsets that `Glibc` has checked, or the ABI's; `here` is a living thread's descriptor.
+        // SAFETY: offsets that `Glibc` has checked, or the ABI's; `here` is a living thread's
+        // descriptor.
         unsafe {
             self.put(TCB, own);
             self.put(SELF, own);
             for offset in [STACK_GUARD, POINTER_GUARD] {
-                self.put(offset, ptr::with_exposed_provenance::<usize>(here + offset).read());
+                self.put(
+                    offset,
+                    ptr::with_exposed_provenance::<usize>(here + offset).read(),
+                );
             }
             for offset in [MULTIPLE_THREADS, FEATURE_1] {
-                self.put(offset, ptr::with_exposed_provenance::<u32>(here + offset).read());
+                self.put(
+                    offset,
+                    ptr::with_exposed_provenance::<u32>(here + offset).read(),
+                );
             }
             self.put(glibc.tid, self.number);
             self.put(glibc.list, [own + glibc.list; 2]);
@@ -102,7 +113,8 @@ impl Block {
             let offset = ptr::with_exposed_provenance::<usize>(here + glibc.robust + 8).read();
             self.put(glibc.robust - 8, [robust, robust, offset, 0]);
             self.put(glibc.values, own + glibc.first_values);
-            self.at::<usize>(glibc.resolver.0).write(own + glibc.resolver.1);
+            self.at::<usize>(glibc.resolver.0)
+                .write(own + glibc.resolver.1);
             if let Some(rseq) = glibc.rseq {
                 self.at::<[u32; 2]>(rseq).write([0, RSEQ_UNINITIALISED]);
             }
@@ -110,18 +122,22 @@ impl Block {
         }
     }
 
-    /// Lets the next fiber on the block allocate from the cache of free memory that the worker with this base has.
+    /// Lets the next fiber on the block allocate from the cache of free memory that the worker with
+    /// this base has.
     ///
-    /// Context: that worker, each time before it resumes a fiber that ran elsewhere last, or nowhere.
+    /// Context: that worker, each time before it resumes a fiber that ran elsewhere last, or
+    /// nowhere.
     #[inline]
     pub(crate) fn lend_malloc_cache(&self, home: usize) {
         if let Some(Some(cache)) = MALLOC_CACHE.get() {
-            // SAFETY: the word's place in each block and thread. The worker's cache lives until its thread ends. Only
-            // code on this thread uses it: the worker's own or one of its fibers, never two at once, because no
-            // fiber suspends within the allocator. A fiber that moves gets the cache of its new worker first, and
-            // `Block::end` takes the loan back.
+            // SAFETY: the word's place in each block and thread. The worker's cache lives until its
+            // thread ends. Only code on this thread uses it: the worker's own or one of its fibers,
+            // never two at once, because no fiber suspends within the allocator. A fiber that moves
+            // gets the cache of its new worker first, and `Block::end` takes the loan back.
             unsafe {
-                let lent = ptr::with_exposed_provenance::<usize>(home.wrapping_add_signed(cache.offset)).read();
+                let lent =
+                    ptr::with_exposed_provenance::<usize>(home.wrapping_add_signed(cache.offset))
+                        .read();
                 self.at::<usize>(cache.offset).write(lent);
             }
         }
@@ -132,9 +148,9 @@ impl Block {
     /// Context: a worker, when the block's fiber has ended.
     pub(crate) fn reset(&mut self) {
         let Ok(glibc) = Glibc::get() else { return };
-        // A dtv with the generation of the first blocks' knows no library that was loaded later, and only such
-        // libraries attach anything to it: glibc writes a later generation there first.
-        // SAFETY: a whole block.
+        // A dtv with the generation of the first blocks' knows no library that was loaded later,
+        // and only such libraries attach anything to it: glibc writes a later generation there
+        // first. SAFETY: a whole block.
         if glibc.dynamic || unsafe { generation(self.base()) } != glibc.generation {
             return self.reset_dynamic(glibc);
         }
@@ -143,18 +159,22 @@ impl Block {
             unsafe {
                 let place = self.at::<u8>(module.offset);
                 place.copy_from_nonoverlapping(module.image, module.image_len);
-                place.add(module.image_len).write_bytes(0, module.len - module.image_len);
+                place
+                    .add(module.image_len)
+                    .write_bytes(0, module.len - module.image_len);
             }
         }
     }
 
-    /// Does the same where libraries that were loaded later have thread-locals: the loader knows them all.
+    /// Does the same where libraries that were loaded later have thread-locals: the loader knows
+    /// them all.
     #[cold]
     fn reset_dynamic(&mut self, glibc: &Glibc) {
         let len = (glibc.libc.end - glibc.libc.start) as usize;
-        // SAFETY: nobody runs on the block. Given a block, `allocate` makes a new dtv and writes all initial values;
-        // libc's own are kept, or its allocator's cache would be lost. Without memory for a dtv it returns null, and
-        // nothing sensible can go on: the process ends as `handle_alloc_error` ends it.
+        // SAFETY: nobody runs on the block. Given a block, `allocate` makes a new dtv and writes
+        // all initial values; libc's own are kept, or its allocator's cache would be lost. Without
+        // memory for a dtv it returns null, and nothing sensible can go on: the process ends as
+        // `handle_alloc_error` ends it.
         unsafe {
             let libc = self.at::<u8>(glibc.libc.start);
             let kept = std::slice::from_raw_parts(libc, len).to_vec();
@@ -171,11 +191,13 @@ impl Block {
     /// # Errors
     /// Returns the block itself if no thread is available.
     pub(crate) fn end(self) -> Result<(), Self> {
-        let Ok(glibc) = Glibc::get() else { return Err(self) };
+        let Ok(glibc) = Glibc::get() else {
+            return Err(self);
+        };
         // Not looked for yet: nothing was lent.
         if let Some(Some(cache)) = MALLOC_CACHE.get() {
-            // SAFETY: the word's place; nobody runs on the block. A cache of its own it has had only before the first
-            // fiber ran on it, and nothing allocates there then.
+            // SAFETY: the word's place; nobody runs on the block. A cache of its own it has had
+            // only before the first fiber ran on it, and nothing allocates there then.
             unsafe { self.at::<usize>(cache.offset).write(cache.none) };
         }
         self.end_with_its_cache(glibc)
@@ -192,11 +214,12 @@ impl Block {
     }
 }
 
-/// Allocates and frees a little memory, which leaves it in the calling thread's cache. Returns its address.
+/// Allocates and frees a little memory, which leaves it in the calling thread's cache. Returns its
+/// address.
 ///
-/// Twice: an allocation that finds the cache's list empty may fill it with free memory of the same size (glibc does so
-/// with what its arena holds), and then there is no room for what is freed next. The second time the list has something
-/// to give, and room to take it back.
+/// Twice: an allocation that finds the cache's list empty may fill it with free memory of the same
+/// size (glibc does so with what its arena holds), and then there is no room for what is freed
+/// next. The second time the list has something to give, and room to take it back.
 #[inline(never)]
 fn use_malloc_cache() -> usize {
     let once = || {
@@ -212,38 +235,53 @@ fn use_malloc_cache() -> usize {
     once()
 }
 
-/// Returns the calling worker's base, for [`Block::lend_malloc_cache`], after it has got itself a cache to lend.
+/// Returns the calling worker's base, for [`Block::lend_malloc_cache`], after it has got itself a
+/// cache to lend.
 pub(crate) fn base_of_worker() -> usize {
     use_malloc_cache();
     MALLOC_CACHE.get_or_init(|| find_malloc_cache(Glibc::get().ok()?));
     base::base()
 }
 
-/// Finds the pointer to a thread's cache of free memory. A block shows it: of libc's thread-locals it is the one that
-/// the block's first allocation sets and that then leads to the memory freed last. `None` if there is no such word
-/// (another allocator in libc's place, no cache by `GLIBC_TUNABLES`), or if this thread's is elsewhere.
+/// Finds the pointer to a thread's cache of free memory. A block shows it: of libc's thread-locals
+/// it is the one that the block's first allocation sets and that then leads to the memory freed
+/// last. `None` if there is no such word (another allocator in libc's place, no cache by
+/// `GLIBC_TUNABLES`), or if this thread's is elsewhere.
 fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
-    /// As much of what the word leads to as is searched: the head of `tcache_perthread_struct`, where the lists of the
-    /// smallest sizes begin. Whatever else the allocator sets there on first use, an arena, is larger.
+    /// As much of what the word leads to as is searched: the head of `tcache_perthread_struct`,
+    /// where the lists of the smallest sizes begin. Whatever else the allocator sets there on first
+    /// use, an arena, is larger.
     const SEARCHED: usize = 256;
     /// Nothing is mapped below (`vm.mmap_min_addr`).
     const LOWEST: usize = 1 << 16;
     let block = Block::create(glibc).ok()?;
     let words = || {
         // SAFETY: libc's thread-locals in the block.
-        glibc.libc.clone().step_by(8).map(|offset| unsafe { (offset, block.at::<usize>(offset).read_unaligned()) })
+        glibc
+            .libc
+            .clone()
+            .step_by(8)
+            .map(|offset| unsafe { (offset, block.at::<usize>(offset).read_unaligned()) })
     };
-    // SAFETY: what is a pointer of the allocator's leads to a live object of at least this size. That the word is one,
-    // and no count, is what glibc's thread-locals are known to hold; a small number, as a count would be, is left out.
+    // SAFETY: what is a pointer of the allocator's leads to a live object of at least this size.
+    // That the word is one, and no count, is what glibc's thread-locals are known to hold; a small
+    // number, as a count would be, is left out.
     let leads_to = |start: usize, address| unsafe {
-        start >= LOWEST && (0..SEARCHED).step_by(8).any(|offset| word(start + offset) == address)
+        start >= LOWEST
+            && (0..SEARCHED)
+                .step_by(8)
+                .any(|offset| word(start + offset) == address)
     };
     let before: Vec<_> = words().collect();
     // SAFETY: a whole block; the function is not inlined and does not panic.
     let freed = unsafe { base::on(block.base(), use_malloc_cache) };
-    let found = before.iter().zip(words()).find_map(|(&(offset, none), (_, now))| {
-        (now != none && now % 16 == 0 && leads_to(now, freed)).then_some(MallocCache { offset, none })
-    });
+    let found = before
+        .iter()
+        .zip(words())
+        .find_map(|(&(offset, none), (_, now))| {
+            (now != none && now % 16 == 0 && leads_to(now, freed))
+                .then_some(MallocCache { offset, none })
+        });
     // If no thread can be had, some hundred bytes are lost, once.
     let _ = block.end_with_its_cache(glibc);
     let freed = use_malloc_cache();
@@ -258,22 +296,30 @@ fn take_number() -> io::Result<u32> {
         return Ok(number);
     }
     if numbers.0 == END_OF_NUMBERS {
-        return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "there are no numbers left for thread-local storage"));
+        return Err(io::Error::new(
+            io::ErrorKind::QuotaExceeded,
+            "there are no numbers left for thread-local storage",
+        ));
     }
     numbers.0 += 1;
     Ok(numbers.0 - 1)
 }
 
 fn put_number(number: u32) {
-    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).1.push(number);
+    NUMBERS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .1
+        .push(number);
 }
 
-/// Creates a thread that switches to the block and ends, and waits for it. Returns false if no thread is available.
+/// Creates a thread that switches to the block and ends, and waits for it. Returns false if no
+/// thread is available.
 fn wear_out(base: usize) -> bool {
     extern "C" fn wear(base: *mut c_void) -> *mut c_void {
-        // SAFETY: a whole block that nobody uses. The thread ends on it. glibc finds what it frees through the base,
-        // and the thread itself by a pointer of its own, so it frees the block's. Nothing of the thread's own was used
-        // before.
+        // SAFETY: a whole block that nobody uses. The thread ends on it. glibc finds what it frees
+        // through the base, and the thread itself by a pointer of its own, so it frees the block's.
+        // Nothing of the thread's own was used before.
         unsafe { base::set(base.expose_provenance()) };
         ptr::null_mut()
     }
@@ -309,11 +355,13 @@ pub(crate) fn end_of_fiber() {
     unsafe { libc::uselocale(GLOBAL) };
 }
 
-/// Calls the destructors of pthread keys for the calling fiber's values. Returns whether there were any.
+/// Calls the destructors of pthread keys for the calling fiber's values. Returns whether there were
+/// any.
 fn destroy_values(glibc: &Glibc) -> bool {
     let own = base::base();
-    // SAFETY: the descriptor's arrays, the second of pointers that are null or lead to arrays as the first; nobody else
-    // writes there, and this fiber does not before the references have been used for the last time.
+    // SAFETY: the descriptor's arrays, the second of pointers that are null or lead to arrays as
+    // the first; nobody else writes there, and this fiber does not before the references have been
+    // used for the last time.
     let (first, levels) = unsafe {
         (
             &*ptr::with_exposed_provenance::<[[usize; 2]; KEYS_A_LEVEL]>(own + glibc.first_values),
@@ -321,19 +369,25 @@ fn destroy_values(glibc: &Glibc) -> bool {
         )
     };
     // Most fibers have no values. A branch per place cost such a fiber 80 ns more.
-    let [_, values] = first.iter().fold([0; 2], |all, pair| [all[0] | pair[0], all[1] | pair[1]]);
+    let [_, values] = first
+        .iter()
+        .fold([0; 2], |all, pair| [all[0] | pair[0], all[1] | pair[1]]);
     let further = levels[1..].iter().fold(0, |all, array| all | array);
-    values | further != 0 && (0..LEVELS).fold(false, |any, level| destroy_level(glibc, own, level) | any)
+    values | further != 0
+        && (0..LEVELS).fold(false, |any, level| destroy_level(glibc, own, level) | any)
 }
 
-/// Clears what destructors have set in the last round, as glibc does: the next fiber on this block has no values.
+/// Clears what destructors have set in the last round, as glibc does: the next fiber on this block
+/// has no values.
 #[cold]
 fn forget_values(glibc: &Glibc) {
     let own = base::base();
     for level in 0..LEVELS {
-        // SAFETY: a word of the descriptor: null, or an array of that many pairs, which only this fiber uses.
+        // SAFETY: a word of the descriptor: null, or an array of that many pairs, which only this
+        // fiber uses.
         unsafe {
-            let array = ptr::with_exposed_provenance::<usize>(own + glibc.values + level * 8).read();
+            let array =
+                ptr::with_exposed_provenance::<usize>(own + glibc.values + level * 8).read();
             if array != 0 {
                 ptr::with_exposed_provenance_mut::<[usize; 2]>(array).write_bytes(0, KEYS_A_LEVEL);
             }
@@ -343,7 +397,8 @@ fn forget_values(glibc: &Glibc) {
 
 fn destroy_level(glibc: &Glibc, own: usize, level: usize) -> bool {
     // SAFETY: a word of the descriptor: null, or an array of that many pairs.
-    let array = unsafe { ptr::with_exposed_provenance::<usize>(own + glibc.values + level * 8).read() };
+    let array =
+        unsafe { ptr::with_exposed_provenance::<usize>(own + glibc.values + level * 8).read() };
     if array == 0 {
         return false;
     }
@@ -358,7 +413,8 @@ fn destroy_level(glibc: &Glibc, own: usize, level: usize) -> bool {
 }
 
 fn destroy_value(glibc: &Glibc, key: usize) -> bool {
-    // SAFETY: a key's number; for one that is no longer in use, or a value of an earlier use, it gives null.
+    // SAFETY: a key's number; for one that is no longer in use, or a value of an earlier use, it
+    // gives null.
     let value = unsafe { libc::pthread_getspecific(key as libc::pthread_key_t) };
     if value.is_null() {
         return false;

@@ -1,9 +1,10 @@
 //! What the blocks need of glibc: found at the first request, and checked against a living thread.
 //!
-//! Private symbols are looked up by name and version, so that a glibc without them is noticed. Offsets into glibc's
-//! descriptor of a thread come from the tables that it exports for debuggers, from the kernel (the robust list), or
-//! from public pointers into it. None is hard-coded here, except for the head of the descriptor, which the platform's
-//! ABI fixes (base, dtv, base again, and the two secrets).
+//! Private symbols are looked up by name and version, so that a glibc without them is noticed.
+//! Offsets into glibc's descriptor of a thread come from the tables that it exports for debuggers,
+//! from the kernel (the robust list), or from public pointers into it. None is hard-coded here,
+//! except for the head of the descriptor, which the platform's ABI fixes (base, dtv, base again,
+//! and the two secrets).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
@@ -90,7 +91,8 @@ pub(super) const KEYS_A_LEVEL: usize = 32;
 /// Arrays of values.
 pub(super) const LEVELS: usize = 32;
 
-// SAFETY: pointers to functions and to objects that are never unloaded: libc, the loader, the program, its libraries.
+// SAFETY: pointers to functions and to objects that are never unloaded: libc, the loader, the
+// program, its libraries.
 unsafe impl Send for Glibc {}
 // SAFETY: as above; only `keys` points to changing data, and it is read as other threads read it.
 unsafe impl Sync for Glibc {}
@@ -119,13 +121,19 @@ impl Glibc {
         // SAFETY: fewer than the keys there are; glibc reads the entry without a lock, too.
         let key = unsafe { ptr::read_volatile(self.keys.add(key)) };
         // An odd number: in use.
-        if key.seq % 2 == 1 { key.destructor } else { None }
+        if key.seq % 2 == 1 {
+            key.destructor
+        } else {
+            None
+        }
     }
 }
 
 fn version() -> String {
     // SAFETY: a string that lives as long as the process.
-    unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn find() -> Result<Glibc, String> {
@@ -138,16 +146,25 @@ fn find() -> Result<Glibc, String> {
             .to_owned());
     }
     // Probe on a thread that is not the main one, which differs in some respects.
-    let probe = std::thread::Builder::new().name("plainweave-probe".into()).spawn(probe);
+    let probe = std::thread::Builder::new()
+        .name("plainweave-probe".into())
+        .spawn(probe);
     let probe = probe.map_err(|error| format!("cannot start a thread to probe on: {error}"))?;
-    probe.join().unwrap_or_else(|_| Err("the probe panicked".to_owned()))
+    probe
+        .join()
+        .unwrap_or_else(|_| Err("the probe panicked".to_owned()))
 }
 
 /// Returns the address of a private symbol.
 fn private(name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: valid strings.
-    let address = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), c"GLIBC_PRIVATE".as_ptr()) };
-    if address.is_null() { Err(format!("it has no {}", name.to_string_lossy())) } else { Ok(address) }
+    let address =
+        unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), c"GLIBC_PRIVATE".as_ptr()) };
+    if address.is_null() {
+        Err(format!("it has no {}", name.to_string_lossy()))
+    } else {
+        Ok(address)
+    }
 }
 
 /// Returns the offset in a debuggers' table entry, after checking the member's size in bits.
@@ -155,13 +172,20 @@ fn offset_of(name: &CStr, bits: u32) -> Result<usize, String> {
     // SAFETY: these symbols are arrays of three 32-bit words: size in bits, count, offset.
     let [found, _count, offset] = unsafe { private(name)?.cast::<[u32; 3]>().read() };
     if found != bits {
-        return Err(format!("{} has {found} bits, not {bits}", name.to_string_lossy()));
+        return Err(format!(
+            "{} has {found} bits, not {bits}",
+            name.to_string_lossy()
+        ));
     }
     Ok(offset as usize)
 }
 
 fn expect(holds: bool, what: &str) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(format!("{what} is not where it was expected")) }
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{what} is not where it was expected"))
+    }
 }
 
 /// # Safety
@@ -178,9 +202,18 @@ fn probe() -> Result<Glibc, String> {
     let size = unsafe { private(c"_thread_db_sizeof_pthread")?.cast::<u32>().read() } as usize;
     // SAFETY: the head of this thread's descriptor.
     let head = unsafe { [word(base + TCB), word(base + SELF)] };
-    expect(head == [base; 2] && (1024..1 << 16).contains(&size), "the thread's descriptor")?;
-    expect(offset_of(c"_thread_db_pthread_dtvp", 64)? == DTV, "the table of dynamic thread-locals")?;
-    expect(offset_of(c"_thread_db_dtv_t_counter", 64)? == 0, "that table's generation")?;
+    expect(
+        head == [base; 2] && (1024..1 << 16).contains(&size),
+        "the thread's descriptor",
+    )?;
+    expect(
+        offset_of(c"_thread_db_pthread_dtvp", 64)? == DTV,
+        "the table of dynamic thread-locals",
+    )?;
+    expect(
+        offset_of(c"_thread_db_dtv_t_counter", 64)? == 0,
+        "that table's generation",
+    )?;
     let tid = offset_of(c"_thread_db_pthread_tid", 32)?;
     let list = offset_of(c"_thread_db_pthread_list", 128)?;
     expect(tid + 4 <= size && list + 16 <= size, "the thread's number")?;
@@ -189,19 +222,25 @@ fn probe() -> Result<Glibc, String> {
     expect(number == real as u32, "the thread's number")?;
     let resolver = probe_resolver(base, size)?;
     let (first_values, values, keys) = probe_keys(base, size)?;
-    // SAFETY: the symbols are functions of these types, in every glibc that has them; arguments that an older one does
-    // not know do not matter.
+    // SAFETY: the symbols are functions of these types, in every glibc that has them; arguments
+    // that an older one does not know do not matter.
     unsafe {
         let allocate = std::mem::transmute::<*mut c_void, Allocate>(private(c"_dl_allocate_tls")?);
-        let deallocate = std::mem::transmute::<*mut c_void, Deallocate>(private(c"_dl_deallocate_tls")?);
-        // Before the modules are examined: one that is loaded in between then counts as loaded later.
+        let deallocate =
+            std::mem::transmute::<*mut c_void, Deallocate>(private(c"_dl_deallocate_tls")?);
+        // Before the modules are examined: one that is loaded in between then counts as loaded
+        // later.
         let generation = probe_generation(allocate, deallocate)?;
         let (libc, modules, dynamic) = probe_modules(base)?;
         Ok(Glibc {
             allocate,
             deallocate,
-            call_tls_dtors: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(c"__call_tls_dtors")?),
-            ctype_init: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(c"__ctype_init")?),
+            call_tls_dtors: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(
+                c"__call_tls_dtors",
+            )?),
+            ctype_init: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(private(
+                c"__ctype_init",
+            )?),
             tid,
             list,
             robust: probe_robust(base, size)?,
@@ -258,7 +297,10 @@ fn probe_robust(base: usize, size: usize) -> Result<usize, String> {
 /// Finds the resolver's state: a thread that is not the main one has it in its descriptor.
 fn probe_resolver(base: usize, size: usize) -> Result<(isize, usize), String> {
     let pointer = private(c"__resp")?.addr();
-    expect(pointer < base && base - pointer < 1 << 20, "the resolver's pointer")?;
+    expect(
+        pointer < base && base - pointer < 1 << 20,
+        "the resolver's pointer",
+    )?;
     // SAFETY: a thread-local word.
     let state = unsafe { word(pointer) };
     expect((base..base + size).contains(&state), "the resolver's state")?;
@@ -273,25 +315,42 @@ fn probe_keys(base: usize, size: usize) -> Result<(usize, usize, *const Key), St
     let destructor = offset_of(c"_thread_db_pthread_key_struct_destr", 64)?;
     let seq = offset_of(c"_thread_db_pthread_key_struct_seq", 64)?;
     // SAFETY: the size is a 32-bit word.
-    let key_size = unsafe { private(c"_thread_db_sizeof_pthread_key_struct")?.cast::<u32>().read() } as usize;
-    expect((seq, destructor, key_size) == (0, 8, 16), "the table of keys")?;
+    let key_size = unsafe {
+        private(c"_thread_db_sizeof_pthread_key_struct")?
+            .cast::<u32>()
+            .read()
+    } as usize;
+    expect(
+        (seq, destructor, key_size) == (0, 8, 16),
+        "the table of keys",
+    )?;
     let first = values.wrapping_sub(KEYS_A_LEVEL * 16);
-    expect(first < size && values + LEVELS * 8 <= size, "the values of keys")?;
+    expect(
+        first < size && values + LEVELS * 8 <= size,
+        "the values of keys",
+    )?;
     let mut key = 0;
     // SAFETY: a place for the key; a function that lives as long as the process.
     if unsafe { libc::pthread_key_create(&mut key, Some(nothing)) } != 0 {
         return Err("there is no pthread key left to probe with".to_owned());
     }
     let mark = ptr::from_mut(&mut key).cast::<c_void>();
-    // SAFETY: the key is valid; offsets are within the descriptor and, for a key of a later level, its array.
+    // SAFETY: the key is valid; offsets are within the descriptor and, for a key of a later level,
+    // its array.
     let found = unsafe {
         libc::pthread_setspecific(key, mark);
         let (level, place) = (key as usize / KEYS_A_LEVEL, key as usize % KEYS_A_LEVEL);
-        let array = if level == 0 { base + first } else { word(base + values + level * 8) };
+        let array = if level == 0 {
+            base + first
+        } else {
+            word(base + values + level * 8)
+        };
         let value = word(array + place * 16 + 8);
         libc::pthread_setspecific(key, ptr::null());
         let entry = ptr::read_volatile(keys.add(key as usize));
-        let known = entry.destructor.is_some_and(|d| ptr::fn_addr_eq(d, nothing as Destructor));
+        let known = entry
+            .destructor
+            .is_some_and(|d| ptr::fn_addr_eq(d, nothing as Destructor));
         value == mark.addr() && known && entry.seq % 2 == 1 && word(base + values) == base + first
     };
     // SAFETY: as above.
@@ -321,14 +380,26 @@ struct Gathered {
 fn probe_modules(base: usize) -> Result<(Range<isize>, Vec<Module>, bool), String> {
     // SAFETY: no preconditions.
     let errno = unsafe { libc::__errno_location() }.addr();
-    let mut gathered = Gathered { base, errno, libc: None, modules: Vec::new(), dynamic: false };
+    let mut gathered = Gathered {
+        base,
+        errno,
+        libc: None,
+        modules: Vec::new(),
+        dynamic: false,
+    };
     // SAFETY: `gather` takes its last argument for this type.
     unsafe { libc::dl_iterate_phdr(Some(gather), ptr::from_mut(&mut gathered).cast()) };
-    let libc = gathered.libc.ok_or_else(|| "its own thread-locals were not found".to_owned())?;
+    let libc = gathered
+        .libc
+        .ok_or_else(|| "its own thread-locals were not found".to_owned())?;
     Ok((libc, gathered.modules, gathered.dynamic))
 }
 
-unsafe extern "C" fn gather(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+unsafe extern "C" fn gather(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    data: *mut c_void,
+) -> c_int {
     // SAFETY: valid for the call; `data` is what `probe_modules` gave.
     let (info, found) = unsafe { (&*info, &mut *data.cast::<Gathered>()) };
     if info.dlpi_tls_modid == 0 {
@@ -336,7 +407,10 @@ unsafe extern "C" fn gather(info: *mut libc::dl_phdr_info, _size: usize, data: *
     }
     // SAFETY: the module's program headers.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    for header in headers.iter().filter(|h| h.p_type == libc::PT_TLS && h.p_memsz > 0) {
+    for header in headers
+        .iter()
+        .filter(|h| h.p_type == libc::PT_TLS && h.p_memsz > 0)
+    {
         let (start, len) = (info.dlpi_tls_data.addr(), header.p_memsz as usize);
         // Static ones lie below the base; 1 MiB is far more than glibc reserves.
         if start == 0 || start >= found.base || found.base - start > 1 << 20 {
@@ -349,7 +423,12 @@ unsafe extern "C" fn gather(info: *mut libc::dl_phdr_info, _size: usize, data: *
         } else if !is_loader(info.dlpi_name) {
             let image = (info.dlpi_addr + header.p_vaddr) as usize;
             let image = ptr::with_exposed_provenance(image);
-            found.modules.push(Module { offset, image, image_len: header.p_filesz as usize, len });
+            found.modules.push(Module {
+                offset,
+                image,
+                image_len: header.p_filesz as usize,
+                len,
+            });
         }
     }
     0
@@ -358,5 +437,9 @@ unsafe extern "C" fn gather(info: *mut libc::dl_phdr_info, _size: usize, data: *
 /// Returns whether the module is the loader, whose thread-locals, if any, count as libc's.
 fn is_loader(name: *const c_char) -> bool {
     // SAFETY: null or a string.
-    !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes().windows(8).any(|part| part == b"ld-linux")
+    !name.is_null()
+        && unsafe { CStr::from_ptr(name) }
+            .to_bytes()
+            .windows(8)
+            .any(|part| part == b"ld-linux")
 }

@@ -13,13 +13,17 @@ fn in_use() -> usize {
 
 /// Runs `f` on the block.
 fn on<R>(block: &Block, f: impl FnOnce() -> R) -> R {
-    // SAFETY: nobody else is on the block; what `f` does with thread-locals is in functions of libc.
+    // SAFETY: nobody else is on the block; what `f` does with thread-locals is in functions of
+    // libc.
     unsafe { base::on(block.base(), f) }
 }
 
 #[test]
 fn a_block_is_a_thread_to_libc() {
-    let (one, two) = (Block::new().expect("a block"), Block::new().expect("a block"));
+    let (one, two) = (
+        Block::new().expect("a block"),
+        Block::new().expect("a block"),
+    );
     // SAFETY: no preconditions.
     let errno = || unsafe { libc::__errno_location().addr() };
     // SAFETY: no preconditions.
@@ -36,7 +40,8 @@ fn a_block_is_a_thread_to_libc() {
     assert!(one.end().is_ok() && two.end().is_ok());
 }
 
-/// Recursive locks know their owner by the thread's number: no two blocks share one, and none has a thread's.
+/// Recursive locks know their owner by the thread's number: no two blocks share one, and none has a
+/// thread's.
 #[test]
 fn recursive_locks_tell_blocks_apart() {
     // SAFETY: plain calls in the order that they prescribe, on places that outlive them.
@@ -46,7 +51,10 @@ fn recursive_locks_tell_blocks_apart() {
         libc::pthread_mutexattr_settype(&mut attributes, libc::PTHREAD_MUTEX_RECURSIVE);
         libc::pthread_mutex_init(&mut lock, &attributes);
         let lock = &raw mut lock;
-        let (one, two) = (Block::new().expect("a block"), Block::new().expect("a block"));
+        let (one, two) = (
+            Block::new().expect("a block"),
+            Block::new().expect("a block"),
+        );
         assert_eq!(on(&one, || libc::pthread_mutex_lock(lock)), 0);
         assert_eq!(on(&two, || libc::pthread_mutex_trylock(lock)), libc::EBUSY);
         assert_eq!(libc::pthread_mutex_trylock(lock), libc::EBUSY);
@@ -56,7 +64,12 @@ fn recursive_locks_tell_blocks_apart() {
         std::thread::scope(|threads| {
             threads.spawn(move || {
                 let lock = std::ptr::with_exposed_provenance_mut(place);
-                let ended = base::on(owner, || [libc::pthread_mutex_lock(lock), libc::pthread_mutex_unlock(lock)]);
+                let ended = base::on(owner, || {
+                    [
+                        libc::pthread_mutex_lock(lock),
+                        libc::pthread_mutex_unlock(lock),
+                    ]
+                });
                 assert_eq!(ended, [0, 0]);
                 assert_eq!(base::on(owner, || libc::pthread_mutex_unlock(lock)), 0);
             });
@@ -67,18 +80,26 @@ fn recursive_locks_tell_blocks_apart() {
     }
 }
 
-/// What a fiber frees stays with the worker: other fibers of this worker, and only of this one, find it again.
+/// What a fiber frees stays with the worker: other fibers of this worker, and only of this one,
+/// find it again.
 #[test]
 fn a_block_allocates_from_the_cache_of_its_worker() {
-    // SAFETY: freed once, or given out by `malloc`; black boxes, lest the compiler removes the calls.
-    let allocate = || unsafe { std::hint::black_box(libc::malloc(std::hint::black_box(500))).expose_provenance() };
+    // SAFETY: freed once, or given out by `malloc`; black boxes, lest the compiler removes the
+    // calls.
+    let allocate = || unsafe {
+        std::hint::black_box(libc::malloc(std::hint::black_box(500))).expose_provenance()
+    };
     // SAFETY: as above.
     let free = |address| unsafe { libc::free(std::ptr::with_exposed_provenance_mut(address)) };
     let home = super::base_of_worker();
-    let (one, two) = (Block::new().expect("a block"), Block::new().expect("a block"));
+    let (one, two) = (
+        Block::new().expect("a block"),
+        Block::new().expect("a block"),
+    );
     one.lend_malloc_cache(home);
     two.lend_malloc_cache(home);
-    // Once before: an allocation that finds the cache empty may fill it, and then it takes nothing back.
+    // Once before: an allocation that finds the cache empty may fill it, and then it takes nothing
+    // back.
     on(&one, || free(allocate()));
     let address = on(&one, allocate);
     on(&one, || free(address));
@@ -108,7 +129,8 @@ fn a_block_allocates_from_the_cache_of_its_worker() {
     free(address);
 }
 
-/// In rounds, because other tests use the same allocator meanwhile: sooner or later nothing else happens in one.
+/// In rounds, because other tests use the same allocator meanwhile: sooner or later nothing else
+/// happens in one.
 #[test]
 fn the_end_of_a_block_leaves_nothing_allocated() {
     fn round() -> usize {
@@ -117,14 +139,19 @@ fn the_end_of_a_block_leaves_nothing_allocated() {
         block.lend_malloc_cache(super::base_of_worker());
         on(&block, || {
             // SAFETY: freed at once. Too large for the cache, so that the block gets an arena.
-            unsafe { (1..60).for_each(|n| libc::free(std::hint::black_box(libc::malloc(n * 1600)))) };
+            unsafe {
+                (1..60).for_each(|n| libc::free(std::hint::black_box(libc::malloc(n * 1600))))
+            };
         });
         assert!(block.end().is_ok());
         in_use().abs_diff(before)
     }
     let deadline = Instant::now() + Duration::from_secs(60);
     while let left @ 1.. = round() {
-        assert!(Instant::now() < deadline, "{left} bytes left in the last round");
+        assert!(
+            Instant::now() < deadline,
+            "{left} bytes left in the last round"
+        );
     }
 }
 
@@ -155,8 +182,8 @@ fn values_of_pthread_keys_are_destroyed() {
     assert!(block.end().is_ok());
 }
 
-/// A destructor that sets a value again each time is not called for ever, and what it has set last does not come to the
-/// next fiber on the block.
+/// A destructor that sets a value again each time is not called for ever, and what it has set last
+/// does not come to the next fiber on the block.
 #[test]
 fn a_value_that_comes_back_does_not_outlive_its_fiber() {
     static KEY: AtomicUsize = AtomicUsize::new(0);
@@ -164,7 +191,9 @@ fn a_value_that_comes_back_does_not_outlive_its_fiber() {
     unsafe extern "C" fn set_again(value: *mut std::ffi::c_void) {
         CALLS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: a key of this test's.
-        unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed) as libc::pthread_key_t, value) };
+        unsafe {
+            libc::pthread_setspecific(KEY.load(Ordering::Relaxed) as libc::pthread_key_t, value)
+        };
     }
     let mut block = Block::new().expect("a block");
     // Enough for the value to lie in the first array, and in a later one.
@@ -174,12 +203,21 @@ fn a_value_that_comes_back_does_not_outlive_its_fiber() {
         unsafe {
             assert_eq!(libc::pthread_key_create(&mut key, Some(set_again)), 0);
             KEY.store(key as usize, Ordering::Relaxed);
-            on(&block, || libc::pthread_setspecific(key, std::ptr::without_provenance(7)));
+            on(&block, || {
+                libc::pthread_setspecific(key, std::ptr::without_provenance(7))
+            });
             on(&block, super::end_of_fiber);
             block.reset();
-            assert!(on(&block, || libc::pthread_getspecific(key)).is_null(), "key {key}");
+            assert!(
+                on(&block, || libc::pthread_getspecific(key)).is_null(),
+                "key {key}"
+            );
         }
-        assert_eq!(CALLS.load(Ordering::Relaxed), (n + 1) * 4, "as often as for a thread");
+        assert_eq!(
+            CALLS.load(Ordering::Relaxed),
+            (n + 1) * 4,
+            "as often as for a thread"
+        );
     }
     assert!(block.end().is_ok());
 }

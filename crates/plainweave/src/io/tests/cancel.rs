@@ -92,13 +92,23 @@ pub(super) fn cancel_of_ten_thousand_waiters_is_quick(make: &Make) {
     assert_eq!(rig.driver.in_flight(), 10_000);
     let start = Instant::now();
     // From the last to the first and from the middle: no order is cheap by chance.
-    ops.iter().rev().step_by(2).chain(ops.iter().step_by(2)).for_each(|op| rig.cancel(op));
-    ops.iter().for_each(|op| assert_eq!(rig.wait_for(op), -libc::ECANCELED));
-    assert!(start.elapsed() < Duration::from_secs(5), "took {:?}", start.elapsed());
+    ops.iter()
+        .rev()
+        .step_by(2)
+        .chain(ops.iter().step_by(2))
+        .for_each(|op| rig.cancel(op));
+    ops.iter()
+        .for_each(|op| assert_eq!(rig.wait_for(op), -libc::ECANCELED));
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "took {:?}",
+        start.elapsed()
+    );
     assert_eq!(rig.driver.in_flight(), 0);
 }
 
-/// The kernel may still write into the buffers: they must stay allocated, and the process must not crash.
+/// The kernel may still write into the buffers: they must stay allocated, and the process must not
+/// crash.
 pub(super) fn dropped_with_operations_in_flight(make: &Make) {
     let mut rig = Rig::new(make);
     let (source, peer) = tcp_pair();

@@ -1,9 +1,10 @@
-//! A measurement, not a test: what one echo costs the server's thread, with a raw epoll loop and with the drivers.
+//! A measurement, not a test: what one echo costs the server's thread, with a raw epoll loop and
+//! with the drivers.
 //!
 //!     cargo test --release -p plainweave io::tests::echo -- --ignored --nocapture
 //!
-//! 64 connections over loopback play ping-pong with 128 bytes; the client is a separate process on the other core.
-//! Runs are interleaved; on a shared machine compare the lowest of many.
+//! 64 connections over loopback play ping-pong with 128 bytes; the client is a separate process on
+//! the other core. Runs are interleaved; on a shared machine compare the lowest of many.
 
 use std::os::fd::RawFd;
 
@@ -29,7 +30,11 @@ struct Meter {
 
 impl Meter {
     fn new() -> Self {
-        Self { seen: 0, start: 0, cost: None }
+        Self {
+            seen: 0,
+            start: 0,
+            cost: None,
+        }
     }
 
     fn echo(&mut self) {
@@ -55,9 +60,13 @@ fn wait(epoll: RawFd, events: &mut [libc::epoll_event]) -> usize {
 }
 
 fn add(epoll: RawFd, fd: RawFd, flags: i32) {
-    let mut event = libc::epoll_event { events: flags as u32, u64: fd as u64 };
+    let mut event = libc::epoll_event {
+        events: flags as u32,
+        u64: fd as u64,
+    };
     // SAFETY: the event lives across the call.
-    assert_eq!(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) }, 0);
+    let found = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) };
+    assert_eq!(found, 0);
 }
 
 /// Receives once and sends back what came. Returns whether anything came.
@@ -65,7 +74,13 @@ fn answer(fd: RawFd, buf: &mut [u8]) -> bool {
     // SAFETY: the buffer is ours.
     unsafe {
         let n = libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT);
-        n > 0 && libc::send(fd, buf.as_ptr().cast(), n as usize, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) == n
+        n > 0
+            && libc::send(
+                fd,
+                buf.as_ptr().cast(),
+                n as usize,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            ) == n
     }
 }
 
@@ -73,7 +88,8 @@ fn answer(fd: RawFd, buf: &mut [u8]) -> bool {
 fn raw_loop(fds: &[RawFd], enough: &mut dyn FnMut() -> bool) {
     // SAFETY: plain call.
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-    fds.iter().for_each(|fd| add(epoll, *fd, libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET));
+    fds.iter()
+        .for_each(|fd| add(epoll, *fd, libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET));
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 256];
     let mut buf = [0; 1024];
     loop {
@@ -88,16 +104,33 @@ fn raw_loop(fds: &[RawFd], enough: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// Does the same with a driver, in a worker's steps: poll, then for each completion a send and the next receive.
+/// Does the same with a driver, in a worker's steps: poll, then for each completion a send and the
+/// next receive.
 fn driver_loop(driver: Box<dyn Driver>, sources: &[Source], meter: &mut Meter) {
-    let mut rig = Rig { driver, reports: Vec::new() };
+    let mut rig = Rig {
+        driver,
+        reports: Vec::new(),
+    };
     let mut bufs = vec![[0u8; 1024]; sources.len()];
-    let ops: Vec<Operation> = sources.iter().zip(&mut bufs).map(|(source, buf)| recv(source, buf)).collect();
+    let ops: Vec<Operation> = sources
+        .iter()
+        .zip(&mut bufs)
+        .map(|(source, buf)| recv(source, buf))
+        .collect();
     let mut serve = |rig: &mut Rig, op: &Operation, mut submitted: Submitted| {
         while let Submitted::Done(n) = submitted {
-            let Op::Recv { buf, .. } = op.op else { unreachable!() };
-            // SAFETY: the sources live until the end of this function, by when all operations have been cancelled.
-            let reply = Operation::new(Op::Send { buf, len: n as usize }, unsafe { op.source.as_ref() });
+            let Op::Recv { buf, .. } = op.op else {
+                unreachable!()
+            };
+            // SAFETY: the sources live until the end of this function, by when all operations have
+            // been cancelled.
+            let reply = Operation::new(
+                Op::Send {
+                    buf,
+                    len: n as usize,
+                },
+                unsafe { op.source.as_ref() },
+            );
             assert_eq!(rig.submit(&reply), Submitted::Done(n));
             meter.echo();
             // SAFETY: as above, also for the operation and its buffer.
@@ -166,22 +199,41 @@ fn measure(serve: impl FnOnce(Vec<Source>, &mut Meter)) -> u64 {
 fn cost_of_an_echo() {
     let mut costs: [Vec<u64>; 4] = Default::default();
     let raw = |sources: Vec<Source>, meter: &mut Meter| {
-        raw_loop(&sources.iter().map(Source::raw).collect::<Vec<_>>(), &mut || {
-            meter.echo();
-            meter.cost.is_some()
-        });
+        raw_loop(
+            &sources.iter().map(Source::raw).collect::<Vec<_>>(),
+            &mut || {
+                meter.echo();
+                meter.cost.is_some()
+            },
+        );
     };
     for _ in 0..12 {
         costs[0].push(measure(raw));
-        costs[1].push(measure(|s, meter| driver_loop(named("epoll", Epoll::new(Instant::now(), 0)), &s, meter)));
+        costs[1].push(measure(|s, meter| {
+            driver_loop(named("epoll", Epoll::new(Instant::now(), 0)), &s, meter)
+        }));
         for (n, access) in [(2, Access::OwnerThread), (3, Access::AnyThread)] {
             let uring = || named("uring", Uring::new(Instant::now(), access, 256));
             costs[n].push(measure(|s, meter| driver_loop(uring(), &s, meter)));
         }
     }
     costs.iter_mut().for_each(|runs| runs.sort_unstable());
-    for (name, runs) in ["raw epoll loop", "epoll driver", "uring driver", "for any thread"].into_iter().zip(&costs) {
+    for (name, runs) in [
+        "raw epoll loop",
+        "epoll driver",
+        "uring driver",
+        "for any thread",
+    ]
+    .into_iter()
+    .zip(&costs)
+    {
         let ratio = |n: usize| runs[n] as f64 / costs[0][n] as f64;
-        eprintln!("{name:<15} ns per echo: least {} ({:.3}), median {} ({:.3})", runs[0], ratio(0), runs[6], ratio(6));
+        eprintln!(
+            "{name:<15} ns per echo: least {} ({:.3}), median {} ({:.3})",
+            runs[0],
+            ratio(0),
+            runs[6],
+            ratio(6)
+        );
     }
 }

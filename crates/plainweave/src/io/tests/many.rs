@@ -6,7 +6,11 @@ use super::*;
 fn many(rig: &mut Rig, sockets: usize, each: usize) {
     let pairs: Vec<_> = (0..sockets).map(|_| unix_pair()).collect();
     let mut bufs = vec![[0u8; 1]; sockets * each];
-    let ops: Vec<Operation> = bufs.iter_mut().enumerate().map(|(n, buf)| recv(&pairs[n / each].0, buf)).collect();
+    let ops: Vec<Operation> = bufs
+        .iter_mut()
+        .enumerate()
+        .map(|(n, buf)| recv(&pairs[n / each].0, buf))
+        .collect();
     ops.iter().for_each(|op| rig.pending(op));
     assert_eq!(rig.driver.in_flight(), sockets * each);
     rig.poll(Wait::No);
@@ -18,10 +22,15 @@ fn many(rig: &mut Rig, sockets: usize, each: usize) {
     while rig.driver.in_flight() > 0 && Instant::now() < limit {
         rig.poll(Wait::No);
     }
-    ops.iter().for_each(|op| assert_eq!(op.result.get(), Some(1)));
+    ops.iter()
+        .for_each(|op| assert_eq!(op.result.get(), Some(1)));
     assert_eq!(rig.driver.in_flight(), 0);
     drop(ops);
-    assert!(bufs.iter().enumerate().all(|(n, buf)| buf[0] == (n / each) as u8));
+    assert!(
+        bufs.iter()
+            .enumerate()
+            .all(|(n, buf)| buf[0] == (n / each) as u8)
+    );
 }
 
 pub(super) fn five_thousand_in_flight(make: &Make) {

@@ -11,7 +11,11 @@ fn rig() -> Rig {
 /// Returns the number of the driver's registrations in the kernel, its wake-up among them.
 fn registrations(rig: &Rig) -> usize {
     let watch = rig.driver.watched().expect("epoll can be watched");
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", watch.fd.as_fd().as_raw_fd())).unwrap();
+    let info = std::fs::read_to_string(format!(
+        "/proc/self/fdinfo/{}",
+        watch.fd.as_fd().as_raw_fd()
+    ))
+    .unwrap();
     info.lines().filter(|line| line.starts_with("tfd:")).count()
 }
 
@@ -54,13 +58,15 @@ fn a_registration_in_use_stays() {
     }
 }
 
-/// A closed descriptor's number has been reused: the driver must not end the new owner's registration.
+/// A closed descriptor's number has been reused: the driver must not end the new owner's
+/// registration.
 #[test]
 fn a_registration_of_the_same_number_stays() {
     let (first, peer) = tcp_pair();
     let mut rig = rig();
     turn(&mut rig, &first, &peer);
-    // Keeps the file, and so its registration, although the source is gone; the driver has not been notified.
+    // Keeps the file, and so its registration, although the source is gone; the driver has not been
+    // notified.
     let kept = rustix::io::dup(&first).unwrap();
     // SAFETY: the first source is forgotten, so this alone owns the number.
     let mut number = unsafe { OwnedFd::from_raw_fd(first.raw()) };

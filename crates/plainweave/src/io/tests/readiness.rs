@@ -1,6 +1,6 @@
-//! Which states of a peer end which waits: a result is judged by the interest that was asked for, whatever else the
-//! kernel reports with it (io_uring adds RDHUP, HUP and ERR to every poll; poll(2) never adds RDHUP). And a state that
-//! lasts without ending a wait costs nothing.
+//! Which states of a peer end which waits: a result is judged by the interest that was asked for,
+//! whatever else the kernel reports with it (io_uring adds RDHUP, HUP and ERR to every poll;
+//! poll(2) never adds RDHUP). And a state that lasts without ending a wait costs nothing.
 
 use std::io::Read;
 
@@ -24,7 +24,13 @@ enum Peer {
     Reset,
 }
 
-const PEERS: [Peer; 5] = [Peer::Quiet, Peer::Data, Peer::HalfClose, Peer::Close, Peer::Reset];
+const PEERS: [Peer; 5] = [
+    Peer::Quiet,
+    Peer::Data,
+    Peer::HalfClose,
+    Peer::Close,
+    Peer::Reset,
+];
 
 /// Returns a connection whose peer is in this state; `full`: with no room for another byte to it.
 fn connection(peer_state: Peer, full: bool) -> (Source, Option<TcpStream>) {
@@ -32,7 +38,9 @@ fn connection(peer_state: Peer, full: bool) -> (Source, Option<TcpStream>) {
     if full {
         // Set buffers do not grow under the test.
         SockRef::from(&peer).set_recv_buffer_size(16 << 10).unwrap();
-        SockRef::from(&source).set_send_buffer_size(16 << 10).unwrap();
+        SockRef::from(&source)
+            .set_send_buffer_size(16 << 10)
+            .unwrap();
         fill(&source);
     }
     match peer_state {
@@ -41,7 +49,9 @@ fn connection(peer_state: Peer, full: bool) -> (Source, Option<TcpStream>) {
         Peer::HalfClose => peer.shutdown(std::net::Shutdown::Write).unwrap(),
         Peer::Close => return (source, None),
         Peer::Reset => {
-            SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+            SockRef::from(&peer)
+                .set_linger(Some(Duration::ZERO))
+                .unwrap();
             return (source, None);
         }
     }
@@ -75,7 +85,8 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Has the driver wait for a while, in which the operation does not end and the thread computes next to nothing.
+/// Has the driver wait for a while, in which the operation does not end and the thread computes
+/// next to nothing.
 #[track_caller]
 fn waits_without_spinning(rig: &mut Rig, op: &Operation) {
     rig.settle();
@@ -85,8 +96,15 @@ fn waits_without_spinning(rig: &mut Rig, op: &Operation) {
         rig.poll(Wait::Until(until));
     }
     let took = processor_time() - before;
-    assert_eq!(op.result.get(), None, "nothing has happened that it waits for");
-    assert!(took < Duration::from_millis(50), "it took {took:?} of CPU to wait 150 ms");
+    assert_eq!(
+        op.result.get(),
+        None,
+        "nothing has happened that it waits for"
+    );
+    assert!(
+        took < Duration::from_millis(50),
+        "it took {took:?} of CPU to wait 150 ms"
+    );
 }
 
 #[track_caller]
@@ -95,11 +113,16 @@ fn end(rig: &mut Rig, op: &Operation) {
     assert_eq!(rig.wait_for(op), -libc::ECANCELED);
 }
 
-/// The table: each interest, in each state of the peer, with and without room to send, agrees with poll(2).
+/// The table: each interest, in each state of the peer, with and without room to send, agrees with
+/// poll(2).
 pub(super) fn a_poll_is_judged_by_what_it_waits_for(make: &Make) {
     let mut rig = Rig::new(make);
     for state in PEERS {
-        for (interest, full) in [(Interest::Read, false), (Interest::Write, false), (Interest::Write, true)] {
+        for (interest, full) in [
+            (Interest::Read, false),
+            (Interest::Write, false),
+            (Interest::Write, true),
+        ] {
             // Closed over what is under way, which is a reset.
             if full && state == Peer::Close {
                 continue;
@@ -133,7 +156,11 @@ pub(super) fn a_waiting_write_outlasts_the_peers_half_close(make: &Make) {
     for send_it in [true, false] {
         let (source, peer) = open_connection(Peer::Quiet);
         let block = [7; 1000];
-        let op = if send_it { send(&source, &block) } else { poll(&source, Interest::Write) };
+        let op = if send_it {
+            send(&source, &block)
+        } else {
+            poll(&source, Interest::Write)
+        };
         rig.pending(&op);
         rig.poll(Wait::No);
         write(&peer, b"not awaited");
@@ -146,7 +173,10 @@ pub(super) fn a_waiting_write_outlasts_the_peers_half_close(make: &Make) {
         let mut taken = vec![0; 1 << 16];
         let limit = Instant::now() + Duration::from_secs(5);
         while op.result.get().is_none() {
-            assert!(Instant::now() < limit, "there is room, and the writer does not see it");
+            assert!(
+                Instant::now() < limit,
+                "there is room, and the writer does not see it"
+            );
             let _ = (&peer).read(&mut taken);
             let soon = rig.driver.now() + 1_000_000;
             rig.poll(Wait::Until(soon));
@@ -163,7 +193,11 @@ pub(super) fn a_write_to_a_half_closed_peer_waits(make: &Make) {
         for send_it in [true, false] {
             let (source, peer) = open_connection(Peer::HalfClose);
             let block = [7; 1000];
-            let op = if send_it { send(&source, &block) } else { poll(&source, Interest::Write) };
+            let op = if send_it {
+                send(&source, &block)
+            } else {
+                poll(&source, Interest::Write)
+            };
             rig.submit(&op);
             waits_without_spinning(&mut rig, &op);
             if !reset {
@@ -174,12 +208,20 @@ pub(super) fn a_write_to_a_half_closed_peer_waits(make: &Make) {
             drop(peer);
             let result = rig.wait_for(&op);
             let gone = [-libc::ECONNRESET, -libc::EPIPE];
-            assert!(if send_it { gone.contains(&result) } else { result == 0 }, "{result}");
+            assert!(
+                if send_it {
+                    gone.contains(&result)
+                } else {
+                    result == 0
+                },
+                "{result}"
+            );
         }
     }
 }
 
-/// A receive is not ended by an urgent mark, which is no data. A poll may be, once: io_uring reports what woke it.
+/// A receive is not ended by an urgent mark, which is no data. A poll may be, once: io_uring
+/// reports what woke it.
 pub(super) fn a_waiting_read_outlasts_an_urgent_mark(make: &Make) {
     let mut rig = Rig::new(make);
     let (source, peer) = tcp_pair();
@@ -209,7 +251,8 @@ pub(super) fn a_waiting_read_outlasts_an_urgent_mark(make: &Make) {
     assert_eq!(rig.wait_for(waiting), 0);
 }
 
-/// A listener is waited for like any other descriptor: a connection, a reset one, the listener's end.
+/// A listener is waited for like any other descriptor: a connection, a reset one, the listener's
+/// end.
 pub(super) fn an_accept_waits_for_a_connection_and_nothing_else(make: &Make) {
     let mut rig = Rig::new(make);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -237,7 +280,8 @@ pub(super) fn an_accept_waits_for_a_connection_and_nothing_else(make: &Make) {
     assert_eq!(rig.wait_for(&op), -libc::EINVAL);
 }
 
-/// A connection attempt waits for its outcome: connected to a peer in any state, refused, shut down.
+/// A connection attempt waits for its outcome: connected to a peer in any state, refused, shut
+/// down.
 pub(super) fn a_connect_waits_for_its_outcome(make: &Make) {
     let mut rig = Rig::new(make);
     for state in [Peer::Data, Peer::HalfClose, Peer::Close] {

@@ -8,7 +8,8 @@ use super::*;
 
 /// A value that another thread uses while its owner does not.
 struct Lent<T>(T);
-// SAFETY: tests hand over a ring that may be called by any thread, one at a time, and operations with it.
+// SAFETY: tests hand over a ring that may be called by any thread, one at a time, and operations
+// with it.
 unsafe impl<T> Send for Lent<T> {}
 
 impl<T> Lent<T> {
@@ -49,11 +50,16 @@ fn another_thread_fetches_what_its_submitter_is_too_busy_for() {
             std::hint::spin_loop();
         }
     });
-    assert_eq!(op.result.get(), Some(3), "its submitter made no system call meanwhile");
+    assert_eq!(
+        op.result.get(),
+        Some(3),
+        "its submitter made no system call meanwhile"
+    );
     assert_eq!(&buf[..3], b"now");
 }
 
-/// The kernel cancels what a thread has submitted when that thread ends, although nobody requested it.
+/// The kernel cancels what a thread has submitted when that thread ends, although nobody requested
+/// it.
 #[test]
 fn an_operation_outlives_the_thread_that_submitted_it() {
     let (source, peer) = tcp_pair();
@@ -71,7 +77,11 @@ fn an_operation_outlives_the_thread_that_submitted_it() {
         std::thread::scope(|scope| scope.spawn(submit).join()).expect("no panic");
     }
     rig.settle();
-    assert_eq!((op.result.get(), readable.result.get()), (None, None), "nothing has come yet");
+    assert_eq!(
+        (op.result.get(), readable.result.get()),
+        (None, None),
+        "nothing has come yet"
+    );
     write(&peer, b"late");
     write(&other.1, b"!");
     assert_eq!(rig.wait_for(&readable), 0);

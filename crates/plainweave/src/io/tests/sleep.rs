@@ -18,7 +18,11 @@ pub(super) fn woken_before_and_during_a_wait(make: &Make) {
     });
     let start = Instant::now();
     rig.poll(Wait::Forever);
-    assert!(start.elapsed() >= Duration::from_millis(15), "returned early: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() >= Duration::from_millis(15),
+        "returned early: {:?}",
+        start.elapsed()
+    );
     thread.join().unwrap();
 }
 
@@ -60,7 +64,8 @@ extern "C" fn ignore(_: libc::c_int) {}
 
 pub(super) fn signals_do_not_end_a_sleep(make: &Make) {
     let mut rig = Rig::new(make);
-    // SAFETY: a handler that does nothing, without SA_RESTART, for a signal that no other test here uses.
+    // SAFETY: a handler that does nothing, without SA_RESTART, for a signal that no other test here
+    // uses.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
@@ -100,10 +105,15 @@ pub(super) fn an_idle_driver_wants_no_poll(make: &Make) {
             rig.poll(Wait::No);
         }
     }
-    assert_eq!(op.result.get(), Some(1), "a worker that asks wants_poll first sees completions");
+    assert_eq!(
+        op.result.get(),
+        Some(1),
+        "a worker that asks wants_poll first sees completions"
+    );
 }
 
-/// The kernel may end a multishot poll at any time; the test forces it to. Once re-armed, wake-ups still end sleeps.
+/// The kernel may end a multishot poll at any time; the test forces it to. Once re-armed, wake-ups
+/// still end sleeps.
 #[test]
 fn a_wake_up_poll_that_ended_is_armed_again() {
     let mut uring = Uring::new(Instant::now(), Access::OwnerThread, 8).unwrap();

@@ -34,8 +34,8 @@ pub(super) fn receives_what_comes_later(make: &Make) {
     }
 }
 
-/// Sends until there is no room left, even after the peer's window has grown. Returns the bytes sent and the operation
-/// that waits.
+/// Sends until there is no room left, even after the peer's window has grown. Returns the bytes
+/// sent and the operation that waits.
 fn fill(rig: &mut Rig, source: &Source, block: &[u8]) -> (usize, Box<Operation>) {
     let mut sent = 0;
     loop {
@@ -62,7 +62,11 @@ pub(super) fn sends_and_waits_for_room(make: &Make) {
     assert!(more > 0);
     let mut rest = vec![0; more];
     peer.read_exact(&mut rest).unwrap();
-    assert_eq!(rest, block[..more], "the bytes that were reported, no others");
+    assert_eq!(
+        rest,
+        block[..more],
+        "the bytes that were reported, no others"
+    );
     source.close();
     assert_eq!(peer.read(&mut rest).unwrap(), 0);
 }
@@ -72,21 +76,36 @@ pub(super) fn vectored_calls_use_all_buffers(make: &Make) {
     let (source, mut peer) = tcp_pair();
     let (a, b) = (b"head ".to_vec(), b"body".to_vec());
     let mut parts = [
-        libc::iovec { iov_base: a.as_ptr() as *mut _, iov_len: a.len() },
-        libc::iovec { iov_base: b.as_ptr() as *mut _, iov_len: b.len() },
+        libc::iovec {
+            iov_base: a.as_ptr() as *mut _,
+            iov_len: a.len(),
+        },
+        libc::iovec {
+            iov_base: b.as_ptr() as *mut _,
+            iov_len: b.len(),
+        },
     ];
     // SAFETY: a message header of zero bytes is one without buffers.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     (msg.msg_iov, msg.msg_iovlen) = (parts.as_mut_ptr(), 2);
-    assert_eq!(rig.finish(&Operation::new(Op::SendVectored { msg: &msg }, &source)), 9);
+    assert_eq!(
+        rig.finish(&Operation::new(Op::SendVectored { msg: &msg }, &source)),
+        9
+    );
     let mut got = [0; 9];
     peer.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"head body");
 
     let (mut x, mut y) = ([0u8; 3], [0u8; 8]);
     let mut parts = [
-        libc::iovec { iov_base: x.as_mut_ptr().cast(), iov_len: 3 },
-        libc::iovec { iov_base: y.as_mut_ptr().cast(), iov_len: 8 },
+        libc::iovec {
+            iov_base: x.as_mut_ptr().cast(),
+            iov_len: 3,
+        },
+        libc::iovec {
+            iov_base: y.as_mut_ptr().cast(),
+            iov_len: 8,
+        },
     ];
     msg.msg_iov = parts.as_mut_ptr();
     let op = Operation::new(Op::RecvVectored { msg: &mut msg }, &source);
@@ -119,12 +138,20 @@ pub(super) fn accepts_with_the_peers_address(make: &Make) {
         assert_eq!(accepted.peer_addr().unwrap(), peer.local_addr().unwrap());
         let expected = Address::of(peer.local_addr().unwrap());
         // SAFETY: both hold an IPv4 address.
-        let ports =
-            [&from, &expected].map(|a| unsafe { (*(&raw const a.storage).cast::<libc::sockaddr_in>()).sin_port });
+        let ports = [&from, &expected]
+            .map(|a| unsafe { (*(&raw const a.storage).cast::<libc::sockaddr_in>()).sin_port });
         assert_eq!(ports[0], ports[1]);
         assert_eq!(from.len as usize, size_of::<libc::sockaddr_in>());
-        assert!(rustix::io::fcntl_getfd(&accepted).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
-        assert!(rustix::fs::fcntl_getfl(&accepted).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+        assert!(
+            rustix::io::fcntl_getfd(&accepted)
+                .unwrap()
+                .contains(rustix::io::FdFlags::CLOEXEC)
+        );
+        assert!(
+            rustix::fs::fcntl_getfl(&accepted)
+                .unwrap()
+                .contains(rustix::fs::OFlags::NONBLOCK)
+        );
     }
 }
 
@@ -166,10 +193,18 @@ pub(super) fn poll_tells_both_directions(make: &Make) {
         assert_eq!(op.result.get(), None);
         write(&peer, b"abc");
         assert_eq!(rig.wait_for(&op), 0);
-        assert_eq!(rig.finish(&poll(&source, Interest::Read)), 0, "still readable");
+        assert_eq!(
+            rig.finish(&poll(&source, Interest::Read)),
+            0,
+            "still readable"
+        );
         let mut buf = [0; 2];
         assert_eq!(rig.finish(&recv(&source, &mut buf)), 2);
-        assert_eq!(rig.finish(&poll(&source, Interest::Read)), 0, "one byte is left");
+        assert_eq!(
+            rig.finish(&poll(&source, Interest::Read)),
+            0,
+            "one byte is left"
+        );
         assert_eq!(rig.finish(&recv(&source, &mut buf)), 1);
     }
     let op = poll(&source, Interest::Read);
@@ -190,7 +225,8 @@ pub(super) fn a_poll_sees_what_others_have_read(make: &Make) {
         write(&peer, b"x");
         assert_eq!(rig.wait_for(&op), 0);
         let mut buf = [0; 8];
-        let read = rustix::net::recv(&source, &mut buf, rustix::net::RecvFlags::DONTWAIT).expect("bytes");
+        let read =
+            rustix::net::recv(&source, &mut buf, rustix::net::RecvFlags::DONTWAIT).expect("bytes");
         assert_eq!(read.0, 1);
     }
 }
@@ -202,7 +238,8 @@ pub(super) fn end_of_stream_after_queued_data(make: &Make) {
     let op = recv(&source, &mut buf);
     rig.pending(&op);
     rig.poll(Wait::No);
-    // Data and FIN are reported by one edge; the receive is short, and nothing will ever happen again.
+    // Data and FIN are reported by one edge; the receive is short, and nothing will ever happen
+    // again.
     write(&peer, b"bye");
     drop(peer);
     std::thread::sleep(Duration::from_millis(5));
@@ -307,7 +344,11 @@ pub(super) fn two_readers_share_what_comes(make: &Make) {
     write(&peer, b"1234");
     assert_eq!((rig.wait_for(&first), rig.wait_for(&second)), (2, 2));
     // The kernel's wait queues are last in, first out.
-    let (early, late) = if rig.driver.name() == "epoll" { (&a, &b) } else { (&b, &a) };
+    let (early, late) = if rig.driver.name() == "epoll" {
+        (&a, &b)
+    } else {
+        (&b, &a)
+    };
     assert_eq!((early, late), (b"12", b"34"));
     let (first, second) = (recv(&source, &mut a), recv(&source, &mut b));
     rig.pending(&first);
@@ -336,7 +377,10 @@ pub(super) fn datagrams_are_not_mistaken_for_a_drained_stream(make: &Make) {
 
 pub(super) fn a_reused_descriptor_is_a_new_source(make: &Make) {
     // Other tests run in parallel: whether this test gets the number again is a matter of luck.
-    assert!((0..1_000).any(|_| reuse_a_descriptor(make)), "no number was ever reused");
+    assert!(
+        (0..1_000).any(|_| reuse_a_descriptor(make)),
+        "no number was ever reused"
+    );
 }
 
 /// Returns whether the number was reused.
@@ -351,10 +395,13 @@ fn reuse_a_descriptor(make: &Make) -> bool {
     assert_eq!(rig.wait_for(&op), 1);
     // A duplicate keeps the old registration alive in the kernel: its events must match no slot.
     // SAFETY: the number is the source's own.
-    let duplicate = rustix::io::dup(unsafe { std::os::fd::BorrowedFd::borrow_raw(number) }).unwrap();
+    let duplicate =
+        rustix::io::dup(unsafe { std::os::fd::BorrowedFd::borrow_raw(number) }).unwrap();
     rig.drop_source(first);
     // SAFETY: as above.
-    let second = source(rustix::io::dup(unsafe { std::os::fd::BorrowedFd::borrow_raw(spare.raw()) }).unwrap());
+    let second = source(
+        rustix::io::dup(unsafe { std::os::fd::BorrowedFd::borrow_raw(spare.raw()) }).unwrap(),
+    );
     if second.raw() != number {
         return false;
     }

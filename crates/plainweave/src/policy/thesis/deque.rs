@@ -1,10 +1,11 @@
-//! Orders that take from both ends: LIFO, stochastic, alternate, reverse (and FIFO that grows, to either side, or whose
-//! yields swap), as in the OCaml schedulers' thesis.
+//! Orders that take from both ends: LIFO, stochastic, alternate, reverse (and FIFO that grows, to
+//! either side, or whose yields swap), as in the OCaml schedulers' thesis.
 //!
-//! LIFO runs what was pushed last, while its data is warm: depth first, few tasks alive. Against it: what was pushed
-//! first may wait for ever. The orders between bound that wait (alternate, reverse) or make it unlikely (stochastic).
-//! Tasks that yield are kept apart, first in, first out, or LIFO would run them again before anything else: those that
-//! may move in a ring that thieves reach.
+//! LIFO runs what was pushed last, while its data is warm: depth first, few tasks alive. Against
+//! it: what was pushed first may wait for ever. The orders between bound that wait (alternate,
+//! reverse) or make it unlikely (stochastic). Tasks that yield are kept apart, first in, first out,
+//! or LIFO would run them again before anything else: those that may move in a ring that thieves
+//! reach.
 //!
 //! A worker without thieves has plain lanes and touches nothing atomic.
 
@@ -16,8 +17,8 @@ use super::stealing::Stealing;
 use crate::policy::{Cx, Pinned, Ready, Task, Wake};
 use crate::queue::ring::{DEFAULT_CAPACITY, Owner, Stealer, ring};
 
-/// Work stealing where [`Ends`](super::Ends) says from which end of its queue a worker takes: LIFO, stochastic,
-/// alternate, reverse, or FIFO that grows or whose yields swap.
+/// Work stealing where [`Ends`](super::Ends) says from which end of its queue a worker takes: LIFO,
+/// stochastic, alternate, reverse, or FIFO that grows or whose yields swap.
 pub type Ordered<T> = Stealing<T, Deque<T>>;
 
 /// Two lanes with two ends each, and one for tasks that yielded.
@@ -37,7 +38,11 @@ pub struct DequeStealer<T> {
 
 impl<T: Task> Deque<T> {
     fn pop_pinned(&mut self, cx: &mut Cx) -> Option<T> {
-        if self.pinned.tasks.len() == 0 { None } else { self.pinned.tasks.take(self.courses[0].next(cx)) }
+        if self.pinned.tasks.len() == 0 {
+            None
+        } else {
+            self.pinned.tasks.take(self.courses[0].next(cx))
+        }
     }
 
     fn pop_own(&mut self, cx: &mut Cx) -> Option<T> {
@@ -53,7 +58,11 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
     type Stealer = DequeStealer<T>;
 
     fn new(params: &StealingParams, sole: bool) -> Self {
-        let capacity = if sole { 1 } else { params.capacity.next_power_of_two() };
+        let capacity = if sole {
+            1
+        } else {
+            params.capacity.next_power_of_two()
+        };
         Self {
             courses: [Course::new(params.ends), Course::new(params.ends)],
             pinned: Pinned::new(Lane::default(), sole),
@@ -63,7 +72,10 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
     }
 
     fn stealer(&self) -> DequeStealer<T> {
-        DequeStealer { own: self.own.stealer(), yielded: self.yielded.stealer() }
+        DequeStealer {
+            own: self.own.stealer(),
+            yielded: self.yielded.stealer(),
+        }
     }
 
     fn yields_apart(&self) -> bool {
@@ -79,7 +91,11 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
     }
 
     fn pop_apart(&mut self) -> Option<T> {
-        if self.yielded.is_empty() { None } else { self.yielded.pop() }
+        if self.yielded.is_empty() {
+            None
+        } else {
+            self.yielded.pop()
+        }
     }
 
     fn push(&mut self, task: T, _: Ready) -> Result<Wake, T> {
@@ -129,7 +145,11 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         Some(first)
     }
 
-    fn steal(&mut self, victim: &DequeStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
+    fn steal(
+        &mut self,
+        victim: &DequeStealer<T>,
+        wanted: impl Fn(usize) -> usize,
+    ) -> Option<(T, usize)> {
         let found = self.own.steal(&victim.own, &wanted);
         found.or_else(|| victim.yielded.steal_batch_into(&mut self.yielded, wanted))
     }

@@ -1,12 +1,13 @@
-//! First in, first out: each worker runs its tasks in the order in which they became ready and steals the oldest of
-//! another's when it has none. The base case of the OCaml schedulers' thesis, and of most runtimes. (With the default
-//! parameters [`WorkStealing`](crate::policy::WorkStealing) does the same in one file.)
+//! First in, first out: each worker runs its tasks in the order in which they became ready and
+//! steals the oldest of another's when it has none. The base case of the OCaml schedulers' thesis,
+//! and of most runtimes. (With the default parameters [`WorkStealing`](crate::policy::WorkStealing)
+//! does the same in one file.)
 //!
-//! For it: bounded waiting (a task waits for at most all that were ready before it), good latency at the tail.
-//! Against it: a task that was just woken finds its data cold.
+//! For it: bounded waiting (a task waits for at most all that were ready before it), good latency
+//! at the tail. Against it: a task that was just woken finds its data cold.
 //!
-//! The lane that thieves reach is `queue/ring`: an owner's push writes no shared word but its own, a pop is one
-//! uncontended exchange, a thief takes a batch.
+//! The lane that thieves reach is `queue/ring`: an owner's push writes no shared word but its own,
+//! a pop is one uncontended exchange, a thief takes a batch.
 
 use std::collections::VecDeque;
 
@@ -17,8 +18,8 @@ use super::stealing::Stealing;
 use crate::policy::{Cx, Pinned, Ready, Task, Wake};
 use crate::queue::ring::{Owner, Stealer, ring};
 
-/// Work stealing, first in, first out: a worker runs its tasks in the order in which they became ready, and steals the
-/// oldest of another's when it has none.
+/// Work stealing, first in, first out: a worker runs its tasks in the order in which they became
+/// ready, and steals the oldest of another's when it has none.
 pub type Fifo<T> = Stealing<T, Ring<T>>;
 
 /// A bounded ring and a plain lane, both first in, first out.
@@ -34,8 +35,15 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
     type Stealer = RingStealer<T>;
 
     fn new(params: &StealingParams, sole: bool) -> Self {
-        let capacity = if sole { 1 } else { params.capacity.next_power_of_two() };
-        Self { pinned: Pinned::fifo(sole), ring: ring(capacity) }
+        let capacity = if sole {
+            1
+        } else {
+            params.capacity.next_power_of_two()
+        };
+        Self {
+            pinned: Pinned::fifo(sole),
+            ring: ring(capacity),
+        }
     }
 
     fn stealer(&self) -> RingStealer<T> {
@@ -72,7 +80,11 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
         shared.pop_batch_into(cx, &mut self.ring, most)
     }
 
-    fn steal(&mut self, victim: &RingStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
+    fn steal(
+        &mut self,
+        victim: &RingStealer<T>,
+        wanted: impl Fn(usize) -> usize,
+    ) -> Option<(T, usize)> {
         victim.0.steal_batch_into(&mut self.ring, wanted)
     }
 

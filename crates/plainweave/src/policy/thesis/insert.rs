@@ -1,19 +1,22 @@
-//! Inserts that spin until a thief has made room: the base case of the OCaml schedulers' thesis, which counts their
-//! retries.
+//! Inserts that spin until a thief has made room: the base case of the OCaml schedulers' thesis,
+//! which counts their retries.
 //!
-//! There the spawner spins without end, which is a deadlock if nobody is left to steal: with one worker, or when two
-//! full workers wait for each other. So an insert ends, and its task overflows to the shared queue, which is counted:
-//! 1. if it is made for a completion, a timer or a task that yields, since then no fiber is the spawner, and the worker
-//!    could not serve its driver meanwhile;
+//! There the spawner spins without end, which is a deadlock if nobody is left to steal: with one
+//! worker, or when two full workers wait for each other. So an insert ends, and its task overflows
+//! to the shared queue, which is counted:
+//! 1. if it is made for a completion, a timer or a task that yields, since then no fiber is the
+//!    spawner, and the worker could not serve its driver meanwhile;
 //! 2. at once, if every worker is spinning in an insert;
-//! 3. after [`PATIENCE`] attempts, if each of the others is spinning or *out*: its last search found nothing, it has
-//!    never popped, or it has ended. A worker that sleeps is out, and so is one that searches again; the pushes before
-//!    this one have woken it, and it is given the time to wake up and to find something.
+//! 3. after [`PATIENCE`] attempts, if each of the others is spinning or *out*: its last search
+//!    found nothing, it has never popped, or it has ended. A worker that sleeps is out, and so is
+//!    one that searches again; the pushes before this one have woken it, and it is given the time
+//!    to wake up and to find something.
 //!
-//! A worker that is held up in a fiber is neither. The spawner waits for it, as published, unless a spare worker
-//! steals.
+//! A worker that is held up in a fiber is neither. The spawner waits for it, as published, unless a
+//! spare worker steals.
 //!
-//! Both counts are hints (`Relaxed`): a stale one delays an overflow or causes a needless one, and loses nothing.
+//! Both counts are hints (`Relaxed`): a stale one delays an overflow or causes a needless one, and
+//! loses nothing.
 
 use crossbeam_utils::CachePadded;
 
@@ -39,7 +42,11 @@ pub(super) struct Out(bool);
 impl Inserts {
     /// All workers are out until they pop.
     pub(super) fn new(workers: usize) -> Self {
-        Self { workers, out: CachePadded::new(AtomicUsize::new(workers)), spinning: CachePadded::default() }
+        Self {
+            workers,
+            out: CachePadded::new(AtomicUsize::new(workers)),
+            spinning: CachePadded::default(),
+        }
     }
 
     /// For a worker that has not popped yet.
@@ -68,7 +75,8 @@ impl Inserts {
         mut task: T,
         mut attempt: impl FnMut(T) -> Result<Wake, T>,
     ) -> Result<Wake, T> {
-        // Only a pop shows that a worker looks for tasks: afterwards it is out again if it was before.
+        // Only a pop shows that a worker looks for tasks: afterwards it is out again if it was
+        // before.
         let was_out = me.0;
         self.set_out(me, false);
         self.spinning.fetch_add(1, Relaxed);
@@ -81,7 +89,11 @@ impl Inserts {
                 Err(task) => task,
             };
             let (out, spinning) = (self.out.load(Relaxed), self.spinning.load(Relaxed));
-            hopeless = if out + spinning < self.workers { 0 } else { hopeless + 1 };
+            hopeless = if out + spinning < self.workers {
+                0
+            } else {
+                hopeless + 1
+            };
             if spinning >= self.workers || hopeless > PATIENCE {
                 break Err(task);
             }
@@ -96,13 +108,17 @@ impl Inserts {
 mod tests {
     use super::*;
 
-    /// Spins on worker `me`'s behalf: `attempt` is called with the number of attempts so far and says whether there was
-    /// room. Returns whether the task got in, and the retries counted.
+    /// Spins on worker `me`'s behalf: `attempt` is called with the number of attempts so far and
+    /// says whether there was room. Returns whether the task got in, and the retries counted.
     fn spin(inserts: &Inserts, me: &mut Out, mut attempt: impl FnMut(u64) -> bool) -> (bool, u64) {
         let (mut cx, mut attempts) = (Cx::new(1), 0);
         let done = inserts.spin(&mut cx, me, (), |()| {
             attempts += 1;
-            if attempt(attempts) { Ok(Wake::Any) } else { Err(()) }
+            if attempt(attempts) {
+                Ok(Wake::Any)
+            } else {
+                Err(())
+            }
         });
         assert_eq!(attempts, cx.counts.insert_retries);
         (done.is_ok(), attempts)
@@ -129,7 +145,10 @@ mod tests {
             inserts.set_out(&mut b, n >= 1000);
             false
         };
-        assert_eq!(spin(&inserts, &mut a, ended), (false, 1000 + u64::from(PATIENCE)));
+        assert_eq!(
+            spin(&inserts, &mut a, ended),
+            (false, 1000 + u64::from(PATIENCE))
+        );
         // One that comes back in time makes it start again.
         let (inserts, mut a, mut b) = both_run();
         let naps = |n| {

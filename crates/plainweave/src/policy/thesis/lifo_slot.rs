@@ -1,14 +1,15 @@
-//! An order with a one-task slot before it for what became ready last, as Go's `runnext` and Tokio's LIFO slot: a
-//! message and its receiver meet while the message is still in the cache.
+//! An order with a one-task slot before it for what became ready last, as Go's `runnext` and
+//! Tokio's LIFO slot: a message and its receiver meet while the message is still in the cache.
 //!
-//! The published slots can starve: two tasks that wake each other keep it to themselves (Go bounds that by its time
-//! slice, Tokio since 2023 by three in a row, the OCaml thesis not at all), and nobody may steal from Tokio's or the
-//! thesis'. Here the slot wins at most [`SlotParams::in_a_row`] times while others wait, and it is stealable unless
-//! configured otherwise: a task in it does not wait behind a busy worker. Stealing has a price: a searching worker may
-//! take the receiver away from its message, so thieves look at the slot last.
+//! The published slots can starve: two tasks that wake each other keep it to themselves (Go bounds
+//! that by its time slice, Tokio since 2023 by three in a row, the OCaml thesis not at all), and
+//! nobody may steal from Tokio's or the thesis'. Here the slot wins at most
+//! [`SlotParams::in_a_row`] times while others wait, and it is stealable unless configured
+//! otherwise: a task in it does not wait behind a busy worker. Stealing has a price: a searching
+//! worker may take the receiver away from its message, so thieves look at the slot last.
 //!
-//! The slot for tasks that may move is a ring of one place; pinned tasks have a plain one. At most one of them is
-//! full.
+//! The slot for tasks that may move is a ring of one place; pinned tasks have a plain one. At most
+//! one of them is full.
 
 use super::fifo::{Ring, RingStealer};
 use super::order::Order;
@@ -64,14 +65,21 @@ impl<T: Task + 'static> Slot<T> {
         self.pinned.take().or_else(|| self.movable.pop())
     }
 
-    /// Owner. Fills the empty slot, or hands the task back: a thief that the kernel has stopped holds the place.
+    /// Owner. Fills the empty slot, or hands the task back: a thief that the kernel has stopped
+    /// holds the place.
     #[inline]
     fn fill(&mut self, task: T) -> Result<Wake, T> {
         if self.rest.pinned.keeps(&task) {
             self.pinned = Some(task);
             return Ok(Wake::None);
         }
-        self.movable.push(task).map(|()| if self.params.stealable { Wake::Any } else { Wake::None })
+        self.movable.push(task).map(|()| {
+            if self.params.stealable {
+                Wake::Any
+            } else {
+                Wake::None
+            }
+        })
     }
 }
 
@@ -80,16 +88,26 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
 
     fn new(params: &StealingParams, sole: bool) -> Self {
         let rest = Ring::new(params, sole);
-        Self { params: params.slot, pinned: None, movable: ring(1), rest, in_a_row: 0 }
+        Self {
+            params: params.slot,
+            pinned: None,
+            movable: ring(1),
+            rest,
+            in_a_row: 0,
+        }
     }
 
     fn stealer(&self) -> SlotStealer<T> {
-        SlotStealer { rest: self.rest.stealer(), slot: self.params.stealable.then(|| self.movable.stealer()) }
+        SlotStealer {
+            rest: self.rest.stealer(),
+            slot: self.params.stealable.then(|| self.movable.stealer()),
+        }
     }
 
     #[inline(always)]
     fn push(&mut self, task: T, why: Ready) -> Result<Wake, T> {
-        let slot = why == Ready::Woken || (why == Ready::Spawned && self.params.takes == SlotFor::All);
+        let slot =
+            why == Ready::Woken || (why == Ready::Spawned && self.params.takes == SlotFor::All);
         if !slot {
             return self.rest.push(task, why);
         }
@@ -101,7 +119,10 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
         };
         match older {
             None => Ok(wake),
-            Some(older) => self.rest.push(older, why).map(|other| if wake == Wake::None { other } else { wake }),
+            Some(older) => self
+                .rest
+                .push(older, why)
+                .map(|other| if wake == Wake::None { other } else { wake }),
         }
     }
 
@@ -129,9 +150,18 @@ impl<T: Task + 'static> Order<T> for Slot<T> {
         self.rest.refill(shared, cx, most)
     }
 
-    fn steal(&mut self, victim: &SlotStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
+    fn steal(
+        &mut self,
+        victim: &SlotStealer<T>,
+        wanted: impl Fn(usize) -> usize,
+    ) -> Option<(T, usize)> {
         let found = self.rest.steal(&victim.rest, &wanted);
-        found.or_else(|| victim.slot.as_ref()?.steal_batch_into(&mut self.movable, |len| wanted(len).min(1)))
+        found.or_else(|| {
+            victim
+                .slot
+                .as_ref()?
+                .steal_batch_into(&mut self.movable, |len| wanted(len).min(1))
+        })
     }
 
     fn has_tasks(victim: &SlotStealer<T>) -> bool {

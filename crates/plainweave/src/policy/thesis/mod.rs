@@ -1,11 +1,13 @@
-//! Work stealing with parameters: the variants that have been published, above all those of the OCaml schedulers'
-//! thesis, from one set of parts.
+//! Work stealing with parameters: the variants that have been published, above all those of the
+//! OCaml schedulers' thesis, from one set of parts.
 //!
-//! A policy of this family is [`Stealing`] over an [`Order`]. The order is a type, because its push and pop are the hot
-//! path: [`Ring`] (FIFO), [`Slot`] (FIFO behind a slot for what became ready last), [`Batches`] (FIFO, shown to thieves
-//! in batches) or [`Deque`] (LIFO, stochastic, alternate, reverse). Everything else is data for the cold paths, in
+//! A policy of this family is [`Stealing`] over an [`Order`]. The order is a type, because its push
+//! and pop are the hot path: [`Ring`] (FIFO), [`Slot`] (FIFO behind a slot for what became ready
+//! last), [`Batches`] (FIFO, shown to thieves in batches) or [`Deque`] (LIFO, stochastic,
+//! alternate, reverse). Everything else is data for the cold paths, in
 //! [`StealingParams`]: whom to steal from and how much ([`Victim`], [`Amount`]), what to do without room
-//! ([`WhenFull`]), how many shared queues there are and of what kind, and where tasks go that yield.
+//! ([`WhenFull`]), how many shared queues there are and of what kind, and where tasks go that
+//! yield.
 
 mod batches;
 mod deque;

@@ -1,10 +1,12 @@
-//! A lane with two ends that thieves reach: what an order of [`Ends`](super::Ends) keeps its movable tasks in.
+//! A lane with two ends that thieves reach: what an order of [`Ends`](super::Ends) keeps its
+//! movable tasks in.
 //!
-//! For all orders but one it is `queue/deque`: a push is a store, a pop one exchange, no lock; or two of these, see
-//! `horizontal`. The order that turns its tasks round (reverse) would have to push at the end that thieves take from,
-//! and a swap ([`Yields::Swap`]) reaches into the middle: they have a deque under a lock, which is uncontended but for
-//! thieves. These look at a copy of its length, without the lock; a task is moved under one lock at a time, so no two
-//! workers wait for each other.
+//! For all orders but one it is `queue/deque`: a push is a store, a pop one exchange, no lock; or
+//! two of these, see `horizontal`. The order that turns its tasks round (reverse) would have to
+//! push at the end that thieves take from, and a swap ([`Yields::Swap`]) reaches into the middle:
+//! they have a deque under a lock, which is uncontended but for thieves. These look at a copy of
+//! its length, without the lock; a task is moved under one lock at a time, so no two workers wait
+//! for each other.
 
 use std::sync::PoisonError;
 
@@ -20,9 +22,17 @@ use crate::shim::{Arc, Mutex};
 
 /// The owner's half.
 pub(super) enum Movable<T> {
-    Free { own: Owner<T>, grows: bool },
+    Free {
+        own: Owner<T>,
+        grows: bool,
+    },
     Wide(Wide<T>),
-    Locked { own: Arc<LockedLane<T>>, most: usize, grows: bool, batch: Vec<T> },
+    Locked {
+        own: Arc<LockedLane<T>>,
+        most: usize,
+        grows: bool,
+        batch: Vec<T>,
+    },
 }
 
 /// The thieves' half.
@@ -56,13 +66,24 @@ impl<T: Send> Movable<T> {
     pub(super) fn new(params: &StealingParams, most: usize) -> Self {
         let grows = params.full == WhenFull::Grow;
         if matches!(params.ends, Ends::Reverse { .. }) || params.yields == Yields::Swap {
-            let own = Arc::new(LockedLane { len: AtomicUsize::new(0), lane: Mutex::new(Lane::default()) });
-            return Self::Locked { own, most, grows, batch: Vec::new() };
+            let own = Arc::new(LockedLane {
+                len: AtomicUsize::new(0),
+                lane: Mutex::new(Lane::default()),
+            });
+            return Self::Locked {
+                own,
+                most,
+                grows,
+                batch: Vec::new(),
+            };
         }
         if params.full == WhenFull::Horizontal {
             return Self::Wide(Wide::new(most));
         }
-        Self::Free { own: deque(most), grows }
+        Self::Free {
+            own: deque(most),
+            grows,
+        }
     }
 
     pub(super) fn stealer(&self) -> MovableStealer<T> {
@@ -92,7 +113,9 @@ impl<T: Send> Movable<T> {
                 done => done,
             },
             Self::Wide(own) => own.push(task),
-            Self::Locked { own, most, grows, .. } if *grows || own.len() < *most => {
+            Self::Locked {
+                own, most, grows, ..
+            } if *grows || own.len() < *most => {
                 own.with(|lane| lane.push(task));
                 Ok(())
             }
@@ -100,10 +123,13 @@ impl<T: Send> Movable<T> {
         }
     }
 
-    /// Takes the place of a random other task, which comes next, first in, first out. Back if there is no room.
+    /// Takes the place of a random other task, which comes next, first in, first out. Back if there
+    /// is no room.
     pub(super) fn swap(&mut self, cx: &mut Cx, task: T) -> Result<(), T> {
         match self {
-            Self::Locked { own, most, grows, .. } if *grows || own.len() < *most => {
+            Self::Locked {
+                own, most, grows, ..
+            } if *grows || own.len() < *most => {
                 own.with(|lane| lane.swap(cx, task));
                 Ok(())
             }
@@ -140,20 +166,30 @@ impl<T: Send> Movable<T> {
             Self::Free { own, .. } => own.take_half().for_each(sink),
             Self::Wide(own) => own.take_half(sink),
             Self::Locked { own, batch, .. } => {
-                own.with(|lane| batch.extend((0..lane.len().div_ceil(2)).map_while(|_| lane.oldest())));
+                own.with(|lane| {
+                    batch.extend((0..lane.len().div_ceil(2)).map_while(|_| lane.oldest()))
+                });
                 batch.drain(..).for_each(sink);
             }
         }
     }
 
-    /// A thief. Takes `wanted(len)` of the oldest: one to run, which it returns with the number of all, the others
-    /// queued.
-    pub(super) fn steal(&mut self, victim: &MovableStealer<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
+    /// A thief. Takes `wanted(len)` of the oldest: one to run, which it returns with the number of
+    /// all, the others queued.
+    pub(super) fn steal(
+        &mut self,
+        victim: &MovableStealer<T>,
+        wanted: impl Fn(usize) -> usize,
+    ) -> Option<(T, usize)> {
         let room = self.room().saturating_add(1);
         match (self, victim) {
-            (Self::Free { own, .. }, MovableStealer::Free(victim)) => victim.steal_batch_into(own, wanted),
+            (Self::Free { own, .. }, MovableStealer::Free(victim)) => {
+                victim.steal_batch_into(own, wanted)
+            }
             (Self::Wide(own), MovableStealer::Wide(victim)) => own.steal(victim, wanted),
-            (Self::Locked { own, batch, .. }, MovableStealer::Locked(victim)) if victim.len() > 0 => {
+            (Self::Locked { own, batch, .. }, MovableStealer::Locked(victim))
+                if victim.len() > 0 =>
+            {
                 victim.with(|lane| {
                     let most = wanted(lane.len()).min(room);
                     batch.extend((0..most).map_while(|_| lane.oldest()));
@@ -172,7 +208,8 @@ impl<T: Send> Movable<T> {
 }
 
 impl<T: Send> MovableStealer<T> {
-    /// Returns whether it looks empty. Never true while it has a task that was pushed before this call.
+    /// Returns whether it looks empty. Never true while it has a task that was pushed before this
+    /// call.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Free(victim) => victim.is_empty(),

@@ -1,16 +1,18 @@
 //! What happens when a worker's own structure is full, and the shared queues.
 //!
-//! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the structure grow, or give
-//! the worker a second one; put the task into a shared queue, behind a lock (worse), without one, or sharded (a little
-//! better), and with a chance also before the structure is full; ask a random worker to steal from me, once or until
-//! another worker asks it (much worse); announce my number on a queue of overloaded workers where thieves look first (a
-//! little better). Go and Tokio spill half of the structure into a shared queue: our default.
+//! Published variants, and what the OCaml schedulers' thesis found: spin and try again; let the
+//! structure grow, or give the worker a second one; put the task into a shared queue, behind a lock
+//! (worse), without one, or sharded (a little better), and with a chance also before the structure
+//! is full; ask a random worker to steal from me, once or until another worker asks it (much
+//! worse); announce my number on a queue of overloaded workers where thieves look first (a little
+//! better). Go and Tokio spill half of the structure into a shared queue: our default.
 //!
-//! One difference from the sources, but for [`WhenFull::Spin`]: whatever is asked or announced, the task that found no
-//! room goes to the shared queue at once, since fibers must not wait on each other inside the scheduler.
+//! One difference from the sources, but for [`WhenFull::Spin`]: whatever is asked or announced, the
+//! task that found no room goes to the shared queue at once, since fibers must not wait on each
+//! other inside the scheduler.
 //!
-//! The shared queues also take what comes from outside the pool, and tasks that yield where the policy says so. They
-//! are looked at on a schedule, see `stealing`.
+//! The shared queues also take what comes from outside the pool, and tasks that yield where the
+//! policy says so. They are looked at on a schedule, see `stealing`.
 
 use crossbeam_utils::CachePadded;
 
@@ -22,19 +24,19 @@ use crate::queue::shared::Sharded;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// What a worker does with a task for which its own structure has no room. (First it may spin for a while, see
-/// `StealingParams::spin`.)
+/// What a worker does with a task for which its own structure has no room. (First it may spin for a
+/// while, see `StealingParams::spin`.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// The older half and the task go to the shared queue (Go, Tokio).
     Spill,
-    /// The task waits for room, and its spawner with it, without end (`thesis/insert` has the exceptions). For
-    /// experiments: nothing else runs there meanwhile.
+    /// The task waits for room, and its spawner with it, without end (`thesis/insert` has the
+    /// exceptions). For experiments: nothing else runs there meanwhile.
     Spin,
     /// The structure grows.
     Grow,
-    /// The worker gets a second structure of the same size, so that thieves meet less often; when that has no room
-    /// either, the task goes to the shared queue.
+    /// The worker gets a second structure of the same size, so that thieves meet less often; when
+    /// that has no room either, the task goes to the shared queue.
     Horizontal,
     /// The task goes to the shared queue.
     Overflow {
@@ -73,7 +75,11 @@ impl<T: Send> SharedQueue<T> {
     }
 
     fn any(&self, cx: &mut Cx) -> usize {
-        if self.queues.shards() == 1 { 0 } else { cx.below(self.queues.shards()) }
+        if self.queues.shards() == 1 {
+            0
+        } else {
+            cx.below(self.queues.shards())
+        }
     }
 
     pub(super) fn push(&self, cx: &mut Cx, task: T) {
@@ -88,7 +94,12 @@ impl<T: Send> SharedQueue<T> {
         self.queues.pop(self.any(cx))
     }
 
-    pub(super) fn pop_batch_into(&self, cx: &mut Cx, ring: &mut Owner<T>, most: usize) -> Option<T> {
+    pub(super) fn pop_batch_into(
+        &self,
+        cx: &mut Cx,
+        ring: &mut Owner<T>,
+        most: usize,
+    ) -> Option<T> {
         self.queues.pop_batch_into(self.any(cx), ring, most)
     }
 
@@ -106,12 +117,17 @@ pub(super) struct HelpRequests {
 
 impl HelpRequests {
     pub(super) fn new(topology: &Topology) -> Self {
-        let asked = (0..topology.workers).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
-        Self { asked, announced: Mpmc::new(topology.workers.next_power_of_two()) }
+        let asked = (0..topology.workers)
+            .map(|_| CachePadded::new(AtomicUsize::new(0)))
+            .collect();
+        Self {
+            asked,
+            announced: Mpmc::new(topology.workers.next_power_of_two()),
+        }
     }
 
-    /// Asks a random other worker to steal from `me`, unless it has been asked already. A `sticky` request takes the
-    /// place of the one before it: nothing else would end that one.
+    /// Asks a random other worker to steal from `me`, unless it has been asked already. A `sticky`
+    /// request takes the place of the one before it: nothing else would end that one.
     pub(super) fn ask(&self, cx: &mut Cx, me: WorkerId, sticky: bool) {
         if self.asked.len() == 1 {
             return;

@@ -14,8 +14,8 @@ pub enum Yields {
     Local,
     /// The shared queue, unless they are pinned or there is one worker (a hard yield).
     Shared,
-    /// Each takes the place of a random other task of its worker, pinned or not as itself, which runs next. A negative
-    /// control, for experiments: how long a task waits is up to chance.
+    /// Each takes the place of a random other task of its worker, pinned or not as itself, which
+    /// runs next. A negative control, for experiments: how long a task waits is up to chance.
     Swap,
 }
 
@@ -47,7 +47,8 @@ pub struct StealingParams {
     pub full: WhenFull,
     /// Attempts to find room before that.
     pub spin: u32,
-    /// How many tasks of its own a worker shows to thieves at a time, at least 1: used by [`Batches`](super::Batches).
+    /// How many tasks of its own a worker shows to thieves at a time, at least 1: used by
+    /// [`Batches`](super::Batches).
     pub publish: usize,
     /// Shared queues, at least 1.
     pub shards: usize,
@@ -65,7 +66,11 @@ impl Default for StealingParams {
             capacity,
             poll,
             ends: Ends::Fifo,
-            slot: SlotParams { in_a_row: 0, takes: SlotFor::Woken, stealable: true },
+            slot: SlotParams {
+                in_a_row: 0,
+                takes: SlotFor::Woken,
+                stealable: true,
+            },
             victim: Victim::Uniform,
             amount: Amount::Half,
             full: WhenFull::Spill,
@@ -80,23 +85,59 @@ impl Default for StealingParams {
 
 impl Settings for StealingParams {
     const KEYS: &'static [Key] = &[
-        key("order", "fifo|lifo|stochastic:P|alternate:N|reverse:N", "from which end a worker takes; P in percent"),
-        key("slot", "0..1000000", "times in a row that what became ready last goes first; 0: no slot"),
-        key("slot-for", "woken|all", "what goes there: what was woken, or new tasks too"),
+        key(
+            "order",
+            "fifo|lifo|stochastic:P|alternate:N|reverse:N",
+            "from which end a worker takes; P in percent",
+        ),
+        key(
+            "slot",
+            "0..1000000",
+            "times in a row that what became ready last goes first; 0: no slot",
+        ),
+        key(
+            "slot-for",
+            "woken|all",
+            "what goes there: what was woken, or new tasks too",
+        ),
         key("slot-steal", "yes|no", "whether thieves may empty it"),
-        key("capacity", "1..32768", "tasks that a worker holds, rounded up to a power of two"),
-        key("poll", "1..65535", "pops until the shared queue comes first"),
-        key("victim", "uniform|near:K|only:K|group|biased", "whom an idle worker steals from"),
-        key("amount", "half|one|atleast:N|passover:N:P", "how much it takes; P in percent"),
+        key(
+            "capacity",
+            "1..32768",
+            "tasks that a worker holds, rounded up to a power of two",
+        ),
+        key(
+            "poll",
+            "1..65535",
+            "pops until the shared queue comes first",
+        ),
+        key(
+            "victim",
+            "uniform|near:K|only:K|group|biased",
+            "whom an idle worker steals from",
+        ),
+        key(
+            "amount",
+            "half|one|atleast:N|passover:N:P",
+            "how much it takes; P in percent",
+        ),
         key(
             "full",
             "spill|spin|grow|horizontal|overflow[:P]|request|sticky|announce",
             "what to do without room; P in percent",
         ),
         key("spin", "0..1000000", "attempts to find room before that"),
-        key("publish", "1..1024", "tasks that a worker hides from thieves until there are that many"),
+        key(
+            "publish",
+            "1..1024",
+            "tasks that a worker hides from thieves until there are that many",
+        ),
         key("shards", "1..256", "shared queues"),
-        key("shared", "mpmc|locked", "what they are: lock-free with a lock behind, or locked"),
+        key(
+            "shared",
+            "mpmc|locked",
+            "what they are: lock-free with a lock behind, or locked",
+        ),
         key("yields", "local|shared|swap", "where tasks that yield go"),
     ];
 
@@ -104,7 +145,9 @@ impl Settings for StealingParams {
         match key {
             "order" => self.ends = ends(value)?,
             "slot" => self.slot.in_a_row = number(value, 0..=1_000_000)?,
-            "slot-for" => self.slot.takes = word(value, &[("woken", SlotFor::Woken), ("all", SlotFor::All)])?,
+            "slot-for" => {
+                self.slot.takes = word(value, &[("woken", SlotFor::Woken), ("all", SlotFor::All)])?
+            }
             "slot-steal" => self.slot.stealable = word(value, &[("yes", true), ("no", false)])?,
             "capacity" => self.capacity = number(value, 1..=32_768)?,
             "poll" => self.poll = number(value, 1..=65_535)?,
@@ -114,7 +157,9 @@ impl Settings for StealingParams {
             "spin" => self.spin = number(value, 0..=1_000_000)?,
             "publish" => self.publish = number(value, 1..=1024)?,
             "shards" => self.shards = number(value, 1..=256)?,
-            "shared" => self.shared = word(value, &[("mpmc", Shards::Mpmc), ("locked", Shards::Locked)])?,
+            "shared" => {
+                self.shared = word(value, &[("mpmc", Shards::Mpmc), ("locked", Shards::Locked)])?
+            }
             _ => self.yields = yields(value)?,
         }
         Some(())
@@ -136,8 +181,12 @@ impl Settings for StealingParams {
                 "full=horizontal has two structures, which order=reverse cannot turn round: change one of them",
             );
         }
-        if self.yields == Yields::Swap && (self.ends != Ends::Fifo || self.full == WhenFull::Horizontal) {
-            return Err("yields=swap goes with order=fifo and one structure: change yields, or order and full");
+        if self.yields == Yields::Swap
+            && (self.ends != Ends::Fifo || self.full == WhenFull::Horizontal)
+        {
+            return Err(
+                "yields=swap goes with order=fifo and one structure: change yields, or order and full",
+            );
         }
         Ok(())
     }
@@ -152,7 +201,11 @@ impl StealingParams {
         }
         let looks_everywhere = matches!(self.victim, Victim::Uniform | Victim::Group);
         let passes_over = matches!(self.amount, Amount::PassOver { .. });
-        if looks_everywhere && !passes_over { Conservation::Always } else { Conservation::AfterSearches }
+        if looks_everywhere && !passes_over {
+            Conservation::Always
+        } else {
+            Conservation::AfterSearches
+        }
     }
 
     /// Returns whether a bounded ring does what they say; else it takes a [`Deque`](super::Deque).
@@ -163,7 +216,14 @@ impl StealingParams {
 }
 
 fn yields(text: &str) -> Option<Yields> {
-    word(text, &[("local", Yields::Local), ("shared", Yields::Shared), ("swap", Yields::Swap)])
+    word(
+        text,
+        &[
+            ("local", Yields::Local),
+            ("shared", Yields::Shared),
+            ("swap", Yields::Swap),
+        ],
+    )
 }
 
 fn ends(text: &str) -> Option<Ends> {
@@ -174,7 +234,11 @@ fn ends(text: &str) -> Option<Ends> {
 }
 
 fn victim(text: &str) -> Option<Victim> {
-    let words = [("uniform", Victim::Uniform), ("group", Victim::Group), ("biased", Victim::Biased)];
+    let words = [
+        ("uniform", Victim::Uniform),
+        ("group", Victim::Group),
+        ("biased", Victim::Biased),
+    ];
     word(text, &words)
         .or_else(|| with(text, "near", 1..=1024).map(|k| Victim::Nearest { k }))
         .or_else(|| with(text, "only", 1..=1024).map(|k| Victim::Only { k }))
@@ -187,7 +251,9 @@ fn amount(text: &str) -> Option<Amount> {
         let percent = number(percent, 0..=100)?;
         with(text, "passover", 1..=32_768).map(|n| Amount::PassOver { n, percent })
     };
-    word(text, &words).or_else(|| with(text, "atleast", 1..=32_768).map(|n| Amount::AtLeast { n })).or_else(pass_over)
+    word(text, &words)
+        .or_else(|| with(text, "atleast", 1..=32_768).map(|n| Amount::AtLeast { n }))
+        .or_else(pass_over)
 }
 
 fn full(text: &str) -> Option<WhenFull> {
@@ -201,5 +267,6 @@ fn full(text: &str) -> Option<WhenFull> {
         ("sticky", WhenFull::Request { sticky: true }),
         ("announce", WhenFull::Announce),
     ];
-    word(text, &words).or_else(|| with(text, "overflow", 0..=100).map(|early| WhenFull::Overflow { early }))
+    word(text, &words)
+        .or_else(|| with(text, "overflow", 0..=100).map(|early| WhenFull::Overflow { early }))
 }

@@ -1,14 +1,15 @@
-//! Work stealing, put together from an order and parameters: each worker has tasks of its own in an [`Order`], and one
-//! that has none steals from others.
+//! Work stealing, put together from an order and parameters: each worker has tasks of its own in an
+//! [`Order`], and one that has none steals from others.
 //!
-//! A pop looks, in this order: 1. when it is due (every [`StealingParams::poll`] pops), at the worker that has asked
-//! for help, then at the shared queue and the lane of tasks that yielded, alternately; 2. at the worker's own order; 3.
-//! at that lane and the shared queue; 4. if it searches, at announced and other victims. So neither tasks from outside
-//! nor tasks that yield starve under sustained local load. (In the OCaml schedulers' thesis they do: only idle workers
+//! A pop looks, in this order: 1. when it is due (every [`StealingParams::poll`] pops), at the
+//! worker that has asked for help, then at the shared queue and the lane of tasks that yielded,
+//! alternately; 2. at the worker's own order; 3. at that lane and the shared queue; 4. if it
+//! searches, at announced and other victims. So neither tasks from outside nor tasks that yield
+//! starve under sustained local load. (In the OCaml schedulers' thesis they do: only idle workers
 //! look at the shared queue.)
 //!
-//! For stealing: no shared state while all are busy, tasks stay where their data is. Against it: idle workers disturb
-//! others to find out that there is nothing, and a stolen task's data is cold.
+//! For stealing: no shared state while all are busy, tasks stay where their data is. Against it:
+//! idle workers disturb others to find out that there is nothing, and a stolen task's data is cold.
 
 use std::collections::VecDeque;
 
@@ -19,8 +20,8 @@ use super::params::{StealingParams, Yields};
 use crate::policy::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::{Mutex, look_at_victim, spin_loop};
 
-/// Work stealing, put together from an order and parameters: each worker has tasks of its own in an [`Order`], and one
-/// that has none steals from others.
+/// Work stealing, put together from an order and parameters: each worker has tasks of its own in an
+/// [`Order`], and one that has none steals from others.
 pub struct Stealing<T: Task + 'static, O: Order<T>> {
     params: StealingParams,
     topology: Topology,
@@ -71,9 +72,19 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
     }
 
-    fn push_yielded(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, task: T, why: Ready, to: Yields) -> Wake {
+    fn push_yielded(
+        &self,
+        cx: &mut Cx,
+        local: &mut StealingLocal<T, O>,
+        task: T,
+        why: Ready,
+        to: Yields,
+    ) -> Wake {
         if to == Yields::Swap {
-            return local.order.swap(cx, task).unwrap_or_else(|task| self.push_full(cx, local, task, why));
+            return local
+                .order
+                .swap(cx, task)
+                .unwrap_or_else(|task| self.push_full(cx, local, task, why));
         }
         if to == Yields::Shared && !self.is_alone() && task.pinned().is_none() {
             self.shared.push(cx, task);
@@ -91,12 +102,23 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     /// Draws whether a task goes to the shared queue although there may be room.
     #[inline(always)]
     fn overflows_early(&self, cx: &mut Cx, task: &T) -> bool {
-        let WhenFull::Overflow { early: percent @ 1.. } = self.params.full else { return false };
+        let WhenFull::Overflow {
+            early: percent @ 1..,
+        } = self.params.full
+        else {
+            return false;
+        };
         !self.is_alone() && task.pinned().is_none() && cx.below(100) < usize::from(percent)
     }
 
     #[cold]
-    fn push_full(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, mut task: T, why: Ready) -> Wake {
+    fn push_full(
+        &self,
+        cx: &mut Cx,
+        local: &mut StealingLocal<T, O>,
+        mut task: T,
+        why: Ready,
+    ) -> Wake {
         for _ in 0..self.params.spin {
             spin_loop();
             cx.counts.insert_retries += 1;
@@ -112,7 +134,10 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             }
             WhenFull::Spin if !why.is_yield() && !cx.handles_event() => {
                 let StealingLocal { order, out, .. } = local;
-                match self.inserts.spin(cx, out, task, |task| order.push(task, Ready::Yielded)) {
+                match self
+                    .inserts
+                    .spin(cx, out, task, |task| order.push(task, Ready::Yielded))
+                {
                     Ok(wake) => return wake,
                     Err(task) => self.overflow(cx, task),
                 }
@@ -149,9 +174,13 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         local.turn = !local.turn;
         let relieved = self.relieve(cx, local);
         if local.turn {
-            relieved.or_else(|| self.shared.pop(cx)).or_else(|| local.pop_yielded())
+            relieved
+                .or_else(|| self.shared.pop(cx))
+                .or_else(|| local.pop_yielded())
         } else {
-            relieved.or_else(|| local.pop_yielded()).or_else(|| self.shared.pop(cx))
+            relieved
+                .or_else(|| local.pop_yielded())
+                .or_else(|| self.shared.pop(cx))
         }
     }
 
@@ -163,7 +192,12 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
     }
 
     #[inline(never)]
-    fn pop_elsewhere(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, effort: Effort) -> Option<T> {
+    fn pop_elsewhere(
+        &self,
+        cx: &mut Cx,
+        local: &mut StealingLocal<T, O>,
+        effort: Effort,
+    ) -> Option<T> {
         let found = self.look_elsewhere(cx, local, effort);
         // Written only when it changes: all workers write the same line, and thieves search often.
         if found.is_some() || effort != Effort::Quick {
@@ -172,7 +206,12 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         found
     }
 
-    fn look_elsewhere(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, effort: Effort) -> Option<T> {
+    fn look_elsewhere(
+        &self,
+        cx: &mut Cx,
+        local: &mut StealingLocal<T, O>,
+        effort: Effort,
+    ) -> Option<T> {
         if let Some(task) = local.pop_yielded() {
             return Some(task);
         }
@@ -188,12 +227,18 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         if effort == Effort::Quick {
             return None;
         }
-        if self.stealers.len() > 1 { self.search(cx, local) } else { None }
+        if self.stealers.len() > 1 {
+            self.search(cx, local)
+        } else {
+            None
+        }
     }
 
     /// Steals from the worker that has asked this one to.
     fn relieve(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>) -> Option<T> {
-        let WhenFull::Request { sticky } = self.params.full else { return None };
+        let WhenFull::Request { sticky } = self.params.full else {
+            return None;
+        };
         let victim = self.requests.asking(local.worker)?;
         let found = self.steal_from(cx, local, victim, true);
         cx.counts.helped += u64::from(found.is_some());
@@ -213,14 +258,22 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         }
         let (everywhere, me) = (local.missed, local.worker);
         let rule = self.params.victim;
-        let found = rule
-            .search(cx, me, &self.topology, everywhere, |cx, victim| self.steal_from(cx, local, victim, everywhere));
+        let found = rule.search(cx, me, &self.topology, everywhere, |cx, victim| {
+            self.steal_from(cx, local, victim, everywhere)
+        });
         local.missed = found.is_none() && !everywhere;
         found
     }
 
-    /// Steals from `victim`; `insist`: even where [`Amount::PassOver`](super::Amount::PassOver) would pass it over.
-    fn steal_from(&self, cx: &mut Cx, local: &mut StealingLocal<T, O>, victim: WorkerId, insist: bool) -> Option<T> {
+    /// Steals from `victim`; `insist`: even where [`Amount::PassOver`](super::Amount::PassOver)
+    /// would pass it over.
+    fn steal_from(
+        &self,
+        cx: &mut Cx,
+        local: &mut StealingLocal<T, O>,
+        victim: WorkerId,
+        insist: bool,
+    ) -> Option<T> {
         if victim == local.worker {
             return None;
         }
@@ -244,7 +297,9 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     const SPARES: bool = true;
 
     fn new(params: StealingParams, topology: &Topology) -> Self {
-        let orders: Vec<_> = (0..topology.workers).map(|_| O::new(&params, topology.is_sole())).collect();
+        let orders: Vec<_> = (0..topology.workers)
+            .map(|_| O::new(&params, topology.is_sole()))
+            .collect();
         Self {
             topology: topology.clone(),
             shared: SharedQueue::new(&params),
@@ -262,7 +317,15 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         let order = orders[worker].take().expect("a worker attaches once");
         let yielded = Pinned::fifo(self.is_alone());
         let out = self.inserts.attach();
-        StealingLocal { worker, order, yielded, left: self.params.poll, turn: false, missed: false, out }
+        StealingLocal {
+            worker,
+            order,
+            yielded,
+            left: self.params.poll,
+            turn: false,
+            missed: false,
+            out,
+        }
     }
 
     #[inline(always)]
@@ -297,11 +360,18 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         {
             return Some(task);
         }
-        local.order.pop(cx).or_else(|| self.pop_elsewhere(cx, local, effort))
+        local
+            .order
+            .pop(cx)
+            .or_else(|| self.pop_elsewhere(cx, local, effort))
     }
 
     fn maybe_ready(&self, worker: WorkerId) -> bool {
-        let mut others = self.stealers.iter().enumerate().filter(|(w, _)| *w != worker);
+        let mut others = self
+            .stealers
+            .iter()
+            .enumerate()
+            .filter(|(w, _)| *w != worker);
         !self.shared.is_empty() || others.any(|(_, stealer)| O::has_tasks(stealer))
     }
 
@@ -309,7 +379,9 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         self.shared.pop(cx).or_else(|| {
             let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
             let (first, all) = (cx.below(self.stealers.len()), self.stealers.len());
-            let mut victims = (first..all).chain(0..first).filter(|victim| O::has_tasks(&self.stealers[*victim]));
+            let mut victims = (first..all)
+                .chain(0..first)
+                .filter(|victim| O::has_tasks(&self.stealers[*victim]));
             victims.find_map(|victim| {
                 cx.counts.steal_attempts += 1;
                 let (task, tasks) = spare.steal(&self.stealers[victim], |_| 1)?;

@@ -1,13 +1,14 @@
 //! Whom an idle worker steals from, and how much.
 //!
-//! Published variants (OCaml schedulers' thesis): a uniform random victim, with half of its tasks, rounded up; the
-//! draw there is biased, and kept as [`Victim::Biased`]; the nearest k on a ring, with k of 13 and 20 the clear winners
-//! on 110 workers; the same cache group first; one task only; nothing from victims with fewer than 10 tasks
-//! ([`Amount::PassOver`]).
+//! Published variants (OCaml schedulers' thesis): a uniform random victim, with half of its tasks,
+//! rounded up; the draw there is biased, and kept as [`Victim::Biased`]; the nearest k on a ring,
+//! with k of 13 and 20 the clear winners on 110 workers; the same cache group first; one task only;
+//! nothing from victims with fewer than 10 tasks ([`Amount::PassOver`]).
 //!
-//! One difference from the sources: their workers never sleep, so a thief that looks at some workers only comes back
-//! for ever. Ours sleep. So a search that found nothing, followed at once by another one, looks everywhere and passes
-//! nobody over: nobody sleeps beside work that it could take. [`Victim::Only`] is the published rule, without that.
+//! One difference from the sources: their workers never sleep, so a thief that looks at some
+//! workers only comes back for ever. Ours sleep. So a search that found nothing, followed at once
+//! by another one, looks everywhere and passes nobody over: nobody sleeps beside work that it could
+//! take. [`Victim::Only`] is the published rule, without that.
 
 use crate::policy::{Cx, Topology, WorkerId};
 
@@ -16,20 +17,23 @@ use crate::policy::{Cx, Topology, WorkerId};
 pub enum Victim {
     /// All, from a random one on.
     Uniform,
-    /// The `k` nearest on the ring of workers, half of them on either side, from a random one of them on.
+    /// The `k` nearest on the ring of workers, half of them on either side, from a random one of
+    /// them on.
     Nearest {
         /// At least 1.
         k: usize,
     },
-    /// The same, and never any other: a worker that sees work elsewhere searches on, and does not sleep.
+    /// The same, and never any other: a worker that sees work elsewhere searches on, and does not
+    /// sleep.
     Only {
         /// At least 1.
         k: usize,
     },
     /// Those of the same cache group, from a random one on, then all.
     Group,
-    /// As many draws as there are workers, by the published rule: a number below `workers - 1`, and the thief's own
-    /// means the next one. So only the last worker but one ever steals from the last.
+    /// As many draws as there are workers, by the published rule: a number below `workers - 1`, and
+    /// the thief's own means the next one. So only the last worker but one ever steals from the
+    /// last.
     Biased,
 }
 
@@ -45,8 +49,8 @@ pub enum Amount {
         /// At least 1.
         n: usize,
     },
-    /// Half, but a victim with fewer than `n` tasks is passed over for another, except with a chance of `percent`.
-    /// (OCaml schedulers' thesis: 10, and a small chance.)
+    /// Half, but a victim with fewer than `n` tasks is passed over for another, except with a
+    /// chance of `percent`. (OCaml schedulers' thesis: 10, and a small chance.)
     PassOver {
         /// At least 1.
         n: usize,
@@ -60,7 +64,9 @@ impl Amount {
     #[inline]
     pub(super) fn attempt(self, cx: &mut Cx, insist: bool) -> Self {
         match self {
-            Amount::PassOver { percent, .. } if insist || cx.below(100) < usize::from(percent) => Amount::Half,
+            Amount::PassOver { percent, .. } if insist || cx.below(100) < usize::from(percent) => {
+                Amount::Half
+            }
             rule => rule,
         }
     }
@@ -79,8 +85,8 @@ impl Amount {
 }
 
 impl Victim {
-    /// Tries victims until one yields something. `everywhere`: after those that the rule prefers, all others, if it
-    /// allows that.
+    /// Tries victims until one yields something. `everywhere`: after those that the rule prefers,
+    /// all others, if it allows that.
     pub(super) fn search<R>(
         self,
         cx: &mut Cx,
@@ -111,14 +117,24 @@ impl Victim {
             Victim::Nearest { .. } | Victim::Biased => everywhere,
             Victim::Only { .. } => false,
         };
-        near.or_else(|| if all { from_random(cx, 0, workers, thief, &mut steal) } else { None })
+        near.or_else(|| {
+            if all {
+                from_random(cx, 0, workers, thief, &mut steal)
+            } else {
+                None
+            }
+        })
     }
 }
 
 /// The `i`-th nearest on the ring: one after, one before, two after, ...
 fn neighbour(worker: WorkerId, i: usize, workers: usize) -> WorkerId {
     let step = i / 2 + 1;
-    if i.is_multiple_of(2) { (worker + step) % workers } else { (worker + workers - step) % workers }
+    if i.is_multiple_of(2) {
+        (worker + step) % workers
+    } else {
+        (worker + workers - step) % workers
+    }
 }
 
 /// `len` workers from `start` on, in turn from a random one, without the thief.
@@ -131,36 +147,61 @@ fn from_random<R>(
 ) -> Option<R> {
     let first = cx.below(len);
     let turn = (first..len).chain(0..first).map(|i| start + i);
-    turn.filter(|victim| *victim != thief).find_map(|victim| steal(cx, victim))
+    turn.filter(|victim| *victim != thief)
+        .find_map(|victim| steal(cx, victim))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(victim: Victim, thief: WorkerId, topology: &Topology, everywhere: bool) -> Vec<WorkerId> {
+    fn seen(
+        victim: Victim,
+        thief: WorkerId,
+        topology: &Topology,
+        everywhere: bool,
+    ) -> Vec<WorkerId> {
         let mut seen = Vec::new();
-        let found: Option<()> = victim.search(&mut Cx::new(9), thief, topology, everywhere, |_, v| {
-            seen.push(v);
-            None
-        });
+        let found: Option<()> =
+            victim.search(&mut Cx::new(9), thief, topology, everywhere, |_, v| {
+                seen.push(v);
+                None
+            });
         assert!(found.is_none() && !seen.contains(&thief));
         seen
     }
 
     #[test]
     fn each_rule_looks_where_it_says() {
-        let eight = Topology { group: 4, ..Topology::flat(8) };
+        let eight = Topology {
+            group: 4,
+            ..Topology::flat(8)
+        };
         let sorted = |mut v: Vec<_>| {
             v.sort_unstable();
             v
         };
-        assert_eq!(sorted(seen(Victim::Uniform, 3, &eight, false)), [0, 1, 2, 4, 5, 6, 7]);
-        assert_eq!(sorted(seen(Victim::Nearest { k: 3 }, 0, &eight, false)), [1, 2, 7]);
-        assert_eq!(sorted(seen(Victim::Nearest { k: 99 }, 0, &eight, false)), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(
+            sorted(seen(Victim::Uniform, 3, &eight, false)),
+            [0, 1, 2, 4, 5, 6, 7]
+        );
+        assert_eq!(
+            sorted(seen(Victim::Nearest { k: 3 }, 0, &eight, false)),
+            [1, 2, 7]
+        );
+        assert_eq!(
+            sorted(seen(Victim::Nearest { k: 99 }, 0, &eight, false)),
+            [1, 2, 3, 4, 5, 6, 7]
+        );
         assert_eq!(seen(Victim::Nearest { k: 3 }, 0, &eight, true).len(), 3 + 7);
-        assert_eq!(sorted(seen(Victim::Only { k: 3 }, 0, &eight, true)), [1, 2, 7]);
-        assert_eq!(sorted(seen(Victim::Group, 6, &eight, false)[..3].to_vec()), [4, 5, 7]);
+        assert_eq!(
+            sorted(seen(Victim::Only { k: 3 }, 0, &eight, true)),
+            [1, 2, 7]
+        );
+        assert_eq!(
+            sorted(seen(Victim::Group, 6, &eight, false)[..3].to_vec()),
+            [4, 5, 7]
+        );
         assert_eq!(seen(Victim::Group, 6, &eight, false).len(), 3 + 7);
     }
 
@@ -185,7 +226,13 @@ mod tests {
     fn amounts() {
         assert_eq!([1, 2, 5].map(|n| Amount::Half.of(n)), [1, 1, 3]);
         assert_eq!(Amount::One.of(9), 1);
-        assert_eq!([3, 12, 40].map(|n| Amount::AtLeast { n: 10 }.of(n)), [3, 10, 20]);
-        assert_eq!([3, 9, 10, 41].map(|n| Amount::PassOver { n: 10, percent: 0 }.of(n)), [0, 0, 5, 21]);
+        assert_eq!(
+            [3, 12, 40].map(|n| Amount::AtLeast { n: 10 }.of(n)),
+            [3, 10, 20]
+        );
+        assert_eq!(
+            [3, 9, 10, 41].map(|n| Amount::PassOver { n: 10, percent: 0 }.of(n)),
+            [0, 0, 5, 21]
+        );
     }
 }

@@ -25,7 +25,11 @@ fn steal_half(victim: &Stealer<u32>, own: &mut Owner<u32>) -> Vec<u32> {
 fn assert_conserved(seen: &[&[u32]], last: u32) {
     let mut all = seen.concat();
     all.sort_unstable();
-    assert_eq!(all, (1..=last).collect::<Vec<_>>(), "lost or doubled: {seen:?}");
+    assert_eq!(
+        all,
+        (1..=last).collect::<Vec<_>>(),
+        "lost or doubled: {seen:?}"
+    );
 }
 
 #[test]
@@ -34,7 +38,8 @@ fn loom_deque_a_thief_against_push_and_pop_of_the_newest() {
         let mut owner = filled(2, &[1, 2]);
         let victim = owner.stealer();
         let thief = thread::spawn(move || steal_half(&victim, &mut deque(2)));
-        // Full, until the pop or the thief's release: the push must never land on a slot that is being moved.
+        // Full, until the pop or the thief's release: the push must never land on a slot that is
+        // being moved.
         let mut own: Vec<u32> = owner.push(3).err().into_iter().collect();
         own.extend(owner.pop_newest());
         own.extend(owner.push(4).err());
@@ -79,8 +84,8 @@ fn loom_deque_a_batch_against_pops_at_both_ends() {
 fn loom_deque_two_thieves() {
     loom::model(|| {
         let mut owner = filled(4, &[1, 2, 3]);
-        let thieves =
-            [owner.stealer(), owner.stealer()].map(|victim| thread::spawn(move || steal_half(&victim, &mut deque(2))));
+        let thieves = [owner.stealer(), owner.stealer()]
+            .map(|victim| thread::spawn(move || steal_half(&victim, &mut deque(2))));
         let mut own: Vec<u32> = owner.pop_newest().into_iter().collect();
         own.extend(owner.push(4).err());
         let [x, y] = thieves.map(|thief| thief.join().unwrap());

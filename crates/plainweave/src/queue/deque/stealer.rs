@@ -14,7 +14,9 @@ pub struct Stealer<T> {
 
 impl<T> Clone for Stealer<T> {
     fn clone(&self) -> Self {
-        Self { deque: Arc::clone(&self.deque) }
+        Self {
+            deque: Arc::clone(&self.deque),
+        }
     }
 }
 
@@ -24,8 +26,9 @@ impl<T: Send> Stealer<T> {
         Self { deque }
     }
 
-    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push happened before this
-    /// look; tasks already claimed by a thief belong to that thief and do not count.
+    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push
+    /// happened before this look; tasks already claimed by a thief belong to that thief and do not
+    /// count.
     #[inline]
     pub fn len(&self) -> usize {
         // The word first: `pushed` can then only be newer, and the result only too large.
@@ -39,24 +42,29 @@ impl<T: Send> Stealer<T> {
         self.len() == 0
     }
 
-    /// Moves `wanted(len)` of the victim's oldest tasks (fewer if the thief lacks room; 0 declines; called only when
-    /// `len > 0`, and again if the owner interferes) to the end of the thief's deque, oldest first, except the oldest,
-    /// which is returned, to be run at once. `None`: empty, declined, busy with another thief, or the thief's own
-    /// deque.
+    /// Moves `wanted(len)` of the victim's oldest tasks (fewer if the thief lacks room; 0 declines;
+    /// called only when `len > 0`, and again if the owner interferes) to the end of the thief's
+    /// deque, oldest first, except the oldest, which is returned, to be run at once. `None`: empty,
+    /// declined, busy with another thief, or the thief's own deque.
     pub fn steal_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
-        self.steal_batch_into(thief, wanted).map(|(oldest, _)| oldest)
+        self.steal_batch_into(thief, wanted)
+            .map(|(oldest, _)| oldest)
     }
 
     /// Does the same, and returns how many tasks it has moved, the oldest included.
-    pub fn steal_batch_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
+    pub fn steal_batch_into(
+        &self,
+        thief: &mut Owner<T>,
+        wanted: impl Fn(usize) -> usize,
+    ) -> Option<(T, usize)> {
         if Arc::ptr_eq(&self.deque, &thief.deque) {
             return None;
         }
         let room = thief.free() + 1;
         let (first, n) = self.deque.claim(|len| wanted(len).min(room))?;
         let slots = self.deque.slots();
-        // SAFETY: claimed by this thief, taken once. Its own slots are free: `n - 1 <= thief.free()`, which only grows
-        // while the owner is borrowed; they are published below.
+        // SAFETY: claimed by this thief, taken once. Its own slots are free: `n - 1 <=
+        // thief.free()`, which only grows while the owner is borrowed; they are published below.
         let oldest = unsafe { batch::steal(slots, first, n, thief.deque.slots(), thief.end()) };
         self.deque.release();
         if n > 1 {

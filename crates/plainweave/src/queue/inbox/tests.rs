@@ -19,7 +19,10 @@ pub(crate) struct Node<T> {
 impl<T> Boxed<T> {
     /// Boxes `value`.
     pub(crate) fn new(value: T) -> Self {
-        let node = Box::new(Node { value: UnsafeCell::new(value), link: Link::new() });
+        let node = Box::new(Node {
+            value: UnsafeCell::new(value),
+            link: Link::new(),
+        });
         Self(NonNull::from(Box::leak(node)))
     }
 
@@ -30,7 +33,8 @@ impl<T> Boxed<T> {
         let node = unsafe { this.0.as_ref() };
         // SAFETY: read once: the handle is not dropped, and the box below drops no value.
         let value = node.value.with(|value| unsafe { value.read() });
-        // SAFETY: from `Box::leak`; `ManuallyDrop` has the same layout, and the link needs no dropping.
+        // SAFETY: from `Box::leak`; `ManuallyDrop` has the same layout, and the link needs no
+        // dropping.
         drop(unsafe { Box::from_raw(this.0.as_ptr().cast::<ManuallyDrop<Node<T>>>()) });
         value
     }

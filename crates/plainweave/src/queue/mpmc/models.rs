@@ -19,7 +19,11 @@ fn rest(queue: &Mpmc<u32>) -> Vec<u32> {
 fn assert_conserved(seen: &[&[u32]], last: u32) {
     let mut all = seen.concat();
     all.sort_unstable();
-    assert_eq!(all, (1..=last).collect::<Vec<_>>(), "lost or doubled: {seen:?}");
+    assert_eq!(
+        all,
+        (1..=last).collect::<Vec<_>>(),
+        "lost or doubled: {seen:?}"
+    );
 }
 
 /// Two pops that roll back, in either order, around a push.
@@ -34,7 +38,13 @@ fn loom_mpmc_pops_of_an_empty_queue_roll_back() {
         queue.push(1).unwrap();
         let own = queue.pop();
         let seen = pops.map(|pop| pop.join().unwrap());
-        assert_conserved(&[&seen.into_iter().chain([own]).flatten().collect::<Vec<_>>(), &rest(&queue)], 1);
+        assert_conserved(
+            &[
+                &seen.into_iter().chain([own]).flatten().collect::<Vec<_>>(),
+                &rest(&queue),
+            ],
+            1,
+        );
         assert!(queue.is_empty());
         // The tickets are in step again.
         queue.push(2).unwrap();
@@ -51,7 +61,10 @@ fn loom_mpmc_pushes_to_a_full_queue_roll_back() {
         let other = thread::spawn(move || (other.push(1).err(), other.pop()));
         let own = queue.push(2).err();
         let (refused, popped) = other.join().unwrap();
-        assert!(own.is_none() || refused.is_none() || popped.is_none(), "somebody found room");
+        assert!(
+            own.is_none() || refused.is_none() || popped.is_none(),
+            "somebody found room"
+        );
         let seen: Vec<u32> = [own, refused, popped].into_iter().flatten().collect();
         assert_conserved(&[&seen, &rest(&queue)], 2);
         queue.push(3).unwrap();
@@ -60,9 +73,10 @@ fn loom_mpmc_pushes_to_a_full_queue_roll_back() {
     });
 }
 
-/// A pop reads what a push has written, and a push writes where a pop has read. Loom goes first through what this
-/// thread does, and remembers the last access to a word only. So a look by the second thread hides that of the first,
-/// and models that begin with a pop may never try the push before it.
+/// A pop reads what a push has written, and a push writes where a pop has read. Loom goes first
+/// through what this thread does, and remembers the last access to a word only. So a look by the
+/// second thread hides that of the first, and models that begin with a pop may never try the push
+/// before it.
 #[test]
 fn loom_mpmc_a_slot_is_passed_on() {
     loom::model(|| {
@@ -110,8 +124,8 @@ fn loom_mpmc_goes_round() {
     }
 }
 
-/// Begun by the consumer alone: if a push begins, loom also goes through schedules in which a pop and a push that wait
-/// for a third thread's push yield to each other for ever.
+/// Begun by the consumer alone: if a push begins, loom also goes through schedules in which a pop
+/// and a push that wait for a third thread's push yield to each other for ever.
 #[test]
 fn loom_mpmc_two_producers_and_a_consumer() {
     loom::model(|| {
@@ -121,7 +135,12 @@ fn loom_mpmc_two_producers_and_a_consumer() {
             thread::spawn(move || tasks.map(|task| queue.push(task).err()))
         });
         let seen = [queue.pop(), queue.pop()];
-        let refused: Vec<u32> = producers.map(|p| p.join().unwrap()).concat().into_iter().flatten().collect();
+        let refused: Vec<u32> = producers
+            .map(|p| p.join().unwrap())
+            .concat()
+            .into_iter()
+            .flatten()
+            .collect();
         let seen: Vec<u32> = seen.into_iter().flatten().chain(rest(&queue)).collect();
         assert!(seen.iter().filter(|task| **task < 3).is_sorted());
         assert!(seen.iter().filter(|task| **task > 2).is_sorted());
@@ -129,7 +148,8 @@ fn loom_mpmc_two_producers_and_a_consumer() {
     });
 }
 
-/// The last look before sleep, while a pop by a third thread takes a ticket and perhaps rolls it back.
+/// The last look before sleep, while a pop by a third thread takes a ticket and perhaps rolls it
+/// back.
 #[test]
 fn loom_mpmc_a_look_does_not_miss_a_push() {
     loom::model(|| {
@@ -147,11 +167,15 @@ fn loom_mpmc_a_look_does_not_miss_a_push() {
         fence(SeqCst);
         let wakes = asleep.load(Relaxed);
         let (slept, popped) = (sleeper.join().unwrap(), popper.join().unwrap());
-        assert!(wakes || !slept || popped.is_some(), "pushed, not woken, not seen and not taken");
+        assert!(
+            wakes || !slept || popped.is_some(),
+            "pushed, not woken, not seen and not taken"
+        );
     });
 }
 
-/// Two pops whose tickets pass each other: a look that comes after the push sees the task, or a pop returns it.
+/// Two pops whose tickets pass each other: a look that comes after the push sees the task, or a pop
+/// returns it.
 #[test]
 fn loom_mpmc_a_roll_back_overlooks_nothing() {
     loom::model(|| {
@@ -163,8 +187,15 @@ fn loom_mpmc_a_roll_back_overlooks_nothing() {
         });
         queue.push(2).unwrap();
         let looks_empty = queue.is_empty();
-        let popped: Vec<u32> = pops.map(|pop| pop.join().unwrap()).into_iter().flatten().collect();
-        assert!(!looks_empty || popped.len() == 2, "called empty, but {popped:?} is all that was taken");
+        let popped: Vec<u32> = pops
+            .map(|pop| pop.join().unwrap())
+            .into_iter()
+            .flatten()
+            .collect();
+        assert!(
+            !looks_empty || popped.len() == 2,
+            "called empty, but {popped:?} is all that was taken"
+        );
         assert_conserved(&[&popped, &rest(&queue)], 2);
     });
 }

@@ -54,17 +54,30 @@ fn loom_mpsc_loses_nothing() {
                 thread::spawn(move || {
                     numbers.map(|n| {
                         written[n].write(n);
-                        if queue.push(node(n)) == Push::Full { n } else { 0 }
+                        if queue.push(node(n)) == Push::Full {
+                            n
+                        } else {
+                            0
+                        }
                     })
                 })
             });
             let mut seen: Vec<usize> = (0..2).filter_map(|_| pop(&reader)).collect();
             assert!(seen.iter().all(|n| written[*n].read() == *n));
-            let refused: Vec<usize> = pushers.into_iter().flat_map(|pusher| pusher.join().unwrap()).collect();
+            let refused: Vec<usize> = pushers
+                .into_iter()
+                .flat_map(|pusher| pusher.join().unwrap())
+                .collect();
             seen.extend(std::iter::from_fn(|| pop(&reader)));
             let of = |low: bool| seen.iter().filter(move |n| (**n <= 2) == low);
-            assert!(of(true).is_sorted() && of(false).is_sorted(), "out of order: {seen:?}");
-            let mut all: Vec<usize> = seen.into_iter().chain(refused.into_iter().filter(|n| *n > 0)).collect();
+            assert!(
+                of(true).is_sorted() && of(false).is_sorted(),
+                "out of order: {seen:?}"
+            );
+            let mut all: Vec<usize> = seen
+                .into_iter()
+                .chain(refused.into_iter().filter(|n| *n > 0))
+                .collect();
             all.sort_unstable();
             assert_eq!(all, [1, 2, 3, 4]);
         });
@@ -87,7 +100,11 @@ fn loom_doze_against_push() {
         let pushed = pushers.map(|pusher| pusher.join().unwrap());
         let woken = pushed.iter().filter(|push| **push == Push::Wake).count();
         let refused = pushed.iter().filter(|push| **push == Push::Full).count();
-        assert_eq!(woken, usize::from(dozed), "of several the first wakes: {pushed:?}");
+        assert_eq!(
+            woken,
+            usize::from(dozed),
+            "of several the first wakes: {pushed:?}"
+        );
         let rest = std::iter::from_fn(|| pop(&reader)).count();
         assert_eq!(rest + refused + usize::from(!dozed), 2);
     });
@@ -106,8 +123,8 @@ fn loom_rouse_against_push() {
     });
 }
 
-/// Two pushers that find no room use the inbox, beside the queue's mark: a worker that sleeps with something to read
-/// has been signalled.
+/// Two pushers that find no room use the inbox, beside the queue's mark: a worker that sleeps with
+/// something to read has been signalled.
 #[test]
 fn loom_full_goes_by_the_inbox() {
     struct Model {
@@ -117,8 +134,11 @@ fn loom_full_goes_by_the_inbox() {
     }
     loom::model(|| {
         let (queue, reader) = mpsc_at(1, FIRST);
-        let shared =
-            Arc::new(Model { idle: Sleepers::new(1, 0), inbox: AtomicUsize::new(0), signals: AtomicUsize::new(0) });
+        let shared = Arc::new(Model {
+            idle: Sleepers::new(1, 0),
+            inbox: AtomicUsize::new(0),
+            signals: AtomicUsize::new(0),
+        });
         let pushers = [1, 2].map(|number| {
             let (queue, shared) = (queue.clone(), shared.clone());
             thread::spawn(move || {
@@ -126,9 +146,14 @@ fn loom_full_goes_by_the_inbox() {
                     Push::Done => false,
                     Push::Wake => true,
                     // As `wake::send_to`.
-                    Push::Full => shared.inbox.fetch_add(1, Ordering::AcqRel) == 0 && shared.idle.wake_worker(0),
+                    Push::Full => {
+                        shared.inbox.fetch_add(1, Ordering::AcqRel) == 0
+                            && shared.idle.wake_worker(0)
+                    }
                 };
-                shared.signals.fetch_add(usize::from(signal), Ordering::Relaxed);
+                shared
+                    .signals
+                    .fetch_add(usize::from(signal), Ordering::Relaxed);
             })
         });
         // As `Worker::idle`.
@@ -138,6 +163,9 @@ fn loom_full_goes_by_the_inbox() {
             pusher.join().unwrap();
         }
         let left = !reader.is_empty() || shared.inbox.load(Ordering::Relaxed) > 0;
-        assert!(work || !left || shared.signals.load(Ordering::Relaxed) > 0, "asleep, with something to read");
+        assert!(
+            work || !left || shared.signals.load(Ordering::Relaxed) > 0,
+            "asleep, with something to read"
+        );
     });
 }

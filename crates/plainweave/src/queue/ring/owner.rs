@@ -7,7 +7,8 @@ use crate::queue::batch::{Batch, Slots};
 use crate::shim::Arc;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The owner's half: its methods that change the ring take `&mut self`, so there is one owner at a time.
+/// The owner's half: its methods that change the ring take `&mut self`, so there is one owner at a
+/// time.
 pub struct Owner<T> {
     pub(super) ring: Arc<Ring<T>>,
 }
@@ -18,7 +19,8 @@ impl<T: Send> Owner<T> {
         Self { ring }
     }
 
-    /// Appends `task` as the newest, or returns it when every slot is queued or still held by a thief.
+    /// Appends `task` as the newest, or returns it when every slot is queued or still held by a
+    /// thief.
     #[inline]
     pub fn push(&mut self, task: T) -> Result<(), T> {
         if self.free() == 0 {
@@ -31,15 +33,16 @@ impl<T: Send> Owner<T> {
         Ok(())
     }
 
-    /// Appends the first of `tasks` as the newest, as many as there are free slots. They become visible to thieves
-    /// together.
+    /// Appends the first of `tasks` as the newest, as many as there are free slots. They become
+    /// visible to thieves together.
     pub fn push_all(&mut self, tasks: &mut VecDeque<T>) {
         let (tail, n) = (self.tail(), self.free().min(tasks.len()));
         if n == 0 {
             return;
         }
         for (i, task) in tasks.drain(..n).enumerate() {
-            // SAFETY: the owner saw `n` free slots from `tail` on, and nobody else makes slots occupied.
+            // SAFETY: the owner saw `n` free slots from `tail` on, and nobody else makes slots
+            // occupied.
             unsafe { self.ring.put(tail.wrapping_add(i as u64) & POSITIONS, task) };
         }
         self.publish(tail, n as u64);
@@ -53,9 +56,9 @@ impl<T: Send> Owner<T> {
         Some(unsafe { self.ring.take(position) })
     }
 
-    /// Takes the older half (rounded up) at once, oldest first: room after a [`push`](Self::push) that failed. While a
-    /// thief copies, the room appears only when it is done: send the failed task along with the batch. Tasks left in
-    /// the iterator are dropped with it.
+    /// Takes the older half (rounded up) at once, oldest first: room after a [`push`](Self::push)
+    /// that failed. While a thief copies, the room appears only when it is done: send the failed
+    /// task along with the batch. Tasks left in the iterator are dropped with it.
     pub fn take_half(&mut self) -> impl ExactSizeIterator<Item = T> {
         let (next, left) = self.claim(|len| len.div_ceil(2)).unwrap_or((0, 0));
         // SAFETY: just claimed; the batch borrows this owner.
@@ -74,7 +77,8 @@ impl<T: Send> Owner<T> {
         self.len() == 0
     }
 
-    /// Returns the number of pushes that are sure to succeed; slots that a thief still copies from do not count.
+    /// Returns the number of pushes that are sure to succeed; slots that a thief still copies from
+    /// do not count.
     #[inline]
     pub fn free(&self) -> usize {
         let head = Head(self.ring.ends.head.load(Acquire));
@@ -98,10 +102,14 @@ impl<T: Send> Owner<T> {
 
     /// Publishes `n` tasks written from `tail` on (steps 1 and 6).
     pub(super) fn publish(&mut self, tail: u64, n: u64) {
-        self.ring.ends.tail.store(tail.wrapping_add(n) & POSITIONS, Release);
+        self.ring
+            .ends
+            .tail
+            .store(tail.wrapping_add(n) & POSITIONS, Release);
     }
 
-    /// Performs protocol step 2 for `wanted(len)` tasks at once: returns the first position and how many.
+    /// Performs protocol step 2 for `wanted(len)` tasks at once: returns the first position and how
+    /// many.
     #[inline]
     fn claim(&mut self, wanted: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let tail = self.tail();
@@ -111,7 +119,12 @@ impl<T: Send> Owner<T> {
             if n == 0 {
                 return None;
             }
-            match self.ring.ends.head.compare_exchange_weak(head.0, head.taken(n), Release, Relaxed) {
+            match self
+                .ring
+                .ends
+                .head
+                .compare_exchange_weak(head.0, head.taken(n), Release, Relaxed)
+            {
                 Ok(_) => return Some((head.next(), n)),
                 Err(seen) => head = Head(seen),
             }

@@ -14,7 +14,9 @@ pub struct Stealer<T> {
 
 impl<T> Clone for Stealer<T> {
     fn clone(&self) -> Self {
-        Self { ring: Arc::clone(&self.ring) }
+        Self {
+            ring: Arc::clone(&self.ring),
+        }
     }
 }
 
@@ -24,8 +26,9 @@ impl<T: Send> Stealer<T> {
         Self { ring }
     }
 
-    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push happened before this
-    /// look; tasks already reserved by a thief belong to that thief and do not count.
+    /// Returns the number of queued tasks, as a hint. Never 0 while a task is queued whose push
+    /// happened before this look; tasks already reserved by a thief belong to that thief and do not
+    /// count.
     pub fn len(&self) -> usize {
         // Head first: tail can then only be newer, and the result only too large.
         let head = Head(self.ring.ends.head.load(Acquire));
@@ -37,7 +40,8 @@ impl<T: Send> Stealer<T> {
         self.len() == 0
     }
 
-    /// Returns the position of the only queued task, as a hint, if there is one only. Positions are not used again.
+    /// Returns the position of the only queued task, as a hint, if there is one only. Positions are
+    /// not used again.
     pub fn sole(&self) -> Option<u64> {
         let head = Head(self.ring.ends.head.load(Acquire));
         let only = distance(head.next(), self.ring.ends.tail.load(Acquire)) == 1;
@@ -50,23 +54,29 @@ impl<T: Send> Stealer<T> {
         self.steal_into(thief, |len| len.div_ceil(2))
     }
 
-    /// Moves `wanted(len)` of the victim's tasks (fewer if the thief lacks room; 0 declines; called only when `len >
-    /// 0`, and again if the owner interferes) to the end of the thief's ring, oldest first, except the oldest, which is
-    /// returned, to be run at once. `None`: empty, declined, busy with another thief, or the thief's own ring.
+    /// Moves `wanted(len)` of the victim's tasks (fewer if the thief lacks room; 0 declines; called
+    /// only when `len > 0`, and again if the owner interferes) to the end of the thief's ring,
+    /// oldest first, except the oldest, which is returned, to be run at once. `None`: empty,
+    /// declined, busy with another thief, or the thief's own ring.
     pub fn steal_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<T> {
-        self.steal_batch_into(thief, wanted).map(|(oldest, _)| oldest)
+        self.steal_batch_into(thief, wanted)
+            .map(|(oldest, _)| oldest)
     }
 
     /// Does the same, and returns how many tasks it has moved, the oldest included.
-    pub fn steal_batch_into(&self, thief: &mut Owner<T>, wanted: impl Fn(usize) -> usize) -> Option<(T, usize)> {
+    pub fn steal_batch_into(
+        &self,
+        thief: &mut Owner<T>,
+        wanted: impl Fn(usize) -> usize,
+    ) -> Option<(T, usize)> {
         if Arc::ptr_eq(&self.ring, &thief.ring) {
             return None;
         }
         let room = thief.free() + 1;
         let (first, n) = self.ring.reserve(|len| wanted(len).min(room))?;
         let tail = thief.tail();
-        // SAFETY: reserved by this thief, taken once. Its own slots are free: `n - 1 <= thief.free()`, which only grows
-        // while the owner is borrowed; they are published below.
+        // SAFETY: reserved by this thief, taken once. Its own slots are free: `n - 1 <=
+        // thief.free()`, which only grows while the owner is borrowed; they are published below.
         let oldest = unsafe { batch::steal(&*self.ring, first, n, &*thief.ring, tail) };
         self.ring.release();
         if n > 1 {

@@ -1,4 +1,5 @@
-//! Loom models of [shared queues](super): tasks that a ring has no room for go behind it, and in order.
+//! Loom models of [shared queues](super): tasks that a ring has no room for go behind it, and in
+//! order.
 
 use loom::thread;
 
@@ -35,7 +36,11 @@ fn loom_sharded_keeps_a_producers_order_while_a_ring_fills() {
                 let mut own = ring(2);
                 let mut seen = Vec::new();
                 for _ in 0..2 {
-                    seen.extend(if batch { consumer.pop_batch_into(0, &mut own, 2) } else { consumer.pop(0) });
+                    seen.extend(if batch {
+                        consumer.pop_batch_into(0, &mut own, 2)
+                    } else {
+                        consumer.pop(0)
+                    });
                     seen.extend(std::iter::from_fn(|| own.pop()));
                 }
                 seen
@@ -48,7 +53,8 @@ fn loom_sharded_keeps_a_producers_order_while_a_ring_fills() {
     }
 }
 
-/// One worker moves a batch to its ring; a look at the queue and then at that ring finds the task that nobody runs yet.
+/// One worker moves a batch to its ring; a look at the queue and then at that ring finds the task
+/// that nobody runs yet.
 #[test]
 fn loom_a_batch_is_never_out_of_sight() {
     loom::model(|| {

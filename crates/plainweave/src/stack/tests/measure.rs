@@ -16,24 +16,37 @@ fn time(name: &str, rounds: u32, f: &mut dyn FnMut()) {
         f();
         start.elapsed()
     });
-    eprintln!("{name}: {:.1} ns", best.min().expect("seven").as_nanos() as f64 / f64::from(rounds));
+    eprintln!(
+        "{name}: {:.1} ns",
+        best.min().expect("seven").as_nanos() as f64 / f64::from(rounds)
+    );
 }
 
 /// Returns a line of `/proc/self/status`, in KiB.
 fn status_kib(field: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    let line = status.lines().find(|line| line.starts_with(field)).expect("field");
-    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
+    let line = status
+        .lines()
+        .find(|line| line.starts_with(field))
+        .expect("field");
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|number| number.parse().ok())
+        .expect("a number")
 }
 
-/// Run alone: `cargo test -p plainweave --release --lib a_million_stacks -- --ignored --nocapture`. Needs 5 GB of
-/// memory.
+/// Run alone: `cargo test -p plainweave --release --lib a_million_stacks -- --ignored --nocapture`.
+/// Needs 5 GB of memory.
 #[test]
 #[ignore = "takes 5 GB of memory and seconds"]
 fn a_million_stacks() {
     let count = 1_000_000;
     let start = Instant::now();
-    let pool = StackPool::new(StackConfig { size: 256 << 10, guard: GuardMode::Madvise, ..Default::default() });
+    let pool = StackPool::new(StackConfig {
+        size: 256 << 10,
+        guard: GuardMode::Madvise,
+        ..Default::default()
+    });
     let pool = pool.expect("Linux 6.13");
     let stacks = take(&pool, count);
     let carved = start.elapsed();
@@ -45,18 +58,31 @@ fn a_million_stacks() {
     stacks.into_iter().for_each(|stack| pool.put(stack));
     let returned = start.elapsed();
     let after = status_kib("VmRSS");
-    eprintln!("take {carved:?}, touch {:?}, put {:?}", touched - carved, returned - touched);
-    eprintln!("VmRSS {rss} KiB, page tables {tables} KiB, {maps} mappings, {slabs} slabs; put back: VmRSS {after} KiB");
+    eprintln!(
+        "take {carved:?}, touch {:?}, put {:?}",
+        touched - carved,
+        returned - touched
+    );
+    eprintln!(
+        "VmRSS {rss} KiB, page tables {tables} KiB, {maps} mappings, {slabs} slabs; put back: VmRSS {after} KiB"
+    );
     assert!(rss <= 4_600_000_000 / 1024 && maps < 200);
     assert!(after < 200_000, "cold stacks hold no pages");
     assert_eq!(pool.stats().in_use, 0);
 }
 
-/// `cargo test -p plainweave --release --lib prices -- --ignored --nocapture`: what the essay and the docs quote.
+/// `cargo test -p plainweave --release --lib prices -- --ignored --nocapture`: what the essay and
+/// the docs quote.
 #[test]
 #[ignore = "a measurement"]
 fn prices() {
-    let pool = Arc::new(StackPool::new(StackConfig { size: 256 << 10, ..Default::default() }).expect("pool"));
+    let pool = Arc::new(
+        StackPool::new(StackConfig {
+            size: 256 << 10,
+            ..Default::default()
+        })
+        .expect("pool"),
+    );
     let mut mine = StackCache::new(Arc::clone(&pool));
     time("cache: take + put", 1_000_000, &mut || {
         for _ in 0..1_000_000 {
@@ -109,21 +135,30 @@ fn ticker(stack: Stack) -> corosensei::Coroutine<(), (), (), Stack> {
     })
 }
 
-/// `cargo test -p plainweave --release --lib switches -- --ignored --nocapture`: what the colours are for.
+/// `cargo test -p plainweave --release --lib switches -- --ignored --nocapture`: what the colours
+/// are for.
 #[test]
 #[ignore = "a measurement"]
 fn switches() {
     for count in [8, 256, 1024, 8192] {
         // A pool of its own: the order of its stacks does not depend on earlier measurements.
-        let pool = StackPool::new(StackConfig { size: 256 << 10, ..Default::default() }).expect("pool");
+        let pool = StackPool::new(StackConfig {
+            size: 256 << 10,
+            ..Default::default()
+        })
+        .expect("pool");
         let mut round: Vec<_> = take(&pool, count).into_iter().map(ticker).collect();
-        time(&format!("switch there and back, {count} in a round"), 409_600, &mut || {
-            for _ in 0..409_600 / count {
-                for coroutine in &mut round {
-                    coroutine.resume(());
+        time(
+            &format!("switch there and back, {count} in a round"),
+            409_600,
+            &mut || {
+                for _ in 0..409_600 / count {
+                    for coroutine in &mut round {
+                        coroutine.resume(());
+                    }
                 }
-            }
-        });
+            },
+        );
         for mut coroutine in round {
             // SAFETY: its frames own nothing.
             unsafe { coroutine.force_reset() };
@@ -136,7 +171,11 @@ fn switches() {
 #[test]
 #[ignore = "uses up the mappings that other tests need"]
 fn mprotect_stops_before_the_kernel_does() {
-    let pool = StackPool::new(StackConfig { size: 64 << 10, guard: GuardMode::Mprotect, ..Default::default() });
+    let pool = StackPool::new(StackConfig {
+        size: 64 << 10,
+        guard: GuardMode::Mprotect,
+        ..Default::default()
+    });
     let pool = pool.expect("pool");
     let start = Instant::now();
     let mut stacks = Vec::new();
@@ -147,8 +186,14 @@ fn mprotect_stops_before_the_kernel_does() {
         }
     };
     let each = start.elapsed() / stacks.len() as u32;
-    eprintln!("{} stacks at {each:?}, {} mappings: {error}", stacks.len(), mappings());
+    eprintln!(
+        "{} stacks at {each:?}, {} mappings: {error}",
+        stacks.len(),
+        mappings()
+    );
     assert!(error.to_string().contains("vm.max_map_count"), "{error}");
-    std::thread::spawn(|| ()).join().expect("room is left for a thread");
+    std::thread::spawn(|| ())
+        .join()
+        .expect("room is left for a thread");
     stacks.into_iter().for_each(|stack| pool.put(stack));
 }

@@ -1,4 +1,5 @@
-//! Tests of the stacks: the pool's bounds and cooling, guards of both kinds, and (in child processes) overflows.
+//! Tests of the stacks: the pool's bounds and cooling, guards of both kinds, and (in child
+//! processes) overflows.
 
 mod measure;
 mod overflow;
@@ -9,7 +10,11 @@ use super::*;
 
 /// Returns a configuration small enough to inspect.
 fn config(size: usize) -> StackConfig {
-    StackConfig { size, max_stacks: 10_000, ..StackConfig::default() }
+    StackConfig {
+        size,
+        max_stacks: 10_000,
+        ..StackConfig::default()
+    }
 }
 
 fn take(pool: &StackPool, count: usize) -> Vec<Stack> {
@@ -24,10 +29,12 @@ fn touch(stack: &Stack, depth: usize) {
     }
 }
 
-/// Returns whether the kernel can write to an address; a guard makes it fail with `EFAULT` and no signal.
+/// Returns whether the kernel can write to an address; a guard makes it fail with `EFAULT` and no
+/// signal.
 fn writable(address: *mut u8) -> bool {
     let file = std::fs::File::open("/dev/zero").expect("/dev/zero");
-    // SAFETY: `read` checks the address itself; the byte belongs to a stack or a guard of the calling test.
+    // SAFETY: `read` checks the address itself; the byte belongs to a stack or a guard of the
+    // calling test.
     let code = unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&file), address.cast(), 1) };
     code == 1
 }

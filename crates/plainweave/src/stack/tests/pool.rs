@@ -17,9 +17,20 @@ fn sizes_are_checked_and_rounded() {
     let error = StackPool::new(config(MIN_SIZE - 1)).expect_err("too small");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains(&MIN_SIZE.to_string()), "{error}");
-    assert_eq!(StackPool::new(config(MAX_SIZE + 1)).expect_err("too large").kind(), ErrorKind::InvalidInput);
-    let none = StackConfig { max_stacks: 0, ..config(SIZE) };
-    assert_eq!(StackPool::new(none).expect_err("no stacks").kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        StackPool::new(config(MAX_SIZE + 1))
+            .expect_err("too large")
+            .kind(),
+        ErrorKind::InvalidInput
+    );
+    let none = StackConfig {
+        max_stacks: 0,
+        ..config(SIZE)
+    };
+    assert_eq!(
+        StackPool::new(none).expect_err("no stacks").kind(),
+        ErrorKind::InvalidInput
+    );
 
     let pool = StackPool::new(config(MIN_SIZE + 1)).expect("pool");
     assert_eq!(pool.config().size, MIN_SIZE + page_size());
@@ -48,14 +59,23 @@ fn a_coroutine_runs_on_it_and_gives_it_back() {
 #[test]
 fn the_guard_faults_and_the_stack_does_not() {
     for guard in [GuardMode::Auto, GuardMode::Mprotect] {
-        let pool = StackPool::new(StackConfig { guard, ..config(SIZE) }).expect("pool");
+        let pool = StackPool::new(StackConfig {
+            guard,
+            ..config(SIZE)
+        })
+        .expect("pool");
         let stacks = take(&pool, 70);
         for stack in &stacks {
             let bottom = stack.bottom();
             assert!(writable(bottom) && writable(bottom.wrapping_add(SIZE - 1)));
-            assert!(!writable(bottom.wrapping_sub(1)) && !writable(bottom.wrapping_sub(GUARD_SIZE)));
+            assert!(
+                !writable(bottom.wrapping_sub(1)) && !writable(bottom.wrapping_sub(GUARD_SIZE))
+            );
             stack.shrink(0);
-            assert!(!writable(bottom.wrapping_sub(1)), "a guard survives the return of the pages");
+            assert!(
+                !writable(bottom.wrapping_sub(1)),
+                "a guard survives the return of the pages"
+            );
         }
         stacks.into_iter().for_each(|stack| pool.put(stack));
     }
@@ -66,11 +86,17 @@ fn stacks_begin_at_four_distances_from_the_page() {
     use corosensei::stack::Stack as _;
     let pool = StackPool::new(config(SIZE)).expect("pool");
     let stacks = take(&pool, 8);
-    let colours: HashSet<usize> = stacks.iter().map(|stack| stack.top().addr().get() - stack.base().get()).collect();
+    let colours: HashSet<usize> = stacks
+        .iter()
+        .map(|stack| stack.top().addr().get() - stack.base().get())
+        .collect();
     assert_eq!(colours, HashSet::from([0, 256, 512, 768]));
     for stack in &stacks {
         assert_eq!(stack.limit().get() + GUARD_SIZE, stack.bottom().addr());
-        assert_eq!(stack.top().addr().get() - stack.limit().get(), GUARD_SIZE + SIZE);
+        assert_eq!(
+            stack.top().addr().get() - stack.limit().get(),
+            GUARD_SIZE + SIZE
+        );
     }
     stacks.into_iter().for_each(|stack| pool.put(stack));
 }
@@ -111,7 +137,11 @@ fn owners_are_listed_until_the_stack_comes_back() {
 
 #[test]
 fn the_bound_is_an_error_and_a_put_lifts_it() {
-    let pool = StackPool::new(StackConfig { max_stacks: 10, ..config(SIZE) }).expect("pool");
+    let pool = StackPool::new(StackConfig {
+        max_stacks: 10,
+        ..config(SIZE)
+    })
+    .expect("pool");
     let mut stacks = take(&pool, 10);
     let error = pool.take().expect_err("bound");
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
@@ -126,19 +156,29 @@ fn slabs_double() {
     let pool = StackPool::new(config(MIN_SIZE)).expect("pool");
     let stacks = take(&pool, 64 + 128 + 256 + 1);
     let stats = pool.stats();
-    assert_eq!((stats.slots, stats.in_use, stats.free, stats.slabs), (449, 449, 0, 4));
+    assert_eq!(
+        (stats.slots, stats.in_use, stats.free, stats.slabs),
+        (449, 449, 0, 4)
+    );
     stacks.into_iter().for_each(|stack| pool.put(stack));
     assert_eq!(pool.stats().free, 449);
 }
 
 #[test]
 fn above_max_free_stacks_come_back_cold() {
-    let pool = StackPool::new(StackConfig { max_free: 4, ..config(SIZE) }).expect("pool");
+    let pool = StackPool::new(StackConfig {
+        max_free: 4,
+        ..config(SIZE)
+    })
+    .expect("pool");
     let stacks = take(&pool, 10);
     let aliases: Vec<Stack> = stacks.iter().map(Stack::alias).collect();
     stacks.iter().for_each(|stack| touch(stack, SIZE));
     stacks.into_iter().for_each(|stack| pool.put(stack));
-    let resident = aliases.iter().filter(|stack| stack.high_water() > 0).count();
+    let resident = aliases
+        .iter()
+        .filter(|stack| stack.high_water() > 0)
+        .count();
     assert_eq!(resident, 4);
     assert_eq!(pool.stats().free, 10);
     assert_eq!(pool.stats().high_water, SIZE);
@@ -152,17 +192,31 @@ fn idle_stacks_are_trimmed_and_used_ones_are_not() {
     let aliases: Vec<Stack> = stacks.iter().map(Stack::alias).collect();
     stacks.iter().for_each(|stack| touch(stack, 100 << 10));
     stacks.into_iter().for_each(|stack| pool.put(stack));
-    let deep = || aliases.iter().filter(|stack| stack.high_water() == 100 << 10).count();
+    let deep = || {
+        aliases
+            .iter()
+            .filter(|stack| stack.high_water() == 100 << 10)
+            .count()
+    };
     pool.tidy_at(start + HOT_FOR / 2, usize::MAX);
     assert_eq!(deep(), ALWAYS_HOT + 72, "too early");
     pool.tidy_at(start + 10 * HOT_FOR, usize::MAX);
-    assert_eq!(deep(), ALWAYS_HOT + 72, "all were in use since the last time");
+    assert_eq!(
+        deep(),
+        ALWAYS_HOT + 72,
+        "all were in use since the last time"
+    );
 
     let used = take(&pool, ALWAYS_HOT + 32);
     used.into_iter().rev().for_each(|stack| pool.put(stack));
     pool.tidy_at(start + 20 * HOT_FOR, usize::MAX);
     assert_eq!(deep(), ALWAYS_HOT + 32, "40 were idle");
-    assert!(aliases[..40].iter().all(|stack| stack.high_water() == WARM_BYTES), "those put first");
+    assert!(
+        aliases[..40]
+            .iter()
+            .all(|stack| stack.high_water() == WARM_BYTES),
+        "those put first"
+    );
     pool.tidy_at(start + 30 * HOT_FOR, usize::MAX);
     assert_eq!(deep(), ALWAYS_HOT, "a small stock stays hot");
     assert_eq!(pool.stats().high_water, 100 << 10);
@@ -176,13 +230,22 @@ fn warm_stacks_without_use_give_all_their_pages_back() {
     let aliases: Vec<Stack> = stacks.iter().map(Stack::alias).collect();
     stacks.iter().for_each(|stack| touch(stack, 4 << 10));
     stacks.into_iter().for_each(|stack| pool.put(stack));
-    let resident = || aliases.iter().filter(|stack| stack.high_water() > 0).count();
+    let resident = || {
+        aliases
+            .iter()
+            .filter(|stack| stack.high_water() > 0)
+            .count()
+    };
     let start = Instant::now();
     pool.tidy_at(start + HOT_FOR, usize::MAX);
     pool.tidy_at(start + 2 * HOT_FOR, usize::MAX);
     assert_eq!(resident(), ALWAYS_HOT + 72, "72 are warm");
     pool.tidy_at(start + WARM_FOR, usize::MAX);
-    assert_eq!(resident(), ALWAYS_HOT + 72, "they have been for less than a period");
+    assert_eq!(
+        resident(),
+        ALWAYS_HOT + 72,
+        "they have been for less than a period"
+    );
 
     let used = take(&pool, ALWAYS_HOT + 32);
     pool.tidy_at(start + 2 * WARM_FOR, usize::MAX);
@@ -265,11 +328,25 @@ fn an_address_leads_to_its_slot() {
     // SAFETY: the pool outlives the calls.
     let find = |address| unsafe { table::lookup(address) };
     let guard = find(base).expect("the guard's first byte");
-    assert_eq!((guard.slot_base, guard.size, guard.is_guard), (base, SIZE, true));
+    assert_eq!(
+        (guard.slot_base, guard.size, guard.is_guard),
+        (base, SIZE, true)
+    );
     assert_eq!(guard.owner, std::ptr::from_ref(&owner).cast());
-    assert!(find(base + GUARD_SIZE - 1).expect("the guard's last byte").is_guard);
-    assert!(!find(base + GUARD_SIZE).expect("the stack's first byte").is_guard);
-    assert_eq!(find(top - 1).expect("the stack's last byte").slot_base, base);
+    assert!(
+        find(base + GUARD_SIZE - 1)
+            .expect("the guard's last byte")
+            .is_guard
+    );
+    assert!(
+        !find(base + GUARD_SIZE)
+            .expect("the stack's first byte")
+            .is_guard
+    );
+    assert_eq!(
+        find(top - 1).expect("the stack's last byte").slot_base,
+        base
+    );
     assert_eq!(find(top).expect("the next slot").slot_base, top);
     assert_eq!(find(std::ptr::from_ref(&owner).addr()), None);
     stacks.into_iter().for_each(|stack| pool.put(stack));
@@ -285,21 +362,23 @@ fn a_dropped_pool_unmaps_unless_a_stack_is_out() {
     // SAFETY: the pool was leaked, so its slab is mapped for good.
     assert!(unsafe { table::lookup(stack.top().addr().get() - 1) }.is_some());
 
-    // Another test may map the same addresses at once, so this pool's stacks have a size of their own.
+    // Another test may map the same addresses at once, so this pool's stacks have a size of their
+    // own.
     let size = SIZE + 5 * page_size();
     let pool = StackPool::new(config(size)).expect("pool");
     let stack = pool.take().expect("stack");
     let address = stack.top().addr().get() - 1;
     // SAFETY: the pool is there.
-    assert_eq!(unsafe { table::lookup(address) }.map(|hit| hit.size), Some(size));
+    let found = unsafe { table::lookup(address) };
+    assert_eq!(found.map(|hit| hit.size), Some(size));
     pool.put(stack);
     drop(pool);
     let mut resident = 0u8;
     let page = std::ptr::without_provenance_mut::<libc::c_void>(address & !(page_size() - 1));
     // SAFETY: `mincore` only asks, and writes one byte.
     let mapped = unsafe { libc::mincore(page, page_size(), &mut resident) } == 0;
-    // SAFETY: only the table is of interest; a pool of another test that holds the address now may not be dropped
-    // meanwhile, which is why the lookup runs only when nothing is mapped there.
+    // SAFETY: only the table is of interest; a pool of another test that holds the address now may
+    // not be dropped meanwhile, which is why the lookup runs only when nothing is mapped there.
     assert!(mapped || unsafe { table::lookup(address) }.is_none());
 }
 
@@ -310,7 +389,11 @@ fn refuse(_: *mut u8) -> std::io::Result<()> {
 
 #[test]
 fn an_old_kernel_means_mprotect_or_an_error() {
-    let auto = StackPool::with_guards(config(SIZE), Guards::new(GuardMode::Auto).with_light(refuse)).expect("pool");
+    let auto = StackPool::with_guards(
+        config(SIZE),
+        Guards::new(GuardMode::Auto).with_light(refuse),
+    )
+    .expect("pool");
     assert_eq!(auto.stats().guard, GuardKind::Mprotect);
     let stack = auto.take().expect("stack");
     assert!(!writable(stack.bottom().wrapping_sub(1)));
@@ -334,9 +417,15 @@ fn mprotect_stops_before_the_mapping_limit() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
-    assert!(error.to_string().contains("sysctl -w vm.max_map_count="), "{error}");
+    assert!(
+        error.to_string().contains("sysctl -w vm.max_map_count="),
+        "{error}"
+    );
     // Other tests map and unmap meanwhile, so check only roughly.
     assert!((100..1100).contains(&stacks.len()), "{}", stacks.len());
     stacks.into_iter().for_each(|stack| pool.put(stack));
-    assert!(pool.take().map(|stack| pool.put(stack)).is_ok(), "what there is goes round");
+    assert!(
+        pool.take().map(|stack| pool.put(stack)).is_ok(),
+        "what there is goes round"
+    );
 }

@@ -1,12 +1,15 @@
 //! A send and a receive as branches of a select; on a rendezvous channel every wait is one.
 //!
-//! There a watcher waits for a peer that does both operations in one critical section: it claims the watcher, moves the
-//! value, and wakes it. A value that nobody has taken goes back when the watcher leaves.
+//! There a watcher waits for a peer that does both operations in one critical section: it claims
+//! the watcher, moves the value, and wakes it. A value that nobody has taken goes back when the
+//! watcher leaves.
 
 use std::sync::Arc;
 
 use super::error::Why;
-use super::{RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, Wakes, try_recv, try_send};
+use super::{
+    RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, Wakes, try_recv, try_send,
+};
 use crate::fiber::cancel::Interrupt;
 use crate::sync::select::{Case, Place, Selector, Source, Watchers, perform};
 
@@ -51,12 +54,22 @@ pub struct RecvBranch<'a, T> {
 impl<'a, T> SendBranch<'a, T> {
     /// Creates one that has not begun, of a value that is dropped if it is not sent.
     pub fn new(sender: &'a Sender<T>, value: T) -> Self {
-        Self { sender, slot: Slot::Own(Some(value)), sent: None, place: Place::default() }
+        Self {
+            sender,
+            slot: Slot::Own(Some(value)),
+            sent: None,
+            place: Place::default(),
+        }
     }
 
     /// Creates one that has not begun, of a value that stays where it is if it is not sent.
     pub fn lent(sender: &'a Sender<T>, slot: &'a mut Option<T>) -> Self {
-        Self { sender, slot: Slot::Lent(slot), sent: None, place: Place::default() }
+        Self {
+            sender,
+            slot: Slot::Lent(slot),
+            sent: None,
+            place: Place::default(),
+        }
     }
 
     /// Returns it as one of the select's cases.
@@ -89,7 +102,12 @@ impl<T> Source for SendBranch<'_, T> {
             return false;
         }
         let mut wakes = Wakes::none();
-        match self.sender.0.queue.with(|locked| try_send(locked, value, &mut wakes)) {
+        match self
+            .sender
+            .0
+            .queue
+            .with(|locked| try_send(locked, value, &mut wakes))
+        {
             Some(Ok(())) => {
                 wakes.give();
                 self.sent = Some(Ok(()));
@@ -118,7 +136,11 @@ impl<T> Source for SendBranch<'_, T> {
 
     fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
         let place = std::mem::take(&mut self.place);
-        let back = self.sender.0.queue.with(|locked| locked.state.watchers[SENDERS].leave(selector, branch, place));
+        let back = self
+            .sender
+            .0
+            .queue
+            .with(|locked| locked.state.watchers[SENDERS].leave(selector, branch, place));
         if claimed {
             self.sent = Some(Ok(()));
         } else if back.is_some() {
@@ -130,7 +152,12 @@ impl<T> Source for SendBranch<'_, T> {
 impl<'a, T> RecvBranch<'a, T> {
     /// Creates one that has not begun.
     pub fn new(receiver: &'a Receiver<T>) -> Self {
-        Self { receiver, value: None, failed: None, place: Place::default() }
+        Self {
+            receiver,
+            value: None,
+            failed: None,
+            place: Place::default(),
+        }
     }
 
     /// Returns it as one of the select's cases.
@@ -155,7 +182,12 @@ impl<T> Source for RecvBranch<'_, T> {
     fn attempt(&mut self) -> bool {
         let mut wakes = Wakes::none();
         let value = &mut self.value;
-        match self.receiver.0.queue.with(|locked| try_recv(locked, value, &mut wakes)) {
+        match self
+            .receiver
+            .0
+            .queue
+            .with(|locked| try_recv(locked, value, &mut wakes))
+        {
             Some(Ok(())) => wakes.give(),
             Some(Err(why)) => self.failed = Some(RecvError(why)),
             None => return false,
@@ -177,7 +209,11 @@ impl<T> Source for RecvBranch<'_, T> {
     fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
         let place = std::mem::take(&mut self.place);
         let leave = |watchers: &mut Watchers<T>| watchers.leave(selector, branch, place);
-        let given = self.receiver.0.queue.with(|locked| leave(&mut locked.state.watchers[RECEIVERS]));
+        let given = self
+            .receiver
+            .0
+            .queue
+            .with(|locked| leave(&mut locked.state.watchers[RECEIVERS]));
         if claimed {
             self.value = given;
         }

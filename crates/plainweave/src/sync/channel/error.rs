@@ -28,7 +28,11 @@ impl<T> SendError<T> {
 
     /// Returns what interrupted the send, if that is why it failed.
     pub(crate) fn interrupt(&self) -> Option<Interrupt> {
-        if let Why::Interrupted(interrupt) = self.1 { Some(interrupt) } else { None }
+        if let Why::Interrupted(interrupt) = self.1 {
+            Some(interrupt)
+        } else {
+            None
+        }
     }
 
     /// Returns whether all receivers are gone.

@@ -15,13 +15,14 @@ pub struct TryIter<'a, T>(&'a Receiver<T>);
 pub struct IntoIter<T>(Receiver<T>);
 
 impl<T> Receiver<T> {
-    /// Returns an iterator that calls [`Receiver::recv`] and ends with its first error: when the channel is empty and
-    /// all senders are gone, or when the caller is cancelled or late.
+    /// Returns an iterator that calls [`Receiver::recv`] and ends with its first error: when the
+    /// channel is empty and all senders are gone, or when the caller is cancelled or late.
     pub fn iter(&self) -> Iter<'_, T> {
         Iter(self)
     }
 
-    /// Returns an iterator that calls [`Receiver::try_recv`] and ends when there is nothing to receive now.
+    /// Returns an iterator that calls [`Receiver::try_recv`] and ends when there is nothing to
+    /// receive now.
     pub fn try_iter(&self) -> TryIter<'_, T> {
         TryIter(self)
     }

@@ -1,7 +1,8 @@
 //! Loom models of sets of fibers: the code that runs, with loom's threads as fibers.
 //!
-//! A fiber of the models reports as all do, by the channel that runs, and hands its result over by the word that runs
-//! (`atomics/join`). A notification takes the place of its cancellation, which has models of its own.
+//! A fiber of the models reports as all do, by the channel that runs, and hands its result over by
+//! the word that runs (`atomics/join`). A notification takes the place of its cancellation, which
+//! has models of its own.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -48,7 +49,8 @@ impl<T> Packet<T> {
     /// Publishes the result and wakes the joiner, as `sched/closure` does.
     fn end(&self, result: Result<T, Failure>) {
         // SAFETY: what the models check: nobody reads the result before `finish`.
-        self.result.with_mut(|place| unsafe { *place = Some(result) });
+        self.result
+            .with_mut(|place| unsafe { *place = Some(result) });
         match self.join.finish() {
             Finished::Kept => {}
             Finished::Wake(joiner) => joiner.unpark(),
@@ -70,7 +72,10 @@ impl<T> JoinHandle<T> {
                 thread::park();
             }
         }
-        self.packet.take().expect("a result is taken once").map_err(JoinError::failed)
+        self.packet
+            .take()
+            .expect("a result is taken once")
+            .map_err(JoinError::failed)
     }
 
     pub(super) fn cancel(&self) {
@@ -126,7 +131,10 @@ pub(super) fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T
 }
 
 fn start<T: 'static>(body: impl FnOnce() -> Result<T, Failure> + 'static) -> JoinHandle<T> {
-    let packet = Arc::new(Packet { join: Join::new(), result: UnsafeCell::new(None) });
+    let packet = Arc::new(Packet {
+        join: Join::new(),
+        result: UnsafeCell::new(None),
+    });
     let fiber = Fiber(Arc::new(Notify::modelled()));
     let (theirs, me) = (packet.clone(), fiber.clone());
     thread::spawn(move || {
@@ -138,7 +146,9 @@ fn start<T: 'static>(body: impl FnOnce() -> Result<T, Failure> + 'static) -> Joi
 
 /// Waits, on a fiber of the models, until it is cancelled.
 fn until_cancelled() {
-    let me = ME.with(|place| place.borrow().clone()).expect("called by a fiber");
+    let me = ME
+        .with(|place| place.borrow().clone())
+        .expect("called by a fiber");
     me.0.wait().unwrap();
 }
 
@@ -151,7 +161,10 @@ fn loom_join_set_every_end_is_joined_once() {
         set.spawn_on(&Runtime, || 8);
         let mut ends = [0; 2].map(|_| set.join_next().unwrap());
         ends.sort_by_key(Result::is_err);
-        assert!(matches!(&ends, [Ok(7), Err(error)] if error.is_refused()), "{ends:?}");
+        assert!(
+            matches!(&ends, [Ok(7), Err(error)] if error.is_refused()),
+            "{ends:?}"
+        );
         assert!(set.join_next().is_none());
     });
 }
@@ -193,7 +206,8 @@ fn loom_join_set_what_ends_first_is_joined_first() {
     });
 }
 
-/// Another thread cancels the only fiber while the owner waits for its end, or before, or when it is over.
+/// Another thread cancels the only fiber while the owner waits for its end, or before, or when it
+/// is over.
 #[test]
 fn loom_join_set_a_fiber_that_others_cancel_is_joined() {
     loom::model(|| {
@@ -206,11 +220,16 @@ fn loom_join_set_a_fiber_that_others_cancel_is_joined() {
     });
 }
 
-/// One fiber ends by itself, the other when it is cancelled: when the set is gone, so are both, and their results.
+/// One fiber ends by itself, the other when it is cancelled: when the set is gone, so are both, and
+/// their results.
 #[test]
 fn loom_join_set_dropped_cancels_and_waits() {
     loom::model(|| {
-        let (mut set, drops, ended) = (JoinSet::new(), Drops::default(), Shared::new(AtomicUsize::new(0)));
+        let (mut set, drops, ended) = (
+            JoinSet::new(),
+            Drops::default(),
+            Shared::new(AtomicUsize::new(0)),
+        );
         for waits in [true, false] {
             let (value, ended) = (drops.value(), ended.clone());
             set.spawn(move || {
@@ -226,7 +245,8 @@ fn loom_join_set_dropped_cancels_and_waits() {
     });
 }
 
-/// A fiber ends while it is detached: its report is not taken for that of the next fiber, which has the same key.
+/// A fiber ends while it is detached: its report is not taken for that of the next fiber, which has
+/// the same key.
 #[test]
 fn loom_join_set_a_detached_fiber_reports_to_nobody() {
     loom::model(|| {

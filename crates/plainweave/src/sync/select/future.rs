@@ -1,8 +1,8 @@
 //! A future as a branch of a select.
 //!
-//! It is polled by the fiber that selects, with a waker of the branch's own. That waker does not end the select's
-//! claim, as it may come at any time and from anybody; it notes that the future wants to be polled, and wakes whoever
-//! selects.
+//! It is polled by the fiber that selects, with a waker of the branch's own. That waker does not
+//! end the select's claim, as it may come at any time and from anybody; it notes that the future
+//! wants to be polled, and wakes whoever selects.
 
 use std::fmt;
 use std::future::Future;
@@ -33,7 +33,10 @@ struct Call {
 
 impl Call {
     fn set_waiter(&self, waiter: Option<wait::Waker>) {
-        let before = std::mem::replace(&mut *self.waiter.lock().unwrap_or_else(PoisonError::into_inner), waiter);
+        let before = std::mem::replace(
+            &mut *self.waiter.lock().unwrap_or_else(PoisonError::into_inner),
+            waiter,
+        );
         drop(before);
     }
 }
@@ -45,16 +48,28 @@ impl Wake for Call {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.wanted.store(true, Ordering::SeqCst);
-        let waiter = self.waiter.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let waiter = self
+            .waiter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         waiter.into_iter().for_each(|waiter| waiter.wake());
     }
 }
 
 impl<F: Future> FutureBranch<F> {
-    /// Creates one that has not been polled. A future that is lent (`&mut future`) goes on in the next select.
+    /// Creates one that has not been polled. A future that is lent (`&mut future`) goes on in the
+    /// next select.
     pub fn new(future: impl IntoFuture<IntoFuture = F>) -> Self {
-        let call = Arc::new(Call { wanted: AtomicBool::new(true), waiter: Mutex::new(None) });
-        Self { future: Box::pin(future.into_future()), call, output: None }
+        let call = Arc::new(Call {
+            wanted: AtomicBool::new(true),
+            waiter: Mutex::new(None),
+        });
+        Self {
+            future: Box::pin(future.into_future()),
+            call,
+            output: None,
+        }
     }
 
     /// Returns it as one of the select's cases.

@@ -8,7 +8,8 @@ use crate::sched::closure::End;
 use crate::scope::ScopedJoinHandle;
 use crate::thread::{JoinHandle, LocalJoinHandle};
 
-/// A fiber's end that is waited for beside others. It has the handle to itself, because a fiber wakes one joiner.
+/// A fiber's end that is waited for beside others. It has the handle to itself, because a fiber
+/// wakes one joiner.
 pub struct JoinBranch<'a> {
     end: &'a mut dyn End,
     watches: bool,

@@ -1,7 +1,8 @@
-//! The macro. It turns each branch into a value that implements `Source`, runs them, and then, with all of them gone,
-//! runs the body of the one that has an output.
+//! The macro. It turns each branch into a value that implements `Source`, runs them, and then, with
+//! all of them gone, runs the body of the one that has an output.
 
-/// Waits until the first of several operations can be done, does it, and runs the body of its branch.
+/// Waits until the first of several operations can be done, does it, and runs the body of its
+/// branch.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,9 +45,10 @@
 /// | `future(future) -> output` | the future, which the select polls, has ended (lend one to keep it) | its output |
 /// | `default` | nothing else can be done at once; the select does not wait for that | |
 ///
-/// Where several can be done at once, one of them is chosen at random; after a wait, the one that ended it. After
-/// `biased;` it is the first that is written, always: put what ends a loop before what keeps it busy. Branches are
-/// separated by commas, which a block in braces may leave out; there may be one `default`, as the last.
+/// Where several can be done at once, one of them is chosen at random; after a wait, the one that
+/// ended it. After `biased;` it is the first that is written, always: put what ends a loop before
+/// what keeps it busy. Branches are separated by commas, which a block in braces may leave out;
+/// there may be one `default`, as the last.
 ///
 /// ```
 /// # use plainweave::sync::{Notify, channel, select};
@@ -64,9 +66,9 @@
 /// ```
 ///
 /// # Conditions
-/// `, if condition` between a branch and its `=>` disables the branch where the condition is false: it is neither tried
-/// nor waited for. All conditions are evaluated, in order, before the branches' arguments; the arguments are evaluated
-/// in any case.
+/// `, if condition` between a branch and its `=>` disables the branch where the condition is false:
+/// it is neither tried nor waited for. All conditions are evaluated, in order, before the branches'
+/// arguments; the arguments are evaluated in any case.
 ///
 /// ```
 /// # use plainweave::sync::{channel, select};
@@ -87,23 +89,26 @@
 /// ```
 ///
 /// # What losing branches keep
-/// A branch that is not chosen has done nothing: it has received no value, sent none, and used up no result. Arguments
-/// are evaluated once, in order, before anything is tried. A value given to `send` is dropped like an argument of any
-/// other call if its branch is not chosen. To keep it, lend it: `send(sender, &mut slot)`, where `slot` is an
-/// `Option` with the value. It is taken if it is sent, and comes back in the error if the channel is closed; while the
-/// slot is empty, the branch cannot be done. `join` takes the name of a handle that is declared `mut`, of any of the
+/// A branch that is not chosen has done nothing: it has received no value, sent none, and used up
+/// no result. Arguments are evaluated once, in order, before anything is tried. A value given to
+/// `send` is dropped like an argument of any other call if its branch is not chosen. To keep it,
+/// lend it: `send(sender, &mut slot)`, where `slot` is an `Option` with the value. It is taken if
+/// it is sent, and comes back in the error if the channel is closed; while the slot is empty, the
+/// branch cannot be done. `join` takes the name of a handle that is declared `mut`, of any of the
 /// three kinds; it is moved if its branch is chosen, and else waits for the next select.
 ///
 /// # Errors
-/// The value of the macro is a [`Result`](std::io::Result): that of the chosen body, or why nothing was chosen: the
-/// caller was cancelled ([`is_cancelled`](crate::is_cancelled)) or ran into its deadline
-/// ([`TimedOut`](std::io::ErrorKind::TimedOut)) before anything could be done, or all conditions were false
-/// ([`InvalidInput`](std::io::ErrorKind::InvalidInput)). With `default` it is never an error.
+/// The value of the macro is a [`Result`](std::io::Result): that of the chosen body, or why nothing
+/// was chosen: the caller was cancelled ([`is_cancelled`](crate::is_cancelled)) or ran into its
+/// deadline ([`TimedOut`](std::io::ErrorKind::TimedOut)) before anything could be done, or all
+/// conditions were false ([`InvalidInput`](std::io::ErrorKind::InvalidInput)). With `default` it is
+/// never an error.
 ///
-/// A socket that was readable may not be so any more when its body reads, if others read from it too: then the read
-/// waits. A fiber that waits for sockets is pinned to its worker meanwhile.
+/// A socket that was readable may not be so any more when its body reads, if others read from it
+/// too: then the read waits. A fiber that waits for sockets is pinned to its worker meanwhile.
 ///
-/// Bodies run after the select: they may use what the branches use, leave by `return`, `break` and `?`, and panic.
+/// Bodies run after the select: they may use what the branches use, leave by `return`, `break` and
+/// `?`, and panic.
 ///
 /// Context: any thread or fiber; may suspend without `default`.
 #[macro_export]
@@ -119,9 +124,9 @@ macro_rules! select {
     };
 }
 
-/// The parts of [`select!`]. `@branch` reads what is waited for, `@result` and `@plain` what follows it, and `@body`
-/// what is then done, into a list of `(names (initial value) (condition) (binding) (body))`; names that one step of a
-/// macro makes up differ from those of another.
+/// The parts of [`select!`]. `@branch` reads what is waited for, `@result` and `@plain` what
+/// follows it, and `@body` what is then done, into a list of `(names (initial value) (condition)
+/// (binding) (body))`; names that one step of a macro makes up differ from those of another.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
@@ -251,7 +256,8 @@ macro_rules! __select {
     (@do $biased:tt [$((
         ($branch:ident $output:ident $value:ident) ($initial:expr) ($condition:expr) ($($binding:tt)*) ($body:expr)
     ))+] [$($default:expr)?]) => {{
-        // Temporaries in the branches' arguments live until all branches are gone, at the end of this statement.
+        // Temporaries in the branches' arguments live until all branches are gone, at the end of
+        // this statement.
         let ($($output,)+ _interrupt) = match ([$($condition),+], ($($initial,)+)) {
             (enabled, ($(mut $branch,)+)) => {
                 let interrupt = $crate::sync::select::run(

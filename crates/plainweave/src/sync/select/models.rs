@@ -1,4 +1,5 @@
-//! Models of the protocol in `select`: the real lists and claims, sources behind loom's mutex, waiters that loom parks.
+//! Models of the protocol in `select`: the real lists and claims, sources behind loom's mutex,
+//! waiters that loom parks.
 
 use loom::sync::{Arc, Mutex, MutexGuard};
 use loom::thread::{self, Thread};
@@ -18,7 +19,11 @@ struct Source {
 type Shared = Arc<Mutex<Source>>;
 
 fn source() -> Shared {
-    Arc::new(Mutex::new(Source { values: Vec::new(), receivers: Watchers::new(), senders: Watchers::new() }))
+    Arc::new(Mutex::new(Source {
+        values: Vec::new(),
+        receivers: Watchers::new(),
+        senders: Watchers::new(),
+    }))
 }
 
 fn lock(source: &Shared) -> MutexGuard<'_, Source> {
@@ -56,8 +61,9 @@ fn watch(source: &Shared, me: &Waiter, branch: usize, place: &mut Place) -> bool
     !locked.values.is_empty()
 }
 
-/// Two senders, a select over their channels that gives up at any moment, and then one that does not: everything that
-/// was sent is received, and the second select sleeps only while there is nothing.
+/// Two senders, a select over their channels that gives up at any moment, and then one that does
+/// not: everything that was sent is received, and the second select sleeps only while there is
+/// nothing.
 #[test]
 fn loom_two_sources_and_a_giving_up() {
     loom::model(|| {
@@ -70,7 +76,10 @@ fn loom_two_sources_and_a_giving_up() {
         // Cancelled: it enters both lists and leaves them without a wait.
         let mut patient = false;
         while received < 2 {
-            if sources.iter().any(|source| lock(source).values.pop().is_some()) {
+            if sources
+                .iter()
+                .any(|source| lock(source).values.pop().is_some())
+            {
                 received += 1;
                 continue;
             }
@@ -81,15 +90,23 @@ fn loom_two_sources_and_a_giving_up() {
             while patient && !ready && me.claim.is_open() {
                 thread::park();
             }
-            assert!(claimed(&me).is_none(), "nobody claims on a channel with room");
-            (0..2).for_each(|n| assert_eq!(lock(&sources[n]).receivers.leave(&me, n, places[n]), None));
+            assert!(
+                claimed(&me).is_none(),
+                "nobody claims on a channel with room"
+            );
+            (0..2).for_each(|n| {
+                assert_eq!(lock(&sources[n]).receivers.leave(&me, n, places[n]), None)
+            });
             patient = true;
         }
-        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        senders
+            .into_iter()
+            .for_each(|sender| sender.join().unwrap());
     });
 }
 
-/// One attempt at a rendezvous, as a sender with a value or as a receiver without one. Returns whether it succeeded.
+/// One attempt at a rendezvous, as a sender with a value or as a receiver without one. Returns
+/// whether it succeeded.
 fn meet(source: &Shared, value: &mut Option<u32>, sends: bool) -> bool {
     let mut locked = lock(source);
     let peer = if sends {
@@ -104,8 +121,9 @@ fn meet(source: &Shared, value: &mut Option<u32>, sends: bool) -> bool {
     peer.inspect(|peer| peer.waker.unpark()).is_some()
 }
 
-/// A select with one operation on each of two rendezvous channels; it goes on until one of them is done. If it may be
-/// cancelled, it gives up after one wait that did not last. Returns the value that it holds at the end.
+/// A select with one operation on each of two rendezvous channels; it goes on until one of them is
+/// done. If it may be cancelled, it gives up after one wait that did not last. Returns the value
+/// that it holds at the end.
 fn select(sources: &[Shared; 2], sends: [bool; 2], cancelled: bool) -> Option<u32> {
     let mut values = sends.map(|sends| sends.then_some(7));
     loop {
@@ -118,8 +136,12 @@ fn select(sources: &[Shared; 2], sends: [bool; 2], cancelled: bool) -> Option<u3
         let ready = (0..2).any(|n| {
             let mut locked = lock(&sources[n]);
             let (mine, others) = match &mut *locked {
-                Source { senders, receivers, .. } if sends[n] => (senders, receivers),
-                Source { senders, receivers, .. } => (receivers, senders),
+                Source {
+                    senders, receivers, ..
+                } if sends[n] => (senders, receivers),
+                Source {
+                    senders, receivers, ..
+                } => (receivers, senders),
             };
             places[n] = mine.enter(&me, n, values[n].take());
             others.any_other(&me)
@@ -145,7 +167,8 @@ fn select(sources: &[Shared; 2], sends: [bool; 2], cancelled: bool) -> Option<u3
     }
 }
 
-/// Each sends on one channel and receives from the other, in opposite directions: exactly one value changes hands.
+/// Each sends on one channel and receives from the other, in opposite directions: exactly one value
+/// changes hands.
 #[test]
 fn loom_two_selects_meet() {
     loom::model(|| {
@@ -154,11 +177,15 @@ fn loom_two_selects_meet() {
         let other = thread::spawn(move || select(&theirs, [false, true], false));
         let mine = select(&sources, [true, false], false);
         let theirs = other.join().unwrap();
-        assert!(mine.is_some() != theirs.is_some(), "one has sent, one has received: {mine:?} {theirs:?}");
+        assert!(
+            mine.is_some() != theirs.is_some(),
+            "one has sent, one has received: {mine:?} {theirs:?}"
+        );
     });
 }
 
-/// A receiver that gives up has the value, or the sender keeps it and does not wait for ever for another receiver.
+/// A receiver that gives up has the value, or the sender keeps it and does not wait for ever for
+/// another receiver.
 #[test]
 fn loom_a_rendezvous_is_cancelled() {
     loom::model(|| {
@@ -201,12 +228,17 @@ fn take(permits: &Mutex<Permits>) -> bool {
     true
 }
 
-/// Two semaphores, each with a permit released, a select over both that gives up at any moment, and then selects that
-/// do not: each permit is taken once, and no select sleeps while there is one.
+/// Two semaphores, each with a permit released, a select over both that gives up at any moment, and
+/// then selects that do not: each permit is taken once, and no select sleeps while there is one.
 #[test]
 fn loom_permits_and_a_giving_up() {
     loom::model(|| {
-        let permits = [0, 1].map(|_| Arc::new(Mutex::new(Permits { available: 0, watchers: Watchers::new() })));
+        let permits = [0, 1].map(|_| {
+            Arc::new(Mutex::new(Permits {
+                available: 0,
+                watchers: Watchers::new(),
+            }))
+        });
         let releasers = [0, 1].map(|n| {
             let permits = permits[n].clone();
             thread::spawn(move || release(&permits))
@@ -240,7 +272,13 @@ fn loom_permits_and_a_giving_up() {
             }
             patient = true;
         }
-        releasers.into_iter().for_each(|releaser| releaser.join().unwrap());
-        assert!(permits.iter().all(|permits| permits.lock().unwrap().available == 0));
+        releasers
+            .into_iter()
+            .for_each(|releaser| releaser.join().unwrap());
+        assert!(
+            permits
+                .iter()
+                .all(|permits| permits.lock().unwrap().available == 0)
+        );
     });
 }

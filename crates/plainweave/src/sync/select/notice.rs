@@ -1,5 +1,5 @@
-//! A wait for what tells its watchers of each change and leaves it to them to look: a watched value, a broadcast
-//! channel, a notification.
+//! A wait for what tells its watchers of each change and leaves it to them to look: a watched
+//! value, a broadcast channel, a notification.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,11 @@ pub struct NoticeBranch<'a, T> {
 
 impl<'a, T> NoticeBranch<'a, T> {
     pub(crate) fn new(watched: impl Watched<Output = T> + 'a) -> Self {
-        Self { watched: Box::new(watched), place: Place::default(), output: None }
+        Self {
+            watched: Box::new(watched),
+            place: Place::default(),
+            output: None,
+        }
     }
 
     /// Returns it as one of the select's cases.

@@ -10,8 +10,8 @@ use crate::io::op::{Interest, RawResult, readable_or_writable};
 use crate::sched::io_call::Descriptor;
 use crate::sched::poll_any::Poll;
 
-/// A socket that is waited for beside others. It is ready when a call would not block: also at the end of the stream,
-/// after an error and when it was closed.
+/// A socket that is waited for beside others. It is ready when a call would not block: also at the
+/// end of the stream, after an error and when it was closed.
 pub struct ReadinessBranch<'a> {
     source: &'a Descriptor,
     interest: Interest,
@@ -22,7 +22,12 @@ pub struct ReadinessBranch<'a> {
 
 impl<'a> ReadinessBranch<'a> {
     pub(crate) fn new(source: &'a Descriptor, interest: Interest) -> Self {
-        Self { source, interest, polled: Cell::new(None), chosen: false }
+        Self {
+            source,
+            interest,
+            polled: Cell::new(None),
+            chosen: false,
+        }
     }
 
     /// Returns it as one of the select's cases.
@@ -54,12 +59,18 @@ impl Source for ReadinessBranch<'_> {
     fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {}
 
     fn poll(&self) -> Option<Poll<'_>> {
-        Some(Poll { source: self.source, interest: self.interest, result: &self.polled })
+        Some(Poll {
+            source: self.source,
+            interest: self.interest,
+            result: &self.polled,
+        })
     }
 }
 
 impl fmt::Debug for ReadinessBranch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReadinessBranch").field(&self.interest).finish()
+        f.debug_tuple("ReadinessBranch")
+            .field(&self.interest)
+            .finish()
     }
 }

@@ -16,12 +16,18 @@ pub struct TimerBranch {
 impl TimerBranch {
     /// Creates one that is ready `limit` from now.
     pub fn after(limit: Duration) -> Self {
-        Self { at: time::saturating_add(time::now(), limit), chosen: false }
+        Self {
+            at: time::saturating_add(time::now(), limit),
+            chosen: false,
+        }
     }
 
     /// Creates one that is ready at `time`, on the caller's clock.
     pub fn at(time: Instant) -> Self {
-        Self { at: time, chosen: false }
+        Self {
+            at: time,
+            chosen: false,
+        }
     }
 
     /// Returns it as one of the select's cases.
@@ -63,7 +69,10 @@ impl Interval {
     /// Returns the next time as a branch of a select.
     #[doc(hidden)]
     pub fn select_branch(&mut self) -> TickBranch<'_> {
-        TickBranch { interval: self, come: None }
+        TickBranch {
+            interval: self,
+            come: None,
+        }
     }
 }
 

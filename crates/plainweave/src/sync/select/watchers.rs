@@ -1,17 +1,20 @@
-//! The watchers of a source: selects that wait for it, among other things, and what they lend to a peer.
+//! The watchers of a source: selects that wait for it, among other things, and what they lend to a
+//! peer.
 //!
-//! A list is part of the source's state and used under the source's lock; the selects that it returns are woken
-//! outside it. A watcher of a rendezvous channel carries a value: a sender's is there when it enters and is taken by
-//! the receiver that claims it; a receiver's is put there by the sender that claims it.
+//! A list is part of the source's state and used under the source's lock; the selects that it
+//! returns are woken outside it. A watcher of a rendezvous channel carries a value: a sender's is
+//! there when it enters and is taken by the receiver that claims it; a receiver's is put there by
+//! the sender that claims it.
 //!
-//! A watcher whose wait has ended leaves by itself, some time later. Until then it is kept apart from those that wait:
-//! if each peer had to pass it, serving N watchers would take N * N steps.
+//! A watcher whose wait has ended leaves by itself, some time later. Until then it is kept apart
+//! from those that wait: if each peer had to pass it, serving N watchers would take N * N steps.
 //!
-//! Any number of selects may wait for one source (all fibers of a program for its stop, say), and each enters and
-//! leaves with every wait. So both take the same few steps however many there are: a watcher keeps its [`Place`] in a
-//! slab for as long as it is here, and the two lists are links between places. Rejected: two `VecDeque`s, in which a
-//! watcher was searched for. Served in turn each found itself near the front, but a select that watches a source beside
-//! 10,000 others passed them all, under the source's lock: a ping-pong of two selects took 13 us in place of .8.
+//! Any number of selects may wait for one source (all fibers of a program for its stop, say), and
+//! each enters and leaves with every wait. So both take the same few steps however many there are:
+//! a watcher keeps its [`Place`] in a slab for as long as it is here, and the two lists are links
+//! between places. Rejected: two `VecDeque`s, in which a watcher was searched for. Served in turn
+//! each found itself near the front, but a select that watches a source beside 10,000 others passed
+//! them all, under the source's lock: a ping-pong of two selects took 13 us in place of .8.
 
 use std::sync::Arc;
 
@@ -47,11 +50,13 @@ struct Watcher<T, W> {
 enum Which {
     /// In the order in which they entered. The waits of some may have been ended by other sources.
     Waiting,
-    /// Those whose waits have ended, with the values that they lend or were given, until they leave.
+    /// Those whose waits have ended, with the values that they lend or were given, until they
+    /// leave.
     Ended,
 }
 
-/// Where a watcher is, for it to leave. Known from when it enters; it may be gone by then, and the place another's.
+/// Where a watcher is, for it to leave. Known from when it enters; it may be gone by then, and the
+/// place another's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place(u32);
 
@@ -70,7 +75,10 @@ struct Ends {
 }
 
 impl Ends {
-    const EMPTY: Self = Self { first: NONE, last: NONE };
+    const EMPTY: Self = Self {
+        first: NONE,
+        last: NONE,
+    };
 }
 
 /// Watchers, on two lists.
@@ -100,7 +108,10 @@ struct Notice<W> {
 
 impl<W> Selector<W> {
     pub(super) fn new(waker: W) -> Self {
-        Self { claim: Claim::new(), waker }
+        Self {
+            claim: Claim::new(),
+            waker,
+        }
     }
 }
 
@@ -123,19 +134,37 @@ impl<T, W> Watchers<T, W> {
     }
 
     /// Adds operation `branch` of a select. Returns its place.
-    pub(crate) fn enter(&mut self, selector: &Arc<Selector<W>>, branch: usize, value: Option<T>) -> Place {
-        let watcher =
-            Watcher { selector: selector.clone(), branch, value, list: Which::Waiting, prev: NONE, next: NONE };
+    pub(crate) fn enter(
+        &mut self,
+        selector: &Arc<Selector<W>>,
+        branch: usize,
+        value: Option<T>,
+    ) -> Place {
+        let watcher = Watcher {
+            selector: selector.clone(),
+            branch,
+            value,
+            list: Which::Waiting,
+            prev: NONE,
+            next: NONE,
+        };
         let place = self.places.insert(watcher) as u32;
         self.append(Which::Waiting, place);
         Place(place)
     }
 
     /// Removes it, if it is still there, and returns its value.
-    pub(crate) fn leave(&mut self, selector: &Arc<Selector<W>>, branch: usize, place: Place) -> Option<T> {
+    pub(crate) fn leave(
+        &mut self,
+        selector: &Arc<Selector<W>>,
+        branch: usize,
+        place: Place,
+    ) -> Option<T> {
         let is_it = |w: &Watcher<T, W>| w.branch == branch && Arc::ptr_eq(&w.selector, selector);
         self.look();
-        self.places.get(place.0 as usize).filter(|watcher| is_it(watcher))?;
+        self.places
+            .get(place.0 as usize)
+            .filter(|watcher| is_it(watcher))?;
         let value = self.remove(place.0).value;
         if self.places.is_empty() && self.places.capacity() > KEPT {
             self.places = Slab::new();
@@ -149,17 +178,29 @@ impl<T, W> Watchers<T, W> {
         self.waiting.first == NONE
     }
 
-    /// Takes all off, because something has changed: each must look, for whoever looks first may not take it.
+    /// Takes all off, because something has changed: each must look, for whoever looks first may
+    /// not take it.
     #[inline]
     pub(crate) fn take(&mut self) -> Notices<T, W> {
         if self.is_empty() {
-            return Notices { only: None, several: None };
+            return Notices {
+                only: None,
+                several: None,
+            };
         }
         if self.waiting.first == self.waiting.last {
-            let Watcher { selector, branch, .. } = self.remove(self.waiting.first);
-            return Notices { only: Some(Notice { selector, branch }), several: None };
+            let Watcher {
+                selector, branch, ..
+            } = self.remove(self.waiting.first);
+            return Notices {
+                only: Some(Notice { selector, branch }),
+                several: None,
+            };
         }
-        Notices { only: None, several: Some(self.take_several()) }
+        Notices {
+            only: None,
+            several: Some(self.take_several()),
+        }
     }
 
     /// Takes several off: all at once, unless some that have ended must stay.
@@ -169,7 +210,12 @@ impl<T, W> Watchers<T, W> {
         }
         let mut taken = Self::new();
         while self.waiting.first != NONE {
-            let Watcher { selector, branch, value, .. } = self.remove(self.waiting.first);
+            let Watcher {
+                selector,
+                branch,
+                value,
+                ..
+            } = self.remove(self.waiting.first);
             taken.enter(&selector, branch, value);
         }
         taken
@@ -197,7 +243,9 @@ impl<T, W> Watchers<T, W> {
 
     /// Takes a watcher off its list; it keeps its place.
     fn unlink(&mut self, place: u32) {
-        let Watcher { list, prev, next, .. } = self.places[place as usize];
+        let Watcher {
+            list, prev, next, ..
+        } = self.places[place as usize];
         match prev {
             NONE => self.ends(list).first = next,
             prev => self.places[prev as usize].next = next,
@@ -221,10 +269,11 @@ impl<T, W> Watchers<T, W> {
         }
     }
 
-    /// Ends the wait of one watcher whose value must stay, and returns it for its waking; `None` after all. Called
-    /// until then, under a lock of its own each time.
+    /// Ends the wait of one watcher whose value must stay, and returns it for its waking; `None`
+    /// after all. Called until then, under a lock of its own each time.
     pub(crate) fn notify_one(&mut self) -> Option<Arc<Selector<W>>> {
-        self.end_first(|w| w.selector.claim.notify(w.branch)).map(|w| w.selector.clone())
+        self.end_first(|w| w.selector.claim.notify(w.branch))
+            .map(|w| w.selector.clone())
     }
 
     /// Returns whether a select other than `selector` waits here.
@@ -284,9 +333,13 @@ impl<T, W> Notices<T, W> {
         if let Some(Notice { selector, branch }) = self.only {
             notify(&selector, branch);
         }
-        let Some(mut several) = self.several else { return };
+        let Some(mut several) = self.several else {
+            return;
+        };
         while several.waiting.first != NONE {
-            let Watcher { selector, branch, .. } = several.remove(several.waiting.first);
+            let Watcher {
+                selector, branch, ..
+            } = several.remove(several.waiting.first);
             notify(&selector, branch);
         }
     }
@@ -325,8 +378,13 @@ mod tests {
     fn each_is_looked_at_a_few_times_however_many_are_served() {
         let (mut list, selectors) = many();
         for (n, (selector, _)) in selectors.iter().enumerate() {
-            let served = list.give(&mut Some(MANY as u32 + n as u32)).expect("it waits");
-            assert!(Arc::ptr_eq(&served, selector), "in the order in which they came");
+            let served = list
+                .give(&mut Some(MANY as u32 + n as u32))
+                .expect("it waits");
+            assert!(
+                Arc::ptr_eq(&served, selector),
+                "in the order in which they came"
+            );
         }
         assert!(list.give(&mut Some(0)).is_none());
         for (n, (selector, place)) in selectors.iter().enumerate() {
@@ -339,7 +397,9 @@ mod tests {
     fn those_that_other_sources_have_ended_are_passed_once_and_keep_their_values() {
         let (mut list, selectors) = many();
         let ((last, place_of_last), others) = selectors.split_last().expect("some");
-        others.iter().for_each(|(selector, _)| assert!(selector.claim.notify(7)));
+        others
+            .iter()
+            .for_each(|(selector, _)| assert!(selector.claim.notify(7)));
         let (value, served) = list.receive().expect("the last waits");
         assert!(value == MANY as u32 - 1 && Arc::ptr_eq(&served, last));
         (0..MANY).for_each(|_| assert!(list.receive().is_none()));
@@ -347,7 +407,11 @@ mod tests {
             assert_eq!(list.leave(selector, 7, *place), Some(n as u32));
         }
         assert_eq!(list.leave(last, 7, *place_of_last), None);
-        assert!(list.leave(last, 7, *place_of_last).is_none() && list.places.is_empty() && list.is_empty());
+        assert!(
+            list.leave(last, 7, *place_of_last).is_none()
+                && list.places.is_empty()
+                && list.is_empty()
+        );
         assert!(list.looks <= 3 * MANY, "{} looks", list.looks);
     }
 
@@ -366,15 +430,25 @@ mod tests {
     /// However they leave: in reverse, and from the middle.
     #[test]
     fn one_leaves_in_one_step_wherever_it_is() {
-        for order in [(0..MANY).rev().collect::<Vec<_>>(), (0..MANY).map(|n| n * 7 % MANY).collect()] {
+        for order in [
+            (0..MANY).rev().collect::<Vec<_>>(),
+            (0..MANY).map(|n| n * 7 % MANY).collect(),
+        ] {
             let (mut list, selectors) = many();
             for n in order {
                 let (selector, place) = &selectors[n];
                 assert_eq!(list.leave(selector, 7, *place), Some(n as u32));
                 assert_eq!(list.leave(selector, 7, *place), None, "once");
             }
-            assert!(list.is_empty() && list.looks == 2 * MANY, "{} looks", list.looks);
-            assert!(list.places.capacity() <= KEPT, "the memory of the fullest moment is given back");
+            assert!(
+                list.is_empty() && list.looks == 2 * MANY,
+                "{} looks",
+                list.looks
+            );
+            assert!(
+                list.places.capacity() <= KEPT,
+                "the memory of the fullest moment is given back"
+            );
         }
     }
 

@@ -18,7 +18,11 @@ pub struct AcquireBranch<'a> {
 impl<'a> AcquireBranch<'a> {
     /// Creates one that has not begun.
     pub fn new(semaphore: &'a Semaphore) -> Self {
-        Self { semaphore, taken: None, place: Place::default() }
+        Self {
+            semaphore,
+            taken: None,
+            place: Place::default(),
+        }
     }
 
     /// Returns it as one of the select's cases.
@@ -32,7 +36,10 @@ impl<'a> AcquireBranch<'a> {
     }
 
     fn permit(&self) -> Permit<'a> {
-        Permit { semaphore: self.semaphore, count: 1 }
+        Permit {
+            semaphore: self.semaphore,
+            count: 1,
+        }
     }
 }
 
@@ -52,7 +59,9 @@ impl Source for AcquireBranch<'_> {
             let state = &mut locked.state;
             let may_succeed = state.closed || (state.permits > 0 && !queued);
             if !may_succeed {
-                let watchers = state.watchers.get_or_insert_with(|| Box::new(Watchers::new()));
+                let watchers = state
+                    .watchers
+                    .get_or_insert_with(|| Box::new(Watchers::new()));
                 self.place = watchers.enter(selector, branch, None);
             }
             may_succeed

@@ -1,5 +1,5 @@
-//! A list of waiters against a plain queue: whoever enters is taken off once, in order, with its own tag or the one
-//! that is left for it, whether the list knows a waiter to be alone or not.
+//! A list of waiters against a plain queue: whoever enters is taken off once, in order, with its
+//! own tag or the one that is left for it, whether the list knows a waiter to be alone or not.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -54,22 +54,48 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        let place = |_| Place { before: [0; size_of::<Header>()], waiter: Waiter::of_fiber() };
+        let place = |_| Place {
+            before: [0; size_of::<Header>()],
+            waiter: Waiter::of_fiber(),
+        };
         let places = (0..WAITERS).map(place).collect();
-        Self { list: WaitList::new(), places, expected: VecDeque::new(), alone: false }
+        Self {
+            list: WaitList::new(),
+            places,
+            expected: VecDeque::new(),
+            alone: false,
+        }
     }
 
     fn place(&self, waiter: usize) -> *const Waiter {
-        self.places.as_ptr().wrapping_add(waiter).wrapping_byte_add(offset_of!(Place, waiter)).cast()
+        self.places
+            .as_ptr()
+            .wrapping_add(waiter)
+            .wrapping_byte_add(offset_of!(Place, waiter))
+            .cast()
     }
 
     fn enter(&mut self, waiter: usize, place: QueueEnd, tag: u32, pinned: bool) {
         if self.expected.iter().any(|(other, _)| *other == waiter) {
             return;
         }
-        let home = if pinned { ptr::without_provenance(64) } else { ptr::null() };
+        let home = if pinned {
+            ptr::without_provenance(64)
+        } else {
+            ptr::null()
+        };
         // SAFETY: in no list, and in place until the model ends.
-        unsafe { self.list.enter(self.place(waiter), Entry { list: 0, place, tag }, home) };
+        unsafe {
+            self.list.enter(
+                self.place(waiter),
+                Entry {
+                    list: 0,
+                    place,
+                    tag,
+                },
+                home,
+            )
+        };
         self.alone = self.expected.is_empty() && pinned;
         match place {
             QueueEnd::Back => self.expected.push_back((waiter, tag)),
@@ -85,11 +111,16 @@ impl Model {
         place.map(|place| self.expected.remove(place));
     }
 
-    /// Checks that the grant is that of the waiter which was first, by the way that the list knows for it.
+    /// Checks that the grant is that of the waiter which was first, by the way that the list knows
+    /// for it.
     fn take_first(&mut self) {
         let grant = self.list.take_first();
-        let Some((waiter, _)) = self.expected.pop_front() else { return assert!(grant.is_none()) };
-        let Some(Grant(Granted::Fiber(header, home))) = grant else { panic!("the grant of a fiber") };
+        let Some((waiter, _)) = self.expected.pop_front() else {
+            return assert!(grant.is_none());
+        };
+        let Some(Grant(Granted::Fiber(header, home))) = grant else {
+            panic!("the grant of a fiber")
+        };
         // SAFETY: only compared.
         assert_eq!(header, unsafe { Header::of_waiter(self.place(waiter)) });
         assert_eq!(!home.is_null(), self.alone);
@@ -98,24 +129,40 @@ impl Model {
     fn take_all(&mut self, tag: Option<u32>) {
         let grants = self.list.take_all(tag);
         assert_eq!(grants.count, self.expected.len());
-        assert_eq!(!grants.home.is_null(), self.alone && !self.expected.is_empty());
+        assert_eq!(
+            !grants.home.is_null(),
+            self.alone && !self.expected.is_empty()
+        );
         let mut next = grants.next;
         for (waiter, own) in self.expected.drain(..) {
             assert_eq!(
                 next,
-                self.places.as_ptr().wrapping_add(waiter).wrapping_byte_add(offset_of!(Place, waiter)).cast()
+                self.places
+                    .as_ptr()
+                    .wrapping_add(waiter)
+                    .wrapping_byte_add(offset_of!(Place, waiter))
+                    .cast()
             );
             // SAFETY: in place.
             let waiter = unsafe { &*next };
             assert_eq!(waiter.tag.get(), tag.unwrap_or(own));
-            next = if grants.home.is_null() { waiter.after.get() } else { ptr::null() };
+            next = if grants.home.is_null() {
+                waiter.after.get()
+            } else {
+                ptr::null()
+            };
         }
         assert!(next.is_null());
     }
 
     fn run(&mut self, step: Step) {
         match step {
-            Step::Enter { waiter, place, tag, pinned } => self.enter(waiter, place, tag, pinned),
+            Step::Enter {
+                waiter,
+                place,
+                tag,
+                pinned,
+            } => self.enter(waiter, place, tag, pinned),
             Step::Leave(waiter) => self.leave(waiter),
             Step::TakeFirst => self.take_first(),
             Step::TakeAll(tag) => self.take_all(tag),
@@ -126,7 +173,14 @@ impl Model {
             assert_eq!(self.list.first, self.place(*waiter));
             // SAFETY: in place.
             let own = unsafe { &*self.list.first }.tag.get();
-            assert_eq!(if self.list.home.is_null() { own } else { self.list.tag }, *tag);
+            assert_eq!(
+                if self.list.home.is_null() {
+                    own
+                } else {
+                    self.list.tag
+                },
+                *tag
+            );
         }
     }
 }

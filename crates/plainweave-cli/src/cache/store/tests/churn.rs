@@ -9,7 +9,12 @@ use crate::cache::store::{Config, Expiry, Found, Mode, Removal, Store, Stored, T
 const MEMORY: usize = 4 << 20;
 
 fn small(evict: bool) -> Store {
-    Store::new(Config { memory: MEMORY, item_max: 1 << 20, evict, shards: 1 })
+    Store::new(Config {
+        memory: MEMORY,
+        item_max: 1 << 20,
+        evict,
+        shards: 1,
+    })
 }
 
 /// Writes `count` items of `len` bytes; how many of them are there then.
@@ -17,11 +22,22 @@ fn fill(store: &Store, name: &str, count: usize, len: usize) -> usize {
     let bytes = vec![7; len];
     let key = |number| format!("{name}-{number}").into_bytes();
     for number in 0..count {
-        assert!(matches!(store.write(&Write::new(&key(number), &bytes), NOW), Stored::Stored(_)), "{name} {number}");
-        assert!(store.get(&key(number), NOW).is_some(), "what was just stored is there");
+        assert!(
+            matches!(
+                store.write(&Write::new(&key(number), &bytes), NOW),
+                Stored::Stored(_)
+            ),
+            "{name} {number}"
+        );
+        assert!(
+            store.get(&key(number), NOW).is_some(),
+            "what was just stored is there"
+        );
         assert!(store.stats().memory_used <= MEMORY as u64);
     }
-    (0..count).filter(|&number| store.get(&key(number), NOW).is_some()).count()
+    (0..count)
+        .filter(|&number| store.get(&key(number), NOW).is_some())
+        .count()
 }
 
 #[test]
@@ -33,7 +49,10 @@ fn memory_serves_any_size_after_any_other() {
             let held = fill(&store, &format!("{round}-{len}"), count, len);
             let part = held * len * 100 / MEMORY;
             let most = count * len * 100 / MEMORY;
-            assert!(part >= 60.min(most * 9 / 10) || len < 100, "{held} items of {len} bytes: {part} %");
+            assert!(
+                part >= 60.min(most * 9 / 10) || len < 100,
+                "{held} items of {len} bytes: {part} %"
+            );
         }
     }
 }
@@ -44,16 +63,32 @@ fn without_eviction_writes_fail_and_deletions_make_room() {
     let bytes = vec![1; 1000];
     let key = |number: usize| number.to_string().into_bytes();
     let stored = (0..10_000)
-        .take_while(|&number| matches!(store.write(&Write::new(&key(number), &bytes), NOW), Stored::Stored(_)))
+        .take_while(|&number| {
+            matches!(
+                store.write(&Write::new(&key(number), &bytes), NOW),
+                Stored::Stored(_)
+            )
+        })
         .count();
-    assert!(stored * 1000 > MEMORY * 8 / 10 && stored < 10_000, "{stored}");
-    assert!((0..stored).all(|number| store.get(&key(number), NOW).is_some()), "nothing was evicted");
+    assert!(
+        stored * 1000 > MEMORY * 8 / 10 && stored < 10_000,
+        "{stored}"
+    );
+    assert!(
+        (0..stored).all(|number| store.get(&key(number), NOW).is_some()),
+        "nothing was evicted"
+    );
     // Every third goes: no segment is empty, yet the room comes back.
     for number in (0..stored).step_by(3) {
         store.remove(&key(number), &Removal::default(), NOW);
     }
     let more = (20_000..30_000)
-        .take_while(|&number| matches!(store.write(&Write::new(&key(number), &bytes), NOW), Stored::Stored(_)))
+        .take_while(|&number| {
+            matches!(
+                store.write(&Write::new(&key(number), &bytes), NOW),
+                Stored::Stored(_)
+            )
+        })
         .count();
     assert!(more * 4 > stored, "{more} of {stored}");
     assert_eq!(store.stats().evictions, 0);
@@ -62,20 +97,37 @@ fn without_eviction_writes_fail_and_deletions_make_room() {
 #[test]
 fn what_cannot_be_stored_takes_the_old_value_along_only_for_a_set() {
     let store = small(false);
-    let write = |mode, key: &[u8], len| store.write(&Write { mode, ..Write::new(key, &vec![1; len]) }, NOW);
+    let write = |mode, key: &[u8], len| {
+        store.write(
+            &Write {
+                mode,
+                ..Write::new(key, &vec![1; len])
+            },
+            NOW,
+        )
+    };
     for key in [b"set", b"rep", b"app", b"pre", b"cas", b"num"] {
         set(&store, key, b"1");
     }
-    let full = (0..1000).find(|n: &usize| write(Mode::Set, n.to_string().as_bytes(), 100_000) == Stored::OutOfMemory);
+    let full = (0..1000).find(|n: &usize| {
+        write(Mode::Set, n.to_string().as_bytes(), 100_000) == Stored::OutOfMemory
+    });
     assert!(full.is_some());
     assert_eq!(write(Mode::Replace, b"rep", 900_000), Stored::OutOfMemory);
     assert_eq!(write(Mode::Append, b"app", 900_000), Stored::OutOfMemory);
     assert_eq!(write(Mode::Prepend, b"pre", 900_000), Stored::OutOfMemory);
     let compare = store.get(b"cas", NOW).map(|item| item.cas());
-    let new = Write { compare, ..Write::new(b"cas", &[1; 900_000]) };
+    let new = Write {
+        compare,
+        ..Write::new(b"cas", &[1; 900_000])
+    };
     assert_eq!(store.write(&new, NOW), Stored::OutOfMemory);
     for key in [b"rep", b"app", b"pre", b"cas"] {
-        assert_eq!(value(&store, key, NOW).as_deref(), Some(&b"1"[..]), "{key:?}");
+        assert_eq!(
+            value(&store, key, NOW).as_deref(),
+            Some(&b"1"[..]),
+            "{key:?}"
+        );
     }
     assert_eq!(write(Mode::Set, b"set", 900_000), Stored::OutOfMemory);
     assert_eq!(value(&store, b"set", NOW), None);
@@ -85,7 +137,10 @@ fn what_cannot_be_stored_takes_the_old_value_along_only_for_a_set() {
 fn set_to_end(store: &Store, now: Time) -> usize {
     for number in 0..3000 {
         store.write(
-            &Write { expiry: Expiry::at(now.after(1)), ..Write::new(format!("e{number}").as_bytes(), b"v") },
+            &Write {
+                expiry: Expiry::at(now.after(1)),
+                ..Write::new(format!("e{number}").as_bytes(), b"v")
+            },
             now,
         );
     }
@@ -96,8 +151,18 @@ fn set_to_end(store: &Store, now: Time) -> usize {
 fn expired_items_go_in_the_background() {
     let store = small(true);
     for number in 0..1000 {
-        let expiry = if number % 2 == 0 { Expiry::at(Time(110)) } else { Expiry::NEVER };
-        store.write(&Write { expiry, ..Write::new(number.to_string().as_bytes(), b"v") }, NOW);
+        let expiry = if number % 2 == 0 {
+            Expiry::at(Time(110))
+        } else {
+            Expiry::NEVER
+        };
+        store.write(
+            &Write {
+                expiry,
+                ..Write::new(number.to_string().as_bytes(), b"v")
+            },
+            NOW,
+        );
     }
     assert_eq!(store.maintain(100_000, Time(109), || ()), 0);
     let mut removed = 0;
@@ -105,10 +170,19 @@ fn expired_items_go_in_the_background() {
         removed += store.maintain(100, Time(110), || ());
     }
     let stats = store.stats();
-    assert_eq!((removed, stats.items, stats.crawler_reclaimed), (500, 500, 500));
+    assert_eq!(
+        (removed, stats.items, stats.crawler_reclaimed),
+        (500, 500, 500)
+    );
     let gone = set_to_end(&store, Time(110));
-    let removed: usize = (0..store.begin_round(100)).map(|_| store.maintain(100, Time(111), || ())).sum();
-    assert_eq!((removed, store.stats().items), (gone, 500), "a round misses nothing");
+    let removed: usize = (0..store.begin_round(100))
+        .map(|_| store.maintain(100, Time(111), || ()))
+        .sum();
+    assert_eq!(
+        (removed, store.stats().items),
+        (gone, 500),
+        "a round misses nothing"
+    );
     store.flush(Time(111), Time(111));
     assert_eq!(store.maintain(100_000, Time(111), || ()), 500);
     assert_eq!((store.stats().items, store.stats().bytes), (0, 0));
@@ -118,11 +192,24 @@ fn expired_items_go_in_the_background() {
 fn an_expired_item_that_is_written_over_counts_as_reclaimed() {
     let store = small(true);
     for (number, mode) in [Mode::Set, Mode::Add].into_iter().enumerate() {
-        store.write(&Write { expiry: Expiry::at(Time(110)), ..Write::new(b"k", b"old") }, NOW);
-        let write = Write { mode, ..Write::new(b"k", b"new") };
+        store.write(
+            &Write {
+                expiry: Expiry::at(Time(110)),
+                ..Write::new(b"k", b"old")
+            },
+            NOW,
+        );
+        let write = Write {
+            mode,
+            ..Write::new(b"k", b"new")
+        };
         assert!(matches!(store.write(&write, Time(110)), Stored::Stored(_)));
         let stats = store.stats();
-        assert_eq!((stats.reclaimed, stats.crawler_reclaimed, stats.items), (number as u64 + 1, 0, 1), "{mode:?}");
+        assert_eq!(
+            (stats.reclaimed, stats.crawler_reclaimed, stats.items),
+            (number as u64 + 1, 0, 1),
+            "{mode:?}"
+        );
         store.remove(b"k", &Removal::default(), Time(110));
     }
 }
@@ -138,14 +225,26 @@ fn evictions_are_told_one_by_one() {
     }
     let told = told.lock().unwrap();
     assert_eq!(told.len() as u64, store.stats().evictions);
-    assert!(told.len() > 200 && told.iter().all(|(key, now)| *now == NOW && store.get(key, NOW).is_none()));
+    assert!(
+        told.len() > 200
+            && told
+                .iter()
+                .all(|(key, now)| *now == NOW && store.get(key, NOW).is_none())
+    );
 }
 
 #[test]
 fn a_batch_is_prefetched_without_a_trace() {
-    let store = Store::new(Config { memory: 16 << 20, item_max: 1 << 16, evict: true, shards: 4 });
+    let store = Store::new(Config {
+        memory: 16 << 20,
+        item_max: 1 << 16,
+        evict: true,
+        shards: 4,
+    });
     let keys: Vec<_> = (0..100).map(|n| format!("key{n}").into_bytes()).collect();
-    keys.iter().step_by(2).for_each(|key| _ = store.write(&Write::new(key, key), NOW));
+    keys.iter()
+        .step_by(2)
+        .for_each(|key| _ = store.write(&Write::new(key, key), NOW));
     let before = store.stats();
     for batch in keys.chunks(30) {
         store.prefetch(batch.iter().map(Vec::as_slice));
@@ -154,11 +253,16 @@ fn a_batch_is_prefetched_without_a_trace() {
     for (n, key) in keys.iter().enumerate() {
         let mut read = Vec::new();
         let found = store.read(key, None, NOW, |short| read.extend_from_slice(short.value));
-        assert!(matches!(found, Some(Found::Short { .. })) == (n % 2 == 0), "{n}");
+        assert!(
+            matches!(found, Some(Found::Short { .. })) == (n % 2 == 0),
+            "{n}"
+        );
         assert!(n % 2 == 1 || read == *key);
     }
     store.write(&Write::new(b"long", &[7; 5000]), NOW);
-    let found = store.read(b"long", Some(Expiry::at(Time(300))), NOW, |_| panic!("it is long"));
+    let found = store.read(b"long", Some(Expiry::at(Time(300))), NOW, |_| {
+        panic!("it is long")
+    });
     assert!(matches!(found, Some(Found::Long(item)) if item.len() == 5000));
     assert!(store.get(b"long", Time(300)).is_none(), "touched");
 }
@@ -171,11 +275,19 @@ fn the_table_shrinks_with_its_items() {
     let full = store.stats().table_bytes;
     assert!(full > 10 * empty);
     for number in 0..30_000 {
-        store.remove(format!("small-{number}").as_bytes(), &Removal::default(), NOW);
+        store.remove(
+            format!("small-{number}").as_bytes(),
+            &Removal::default(),
+            NOW,
+        );
     }
     let stats = store.stats();
     assert_eq!(stats.items, 0);
-    assert!(stats.table_bytes < full / 4, "{} of {full} bytes", stats.table_bytes);
+    assert!(
+        stats.table_bytes < full / 4,
+        "{} of {full} bytes",
+        stats.table_bytes
+    );
 }
 
 #[test]
@@ -206,7 +318,12 @@ fn readers_may_hold_all_memory() {
         }
         assert!(store.stats().memory_used <= MEMORY as u64);
     }
-    assert!(refused > 0 && held.iter().all(|item| item.slices().flatten().all(|&byte| byte == 1)));
+    assert!(
+        refused > 0
+            && held
+                .iter()
+                .all(|item| item.slices().flatten().all(|&byte| byte == 1))
+    );
     held.clear();
     set(&store, b"k", &bytes);
     assert_eq!(value(&store, b"k", NOW).unwrap(), bytes);
@@ -226,7 +343,9 @@ fn threads_see_whole_values_only() {
                 let mut turn = thread;
                 while !done.load(Ordering::Relaxed) {
                     turn += 1;
-                    let Some(item) = store.get((turn % keys).to_string().as_bytes(), NOW) else { continue };
+                    let Some(item) = store.get((turn % keys).to_string().as_bytes(), NOW) else {
+                        continue;
+                    };
                     let mut bytes = item.slices().flatten();
                     let first = bytes.next();
                     assert!(bytes.all(|byte| Some(byte) == first));
@@ -235,7 +354,10 @@ fn threads_see_whole_values_only() {
         }
         for round in 0..rounds {
             let bytes = vec![(round % 251) as u8; length(round)];
-            store.write(&Write::new((round * 7 % keys).to_string().as_bytes(), &bytes), NOW);
+            store.write(
+                &Write::new((round * 7 % keys).to_string().as_bytes(), &bytes),
+                NOW,
+            );
         }
         done.store(true, Ordering::Relaxed);
     });

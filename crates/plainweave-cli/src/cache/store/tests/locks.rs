@@ -13,7 +13,9 @@ fn keys(store: &Store) -> Vec<Vec<u8>> {
         let shard = store.number(shard::hash(&store.hasher, &key));
         keys[shard].get_or_insert(key);
     }
-    keys.into_iter().map(|key| key.expect("keys are spread")).collect()
+    keys.into_iter()
+        .map(|key| key.expect("keys are spread"))
+        .collect()
 }
 
 /// Every kind of command on one key, many times.
@@ -25,7 +27,10 @@ fn work(store: &Store, key: &[u8]) {
         assert!(store.read(key, Some(Expiry::NEVER), NOW, |_| ()).is_some());
         assert!(store.touch(key, Expiry::NEVER, NOW));
         store.count(key, &Count::up(1), NOW);
-        assert_eq!(store.remove(key, &Removal::default(), NOW), Removed::Removed);
+        assert_eq!(
+            store.remove(key, &Removal::default(), NOW),
+            Removed::Removed
+        );
     }
 }
 

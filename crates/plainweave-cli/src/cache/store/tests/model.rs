@@ -6,7 +6,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::cache::store::{Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Stored, Time, Token, Write};
+use crate::cache::store::{
+    Count, Counted, Expiry, Lookup, Mode, Removal, Removed, Stored, Time, Token, Write,
+};
 
 /// What a get of the model gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +48,12 @@ pub(super) struct Model {
 impl Model {
     /// Refuses items above `item_max`, whatever they are made of.
     pub(super) fn new(item_max: usize) -> Self {
-        Self { item_max, map: BTreeMap::new(), flush_at: None, cas: Rc::default() }
+        Self {
+            item_max,
+            map: BTreeMap::new(),
+            flush_at: None,
+            cas: Rc::default(),
+        }
     }
 
     /// Gives the next CAS value when asked; the first is 1, as the store's.
@@ -71,11 +78,28 @@ impl Model {
         self.map.get_mut(key)
     }
 
-    fn insert(&mut self, key: &[u8], value: &[u8], flags: u32, expiry: Expiry, cas: u64, now: Time) -> &mut Entry {
+    fn insert(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        flags: u32,
+        expiry: Expiry,
+        cas: u64,
+        now: Time,
+    ) -> &mut Entry {
         let value = value.to_vec();
         self.map.insert(
             key.into(),
-            Entry { value, flags, cas, expiry, access: now, fetched: false, stale: false, token_sent: false },
+            Entry {
+                value,
+                flags,
+                cas,
+                expiry,
+                access: now,
+                fetched: false,
+                stale: false,
+                token_sent: false,
+            },
         );
         self.map.get_mut(key).expect("just inserted")
     }
@@ -85,19 +109,51 @@ impl Model {
         let created = self.live(key, now).is_none();
         let entry = if created {
             let expiry = lookup.vivify?;
-            self.insert(key, b"", 0, expiry, lookup.cas.unwrap_or_else(next_cas), now)
+            self.insert(
+                key,
+                b"",
+                0,
+                expiry,
+                lookup.cas.unwrap_or_else(next_cas),
+                now,
+            )
         } else {
             self.map.get_mut(key)?
         };
         let recache = |entry: &Entry| {
-            let expiry = if lookup.touch_first { lookup.touch.unwrap_or(entry.expiry) } else { entry.expiry };
+            let expiry = if lookup.touch_first {
+                lookup.touch.unwrap_or(entry.expiry)
+            } else {
+                entry.expiry
+            };
             matches!((lookup.recache, expiry.time()), (Some(seconds), Some(end)) if end.since(now) < seconds)
         };
         let won = !lookup.peek && !entry.token_sent && (created || entry.stale || recache(entry));
-        let token = Token { won, stale: entry.stale, sent: entry.token_sent };
+        let token = Token {
+            won,
+            stale: entry.stale,
+            sent: entry.token_sent,
+        };
         entry.token_sent |= won;
-        let Entry { ref value, flags, cas, expiry, access, fetched, .. } = *entry;
-        let found = Found { value: value.clone(), flags, cas, expiry, access, fetched, token, created };
+        let Entry {
+            ref value,
+            flags,
+            cas,
+            expiry,
+            access,
+            fetched,
+            ..
+        } = *entry;
+        let found = Found {
+            value: value.clone(),
+            flags,
+            cas,
+            expiry,
+            access,
+            fetched,
+            token,
+            created,
+        };
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
             entry.expiry = expiry;
         }
@@ -110,7 +166,16 @@ impl Model {
 
     pub(super) fn write(&mut self, write: &Write<'_>, now: Time) -> Stored {
         let next_cas = self.next();
-        let &Write { key, value, flags, expiry, mode, compare, cas, stale } = write;
+        let &Write {
+            key,
+            value,
+            flags,
+            expiry,
+            mode,
+            compare,
+            cas,
+            stale,
+        } = write;
         let item_max = self.item_max;
         if item_size(key, value.len(), flags) > item_max {
             if mode == Mode::Set && compare.is_none() {
@@ -157,7 +222,9 @@ impl Model {
 
     pub(super) fn remove(&mut self, key: &[u8], removal: &Removal, now: Time) -> Removed {
         let next_cas = self.next();
-        let Some(entry) = self.live(key, now) else { return Removed::NotFound };
+        let Some(entry) = self.live(key, now) else {
+            return Removed::NotFound;
+        };
         if removal.compare.is_some_and(|compare| compare != entry.cas) {
             return Removed::Exists;
         }
@@ -175,16 +242,29 @@ impl Model {
     pub(super) fn count(&mut self, key: &[u8], count: &Count, now: Time) -> Counted {
         let next_cas = self.next();
         let Some(entry) = self.live(key, now) else {
-            let Some((value, expiry)) = count.create else { return Counted::NotFound };
+            let Some((value, expiry)) = count.create else {
+                return Counted::NotFound;
+            };
             let cas = count.cas.unwrap_or_else(next_cas);
             self.insert(key, value.to_string().as_bytes(), 0, expiry, cas, now);
-            return Counted::Value { value, cas, expiry, created: true };
+            return Counted::Value {
+                value,
+                cas,
+                expiry,
+                created: true,
+            };
         };
         if count.compare.is_some_and(|compare| compare != entry.cas) {
             return Counted::Exists;
         }
-        let Some(old) = number(&entry.value) else { return Counted::NotANumber };
-        let value = if count.down { old.saturating_sub(count.delta) } else { old.wrapping_add(count.delta) };
+        let Some(old) = number(&entry.value) else {
+            return Counted::NotANumber;
+        };
+        let value = if count.down {
+            old.saturating_sub(count.delta)
+        } else {
+            old.wrapping_add(count.delta)
+        };
         let mut text = value.to_string().into_bytes();
         text.resize(text.len().max(entry.value.len()), b' ');
         if text.len() > entry.value.len() {
@@ -195,7 +275,12 @@ impl Model {
         let expiry = entry.expiry;
         entry.expiry = count.touch.unwrap_or(expiry);
         entry.access = now;
-        Counted::Value { value, cas: entry.cas, expiry, created: false }
+        Counted::Value {
+            value,
+            cas: entry.cas,
+            expiry,
+            created: false,
+        }
     }
 
     pub(super) fn flush(&mut self, at: Time, now: Time) {
@@ -219,6 +304,10 @@ impl Model {
     /// The keys that are there.
     pub(super) fn keys(&mut self, now: Time) -> Vec<Vec<u8>> {
         let _ = self.live(b"", now);
-        self.map.iter().filter(|(_, entry)| !entry.expiry.passed(now)).map(|(key, _)| key.to_vec()).collect()
+        self.map
+            .iter()
+            .filter(|(_, entry)| !entry.expiry.passed(now))
+            .map(|(key, _)| key.to_vec())
+            .collect()
     }
 }

@@ -4,7 +4,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::model::{Found, Model};
-use crate::cache::store::{Config, Count, Cursor, Expiry, Hit, Item, Lookup, Mode, Removal, Store, Time, Token, Write};
+use crate::cache::store::{
+    Config, Count, Cursor, Expiry, Hit, Item, Lookup, Mode, Removal, Store, Time, Token, Write,
+};
 
 /// A command, with the number of a key where it needs one.
 #[derive(Clone, Debug)]
@@ -60,7 +62,9 @@ fn key(number: u8) -> Vec<u8> {
 }
 
 fn value(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|at| (at.wrapping_mul(31) ^ seed.wrapping_mul(17) ^ (at >> 8)) as u8).collect()
+    (0..len)
+        .map(|at| (at.wrapping_mul(31) ^ seed.wrapping_mul(17) ^ (at >> 8)) as u8)
+        .collect()
 }
 
 /// The clock starts at 100 and does not go far.
@@ -92,36 +96,71 @@ fn lookups() -> impl Strategy<Value = Lookup> {
     let expiries = (sometimes(), sometimes(), recache, any::<bool>());
     (expiries, numbers(), rarely(), rarely()).prop_map(|(expiries, cas, no_update, peek)| {
         let (touch, vivify, recache, touch_first) = expiries;
-        Lookup { touch, vivify, cas, recache, touch_first, no_update, peek }
+        Lookup {
+            touch,
+            vivify,
+            cas,
+            recache,
+            touch_first,
+            no_update,
+            peek,
+        }
     })
 }
 
 fn counts() -> impl Strategy<Value = Count> {
     let create = proptest::option::weighted(0.3, (0..200_u64, expiries()));
-    let fields = (prop_oneof![0..30_u64, Just(u64::MAX)], any::<bool>(), create, sometimes(), numbers());
-    fields.prop_map(|(delta, down, create, touch, cas)| Count { delta, down, create, touch, compare: None, cas })
+    let fields = (
+        prop_oneof![0..30_u64, Just(u64::MAX)],
+        any::<bool>(),
+        create,
+        sometimes(),
+        numbers(),
+    );
+    fields.prop_map(|(delta, down, create, touch, cas)| Count {
+        delta,
+        down,
+        create,
+        touch,
+        compare: None,
+        cas,
+    })
 }
 
 fn writes(keys: u8) -> impl Strategy<Value = Command> {
-    let rare = proptest::sample::select(vec![Mode::Add, Mode::Replace, Mode::Append, Mode::Prepend]);
+    let rare =
+        proptest::sample::select(vec![Mode::Add, Mode::Replace, Mode::Append, Mode::Prepend]);
     let mode = prop_oneof![Just(Mode::Set), rare];
-    let what = (0..keys, lengths(), prop_oneof![Just(0), any::<u32>()], expiries());
+    let what = (
+        0..keys,
+        lengths(),
+        prop_oneof![Just(0), any::<u32>()],
+        expiries(),
+    );
     let how = (mode, compares(), numbers(), any::<bool>());
-    (what, how).prop_map(|((key, len, flags, expiry), (mode, compare, cas, stale))| Command::Write {
-        key,
-        len,
-        flags,
-        expiry,
-        mode,
-        compare,
-        cas,
-        stale,
+    (what, how).prop_map(|((key, len, flags, expiry), (mode, compare, cas, stale))| {
+        Command::Write {
+            key,
+            len,
+            flags,
+            expiry,
+            mode,
+            compare,
+            cas,
+            stale,
+        }
     })
 }
 
 fn removals(keys: u8) -> impl Strategy<Value = Command> {
     let fields = (0..keys, compares(), any::<bool>(), sometimes(), numbers());
-    fields.prop_map(|(key, compare, invalidate, expiry, cas)| Command::Remove { key, compare, invalidate, expiry, cas })
+    fields.prop_map(|(key, compare, invalidate, expiry, cas)| Command::Remove {
+        key,
+        compare,
+        invalidate,
+        expiry,
+        cas,
+    })
 }
 
 fn commands(most: usize, keys: u8) -> impl Strategy<Value = Vec<Command>> {
@@ -153,10 +192,28 @@ fn bytes(item: &Item) -> Vec<u8> {
 }
 
 fn found(hit: &Hit) -> Found {
-    let &Hit { ref item, token, created } = hit;
-    let (flags, cas, expiry, access, fetched) =
-        (item.flags(), item.cas(), item.expiry(), item.access(), item.fetched());
-    Found { value: bytes(item), flags, cas, expiry, access, fetched, token, created }
+    let &Hit {
+        ref item,
+        token,
+        created,
+    } = hit;
+    let (flags, cas, expiry, access, fetched) = (
+        item.flags(),
+        item.cas(),
+        item.expiry(),
+        item.access(),
+        item.fetched(),
+    );
+    Found {
+        value: bytes(item),
+        flags,
+        cas,
+        expiry,
+        access,
+        fetched,
+        token,
+        created,
+    }
 }
 
 /// Both stores, and handles with the bytes that they must keep.
@@ -171,12 +228,24 @@ struct Both {
 impl Both {
     fn new(config: Config) -> Self {
         let model = Model::new(config.item_max);
-        Self { store: Store::new(config), model, now: Time(100), step: 0, held: Vec::new() }
+        Self {
+            store: Store::new(config),
+            model,
+            now: Time(100),
+            step: 0,
+            held: Vec::new(),
+        }
     }
 
     fn compare(&self, key: &[u8], compare: Compare) -> Option<u64> {
-        let peek = Lookup { peek: true, ..Lookup::default() };
-        let cas = self.store.lookup(key, &peek, self.now).map_or(500, |hit| hit.item.cas());
+        let peek = Lookup {
+            peek: true,
+            ..Lookup::default()
+        };
+        let cas = self
+            .store
+            .lookup(key, &peek, self.now)
+            .map_or(500, |hit| hit.item.cas());
         match compare {
             Compare::No => None,
             Compare::Right => Some(cas),
@@ -186,16 +255,30 @@ impl Both {
     }
 
     fn write(&mut self, write: &Write<'_>) {
-        assert_eq!(self.store.write(write, self.now), self.model.write(write, self.now));
+        assert_eq!(
+            self.store.write(write, self.now),
+            self.model.write(write, self.now)
+        );
     }
 
     fn get(&mut self, name: &[u8]) {
         let item = self.store.get(name, self.now);
-        // The model knows meta gets only; these hand out a stale item's token, and classic ones do not.
-        let peek = Lookup { peek: true, ..Lookup::default() };
+        // The model knows meta gets only; these hand out a stale item's token, and classic ones do
+        // not.
+        let peek = Lookup {
+            peek: true,
+            ..Lookup::default()
+        };
         let model = self.model.lookup(name, &peek, self.now);
-        let hit = item.map(|item| Hit { item, token: Token::default(), created: false });
-        let model = model.map(|model| Found { token: Token::default(), ..model });
+        let hit = item.map(|item| Hit {
+            item,
+            token: Token::default(),
+            created: false,
+        });
+        let model = model.map(|model| Found {
+            token: Token::default(),
+            ..model
+        });
         assert_eq!(hit.as_ref().map(found), model);
         self.model.note(name, self.now);
     }
@@ -207,31 +290,85 @@ impl Both {
             Command::Lookup(number, lookup) => {
                 let name = key(number);
                 let hit = self.store.lookup(&name, &lookup, now);
-                assert_eq!(hit.as_ref().map(found), self.model.lookup(&name, &lookup, now));
+                assert_eq!(
+                    hit.as_ref().map(found),
+                    self.model.lookup(&name, &lookup, now)
+                );
             }
             Command::Get(number) => self.get(&key(number)),
             Command::Touch(number, expiry) => {
                 let touched = self.store.touch(&key(number), expiry, now);
-                let lookup = Lookup { touch: Some(expiry), peek: true, ..Lookup::default() };
-                assert_eq!(touched, self.model.lookup(&key(number), &lookup, now).is_some());
+                let lookup = Lookup {
+                    touch: Some(expiry),
+                    peek: true,
+                    ..Lookup::default()
+                };
+                assert_eq!(
+                    touched,
+                    self.model.lookup(&key(number), &lookup, now).is_some()
+                );
                 self.model.note(&key(number), now);
             }
-            Command::Write { key: number, len, flags, expiry, mode, compare, cas, stale } => {
+            Command::Write {
+                key: number,
+                len,
+                flags,
+                expiry,
+                mode,
+                compare,
+                cas,
+                stale,
+            } => {
                 let (name, value) = (key(number), value(len, step));
                 let compare = self.compare(&name, compare);
-                self.write(&Write { key: &name, value: &value, flags, expiry, mode, compare, cas, stale });
+                self.write(&Write {
+                    key: &name,
+                    value: &value,
+                    flags,
+                    expiry,
+                    mode,
+                    compare,
+                    cas,
+                    stale,
+                });
             }
-            Command::Number(number, value) => self.write(&Write::new(&key(number), value.to_string().as_bytes())),
-            Command::Remove { key: number, compare, invalidate, expiry, cas } => {
+            Command::Number(number, value) => {
+                self.write(&Write::new(&key(number), value.to_string().as_bytes()))
+            }
+            Command::Remove {
+                key: number,
+                compare,
+                invalidate,
+                expiry,
+                cas,
+            } => {
                 let name = key(number);
                 let compare = self.compare(&name, compare);
-                let removal = Removal { compare, invalidate, expiry, cas };
-                assert_eq!(self.store.remove(&name, &removal, now), self.model.remove(&name, &removal, now));
+                let removal = Removal {
+                    compare,
+                    invalidate,
+                    expiry,
+                    cas,
+                };
+                assert_eq!(
+                    self.store.remove(&name, &removal, now),
+                    self.model.remove(&name, &removal, now)
+                );
             }
-            Command::Count { key: number, count, compare } => {
+            Command::Count {
+                key: number,
+                count,
+                compare,
+            } => {
                 let name = key(number);
-                let count = Count { compare: self.compare(&name, compare), ..count };
-                assert_eq!(self.store.count(&name, &count, now), self.model.count(&name, &count, now));
+                let count = Count {
+                    compare: self.compare(&name, compare),
+                    ..count
+                };
+                assert_eq!(
+                    self.store.count(&name, &count, now),
+                    self.model.count(&name, &count, now)
+                );
             }
             Command::Flush(later) => {
                 self.store.flush(now.after(later), now);
@@ -243,7 +380,10 @@ impl Both {
             }
             Command::Dump => self.dump(),
             Command::Hold(number) => {
-                let peek = Lookup { peek: true, ..Lookup::default() };
+                let peek = Lookup {
+                    peek: true,
+                    ..Lookup::default()
+                };
                 if let Some(hit) = self.store.lookup(&key(number), &peek, now) {
                     let value = bytes(&hit.item);
                     self.held.push((hit.item, value));
@@ -256,13 +396,18 @@ impl Both {
             }
         }
         for (item, value) in &self.held {
-            assert!(item.slices().flatten().eq(value), "a held value has changed");
+            assert!(
+                item.slices().flatten().eq(value),
+                "a held value has changed"
+            );
         }
     }
 
     fn dump(&mut self) {
         let (mut cursor, mut keys) = (Cursor::default(), Vec::new());
-        while self.store.dump(&mut cursor, 10, self.now, |record| keys.push(record.key.to_vec())) {}
+        while self.store.dump(&mut cursor, 10, self.now, |record| {
+            keys.push(record.key.to_vec())
+        }) {}
         keys.sort();
         assert_eq!(keys, self.model.keys(self.now));
     }
@@ -270,7 +415,11 @@ impl Both {
 
 fn config() -> ProptestConfig {
     let cases = if cfg!(miri) { 2 } else { 300 };
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
