@@ -3,6 +3,11 @@
 //! Two modes are `unsafe` to choose. They are what other systems' published figures are measured
 //! in, so they are measured here too, and this is the one file of the benches with that word.
 
+#![expect(
+    unsafe_code,
+    reason = "promises the contracts of shared storage and free movement for the benches"
+)]
+
 use anyhow::{Context, Result};
 use plainweave::{Movement, Runtime, RuntimeBuilder};
 

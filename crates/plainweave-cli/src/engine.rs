@@ -1,5 +1,10 @@
 //! What all servers choose of the runtime, and how they say so in their first line.
 
+#![expect(
+    unsafe_code,
+    reason = "promises the contract of shared storage for the servers"
+)]
+
 use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;

@@ -1,5 +1,10 @@
 //! What an idle connection by TLS keeps.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 #[path = "common/self_signed.rs"]
 mod self_signed;
 

@@ -5,6 +5,8 @@
 //! allocated before. With this one they depend on their place in their object alone. Programs and
 //! tests that repeat runs install it as `#[global_allocator]`.
 
+#![expect(unsafe_code, reason = "an allocator passes its calls on")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use crate::lines::LINE;

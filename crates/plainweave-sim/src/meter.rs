@@ -26,6 +26,11 @@
 //! reference to it, so it is a variable of the thread. Outside a run, and for what the engine
 //! itself does, it is off: nothing is charged.
 
+#![expect(
+    unsafe_code,
+    reason = "a simulated worker finds the way out of its coroutine"
+)]
+
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -30,6 +30,11 @@
 //! outermost one knows; so for a reference that is given up the whole subscriber is called again,
 //! on the worker's storage.
 
+#![expect(
+    unsafe_code,
+    reason = "a subscriber passes a question about its parts on"
+)]
+
 use std::any::TypeId;
 use std::ptr;
 use std::sync::OnceLock;

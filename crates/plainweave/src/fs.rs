@@ -1,6 +1,8 @@
 //! Files. Each call runs on the blocking pool, not on a worker, and owns its buffer meanwhile, so a
 //! cancelled caller may leave. On a plain thread the calls are `std`'s.
 
+#![expect(unsafe_code, reason = "`cachestat(2)`")]
+
 use std::fs::Metadata;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;

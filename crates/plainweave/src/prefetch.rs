@@ -6,6 +6,8 @@
 //! cache lines arrive in parallel; following one pointer after the other waits for each. With 512
 //! connections that was a tenth of a small request.
 
+#![expect(unsafe_code, reason = "the processor's hints")]
+
 /// The size of a cache line in bytes.
 const LINE: usize = 64;
 

@@ -1,5 +1,7 @@
 //! A runtime: running code on it, and ending it.
 
+#![expect(unsafe_code, reason = "`run` promises to outlive its fiber")]
+
 mod added_workers;
 
 use std::io;

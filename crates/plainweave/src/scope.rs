@@ -4,6 +4,8 @@
 //! the fiber that owns the scope cancels them too. In each case the scope still waits for all of
 //! them: cancellation is a request, and their frames may hold borrows.
 
+#![expect(unsafe_code, reason = "promises that a scope outlives its fibers")]
+
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

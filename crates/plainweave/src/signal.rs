@@ -1,5 +1,7 @@
 //! Signals that fibers and threads can wait for.
 
+#![expect(unsafe_code, reason = "hands a buffer to `sched/io_call`")]
+
 mod branch;
 mod hold;
 

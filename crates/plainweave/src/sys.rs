@@ -1,6 +1,11 @@
 //! System calls that several layers make, each wrapped once: poll(2), sigaction(2), and time slices
 //! (sched_setattr(2)); the processor's time stamp counter; and the allocator's `malloc_trim`.
 
+#![expect(
+    unsafe_code,
+    reason = "`sched_setattr(2)`; `sigaction(2)`; the time stamp counter; `malloc_trim(3)`"
+)]
+
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr;

@@ -1,5 +1,10 @@
 //! Fibers in the shape of `std::thread`.
 
+#![expect(
+    unsafe_code,
+    reason = "promises `Send` and `'static`, or the pin, to `closure::create`"
+)]
+
 use std::any::Any;
 use std::fmt;
 use std::io;

@@ -12,6 +12,11 @@
 //! hence [`Send`] for what goes in and what comes out, as for a scoped thread. A panic is caught on
 //! the storage that counts it, and goes on on the fiber's.
 
+#![expect(
+    unsafe_code,
+    reason = "switches to the worker's thread-local storage for one call"
+)]
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread::LocalKey;
 

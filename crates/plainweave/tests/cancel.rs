@@ -1,5 +1,10 @@
 //! Cancellation and deadlines through every blocking call, and their races with completion.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::io::{self, ErrorKind, Read, Write};

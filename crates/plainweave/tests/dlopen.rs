@@ -4,6 +4,10 @@
 //!
 //! What is loaded stays so for the whole process, hence a process for each test.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
 mod common;

@@ -1,6 +1,10 @@
 //! Where io_uring is forbidden: epoll takes over and says why; who insists gets an error with the
 //! remedy.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
 // Children report on standard error.
 #![allow(clippy::print_stderr)]
 

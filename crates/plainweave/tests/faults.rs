@@ -1,5 +1,9 @@
 //! What must not go on: blocking while panicking, and running out of stack.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
 #![allow(clippy::print_stderr, reason = "a child process tells its parent")]
 
 mod common;

@@ -1,5 +1,10 @@
 //! A process with nothing to do uses no CPU.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::sync::Arc;

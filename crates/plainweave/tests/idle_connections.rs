@@ -1,5 +1,10 @@
 //! Idle connections without a fiber.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::collections::HashSet;

@@ -1,6 +1,11 @@
 //! What a fiber that moves leaves behind: to the language it is a thread, to the kernel it is the
 //! worker that runs it. On both drivers, with fibers' own storage and `Movement::Anytime`.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::cell::UnsafeCell;

@@ -2,6 +2,10 @@
 //! runs. Nearly all tests let started fibers move between two workers while they do what only a
 //! thread may do.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
 #![allow(clippy::print_stdout, reason = "a fiber prints as a thread does")]
 
 mod common;

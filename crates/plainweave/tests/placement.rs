@@ -1,5 +1,10 @@
 //! Where fibers that stay where they start come to live.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::sync::Arc;

@@ -1,5 +1,10 @@
 //! Every policy on the real runtime, and what fibers tell policies of themselves.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::io::ErrorKind;

@@ -1,5 +1,10 @@
 //! `select!` over sockets, beside channels and timers.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::io::{ErrorKind, Read, Write};

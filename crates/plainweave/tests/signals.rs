@@ -1,5 +1,10 @@
 //! Signals, before and after somebody waits for them.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::os::unix::process::ExitStatusExt;

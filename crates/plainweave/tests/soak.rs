@@ -16,6 +16,11 @@
 //! once, no fiber is left, and descriptors are as many as before. Memory is read after every 64th
 //! round, when free storage blocks have been freed and the allocator has given back what it keeps:
 //! in the last quarter it may be a tenth and 16 MiB above the most in the second.
+
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
 #![expect(clippy::print_stderr, reason = "says how it goes")]
 
 mod common;

@@ -2,6 +2,10 @@
 //! give, signals, forks, a shutdown with workers that are stuck. On both drivers. What changes the
 //! process runs in a child.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
 #![allow(clippy::print_stderr, reason = "a child process tells its parent")]
 
 mod common;

@@ -1,5 +1,10 @@
 //! Who held up a worker: the reports of `on_stall`. On both drivers.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::io::{Read, Write};

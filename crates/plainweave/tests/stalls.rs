@@ -1,6 +1,11 @@
 //! A worker held up by a fiber that computes: what waits with it goes on elsewhere. On both
 //! drivers.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,6 +1,11 @@
 //! Traces: what is in them, read by a parser; in each mode, on both drivers, beside workers that go
 //! on.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::collections::{HashMap, HashSet};

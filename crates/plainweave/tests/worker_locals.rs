@@ -1,5 +1,10 @@
 //! Values of a worker, which its fibers share, and code on a worker's storage.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod common;
 
 use std::cell::{Cell, RefCell};

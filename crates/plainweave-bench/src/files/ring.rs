@@ -5,6 +5,8 @@
 //! which the ring is declared behind it: so the ring goes first, and does not go before all entries
 //! have completed. Splices name no memory, so `Splices` may keep a ring for as long as it likes.
 
+#![expect(unsafe_code, reason = "pushes entries whose buffers outlive the ring")]
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -14,6 +14,8 @@
 //! Both sides make one read-modify-write on one word, so one of them comes second and sees the
 //! other's bit: no wake-up is lost, and the result has exactly one owner (models below).
 
+#![expect(unsafe_code, reason = "the cell that joiner and finisher hand over")]
+
 use crate::shim::UnsafeCell;
 use crate::shim::atomic::{AtomicU32, Ordering};
 

@@ -13,6 +13,8 @@
 //! (Relaxed) between the attempts. 2. unlock: store false (Release). Each section therefore happens
 //! before the next (`loom_sections_exclude_each_other`).
 
+#![expect(unsafe_code, reason = "the state that one thread at a time reaches")]
+
 use crate::shim::atomic::AtomicBool;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::shim::{UnsafeCell, relax};

@@ -1,6 +1,8 @@
 //! The two axes of `docs/soundness.md`: when fibers change workers, and whose thread-local storage
 //! they see.
 
+#![expect(unsafe_code, reason = "the `unsafe` settings of the builder")]
+
 use std::io;
 
 use super::{RuntimeBuilder, invalid};

@@ -5,6 +5,8 @@
 //! shrinks and grows again, the kernel) would cost more than the fiber. Blocks are plain
 //! allocations of rounded sizes; any worker may keep what any other allocated.
 
+#![expect(unsafe_code, reason = "allocates and frees those blocks")]
+
 use std::alloc::{self, Layout, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;

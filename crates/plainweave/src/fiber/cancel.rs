@@ -14,6 +14,8 @@
 //! node enters its parent likewise, and then looks at the parent's word
 //! (`loom_a_scope_below_is_cancelled_too`).
 
+#![deny(unsafe_code)]
+
 use std::fmt;
 use std::io;
 use std::sync::{Arc, PoisonError, Weak};

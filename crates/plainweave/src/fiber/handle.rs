@@ -1,5 +1,7 @@
 //! Counted references to a fiber.
 
+#![expect(unsafe_code, reason = "counts references to that block")]
+
 use std::fmt;
 use std::ptr::NonNull;
 

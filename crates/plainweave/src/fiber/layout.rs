@@ -5,6 +5,8 @@
 //! Fibers that have started are found by their stacks: the table of slabs (`stack/table`) leads to
 //! the slots, a slot's owner is a fiber's header.
 
+#![expect(unsafe_code, reason = "a symbol that debuggers find")]
+
 use std::mem::{offset_of, size_of};
 
 use super::{Coro, Header, Own};

@@ -18,6 +18,11 @@
 //! References are counted. The fiber holds one on itself from spawn to its end. That is the
 //! reference that a run queue's [`FiberTask`] stands for, so queueing touches no counter.
 
+#![expect(
+    unsafe_code,
+    reason = "a fiber is a counted heap block behind thin pointers"
+)]
+
 pub(crate) mod blocks;
 pub(crate) mod cancel;
 mod handle;

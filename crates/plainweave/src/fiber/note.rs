@@ -5,6 +5,8 @@
 //! anywhere else. Whoever owns the suspended fiber may follow the pointer, because then the frame
 //! stands still, and what it borrows cannot go away.
 
+#![expect(unsafe_code, reason = "follows a fiber's pointer to what it waits for")]
+
 use std::cell::Cell;
 
 use super::{Header, Reason};

@@ -6,6 +6,8 @@
 //! address to continue at, RBX, RBP. The unwind tables for that address count from above these
 //! three.
 
+#![expect(unsafe_code, reason = "reads the stack of a suspended fiber")]
+
 use std::ops::Range;
 
 use super::{Coro, Header};

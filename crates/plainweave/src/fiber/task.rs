@@ -1,5 +1,7 @@
 //! A ready fiber, as run queues hold it, and the switch to it.
 
+#![expect(unsafe_code, reason = "the right to run a fiber; the switch")]
+
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};

@@ -1,6 +1,8 @@
 //! A waiter's place in a wait queue. A fiber's place lies in its header, beside all else that a
 //! waker touches. The queue itself, its lock and its protocol are in `sync/wait_queue`.
 
+#![deny(unsafe_code)]
+
 use std::cell::Cell;
 use std::ptr;
 

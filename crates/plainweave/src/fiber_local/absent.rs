@@ -2,6 +2,8 @@
 //! shared glibc. Either [`available`] refuses, or a function here is unreachable because there is
 //! no [`Block`].
 
+#![expect(unsafe_code, reason = "has the signature of the switch")]
+
 use std::io;
 
 use corosensei::stack::Stack;

@@ -18,6 +18,11 @@
 //! 5. `poll` does not return early without cause, and a `Wakeup::wake` before or during a waiting
 //!    `poll` ends it.
 
+#![expect(
+    unsafe_code,
+    reason = "the trait's contract is `unsafe`: operations stay in place"
+)]
+
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;

@@ -50,6 +50,8 @@
 //! Buffers are only touched by calls made here, by the thread that holds the worker's I/O lock: a
 //! cancellation completes at once, and a driver can be dropped with operations waiting.
 
+#![expect(unsafe_code, reason = "follows operations; epoll's calls")]
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

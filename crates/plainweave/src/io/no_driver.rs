@@ -2,6 +2,8 @@
 //! Their fibers wait at another worker's driver (`sched/lent`), so such a worker costs no
 //! descriptor.
 
+#![expect(unsafe_code, reason = "implements the trait")]
+
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;

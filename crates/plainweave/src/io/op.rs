@@ -5,6 +5,8 @@
 //! call once, without blocking: for the epoll driver, the uring driver's direct calls and plain
 //! threads.
 
+#![expect(unsafe_code, reason = "system calls on raw buffers")]
+
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};

@@ -13,6 +13,8 @@
 //! Network operations return ENOSYS. An in-memory network with injected faults can be added here
 //! without a change to the trait.
 
+#![expect(unsafe_code, reason = "implements the trait")]
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! A descriptor that fibers block on: owned, shared by clones of a stream, closable while others
 //! wait on it.
 
+#![expect(unsafe_code, reason = "`shutdown(2)`")]
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

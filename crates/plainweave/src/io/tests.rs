@@ -5,6 +5,11 @@
 //! later, so tests ask [`Rig::finish`] for the result and only insist on `Pending` where nothing
 //! can have arrived.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod cancel;
 mod echo;
 mod fallback;

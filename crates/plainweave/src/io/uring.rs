@@ -60,6 +60,8 @@
 //! With operations in flight the kernel may yet write into their buffers, and closing the ring does
 //! not wait for it. So the ring is leaked and counted; its owner must leak the stacks as well.
 
+#![expect(unsafe_code, reason = "follows operations; pushes entries")]
+
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;

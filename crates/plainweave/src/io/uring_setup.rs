@@ -6,6 +6,8 @@
 //! older kernels would need a separate timeout entry for each sleep, which could not be tested
 //! here.
 
+#![expect(unsafe_code, reason = "`io_uring_enter` and `io_uring_register`")]
+
 use std::io;
 use std::os::fd::RawFd;
 

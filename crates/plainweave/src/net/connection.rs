@@ -1,6 +1,8 @@
 //! A connected socket of any family: what [`TcpStream`](super::TcpStream) and
 //! [`UnixStream`](super::UnixStream) are made of.
 
+#![expect(unsafe_code, reason = "buffers for the kernel")]
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;

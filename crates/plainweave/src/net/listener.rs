@@ -1,5 +1,7 @@
 //! A TCP socket that accepts connections.
 
+#![expect(unsafe_code, reason = "addresses for the kernel; new descriptors")]
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -1,5 +1,7 @@
 //! A TCP connection.
 
+#![expect(unsafe_code, reason = "an address for the kernel")]
+
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};

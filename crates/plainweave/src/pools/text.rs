@@ -4,6 +4,8 @@
 //! between pools. The policy is written as [`RuntimeBuilder::policy`] takes it, with its own colon
 //! and commas if it has parameters; it ends at the first slash, which occurs in no policy.
 
+#![expect(unsafe_code, reason = "the same settings, chosen by text")]
+
 use std::error::Error;
 use std::fmt;
 use std::io;

@@ -5,6 +5,8 @@
 //! essays say how they claim, and why nobody writes to a claimed slot; the moves are here. A
 //! position is any number that is right modulo the capacity, so counting past a wrap needs no care.
 
+#![expect(unsafe_code, reason = "moves tasks out of slots that are claimed")]
+
 /// Slots for tasks, by position.
 pub(super) trait Slots {
     type Task;

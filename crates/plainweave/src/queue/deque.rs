@@ -91,6 +91,8 @@
 //! push and a pop (see `docs/queues.md`). *A lock around a `VecDeque`:* 38 ns, and a thief that the
 //! kernel preempts while it holds the lock stops the owner.
 
+#![expect(unsafe_code, reason = "slots that one side at a time owns")]
+
 #[cfg(all(test, loom))]
 mod models;
 mod owner;

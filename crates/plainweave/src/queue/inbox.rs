@@ -31,6 +31,9 @@
 //! The queue is also safe with several takers (each gets a whole chain), which shutdown and stall
 //! recovery use; order across takers is then not guaranteed.
 //!
+
+#![expect(unsafe_code, reason = "links inside tasks")]
+
 use std::marker::PhantomData;
 use std::mem;
 use std::ptr::{self, NonNull};

@@ -58,6 +58,8 @@
 //! separate cache lines. *A batch by one fetch-and-add:* its roll-back would have to give back part
 //! of a range; batches go to the [injector](super::shared::Injector).
 
+#![expect(unsafe_code, reason = "slots that one ticket at a time owns")]
+
 #[cfg(all(test, loom))]
 mod models;
 

@@ -57,6 +57,8 @@
 //! out; the owner goes on popping, and pushing while there is room. Popping the newest is not
 //! offered: it would need a fence per pop against step 3; a LIFO slot belongs to the policy.
 
+#![expect(unsafe_code, reason = "slots that one side at a time owns")]
+
 mod owner;
 mod stealer;
 

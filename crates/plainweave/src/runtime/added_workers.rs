@@ -1,5 +1,7 @@
 //! Workers that a program adds while it runs.
 
+#![deny(unsafe_code)]
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

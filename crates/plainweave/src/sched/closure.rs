@@ -1,5 +1,10 @@
 //! The typed part of a fiber: its closure, its result, and the handle that waits for it.
 
+#![expect(
+    unsafe_code,
+    reason = "the block's typed part is found by a cast; scopes lend borrows to it"
+)]
+
 use std::alloc::Layout;
 use std::any::Any;
 use std::cell::UnsafeCell;

@@ -15,6 +15,8 @@
 //! A closure that is called each time (`Resume::Each`) keeps the box: its fiber registers the same
 //! box again, and a request allocates nothing but its fiber, from the worker's kept blocks.
 
+#![expect(unsafe_code, reason = "the same, for a connection in its box")]
+
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;

@@ -19,6 +19,11 @@
 //! * *Fibers that write down when they were suspended*: a reading of the clock per suspension.
 //! * *Reading without owning*: the words of a fiber that runs change at any moment.
 
+#![expect(
+    unsafe_code,
+    reason = "claims fibers for a dump, and reads what belongs to them"
+)]
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

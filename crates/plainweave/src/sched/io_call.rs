@@ -13,6 +13,8 @@
 //! A plain thread, or a fiber that panics on its worker's thread-local storage, makes the
 //! non-blocking system call, then `poll(2)`.
 
+#![expect(unsafe_code, reason = "keeps the promise of `io/driver`")]
+
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

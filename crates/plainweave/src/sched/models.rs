@@ -9,6 +9,11 @@
 //! (`atomics`), grants by message (`queue/mpsc`), the wake-up of a driver (`atomics/wake_flag`),
 //! the watchdog's bell.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::cell::{Cell, RefCell};
 
 use loom::sync::{Arc, Condvar, Mutex};

@@ -35,6 +35,11 @@
 //! * *An operation that survives the move to another worker*: its buffer belongs to the kernel
 //!   until the completion, and the completion comes to the driver that has it.
 
+#![expect(
+    unsafe_code,
+    reason = "follows a suspended fiber's pointer to its operations, to cancel them"
+)]
+
 use std::ptr::NonNull;
 
 use super::worker_io::IoCx;

@@ -14,6 +14,8 @@
 //! A plain thread waits in poll(2), for an eventfd too, by which it is woken for what is not a
 //! descriptor.
 
+#![expect(unsafe_code, reason = "the same, for several polls of one fiber")]
+
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;

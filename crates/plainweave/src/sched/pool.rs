@@ -67,6 +67,11 @@
 //! * *Ending stuck fibers by force:* nothing may free a stack whose frames others have borrowed
 //!   from.
 
+#![expect(
+    unsafe_code,
+    reason = "fibers on record by pointer; the pool found from a fiber; a worker of it found by its address"
+)]
+
 use std::collections::HashMap;
 use std::io;
 use std::ptr::NonNull;

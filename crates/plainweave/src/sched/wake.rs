@@ -24,6 +24,11 @@
 //! [`WorkerCtx::deliver`]. A fiber that yields needs none of this: the worker's loop pushes it
 //! again.
 
+#![expect(
+    unsafe_code,
+    reason = "the right to queue a fiber; the pool found from a fiber; a worker found by its address"
+)]
+
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;

@@ -81,6 +81,11 @@
 //!   whoever leaves a stack cannot also be the one to say that it has been left; and each policy's
 //!   code would run on fibers' stacks.
 
+#![expect(
+    unsafe_code,
+    reason = "pointers to new fibers, and to fibers that are to see the runtime's end"
+)]
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::mem::offset_of;

@@ -8,6 +8,11 @@
 //! move at any time is pinned to its worker only by what it waits for, and is unpinned when that
 //! has come (`IoCx::unbind`, in `sched/wake`).
 
+#![expect(
+    unsafe_code,
+    reason = "follows the pointers that timers and completions carry"
+)]
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Deref;

@@ -1,5 +1,10 @@
 //! The part of a worker that all threads may touch.
 
+#![expect(
+    unsafe_code,
+    reason = "sends those pointers; the watchdog's way to a worker's driver"
+)]
+
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -1,5 +1,7 @@
 //! A signal as a branch of a select.
 
+#![deny(unsafe_code)]
+
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;

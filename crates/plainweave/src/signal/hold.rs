@@ -5,6 +5,8 @@
 //! catch a signal that has its default action registers one more thing to do: that action, unless
 //! somebody holds the signal.
 
+#![deny(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

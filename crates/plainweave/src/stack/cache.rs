@@ -5,6 +5,8 @@
 //! alternates around a boundary would visit the pool again and again; with more, it would starve
 //! the others.
 
+#![deny(unsafe_code)]
+
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;

@@ -11,6 +11,8 @@
 //! ms are left alone: each list records how short it has been, and only that many stacks, at its
 //! old end, have been unused since.
 
+#![deny(unsafe_code)]
+
 use std::time::{Duration, Instant};
 
 use super::Stack;

@@ -32,6 +32,8 @@
 //! again when the lease is used up. 1/32 of the limit is left for the rest of the process: thread
 //! stacks, libraries, other pools' leases.
 
+#![expect(unsafe_code, reason = "`madvise` and `mprotect` of guards")]
+
 use std::fs::File;
 use std::io::{self, Read};
 

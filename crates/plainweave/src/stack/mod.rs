@@ -73,6 +73,8 @@
 //!   committed in full, and locked memory refuses both guards and page reclaim. Slabs are unlocked;
 //!   `mlock` the buffers that need it.
 
+#![expect(unsafe_code, reason = "a stack is memory that its handle alone names")]
+
 mod cache;
 mod free;
 mod guard;

@@ -30,6 +30,8 @@
 //! Not caught: C code without stack probes whose frame steps over all 64 KiB, and a system call
 //! that is given a buffer in the guard, which fails with `EFAULT`.
 
+#![expect(unsafe_code, reason = "a signal handler")]
+
 use std::io;
 use std::ptr;
 use std::sync::{Once, OnceLock};

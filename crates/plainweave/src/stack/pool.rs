@@ -15,6 +15,9 @@
 //! (128 MiB by default, a quarter of that when fibers are shallow); after 2.4 s without use only
 //! the `ALWAYS_HOT`.
 
+#![cfg_attr(test, expect(unsafe_code, reason = "a test reads the slots' records"))]
+#![cfg_attr(not(test), deny(unsafe_code))]
+
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

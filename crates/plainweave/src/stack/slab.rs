@@ -19,6 +19,8 @@
 //! When the kernel has no room for a slab (`RLIMIT_AS`, strict overcommit, `RLIMIT_MEMLOCK` under
 //! `mlockall`) half the size is tried, down to one slot.
 
+#![expect(unsafe_code, reason = "`mmap`, `madvise`, `mincore`")]
+
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;

@@ -25,6 +25,8 @@
 //! The atomics are `std`'s, not the shim's: loom's have no constant constructor, and a static table
 //! is the point.
 
+#![expect(unsafe_code, reason = "leads from a fault's address to a record")]
+
 use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};

@@ -5,6 +5,11 @@
 //! up, so loom tries all ways in which that meets a grant. How fibers get their grants is modelled
 //! in `atomics` and `queue/mpsc`.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize as Count;
 

@@ -10,6 +10,8 @@
 //! At most one waiter at a time is on its way to try again (`retrying`): releases meanwhile need
 //! not wake more.
 
+#![expect(unsafe_code, reason = "the data that one holder at a time reaches")]
+
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::io;

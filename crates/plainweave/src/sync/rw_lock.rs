@@ -23,6 +23,11 @@
 //! So while anyone waits, the lock is held, or a writer is on its way to try again. That writer
 //! cannot give up before it has tried.
 
+#![expect(
+    unsafe_code,
+    reason = "the data that readers share and one writer at a time reaches"
+)]
+
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::io;

@@ -47,6 +47,11 @@
 //! Counted wakers in a `VecDeque`: two more atomic operations per wait, an allocation, and removal
 //! from the middle. A `std` mutex around the state: see [`SpinLock`].
 
+#![expect(
+    unsafe_code,
+    reason = "waiters' places lie in their headers and frames"
+)]
+
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -33,6 +33,11 @@
 //! * *ptrace*: a thread cannot trace threads of its own process.
 //! * */proc/self/task/TID/syscall*: answers for blocked threads only.
 
+#![expect(
+    unsafe_code,
+    reason = "a signal handler that copies the stack it interrupts"
+)]
+
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};

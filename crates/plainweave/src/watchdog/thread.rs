@@ -4,6 +4,8 @@
 //! of the watchdog has not, or other programs use it. No fiber holds the worker up then, and a
 //! spare worker would take processor time from it.
 
+#![expect(unsafe_code, reason = "`clock_gettime(2)` of another thread")]
+
 use std::fs;
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! A future for tests.
 
+#![deny(unsafe_code)]
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,6 +1,10 @@
 //! What the test files share: one list of tests for every driver and policy, children, and
 //! counters.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
 // Each test file is a crate of its own and uses a part of this.
 #![allow(
     clippy::print_stderr,

@@ -4,6 +4,8 @@
 //! thread-local that fibers with storage of their own do not have; so those messages would stand
 //! between the results.
 
+#![deny(unsafe_code)]
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::Write;

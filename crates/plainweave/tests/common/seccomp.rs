@@ -1,5 +1,9 @@
 //! System calls that the kernel refuses. The crate's own tests use this file as well.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 /// From now on the system call `number` fails with `errno` on this thread and on those that it

@@ -2,6 +2,8 @@
 //! test harness, which would keep it back; and in the file that `PLAINWEAVE_SKIPPED` names, from
 //! which `.ci/run` makes one line at its end.
 
+#![deny(unsafe_code)]
+
 use std::fs::OpenOptions;
 use std::io::Write;
 

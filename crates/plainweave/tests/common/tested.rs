@@ -1,5 +1,7 @@
 //! The runtime that a test runs on: one of its own, or a pool beside another.
 
+#![deny(unsafe_code)]
+
 use std::ops::Deref;
 
 use plainweave::pools::{Pool, PoolSpec, Pools};

@@ -1,40 +1,9 @@
 //! Pages agree with the tree.
 
-use std::collections::BTreeSet;
-
 use crate::source::{pages, read, root, rust_files};
-use crate::{Report, is_test, lists};
+use crate::{Report, is_test};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-
-#[test]
-fn architecture_lists_where_unsafe_stands() {
-    let mut report = Report::default();
-    let text = read(ARCHITECTURE);
-    let table = text
-        .split("## Where `unsafe` may stand")
-        .nth(1)
-        .expect("that section");
-    let table = table.split("\n## ").next().unwrap_or_default();
-    let rows = table.lines().filter(|line| line.starts_with("| `"));
-    let described: BTreeSet<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
-    let allowed: BTreeSet<_> = lists::UNSAFE.iter().copied().collect();
-    for path in allowed.difference(&described) {
-        report.add(
-            path,
-            0,
-            "allowed in tidy/lists.rs: add it to the table of ARCHITECTURE.md, with the reason",
-        );
-    }
-    for path in described.difference(&allowed) {
-        report.add(
-            path,
-            0,
-            "in the table of ARCHITECTURE.md, but not in tidy/lists.rs: make them agree",
-        );
-    }
-    report.done();
-}
 
 #[test]
 fn architecture_maps_every_module() {

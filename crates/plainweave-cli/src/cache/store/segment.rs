@@ -29,6 +29,11 @@
 //! fragments. `bytes::Bytes` costs 32 bytes an item. Atomic words make it safe, but are copied word
 //! by word and cannot be lent to `writev`.
 
+#![expect(
+    unsafe_code,
+    reason = "memory that one appends to while others read what precedes"
+)]
+
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut, Range};

@@ -1,5 +1,10 @@
 //! Loom models of the state word.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use super::*;
 use crate::shim::UnsafeCell;
 use loom::sync::Arc;

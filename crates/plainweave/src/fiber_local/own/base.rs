@@ -1,5 +1,10 @@
 //! The register that locates thread-local storage, and the switch that sets it.
 
+#![expect(
+    unsafe_code,
+    reason = "writes the register that thread-locals are found by"
+)]
+
 use std::arch::asm;
 
 use corosensei::stack::Stack;

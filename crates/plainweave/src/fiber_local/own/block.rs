@@ -1,6 +1,11 @@
 //! A block: creating, recycling and ending it. The steps are those of the essay in
 //! `fiber_local/mod.rs`.
 
+#![expect(
+    unsafe_code,
+    reason = "writes a thread's descriptor; calls glibc's own functions"
+)]
+
 use std::collections::BinaryHeap;
 use std::ffi::c_void;
 use std::hint::black_box;

@@ -6,6 +6,8 @@
 //! except for the head of the descriptor, which the platform's ABI fixes (base, dtv, base again,
 //! and the two secrets).
 
+#![expect(unsafe_code, reason = "looks symbols up and reads what they name")]
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::ops::Range;

@@ -1,5 +1,10 @@
 //! Blocks without fibers: how glibc sees them, and that ending them leaks nothing.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 

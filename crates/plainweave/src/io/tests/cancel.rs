@@ -1,5 +1,7 @@
 //! Cancellation: reported once, and never at the cost of data.
 
+#![deny(unsafe_code)]
+
 use std::io::Read;
 
 use super::*;

@@ -6,6 +6,11 @@
 //! 64 connections over loopback play ping-pong with 128 bytes; the client is a separate process on
 //! the other core. Runs are interleaved; on a shared machine compare the lowest of many.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::os::fd::RawFd;
 
 use super::*;

@@ -3,6 +3,8 @@
 //! A seccomp filter applies to the thread that installs it and to the threads it starts: a thread
 //! of the test is as good as a process, and the other tests are not affected.
 
+#![deny(unsafe_code)]
+
 #[path = "../../../tests/common/seccomp.rs"]
 mod seccomp;
 

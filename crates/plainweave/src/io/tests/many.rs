@@ -1,5 +1,7 @@
 //! Numbers beyond the sizes of queues, and descriptors that refuse.
 
+#![deny(unsafe_code)]
+
 use super::*;
 
 /// Receives on `sockets` sockets, with `each` waiting receives per socket.

@@ -1,5 +1,10 @@
 //! A source that two epoll drivers wait for in turn, as when its fiber migrates.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 
 use super::*;

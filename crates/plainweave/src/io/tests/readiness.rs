@@ -2,6 +2,11 @@
 //! whatever else the kernel reports with it (io_uring adds RDHUP, HUP and ERR to every poll;
 //! poll(2) never adds RDHUP). And a state that lasts without ending a wait costs nothing.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::io::Read;
 
 use socket2::SockRef;

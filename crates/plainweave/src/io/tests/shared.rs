@@ -1,5 +1,10 @@
 //! A ring for any thread, called by more than one.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{MembarrierCommand, membarrier};

@@ -1,5 +1,7 @@
 //! Virtual time.
 
+#![deny(unsafe_code)]
+
 use super::*;
 use crate::io::sim::Sim;
 

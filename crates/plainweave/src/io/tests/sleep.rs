@@ -1,5 +1,10 @@
 //! Sleeping and being woken.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;

@@ -1,5 +1,10 @@
 //! How operations behave without cancellation.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::io::Read;
 use std::net::{Shutdown, UdpSocket};
 use std::os::fd::{FromRawFd, OwnedFd};

@@ -1,5 +1,7 @@
 //! Loom models of the [deque](super). Each starts two positions before the wrap at 2^21.
 
+#![deny(unsafe_code)]
+
 use loom::thread;
 
 use super::{Owner, Stealer, deque, deque_at};

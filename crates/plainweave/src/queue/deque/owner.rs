@@ -1,5 +1,7 @@
 //! The owner's half of a [deque](super): push, pop at either end, growth.
 
+#![expect(unsafe_code, reason = "puts and takes them, copies them when it grows")]
+
 use std::fmt;
 
 use super::{Deque, MAX_CAPACITY, MOVING, Slots, Stealer, Word};

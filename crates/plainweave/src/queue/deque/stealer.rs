@@ -1,5 +1,7 @@
 //! The thieves' half of a [deque](super): looks and steals.
 
+#![expect(unsafe_code, reason = "the same, for a thief")]
+
 use std::fmt;
 
 use super::{Deque, Owner, Word};

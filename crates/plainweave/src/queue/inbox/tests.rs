@@ -1,5 +1,10 @@
 //! A task for the tests and models of [inboxes](super): a value in a box, with a link.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 

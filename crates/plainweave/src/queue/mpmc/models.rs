@@ -1,5 +1,7 @@
 //! Loom models of the [MPMC ring](super). Each starts two tickets before the wrap at 2^64.
 
+#![deny(unsafe_code)]
+
 use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::atomic::{AtomicBool, fence};
 use loom::thread;

@@ -1,5 +1,10 @@
 //! Loom models of the [queue of messages](super), before the wrap at 2^62.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::ptr::{self, NonNull};
 
 use loom::thread;

@@ -1,5 +1,7 @@
 //! The owner's half of a [ring](super): push, pop, and making room when it is full.
 
+#![expect(unsafe_code, reason = "puts and takes them")]
+
 use std::collections::VecDeque;
 
 use super::{Head, POSITIONS, Ring, Stealer, distance};

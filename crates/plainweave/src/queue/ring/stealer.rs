@@ -1,5 +1,7 @@
 //! The thieves' half of a [ring](super): looks and steals.
 
+#![expect(unsafe_code, reason = "the same, for a thief")]
+
 use super::{Head, Owner, Ring, distance};
 use crate::queue::batch;
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Fibers that are asked, and workers that answer too late.
 
+#![deny(unsafe_code)]
+
 use super::*;
 use crate::Runtime;
 use crate::sched::pool::current_pool;

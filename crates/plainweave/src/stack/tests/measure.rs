@@ -1,5 +1,9 @@
 //! Measurements, and tests that need the machine to themselves; run by name, one at a time.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
 #![allow(clippy::print_stderr)]
 
 use std::sync::Arc;

@@ -1,6 +1,11 @@
 //! Tests of the stacks: the pool's bounds and cooling, guards of both kinds, and (in child
 //! processes) overflows.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 mod measure;
 mod overflow;
 mod pool;

@@ -1,6 +1,11 @@
 //! Each case runs in a child process: this test binary again, with the case in an environment
 //! variable.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 

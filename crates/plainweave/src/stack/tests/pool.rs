@@ -1,5 +1,10 @@
 //! The pool through its crate-visible surface: bounds, recycling, fallbacks.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -4,6 +4,11 @@
 //! the word that runs (`atomics/join`). A notification takes the place of its cancellation, which
 //! has models of its own.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::cell::RefCell;
 use std::fmt;
 use std::io;

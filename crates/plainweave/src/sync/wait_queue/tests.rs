@@ -1,6 +1,11 @@
 //! A list of waiters against a plain queue: whoever enters is taken off once, in order, with its
 //! own tag or the one that is left for it, whether the list knows a waiter to be alone or not.
 
+#![expect(
+    unsafe_code,
+    reason = "tests call what is unsafe, and say at each call why it is sound"
+)]
+
 use std::collections::VecDeque;
 use std::mem::offset_of;
 
