@@ -91,6 +91,35 @@ fn without_io_uring_a_runtime_falls_back() {
 }
 
 /// A worker whose driver fails stops the others, and leaves nothing behind.
+/// What is said names the call that is forbidden, and io_uring only where it is io_uring.
+#[test]
+fn other_calls_that_are_forbidden_are_not_taken_for_io_uring() {
+    let name = "other_calls_that_are_forbidden_are_not_taken_for_io_uring";
+    if is_child("madvise") {
+        forbid(libc::SYS_madvise, libc::EPERM);
+        let runtime = Runtime::builder().io(Io::Uring).build();
+        echoes(&runtime.expect("io_uring does without"));
+        eprintln!("child is content");
+        return;
+    }
+    if is_child("eventfd2") {
+        forbid(libc::SYS_eventfd2, libc::EPERM);
+        for io in [Io::Auto, Io::Uring, Io::Epoll] {
+            let error = Runtime::builder().io(io).build().expect_err("no wake-ups");
+            let text = error.to_string();
+            let names_it = text.contains("eventfd2") && text.contains("seccomp");
+            assert!(names_it && !text.contains("io_uring"), "{text}");
+        }
+        eprintln!("child is content");
+        return;
+    }
+    for part in ["madvise", "eventfd2"] {
+        let output = in_child(name, part, &[("PLAINWEAVE_IO", "")]);
+        let text = stderr_of(&output);
+        assert!(text.contains("child is content"), "{part}: {text}");
+    }
+}
+
 #[test]
 fn a_build_that_fails_leaves_nothing() {
     let name = "a_build_that_fails_leaves_nothing";

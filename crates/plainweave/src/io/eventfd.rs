@@ -3,15 +3,48 @@
 //! through the driver. Which of the two, and whether a call is needed at all, is decided by
 //! [`WakeFlag`].
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::Timespec;
+use rustix::io::Errno;
 
 use crate::atomics::wake_flag::{Call, WakeFlag};
 use crate::shim::{futex_wait, futex_wake};
+
+/// Where no worker can be woken from the sleep in its driver.
+#[derive(Debug)]
+struct Forbidden(Errno);
+
+impl fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "eventfd2(2), by which a sleeping worker is woken, is forbidden here ({}): allow it in the \
+             seccomp profile",
+            io::Error::from(self.0)
+        )
+    }
+}
+
+impl std::error::Error for Forbidden {}
+
+fn explained(errno: Errno) -> io::Error {
+    match errno {
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
+            io::Error::new(io::Error::from(errno).kind(), Forbidden(errno))
+        }
+        other => other.into(),
+    }
+}
+
+/// Returns whether a driver could not be opened because of that, whichever driver it was.
+pub(crate) fn is_forbidden(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<Forbidden>())
+}
 
 /// A non-blocking eventfd, and the flag that saves most calls. The worker's driver waits on it; any
 /// thread may wake.
@@ -24,7 +57,7 @@ pub(crate) struct Wakeup {
 
 impl Wakeup {
     pub(crate) fn new() -> io::Result<Self> {
-        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(explained)?;
         Ok(Self {
             fd: Some(fd),
             flag: WakeFlag::new(),

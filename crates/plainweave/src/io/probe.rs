@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::driver::{Access, Driver};
 use super::epoll::Epoll;
+use super::eventfd;
 use super::sim::Sim;
 use super::uring::Uring;
 
@@ -83,6 +84,8 @@ pub(crate) fn open(
         Io::Sim { .. } => Ok((Box::new(Sim::new()?), None)),
         Io::Uring => match Uring::new(epoch, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
+            // No driver does without it, and the error says what to do.
+            Err(error) if eventfd::is_forbidden(&error) => Err(error),
             Err(error) => Err(io::Error::new(
                 error.kind(),
                 format!("{}; {}", reason(&error), remedy(&error)),

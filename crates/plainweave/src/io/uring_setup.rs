@@ -23,10 +23,21 @@ const COMPLETIONS_PER_ENTRY: u32 = 4;
 
 /// Builds a ring for this access, with a submission queue of `entries`.
 pub(crate) fn build(entries: u32, access: Access) -> io::Result<IoUring> {
+    // A child of fork(2) does not need the ring's mappings. To say so takes madvise(2), which may be
+    // forbidden where io_uring is not.
+    let ring = build_with(entries, access, true)
+        .or_else(|error| build_with(entries, access, false).map_err(|_| error))?;
+    check_features(&ring)?;
+    Ok(ring)
+}
+
+fn build_with(entries: u32, access: Access, dontfork: bool) -> io::Result<IoUring> {
     let sized = || {
         let mut builder = IoUring::builder();
+        if dontfork {
+            builder.dontfork();
+        }
         builder
-            .dontfork()
             .setup_clamp()
             .setup_cqsize(entries * COMPLETIONS_PER_ENTRY);
         builder
@@ -54,9 +65,7 @@ pub(crate) fn build(entries: u32, access: Access) -> io::Result<IoUring> {
         Access::OwnerThread => or_with_fewer_flags(deferred(), cooperative),
         Access::AnyThread => cooperative(),
     };
-    let ring = or_with_fewer_flags(ring, || sized().build(entries))?;
-    check_features(&ring)?;
-    Ok(ring)
+    or_with_fewer_flags(ring, || sized().build(entries))
 }
 
 fn or_with_fewer_flags(
