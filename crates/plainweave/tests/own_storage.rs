@@ -17,7 +17,7 @@ use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use common::*;
 use plainweave::{Movement, Runtime, Storage, yield_now};
@@ -26,6 +26,7 @@ on_every_setup!(
     keys_keep_their_values,
     destructors_run_before_the_join,
     what_a_destructor_sets_is_destroyed_too,
+    a_key_that_its_destructor_sets_is_destroyed_as_often_as_on_a_thread,
     clones_of_an_rc_travel,
     a_borrow_lasts_across_suspensions,
     each_panics_alone,
@@ -228,6 +229,48 @@ fn each_panics_alone(setup: Setup) {
             wander(round);
         }
     });
+}
+
+/// glibc calls a key's destructor again if it has set the value anew, four times at most.
+fn a_key_that_its_destructor_sets_is_destroyed_as_often_as_on_a_thread(setup: Setup) {
+    static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+    extern "C" fn again(value: *mut libc::c_void) {
+        // SAFETY: the test keeps the counter until the fiber or thread has been joined.
+        unsafe { &*value.cast::<AtomicUsize>() }.fetch_add(1, Ordering::SeqCst);
+        set(value);
+    }
+    fn set(value: *mut libc::c_void) {
+        let key = *KEY.get_or_init(|| {
+            let mut key = 0;
+            // SAFETY: room for a key, and a destructor for what `set` sets.
+            assert_eq!(
+                unsafe { libc::pthread_key_create(&mut key, Some(again)) },
+                0
+            );
+            key
+        });
+        // SAFETY: a key that exists.
+        assert_eq!(unsafe { libc::pthread_setspecific(key, value) }, 0);
+    }
+    let counted = |run: &dyn Fn(usize)| {
+        let count = AtomicUsize::new(0);
+        run((&raw const count).expose_provenance());
+        count.into_inner()
+    };
+    let begin = |address: usize| set(std::ptr::with_exposed_provenance_mut(address));
+    let by_thread = counted(&|address| {
+        std::thread::spawn(move || begin(address))
+            .join()
+            .expect("no panic")
+    });
+    let runtime = setup.runtime();
+    let by_fiber = counted(&|address| {
+        runtime
+            .spawn(move || begin(address))
+            .join()
+            .expect("no panic")
+    });
+    assert_eq!((by_thread, by_fiber), (4, 4));
 }
 
 fn a_destructor_suspends_while_its_fiber_panics(setup: Setup) {

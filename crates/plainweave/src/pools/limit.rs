@@ -18,9 +18,10 @@
 //!    pool is *stuck* if every one of its places is blocked by waiters for places in stuck pools.
 //!    If that includes the pool that it wants to enter, it is the one that closes the circle: it
 //!    takes its entry back and fails.
-//! 3. A waiter that gets a place counts it as held and removes its entry under the same lock. A
-//!    place that has been granted to a waiter that has not run since is free or in flight, not
-//!    held, so its pool does not count as stuck.
+//! 3. A waiter that gets a place removes its entry, and only then gives the place a number. So a
+//!    place that has been granted to a waiter that has not run since is on nobody's record, and its
+//!    pool has fewer on record than there are: it does not count as stuck, nor does what waits for
+//!    it. The same holds for a place that is free.
 //!
 //! A circle is closed by the last waiter to enter itself, who sees the others; whatever else
 //! changes (a fiber ends, a wait fails) frees a place. Waiters without a place, such as plain
@@ -32,7 +33,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slab::Slab;
@@ -47,8 +48,6 @@ pub(super) struct Limit {
     pool: Box<str>,
     most: usize,
     free: Semaphore,
-    /// Places that fibers have. `most`, less those that are free or on their way to a waiter.
-    held: AtomicUsize,
     numbers: AtomicU64,
 }
 
@@ -93,7 +92,6 @@ impl Limit {
             pool: pool.into(),
             most,
             free: Semaphore::new(most),
-            held: AtomicUsize::new(0),
             numbers: AtomicU64::new(0),
         })
     }
@@ -110,7 +108,6 @@ impl Limit {
     pub(super) fn enter(self: &Arc<Self>, when_full: WhenFull) -> io::Result<Place> {
         if let Some(permit) = self.free.try_acquire() {
             permit.forget();
-            self.held.fetch_add(1, Ordering::SeqCst);
         } else if when_full == WhenFull::Refuse {
             let text = format!(
                 "the pool '{}' is full: it has {} fibers, its limit",
@@ -137,15 +134,12 @@ impl Limit {
         let places = places.unwrap_or_default();
         if places.is_empty() {
             self.free.acquire()?.forget();
-            self.held.fetch_add(1, Ordering::SeqCst);
             return Ok(());
         }
         let key = Waits::lock().begin(places, self)?;
         let waited = self.free.acquire();
-        let mut waits = Waits::lock();
-        waits.end(key);
+        Waits::lock().end(key);
         waited?.forget();
-        self.held.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
@@ -228,14 +222,11 @@ impl Waits {
         }
     }
 
-    /// Returns whether all places of a pool are held, and enough of them are blocked, if each is
-    /// counted once only.
+    /// Returns whether all places of a pool may be blocked: whether they would be if no two waiters
+    /// kept the same one.
     fn may_be_stuck(&self, pool: &Limit) -> bool {
-        pool.held.load(Ordering::SeqCst) >= pool.most
-            && self
-                .blocked
-                .get(&pool.id)
-                .is_some_and(|count| *count >= pool.most)
+        let blocked = self.blocked.get(&pool.id);
+        blocked.is_some_and(|count| *count >= pool.most)
     }
 }
 
@@ -269,8 +260,6 @@ impl Drop for Place {
         if let Some(node) = fiber::current().and_then(|me| me.own.node.borrow().clone()) {
             node.give_back(self.id);
         }
-        // First, so that the place is not seen as held while it goes to a waiter.
-        self.limit.held.fetch_sub(1, Ordering::SeqCst);
         self.limit.free.release();
     }
 }
