@@ -77,7 +77,9 @@ fn a_sweep_measures_each_rate() {
     let text = std::fs::read_to_string(csv).unwrap();
     let rows: Vec<Vec<_>> = text.lines().map(|line| line.split(',').collect()).collect();
     assert!(
-        text.starts_with("step,intended_rate,rate,requests,ok,errors,latency_p50,"),
+        text.starts_with(
+            "step,intended_rate_per_second,rate_per_second,requests,ok,errors,latency_p50_us,"
+        ) && text.contains(",latency_p99_9_us,"),
         "{text}"
     );
     assert!(

@@ -300,9 +300,9 @@ fn points(text: &str) -> anyhow::Result<Vec<Point>> {
         let find = |name: &str| fields.get(name).and_then(|field| field.parse::<f64>().ok());
         let need = |name: &str| find(name).with_context(|| format!("no {name} in {line}"));
         Ok(Point {
-            target: need("intended_rate")?,
-            rate: need("rate")?,
-            p99: find("latency_p99"),
+            target: need("intended_rate_per_second")?,
+            rate: need("rate_per_second")?,
+            p99: find("latency_p99_us"),
             errors: need("errors")?,
             counts: need("valid")? == 1.0,
         })
@@ -345,8 +345,8 @@ mod tests {
 
     #[test]
     fn a_table_is_read_by_its_names() {
-        let text =
-            "step,intended_rate,rate,errors,latency_p99,valid\n1,100,99.5,0,250,1\n2,200,0,3,,0\n";
+        let text = "step,intended_rate_per_second,rate_per_second,errors,latency_p99_us,valid\n\
+                    1,100,99.5,0,250,1\n2,200,0,3,,0\n";
         let points = super::points(text).unwrap();
         assert!(
             points.len() == 2

@@ -317,8 +317,8 @@ pub(super) struct Common {
     pub(super) min_rate: f64,
 
     /// Exit with 1 if this holds, as in 'p99>20ms'; may be repeated. Of p50 or another percentile,
-    /// mean, max and lateness in us, ms or s; errors, a number or a share as in 0.1%; rate, as in
-    /// 10k, or 95% of --rate
+    /// mean, max and lateness in us, ms or s; errors, misses, or a status as 503 or 5xx, a number or
+    /// a share as in 0.1%; rate, as in 10k, or 95% of --rate
     #[arg(long, value_name = "CONDITION", value_parser = Condition::parse, help_heading = "What to expect")]
     pub(super) fail_if: Vec<Condition>,
 

@@ -11,6 +11,10 @@ pub(super) enum Metric {
     Max,
     /// Failed requests: their number, or their share of all.
     Errors,
+    /// Answers with a status from the first to the last of these: likewise.
+    Statuses(u16, u16),
+    /// Reads of a cache that found nothing: likewise.
+    Misses,
     /// Answers a second, or their share of the rate asked for.
     Rate,
     /// How late this program itself sent, 99th percentile.
@@ -21,6 +25,11 @@ impl Metric {
     /// Returns whether a client that sends late falsifies it.
     pub(super) fn is_latency(self) -> bool {
         matches!(self, Metric::Percentile(_) | Metric::Mean | Metric::Max)
+    }
+
+    /// Returns whether it counts requests.
+    pub(super) fn is_count(self) -> bool {
+        matches!(self, Metric::Errors | Metric::Statuses(..) | Metric::Misses)
     }
 }
 
@@ -131,11 +140,13 @@ impl Fault {
     }
 }
 
-const METRICS: &str = "write p50, p99 or another percentile, mean, max, errors, rate or lateness";
+const METRICS: &str = "write p50, p99 or another percentile, mean, max, errors, a status as in 503 or \
+                       5xx, misses, rate or lateness";
 const PERCENTILE: &str = "write a percentile above 0 and below 100, as in p99.9";
 const COMPARISON: &str = "write <, <=, > or >=";
 const NUMBER: &str = "write a number that is not negative";
 const TIME: &str = "write a time with its unit, us, ms or s, as in 20ms";
+const STATUS: &str = "write a status as in 503, or a class of them as in 5xx";
 const COUNT: &str = "write a share as in 0.1%, or a number of requests";
 const RATE: &str =
     "write requests a second, as in 500 or 10k, or a share of the rate asked for as in 95%";
@@ -191,6 +202,12 @@ impl Reader<'_> {
             ("errors", _) => Ok(Metric::Errors),
             ("rate", _) => Ok(Metric::Rate),
             ("lateness", _) => Ok(Metric::Lateness),
+            ("misses", _) => Ok(Metric::Misses),
+            (status, _) if status.starts_with(|c: char| c.is_ascii_digit()) => statuses(status)
+                .ok_or(Fault {
+                    at,
+                    expected: STATUS,
+                }),
             (_, Some(number)) => {
                 let percentile = number
                     .parse::<f64>()
@@ -234,11 +251,11 @@ impl Reader<'_> {
         let at = self.at;
         let unit = self.take(end, |c| c.is_ascii_alphabetic() || c == '%');
         let (scale, expected) = match metric {
-            Metric::Errors if unit == "%" && number <= 100.0 => {
+            _ if metric.is_count() && unit == "%" && number <= 100.0 => {
                 return Ok(Bound::Share(number / 100.0));
             }
             Metric::Rate if unit == "%" => return Ok(Bound::Share(number / 100.0)),
-            Metric::Errors => (
+            _ if metric.is_count() => (
                 (unit.is_empty() && number.fract() == 0.0).then_some(1.0),
                 COUNT,
             ),
@@ -257,6 +274,19 @@ impl Reader<'_> {
             .map(|scale| Bound::Absolute(number * scale))
             .ok_or(Fault { at, expected })
     }
+}
+
+/// Reads `503`, or `5xx` for all from 500 to 599.
+fn statuses(text: &str) -> Option<Metric> {
+    let (first, last) = match text.strip_suffix("xx") {
+        Some(class) => {
+            let class: u16 = class.parse().ok()?;
+            (class * 100, class * 100 + 99)
+        }
+        None => (text.parse().ok()?, text.parse().ok()?),
+    };
+    let known = text.len() == 3 && (100..=599).contains(&first);
+    known.then_some(Metric::Statuses(first, last))
 }
 
 /// What a rate's suffix multiplies it by.
@@ -305,6 +335,21 @@ mod tests {
                 false,
                 true,
             ),
+            (
+                "5xx>0.5%",
+                Metric::Statuses(500, 599),
+                Bound::Share(0.005),
+                false,
+                true,
+            ),
+            (
+                "404>=3",
+                Metric::Statuses(404, 404),
+                Bound::Absolute(3.0),
+                false,
+                true,
+            ),
+            ("misses<10%", Metric::Misses, Bound::Share(0.1), true, false),
             (
                 "errors>7",
                 Metric::Errors,
@@ -365,6 +410,12 @@ mod tests {
             ("p99>20%", 6, TIME),
             ("errors>0.5", 10, COUNT),
             ("errors>101%", 10, COUNT),
+            ("404>1ms", 5, COUNT),
+            ("misses>1.5", 10, COUNT),
+            ("600>0", 0, STATUS),
+            ("9xx>0", 0, STATUS),
+            ("5x>0", 0, STATUS),
+            ("65536xx>0", 0, STATUS),
             ("rate<5ms", 6, RATE),
             ("p99<5ms 3", 8, "ends here"),
         ] {

@@ -186,14 +186,7 @@ impl Report<'_> {
             } else {
                 json!(figure.value)
             };
-            let unit = match figure.unit {
-                "us" => "_us",
-                "s" => "_seconds",
-                "1/s" => "_per_second",
-                "B" => "_bytes",
-                _ => "",
-            };
-            (format!("{}{unit}", figure.metric), value)
+            (figure.key(), value)
         });
         json!({
             "target": self.name,

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::collect::Second;
+use super::text::key;
 
 /// What happened in one second. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +54,7 @@ impl Point {
             .iter()
             .flat_map(|latency| NAMES.iter().zip(latency))
         {
-            point[format!("latency_{name}_us")] = json!(us);
+            point[key(&format!("latency_{name}"), "us")] = json!(us);
         }
         point
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::report::Report;
 use super::summary::{PERCENTILES, Summary};
 use super::sweep::Step;
-use super::text;
+use super::text::{self, key};
 
 /// What a search was for, and what it found.
 #[derive(Clone, Debug)]
@@ -26,14 +26,22 @@ pub(super) struct Steps<'a> {
 
 /// Percentiles of the table.
 const SHOWN: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
-const COLUMNS: [&str; 6] = ["step", "intended_rate", "rate", "requests", "ok", "errors"];
-const LAST_COLUMNS: [&str; 6] = [
-    "kept",
-    "latency_mean",
-    "lateness_p99",
-    "client_busy",
-    "valid",
-    "verdict",
+/// Figures of the CSV and their units, before and after the percentiles of the latency.
+const COLUMNS: [(&str, &str); 6] = [
+    ("step", ""),
+    ("intended_rate", "1/s"),
+    ("rate", "1/s"),
+    ("requests", "1"),
+    ("ok", "1"),
+    ("errors", "1"),
+];
+const LAST_COLUMNS: [(&str, &str); 6] = [
+    ("kept", "share"),
+    ("latency_mean", "us"),
+    ("lateness_p99", "us"),
+    ("client_busy", "share"),
+    ("valid", ""),
+    ("verdict", ""),
 ];
 
 impl Steps<'_> {
@@ -91,15 +99,15 @@ impl Steps<'_> {
     }
 
     pub(super) fn csv(&self) -> String {
+        let key_of = |(name, unit): &(&str, &str)| key(name, unit);
         let latencies = PERCENTILES
             .iter()
-            .map(|(name, _)| format!("latency_{name}"));
-        let columns = COLUMNS
+            .map(|(name, _)| key(&format!("latency_{name}"), "us"));
+        let columns: Vec<_> = COLUMNS
             .iter()
-            .map(|name| (*name).to_owned())
-            .chain(latencies);
-        let columns: Vec<_> = columns
-            .chain(LAST_COLUMNS.iter().map(|name| (*name).to_owned()))
+            .map(key_of)
+            .chain(latencies)
+            .chain(LAST_COLUMNS.iter().map(key_of))
             .collect();
         let mut text = columns.join(",") + "\n";
         for (number, step) in self.steps.iter().enumerate() {
@@ -110,7 +118,7 @@ impl Steps<'_> {
                 "verdict" => step.verdict.word().to_owned(),
                 name => figures
                     .iter()
-                    .find(|f| f.metric == name)
+                    .find(|f| f.key() == name)
                     .map_or(String::new(), |f| f.value.to_string()),
             });
             text += &(fields.collect::<Vec<_>>().join(",") + "\n");

@@ -6,6 +6,7 @@ use super::objective::{Bound, Condition, Metric};
 use super::plan::{Plan, nanos};
 use super::series::Point;
 use super::tally::Tally;
+use super::text;
 
 /// Percentiles shown, by name.
 pub(super) const PERCENTILES: [(&str, f64); 7] = [
@@ -44,6 +45,13 @@ pub(super) struct Figure {
     pub(super) metric: String,
     pub(super) unit: &'static str,
     pub(super) value: f64,
+}
+
+impl Figure {
+    /// Returns its name with its unit, as keys of JSON and columns of CSV have it.
+    pub(super) fn key(&self) -> String {
+        text::key(&self.metric, self.unit)
+    }
 }
 
 /// A run, and what it was to be.
@@ -145,13 +153,35 @@ impl<'a> Summary<'a> {
             (Metric::Mean, _) => self
                 .latency(50.0)
                 .map(|_| self.outcome.tally.latency.mean() / 1e3),
-            (Metric::Errors, Bound::Share(_)) => (self.requests() > 0).then(|| self.error_share()),
-            (Metric::Errors, Bound::Absolute(_)) => {
-                Some(self.outcome.tally.failures.total() as f64)
+            (Metric::Errors | Metric::Statuses(..) | Metric::Misses, bound) => {
+                let count = self.count(condition.metric) as f64;
+                match bound {
+                    Bound::Absolute(_) => Some(count),
+                    Bound::Share(_) => {
+                        let requests = self.requests();
+                        (requests > 0).then(|| count / requests as f64)
+                    }
+                }
             }
             (Metric::Rate, Bound::Share(_)) => self.plan.rate.map(|rate| self.rate() / rate),
             (Metric::Rate, Bound::Absolute(_)) => Some(self.rate()),
             (Metric::Lateness, _) => self.lateness(),
+        }
+    }
+
+    /// Returns the number of requests that a metric counts; 0 of one that counts none.
+    fn count(&self, metric: Metric) -> u64 {
+        let tally = &self.outcome.tally;
+        match metric {
+            Metric::Errors => tally.failures.total(),
+            Metric::Misses => tally.misses,
+            Metric::Statuses(first, last) => tally
+                .statuses
+                .by_status()
+                .filter(|(status, _)| (first..=last).contains(status))
+                .map(|(_, count)| count)
+                .sum(),
+            _ => 0,
         }
     }
 

@@ -15,10 +15,23 @@ pub(super) fn time(us: f64) -> String {
 pub(super) fn figure(condition: &Condition, figure: f64) -> String {
     match (condition.metric, condition.bound) {
         (_, Bound::Share(_)) => format!("{:.3} %", figure * 100.0),
-        (Metric::Errors, _) => format!("{figure}"),
+        (metric, _) if metric.is_count() => format!("{figure}"),
         (Metric::Rate, _) => format!("{figure:.1}/s"),
         _ => time(figure),
     }
+}
+
+/// Returns the key of a figure: letters, digits and underscores, so that `jq` and the like take it as
+/// it is.
+pub(super) fn key(metric: &str, unit: &str) -> String {
+    let unit = match unit {
+        "us" => "_us",
+        "s" => "_seconds",
+        "1/s" => "_per_second",
+        "B" => "_bytes",
+        _ => "",
+    };
+    format!("{}{unit}", metric.replace('.', "_"))
 }
 
 /// Writes a number with at most three decimals, and none that are 0.

@@ -218,6 +218,8 @@ mod tests {
         late: Duration,
         busy: Duration,
         interrupted: bool,
+        misses: u64,
+        statuses: &'static [(u16, u64)],
     }
 
     impl Default for Run {
@@ -230,6 +232,8 @@ mod tests {
                 late,
                 busy: Duration::from_secs(1),
                 interrupted: false,
+                misses: 0,
+                statuses: &[],
             }
         }
     }
@@ -245,6 +249,10 @@ mod tests {
                 tally.late(self.late.as_nanos() as u64);
             }
             tally.answers_in_time = self.answered;
+            tally.misses = self.misses;
+            for (status, count) in self.statuses {
+                tally.statuses.add(*status, *count);
+            }
             tally.failures.add(Failure::TimedOut, self.failed);
             let elapsed = Duration::from_secs(10);
             let (began, driver, interrupted) =
@@ -303,6 +311,28 @@ mod tests {
             errors.judged(&["--fail-if", "errors>99"]).exit(),
             Exit::Missed
         );
+    }
+
+    #[test]
+    fn statuses_and_misses_decide() {
+        let run = Run {
+            misses: 1_000,
+            statuses: &[(200, 9_940), (304, 50), (404, 7), (503, 3)],
+            ..Run::default()
+        };
+        for (condition, exit) in [
+            ("404>7", Exit::Met),
+            ("404>=7", Exit::Missed),
+            ("4xx>0.06%", Exit::Missed),
+            ("5xx>0.03%", Exit::Met),
+            ("502>0", Exit::Met),
+            ("200<99%", Exit::Met),
+            ("misses>10%", Exit::Met),
+            ("misses>999", Exit::Missed),
+        ] {
+            let verdict = run.judged(&["--fail-if", condition]);
+            assert_eq!(verdict.exit(), exit, "{condition}: {verdict:?}");
+        }
     }
 
     #[test]
