@@ -317,6 +317,28 @@ fn a_directory_that_is_gone_is_said_and_answered() {
     }
 }
 
+/// The client learns nothing of it, the operator does, once.
+#[test]
+fn a_link_that_leads_out_is_said() {
+    let base = Scratch::new("leads-out");
+    let root = base.0.join("site");
+    std::fs::create_dir_all(&root).unwrap();
+    std::fs::write(base.0.join("secret"), "outside").unwrap();
+    std::fs::write(root.join("f"), "inside").unwrap();
+    for (to, name) in [("../secret", "out"), ("f", "in"), ("nowhere", "dangling")] {
+        std::os::unix::fs::symlink(to, root.join(name)).unwrap();
+    }
+    let server = Running::start_in(&root, &[]);
+    let status = |path| common::get(server.address, path).contains("404 Not Found");
+    assert!(status("/dangling") && !status("/in"));
+    assert!((0..3).all(|_| status("/out")));
+    server.signal();
+    let (code, said) = server.end();
+    let line = "\"/out\" is answered 404: a symbolic link leads out of the served directory";
+    assert!(code == Some(0) && said.contains(line), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
 /// By a build that makes it anew, and by a link that is switched: within `--staleness`, without a
 /// signal and without an error once it is there; `/health` says when it is not.
 #[test]

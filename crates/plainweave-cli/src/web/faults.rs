@@ -26,6 +26,7 @@ enum Kind {
     Log,
     SlowLog,
     Files,
+    Link,
     Body,
     Panic,
 }
@@ -35,7 +36,7 @@ enum Kind {
 pub(super) struct Faults {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0: never.
-    reported: [AtomicU64; 11],
+    reported: [AtomicU64; 12],
 }
 
 impl Faults {
@@ -124,13 +125,19 @@ impl Faults {
 
     /// A file could not be looked up or read; its answer has this status.
     pub(super) fn file(&self, status: StatusCode, path: &str) {
-        let why = match status {
-            StatusCode::SERVICE_UNAVAILABLE => {
-                "the served directory is gone, or descriptors or memory ran out"
-            }
-            _ => "the file could not be read",
+        let (kind, why) = match status {
+            StatusCode::NOT_FOUND => (
+                Kind::Link,
+                "a symbolic link leads out of the served directory, and is not followed (serve a directory that \
+                 has both, or mount what it leads to there)",
+            ),
+            StatusCode::SERVICE_UNAVAILABLE => (
+                Kind::Files,
+                "the served directory is gone, or descriptors or memory ran out",
+            ),
+            _ => (Kind::Files, "the file could not be read"),
         };
-        self.tell(Kind::Files, || {
+        self.tell(kind, || {
             format!("{path:?} is answered {}: {why}", status.as_u16())
         });
     }

@@ -28,6 +28,8 @@ pub(super) enum Found {
     Directory,
     /// Nothing to be served; the answer's status.
     Nothing(StatusCode),
+    /// A link that leads out of the root, as if there were nothing.
+    Outside,
 }
 
 /// A regular file, and all of its answer that can be made in advance.
@@ -69,6 +71,7 @@ impl Found {
             Self::File(file) => Self::File(file.copied()?),
             Self::Directory => Self::Directory,
             Self::Nothing(status) => Self::Nothing(*status),
+            Self::Outside => Self::Outside,
         })
     }
 
@@ -83,7 +86,7 @@ impl Found {
     /// Returns whether both say the same, where there is no content to compare.
     pub(super) fn is_same_absence(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Directory, Self::Directory) => true,
+            (Self::Directory, Self::Directory) | (Self::Outside, Self::Outside) => true,
             (Self::Nothing(one), Self::Nothing(two)) => one == two,
             _ => false,
         }
@@ -216,6 +219,7 @@ impl Look {
     pub(super) fn is_absence(&self) -> bool {
         match self {
             Self::New(Found::Nothing(status)) => *status == StatusCode::NOT_FOUND,
+            Self::New(Found::Outside) => true,
             Self::Failed(status) => *status == StatusCode::SERVICE_UNAVAILABLE,
             _ => false,
         }
@@ -349,14 +353,12 @@ impl Job {
     fn failed(&self, error: Errno) -> Look {
         match error {
             Errno::NOENT if self.root.is_gone() => Look::Failed(StatusCode::SERVICE_UNAVAILABLE),
-            // XDEV: a link led out of the root. LOOP: too many links, or one where none is
-            // followed.
-            Errno::NOENT
-            | Errno::NOTDIR
-            | Errno::NAMETOOLONG
-            | Errno::XDEV
-            | Errno::LOOP
-            | Errno::NXIO => Look::New(Found::Nothing(StatusCode::NOT_FOUND)),
+            // What openat2(2) says of a link that led out of the root.
+            Errno::XDEV => Look::New(Found::Outside),
+            // LOOP: too many links, or one where none is followed.
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP | Errno::NXIO => {
+                Look::New(Found::Nothing(StatusCode::NOT_FOUND))
+            }
             Errno::ACCESS | Errno::PERM => Look::New(Found::Nothing(StatusCode::FORBIDDEN)),
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
                 Look::Failed(StatusCode::SERVICE_UNAVAILABLE)

@@ -150,7 +150,8 @@ impl<B: Blocking> StaticFiles<B> {
 
     /// Calls `hook` with the answer's status (500 or 503) and the path when a file cannot be looked
     /// up or read for a reason that lies with this server: the directory is gone, no descriptor is
-    /// left, the disk fails.
+    /// left, the disk fails. And with 404 when a symbolic link is not followed because it leads out of
+    /// the directory.
     pub fn on_fault(self, hook: impl Fn(StatusCode, &str) + Send + Sync + 'static) -> Self {
         Self {
             on_fault: Some(Box::new(hook)),
@@ -171,10 +172,11 @@ impl<B: Blocking> StaticFiles<B> {
         let status = match &entry.found {
             Found::File(file) => return self.file(&path, file, head, fields),
             Found::Directory if !path.is_directory() => return redirect(&path, head.query()),
-            Found::Directory => StatusCode::NOT_FOUND,
+            Found::Directory | Found::Outside => StatusCode::NOT_FOUND,
             Found::Nothing(status) => *status,
         };
-        if let Some(hook) = self.on_fault.as_ref().filter(|_| status.is_server_error()) {
+        let is_fault = status.is_server_error() || matches!(entry.found, Found::Outside);
+        if let Some(hook) = self.on_fault.as_ref().filter(|_| is_fault) {
             hook(status, head.path());
         }
         match &self.listings {
