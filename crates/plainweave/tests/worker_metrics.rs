@@ -494,16 +494,13 @@ fn metrics_are_written_for_prometheus() {
         .blocking_threads(1)
         .build()
         .expect("a runtime");
-    let (finish, finished) = std::sync::mpsc::channel::<()>();
-    let mut finished = Some(finished);
+    // The one that has the only thread keeps it until the metrics have been read.
+    let held = Arc::new(std::sync::RwLock::new(()));
+    let finish = held.write().expect("nobody has it");
     let jobs: Vec<_> = (0..4)
         .map(|_| {
-            let finished = finished.take();
-            runtime.spawn(move || {
-                plainweave::blocking(move || {
-                    finished.is_none_or(|finished| finished.recv().is_err())
-                })
-            })
+            let held = held.clone();
+            runtime.spawn(move || plainweave::blocking(move || held.read().is_ok()))
         })
         .collect();
     eventually("three wait", || runtime.metrics().blocking_queue == 3);
