@@ -32,7 +32,7 @@ use crate::{
 };
 
 impl<H: Handler> Server<H> {
-    /// Takes a fresh stream in charge. Nothing is read: go on as after [`Next::Park`] with
+    /// Takes a fresh stream in charge. Nothing is read: go on as after [`Next::Idle`] with
     /// [`Limits::header_timeout`](crate::Limits::header_timeout).
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl<H: Handler> Server<H> {
         while let Ok(true) = ending.wait(&mut stream, timeout) {
             ending.state.read_timeout_ms = 0; // The wait may have changed it.
             match self.serve_ready(&mut stream, ending.state) {
-                Next::Park(idle) => timeout = idle,
+                Next::Idle(idle) => timeout = idle,
                 Next::Close => return,
             }
         }
@@ -206,7 +206,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 Ok(Turn::Last { linger: true }) => self.link.linger(self.input.discard()),
                 Ok(Turn::Last { linger: false }) => self.link.stream.end(),
                 Ok(_) if self.server.is_stopping() => self.link.stream.end(),
-                Ok(_) => return Some(Next::Park(self.server.limits().idle_timeout)),
+                Ok(_) => return Some(Next::Idle(self.server.limits().idle_timeout)),
                 Err(error) => self.fail(&error),
             }
             return Some(Next::Close);

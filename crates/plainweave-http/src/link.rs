@@ -43,7 +43,7 @@ impl ConnState {
 pub enum Next {
     /// Everything received is answered and sent. Call again when the stream is readable; drop it
     /// after this time.
-    Park(Duration),
+    Idle(Duration),
     /// Drop the stream.
     Close,
 }

@@ -216,7 +216,7 @@ impl<H: Handler> Server<H> {
     /// Makes every answer its connection's last from now on, closes the listeners, and ends the
     /// waits of connections that this server serves and that have no request in hand. Does not
     /// wait; [`Server::shutdown`] does. Those for which the caller waits after
-    /// [`Next::Park`](crate::Next::Park) are the caller's to close; the crate's page shows how.
+    /// [`Next::Idle`](crate::Next::Idle) are the caller's to close; the crate's page shows how.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.listeners.close();

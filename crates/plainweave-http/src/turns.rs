@@ -50,9 +50,9 @@ where
     match if readable {
         connection.turn()
     } else {
-        Next::Park(timeout)
+        Next::Idle(timeout)
     } {
-        Next::Park(timeout) => wait(connection, timeout),
+        Next::Idle(timeout) => wait(connection, timeout),
         Next::Close => {}
     }
 }
@@ -77,7 +77,7 @@ fn wait<S: Transport + Send + 'static, H: Handler>(
                     .end(&mut connection.stream, &mut connection.state);
                 return ControlFlow::Break(());
             }
-            let Next::Park(next) = connection.turn() else {
+            let Next::Idle(next) = connection.turn() else {
                 return ControlFlow::Break(());
             };
             let next = connection.begin_wait(next);

@@ -126,7 +126,7 @@ fn an_idle_connection_keeps_no_buffer() {
                     .expect("taken");
                 assert!(matches!(
                     server.serve_ready(&mut stream, &mut state),
-                    Next::Park(_)
+                    Next::Idle(_)
                 ));
             }
             (stream, client)

@@ -544,7 +544,6 @@ fn yield_as(how: Switch) {
 ///
 /// # Errors
 /// The caller was cancelled, or ran into its deadline ([`io::ErrorKind::TimedOut`]).
-// Inlined into the caller's own frame: see `block`.
 ///
 /// ```
 /// plainweave::run(|| {
@@ -553,6 +552,7 @@ fn yield_as(how: Switch) {
 ///     plainweave::park().unwrap();
 /// });
 /// ```
+// Inlined into the caller's own frame: see the head of `sched/wait`.
 #[inline(always)]
 pub fn park() -> io::Result<()> {
     Ok(wait::park(None)?)

@@ -243,14 +243,13 @@ fn a_key_that_its_destructor_sets_is_destroyed_as_often_as_on_a_thread(setup: Se
         let key = *KEY.get_or_init(|| {
             let mut key = 0;
             // SAFETY: room for a key, and a destructor for what `set` sets.
-            assert_eq!(
-                unsafe { libc::pthread_key_create(&mut key, Some(again)) },
-                0
-            );
+            let created = unsafe { libc::pthread_key_create(&mut key, Some(again)) };
+            assert_eq!(created, 0);
             key
         });
         // SAFETY: a key that exists.
-        assert_eq!(unsafe { libc::pthread_setspecific(key, value) }, 0);
+        let was_set = unsafe { libc::pthread_setspecific(key, value) };
+        assert_eq!(was_set, 0);
     }
     let counted = |run: &dyn Fn(usize)| {
         let count = AtomicUsize::new(0);

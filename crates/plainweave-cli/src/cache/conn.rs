@@ -53,7 +53,7 @@ pub(crate) struct Conn {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Everything is answered: call again when there is something to read.
-    Park,
+    Idle,
     Close,
     Watch(u16),
     Dump,
@@ -143,11 +143,11 @@ impl Cache {
             // What filled the buffer may have been all there was: to wait for more is not a turn's
             // business.
             if !more {
-                return Ok(Next::Park);
+                return Ok(Next::Idle);
             }
             yield_turn(scratch);
             if !conn.stream.is_readable() {
-                return Ok(Next::Park);
+                return Ok(Next::Idle);
             }
         }
     }
@@ -296,7 +296,7 @@ fn record(scratch: &Scratch, arrived: Option<Instant>, kinds: [u32; KINDS.len()]
 
 fn next(after: After) -> Next {
     match after {
-        After::Next => Next::Park,
+        After::Next => Next::Idle,
         After::Close => Next::Close,
         After::Watch(kinds) => Next::Watch(kinds),
         After::Dump => Next::Dump,

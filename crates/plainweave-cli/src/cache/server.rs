@@ -241,7 +241,8 @@ fn maintain(cache: &Cache) {
     }
 }
 
-/// The runtime has no Unix sockets: a thread accepts. A connection, once made, is like any other.
+/// Accepts on a thread, since the accept loops of fibers are for TCP. A connection, once made, is
+/// like any other.
 fn accept_unix(
     listener: &UnixListener,
     runtimes: &Arc<Runtimes>,
@@ -335,7 +336,7 @@ impl Shared {
         if self.architecture.has_fiber_each() {
             self.live(conn)
         } else {
-            self.park(conn)
+            self.leave_idle(conn)
         }
     }
 
@@ -371,7 +372,7 @@ impl Shared {
     }
 
     /// Waits without a fiber; a fresh one serves what comes.
-    fn park(self, conn: Conn) {
+    fn leave_idle(self, conn: Conn) {
         net::each_readable(
             conn,
             self.cache.settings.idle_timeout,
@@ -398,7 +399,7 @@ impl Shared {
     fn turn(&self, conn: &mut Conn) -> bool {
         let cache = &self.cache;
         match cache.turn(conn) {
-            Next::Park => !cache.is_stopping(),
+            Next::Idle => !cache.is_stopping(),
             Next::Close => false,
             Next::Dump => dump::send(cache, &mut conn.stream).is_ok() && !cache.is_stopping(),
             Next::Watch(kinds) => {

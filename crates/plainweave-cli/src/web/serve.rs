@@ -268,8 +268,8 @@ impl Service {
             return;
         };
         if socket(&connection.stream).is_readable() {
-            if let Next::Park(limit) = self.turn(&mut connection.stream, &mut state) {
-                self.park(connection, state, limit);
+            if let Next::Idle(limit) = self.turn(&mut connection.stream, &mut state) {
+                self.leave_idle(connection, state, limit);
             }
         } else {
             let limits = self.server.limits();
@@ -279,14 +279,14 @@ impl Service {
             } else {
                 limits.header_timeout
             };
-            self.park(connection, state, limit);
+            self.leave_idle(connection, state, limit);
         }
     }
 
     /// A fresh fiber serves what has come, and then the connection waits again, in the same memory
     /// unless the time for which it may be idle has changed. A time that is over, or the server's
     /// stop, drops the connection.
-    fn park(self: Arc<Self>, connection: Admitted, state: ConnState, limit: Duration) {
+    fn leave_idle(self: Arc<Self>, connection: Admitted, state: ConnState, limit: Duration) {
         net::each_readable(
             Waiting(Some((connection, state))),
             Some(limit),
@@ -298,14 +298,14 @@ impl Service {
                     self.server.end(&mut connection.stream, state);
                     return ControlFlow::Break(());
                 }
-                let Next::Park(next) = self.turn(&mut connection.stream, state) else {
+                let Next::Idle(next) = self.turn(&mut connection.stream, state) else {
                     return ControlFlow::Break(());
                 };
                 if next == limit {
                     return ControlFlow::Continue(());
                 }
                 if let Some((connection, state)) = waiting.0.take() {
-                    self.clone().park(connection, state, next);
+                    self.clone().leave_idle(connection, state, next);
                 }
                 ControlFlow::Break(())
             },

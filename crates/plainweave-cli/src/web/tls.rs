@@ -243,9 +243,9 @@ pub(super) fn shake_hands(stream: &mut Stream, limits: &Limits) -> Option<Next> 
         return None;
     }
     match stream.step() {
-        Ok(Handshake::Waits(left)) => Some(Next::Park(left)),
+        Ok(Handshake::Waits(left)) => Some(Next::Idle(left)),
         Ok(Handshake::Done) if stream.holds_input() => None,
-        Ok(Handshake::Done) => Some(Next::Park(limits.header_timeout)),
+        Ok(Handshake::Done) => Some(Next::Idle(limits.header_timeout)),
         Err(_) => Some(Next::Close),
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn turn<S: Transport, H: Handler>(
             if http2.parked.is_some() {
                 http2.pipe.lock().release();
                 state.http2 = Some(http2);
-                return Next::Park(idle);
+                return Next::Idle(idle);
             }
             http2.farewell(stream);
         }

@@ -184,7 +184,7 @@ fn turns_end_when_nothing_is_buffered() {
     for answered in 1..=2 {
         assert_eq!(
             server.serve_ready(&mut script, &mut state),
-            Next::Park(limits.idle_timeout)
+            Next::Idle(limits.idle_timeout)
         );
         assert_eq!(read_answers(&script.out).len(), answered);
     }

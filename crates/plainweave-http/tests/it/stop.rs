@@ -39,7 +39,7 @@ fn park<H: Handler + 'static>(
 ) {
     on_readable(stream, Some(limit), move |mut stream, outcome| {
         if outcome.is_ok()
-            && let Next::Park(limit) = server.serve_ready(&mut stream.0, &mut state)
+            && let Next::Idle(limit) = server.serve_ready(&mut stream.0, &mut state)
         {
             park(server, stream, state, limit);
         }

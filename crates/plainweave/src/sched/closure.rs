@@ -158,7 +158,7 @@ unsafe fn refuse<T, F: FnOnce() -> T>(header: NonNull<Header>, error: io::Error)
     let f = unsafe { (*body.start.get()).take() };
     drop_contained(f);
     keep(&body.packet, Err(Failure::Refused(error)));
-    tell(&body.packet, true);
+    publish_result(&body.packet, true);
 }
 
 unsafe fn free<T, F: FnOnce() -> T>(header: NonNull<Header>, here: Option<&Blocks>) {
@@ -185,18 +185,18 @@ fn end<T>(packet: &Packet<T>, result: std::thread::Result<T>) {
             true
         }
     };
-    tell(packet, panicked);
+    publish_result(packet, panicked);
 }
 
 #[inline(always)]
 fn keep<T>(packet: &Packet<T>, result: Result<T, Failure>) {
-    // SAFETY: nobody reads the result before `tell`, and there is none yet.
+    // SAFETY: nobody reads the result before `publish_result`, and there is none yet.
     unsafe { packet.result.get().write(Some(result)) };
 }
 
 /// Publishes the result, and wakes the joiner and the scope. Nothing of `'scope` is touched after
 /// the scope has been woken.
-fn tell<T>(packet: &Packet<T>, failed: bool) {
+fn publish_result<T>(packet: &Packet<T>, failed: bool) {
     match packet.join.finish() {
         Finished::Kept => {}
         Finished::Wake(waker) => waker.wake_and_drop(),

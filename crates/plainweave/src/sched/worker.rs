@@ -784,10 +784,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
     fn start(&self, task: &FiberTask) -> io::Result<()> {
         let (ctx, header) = (&self.ctx, task.header());
         // Only now: a fiber that waits for its first turn costs its heap block, not a stack.
-        let (stack, block) = ctx
+        let (stack, storage) = ctx
             .recycler
             .take(&ctx.pool, header.own.stack_size as usize)?;
-        task.start(stack, block);
+        task.start(stack, storage);
         if header.movement() == Movement::BeforeStart {
             // From here on wake-ups by this worker are plain stores (`atomics/pinned_state`).
             header.pin_to(Some(ctx.id()));
@@ -817,8 +817,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             _ => ctx.strike_off(key),
         }
         let size = task.header().own.stack_size as usize;
-        let (stack, block) = task.retire(Some(ctx.blocks()));
-        ctx.recycler.put(&ctx.pool, stack, block, size);
+        let (stack, storage) = task.retire(Some(ctx.blocks()));
+        ctx.recycler.put(&ctx.pool, stack, storage, size);
         ctx.count_end();
     }
 }

@@ -126,7 +126,7 @@ impl Semaphore {
     /// ([`io::ErrorKind::BrokenPipe`]).
     ///
     /// Context: any thread or fiber; may suspend.
-    // Inlined into the caller's own frame: see `block`.
+    // Inlined into the caller's own frame: see the head of `sched/wait`.
     #[inline(always)]
     pub fn acquire(&self) -> io::Result<Permit<'_>> {
         self.take(1)?;

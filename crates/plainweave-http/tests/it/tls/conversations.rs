@@ -23,7 +23,7 @@ pub(crate) fn play<H: Handler, S: Transport>(server: &Server<H>, stream: &mut S)
     for turn in 1..1000 {
         match server.serve_ready(stream, &mut state) {
             Next::Close => return turn,
-            Next::Park(_) => assert!(
+            Next::Idle(_) => assert!(
                 !stream.holds_input(),
                 "all that has come is served before it is parked"
             ),
@@ -118,7 +118,7 @@ fn what_was_decrypted_is_served_before_the_connection_is_idle() {
     {
         assert!(matches!(
             server.serve_ready(&mut stream, &mut state),
-            Next::Park(_)
+            Next::Idle(_)
         ));
         assert!(!stream.holds_input());
     }
@@ -258,7 +258,7 @@ fn keys_are_changed_between_two_requests() {
     for turn in 1..4 {
         assert!(matches!(
             server().serve_ready(&mut stream, &mut state),
-            Next::Park(_)
+            Next::Idle(_)
         ));
         assert_eq!(read_answers(&stream.get_ref().0.heard).len(), turn);
     }

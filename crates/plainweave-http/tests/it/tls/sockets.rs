@@ -134,9 +134,9 @@ fn turn<H: Handler>(
 ) -> Next {
     if stream.is_handshaking() {
         match stream.step() {
-            Ok(Handshake::Waits(left)) => return Next::Park(left),
+            Ok(Handshake::Waits(left)) => return Next::Idle(left),
             Ok(Handshake::Done) if stream.holds_input() => {}
-            Ok(Handshake::Done) => return Next::Park(server.limits().header_timeout),
+            Ok(Handshake::Done) => return Next::Idle(server.limits().header_timeout),
             Err(_) => return Next::Close,
         }
     }
@@ -151,7 +151,7 @@ fn park<H: Handler>(
 ) {
     on_readable(stream, Some(limit), move |mut stream, outcome| {
         if outcome.is_ok()
-            && let Next::Park(limit) = turn(&server, &mut stream, &mut state)
+            && let Next::Idle(limit) = turn(&server, &mut stream, &mut state)
         {
             park(server, stream, state, limit);
         }
