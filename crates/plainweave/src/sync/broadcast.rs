@@ -30,7 +30,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::select::{NoticeBranch, Watched, Watchers};
+use super::select::{NoticeBranch, Notices, Watched, Watchers};
 use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
@@ -210,7 +210,7 @@ impl<T> Sender<T> {
                 unread: state.receivers,
             });
             state.sent += 1;
-            let selects = state.watchers.take();
+            let selects = state.watchers.take_any();
             (
                 state.receivers,
                 overwritten,
@@ -219,7 +219,7 @@ impl<T> Sender<T> {
         });
         if let Some((waiters, selects)) = waiters {
             waiters.give();
-            selects.give();
+            selects.into_iter().for_each(Notices::give);
         }
         // Destructors of values are user code: run them outside the section.
         drop((value, overwritten));
@@ -394,11 +394,11 @@ impl<T> Drop for Sender<T> {
         let waiting = self.0.with(|locked| {
             locked.state.senders -= 1;
             (locked.state.senders == 0)
-                .then(|| (locked.take_all(0, None), locked.state.watchers.take()))
+                .then(|| (locked.take_all(0, None), locked.state.watchers.take_any()))
         });
         if let Some((waiters, selects)) = waiting {
             waiters.give();
-            selects.give();
+            selects.into_iter().for_each(Notices::give);
         }
     }
 }

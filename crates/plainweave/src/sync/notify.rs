@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::select::{NoticeBranch, Watched, Watchers};
+use super::select::{NoticeBranch, Notices, Watched, Watchers};
 use super::wait_queue::{self, Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -112,15 +112,13 @@ impl Notify {
             // Whichever select looks first takes it.
             None => {
                 locked.state.permit = true;
-                (None, Some(locked.state.watchers.take()))
+                (None, locked.state.watchers.take_any())
             }
         });
         if let Some(grant) = first {
             grant.give();
         }
-        if let Some(selects) = selects {
-            selects.give();
-        }
+        selects.into_iter().for_each(Notices::give);
     }
 
     /// Wakes all current waiters, and ends the wait of each present [`Notified`]. Later waits do
@@ -128,10 +126,10 @@ impl Notify {
     pub fn notify_waiters(&self) {
         let (all, selects) = self.0.with(|locked| {
             locked.state.round += 1;
-            (locked.take_all(0, None), locked.state.watchers.take())
+            (locked.take_all(0, None), locked.state.watchers.take_any())
         });
         all.give();
-        selects.give();
+        selects.into_iter().for_each(Notices::give);
     }
 
     /// Returns a notification as a branch of a select, which notices [`Self::notify_waiters`] from

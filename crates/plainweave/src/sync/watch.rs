@@ -17,7 +17,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::select::{NoticeBranch, Watched, Watchers};
+use super::select::{NoticeBranch, Notices, Watched, Watchers};
 use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
 use crate::sched::wait::Interrupts;
@@ -133,11 +133,11 @@ impl<T> Sender<T> {
             (
                 old,
                 locked.take_all(RECEIVERS, None),
-                locked.state.watchers.take(),
+                locked.state.watchers.take_any(),
             )
         });
         receivers.give();
-        selects.give();
+        selects.into_iter().for_each(Notices::give);
         old
     }
 
@@ -282,13 +282,13 @@ impl<T> Drop for Sender<T> {
             (locked.state.senders == 0).then(|| {
                 (
                     locked.take_all(RECEIVERS, None),
-                    locked.state.watchers.take(),
+                    locked.state.watchers.take_any(),
                 )
             })
         });
         if let Some((receivers, selects)) = waiting {
             receivers.give();
-            selects.give();
+            selects.into_iter().for_each(Notices::give);
         }
     }
 }

@@ -203,6 +203,12 @@ impl<T, W> Watchers<T, W> {
         }
     }
 
+    /// Does what [`Self::take`] does where there mostly are none: then nothing is moved.
+    #[inline]
+    pub(crate) fn take_any(&mut self) -> Option<Notices<T, W>> {
+        (!self.is_empty()).then(|| self.take())
+    }
+
     /// Takes several off: all at once, unless some that have ended must stay.
     fn take_several(&mut self) -> Self {
         if self.ended.first == NONE {
