@@ -24,7 +24,7 @@ pub(crate) enum Role {
     Bound,
 }
 
-/// Colours and shapes of all pictures. Colours of lines are told apart in light and dark, and by
+/// Colours and shapes of all pictures. Colours of lines can be distinguished in light and dark, and by
 /// people who see red and green alike.
 pub(crate) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1f2933;--faint:#5f6b76;--rule:#c8d0d8;--paper:#fff;--card:#f6f8fa;--good:#c6ead0;\

@@ -184,7 +184,7 @@ fn every_select_notices_that_all_are_notified(setup: Setup) {
         .for_each(|select| assert!(select.join().unwrap()));
 }
 
-/// A future that is ready when it was told to, and counts how often it is polled.
+/// A future that ends once `tell` is called, and counts how often it is polled.
 #[derive(Default)]
 struct Told {
     told: AtomicBool,

@@ -278,15 +278,13 @@ impl Reader<'_> {
 
 /// Reads `503`, or `5xx` for all from 500 to 599.
 fn statuses(text: &str) -> Option<Metric> {
-    let (first, last) = match text.strip_suffix("xx") {
-        Some(class) => {
-            let class: u16 = class.parse().ok()?;
-            (class * 100, class * 100 + 99)
-        }
-        None => (text.parse().ok()?, text.parse().ok()?),
+    let (number, width) = match text.strip_suffix("xx") {
+        Some(class) => (class, 100),
+        None => (text, 1),
     };
+    let first = number.parse::<u16>().ok()?.checked_mul(width)?;
     let known = text.len() == 3 && (100..=599).contains(&first);
-    known.then_some(Metric::Statuses(first, last))
+    known.then_some(Metric::Statuses(first, first + width - 1))
 }
 
 /// What a rate's suffix multiplies it by.

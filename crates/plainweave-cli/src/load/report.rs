@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::schedule::Pace;
 use super::series::Point;
 use super::summary::{Figure, Outcome, PERCENTILES, Summary};
-use super::text::time;
+use super::text::{key, time};
 use super::verdict::Verdict;
 
 /// All figures of a run, and what they are of.
@@ -186,7 +186,7 @@ impl Report<'_> {
             } else {
                 json!(figure.value)
             };
-            (figure.key(), value)
+            (key(&figure.metric, figure.unit), value)
         });
         json!({
             "target": self.name,

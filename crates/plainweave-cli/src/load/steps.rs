@@ -99,26 +99,27 @@ impl Steps<'_> {
     }
 
     pub(super) fn csv(&self) -> String {
-        let key_of = |(name, unit): &(&str, &str)| key(name, unit);
         let latencies = PERCENTILES
             .iter()
-            .map(|(name, _)| key(&format!("latency_{name}"), "us"));
+            .map(|(name, _)| (format!("latency_{name}"), "us"));
+        let owned = |(name, unit): &(&str, &'static str)| ((*name).to_owned(), *unit);
         let columns: Vec<_> = COLUMNS
             .iter()
-            .map(key_of)
+            .map(owned)
             .chain(latencies)
-            .chain(LAST_COLUMNS.iter().map(key_of))
+            .chain(LAST_COLUMNS.iter().map(owned))
             .collect();
-        let mut text = columns.join(",") + "\n";
+        let names: Vec<_> = columns.iter().map(|(name, unit)| key(name, unit)).collect();
+        let mut text = names.join(",") + "\n";
         for (number, step) in self.steps.iter().enumerate() {
             let figures = Summary::new(&step.plan, &step.outcome).figures();
-            let fields = columns.iter().map(|column| match column.as_str() {
+            let fields = columns.iter().map(|(column, _)| match column.as_str() {
                 "step" => (number + 1).to_string(),
                 "valid" => u8::from(step.verdict.invalid.is_none()).to_string(),
                 "verdict" => step.verdict.word().to_owned(),
                 name => figures
                     .iter()
-                    .find(|f| f.key() == name)
+                    .find(|f| f.metric == name)
                     .map_or(String::new(), |f| f.value.to_string()),
             });
             text += &(fields.collect::<Vec<_>>().join(",") + "\n");

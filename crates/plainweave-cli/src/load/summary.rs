@@ -6,7 +6,6 @@ use super::objective::{Bound, Condition, Metric};
 use super::plan::{Plan, nanos};
 use super::series::Point;
 use super::tally::Tally;
-use super::text;
 
 /// Percentiles shown, by name.
 pub(super) const PERCENTILES: [(&str, f64); 7] = [
@@ -45,13 +44,6 @@ pub(super) struct Figure {
     pub(super) metric: String,
     pub(super) unit: &'static str,
     pub(super) value: f64,
-}
-
-impl Figure {
-    /// Returns its name with its unit, as keys of JSON and columns of CSV have it.
-    pub(super) fn key(&self) -> String {
-        text::key(&self.metric, self.unit)
-    }
 }
 
 /// A run, and what it was to be.
