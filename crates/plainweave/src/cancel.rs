@@ -55,19 +55,15 @@ use crate::time::{self, Restore};
 /// ```
 pub fn shielded<T>(limit: Duration, f: impl FnOnce() -> T) -> T {
     let end = time::saturating_add(time::now(), limit);
-    let _deadline = if is_shielded() {
+    let shield = Shield {
+        before: set_shielded(true),
+    };
+    let _deadline = if shield.before {
         Restore::set(end)
     } else {
         Restore::replace(end)
     };
-    let _shield = Shield {
-        before: set_shielded(true),
-    };
     f()
-}
-
-fn is_shielded() -> bool {
-    fiber::current().is_some_and(|me| me.own.cancel_rules.get().is_shielded())
 }
 
 /// Sets whether the calling fiber has a shield; returns whether it had one.

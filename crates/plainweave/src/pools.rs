@@ -32,7 +32,6 @@ mod text;
 
 use std::fmt;
 use std::io;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +39,7 @@ use crate::metrics::Metrics;
 use crate::runtime::{Runtime, Shutdown};
 use crate::sched::pool::PoolShared;
 use crate::sched::wait;
-use crate::scope::{Scope, ScopedJoinHandle, call_on};
+use crate::scope::{ChildSpec, Scope, ScopedJoinHandle, call_on};
 use crate::thread::{Builder as FiberBuilder, JoinHandle};
 use crate::time::saturating_add;
 use limit::{Limit, Place, WhenFull};
@@ -193,14 +192,8 @@ impl Pool {
         }
         let place = self.enter(WhenFull::Wait)?;
         let id = place.as_ref().map(Place::id);
-        match call_on(&self.0.pool, id, in_place(place, f)) {
-            None => Err(self.ended()),
-            Some(Ok(value)) => Ok(value),
-            Some(Err(error)) => match error.into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                Err(error) => Err(error.into_io()),
-            },
-        }
+        call_on(&self.0.pool, ChildSpec::in_place(id), in_place(place, f))
+            .unwrap_or_else(|| Err(self.ended()))
     }
 
     fn spawn_at<T, F>(
@@ -370,7 +363,7 @@ impl<'scope> Scope<'scope, '_> {
     {
         let place = pool.enter(WhenFull::Wait)?;
         let id = place.as_ref().map(Place::id);
-        self.spawn_to(&pool.0.pool, id, in_place(place, f))
+        self.spawn_to(&pool.0.pool, ChildSpec::in_place(id), in_place(place, f))
             .ok_or_else(|| pool.ended())
     }
 }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::abort::no_unwind;
-use crate::fiber::cancel::{CancelReason, Node, PlaceId};
+use crate::fiber::cancel::{CancelReason, Node, PlaceId, shutting_down};
 use crate::fiber::{self, FiberSpec, FiberTask, Header, NEVER};
 use crate::sched::children::{Membership, ScopeData};
-use crate::sched::closure::{self, End, Failure, RawJoin};
+use crate::sched::closure::{self, End, RawJoin};
 use crate::sched::pool::{self, Awaited, PoolShared};
 use crate::sched::wait::{self, Interrupts};
 use crate::sched::worker::WorkerCtx;
@@ -120,26 +120,33 @@ pub(crate) fn scope_on<'env, T>(
 }
 
 /// Runs `f` on a fiber of `pool` and waits for it as a scope waits for its child: whatever happens
-/// to the caller, whose cancellation and deadline reach the fiber. `None` if the pool is ending.
-/// `place` is the one that the fiber takes up.
+/// to the caller, whose cancellation and deadline reach the fiber. `None` if the pool is ending; an
+/// error if the fiber could not start.
+///
+/// # Panics
+/// With `f`'s panic.
 pub(crate) fn call_on<'env, T, F>(
     pool: &Arc<PoolShared>,
-    place: Option<PlaceId>,
+    child: ChildSpec,
     f: F,
-) -> Option<Result<T, JoinError>>
+) -> Option<io::Result<T>>
 where
     F: FnOnce() -> T + Send + 'env,
     T: Send + 'env,
 {
-    scope_on(pool.clone(), |s| {
-        let child = s.spawn_to(pool, place, f)?;
+    let ended = scope_on(pool.clone(), |s| {
+        let child = s.spawn_to(pool, child, f)?;
         s.data.wait(fiber::current());
         child
             .raw
             .wait(Interrupts::Ignored)
             .expect("an uninterruptible wait ends with its condition");
         Some(child.raw.take().map_err(JoinError::failed))
-    })
+    });
+    Some(ended?.or_else(|error| match error.into_panic() {
+        Ok(panic) => resume_unwind(panic),
+        Err(error) => Err(error.into_io()),
+    }))
 }
 
 /// Runs `f` on a stack of at least `bytes`, and returns when it has: for code whose frames are
@@ -173,45 +180,19 @@ where
 ///
 /// Context: any thread or fiber; may suspend.
 pub fn on_big_stack<T: Send, F: FnOnce() -> T + Send>(bytes: usize, f: F) -> io::Result<T> {
-    let ended = match pool::try_current_pool() {
-        None => std::thread::scope(|s| {
-            let thread = std::thread::Builder::new()
-                .stack_size(bytes)
-                .spawn_scoped(s, f)?;
-            Ok(thread.join())
-        }),
-        Some(pool) => {
-            // Zero would be the default.
-            Builder::new().stack_size(bytes.max(1)).check()?;
-            scope_on(pool.clone(), |s| {
-                let here = fiber::current().map(Header::worker);
-                // `check` made sure that it is less than this.
-                let size = u32::try_from(bytes).unwrap_or(u32::MAX);
-                let (task, child) = s.create(
-                    &pool,
-                    here,
-                    Own {
-                        place: None,
-                        stack_size: size,
-                    },
-                    f,
-                );
-                pool.spawn(task, here);
-                // It passes the caller's cancellation on.
-                s.data.wait(fiber::current());
-                child
-                    .raw
-                    .wait(Interrupts::Ignored)
-                    .expect("an uninterruptible wait ends with its condition");
-                match child.raw.take() {
-                    Ok(value) => Ok(Ok(value)),
-                    Err(Failure::Panicked(payload)) => Ok(Err(payload)),
-                    Err(Failure::Refused(error)) => Err(error),
-                }
-            })
-        }
+    let Some(pool) = pool::try_current_pool() else {
+        let builder = std::thread::Builder::new().stack_size(bytes);
+        let ended = std::thread::scope(|s| Ok(builder.spawn_scoped(s, f)?.join()));
+        return ended.map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)));
     };
-    ended?.map_or_else(|payload| resume_unwind(payload), Ok)
+    // Zero would be the default.
+    Builder::new().stack_size(bytes.max(1)).check()?;
+    let child = ChildSpec {
+        place: None,
+        // `check` made sure that it is less than this.
+        stack_size: u32::try_from(bytes).unwrap_or(u32::MAX),
+    };
+    call_on(&pool, child, f).unwrap_or_else(|| Err(shutting_down()))
 }
 
 /// Returns the caller's deadline on the clock of `pool`. (Virtual clocks cannot be compared with
@@ -235,11 +216,21 @@ fn inherited_deadline(pool: &PoolShared) -> u64 {
 
 /// What a child has of its own.
 #[derive(Clone, Copy, Debug, Default)]
-struct Own {
+pub(crate) struct ChildSpec {
     /// The place that it takes up in a pool that limits its fibers.
     place: Option<PlaceId>,
     /// In bytes; 0 for the pool's default.
     stack_size: u32,
+}
+
+impl ChildSpec {
+    /// Describes one that takes up this place, if there is one.
+    pub(crate) fn in_place(place: Option<PlaceId>) -> Self {
+        Self {
+            place,
+            ..Self::default()
+        }
+    }
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
@@ -255,34 +246,24 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let here = fiber::current()
             .map(Header::worker)
             .filter(|ctx| std::ptr::eq(ctx.pool(), &*self.pool));
-        let (task, handle) = self.create(&self.pool, here, Own::default(), f);
+        let (task, handle) = self.create(&self.pool, here, ChildSpec::default(), f);
         self.pool.spawn(task, here);
         handle
     }
 
     /// Spawns a fiber like [`Self::spawn`] into a pool that may be another one, and may be ending:
-    /// `None` if it is. `place` is the one that the fiber takes up there.
+    /// `None` if it is.
     pub(crate) fn spawn_to<T, F>(
         &'scope self,
         pool: &PoolShared,
-        place: Option<PlaceId>,
+        child: ChildSpec,
         f: F,
     ) -> Option<ScopedJoinHandle<'scope, T>>
     where
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        pool.spawn_if_open(|here| {
-            self.create(
-                pool,
-                here,
-                Own {
-                    place,
-                    stack_size: 0,
-                },
-                f,
-            )
-        })
+        pool.spawn_if_open(|here| self.create(pool, here, child, f))
     }
 
     /// Creates a child, to be spawned at once, with its handle. `here` is the caller's worker, if
@@ -292,7 +273,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         pool: &PoolShared,
         here: Option<&WorkerCtx>,
-        Own { place, stack_size }: Own,
+        ChildSpec { place, stack_size }: ChildSpec,
         f: F,
     ) -> (FiberTask, ScopedJoinHandle<'scope, T>)
     where

@@ -249,29 +249,28 @@ pub(crate) enum Restore {
 impl Restore {
     /// Sets the caller's deadline, unless it has a nearer one.
     pub(crate) fn set(deadline: Instant) -> Self {
-        let before = Self::replace(deadline);
-        match &before {
-            Restore::Fiber(before) => {
-                let own = fiber::current().map(|header| &header.own.deadline);
-                own.into_iter()
-                    .for_each(|own| own.set(own.get().min(*before)));
-            }
-            Restore::Thread(before) => {
-                wait::set_thread_deadline(wait::earliest(*before, Some(deadline)));
-            }
-        }
-        before
+        Self::change(deadline, true)
     }
 
     /// Sets the caller's deadline in place of the one that it has.
     pub(crate) fn replace(deadline: Instant) -> Self {
-        match fiber::current() {
-            Some(header) => {
-                let new = to_ns(header.worker().pool().epoch, deadline);
-                Restore::Fiber(header.own.deadline.replace(new))
+        Self::change(deadline, false)
+    }
+
+    #[inline]
+    fn change(deadline: Instant, nearest: bool) -> Self {
+        let Some(header) = fiber::current() else {
+            let before = wait::set_thread_deadline(Some(deadline));
+            if nearest {
+                wait::set_thread_deadline(wait::earliest(before, Some(deadline)));
             }
-            None => Restore::Thread(wait::set_thread_deadline(Some(deadline))),
-        }
+            return Restore::Thread(before);
+        };
+        let new = to_ns(header.worker().pool().epoch, deadline);
+        let own = &header.own.deadline;
+        let before = own.get();
+        own.set(if nearest { before.min(new) } else { new });
+        Restore::Fiber(before)
     }
 }
 

@@ -118,6 +118,11 @@ impl From<Interrupt> for io::Error {
     }
 }
 
+/// Returns why a fiber does not start: its runtime is shutting down.
+pub(crate) fn shutting_down() -> io::Error {
+    Interrupt::Cancelled(CancelReason::Shutdown).into()
+}
+
 /// What has a say in whether a fiber is cancelled, beside its own word and its pool's. One byte:
 /// the header is full.
 #[derive(Clone, Copy, Debug)]

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 
+use crate::fiber;
 use crate::future::Joining;
 use crate::io::op::Interest;
 use crate::sched::io_call::{Descriptor, wait_ready};
@@ -45,8 +46,8 @@ impl Waiting {
     /// Returns whether the caller is a fiber of another runtime, which must not depend on that
     /// one's life.
     fn is_elsewhere(&self) -> bool {
-        pool::try_current_pool()
-            .is_some_and(|here| !ptr::eq(Arc::as_ptr(&here), self.runtime.as_ptr()))
+        let runtime = self.runtime.as_ptr();
+        fiber::current().is_some_and(|me| !ptr::eq(me.worker().pool(), runtime))
     }
 }
 

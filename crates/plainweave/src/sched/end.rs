@@ -11,7 +11,7 @@ use super::pool::{PoolShared, bump};
 use super::worker::{Worker, WorkerCtx};
 use crate::fiber::FiberTask;
 use crate::fiber::blocks::Blocks;
-use crate::fiber::cancel::{CancelReason, Interrupt};
+use crate::fiber::cancel::shutting_down;
 use crate::policy::{Policy, WorkerId};
 
 impl WorkerCtx {
@@ -93,7 +93,7 @@ fn refuse(task: FiberTask, pool: &PoolShared, worker: WorkerId, blocks: Option<&
     } else if header.pinned_to().is_some_and(|home| home != worker) {
         task.leak();
     } else {
-        task.refuse(Interrupt::Cancelled(CancelReason::Shutdown).into(), blocks);
+        task.refuse(shutting_down(), blocks);
         return true;
     }
     false

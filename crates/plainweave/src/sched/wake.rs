@@ -40,7 +40,7 @@ use super::worker_io::IoCx;
 use crate::abort::abort;
 use crate::atomics::pinned_state::WakeAction;
 use crate::atomics::state::WakePayload;
-use crate::fiber::cancel::{CancelReason, Interrupt, Node};
+use crate::fiber::cancel::{CancelReason, Node, shutting_down};
 use crate::fiber::{FiberHandle, FiberTask, Header, Movement};
 use crate::policy::{Ready, WorkerId};
 use crate::queue::mpsc::Push;
@@ -226,10 +226,7 @@ impl PoolShared {
 /// Refuses a new fiber of a pool whose fibers have been cancelled. Nobody else knows of it yet.
 #[cold]
 fn refuse_late(task: FiberTask, here: Option<&WorkerCtx>) {
-    task.refuse(
-        Interrupt::Cancelled(CancelReason::Shutdown).into(),
-        here.map(WorkerCtx::blocks),
-    );
+    task.refuse(shutting_down(), here.map(WorkerCtx::blocks));
 }
 
 /// Queues a fiber that the caller has the right to queue. `here` is the worker that the caller runs

@@ -210,7 +210,7 @@ impl<T> Sender<T> {
                 unread: state.receivers,
             });
             state.sent += 1;
-            let selects = state.watchers.take_any();
+            let selects = state.watchers.take();
             (
                 state.receivers,
                 overwritten,
@@ -394,7 +394,7 @@ impl<T> Drop for Sender<T> {
         let waiting = self.0.with(|locked| {
             locked.state.senders -= 1;
             (locked.state.senders == 0)
-                .then(|| (locked.take_all(0, None), locked.state.watchers.take_any()))
+                .then(|| (locked.take_all(0, None), locked.state.watchers.take()))
         });
         if let Some((waiters, selects)) = waiting {
             waiters.give();

@@ -169,10 +169,7 @@ impl<T> Wakes<T> {
     #[inline]
     fn take(&mut self, locked: &mut Locked<T>, list: usize) {
         self.waiter = locked.take_first(list);
-        let watchers = &mut locked.state.watchers[list];
-        if !watchers.is_empty() {
-            self.selects = Some(watchers.take());
-        }
+        self.selects = locked.state.watchers[list].take();
     }
 
     #[inline]

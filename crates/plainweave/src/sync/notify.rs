@@ -112,7 +112,7 @@ impl Notify {
             // Whichever select looks first takes it.
             None => {
                 locked.state.permit = true;
-                (None, locked.state.watchers.take_any())
+                (None, locked.state.watchers.take())
             }
         });
         if let Some(grant) = first {
@@ -126,7 +126,7 @@ impl Notify {
     pub fn notify_waiters(&self) {
         let (all, selects) = self.0.with(|locked| {
             locked.state.round += 1;
-            (locked.take_all(0, None), locked.state.watchers.take_any())
+            (locked.take_all(0, None), locked.state.watchers.take())
         });
         all.give();
         selects.into_iter().for_each(Notices::give);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 #[cfg(all(test, loom))]
 use super::models::OnceCell as OnceLock;
-use super::select::{Case, Place, Selector, Source, Watchers};
+use super::select::{Case, Notices, Place, Selector, Source, Watchers};
 use super::wait_queue::{Facts, Primitive, WaitQueue};
 use crate::fiber::cancel::Interrupt;
 use crate::fiber::wait_link::QueueEnd;
@@ -143,7 +143,7 @@ impl<T> Drop for Resolver<T> {
         while let Some(grant) = self.0.queue.with(|locked| locked.take_first(0)) {
             grant.give();
         }
-        watchers.give();
+        watchers.into_iter().for_each(Notices::give);
     }
 }
 

@@ -232,7 +232,7 @@ impl Semaphore {
                 .state
                 .watchers
                 .as_mut()
-                .map(|watchers| watchers.take());
+                .and_then(|watchers| watchers.take());
             (locked.take_all(0, Some(CLOSED)), selects)
         });
         waiters.give();

@@ -133,7 +133,7 @@ impl<T> Sender<T> {
             (
                 old,
                 locked.take_all(RECEIVERS, None),
-                locked.state.watchers.take_any(),
+                locked.state.watchers.take(),
             )
         });
         receivers.give();
@@ -282,7 +282,7 @@ impl<T> Drop for Sender<T> {
             (locked.state.senders == 0).then(|| {
                 (
                     locked.take_all(RECEIVERS, None),
-                    locked.state.watchers.take_any(),
+                    locked.state.watchers.take(),
                 )
             })
         });

@@ -49,7 +49,9 @@ fn send(source: &Shared, value: u32) {
         locked.values.push(value);
         locked.receivers.take()
     };
-    notices.end(|selector| selector.waker.unpark());
+    if let Some(notices) = notices {
+        notices.end(|selector| selector.waker.unpark());
+    }
 }
 
 /// Enters operation `branch` to receive from a channel with room; true if an attempt may succeed.

@@ -93,17 +93,11 @@ pub(crate) struct Watchers<T = (), W = Waker> {
 
 /// Watchers taken off their list, to be notified outside the lock.
 #[must_use]
-pub(crate) struct Notices<T = (), W = Waker> {
-    /// The only one, which is the usual case. The list keeps its memory then.
-    only: Option<Notice<W>>,
-    /// All of them, if there are several.
-    several: Option<Watchers<T, W>>,
-}
-
-/// A select, and the operation at whose source something has changed.
-struct Notice<W> {
-    selector: Arc<Selector<W>>,
-    branch: usize,
+pub(crate) enum Notices<T = (), W = Waker> {
+    /// The only select, and the operation at whose source something has changed. This is the usual
+    /// case, in which the list keeps its memory.
+    One(Arc<Selector<W>>, usize),
+    Several(Watchers<T, W>),
 }
 
 impl<W> Selector<W> {
@@ -179,34 +173,17 @@ impl<T, W> Watchers<T, W> {
     }
 
     /// Takes all off, because something has changed: each must look, for whoever looks first may
-    /// not take it.
+    /// not take it. `None`, which is the usual case: none waits.
     #[inline]
-    pub(crate) fn take(&mut self) -> Notices<T, W> {
+    pub(crate) fn take(&mut self) -> Option<Notices<T, W>> {
         if self.is_empty() {
-            return Notices {
-                only: None,
-                several: None,
-            };
+            return None;
         }
         if self.waiting.first == self.waiting.last {
-            let Watcher {
-                selector, branch, ..
-            } = self.remove(self.waiting.first);
-            return Notices {
-                only: Some(Notice { selector, branch }),
-                several: None,
-            };
+            let only = self.remove(self.waiting.first);
+            return Some(Notices::One(only.selector, only.branch));
         }
-        Notices {
-            only: None,
-            several: Some(self.take_several()),
-        }
-    }
-
-    /// Does what [`Self::take`] does where there mostly are none: then nothing is moved.
-    #[inline]
-    pub(crate) fn take_any(&mut self) -> Option<Notices<T, W>> {
-        (!self.is_empty()).then(|| self.take())
+        Some(Notices::Several(self.take_several()))
     }
 
     /// Takes several off: all at once, unless some that have ended must stay.
@@ -336,17 +313,13 @@ impl<T, W> Notices<T, W> {
                 wake(selector);
             }
         };
-        if let Some(Notice { selector, branch }) = self.only {
-            notify(&selector, branch);
-        }
-        let Some(mut several) = self.several else {
-            return;
+        let mut several = match self {
+            Notices::One(selector, branch) => return notify(&selector, branch),
+            Notices::Several(several) => several,
         };
         while several.waiting.first != NONE {
-            let Watcher {
-                selector, branch, ..
-            } = several.remove(several.waiting.first);
-            notify(&selector, branch);
+            let next = several.remove(several.waiting.first);
+            notify(&next.selector, next.branch);
         }
     }
 }
@@ -462,7 +435,7 @@ mod tests {
     #[test]
     fn a_place_is_left_by_its_own_watcher_alone() {
         let (mut list, selectors) = many();
-        list.take().end(|_| {});
+        list.take().expect("some wait").end(|_| {});
         let (first, place) = &selectors[0];
         let other = Arc::new(Selector::new(()));
         list.enter(&other, 7, Some(1));
@@ -476,7 +449,9 @@ mod tests {
         let (mut list, selectors) = many();
         assert!(list.give(&mut Some(5000)).is_some());
         let notified = std::cell::Cell::new(0);
-        list.take().end(|_| notified.set(notified.get() + 1));
+        list.take()
+            .expect("some wait")
+            .end(|_| notified.set(notified.get() + 1));
         assert_eq!(notified.get(), MANY - 1);
         let (first, place) = &selectors[0];
         assert_eq!(list.leave(first, 7, *place), Some(5000));
