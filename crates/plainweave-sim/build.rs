@@ -1,6 +1,7 @@
-//! Embeds the commit that the program is built from, so that figures name their sources wherever it
-//! runs.
+//! Embeds the commit that the program is built from and the profile that it is built with, so that
+//! figures name both wherever it runs.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
@@ -13,6 +14,7 @@ fn main() {
         _ => "unknown".to_owned(),
     };
     println!("cargo:rustc-env=PLAINWEAVE_COMMIT={commit}");
+    println!("cargo:rustc-env=PLAINWEAVE_PROFILE={}", profile());
     println!("cargo:rerun-if-changed=../../crates");
     println!("cargo:rerun-if-changed=../../Cargo.lock");
     // Of a linked work tree, too.
@@ -30,4 +32,15 @@ fn git(args: &[&str]) -> Option<String> {
         .status
         .success()
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Returns the folder of the profile. (The variable PROFILE says "release" for all that inherit
+/// from it; this script's folder is `<profile>/build/<package>/out`.)
+fn profile() -> String {
+    let folder = std::env::var_os("OUT_DIR").expect("cargo sets it");
+    let profile = Path::new(&folder).ancestors().nth(3);
+    let name = profile
+        .and_then(Path::file_name)
+        .expect("below the target's folder");
+    name.to_string_lossy().into_owned()
 }

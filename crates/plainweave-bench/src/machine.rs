@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
-pub(crate) use plainweave_sim::commit;
+pub(crate) use plainweave_sim::{commit, profile};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -30,6 +30,7 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
         ("memory", memory),
         ("date", output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
         ("commit", commit().to_owned()),
+        ("profile", profile().to_owned()),
     ]
 }
 
@@ -59,14 +60,14 @@ pub(crate) fn ticks() -> [u64; 2] {
     ]
 }
 
-/// Returns where results go unless a flag says so: `results/<date>-<host>`, or, if this program's
-/// sources are no commit that others can look at, the same below `target`.
+/// Returns where results go unless a flag says so: `results/<date>-<host>`, or, if this program is
+/// not what figures are kept of, the same below `target`.
 pub(crate) fn results_dir() -> PathBuf {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()
         .into_owned();
-    let folder = if is_clean(commit()) {
+    let folder = if is_kept(commit(), profile()) {
         "results"
     } else {
         "target/results"
@@ -74,29 +75,30 @@ pub(crate) fn results_dir() -> PathBuf {
     PathBuf::from(folder).join(format!("{}-{host}", output("date", &["-u", "+%F"])))
 }
 
-/// Returns whether figures of this commit can be kept: others must be able to build it.
-fn is_clean(commit: &str) -> bool {
-    commit != "unknown" && !commit.contains(' ')
+/// Returns whether figures of such a program can be kept: others must be able to build it, and it
+/// must be as fast as it can be.
+fn is_kept(commit: &str, profile: &str) -> bool {
+    commit != "unknown" && !commit.contains(' ') && profile == "dist"
 }
 
 /// Checks a directory that a flag names for results: those that a checkout keeps come from a
-/// commit.
+/// commit, and from the profile `dist`.
 pub(crate) fn out(text: &str) -> Result<PathBuf, String> {
-    out_of(commit(), text)
+    out_of(commit(), profile(), text)
 }
 
-fn out_of(commit: &str, text: &str) -> Result<PathBuf, String> {
+fn out_of(commit: &str, profile: &str, text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let absolute = std::path::absolute(&path).map_err(|error| error.to_string())?;
     let kept = absolute
         .ancestors()
         .any(|at| at.ends_with("results") && at.with_file_name("crates/plainweave").is_dir());
-    if !kept || is_clean(commit) {
+    if !kept || is_kept(commit, profile) {
         return Ok(path);
     }
     Err(format!(
-        "kept results come from a clean commit, and this program was built from '{commit}': commit, build again, and \
-         measure; or give a folder elsewhere"
+        "kept results come from a clean commit and the profile dist, and this program was built from '{commit}' with \
+         the profile {profile}: commit, measure with cargo run --profile dist -- bench, or give a folder elsewhere"
     ))
 }
 
@@ -200,27 +202,27 @@ pub(crate) fn resident_bytes(pid: u32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_clean, out_of};
+    use super::{is_kept, out_of};
 
     #[test]
-    fn kept_results_come_from_a_clean_commit() {
-        assert!(
-            is_clean("2bb5abd12345")
-                && !is_clean("2bb5abd12345 with changes")
-                && !is_clean("unknown")
-        );
+    fn kept_results_come_from_a_clean_commit_in_full_optimisation() {
         let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/2026-01-01-lab");
-        assert!(out_of("2bb5abd12345", kept).is_ok());
-        for commit in ["unknown", "2bb5abd12345 with changes"] {
-            let error = out_of(commit, kept).unwrap_err();
+        assert!(out_of("2bb5abd12345", "dist", kept).is_ok());
+        for (commit, profile) in [
+            ("unknown", "dist"),
+            ("2bb5abd12345 with changes", "dist"),
+            ("2bb5abd12345", "release"),
+        ] {
+            assert!(!is_kept(commit, profile));
+            let error = out_of(commit, profile, kept).unwrap_err();
             assert!(
-                error.contains(commit) && error.contains("clean commit"),
+                error.contains(commit) && error.contains(profile) && error.contains("clean commit"),
                 "{error}"
             );
             // Somebody's own folder.
-            assert!(
-                out_of(commit, "/tmp/results/mine").is_ok() && out_of(commit, "elsewhere").is_ok()
-            );
+            for path in ["/tmp/results/mine", "elsewhere"] {
+                assert!(out_of(commit, profile, path).is_ok());
+            }
         }
     }
 }

@@ -1,24 +1,29 @@
 //! Programs of their own beside this one, which operators need not have: a subcommand hands its
 //! arguments to one.
 //!
-//! In the sources it is built first, so that what runs is what is there. Cargo does nothing if it
-//! is up to date.
+//! In the sources it is built first if one of them is newer, so that what runs is what is there.
+//! Cargo is not asked whether that is so: it waits while another build runs, and builds again what
+//! embeds the commit whenever there is a new one.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, ensure};
 
 /// Becomes the program of a package: the one beside this program, else the one in PATH.
 pub(crate) fn become_program(package: &'static str, args: &[OsString]) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
-    if let Some(build) = Build::around(&own, package) {
+    let beside = own.with_file_name(package);
+    if let Some(build) = Build::around(&own, package)
+        && build.is_due(&beside)
+    {
         build.run()?;
     }
-    let beside = own.with_file_name(package);
     let program = if beside.exists() {
         beside
     } else {
@@ -28,7 +33,7 @@ pub(crate) fn become_program(package: &'static str, args: &[OsString]) -> anyhow
     Err(match error.kind() {
         ErrorKind::NotFound => anyhow!(
             "{package} is neither beside this program nor in PATH; install it from the sources with \
-             cargo install --path crates/{package}"
+             cargo install --profile dist --path crates/{package}"
         ),
         _ => anyhow::Error::new(error).context(format!("cannot run {}", program.display())),
     })
@@ -43,8 +48,8 @@ struct Build {
 }
 
 impl Build {
-    /// Returns the build whose result a program is; `None`: it has been installed, or its sources
-    /// are gone.
+    /// Returns the build whose result a program is, unless it has been installed or its sources are
+    /// gone.
     fn around(program: &Path, package: &'static str) -> Option<Self> {
         let folder = program.parent()?;
         let target = folder
@@ -70,7 +75,23 @@ impl Build {
             })
     }
 
+    /// Whether the program is not there, or older than one of the workspace's sources.
+    fn is_due(&self, program: &Path) -> bool {
+        let Ok(built) = fs::metadata(program).and_then(|found| found.modified()) else {
+            return true;
+        };
+        let workspace = self.manifest.with_file_name("");
+        ["Cargo.toml", "Cargo.lock", "crates"]
+            .iter()
+            .any(|name| is_newer(&workspace.join(name), built))
+    }
+
     fn run(&self) -> anyhow::Result<()> {
+        eprintln!(
+            "plainweave: builds {} first, with the profile {}, since it is not there or older than \
+             its sources; that takes minutes",
+            self.package, self.profile
+        );
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(&cargo);
         command.args([
@@ -101,4 +122,24 @@ impl Build {
         }
         Ok(())
     }
+}
+
+/// Whether a file, or one in a folder, was changed after that time. Tests and hidden files are no
+/// part of a program, and what cannot be read does not keep anybody from running what is there.
+fn is_newer(path: &Path, built: SystemTime) -> bool {
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return false;
+    };
+    if !found.is_dir() {
+        return found.modified().is_ok_and(|changed| changed > built);
+    }
+
+    let is_part = |name: &str| !name.starts_with('.') && !["tests", "target"].contains(&name);
+    fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| {
+            entry.file_name().to_str().is_some_and(is_part) && is_newer(&entry.path(), built)
+        })
 }

@@ -40,9 +40,8 @@ impl Room {
 }
 
 /// Goes on until the client has left, or is silent after a ping.
-fn talk(stream: &mut Upgraded<'_>, room: &Room) -> Result<(), Error> {
+fn talk(stream: &mut Upgraded<'_>, room: &Room, said: &Receiver<String>) -> Result<(), Error> {
     stream.set_nonblocking_reads(true)?;
-    let said = room.join();
     let mut socket = WebSocket::from_raw_socket(stream, Role::Server, None);
     let mut pinged = false;
     loop {
@@ -89,9 +88,10 @@ pub(crate) fn handler(room: Room) -> impl Handler {
         let key = request.header(SEC_WEBSOCKET_KEY.as_str()).filter(|_| asked);
         match key.map(|key| HeaderValue::from_str(&derive_accept_key(key))) {
             Some(Ok(accept)) => {
-                let room = room.clone();
+                // Before the client has the answer: from then on it hears all.
+                let (room, said) = (room.clone(), room.join());
                 // How the conversation has ended is nobody's concern.
-                let talk = move |stream: &mut Upgraded<'_>| drop(talk(stream, &room));
+                let talk = move |stream: &mut Upgraded<'_>| drop(talk(stream, &room, &said));
                 Response::upgrade(HeaderValue::from_static("websocket"), talk)
                     .with_header(SEC_WEBSOCKET_ACCEPT, accept)
             }

@@ -1,4 +1,4 @@
-//! Which sources figures come from.
+//! Which sources figures come from, and how they were built.
 
 /// Returns the commit that this program was built from, 12 digits, and "with changes" if files
 /// outside `results`, where reports of earlier runs land, had changed by then. Built without git or
@@ -6,4 +6,11 @@
 #[must_use]
 pub fn commit() -> &'static str {
     env!("PLAINWEAVE_COMMIT")
+}
+
+/// Returns the profile that this program was built with, by the name of its folder: "dist" for
+/// figures and packages, "release", or "debug".
+#[must_use]
+pub fn profile() -> &'static str {
+    env!("PLAINWEAVE_PROFILE")
 }

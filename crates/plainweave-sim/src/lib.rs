@@ -66,7 +66,7 @@ mod policy;
 mod queue;
 
 pub use allocator::WholeLines;
-pub use commit::commit;
+pub use commit::{commit, profile};
 pub use engine::{Setup, simulate};
 pub use faulty::{Fault, simulate_fault};
 pub use figures::Outcome;

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use toml::Spanned;
 
-use crate::commit::commit;
+use crate::commit::{commit, profile};
 use crate::costs::MICRO;
 use crate::engine::{Setup, simulate};
 use crate::figures::{Outcome, at, sorted};
@@ -550,6 +550,7 @@ fn head(out: &mut impl Write, flags: &Flags, scenario: &Scenario) -> anyhow::Res
     if flags.csv {
         writeln!(out, "# command: plainweave sim{}", arguments())?;
         writeln!(out, "# commit: {}", commit())?;
+        writeln!(out, "# profile: {}", profile())?;
         writeln!(
             out,
             "# simulated: every figure; seeds from {}; times are simulated times",

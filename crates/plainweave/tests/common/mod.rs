@@ -5,7 +5,6 @@
     unsafe_code,
     reason = "tests call what is unsafe, and say at each call why it is sound"
 )]
-// Each test file is a crate of its own and uses a part of this.
 #![allow(
     clippy::print_stderr,
     dead_code,
@@ -17,6 +16,7 @@
 mod gate;
 mod panics;
 mod seccomp;
+mod skip;
 mod tested;
 
 use std::io::{Read, Write};
@@ -34,6 +34,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::time::{ClockId, clock_gettime};
 pub(crate) use seccomp::{forbid, forbid_everywhere};
+pub(crate) use skip::skip;
 pub use tested::TestRuntime;
 
 /// A test that takes longer hangs.
@@ -197,10 +198,30 @@ pub fn pause() {
     plainweave::time::sleep(ms(5)).expect("not cancelled");
 }
 
-/// For tests that count what belongs to the process.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// For tests that count or change what belongs to the process, first of all: runs the calling test
+/// in a process of its own, and returns whether that has been done. What it says is shown if it
+/// fails, and with `--nocapture`.
+pub fn apart() -> bool {
+    if is_child("apart") {
+        return false;
+    }
+
+    let thread = std::thread::current();
+    let mut command = command_for(thread.name().expect("a test's thread"), "apart");
+    if std::env::args().any(|argument| argument == "--nocapture") {
+        let status = command.stdin(Stdio::null()).status();
+        assert!(status.expect("the child runs").success());
+    } else {
+        let output = run(command);
+        assert!(
+            output.status.success(),
+            "{}: {}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            stderr_of(&output)
+        );
+    }
+    true
 }
 
 /// Open descriptors of the process.
@@ -361,14 +382,22 @@ pub fn is_child(part: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|v| v == part)
 }
 
-/// Returns the command that runs this test binary again, with only the test `name`, as the child
-/// `part`.
+/// Returns the command that runs this test binary again, with only the test `name` of the calling
+/// file, as the child `part`.
+#[track_caller]
 pub fn child_command(name: &str, part: &str) -> Command {
+    let file = std::path::Path::new(std::panic::Location::caller().file());
+    let module = file.file_stem().expect("a file").to_string_lossy();
+    command_for(&format!("{module}::{name}"), part)
+}
+
+/// Returns the command that runs only the test of that path, as the child `part`.
+fn command_for(path: &str, part: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command
         .args([
             "--exact",
-            name,
+            path,
             "--nocapture",
             "--include-ignored",
             "--test-threads=1",
@@ -396,12 +425,16 @@ pub fn compute(time: Duration) {
     }
 }
 
-/// Runs this test binary again, with only the test `name`, as the child `part`, for at most
-/// [`HANG`].
+/// Runs this test binary again, with only the test `name` of the calling file, as the child `part`.
+#[track_caller]
 pub fn in_child(name: &str, part: &str, env: &[(&str, &str)]) -> Output {
     let mut command = child_command(name, part);
+    command.envs(env.iter().copied());
+    run(command)
+}
+
+fn run(mut command: Command) -> Output {
     command
-        .envs(env.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

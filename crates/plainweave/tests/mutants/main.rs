@@ -49,8 +49,8 @@ enum Program {
     Models,
     /// The library's own tests.
     Library,
-    /// A file of `tests/`.
-    Target(String),
+    /// The tests from outside, of `tests/it`.
+    Outside,
 }
 
 fn crate_dir() -> &'static Path {
@@ -58,14 +58,16 @@ fn crate_dir() -> &'static Path {
 }
 
 fn test_of(name: &str) -> Test {
-    let (program, filter) = match name.split_once("::") {
-        Some((target, filter)) => (Program::Target(target.to_owned()), filter),
-        None if name.starts_with("loom_") => (Program::Models, name),
-        None => (Program::Library, name),
+    let program = if name.contains("::") {
+        Program::Outside
+    } else if name.starts_with("loom_") {
+        Program::Models
+    } else {
+        Program::Library
     };
     Test {
         program,
-        filter: filter.to_owned(),
+        filter: name.to_owned(),
     }
 }
 
@@ -176,8 +178,8 @@ fn end_of(text: &[u8], start: usize, code: &str) -> Option<usize> {
     begun.then_some(at)
 }
 
-/// Returns the text of all tests of a program.
-fn tests_of(program: &Program) -> String {
+/// Returns the text of all of the library's own tests and models.
+fn own_tests() -> String {
     fn all(dir: &Path, text: &mut String) {
         for entry in fs::read_dir(dir).expect("readable") {
             let path = entry.expect("readable").path();
@@ -189,30 +191,33 @@ fn tests_of(program: &Program) -> String {
         }
     }
     let mut text = String::new();
-    match program {
-        Program::Target(name) => {
-            text = fs::read_to_string(crate_dir().join(format!("tests/{name}.rs"))).expect(name)
-        }
-        _ => all(&crate_dir().join("src"), &mut text),
-    }
+    all(&crate_dir().join("src"), &mut text);
     text
+}
+
+/// Whether there is a test of that name in `own`, the library's, or in the file that it names.
+fn exists(test: &Test, own: &str) -> bool {
+    match test.filter.split_once("::") {
+        Some((file, name)) => {
+            let text = fs::read_to_string(crate_dir().join(format!("tests/it/{file}.rs")));
+            text.is_ok_and(|text| text.contains(&format!("fn {name}")))
+        }
+        None => own.contains(&format!("fn {}", test.filter)),
+    }
 }
 
 #[test]
 fn the_list_fits_the_code() {
     let mutants = mutants();
     assert!(mutants.len() >= 60, "only {} mutants", mutants.len());
-    let mut texts = BTreeMap::new();
+    let own = own_tests();
     let mut faults = Vec::new();
     for mutant in &mutants {
         let text =
             fs::read_to_string(crate_dir().join("src").join(&mutant.file)).expect(&mutant.file);
         faults.extend(planted(mutant, &text).err());
         for test in &mutant.by {
-            let text = texts
-                .entry(&test.program)
-                .or_insert_with(|| tests_of(&test.program));
-            if !text.contains(&format!("fn {}", test.filter)) {
+            if !exists(test, &own) {
                 faults.push(format!(
                     "{}: {}: there is no test {test:?}",
                     mutant.file, mutant.what
@@ -298,8 +303,8 @@ impl Copy {
                 cargo.arg("--lib");
                 "std"
             }
-            Program::Target(name) => {
-                cargo.args(["--test", name]);
+            Program::Outside => {
+                cargo.args(["--test", "it"]);
                 "std"
             }
         };

@@ -76,7 +76,8 @@ pub(crate) const FILE_LINES: usize = 860;
 /// Lines in a file under a `tests` folder: a topic stays together there.
 pub(crate) const TEST_LINES: usize = 920;
 /// Files above that, with their length. The entry goes when the file is short enough.
-pub(crate) const LONG_FILES: &[(&str, usize)] = &[("crates/plainweave-bench/tests/tiny.rs", 1618)];
+pub(crate) const LONG_FILES: &[(&str, usize)] =
+    &[("crates/plainweave-bench/tests/it/tiny.rs", 1618)];
 
 /// Lines in a function, from `fn` to its closing brace.
 pub(crate) const FUNCTION_LINES: usize = 100;
@@ -88,7 +89,7 @@ pub(crate) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
     ("crates/plainweave-bench/src/web/two_workers.rs", "run", 103),
     ("crates/plainweave-bench/src/web_sweep.rs", "run", 106),
     (
-        "crates/plainweave-bench/tests/web.rs",
+        "crates/plainweave-bench/tests/it/web.rs",
         "every_case_gives_its_rows",
         123,
     ),
@@ -100,17 +101,17 @@ pub(crate) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
     ),
     ("crates/plainweave-cli/src/web/mod.rs", "run", 101),
     (
-        "crates/plainweave-cli/tests/load_http2.rs",
+        "crates/plainweave-cli/tests/it/load_http2.rs",
         "answers_come_by_tls_and_in_clear_text",
         130,
     ),
     (
-        "crates/plainweave-sim/tests/program.rs",
+        "crates/plainweave-sim/tests/it/program.rs",
         "bad_values_are_refused_with_what_is_allowed",
         115,
     ),
     (
-        "crates/plainweave-sim/tests/program.rs",
+        "crates/plainweave-sim/tests/it/program.rs",
         "a_wrong_scenario_is_refused_with_its_line",
         104,
     ),

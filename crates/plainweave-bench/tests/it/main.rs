@@ -1,0 +1,13 @@
+//! The program that measures, from outside, with the smallest parameters.
+
+mod cache_sweep;
+mod http;
+mod predict;
+mod report;
+mod resume;
+#[path = "../../../plainweave/tests/common/skip.rs"]
+mod skip;
+mod tiny;
+mod trace_svg;
+mod web;
+mod web_sweep;

@@ -1,0 +1,219 @@
+//! Clients that others have written. A test whose client is not installed says so and passes.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use super::running::{Client, Running, eventually};
+use crate::common::child::{self, Kept};
+use crate::common::skip::skip;
+
+/// Runs a client; `None` if there is none.
+fn client(program: &str, args: &[&str]) -> Option<(Option<i32>, String)> {
+    match child::output(Command::new(program).args(args)) {
+        Ok(Output {
+            status,
+            stdout,
+            stderr,
+        }) => Some((
+            status.code(),
+            String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned(),
+        )),
+        Err(_) => {
+            skip(&format!("{program} is not installed"));
+            None
+        }
+    }
+}
+
+#[test]
+fn pymemcache() {
+    let server = Running::start(&[]);
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/it/cache/clients/pymemcache_commands.py"
+    );
+    let (host, port) = (
+        server.address.ip().to_string(),
+        server.address.port().to_string(),
+    );
+    // The system's has the system's packages, whatever else comes first in PATH.
+    for python in ["python3", "/usr/bin/python3"] {
+        match client(python, &[script, &host, &port]) {
+            Some((Some(77), _)) | None => {}
+            Some((code, said)) => return assert_eq!(code, Some(0), "{said}"),
+        }
+    }
+    skip("pymemcache is not installed (pip install pymemcache)");
+}
+
+/// Go fetches the module from its proxy; where that cannot be reached, the test says so.
+#[test]
+fn gomemcache() {
+    let source = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/it/cache/clients/gomemcache"
+    );
+    let program =
+        std::env::temp_dir().join(format!("plainweave-gomemcache-{}", std::process::id()));
+    let known = ["go", "/usr/local/go/bin/go"];
+    let Some(go) = known
+        .into_iter()
+        .find(|go| Command::new(go).arg("version").output().is_ok())
+    else {
+        return skip("there is no go");
+    };
+    let mut build = Command::new(go);
+    build
+        .current_dir(source)
+        .args(["build", "-mod=readonly", "-o"])
+        .arg(&program);
+    let built = child::output(&mut build).unwrap();
+    let said = String::from_utf8_lossy(&built.stderr);
+    if !built.status.success()
+        && (said.contains("dial tcp") || said.contains("disabled by GOPROXY"))
+    {
+        return skip(&format!("go cannot fetch the module: {said}"));
+    }
+    assert!(built.status.success(), "{said}");
+    let server = Running::start(&[]);
+    let (code, said) = client(program.to_str().unwrap(), &[&server.address.to_string()]).unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn libmemcached_s_tools() {
+    let server = Running::start(&[]);
+    let servers = format!("--servers={}", server.address);
+    let file = std::env::temp_dir().join(format!("plainweave-memccp-{}", std::process::id()));
+    std::fs::File::create(&file)
+        .unwrap()
+        .write_all(b"a value in a file")
+        .unwrap();
+    let Some((code, said)) = client("memccp", &[&servers, file.to_str().unwrap()]) else {
+        return;
+    };
+    assert_eq!(code, Some(0), "{said}");
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let (code, said) = client("memccat", &[&servers, name]).unwrap();
+    assert!(
+        code == Some(0) && said.contains("a value in a file"),
+        "{said}"
+    );
+    let (code, said) = client("memcstat", &[&servers]).unwrap();
+    assert!(code == Some(0) && said.contains("curr_items: 1"), "{said}");
+    let (code, said) = client("memcrm", &[&servers, name]).unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(server.connect().stat("curr_items"), 0);
+    let _ = std::fs::remove_file(file);
+}
+
+/// memcapable's verdicts on the text protocol, in order.
+fn capable(address: std::net::SocketAddr) -> Option<Vec<String>> {
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    // Debian calls it so since libmemcached 1.1.
+    let known = ["memccapable", "memcapable"];
+    let program = known
+        .into_iter()
+        .find(|name| Command::new(name).arg("--help").output().is_ok());
+    let (_, said) = client(
+        program.unwrap_or("memcapable"),
+        &["-h", &host, "-p", &port, "-a"],
+    )?;
+    Some(
+        said.lines()
+            .filter(|line| line.starts_with("ascii"))
+            .map(str::to_owned)
+            .collect(),
+    )
+}
+
+#[test]
+fn memcapable_judges_as_it_judges_memcached() {
+    let server = Running::start(&[]);
+    let Some(verdicts) = capable(server.address) else {
+        return;
+    };
+    assert!(verdicts.len() > 10, "{verdicts:?}");
+    let Some(reference) = super::differential::Reference::start() else {
+        return skip("there is no memcached to compare with (apt-get install memcached)");
+    };
+    assert_eq!(Some(verdicts), capable(reference.address()));
+}
+
+/// twemproxy before three nodes, one of which dies and comes back.
+#[test]
+fn twemproxy_survives_a_node() {
+    let mut nodes: Vec<Option<Running>> =
+        (0..3).map(|_| Some(Running::start(&["-t", "1"]))).collect();
+    let addresses: Vec<_> = nodes.iter().flatten().map(|node| node.address).collect();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let servers: String = addresses
+        .iter()
+        .enumerate()
+        .map(|(n, node)| format!("   - {node}:1 n{n}\n"))
+        .collect();
+    let text = format!(
+        "cache:\n  listen: {port}\n  hash: md5\n  distribution: ketama\n  auto_eject_hosts: true\n  timeout: 2000\n  \
+         server_retry_timeout: 500\n  server_failure_limit: 1\n  servers:\n{servers}"
+    );
+    let file =
+        std::env::temp_dir().join(format!("plainweave-nutcracker-{}.yml", std::process::id()));
+    std::fs::write(&file, text).unwrap();
+    let stats = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+        .to_string();
+    let args = [
+        "-c",
+        file.to_str().unwrap(),
+        "-s",
+        &stats,
+        "-a",
+        "127.0.0.1",
+    ];
+    let proxy = Kept::spawn(
+        Command::new("nutcracker")
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null()),
+    );
+    let Ok(proxy) = proxy else {
+        return skip("nutcracker is not installed");
+    };
+    eventually("the proxy serves", || {
+        std::net::TcpStream::connect(port).is_ok()
+    });
+    let mut client = Client::to(port);
+    let fill = |client: &mut Client| {
+        (0..60)
+            .filter(|n| {
+                client
+                    .until(format!("set key{n} 0 0 1\r\n1\r\n"), "")
+                    .starts_with("STORED")
+            })
+            .count()
+    };
+    assert_eq!(fill(&mut client), 60);
+    let stored = |node: &Option<Running>| {
+        node.as_ref()
+            .map_or(0, |node| node.connect().stat("curr_items"))
+    };
+    assert!(nodes.iter().all(|node| stored(node) > 0));
+    nodes[1] = None;
+    eventually("the others take over", || fill(&mut client) == 60);
+    let address = addresses[1].to_string();
+    nodes[1] = Some(Running::spawn(super::running::command(&[
+        "-t", "1", "-l", &address,
+    ])));
+    eventually("the node is used again", || {
+        fill(&mut client) == 60 && stored(&nodes[1]) > 0
+    });
+    drop(proxy);
+    let _ = std::fs::remove_file(file);
+}

@@ -1,0 +1,13 @@
+//! `plainweave cache` from outside: its program, run as a user runs it.
+
+mod clients;
+mod connections;
+mod differential;
+mod files;
+mod memory;
+mod memory_limit;
+mod monitoring;
+mod privileges;
+pub(crate) mod running;
+mod status;
+mod telling;

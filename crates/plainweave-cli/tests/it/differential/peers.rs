@@ -1,0 +1,215 @@
+//! The servers that are compared, and a client for them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::child::{self, Kept};
+
+/// A server in a child process; it ends with the value.
+pub(crate) struct Peer {
+    child: Kept,
+    address: SocketAddr,
+    stream: Option<TcpStream>,
+}
+
+/// An answer, as far as it is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+/// nginx on `site`, if it is installed. `scratch` is for its files.
+pub(crate) fn nginx(site: &Path, scratch: &Path) -> Option<Peer> {
+    let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
+        .into_iter()
+        .find(|p| Path::new(p).exists())?;
+    let address = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let at = |name: &str| scratch.join(name).display().to_string();
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {};", at(kind)));
+    let config = format!(
+        "daemon off; master_process off; pid {pid}; error_log {log};
+         events {{}}
+         http {{
+             access_log off; default_type application/octet-stream; if_modified_since before;
+             keepalive_requests 1000000; {temporary}
+             server {{ listen {address}; root {site}; }}
+         }}",
+        pid = at("pid"),
+        log = at("error.log"),
+        temporary = temporary.concat(),
+        site = site.display(),
+    );
+    fs::write(scratch.join("nginx.conf"), config).unwrap();
+    let mut command = Command::new(program);
+    command
+        .arg("-e")
+        .arg(at("start.log"))
+        .arg("-c")
+        .arg(at("nginx.conf"));
+    let child = Kept::spawn(&mut command).unwrap();
+    let mut peer = Peer {
+        child,
+        address,
+        stream: None,
+    };
+    let end = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(address).is_err() {
+        assert!(
+            peer.child.try_wait().unwrap().is_none(),
+            "nginx ended: {}",
+            fs::read_to_string(at("start.log")).unwrap()
+        );
+        assert!(Instant::now() < end, "nginx does not listen");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Some(peer)
+}
+
+/// Go's file server on `site`, if Go is installed.
+pub(crate) fn go(site: &Path, scratch: &Path) -> Option<Peer> {
+    let go = ["go", "/usr/local/go/bin/go"]
+        .into_iter()
+        .find(|go| Command::new(go).arg("version").output().is_ok())?;
+    let source =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/differential/fileserver.go");
+    let program = scratch.join("fileserver");
+    let mut build = Command::new(go);
+    build
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(source)
+        .env("GOFLAGS", "-mod=mod")
+        .env("GO111MODULE", "off");
+    let built = child::output(&mut build).unwrap();
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    let mut command = Command::new(program);
+    Some(Peer::saying_its_address(command.arg(site), |line| {
+        line.trim().to_owned()
+    }))
+}
+
+/// Our server on `site`; it streams the largest of the files.
+pub(crate) fn plainweave(site: &Path) -> Peer {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+    command
+        .arg("web")
+        .arg(site)
+        .args(["--listen", "127.0.0.1:0", "--cache-file", "16k"])
+        .env_remove("PLAINWEAVE_IO");
+    let address = |line: &str| {
+        line.split_once("http://")
+            .unwrap()
+            .1
+            .split(' ')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    Peer::saying_its_address(&mut command, address)
+}
+
+impl Peer {
+    fn saying_its_address(command: &mut Command, address: impl Fn(&str) -> String) -> Self {
+        let mut child = Kept::spawn(command.stdout(Stdio::piped())).unwrap();
+        let mut line = String::new();
+        BufReader::<&mut ChildStdout>::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = address(&line).parse().unwrap();
+        Self {
+            child,
+            address,
+            stream: None,
+        }
+    }
+
+    /// Sends a request, on a fresh connection where the last one was closed.
+    pub(crate) fn ask(&mut self, request: &str) -> Answer {
+        for _ in 0..2 {
+            let mut stream = self.stream.take().unwrap_or_else(|| {
+                let stream = TcpStream::connect(self.address).unwrap();
+                stream
+                    .set_read_timeout(Some(Duration::from_secs(30)))
+                    .unwrap();
+                stream.set_nodelay(true).unwrap();
+                stream
+            });
+            if stream.write_all(request.as_bytes()).is_err() {
+                continue;
+            }
+            if let Some(answer) = read(&mut stream, request.starts_with("HEAD ")) {
+                if answer.field("connection") != Some("close") {
+                    self.stream = Some(stream);
+                }
+                return answer;
+            }
+        }
+        panic!("no answer to {request:?}");
+    }
+}
+
+/// One answer with a `Content-Length`, or without content. `None`: the connection was closed before
+/// it.
+fn read(stream: &mut TcpStream, to_head: bool) -> Option<Answer> {
+    let (mut bytes, mut buf) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        let mut slots = [httparse::EMPTY_HEADER; 32];
+        let mut raw = httparse::Response::new(&mut slots);
+        if let httparse::Status::Complete(head) = raw.parse(&bytes).unwrap() {
+            let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+            let fields = raw
+                .headers
+                .iter()
+                .map(|field| (field.name.to_owned(), text(field.value)))
+                .collect();
+            let mut answer = Answer {
+                status: raw.code.unwrap(),
+                fields,
+                body: bytes.split_off(head),
+            };
+            assert_eq!(answer.field("transfer-encoding"), None, "not read here");
+            let len = match to_head || matches!(answer.status, 204 | 304) {
+                true => 0,
+                false => answer
+                    .field("content-length")
+                    .expect("a length")
+                    .parse()
+                    .unwrap(),
+            };
+            let had = answer.body.len();
+            assert!(had <= len, "more than the answer");
+            answer.body.resize(len, 0);
+            stream.read_exact(&mut answer.body[had..]).unwrap();
+            return Some(answer);
+        }
+        match stream.read(&mut buf) {
+            Ok(len) if len > 0 => bytes.extend_from_slice(&buf[..len]),
+            _ if bytes.is_empty() => return None,
+            _ => panic!("cut off: {}", String::from_utf8_lossy(&bytes)),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The program from outside: run as a user runs it.
+
+mod bench;
+mod cache;
+mod common;
+mod differential;
+mod faults;
+mod http2;
+mod large;
+mod limits;
+mod listing;
+mod load;
+mod load_agents;
+mod load_cache;
+mod load_exits;
+mod load_http2;
+mod load_outputs;
+mod load_sessions;
+mod load_steps;
+mod load_tls;
+mod memory_limit;
+mod modes;
+mod observe;
+mod overload;
+mod policies;
+mod scripted;
+mod seed_load;
+mod signals;
+mod soak;
+mod status;
+mod tls;
+mod web;

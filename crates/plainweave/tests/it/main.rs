@@ -1,0 +1,69 @@
+//! The runtime from outside: its tests, in one program. What counts or changes something of the
+//! whole process runs in a process of its own ([`common::apart`]).
+
+#[path = "../common/mod.rs"]
+#[macro_use]
+mod common;
+
+mod async_crates;
+mod async_sockets;
+mod back_pressure;
+mod blocking;
+mod cancel;
+mod channels;
+mod compile_fail;
+mod deadlocks;
+mod dlopen;
+mod dumps;
+mod durations;
+mod examples;
+mod exhausted;
+mod fairness;
+mod fallback;
+mod faults;
+mod fibers;
+mod futures;
+mod gather;
+mod gdb;
+mod grants;
+mod idle;
+mod idle_connections;
+mod join_sets;
+mod kernel_state;
+mod leaks;
+mod lock_holders;
+mod lock_priorities;
+mod messages;
+mod notices;
+mod once;
+mod own_storage;
+mod permits;
+mod placement;
+mod policies;
+mod policy_faults;
+mod pools;
+mod promises;
+mod rw_lock;
+mod scoped_tls;
+mod scopes;
+mod select;
+mod select_io;
+mod select_sources;
+mod send_file;
+mod shields;
+mod shutdown;
+mod signals;
+mod sim;
+mod soak;
+mod sockets;
+mod spare_faults;
+mod spare_workers;
+mod stages;
+mod stall_reports;
+mod stalls;
+mod storm;
+mod sync;
+mod traces;
+mod transfer;
+mod worker_locals;
+mod worker_metrics;
