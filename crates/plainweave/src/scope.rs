@@ -101,7 +101,7 @@ pub(crate) fn scope_on<'env, T>(
                 node.cancel(CancelReason::ScopePanicked);
             }
             let _waits = scope.pool.caller_waits(|| Awaited::Scope(data.clone()));
-            data.wait(me);
+            data.wait(&scope.pool, me);
         },
     );
     match result {
@@ -136,7 +136,7 @@ where
 {
     let ended = scope_on(pool.clone(), |s| {
         let child = s.spawn_to(pool, child, f)?;
-        s.data.wait(fiber::current());
+        s.data.wait(pool, fiber::current());
         child
             .raw
             .wait(Interrupts::Ignored)

@@ -85,6 +85,11 @@ impl<T> JoinHandle<T> {
         self.0.take().map_err(JoinError::failed)
     }
 
+    /// Notes that the caller waits for the fiber's end in another way than by joining it.
+    pub(crate) fn want(&self) {
+        self.0.want();
+    }
+
     /// Returns a counted reference to the fiber.
     pub(crate) fn handle(&self) -> FiberHandle {
         FiberHandle::from_ref(self.0.header())

@@ -25,6 +25,8 @@ const DONE: u32 = 1;
 const WAITING: u32 = 2;
 /// The handle has been dropped.
 const ABANDONED: u32 = 4;
+/// Somebody wants the result, and waits elsewhere.
+const WANTED: u32 = 8;
 
 /// The word and the cell that finisher and joiner share; `W` wakes a joiner.
 #[derive(Debug)]
@@ -76,9 +78,16 @@ impl<W> Join<W> {
         self.bits.load(Ordering::Relaxed) & ABANDONED != 0
     }
 
-    /// Returns whether somebody waits for the result.
+    /// Returns whether somebody waits for the result, here or elsewhere.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.bits.load(Ordering::Relaxed) & WAITING != 0
+        self.bits.load(Ordering::Relaxed) & (WAITING | WANTED) != 0
+    }
+
+    /// Notes that the one that has the handle waits for the result elsewhere, from now on.
+    pub(crate) fn want(&self) {
+        if self.bits.load(Ordering::Relaxed) & (WANTED | DONE) == 0 {
+            self.bits.fetch_or(WANTED, Ordering::SeqCst);
+        }
     }
 
     /// Registers the joiner. Returns false if the result is there already; otherwise the joiner
@@ -104,11 +113,11 @@ impl<W> Join<W> {
 
     /// Unregisters a joiner that gives up. Returns false if the result is there.
     pub(crate) fn retract(&self) -> bool {
-        if self
+        let without = |bits| (bits & DONE == 0).then_some(bits & !WAITING);
+        let is_taken_back = self
             .bits
-            .compare_exchange(WAITING, 0, Ordering::AcqRel, Ordering::Acquire)
-            .is_err()
-        {
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, without);
+        if is_taken_back.is_err() {
             return false;
         }
         // SAFETY: WAITING has been taken back before DONE came, so the finisher will not read the

@@ -205,6 +205,8 @@ pub(crate) struct Node<F = FiberHandle> {
     /// and all below it.
     place: Option<PlaceId>,
     given_back: AtomicBool,
+    /// Whether the scope's owner waits for its fibers.
+    is_awaited: AtomicBool,
 }
 
 /// A fiber's place in a pool that limits its fibers.
@@ -243,6 +245,7 @@ impl<F: Clone> Node<F> {
             parent,
             place: taken,
             given_back: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
         };
         let Some(parent) = parent else {
             return Arc::new(below(None));
@@ -345,6 +348,38 @@ impl Node {
             .filter(|node| node.place.is_some())
             .for_each(|node| own(node, &mut ids));
         ids
+    }
+
+    /// Notes that the scope's owner waits for its fibers from now on. It does not return before
+    /// others can see that.
+    pub(crate) fn note_awaited(&self) {
+        self.is_awaited.swap(true, Ordering::SeqCst);
+    }
+
+    /// Returns whether the scope's owner waits for its fibers, while none of them has started.
+    pub(crate) fn waits_for_a_start(&self) -> bool {
+        if !self.is_awaited.load(Ordering::Relaxed) {
+            return false;
+        }
+        let inner = self.lock();
+        let with_places = inner.children.iter().filter_map(|(_, node)| node.upgrade());
+        // Dropped without the lock: the last reference leaves its place in here.
+        let with_places: Vec<_> = with_places.filter(|node| node.place.is_some()).collect();
+        let has_own = !inner.members.is_empty();
+        drop(inner);
+        !has_own
+            && with_places
+                .iter()
+                .all(|node| node.lock().members.is_empty())
+    }
+
+    /// Returns the scope that a fiber of this node belongs to: this one, or the one above, if this
+    /// is the fiber's own.
+    pub(crate) fn scope(self: &Arc<Self>) -> Option<Arc<Self>> {
+        match (&self.place, &self.parent) {
+            (Some(_), Some((parent, _))) => parent.upgrade(),
+            _ => Some(self.clone()),
+        }
     }
 
     /// Returns the places that nobody gets before the fibers of this node have ended: its own, and

@@ -5,11 +5,13 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use corosensei::{Coroutine, Yielder};
 
 use super::blocks::Blocks;
+use super::cancel::Node;
 use super::handle::release;
 use super::{CURRENT, Coro, Header, Host, NEVER, Switch, set_current};
 use crate::abort::abort;
@@ -87,6 +89,12 @@ impl FiberTask {
     pub(crate) fn is_joined(&self) -> bool {
         // SAFETY: the fiber has not ended.
         unsafe { (self.header().vtable.is_joined)(self.0) }
+    }
+
+    /// Returns the scope that the fiber belongs to.
+    pub(crate) fn scope(&self) -> Option<Arc<Node>> {
+        let node = self.header().own.node.borrow();
+        node.as_ref().and_then(Node::scope)
     }
 
     pub(crate) fn has_started(&self) -> bool {

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 use super::closure;
+use super::pool::PoolShared;
 use super::wait::{self, Interrupts, WaitSpec, Waker};
 use crate::atomics::live_count::LiveCount;
 use crate::fiber::cancel::Node;
@@ -40,8 +41,14 @@ impl ScopeData {
     }
 
     /// Waits for all children, even if the owner is cancelled. If the owner is cancelled meanwhile
-    /// (by its handle or by shutdown, which know no scopes) it cancels the scope too.
-    pub(crate) fn wait(&self, me: Option<&Header>) {
+    /// (by its handle or by shutdown, which know no scopes) it cancels the scope too. `pool` is
+    /// that of the children.
+    pub(crate) fn wait(&self, pool: &PoolShared, me: Option<&Header>) {
+        if !self.has_ended() {
+            self.node.note_awaited();
+            pool.let_start_in(&self.node);
+        }
+
         let done = || self.has_ended().then_some(());
         let note = Note::of(self);
         let waited = wait::until(
@@ -125,6 +132,9 @@ impl Drop for Membership {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             self.node().leave(key);
+            if let Some(me) = fiber::current() {
+                me.worker().pool().let_start_in(&self.data.node);
+            }
         }
     }
 }

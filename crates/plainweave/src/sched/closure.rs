@@ -290,6 +290,14 @@ impl<T> RawJoin<T> {
         waited.map_err(wait::fail_after_others)
     }
 
+    /// Notes that the one that has the handle waits for the result elsewhere.
+    pub(crate) fn want(&self) {
+        self.packet().join.want();
+        if let Some(me) = wait::suspendable() {
+            me.worker().pool().let_start_for(me, self.header());
+        }
+    }
+
     /// Registers a future's task, to be woken when the result is there. Returns false if it is
     /// there already.
     ///

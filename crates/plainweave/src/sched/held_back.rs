@@ -6,7 +6,9 @@
 //! started come first: a worker that pops a fresh fiber leaves it here. The watchdog lets as many
 //! go as there are workers with nothing else to do, **less one**: whoever becomes ready then finds
 //! a worker, and it is always one of those that have started. A fresh fiber that another waits for
-//! may be what the others wait for too, so it counts as one that has started.
+//! may be what the others wait for too, so it counts as one that has started: one that is joined,
+//! and, where somebody waits for all fibers of a scope or for the next of a set, one of these at a
+//! time. (All at once would be all that there are, where a program's fibers are in one scope.)
 //!
 //! The watchdog says when (`watchdog/spares`); it scans every millisecond meanwhile, so what is
 //! here waits for no wake-up. Both the end and each fiber that is left here are under one lock, so
@@ -19,9 +21,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pool::PoolShared;
+use crate::fiber::cancel::Node;
 use crate::fiber::{FiberTask, Header};
 use crate::policy::Ready;
 
@@ -60,7 +63,11 @@ impl HeldBack {
             return Some(task);
         }
         let mut fibers = self.fibers();
-        if !self.is_on() || task.is_joined() {
+        let is_awaited = || {
+            let scope = task.scope();
+            task.is_joined() || scope.is_some_and(|scope| scope.waits_for_a_start())
+        };
+        if !self.is_on() || is_awaited() {
             return Some(task);
         }
         fibers.push_back(task);
@@ -85,7 +92,8 @@ impl HeldBack {
         let _fibers = self.fibers();
         self.may_start.store(0, Ordering::Relaxed);
         self.on.store(true, Ordering::Relaxed);
-        // With the one in `let_start_for`: either that sees this, or `hold` sees who is joined.
+        // With the one in `let_start_for`, and the exchange in `note_awaited`: either they see
+        // this, or `hold` sees who is waited for.
         fence(Ordering::SeqCst);
     }
 
@@ -118,17 +126,25 @@ impl PoolShared {
             fence(Ordering::SeqCst);
         }
         if self.held_back.is_on() && me.pool_ptr() == joined.pool_ptr() {
-            self.let_one_start(joined);
+            self.let_one_start(|task| std::ptr::eq(task.header(), joined));
+        }
+    }
+
+    /// Lets a fiber of a scope start whose owner has begun to wait for them, or one of which has
+    /// ended, if all that are left are held back.
+    #[inline]
+    pub(crate) fn let_start_in(&self, scope: &Arc<Node>) {
+        if self.held_back.is_on() && scope.waits_for_a_start() {
+            let is_in = |task: &FiberTask| task.scope().is_some_and(|it| Arc::ptr_eq(&it, scope));
+            self.let_one_start(is_in);
         }
     }
 
     #[cold]
-    fn let_one_start(&self, fiber: &Header) {
+    fn let_one_start(&self, is_it: impl Fn(&FiberTask) -> bool) {
         let task = {
             let mut fibers = self.held_back.fibers();
-            let at = fibers
-                .iter()
-                .position(|task| std::ptr::eq(task.header(), fiber));
+            let at = fibers.iter().position(is_it);
             at.and_then(|at| fibers.remove(at))
         };
         self.push_back(task);

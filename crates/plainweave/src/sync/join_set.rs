@@ -17,7 +17,7 @@ use slab::Slab;
 
 #[cfg(not(all(test, loom)))]
 use super::channel::unbounded;
-use super::channel::{Receiver, Sender};
+use super::channel::{Receiver, RecvError, Sender};
 use super::select::{Case, RecvBranch, Selector, Source};
 #[cfg(not(all(test, loom)))]
 use crate::runtime::Runtime;
@@ -54,11 +54,20 @@ use models::{self as thread, Fiber, JoinHandle, Runtime};
 /// });
 /// ```
 pub struct JoinSet<T> {
-    fibers: Slab<JoinHandle<T>>,
+    fibers: Slab<Member<T>>,
     ended: Receiver<usize>,
     report: Sender<usize>,
     /// Reports that `spawn_limited` has waited for; they come before those in `ended`.
     noted: VecDeque<usize>,
+    /// The key of the fiber that was last said to be wanted.
+    wanted: usize,
+}
+
+#[derive(Debug)]
+struct Member<T> {
+    fiber: JoinHandle<T>,
+    /// Whether its report is in `noted`.
+    has_reported: bool,
 }
 
 /// Reports the end of a closure when it is dropped with it.
@@ -85,7 +94,18 @@ impl<T> JoinSet<T> {
             ended,
             report,
             noted: VecDeque::new(),
+            wanted: 0,
         }
+    }
+
+    /// Waits for a report that `noted` does not have.
+    fn next_report(&mut self) -> Result<usize, RecvError> {
+        if let Ok(key) = self.ended.try_recv() {
+            return Ok(key);
+        }
+
+        want_one(&self.fibers, &mut self.wanted);
+        self.ended.recv()
     }
 
     /// Returns the number of fibers in the set, running or ended.
@@ -119,9 +139,10 @@ impl<T> JoinSet<T> {
         if self.is_empty() {
             return None;
         }
-        let next = self.noted.pop_front().map_or_else(|| self.ended.recv(), Ok);
+        let noted = self.noted.pop_front();
+        let next = noted.map_or_else(|| self.next_report(), Ok);
         Some(match next {
-            Ok(key) => self.fibers.remove(key).join_always(),
+            Ok(key) => self.fibers.remove(key).fiber.join_always(),
             Err(error) => Err(JoinError::interrupted(error.interrupt())),
         })
     }
@@ -134,13 +155,15 @@ impl<T> JoinSet<T> {
     /// Context: any thread or fiber; may wait for destructors of the fiber's thread-locals.
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         let key = next_ended(&mut self.noted, &self.ended)?;
-        Some(self.fibers.remove(key).join_always())
+        Some(self.fibers.remove(key).fiber.join_always())
     }
 
     /// Requests that all fibers stop, as [`JoinHandle::cancel`] does. They stay in the set until
     /// they are joined.
     pub fn cancel_all(&self) {
-        self.fibers.iter().for_each(|(_, fiber)| fiber.cancel());
+        self.fibers
+            .iter()
+            .for_each(|(_, member)| member.fiber.cancel());
     }
 
     /// Empties the set and lets its fibers go on by themselves.
@@ -155,14 +178,27 @@ impl<T> JoinSet<T> {
     #[doc(hidden)]
     pub fn select_branch(&mut self) -> JoinNextBranch<'_, T> {
         let watched = RecvBranch::new(&self.ended);
-        let (noted, fibers) = (&mut self.noted, &mut self.fibers);
         JoinNextBranch {
-            noted,
+            noted: &mut self.noted,
             ended: &self.ended,
             watched,
-            fibers,
+            fibers: &mut self.fibers,
+            wanted: &mut self.wanted,
             chosen: None,
         }
+    }
+}
+
+/// Says of one of the fibers that somebody waits for it: the one of that key, or the next that has
+/// not ended. Workers may be held up by what the set's owner holds, and the set's fibers be held
+/// back for them (`sched/held_back`): one of them must start.
+fn want_one<T>(fibers: &Slab<Member<T>>, wanted: &mut usize) {
+    let keys = fibers.capacity();
+    let all = (*wanted..keys).chain(0..keys.min(*wanted));
+    let mut members = all.filter_map(|key| Some((key, fibers.get(key)?)));
+    if let Some((key, member)) = members.find(|(_, member)| !member.has_reported) {
+        member.fiber.want();
+        *wanted = key;
     }
 }
 
@@ -238,9 +274,9 @@ impl<T: Send + 'static> JoinSet<T> {
         }
         while self.running() >= most {
             let key = self
-                .ended
-                .recv()
+                .next_report()
                 .map_err(|error| io::Error::from(error.interrupt()))?;
+            self.fibers[key].has_reported = true;
             self.noted.push_back(key);
         }
         Ok(self.spawn(f))
@@ -263,7 +299,10 @@ impl<T: Send + 'static> JoinSet<T> {
 
     fn insert(&mut self, fiber: JoinHandle<T>) -> Fiber {
         let handle = fiber.fiber();
-        self.fibers.insert(fiber);
+        self.fibers.insert(Member {
+            fiber,
+            has_reported: false,
+        });
         handle
     }
 }
@@ -277,9 +316,9 @@ impl<T> Default for JoinSet<T> {
 impl<T> Drop for JoinSet<T> {
     fn drop(&mut self) {
         self.cancel_all();
-        for fiber in self.fibers.drain() {
+        for member in self.fibers.drain() {
             // As with a handle that is dropped, nobody asks for the result.
-            drop_contained(fiber.join_always());
+            drop_contained(member.fiber.join_always());
         }
     }
 }
@@ -297,7 +336,8 @@ pub struct JoinNextBranch<'a, T> {
     ended: &'a Receiver<usize>,
     /// For its watcher alone: no peer claims a receive from a channel with room.
     watched: RecvBranch<'a, usize>,
-    fibers: &'a mut Slab<JoinHandle<T>>,
+    fibers: &'a mut Slab<Member<T>>,
+    wanted: &'a mut usize,
     /// The next to end, out of the set already, or `None` in an empty set.
     chosen: Option<Option<JoinHandle<T>>>,
 }
@@ -320,12 +360,13 @@ impl<T> Source for JoinNextBranch<'_, T> {
             self.chosen = Some(None);
         } else if let Some(key) = next_ended(self.noted, self.ended) {
             // A report and its fiber go together, whatever becomes of the branch.
-            self.chosen = Some(Some(self.fibers.remove(key)));
+            self.chosen = Some(Some(self.fibers.remove(key).fiber));
         }
         self.chosen.is_some()
     }
 
     fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+        want_one(self.fibers, self.wanted);
         self.watched.watch(selector, branch)
     }
 

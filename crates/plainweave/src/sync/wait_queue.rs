@@ -31,8 +31,9 @@
 //!
 //! So each place that was taken off gets exactly one grant, each waiter leaves with its grant or
 //! with its place, and no grant goes to a waiter that has left (`atomics/state`'s model
-//! `loom_a_grant_comes_once`; the races in `tests/it/sync.rs`). No reference is counted for a waiting
-//! fiber: it lives because it waits. It has one place, because it waits for one thing at a time.
+//! `loom_a_grant_comes_once`; the races in `tests/it/sync.rs`). No reference is counted for a
+//! waiting fiber: it lives because it waits. It has one place, because it waits for one thing at a
+//! time.
 //!
 //! *Alone.* Usually there is one waiter, and it is a fiber pinned to its worker. Then the list
 //! records it (`home`), and taking it off changes nothing in its place; the granter sends the

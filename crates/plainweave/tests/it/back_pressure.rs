@@ -1,6 +1,8 @@
 //! Back-pressure from end to end: memory stays bounded, however much a slow side is asked to do.
 //!
-//! The full sizes: `cargo test --release -p plainweave --test it back_pressure -- --include-ignored`.
+//! The full sizes:
+//!
+//!     cargo test --release -p plainweave --test it back_pressure -- --include-ignored
 
 use std::fs::File as OsFile;
 use std::io::{Read, Write};

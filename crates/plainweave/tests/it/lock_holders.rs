@@ -6,13 +6,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream as OsStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::*;
 use plainweave::net::{TcpListener, TcpStream};
-use plainweave::sync::{channel, select};
+use plainweave::sync::{JoinSet, channel, select};
 use plainweave::{JoinHandle, Movement, Runtime, is_cancelled, spawn, time, yield_now};
 
 on_every_driver!(
@@ -28,6 +28,9 @@ on_every_driver!(
     its_select_finds_a_descriptor,
     its_select_is_woken_for_nothing,
     each_joins_a_fresh_fiber,
+    each_has_a_scope_of_fresh_fibers,
+    each_has_a_set_of_fresh_fibers,
+    each_calls_on_a_big_stack,
     fresh_fibers_start_beside_many_that_sleep,
     fresh_fibers_start_beside_many_that_run,
 );
@@ -239,6 +242,50 @@ fn its_select_is_woken_for_nothing(setup: Setup) {
 /// Most of the workers that there may be are blocked, so fresh fibers are held back; but not one
 /// that is joined.
 fn each_joins_a_fresh_fiber(setup: Setup) {
+    each_waits_for_fresh_fibers(setup, || spawn(|| 1).join().expect("no panic"));
+}
+
+/// Nor all of those that a scope waits for, which have scopes of their own.
+fn each_has_a_scope_of_fresh_fibers(setup: Setup) {
+    each_waits_for_fresh_fibers(setup, || {
+        let done = AtomicUsize::new(0);
+        plainweave::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    yield_now();
+                    plainweave::scope(|s| _ = s.spawn(|| done.fetch_add(1, Ordering::SeqCst)));
+                });
+            }
+        });
+        assert_eq!(done.into_inner(), 3);
+        1
+    });
+}
+
+/// Nor those of a set, waited for one after the other.
+fn each_has_a_set_of_fresh_fibers(setup: Setup) {
+    each_waits_for_fresh_fibers(setup, || {
+        let mut set = JoinSet::new();
+        for _ in 0..2 {
+            set.spawn(yield_now);
+        }
+        for _ in 0..3 {
+            set.spawn_limited(2, yield_now).expect("not cancelled");
+        }
+        let ended = std::iter::from_fn(|| set.join_next());
+        assert_eq!(ended.filter(Result::is_ok).count(), 5);
+        1
+    });
+}
+
+/// Nor the one that a call on a larger stack waits for.
+fn each_calls_on_a_big_stack(setup: Setup) {
+    each_waits_for_fresh_fibers(setup, || {
+        plainweave::on_big_stack(1 << 20, || 1).expect("there is room")
+    });
+}
+
+fn each_waits_for_fresh_fibers(setup: Setup, wait: fn() -> u32) {
     for (workers, most) in [(1, 3), (2, 16)] {
         let runtime = with_most(setup, workers, most);
         let lock = Arc::new(Mutex::new(0));
@@ -246,7 +293,7 @@ fn each_joins_a_fresh_fiber(setup: Setup) {
             let lock = lock.clone();
             runtime.spawn(move || {
                 let mut count = lock.lock().expect("not poisoned");
-                *count += spawn(|| 1).join().expect("no panic");
+                *count += wait();
             })
         });
         let fibers: Vec<_> = fibers.collect();

@@ -2,7 +2,7 @@
 //! connections, storage of fibers' own, calls of the OS, signals, stalls, many fibers, runtimes
 //! that end in the midst of it. In the suite a few seconds; as a command, an hour:
 //!
-//!     PLAINWEAVE_SOAK=3600 cargo test --release -p plainweave --test it soak -- --nocapture --test-threads=1
+//!     PLAINWEAVE_SOAK=3600 cargo test --release -p plainweave --test it soak -- --nocapture
 //!
 //! With another allocator: the same under `LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2`,
 //! or `libmimalloc.so.2`. A run can be repeated: `PLAINWEAVE_SOAK_SEED=17` begins with round 17.

@@ -185,7 +185,8 @@ macro_rules! for_families {
         mod threads {
             $(#[test]
             fn $test() {
-                crate::common::unless_it_hangs(stringify!($test), crate::sockets::$test::<crate::sockets::$family>);
+                let test = crate::sockets::$test::<crate::sockets::$family>;
+                crate::common::unless_it_hangs(stringify!($test), test);
             })+
         }
     };

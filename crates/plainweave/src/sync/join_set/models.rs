@@ -83,6 +83,10 @@ impl<T> JoinHandle<T> {
             .map_err(JoinError::failed)
     }
 
+    pub(super) fn want(&self) {
+        self.packet.join.want();
+    }
+
     pub(super) fn cancel(&self) {
         self.fiber.cancel();
     }
