@@ -97,8 +97,9 @@ fn out_of(commit: &str, profile: &str, text: &str) -> Result<PathBuf, String> {
         return Ok(path);
     }
     Err(format!(
-        "kept results come from a clean commit and the profile dist, and this program was built from '{commit}' with \
-         the profile {profile}: commit, measure with cargo run --profile dist -- bench, or give a folder elsewhere"
+        "kept results come from a clean commit and the profile dist, and this program was built \
+         from '{commit}' with the profile {profile}: commit, measure with cargo run --profile dist \
+         -- bench, or give a folder elsewhere"
     ))
 }
 

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -87,10 +87,13 @@ impl Build {
     }
 
     fn run(&self) -> anyhow::Result<()> {
-        eprintln!(
+        // Nothing can be done if standard error is gone.
+        let _ = writeln!(
+            std::io::stderr(),
             "plainweave: builds {} first, with the profile {}, since it is not there or older than \
              its sources; that takes minutes",
-            self.package, self.profile
+            self.package,
+            self.profile
         );
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(&cargo);

@@ -4,7 +4,7 @@
 //! run that lasts.
 
 use std::io::{self, stderr, stdout};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -24,6 +24,7 @@ use super::http::Http;
 use super::http2::Http2;
 use super::interrupt::TICK;
 use super::plan::{Plan, nanos};
+use super::socket::Place;
 use super::tally_json;
 use super::target::{self, Target};
 use super::wire::{self, Link, Receiver, Secret, Sender};
@@ -237,7 +238,7 @@ struct Work<P> {
     plan: Plan,
     part: (usize, usize),
     protocol: Arc<P>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Place>,
 }
 
 impl<P: Protocol> Work<P> {
@@ -266,7 +267,7 @@ impl<P: Protocol> Work<P> {
 
     fn serve(&self, sender: &Sender, orders: &Orders) -> anyhow::Result<()> {
         let workers = self.plan.part(self.part.0, self.part.1)?.workers;
-        let addresses: Vec<_> = self.addresses.iter().map(SocketAddr::to_string).collect();
+        let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
         sender.send(&json!({ "prepared": { "workers": workers, "addresses": addresses } }))?;
         while let Some(message) = orders.next() {
             let run = &message["run"];

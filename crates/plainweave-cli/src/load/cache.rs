@@ -7,12 +7,10 @@
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use plainweave::net::TcpStream;
 use plainweave::time;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -22,8 +20,9 @@ use super::engine::{Broken, Next, Protocol, Reply};
 use super::flags::{CacheFlags, Dialect};
 use super::popularity::{Picker, Popularity};
 use super::reply::{self, Commands, Expected, Part};
+use super::socket::{Place, Socket};
 use super::tally::{Failure, Opening};
-use super::target::{self, Target};
+use super::target::{self, Target, Via};
 
 /// memcached's longest key.
 const KEY: usize = 250;
@@ -264,7 +263,7 @@ impl Cache {
 
 /// What has come of the replies.
 struct Input<'a> {
-    stream: &'a mut TcpStream,
+    stream: &'a mut Socket,
     buffer: &'a mut Vec<u8>,
     /// What is filled and not yet used.
     start: usize,
@@ -318,6 +317,18 @@ impl Input<'_> {
 }
 
 fn target_of(server: &str) -> anyhow::Result<Target> {
+    if ["/", "./", "../"]
+        .iter()
+        .any(|start| server.starts_with(start))
+    {
+        return Ok(Target {
+            name: server.to_owned(),
+            host: String::new(),
+            port: 0,
+            secure: false,
+            via: Via::Unix(server.into()),
+        });
+    }
     let (host, port) = match server.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (
             host,
@@ -330,13 +341,14 @@ fn target_of(server: &str) -> anyhow::Result<Target> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     ensure!(
         !host.is_empty() && !host.contains('/'),
-        "{server}: write HOST:PORT"
+        "{server}: write HOST:PORT, or the path of a Unix socket"
     );
     Ok(Target {
         name: server.to_owned(),
         host: host.to_owned(),
         port,
         secure: false,
+        via: Via::Itself,
     })
 }
 
@@ -359,7 +371,7 @@ struct Asked {
 /// A connection, what was asked on it, and the buffers for that.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Socket,
     asked: Vec<Asked>,
     /// The keys of all that was asked, one request's behind the other's.
     numbers: Vec<usize>,
@@ -379,12 +391,12 @@ impl Protocol for Cache {
         Picker::new(seed, vec![Popularity::new(self.keys.len(), self.zipf, 0)])
     }
 
-    fn load(&self, addresses: &[SocketAddr], worker: usize, workers: usize) -> Result<(), Failure> {
+    fn load(&self, addresses: &[Place], worker: usize, workers: usize) -> Result<(), Failure> {
         let Some(timeout) = self.load else {
             return Ok(());
         };
         for address in addresses {
-            let mut connection = time::with_timeout(timeout, || self.connect(0, *address))?.0;
+            let mut connection = time::with_timeout(timeout, || self.connect(0, address))?.0;
             let mut numbers = (worker..self.keys.len()).step_by(workers).peekable();
             while numbers.peek().is_some() {
                 connection.numbers.clear();
@@ -411,11 +423,7 @@ impl Protocol for Cache {
         self.said.get().map(String::as_str)
     }
 
-    fn connect(
-        &self,
-        _server: usize,
-        address: SocketAddr,
-    ) -> Result<(Connection, Opening), Failure> {
+    fn connect(&self, _server: usize, address: &Place) -> Result<(Connection, Opening), Failure> {
         let (stream, connect) = target::connect(address)?;
         let (asked, numbers, out, buffer) = (Vec::new(), Vec::new(), Vec::new(), vec![0; BUFFER]);
         Ok((

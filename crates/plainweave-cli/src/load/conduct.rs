@@ -1,7 +1,6 @@
 //! Carrying out runs on this machine: the workers, and those that watch what they count.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +9,7 @@ use super::engine::{self, Protocol};
 use super::interrupt::Interrupt;
 use super::plan::{Plan, nanos};
 use super::series::Point;
+use super::socket::Place;
 use super::summary::Outcome;
 use super::sweep::Runs;
 use super::tally::Tally;
@@ -18,7 +18,7 @@ use super::watchers::Watchers;
 /// What all runs of a program have in common.
 pub(super) struct Conductor<P> {
     pub(super) protocol: Arc<P>,
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) addresses: Vec<Place>,
     pub(super) interrupt: Interrupt,
     pub(super) watchers: Watchers,
 }

@@ -23,7 +23,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -38,6 +37,7 @@ use super::group::{Entry, Group, Making};
 use super::plan::{Plan, nanos};
 use super::popularity::Picker;
 use super::schedule::Schedule;
+use super::socket::Place;
 use super::tally::{Failure, Opening, Tally};
 
 /// Connections of a worker that are opened at a time.
@@ -149,12 +149,7 @@ pub(super) trait Protocol: Send + Sync + 'static {
     fn picker(&self, worker: usize, workers: usize, seed: u64) -> Picker;
 
     /// Before the load, on each worker: puts its share of what the load needs on the servers.
-    fn load(
-        &self,
-        _addresses: &[SocketAddr],
-        _worker: usize,
-        _workers: usize,
-    ) -> Result<(), Failure> {
+    fn load(&self, _addresses: &[Place], _worker: usize, _workers: usize) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -167,7 +162,7 @@ pub(super) trait Protocol: Send + Sync + 'static {
     fn connect(
         &self,
         server: usize,
-        address: SocketAddr,
+        address: &Place,
     ) -> Result<(Self::Connection, Opening), Failure>;
 
     /// After an exchange: returns how long the client waits before the next request of what it is
@@ -193,7 +188,7 @@ pub(super) trait Protocol: Send + Sync + 'static {
 pub(super) fn run<P: Protocol>(
     plan: &Plan,
     protocol: &Arc<P>,
-    addresses: &[SocketAddr],
+    addresses: &[Place],
     stop: &Arc<AtomicBool>,
     gate: &mut dyn FnMut() -> anyhow::Result<()>,
     collect: &mut dyn FnMut(Piece),
@@ -271,7 +266,7 @@ pub(super) fn run<P: Protocol>(
 struct Start<'a, P> {
     plan: &'a Plan,
     worker: usize,
-    addresses: &'a [SocketAddr],
+    addresses: &'a [Place],
     protocol: &'a Arc<P>,
     stop: &'a Arc<AtomicBool>,
     pieces: mpsc::Sender<Piece>,
@@ -380,7 +375,7 @@ fn thread_cpu() -> Duration {
 /// One worker's share of the load.
 struct Lane<P: Protocol> {
     protocol: Arc<P>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Place>,
     /// Which of them connections go to, one after the other.
     turns: Vec<usize>,
     /// Connections made or tried so far, from the number of the worker's first on.
@@ -533,7 +528,7 @@ impl<P: Protocol> Lane<P> {
                         left.set(left.get() - 1);
                         let (server, limit) =
                             (lane.next_server(), Duration::from_nanos(lane.timeout));
-                        let connect = || lane.protocol.connect(server, lane.addresses[server]);
+                        let connect = || lane.protocol.connect(server, &lane.addresses[server]);
                         let connection = time::with_timeout(limit, connect)
                             .ok()
                             .map(|made| lane.opened(made));
@@ -800,7 +795,7 @@ impl<P: Protocol> Lane<P> {
         server: usize,
         making: Making<'_, P::Connection>,
     ) -> Result<P::Connection, Failure> {
-        match self.protocol.connect(server, self.addresses[server]) {
+        match self.protocol.connect(server, &self.addresses[server]) {
             Ok(made) => {
                 self.tally.borrow_mut().reconnects += 1;
                 let connection = self.opened(made);

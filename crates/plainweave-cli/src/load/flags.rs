@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::connect_to::ConnectTo;
 use super::distribution::Distribution;
 use super::exit::exit_codes;
 use super::objective::{Condition, Conditions};
@@ -15,7 +16,7 @@ use super::rates::{Rate, Rates};
 use super::sessions::SessionFlags;
 use super::tls::TlsFlags;
 use crate::engine::{self, Io};
-use crate::flag::time;
+use crate::flag::{address, time};
 use crate::mode::Mode;
 
 const EXAMPLES: &str = concat!(
@@ -25,6 +26,7 @@ Examples:
   plainweave load http --rate 5000 --arrivals poisson http://host/   open loop: 5,000 requests a second
   plainweave load http --urls list.txt --zipf 0.9 --connections 5000
   plainweave load http --no-keep-alive --requests 100000 --json=out.json http://host/
+  plainweave load http --data orders.csv --rate 200 http://host/     a request a line
   plainweave load http --method PUT --body-file item.json --header 'Content-Type: application/json' http://host/items
   plainweave load sessions logs --paths paths.txt && plainweave load http --sessions logs --rate 500 http://host/
   plainweave load http --agents 10.0.0.2:7411,10.0.0.3:7411 --agent-secret-file secret --rate 200k http://host/
@@ -87,7 +89,7 @@ pub(super) struct HttpFlags {
     /// What to ask for, in turn; connections go in turn to the servers that are named
     #[arg(
         value_name = "URL",
-        required_unless_present = "list",
+        required_unless_present_any = ["list", "data"],
         help_heading = "What to ask for"
     )]
     pub(super) urls: Vec<String>,
@@ -95,6 +97,17 @@ pub(super) struct HttpFlags {
     /// File with a URL a line, after those given; lines that begin with # are left out
     #[arg(long = "urls", value_name = "FILE", help_heading = "What to ask for")]
     pub(super) list: Option<PathBuf>,
+
+    /// File with a request a line, asked for in turn: JSON objects with url, method, body and
+    /// headers, or CSV (FILE.csv) whose head names url, method, body and header fields. A url may
+    /// be a path on the server that URL names
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["list", "sessions"],
+        help_heading = "What to ask for"
+    )]
+    pub(super) data: Option<PathBuf>,
 
     /// Replay session logs, of a file or of a folder's *.log; may be repeated. `load sessions`
     /// writes some
@@ -139,6 +152,25 @@ pub(super) struct HttpFlags {
     #[arg(long, value_name = "FILE", help_heading = "What to ask for")]
     pub(super) body_file: Option<PathBuf>,
 
+    /// For a URL's HOST:PORT connect to TO:PORT, as curl does; an empty part is any, or the same.
+    /// Host and the name in certificates stay; may be repeated
+    #[arg(
+        long,
+        value_name = "HOST:PORT:TO:PORT",
+        value_parser = ConnectTo::parse,
+        help_heading = "What to ask for"
+    )]
+    pub(super) connect_to: Vec<ConnectTo>,
+
+    /// Connect by this Unix socket, whatever hosts the URLs name
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with = "connect_to",
+        help_heading = "What to ask for"
+    )]
+    pub(super) unix_socket: Option<PathBuf>,
+
     /// A connection for each request
     #[arg(long, help_heading = "What to ask for")]
     pub(super) no_keep_alive: bool,
@@ -151,6 +183,17 @@ pub(super) struct HttpFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000), requires = "http2")]
     #[arg(help_heading = "What to ask for")]
     pub(super) streams: Option<u16>,
+
+    /// Follow redirects on the same server, at most N for a request, and count them towards its
+    /// latency; one that is not followed is an error
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        conflicts_with_all = ["http2", "no_keep_alive"],
+        help_heading = "What to ask for"
+    )]
+    pub(super) redirects: u8,
 
     /// Status that is a success; may be repeated [default: 200 to 399]
     #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(200..=999))]
@@ -172,7 +215,8 @@ pub(super) struct HttpFlags {
 #[derive(Args, Debug)]
 #[command(after_help = CACHE_EXAMPLES)]
 pub(super) struct CacheFlags {
-    /// Servers; connections go to them in turn, and each holds all keys [port: 11211]
+    /// Servers, HOST[:PORT] or the path of a Unix socket; connections go to them in turn, and each
+    /// holds all keys [port: 11211]
     #[arg(
         value_name = "HOST:PORT",
         required = true,
@@ -317,8 +361,8 @@ pub(super) struct Common {
     pub(super) min_rate: f64,
 
     /// Exit with 1 if this holds, as in 'p99>20ms'; may be repeated. Of p50 or another percentile,
-    /// mean, max and lateness in us, ms or s; errors, misses, or a status as 503 or 5xx, a number or
-    /// a share as in 0.1%; rate, as in 10k, or 95% of --rate
+    /// mean, max and lateness in us, ms or s; errors, misses, or a status as 503 or 5xx, a number
+    /// or a share as in 0.1%; rate, as in 10k, or 95% of --rate
     #[arg(long, value_name = "CONDITION", value_parser = Condition::parse, help_heading = "What to expect")]
     pub(super) fail_if: Vec<Condition>,
 
@@ -377,6 +421,11 @@ pub(super) struct Common {
     /// 30s]
     #[arg(long, value_name = "TIME", value_parser = silence, requires = "agents", help_heading = "Agents")]
     pub(super) agent_timeout: Option<Duration>,
+
+    /// Address and port, or a port on 127.0.0.1, that serves the figures so far while the load
+    /// runs: /metrics (Prometheus)
+    #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Output")]
+    pub(super) admin: Option<SocketAddr>,
 
     /// Show nothing while the load runs
     #[arg(long, help_heading = "Output")]

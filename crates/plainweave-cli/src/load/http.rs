@@ -3,22 +3,23 @@
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::ensure;
-use plainweave::net::TcpStream;
 use plainweave::time;
 
+use super::data;
 use super::engine::{Broken, Next, Protocol, Reply};
 use super::files::Files;
 use super::flags::HttpFlags;
 use super::popularity::{Picker, Popularity};
+use super::redirect;
 use super::request::{Request, Writer};
 use super::response::{self, Body, Head};
 use super::session_log;
+use super::socket::{Place, Socket};
 use super::tally::{Failure, Handshake, Opening};
-use super::target::{self, Target};
+use super::target::{self, Target, Via};
 use super::tls::{self, Session, Tls};
 
 /// A connection's buffer at first.
@@ -38,6 +39,9 @@ pub(super) struct Http {
     pub(super) keep_alive: bool,
     status: Vec<u16>,
     body_length: Option<u64>,
+    /// That are followed for a request, at most.
+    redirects: u8,
+    targets: Vec<Target>,
     /// The names of servers that are asked by TLS, by their numbers.
     names: Vec<Option<String>>,
     tls: Option<Tls>,
@@ -63,10 +67,15 @@ impl Http {
             keep_alive: !flags.no_keep_alive,
             status: flags.status.clone(),
             body_length: flags.body_length,
+            redirects: flags.redirects,
+            targets: Vec::new(),
             names: Vec::new(),
             tls: None,
         };
-        if flags.sessions.is_empty() {
+        if let Some(path) = &flags.data {
+            let rows = data::parse(&path.display().to_string(), &files.text(path)?)?;
+            client.requests = writer.rows(&urls, &rows)?;
+        } else if flags.sessions.is_empty() {
             client.requests = writer.urls(&urls)?;
         } else {
             client.read_sessions(flags, files, &mut writer, &urls)?;
@@ -81,7 +90,14 @@ impl Http {
             bytes <= MEMORY,
             "{bytes} bytes of requests, and {MEMORY} at most: name fewer URLs or a shorter body"
         );
-        let targets = writer.into_targets();
+        let mut targets = writer.into_targets();
+        target::lead_elsewhere(&flags.connect_to, &mut targets)?;
+        if let Some(path) = &flags.unix_socket {
+            for target in &mut targets {
+                target.via = Via::Unix(path.clone());
+            }
+        }
+        client.targets.clone_from(&targets);
         client.names = targets
             .iter()
             .map(|target| target.secure.then(|| target.host.clone()))
@@ -178,11 +194,19 @@ impl Http {
         }
     }
 
+    /// Returns where an answer leads whose head has just been read, if redirects are followed.
+    fn location(&self, connection: &Connection, head: &Head) -> Option<String> {
+        if self.redirects == 0 || !redirect::is_redirect(head.status) {
+            return None;
+        }
+        response::location(&connection.buffer[..head.len])
+    }
+
     /// Connects to a server, by TLS if it is asked so.
     pub(super) fn open(
         &self,
         server: usize,
-        address: SocketAddr,
+        address: &Place,
     ) -> Result<(Stream, Opening), Failure> {
         let (stream, connect) = target::connect(address)?;
         let (stream, handshake) = match (&self.tls, &self.names[server]) {
@@ -224,7 +248,7 @@ pub(super) struct Connection {
 /// What its bytes go through.
 #[derive(Debug)]
 pub(super) enum Stream {
-    Plain(TcpStream),
+    Plain(Socket),
     Tls(Session),
 }
 
@@ -274,11 +298,7 @@ impl Protocol for Http {
         Picker::new(seed, self.requests.iter().map(of).collect())
     }
 
-    fn connect(
-        &self,
-        server: usize,
-        address: SocketAddr,
-    ) -> Result<(Connection, Opening), Failure> {
+    fn connect(&self, server: usize, address: &Place) -> Result<(Connection, Opening), Failure> {
         let (stream, opening) = self.open(server, address)?;
         Ok((
             Connection {
@@ -314,11 +334,41 @@ impl Protocol for Http {
             .send(&request.bytes)
             .map_err(Broken::before)?;
         let mut head = connection.head(request.no_body)?;
-        let (wire, body) = connection.body(&mut head)?;
+        let mut location = self.location(connection, &head);
+        let (mut wire, mut body) = connection.body(&mut head)?;
+
+        let (mut next, mut left) = (None, self.redirects);
+        while let Some(place) = location.take().filter(|_| left > 0 && !head.close) {
+            let asked: &[u8] = next.as_deref().unwrap_or(&request.bytes);
+            let server = &self.targets[connection.server];
+            let Some((bytes, no_body)) = redirect::follow(asked, head.status, &place, server)
+            else {
+                break;
+            };
+            left -= 1;
+            connection.filled = 0;
+            // The server has answered: a request that breaks now is not as if it had not been sent.
+            let within = |error: io::Error| Broken::within(error.into());
+            connection.stream.send(&bytes).map_err(within)?;
+            head = connection
+                .head(no_body)
+                .map_err(|broken| Broken::within(broken.failure))?;
+            location = self.location(connection, &head);
+            let more;
+            (more, body) = connection.body(&mut head)?;
+            wire += more;
+            next = Some(bytes);
+        }
+
+        let outcome = if self.redirects > 0 && redirect::is_redirect(head.status) {
+            Err(Failure::Status(head.status))
+        } else {
+            self.judge(head.status, body)
+        };
         done(Reply {
             bytes: wire,
             status: head.status,
-            outcome: self.judge(head.status, body).map(|()| true),
+            outcome: outcome.map(|()| true),
         });
         Ok(match head.close {
             _ if last || !self.keep_alive => Next::Close,

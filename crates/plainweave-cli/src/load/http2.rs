@@ -2,7 +2,6 @@
 //! share.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use super::http::{Http, Memory};
 use super::link::Link;
 use super::popularity::Picker;
 use super::request::Request;
+use super::socket::Place;
 use super::tally::{Failure, Opening};
 use super::target::Target;
 
@@ -154,7 +154,7 @@ impl Protocol for Http2 {
         self.http.picker(worker, workers, seed)
     }
 
-    fn connect(&self, server: usize, address: SocketAddr) -> Result<(Stream, Opening), Failure> {
+    fn connect(&self, server: usize, address: &Place) -> Result<(Stream, Opening), Failure> {
         let (stream, opening) = self.http.open(server, address)?;
         Ok((
             Stream {

@@ -1,7 +1,6 @@
 //! What stands in for `http2` in a build without that feature: an error for `--http2`.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 
 use anyhow::bail;
 
@@ -9,6 +8,7 @@ use super::engine::{Broken, Next, Protocol, Reply};
 use super::files::Files;
 use super::flags::HttpFlags;
 use super::popularity::Picker;
+use super::socket::Place;
 use super::tally::{Failure, Opening};
 use super::target::Target;
 
@@ -32,7 +32,7 @@ impl Protocol for Http2 {
         match *self {}
     }
 
-    fn connect(&self, _server: usize, _address: SocketAddr) -> Result<((), Opening), Failure> {
+    fn connect(&self, _server: usize, _address: &Place) -> Result<((), Opening), Failure> {
         match *self {}
     }
 

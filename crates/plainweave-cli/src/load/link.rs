@@ -18,13 +18,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use bytes::Bytes;
 use h2::client::{self, Connection, SendRequest};
 use h2::{Error, RecvStream};
-use plainweave::net::TcpStream;
 use plainweave::sync::Notify;
 use plainweave::{Fiber, block_on, spawn_local};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::engine::Broken;
 use super::http::Stream;
+use super::socket::Socket;
 use super::tally::Failure;
 use super::tls::Records;
 
@@ -42,7 +42,7 @@ pub(super) struct Link {
 }
 
 struct Core {
-    socket: TcpStream,
+    socket: Socket,
     /// By TLS.
     records: Option<RefCell<Records>>,
     pipe: Pipe,

@@ -15,6 +15,8 @@ mod cache;
 mod chart;
 mod collect;
 mod conduct;
+mod connect_to;
+mod data;
 mod distribution;
 mod engine;
 mod exit;
@@ -32,6 +34,7 @@ mod interrupt;
 #[cfg(feature = "http2")]
 mod link;
 mod live;
+mod live_metrics;
 mod objective;
 mod page;
 mod plan;
@@ -39,6 +42,7 @@ mod popularity;
 mod publish;
 mod ramp;
 mod rates;
+mod redirect;
 mod reply;
 mod report;
 mod request;
@@ -47,6 +51,7 @@ mod schedule;
 mod series;
 mod session_log;
 mod sessions;
+mod socket;
 mod steps;
 mod summary;
 mod sweep;
@@ -64,7 +69,6 @@ mod watchers;
 mod wire;
 
 use std::io::{stderr, stdout};
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -146,7 +150,7 @@ fn drive<P: Protocol>(
             .map(|target| target.probe(plan.timeout))
             .collect::<anyhow::Result<Vec<_>>>()?;
         target::enough_ports(plan.connections, &addresses)?;
-        let texts = addresses.iter().map(SocketAddr::to_string).collect();
+        let texts = addresses.iter().map(ToString::to_string).collect();
         let interrupt = Interrupt::install()?;
         let protocol = Arc::new(protocol);
         (

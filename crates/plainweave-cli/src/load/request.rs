@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use anyhow::{Context, bail, ensure};
 use http::{HeaderName, HeaderValue, Method, Uri};
 
+use super::data::Row;
 use super::files::Files;
 use super::flags::HttpFlags;
 use super::session_log::Visit;
-use super::target::Target;
+use super::target::{Target, Via};
 
 /// One request, whole.
 #[derive(Debug)]
@@ -104,6 +105,7 @@ impl Writer {
                 host,
                 port,
                 secure,
+                via: Via::Itself,
             };
             self.servers.push((authority.to_string(), target));
             self.servers.len() - 1
@@ -122,6 +124,68 @@ impl Writer {
             requests[server].push(self.request(server, &self.method, path));
         }
         Ok(requests)
+    }
+
+    /// Writes the requests of a file's lines, by server. A line's URL may be a path on the server
+    /// of the one URL that is given, and without one that is asked for.
+    pub(super) fn rows(
+        &mut self,
+        urls: &[String],
+        rows: &[Row],
+    ) -> anyhow::Result<Vec<Vec<Request>>> {
+        ensure!(
+            urls.len() <= 1,
+            "with --data one URL at most is given: the lines name the others"
+        );
+        let base = urls.first().map(|url| parse(url)).transpose()?;
+        let mut requests: Vec<Vec<Request>> = Vec::new();
+        for row in rows {
+            let place = &row.place;
+            let (server, path) = self.place_of(base.as_ref(), row).context(place.clone())?;
+            requests.resize_with(self.servers.len(), Vec::new);
+
+            let method = match (&row.method, &row.body) {
+                (Some(name), _) => method(name).context(place.clone())?,
+                (None, Some(_)) if self.method == Method::GET => Method::POST,
+                _ => self.method.clone(),
+            };
+            let fields: Vec<_> = row
+                .fields
+                .iter()
+                .map(|(name, value)| line(&format!("{name}: {value}"), place))
+                .collect::<anyhow::Result<_>>()?;
+            let request = match &row.body {
+                Some(body) => self.write(server, &method, &path, &fields, Some(body.as_bytes())),
+                None => self.write(server, &method, &path, &fields, self.usual_body(&method)),
+            };
+            requests[server].push(request);
+        }
+        Ok(requests)
+    }
+
+    /// Returns the number of a line's server, and the path there.
+    fn place_of(&mut self, base: Option<&Uri>, row: &Row) -> anyhow::Result<(usize, String)> {
+        let path_of = |uri: &Uri| {
+            uri.path_and_query()
+                .map_or("/", |path| path.as_str())
+                .to_owned()
+        };
+        let at_base = "a URL must be given on the command line for lines without a whole one";
+        match row.url.as_deref() {
+            Some(path) if path.starts_with('/') => {
+                // Its own check: a path with a blank would end the request's first line.
+                let path: Uri = path.parse().with_context(|| format!("'{path}'"))?;
+                Ok((self.server(base.context(at_base)?)?, path_of(&path)))
+            }
+            Some(url) => {
+                let uri = parse(url)?;
+                Ok((self.server(&uri)?, path_of(&uri)))
+            }
+            None => {
+                let base = base.context(at_base)?;
+                Ok((self.server(base)?, path_of(base)))
+            }
+        }
     }
 
     /// Notes the servers that sessions are replayed to.
@@ -171,24 +235,44 @@ impl Writer {
     }
 
     fn request(&self, server: usize, method: &Method, path: &str) -> Request {
-        let host = if self.has_host {
+        self.write(server, method, path, &[], self.usual_body(method))
+    }
+
+    /// Returns the body that requests have: GET and the like have none, if others have one.
+    fn usual_body(&self, method: &Method) -> Option<&[u8]> {
+        let body = self.body.as_deref();
+        body.filter(|_| *method == self.method || !method.is_safe())
+    }
+
+    /// Writes a request with lines of its own, each of which stands for all of that name that
+    /// requests have in common.
+    fn write(
+        &self,
+        server: usize,
+        method: &Method,
+        path: &str,
+        own: &[String],
+        body: Option<&[u8]>,
+    ) -> Request {
+        let is_own = |line: &str| {
+            own.iter()
+                .any(|own| name_of(own).eq_ignore_ascii_case(name_of(line)))
+        };
+        let common = self
+            .fields
+            .split_inclusive('\n')
+            .filter(|line| !is_own(line));
+        let fields: String = common.chain(own.iter().map(String::as_str)).collect();
+        let host = if self.has_host || is_own("Host:") {
             String::new()
         } else {
             format!("Host: {}\r\n", self.servers[server].0)
         };
-        // GET and the like have no body, if others have one.
-        let body = self
-            .body
-            .as_ref()
-            .filter(|_| *method == self.method || !method.is_safe());
         let length = body
             .map(|body| format!("Content-Length: {}\r\n", body.len()))
             .unwrap_or_default();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\n{host}{}{length}\r\n",
-            self.fields
-        );
-        let bytes = [head.as_bytes(), body.map_or(&[], Vec::as_slice)]
+        let head = format!("{method} {path} HTTP/1.1\r\n{host}{fields}{length}\r\n");
+        let bytes = [head.as_bytes(), body.unwrap_or_default()]
             .concat()
             .into_boxed_slice();
         Request {
@@ -200,6 +284,11 @@ impl Writer {
     pub(super) fn into_targets(self) -> Vec<Target> {
         self.servers.into_iter().map(|(_, target)| target).collect()
     }
+}
+
+/// Returns the name of a field's line.
+fn name_of(line: &str) -> &str {
+    line.split(':').next().unwrap_or_default()
 }
 
 fn method(name: &str) -> anyhow::Result<Method> {

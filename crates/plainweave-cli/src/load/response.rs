@@ -83,6 +83,21 @@ pub(super) fn parse(bytes: &[u8], no_body: bool) -> Result<Option<Head>, Failure
     }))
 }
 
+/// Returns the field `Location` of a head that has been parsed.
+pub(super) fn location(head: &[u8]) -> Option<String> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
+    let mut raw = httparse::Response::new(&mut []);
+    let mut lenient = ParserConfig::default();
+    lenient.allow_obsolete_multiline_headers_in_responses(true);
+    let parsed = lenient.parse_response_with_uninit_headers(&mut raw, head, &mut fields);
+    parsed.ok()?;
+    let field = raw
+        .headers
+        .iter()
+        .find(|field| field.name.eq_ignore_ascii_case("location"))?;
+    String::from_utf8(field.value.trim_ascii().to_vec()).ok()
+}
+
 fn is(value: &[u8], wanted: &[u8]) -> bool {
     value.trim_ascii().eq_ignore_ascii_case(wanted)
 }

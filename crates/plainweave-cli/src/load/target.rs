@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use plainweave::time;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::connect_to::ConnectTo;
 use super::plan::nanos;
+use super::socket::{Place, Socket};
 use super::tally::Failure;
 
 /// Descriptors beside the connections: standard streams, result files, and a few for each worker's
@@ -26,38 +30,85 @@ pub(super) struct Target {
     pub(super) port: u16,
     /// It is asked by TLS.
     pub(super) secure: bool,
+    pub(super) via: Via,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Via {
+    /// By its own host and port.
+    #[default]
+    Itself,
+    /// By others.
+    Host(String, u16),
+    /// By a Unix socket.
+    Unix(PathBuf),
 }
 
 impl Target {
     /// Returns the first of its addresses that takes a connection.
-    pub(super) fn probe(&self, timeout: Duration) -> anyhow::Result<SocketAddr> {
-        let found = (self.host.as_str(), self.port).to_socket_addrs();
-        let addresses = found.with_context(|| format!("cannot resolve {}", self.host))?;
+    pub(super) fn probe(&self, timeout: Duration) -> anyhow::Result<Place> {
+        let (host, port) = match &self.via {
+            Via::Itself => (self.host.as_str(), self.port),
+            Via::Host(host, port) => (host.as_str(), *port),
+            Via::Unix(path) => {
+                UnixStream::connect(path).with_context(|| {
+                    format!("cannot reach {} by way of {}", self.name, path.display())
+                })?;
+                return Ok(Place::Unix(path.clone()));
+            }
+        };
+        let found = (host, port).to_socket_addrs();
+        let addresses = found.with_context(|| format!("cannot resolve {host}"))?;
         let mut last = None;
         for address in addresses {
             match TcpStream::connect_timeout(&address, timeout) {
-                Ok(_) => return Ok(address),
+                Ok(_) => return Ok(Place::Ip(address)),
                 Err(error) => last = Some(error),
             }
         }
         let Some(error) = last else {
-            bail!("{} has no address", self.host)
+            bail!("{host} has no address")
         };
         let remedy = match error.kind() {
             ErrorKind::ConnectionRefused => "; is the server running, and is it this port?",
             ErrorKind::TimedOut => "; does a firewall drop the packets?",
             _ => "",
         };
-        Err(anyhow::Error::new(error).context(format!("cannot reach {}{remedy}", self.name)))
+        let by = match self.via {
+            Via::Host(..) => format!(" by way of {host}:{port}"),
+            _ => String::new(),
+        };
+        Err(anyhow::Error::new(error).context(format!("cannot reach {}{by}{remedy}", self.name)))
     }
 }
 
+/// Has each server be reached as the first rule that fits says.
+///
+/// # Errors
+/// A rule fits none.
+pub(super) fn lead_elsewhere(rules: &[ConnectTo], targets: &mut [Target]) -> anyhow::Result<()> {
+    let fits = |rule: &ConnectTo, target: &Target| rule.fits(&target.host, target.port);
+    for rule in rules {
+        ensure!(
+            targets.iter().any(|target| fits(rule, target)),
+            "--connect-to {rule} fits none of the URLs"
+        );
+    }
+    for target in targets {
+        if let Some(rule) = rules.iter().find(|rule| fits(rule, target)) {
+            let (host, port) = rule.lead(&target.host, target.port);
+            target.via = Via::Host(host, port);
+        }
+    }
+    Ok(())
+}
+
 /// Connects, on a fiber. Returns how long that took, too, in nanoseconds.
-pub(super) fn connect(address: SocketAddr) -> Result<(plainweave::net::TcpStream, u64), Failure> {
+pub(super) fn connect(place: &Place) -> Result<(Socket, u64), Failure> {
     let began = time::now();
-    let stream = plainweave::net::TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    Ok((stream, since(began)))
+    let socket = Socket::connect(place)?;
+    Ok((socket, since(began)))
 }
 
 /// Returns how long ago that was, in nanoseconds.
@@ -70,7 +121,7 @@ const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
 /// Checks that the local ports suffice for these connections: each address takes as many as there
 /// are ports.
-pub(super) fn enough_ports(connections: usize, addresses: &[SocketAddr]) -> anyhow::Result<()> {
+pub(super) fn enough_ports(connections: usize, places: &[Place]) -> anyhow::Result<()> {
     // Where it cannot be read, the connections themselves will tell.
     let Ok(range) = std::fs::read_to_string(PORT_RANGE) else {
         return Ok(());
@@ -83,8 +134,12 @@ pub(super) fn enough_ports(connections: usize, addresses: &[SocketAddr]) -> anyh
         return Ok(());
     };
     let ports = (last + 1).saturating_sub(first);
-    let different: BTreeSet<_> = addresses.iter().collect();
-    let each = connections.div_ceil(different.len().max(1));
+    let by_port = places.iter().filter(|place| matches!(place, Place::Ip(_)));
+    let different: BTreeSet<_> = by_port.collect();
+    if different.is_empty() {
+        return Ok(());
+    }
+    let each = connections.div_ceil(different.len());
     if each > ports {
         bail!(
             "{each} connections to one address need {each} local ports and the kernel hands out {ports}; widen \
@@ -123,11 +178,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_first_rule_that_fits_counts() {
+        let target = |host: &str, port| Target {
+            name: format!("http://{host}:{port}"),
+            host: host.to_owned(),
+            port,
+            secure: false,
+            via: Via::Itself,
+        };
+        let rules = ["a:80:127.0.0.1:8080", "::[::1]:", "b:::81"]
+            .map(|text| ConnectTo::parse(text).unwrap());
+        let mut targets = [target("A", 80), target("a", 81), target("b", 80)];
+        lead_elsewhere(&rules, &mut targets).unwrap();
+        let via = targets.map(|target| target.via);
+        let expected = [("127.0.0.1", 8080), ("::1", 81), ("::1", 80)];
+        assert_eq!(
+            via,
+            expected.map(|(host, port)| Via::Host(host.to_owned(), port))
+        );
+
+        let mut targets = [target("b", 80)];
+        lead_elsewhere(&rules[2..], &mut targets).unwrap();
+        assert_eq!(targets[0].via, Via::Host("b".to_owned(), 81));
+        let error = lead_elsewhere(&rules[..1], &mut targets).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("a:80:127.0.0.1:8080 fits none"), "{error}");
+    }
+
+    #[test]
     fn too_few_ports_are_said_with_the_remedy() {
-        let one: SocketAddr = ([127, 0, 0, 1], 80).into();
-        let two: SocketAddr = ([127, 0, 0, 2], 80).into();
-        assert!(enough_ports(2, &[one]).is_ok());
-        let error = enough_ports(65_537, &[one, one]).unwrap_err().to_string();
+        let place = |last| Place::Ip(([127, 0, 0, last], 80).into());
+        let (one, two) = (place(1), place(2));
+        let path = Place::Unix("/run/socket".into());
+        assert!(enough_ports(2, std::slice::from_ref(&one)).is_ok());
+        assert!(enough_ports(65_537, &[path]).is_ok());
+        let error = enough_ports(65_537, &[one.clone(), one.clone()])
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("65537 connections") && error.contains("ip_local_port_range"),
             "{error}"

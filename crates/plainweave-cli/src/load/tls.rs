@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
-use plainweave::net::TcpStream;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -23,6 +22,7 @@ use rustls::{
 };
 
 use super::files::Files;
+use super::socket::Socket;
 use super::tally::Failure;
 
 /// What is trusted, and how handshakes go.
@@ -98,7 +98,7 @@ impl Tls {
     pub(super) fn connect(
         &self,
         host: &str,
-        mut stream: TcpStream,
+        mut stream: Socket,
     ) -> Result<(Session, bool), Failure> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| Failure::CertificateName)?;
         let mut rustls =
@@ -167,12 +167,12 @@ fn authorities(
 
 /// A connection after its handshake. Its errors are [`Failure`]s where TLS is at fault.
 #[derive(Debug)]
-pub(super) struct Session(Box<StreamOwned<ClientConnection, TcpStream>>);
+pub(super) struct Session(Box<StreamOwned<ClientConnection, Socket>>);
 
 impl Session {
     /// Parts it from its socket, for a caller that carries the bytes.
     #[cfg(feature = "http2")]
-    pub(super) fn into_parts(self) -> (Option<Records>, TcpStream) {
+    pub(super) fn into_parts(self) -> (Option<Records>, Socket) {
         let (mut rustls, stream) = self.0.into_parts();
         rustls.set_buffer_limit(None);
         (Some(Records(rustls)), stream)

@@ -4,9 +4,9 @@ use std::io::{self, Read, Write};
 
 use anyhow::bail;
 use clap::Args;
-use plainweave::net::TcpStream;
 
 use super::files::Files;
+use super::socket::Socket;
 use super::tally::Failure;
 
 /// None.
@@ -32,11 +32,7 @@ impl Tls {
         Ok(None)
     }
 
-    pub(super) fn connect(
-        &self,
-        _host: &str,
-        _stream: TcpStream,
-    ) -> Result<(Session, bool), Failure> {
+    pub(super) fn connect(&self, _host: &str, _stream: Socket) -> Result<(Session, bool), Failure> {
         match *self {}
     }
 }
@@ -51,7 +47,7 @@ pub(super) enum Session {}
 
 #[cfg(feature = "http2")]
 impl Session {
-    pub(super) fn into_parts(self) -> (Option<Records>, TcpStream) {
+    pub(super) fn into_parts(self) -> (Option<Records>, Socket) {
         match self {}
     }
 }

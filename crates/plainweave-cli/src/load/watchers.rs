@@ -7,6 +7,7 @@ use super::collect::{Second, Watch};
 use super::flags::Common;
 use super::hdr_log::HdrLog;
 use super::live::Live;
+use super::live_metrics::LiveMetrics;
 use super::plan::Plan;
 use super::series::Point;
 
@@ -17,17 +18,20 @@ pub(super) struct Watchers {
     /// Runs have tags in the log.
     several: bool,
     quiet: bool,
+    metrics: Option<LiveMetrics>,
 }
 
 impl Watchers {
     /// Opens the files, so that one that cannot be written is reported before the load.
     pub(super) fn new(common: &Common) -> anyhow::Result<Self> {
         let log = common.hdr_log.as_deref().map(HdrLog::create).transpose()?;
+        let metrics = common.admin.map(LiveMetrics::serve).transpose()?;
         let several = common.rates.is_some() || common.search.is_some();
         Ok(Self {
             log,
             several,
             quiet: common.quiet,
+            metrics,
         })
     }
 
@@ -41,7 +45,11 @@ impl Watchers {
             .rate
             .filter(|_| self.several)
             .map(|rate| format!("rate={rate}"));
+        if let Some(metrics) = &self.metrics {
+            metrics.begin(plan.rate);
+        }
         Watching {
+            metrics: self.metrics.as_ref(),
             live: Live::new(plan, self.quiet),
             log: self.log.as_mut(),
             tag,
@@ -58,6 +66,7 @@ impl Watchers {
 
 /// What watches one run.
 pub(super) struct Watching<'a> {
+    metrics: Option<&'a LiveMetrics>,
     live: Live,
     log: Option<&'a mut HdrLog>,
     tag: Option<String>,
@@ -77,6 +86,9 @@ impl Watch for Watching<'_> {
         self.seconds.extend(Point::of(second));
         if let Some(log) = &mut self.log {
             log.add(self.began.get(), self.tag.as_deref(), second);
+        }
+        if let Some(metrics) = self.metrics {
+            metrics.add(second);
         }
         self.live.second(second);
     }

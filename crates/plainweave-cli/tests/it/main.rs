@@ -12,6 +12,7 @@ mod listing;
 mod load;
 mod load_agents;
 mod load_cache;
+mod load_data;
 mod load_exits;
 mod load_http2;
 mod load_outputs;
