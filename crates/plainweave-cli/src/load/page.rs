@@ -20,8 +20,11 @@ padding:0 1em}h1{font-size:1.4em}p.head{color:var(--soft)}p.bad{color:var(--c1)}
 width:100%;font-variant-numeric:tabular-nums}td,th{padding:.2em .6em;text-align:right;border-bottom:1px solid \
 var(--grid)}td:first-child,th:first-child{text-align:left}figure{margin:2em 0}figcaption{font-weight:600}\
 figcaption span{font-weight:400;margin-left:1em}svg{width:100%;height:auto}pre{overflow-x:auto;font-size:.8em}\
-svg text{font-size:12px;fill:var(--soft)}\
-.e{text-anchor:end}.m{text-anchor:middle}.t{font-size:13px}.g{stroke:var(--grid)}polyline{fill:none;stroke-width:1.8}\
+svg text{font-size:13px;fill:var(--soft)}\
+@media(max-width:600px){svg text{font-size:20px}}\
+ul.key{display:flex;flex-wrap:wrap;gap:.4em 2em;list-style:none;margin:1em 0;padding:0}\
+ul.key b{display:block;font-size:1.3em}\
+.e{text-anchor:end}.m{text-anchor:middle}.g{stroke:var(--grid)}polyline{fill:none;stroke-width:1.8}\
 .k0{color:var(--c0)}.k1{color:var(--c1)}.k2{color:var(--c2)}.k3{color:var(--c3)}.k4{color:var(--c4)}\
 .k5{color:var(--c5)}\
 .l0{stroke:var(--c0)}.l1{stroke:var(--c1)}.l2{stroke:var(--c2)}.l3{stroke:var(--c3)}.l4{stroke:var(--c4)}\
@@ -41,9 +44,10 @@ pub(super) fn run(head: &str, verdict: &Verdict, summary: &Summary<'_>) -> Strin
             .filter(|_| verdict.unjudged.is_empty())
             .map(|why| format!("invalid: {why}")),
     );
-    let mut body = table(summary);
+    let mut body = key_figures(summary);
     body += &over_time(&summary.outcome.seconds);
     body += &distribution(summary);
+    body += &table(summary);
     page(head, &notes, &body)
 }
 
@@ -128,6 +132,24 @@ const LATENCY: Axis = Axis {
     write: text::time,
 };
 
+/// Returns the figures that one looks for first.
+fn key_figures(summary: &Summary<'_>) -> String {
+    let latency = |percentile| {
+        summary
+            .latency(percentile)
+            .map_or("none".to_owned(), text::time)
+    };
+    let figures = [
+        ("answers", format!("{}/s", text::short_rate(summary.rate()))),
+        ("p50", latency(50.0)),
+        ("p99", latency(99.0)),
+        ("slowest", latency(100.0)),
+        ("errors", format!("{:.2} %", summary.error_share() * 100.0)),
+    ];
+    let figures = figures.map(|(name, value)| format!("<li><b>{value}</b>{name}"));
+    format!("<ul class=\"key\">{}</ul>\n", figures.concat())
+}
+
 fn table(summary: &Summary<'_>) -> String {
     let mut rows = String::new();
     for figure in summary
@@ -160,7 +182,7 @@ fn table(summary: &Summary<'_>) -> String {
     for (status, count) in tally.statuses.by_status() {
         let _ = write!(rows, "<tr><td>status {status}<td>{count}");
     }
-    format!("<details open><summary>Figures</summary><table>{rows}</table></details>\n")
+    format!("<details><summary>All figures</summary><table>{rows}</table></details>\n")
 }
 
 fn over_time(seconds: &[Point]) -> String {
