@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::group::raise_descriptors;
 use crate::common::{Running, admin, eventually, figure};
 
 const DRIVERS: [&str; 2] = ["epoll", "uring"];
@@ -39,6 +40,8 @@ fn patient_crowd(
     request: &[u8],
     patience: Duration,
 ) -> Vec<TcpStream> {
+    // Other tests have theirs at the same time.
+    raise_descriptors(4096).unwrap();
     let client = |_| {
         let mut stream = TcpStream::connect_timeout(&server.address, patience).ok()?;
         stream
