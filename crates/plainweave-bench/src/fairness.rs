@@ -289,7 +289,7 @@ impl Bench<'_> {
             return Some(descriptors::TOO_FEW);
         }
         if system.workers > 1 && one_cpu("probe").is_err() {
-            return Some("no control group of version 1 with a CPU quota is available here");
+            return Some("no control group with a CPU quota is available here");
         }
         if system.is_ours() {
             None

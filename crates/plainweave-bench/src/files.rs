@@ -154,7 +154,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         if values[0][0].is_empty() {
             absent.push((
                 case.to_owned(),
-                "no cgroups of version 1 for memory and blkio are available".to_owned(),
+                "no control groups for memory and blkio are available".to_owned(),
             ));
             continue;
         }

@@ -9,6 +9,7 @@ mod cache_sweep;
 mod cgroup;
 mod child;
 mod compose;
+mod course;
 mod echo;
 mod fairness;
 mod files;
@@ -156,7 +157,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report::note(&format!("plainweave-bench: {error:#}"));
+            report::note(&format!("plainweave-bench: {}", report::told(&error)));
             interrupt::came().map_or(ExitCode::FAILURE, |signal| ExitCode::from(128 + signal))
         }
     }

@@ -17,6 +17,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use crate::c2c;
+use crate::course::Course;
 use crate::machine;
 use crate::names;
 use crate::report::{self, Failures, Report};
@@ -217,13 +218,16 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
     let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
-    for case in CASES
+    let is_chosen =
+        |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
+    let chosen: Vec<_> = CASES.iter().filter(is_chosen).collect();
+    let with_threads = chosen
         .iter()
-        .filter(|case| flags.cases.is_empty() || flags.cases.iter().any(|c| c == case.name))
-    {
-        for threads in flags.threads(case) {
-            measure(case, threads, flags, &mut rows, &mut failures);
-        }
+        .flat_map(|case| flags.threads(case).into_iter().map(move |n| (case, n)));
+    let with_threads: Vec<_> = with_threads.collect();
+    let mut course = Course::new(with_threads.len() * flags.runs());
+    for (case, threads) in with_threads {
+        measure(case, threads, flags, &mut course, &mut rows, &mut failures);
     }
     let parameters = vec![
         (
@@ -259,6 +263,7 @@ fn measure(
     case: &Case,
     threads: usize,
     flags: &Flags,
+    course: &mut Course,
     all: &mut Vec<Row>,
     failures: &mut Failures,
 ) {
@@ -278,7 +283,7 @@ fn measure(
         .collect();
     let mut far = 0;
     for run in 0..flags.runs() {
-        report::progress(&format!(
+        course.step(&format!(
             "queues: {}, {threads} threads: {run} of {}",
             case.name,
             flags.runs()

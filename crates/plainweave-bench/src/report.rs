@@ -42,6 +42,13 @@ pub(crate) fn progress(line: &str) {
 /// The folder beside the CSV files with single values.
 pub(crate) const RAW: &str = "raw";
 
+/// Returns an error with its causes, for people. Sockets here block, with a bound on each read: one
+/// that is passed is not what the system calls it.
+pub(crate) fn told(error: &anyhow::Error) -> String {
+    let timed_out = std::io::Error::from(rustix::io::Errno::AGAIN).to_string();
+    format!("{error:#}").replace(&timed_out, "nothing came in time")
+}
+
 /// A line of the result, on stdout.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
@@ -89,9 +96,10 @@ impl Failures {
             // The signal has ended servers and clients too.
             _ if interrupt::came().is_some() => self.interrupted = true,
             Some(Err(error)) => {
+                let why = told(&error);
                 progress("");
-                note(&format!("plainweave-bench: {what}: {error:#}"));
-                self.failed.push((what.to_owned(), format!("{error:#}")));
+                note(&format!("plainweave-bench: {what}: {why}"));
+                self.failed.push((what.to_owned(), why));
             }
             None => {}
         }
@@ -337,7 +345,21 @@ fn dots(case: &str, metric: &str, rows: &[&Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Failures;
+    use anyhow::Context;
+
+    use super::{Failures, told};
+
+    /// A read of a blocking socket that is bounded.
+    #[test]
+    fn a_time_out_is_told_as_such() {
+        let (mut one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        one.set_read_timeout(Some(std::time::Duration::from_millis(1)))
+            .unwrap();
+        let error = std::io::Read::read(&mut one, &mut [0]).unwrap_err();
+        let error = Err::<(), _>(error).context("no answer").unwrap_err();
+        assert_eq!(told(&error), "no answer: nothing came in time");
+        assert_eq!(told(&anyhow::anyhow!("no")), "no");
+    }
 
     #[test]
     fn what_has_failed_does_not_count_and_is_not_measured_again() {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
+use crate::course::humane_time;
 use crate::machine;
 use crate::report;
 
@@ -189,15 +190,6 @@ fn differences(there: &str, now: &str) -> String {
     )
 }
 
-/// Writes a time as people say it.
-fn humane_time(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ ..100 => format!("{seconds} s"),
-        seconds @ 100..6000 => format!("{} min", (seconds + 30) / 60),
-        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-    }
-}
-
 /// Returns a value by its name.
 pub(crate) fn value(values: &[(String, f64)], name: &str) -> Option<f64> {
     values
@@ -221,9 +213,8 @@ fn turn(line: &str) -> Option<(String, Values)> {
 mod tests {
     use std::cell::Cell;
     use std::path::{Path, PathBuf};
-    use std::time::Duration;
 
-    use super::{Turns, humane_time};
+    use super::Turns;
 
     fn folder(name: &str) -> PathBuf {
         let dir =
@@ -273,12 +264,5 @@ mod tests {
         // Without the flag it begins anew.
         assert_eq!(take(&dir, "others", false).unwrap().1, 2);
         std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn times_are_short() {
-        let said =
-            [5, 99, 100, 5999, 7500].map(|seconds| humane_time(Duration::from_secs(seconds)));
-        assert_eq!(said, ["5 s", "99 s", "2 min", "100 min", "2 h 5 min"]);
     }
 }

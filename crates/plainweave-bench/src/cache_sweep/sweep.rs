@@ -200,8 +200,7 @@ impl Bench {
                 .limit_finely(self.share * workers as f64)
                 .map(|()| group)
         });
-        let group =
-            group.context("no control group of version 1 with a CPU quota is available here")?;
+        let group = group.context("no control group with a CPU quota is available here")?;
         let arguments: Vec<_> = system.arguments.iter().map(String::as_str).collect();
         let program = system.program.as_deref();
         let server = cache::Server::start_program(

@@ -17,6 +17,7 @@ use std::process::Command;
 use clap::Args;
 
 use crate::c2c;
+use crate::course::Course;
 use crate::interrupt;
 use crate::mode::Mode;
 use crate::names;
@@ -179,19 +180,27 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut absent = vec![("CFA".to_owned(), "not installed".to_owned())];
     let systems = systems(flags, &mut absent)?;
     let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
+    let has = |system: &&System, case: &Case, workers| system.has(case, workers);
+    let each = |case: &&Case| -> usize {
+        let workers = flags.workers.iter().map(|n| n.get());
+        let there = workers.map(|n| systems.iter().filter(|system| has(system, case, n)).count());
+        there.sum()
+    };
+    let mut course = Course::new(chosen.iter().map(each).sum::<usize>() * (flags.runs.get() + 1));
     for case in chosen {
         for workers in flags.workers.iter().map(|n| n.get()) {
             for system in systems.iter().filter(|system| system.has(case, workers)) {
                 let mut lacks = None;
                 let what = format!("{} {}", case.name, system.name);
-                let measured =
-                    failures.catch(&what, || match measure(system, case, workers, flags) {
+                let measured = failures.catch(&what, || {
+                    match measure(system, case, workers, flags, &mut course) {
                         Err(error) if !system.is_ours() && interrupt::came().is_none() => {
                             lacks = Some(error);
                             Ok(Vec::new())
                         }
                         measured => measured,
-                    });
+                    }
+                });
                 rows.extend(measured.unwrap_or_default());
                 match lacks {
                     None => {}
@@ -362,6 +371,7 @@ fn measure(
     case: &Case,
     workers: usize,
     flags: &Flags,
+    course: &mut Course,
 ) -> anyhow::Result<Vec<Row>> {
     let fibers = flags.fibers.map_or(
         if flags.full { 1_000_000 } else { 100_000 },
@@ -393,7 +403,7 @@ fn measure(
     };
     let mut far = 0;
     for run in 0..=flags.runs.get() {
-        report::progress(&format!(
+        course.step(&format!(
             "{} on {}, {workers} workers: {run} of {}",
             case.name, system.name, flags.runs
         ));
@@ -409,6 +419,7 @@ fn measure(
             figures.into_iter().for_each(&mut add);
         }
         if starved {
+            course.skip(flags.runs.get() - run);
             break;
         }
     }

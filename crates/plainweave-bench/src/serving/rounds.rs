@@ -9,7 +9,7 @@ use anyhow::ensure;
 
 use super::process::Process;
 use super::slices;
-use crate::report;
+use crate::course::Course;
 
 /// Between two samples: a few a second, next to nothing beside the load.
 const SAMPLES: Duration = Duration::from_millis(100);
@@ -51,9 +51,10 @@ impl Rounds<'_> {
         let seconds = |turn: Duration| Duration::from_secs_f64((turn * count).as_secs_f64().ceil());
         let mut costs = vec![Costs::default(); servers.len()];
         let (mut round, mut turn, mut sampled) = (0, self.turn, 0);
+        let mut course = Course::new(self.runs + 1);
         while round <= self.runs {
             let all = seconds(turn);
-            report::progress(&format!(
+            course.step(&format!(
                 "{}, round {round} of {}, {count} systems",
                 self.name, self.runs
             ));

@@ -77,7 +77,7 @@ impl Kind {
 pub(crate) fn one_cpu(name: &str) -> anyhow::Result<Group> {
     let group = Group::new(name, &["cpu", "cpuacct"]);
     let limited = group.and_then(|group| group.limit(1.0).map(|()| group));
-    limited.context("no control group of version 1 with a CPU quota is available here")
+    limited.context("no control group with a CPU quota is available here")
 }
 
 /// A running server; ends with this value.

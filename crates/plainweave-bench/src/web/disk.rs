@@ -65,7 +65,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         let Some(group) = Group::confined(&name, bench.site.dir(), memory, DISK) else {
             bench.missing(
                 CASE,
-                "no cgroups of version 1 for memory and blkio are available here",
+                "no control groups for memory and blkio are available here",
             );
             return Ok(());
         };

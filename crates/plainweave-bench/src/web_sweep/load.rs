@@ -143,9 +143,7 @@ impl Bench {
     pub(super) fn group(&self, controllers: &[&'static str]) -> anyhow::Result<Group> {
         let group = Group::new("web-sweep", &[&["cpu", "cpuacct"], controllers].concat());
         let group = group.and_then(|group| group.limit_finely(self.size.share).map(|()| group));
-        group.context(
-            "no control group of version 1 for a quota of CPU, memory or a disk is available here",
-        )
+        group.context("no control group for a quota of CPU, memory or a disk is available here")
     }
 
     /// Returns the requests a second that a server answers in a closed loop over the sessions.
