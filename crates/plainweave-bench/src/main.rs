@@ -26,6 +26,7 @@ mod plot;
 mod predict;
 mod program;
 mod queues;
+mod quick;
 mod random;
 mod report;
 mod sample;
@@ -49,6 +50,10 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "plainweave-bench", version, arg_required_else_help = true)]
 struct Cli {
+    /// Answer within about five minutes: fewer cases, rounds and sizes, where no flags say otherwise
+    #[arg(long, global = true)]
+    quick: bool,
+
     #[command(subcommand)]
     experiment: Experiment,
 }
@@ -114,7 +119,12 @@ enum Experiment {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().experiment {
+    let cli = Cli::parse_from(quick::expand(std::env::args_os().collect()));
+    if cli.quick {
+        report::note("plainweave-bench: --quick is for experiments, which measure something");
+        return ExitCode::from(2);
+    }
+    let done = match cli.experiment {
         Experiment::Micro(flags) => micro::run(&flags),
         Experiment::MicroChild(flags) => micro::run_child(&flags),
         Experiment::Queues(flags) => queues::run(&flags),
