@@ -22,7 +22,8 @@ impl Course {
 
     /// Says what the next step measures.
     pub(crate) fn step(&mut self, what: &str) {
-        let left = left(self.began.elapsed(), self.done, self.all);
+        let rest = self.all.saturating_sub(self.done);
+        let left = left(self.began.elapsed(), self.done, rest);
         report::progress(&format!("{what}{left}"));
         self.done += 1;
     }
@@ -33,16 +34,14 @@ impl Course {
     }
 }
 
-/// Returns the time that is left, for the end of a line; nothing before there is an estimate.
-fn left(spent: Duration, done: usize, all: usize) -> String {
-    match u32::try_from(done) {
-        Ok(1..) => {
-            let each = spent / done as u32;
-            let left = each * u32::try_from(all.saturating_sub(done)).unwrap_or(u32::MAX);
-            format!(", {} left", humane_time(left))
-        }
-        _ => String::new(),
+/// Returns the time that the rest takes if its steps take as long as those before, for the end of a
+/// line; nothing where there were none.
+pub(crate) fn left(spent: Duration, steps: usize, rest: usize) -> String {
+    if steps == 0 {
+        return String::new();
     }
+    let left = (spent / steps as u32) * rest as u32;
+    format!(", {} left", humane_time(left))
 }
 
 /// Writes a time as people say it.
@@ -62,9 +61,8 @@ mod tests {
     fn the_rest_takes_as_long_as_what_is_done() {
         let spent = Duration::from_secs(60);
         assert_eq!(left(spent, 0, 10), "");
-        assert_eq!(left(spent, 2, 10), ", 4 min left");
-        assert_eq!(left(spent, 10, 10), ", 0 s left");
-        assert_eq!(left(spent, 12, 10), ", 0 s left");
+        assert_eq!(left(spent, 2, 8), ", 4 min left");
+        assert_eq!(left(spent, 10, 0), ", 0 s left");
     }
 
     #[test]

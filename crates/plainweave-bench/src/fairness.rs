@@ -25,6 +25,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::Args;
 
+use crate::cgroup::NO_QUOTA;
 use crate::limit;
 use crate::machine;
 use crate::names;
@@ -289,7 +290,7 @@ impl Bench<'_> {
             return Some(descriptors::TOO_FEW);
         }
         if system.workers > 1 && one_cpu("probe").is_err() {
-            return Some("no control group with a CPU quota is available here");
+            return Some(NO_QUOTA);
         }
         if system.is_ours() {
             None

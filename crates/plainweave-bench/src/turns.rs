@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use crate::course::humane_time;
+use crate::course::{humane_time, left};
 use crate::machine;
 use crate::report;
 
@@ -132,13 +132,7 @@ impl Turns {
         }
         self.open()?;
         let done = self.before + self.measured;
-        let left =
-            (self.spent / self.measured.max(1) as u32) * self.all.saturating_sub(done) as u32;
-        let time = if self.measured > 0 {
-            format!(", {} left", humane_time(left))
-        } else {
-            String::new()
-        };
+        let time = left(self.spent, self.measured, self.all.saturating_sub(done));
         report::progress(&format!(
             "{}: turn {} of {}{time}: {key}",
             self.experiment,

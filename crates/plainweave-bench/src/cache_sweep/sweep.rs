@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use crate::cache::server as cache;
-use crate::cgroup::Group;
+use crate::cgroup::{Group, NO_QUOTA};
 use crate::plot::Role;
 use crate::serving::Driver;
 use crate::web::server::plainweave_program;
@@ -200,7 +200,7 @@ impl Bench {
                 .limit_finely(self.share * workers as f64)
                 .map(|()| group)
         });
-        let group = group.context("no control group with a CPU quota is available here")?;
+        let group = group.context(NO_QUOTA)?;
         let arguments: Vec<_> = system.arguments.iter().map(String::as_str).collect();
         let program = system.program.as_deref();
         let server = cache::Server::start_program(

@@ -180,13 +180,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut absent = vec![("CFA".to_owned(), "not installed".to_owned())];
     let systems = systems(flags, &mut absent)?;
     let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
-    let has = |system: &&System, case: &Case, workers| system.has(case, workers);
-    let each = |case: &&Case| -> usize {
-        let workers = flags.workers.iter().map(|n| n.get());
-        let there = workers.map(|n| systems.iter().filter(|system| has(system, case, n)).count());
-        there.sum()
-    };
-    let mut course = Course::new(chosen.iter().map(each).sum::<usize>() * (flags.runs.get() + 1));
+    let mut repetitions = 0;
+    for case in &chosen {
+        for workers in flags.workers.iter().map(|n| n.get()) {
+            let there = systems.iter().filter(|system| system.has(case, workers));
+            repetitions += there.count() * (flags.runs.get() + 1);
+        }
+    }
+    let mut course = Course::new(repetitions);
     for case in chosen {
         for workers in flags.workers.iter().map(|n| n.get()) {
             for system in systems.iter().filter(|system| system.has(case, workers)) {

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use crate::cache::server as cache;
-use crate::cgroup::Group;
+use crate::cgroup::{Group, NO_QUOTA};
 use crate::machine;
 use crate::web::server as web;
 use crate::web::site::Site;
@@ -77,7 +77,7 @@ impl Kind {
 pub(crate) fn one_cpu(name: &str) -> anyhow::Result<Group> {
     let group = Group::new(name, &["cpu", "cpuacct"]);
     let limited = group.and_then(|group| group.limit(1.0).map(|()| group));
-    limited.context("no control group with a CPU quota is available here")
+    limited.context(NO_QUOTA)
 }
 
 /// A running server; ends with this value.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::skip;
+use crate::{installed, skip};
 
 const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs";
 const SIZE: [&str; 12] = [
@@ -21,11 +21,6 @@ const SIZE: [&str; 12] = [
     "--messages",
     "400",
 ];
-
-fn installed(program: &str) -> bool {
-    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-        .any(|dir| dir.join(program).is_file())
-}
 
 fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_plainweave-bench"))

@@ -11,3 +11,8 @@ mod tiny;
 mod trace_svg;
 mod web;
 mod web_sweep;
+
+fn installed(program: &str) -> bool {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|dir| dir.join(program).is_file())
+}

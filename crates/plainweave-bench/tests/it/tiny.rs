@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::skip;
+use crate::{installed, skip};
 
 const COLUMNS: &str = "experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs";
 
@@ -17,11 +17,6 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
         output.status.code(),
         String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
     )
-}
-
-fn installed(program: &str) -> bool {
-    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-        .any(|dir| dir.join(program).is_file())
 }
 
 fn folder_of(name: &str) -> PathBuf {

@@ -3,12 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::skip;
-
-fn installed(program: &str) -> bool {
-    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-        .any(|dir| dir.join(program).is_file())
-}
+use crate::{installed, skip};
 
 /// A run of some cases; it ends with the value.
 struct Run {

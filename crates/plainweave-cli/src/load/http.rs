@@ -42,8 +42,6 @@ pub(super) struct Http {
     /// That are followed for a request, at most.
     redirects: u8,
     targets: Vec<Target>,
-    /// The names of servers that are asked by TLS, by their numbers.
-    names: Vec<Option<String>>,
     tls: Option<Tls>,
 }
 
@@ -69,7 +67,6 @@ impl Http {
             body_length: flags.body_length,
             redirects: flags.redirects,
             targets: Vec::new(),
-            names: Vec::new(),
             tls: None,
         };
         if let Some(path) = &flags.data {
@@ -97,23 +94,13 @@ impl Http {
                 target.via = Via::Unix(path.clone());
             }
         }
-        client.targets.clone_from(&targets);
-        client.names = targets
-            .iter()
-            .map(|target| target.secure.then(|| target.host.clone()))
-            .collect();
-        client
-            .names
-            .iter()
-            .flatten()
-            .try_for_each(|host| tls::check_host(host))?;
+        let mut by_tls = targets.iter().filter(|target| target.secure);
+        by_tls
+            .clone()
+            .try_for_each(|target| tls::check_host(&target.host))?;
         let protocol = if flags.http2 { "h2" } else { "http/1.1" };
-        client.tls = Tls::new(
-            &flags.tls,
-            files,
-            client.names.iter().any(Option::is_some),
-            protocol,
-        )?;
+        client.tls = Tls::new(&flags.tls, files, by_tls.next().is_some(), protocol)?;
+        client.targets.clone_from(&targets);
         Ok((targets, client))
     }
 
@@ -209,10 +196,10 @@ impl Http {
         address: &Place,
     ) -> Result<(Stream, Opening), Failure> {
         let (stream, connect) = target::connect(address)?;
-        let (stream, handshake) = match (&self.tls, &self.names[server]) {
-            (Some(tls), Some(host)) => {
+        let (stream, handshake) = match &self.tls {
+            Some(tls) if self.targets[server].secure => {
                 let began = time::now();
-                let (session, resumed) = tls.connect(host, stream)?;
+                let (session, resumed) = tls.connect(&self.targets[server].host, stream)?;
                 (
                     Stream::Tls(session),
                     Some(Handshake {

@@ -2,7 +2,7 @@
 
 use http::Uri;
 
-use super::target::Target;
+use super::target::{self, Target, origin};
 
 /// Returns whether an answer of this status leads to another URL by its `Location`.
 pub(super) fn is_redirect(status: u16) -> bool {
@@ -56,16 +56,11 @@ fn path_of(location: &str, base: &str, server: &Target) -> Option<String> {
     let base_path = base.split('?').next().unwrap_or_default();
     let resolved = if location.contains("://") {
         let uri: Uri = location.parse().ok()?;
-        let secure = uri.scheme_str() == Some("https");
-        let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let (host, port, secure) = origin(&uri)?;
         let is_same = secure == server.secure
             && port == server.port
             && host.eq_ignore_ascii_case(&server.host);
-        return is_same.then(|| {
-            let path = uri.path_and_query().map_or("/", |path| path.as_str());
-            path.to_owned()
-        });
+        return is_same.then(|| target::path_of(&uri).to_owned());
     } else if location.starts_with("//") {
         return path_of(
             &format!(

@@ -9,7 +9,7 @@ use super::data::Row;
 use super::files::Files;
 use super::flags::HttpFlags;
 use super::session_log::Visit;
-use super::target::{Target, Via};
+use super::target::{Target, Via, origin, path_of};
 
 /// One request, whole.
 #[derive(Debug)]
@@ -87,22 +87,14 @@ impl Writer {
     /// Returns the number of a URL's server.
     fn server(&mut self, uri: &Uri) -> anyhow::Result<usize> {
         let authority = uri.authority().with_context(|| format!("{uri}: no host"))?;
-        let host = authority
-            .host()
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned();
-        let secure = uri.scheme_str() == Some("https");
-        let port = authority
-            .port_u16()
-            .unwrap_or(if secure { 443 } else { 80 });
+        let (host, port, secure) = origin(uri).with_context(|| format!("{uri}: no host"))?;
         let is_it =
             |target: &Target| target.host == host && target.port == port && target.secure == secure;
         let known = self.servers.iter().position(|(_, target)| is_it(target));
         Ok(known.unwrap_or_else(|| {
             let target = Target {
                 name: format!("{}://{authority}", uri.scheme_str().unwrap_or("http")),
-                host,
+                host: host.to_owned(),
                 port,
                 secure,
                 via: Via::Itself,
@@ -120,8 +112,7 @@ impl Writer {
             let uri = parse(url)?;
             let server = self.server(&uri)?;
             requests.resize_with(self.servers.len(), Vec::new);
-            let path = uri.path_and_query().map_or("/", |path| path.as_str());
-            requests[server].push(self.request(server, &self.method, path));
+            requests[server].push(self.request(server, &self.method, path_of(&uri)));
         }
         Ok(requests)
     }
@@ -154,36 +145,32 @@ impl Writer {
                 .iter()
                 .map(|(name, value)| line(&format!("{name}: {value}"), place))
                 .collect::<anyhow::Result<_>>()?;
-            let request = match &row.body {
-                Some(body) => self.write(server, &method, &path, &fields, Some(body.as_bytes())),
-                None => self.write(server, &method, &path, &fields, self.usual_body(&method)),
-            };
-            requests[server].push(request);
+            let own = row.body.as_deref().map(str::as_bytes);
+            let body = own.or_else(|| self.usual_body(&method));
+            requests[server].push(self.write(server, &method, &path, &fields, body));
         }
         Ok(requests)
     }
 
     /// Returns the number of a line's server, and the path there.
     fn place_of(&mut self, base: Option<&Uri>, row: &Row) -> anyhow::Result<(usize, String)> {
-        let path_of = |uri: &Uri| {
-            uri.path_and_query()
-                .map_or("/", |path| path.as_str())
-                .to_owned()
-        };
         let at_base = "a URL must be given on the command line for lines without a whole one";
         match row.url.as_deref() {
             Some(path) if path.starts_with('/') => {
                 // Its own check: a path with a blank would end the request's first line.
                 let path: Uri = path.parse().with_context(|| format!("'{path}'"))?;
-                Ok((self.server(base.context(at_base)?)?, path_of(&path)))
+                Ok((
+                    self.server(base.context(at_base)?)?,
+                    path_of(&path).to_owned(),
+                ))
             }
             Some(url) => {
                 let uri = parse(url)?;
-                Ok((self.server(&uri)?, path_of(&uri)))
+                Ok((self.server(&uri)?, path_of(&uri).to_owned()))
             }
             None => {
                 let base = base.context(at_base)?;
-                Ok((self.server(base)?, path_of(base)))
+                Ok((self.server(base)?, path_of(base).to_owned()))
             }
         }
     }

@@ -28,14 +28,9 @@ pub(super) struct Head {
 /// Parses a head at the beginning of `bytes`; `None`: not all of it is there. `no_body`: the answer
 /// to a HEAD request.
 pub(super) fn parse(bytes: &[u8], no_body: bool) -> Result<Option<Head>, Failure> {
-    // Not initialised: that would cost as much as the parsing.
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
     let mut raw = httparse::Response::new(&mut []);
-    // A field that goes on in the next line is deprecated, and clear (RFC 9112, 5.2).
-    let mut lenient = ParserConfig::default();
-    lenient.allow_obsolete_multiline_headers_in_responses(true);
-    let parsed = lenient.parse_response_with_uninit_headers(&mut raw, bytes, &mut fields);
-    let len = match parsed {
+    let len = match read(&mut raw, bytes, &mut fields) {
         Ok(httparse::Status::Complete(len)) => len,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => return Err(Failure::TooManyFields),
@@ -83,14 +78,24 @@ pub(super) fn parse(bytes: &[u8], no_body: bool) -> Result<Option<Head>, Failure
     }))
 }
 
+/// Reads a head into `raw`. `fields` are not initialised: that would cost as much as the parsing.
+#[inline]
+fn read<'f, 'b>(
+    raw: &mut httparse::Response<'f, 'b>,
+    bytes: &'b [u8],
+    fields: &'f mut [MaybeUninit<httparse::Header<'b>>],
+) -> httparse::Result<usize> {
+    // A field that goes on in the next line is deprecated, and clear (RFC 9112, 5.2).
+    let mut lenient = ParserConfig::default();
+    lenient.allow_obsolete_multiline_headers_in_responses(true);
+    lenient.parse_response_with_uninit_headers(raw, bytes, fields)
+}
+
 /// Returns the field `Location` of a head that has been parsed.
 pub(super) fn location(head: &[u8]) -> Option<String> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
     let mut raw = httparse::Response::new(&mut []);
-    let mut lenient = ParserConfig::default();
-    lenient.allow_obsolete_multiline_headers_in_responses(true);
-    let parsed = lenient.parse_response_with_uninit_headers(&mut raw, head, &mut fields);
-    parsed.ok()?;
+    read(&mut raw, head, &mut fields).ok()?;
     let field = raw
         .headers
         .iter()

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use http::Uri;
 use plainweave::time;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -34,15 +35,28 @@ pub(super) struct Target {
 }
 
 /// How a server is reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Via {
     /// By its own host and port.
-    #[default]
     Itself,
     /// By others.
     Host(String, u16),
     /// By a Unix socket.
     Unix(PathBuf),
+}
+
+/// Returns the host that a URL names, without brackets, its port, and whether it is asked by TLS;
+/// nothing where it names none.
+pub(super) fn origin(uri: &Uri) -> Option<(&str, u16, bool)> {
+    let secure = uri.scheme_str() == Some("https");
+    let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
+    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    Some((host, port, secure))
+}
+
+/// Returns what a URL asks for on its server.
+pub(super) fn path_of(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("/", |path| path.as_str())
 }
 
 impl Target {

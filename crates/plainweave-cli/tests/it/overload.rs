@@ -29,21 +29,11 @@ fn bound(server: &Running) -> f64 {
 
 /// Clients that connect and ask; fewer, where the kernel's queue is full.
 fn crowd(server: &Running, count: usize, request: &[u8]) -> Vec<TcpStream> {
-    patient_crowd(server, count, request, Duration::from_millis(500))
-}
-
-/// Each of them tries to connect for that long. A packet that a busy machine loses is sent again
-/// after a second.
-fn patient_crowd(
-    server: &Running,
-    count: usize,
-    request: &[u8],
-    patience: Duration,
-) -> Vec<TcpStream> {
     // Other tests have theirs at the same time.
     raise_descriptors(4096).unwrap();
     let client = |_| {
-        let mut stream = TcpStream::connect_timeout(&server.address, patience).ok()?;
+        let mut stream =
+            TcpStream::connect_timeout(&server.address, Duration::from_millis(500)).ok()?;
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
@@ -100,7 +90,7 @@ fn overload_shortens_the_queue_for_as_long_as_it_lasts() {
         // Nobody comes any more: neither the figure nor the kernel waits for somebody to.
         eventually("the longest queue", || bound(&server) == 4096.0);
         let paused = server.paused();
-        let burst = patient_crowd(&server, 600, GET, Duration::from_secs(10));
+        let burst = crowd(&server, 600, GET);
         assert_eq!(burst.len(), 600, "the kernel holds them all");
         drop(paused);
         answered(burst);
