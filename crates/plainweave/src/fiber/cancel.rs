@@ -337,17 +337,23 @@ impl Node {
         };
         let mut ids = Vec::new();
         own(self, &mut ids);
-        let below: Vec<_> = self
-            .lock()
-            .children
+        self.with_places()
             .iter()
-            .filter_map(|(_, child)| child.upgrade())
-            .collect();
-        below
-            .iter()
-            .filter(|node| node.place.is_some())
             .for_each(|node| own(node, &mut ids));
         ids
+    }
+
+    /// Returns the nodes of the scope's fibers that have one of their own. They are dropped without
+    /// the lock: the last reference leaves its place in here.
+    fn with_places(&self) -> Vec<Arc<Self>> {
+        let inner = self.lock();
+        let below = inner.children.iter().filter_map(|(_, node)| node.upgrade());
+        let below: Vec<_> = below.collect();
+        drop(inner);
+        below
+            .into_iter()
+            .filter(|node| node.place.is_some())
+            .collect()
     }
 
     /// Notes that the scope's owner waits for its fibers from now on. It does not return before
@@ -358,19 +364,10 @@ impl Node {
 
     /// Returns whether the scope's owner waits for its fibers, while none of them has started.
     pub(crate) fn waits_for_a_start(&self) -> bool {
-        if !self.is_awaited.load(Ordering::Relaxed) {
-            return false;
-        }
-        let inner = self.lock();
-        let with_places = inner.children.iter().filter_map(|(_, node)| node.upgrade());
-        // Dropped without the lock: the last reference leaves its place in here.
-        let with_places: Vec<_> = with_places.filter(|node| node.place.is_some()).collect();
-        let has_own = !inner.members.is_empty();
-        drop(inner);
-        !has_own
-            && with_places
-                .iter()
-                .all(|node| node.lock().members.is_empty())
+        let is_empty = |node: &Self| node.lock().members.is_empty();
+        self.is_awaited.load(Ordering::Relaxed)
+            && is_empty(self)
+            && self.with_places().iter().all(|node| is_empty(node))
     }
 
     /// Returns the scope that a fiber of this node belongs to: this one, or the one above, if this
