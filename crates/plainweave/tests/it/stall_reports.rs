@@ -5,8 +5,9 @@
     reason = "tests call what is unsafe, and say at each call why it is sound"
 )]
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -414,6 +415,7 @@ fn stall_once() -> u32 {
 #[test]
 fn stalls_are_reported_by_default_where_assertions_are() {
     const NAME: &str = "stalls_are_reported_by_default_where_assertions_are";
+    const DONE: &str = "all have stalled";
     if is_child("child") {
         let builder = Runtime::builder().workers(2).stall_after(Some(STALL));
         let runtime = builder.build().expect("a runtime");
@@ -425,13 +427,36 @@ fn stalls_are_reported_by_default_where_assertions_are() {
                 .join()
                 .expect("ended");
         }
-        // The reporter's thread may be some way behind.
-        std::thread::sleep(Duration::from_millis(500));
+        writeln!(std::io::stderr(), "{DONE}").expect("the test reads");
+        // The thread that reports reads the symbols of a large program first: the test says when
+        // it has seen enough.
+        let _ = std::io::stdin().read(&mut [0]);
         return;
     }
-    let child = in_child(NAME, "child", &[]);
-    assert!(child.status.success(), "{}", stderr_of(&child));
-    let text = stderr_of(&child);
+    let mut command = child_command(NAME, "child");
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = OwnChild(command.spawn().expect("the child runs"));
+    let (is_told, mut text) = (mpsc::channel(), String::new());
+    let stderr = child.0.stderr.take().expect("it is piped");
+    let reader = std::thread::spawn(move || {
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        let _ = lines.try_for_each(|line| is_told.0.send(line));
+    });
+    // Up to the end of the first report where there is one, and of the stalls.
+    let (mut is_done, mut is_reported) = (false, !cfg!(debug_assertions));
+    while !(is_done && is_reported) {
+        let line = is_told.1.recv_timeout(Duration::from_secs(60));
+        let line = line.unwrap_or_else(|_| panic!("no report: {text}"));
+        is_done |= line == DONE;
+        is_reported |= line.contains("report_stalls(false)");
+        text += &(line + "\n");
+    }
+    // What would be told too often is told by then.
+    std::thread::sleep(Duration::from_millis(500));
+    drop(child.0.stdin.take());
+    text.extend(is_told.1.iter().map(|line| line + "\n"));
+    assert!(child.0.wait().expect("it was started").success(), "{text}");
+    reader.join().expect("no panic");
     let reports: Vec<_> = text
         .lines()
         .filter(|line| line.starts_with("plainweave: worker"))
