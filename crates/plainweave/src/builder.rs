@@ -121,8 +121,9 @@ impl RuntimeBuilder {
     /// have none. A spare worker costs a thread; it ends when it is not needed any more.
     ///
     /// When many are held up, fibers that have started run before fresh ones, and one more worker
-    /// than this is there for them alone: whoever holds what the others block for gets a worker.
-    /// But more fibers than this that have started and block each other wait for ever.
+    /// than this, four at most, is there for them alone: whoever holds what the others block for
+    /// gets a worker. But more fibers than these that have started and block each other wait for
+    /// ever.
     pub fn max_workers(mut self, workers: usize) -> Self {
         self.max_workers = Some(workers);
         self

@@ -5,7 +5,7 @@
 //! | the first | regular | its own | with the pool |
 //! | some | spare | its own | with the pool |
 //! | one, if there may be workers without a driver | waits for others (`sched/lent`) | its own | with the pool |
-//! | one, if there may be spare ones | spare, kept back (`watchdog/spares`) | only if all have one | with those |
+//! | [`KEPT_BACK`], if there may be spare ones | spare, kept back (`watchdog/spares`) | only if all have one | with those |
 //! | the others | spare | none | when it first starts |
 //!
 //! Most of the spare workers that there may be never start. So one without a driver is made when it
@@ -13,7 +13,7 @@
 //! made.
 
 use std::iter;
-use std::ops::Index;
+use std::ops::{Index, Range};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,18 +25,20 @@ use crate::policy::WorkerId;
 
 /// Spare workers that have a driver of their own, at most.
 const WITH_DRIVER: usize = 4;
+/// Spare workers beyond the most that there may be, for fibers that have started.
+const KEPT_BACK: usize = 4;
 
 /// Which numbers the workers of a pool have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
     /// How many workers are regular.
     pub(crate) regular: usize,
-    /// The most spare workers, without the one that is kept back.
+    /// The most spare workers, without those that are kept back.
     pub(crate) spares: usize,
 }
 
 impl Numbers {
-    /// Returns the most workers, without the one that is kept back.
+    /// Returns the most workers, without those that are kept back.
     pub(crate) fn most(self) -> usize {
         self.regular + self.spares
     }
@@ -47,17 +49,18 @@ impl Numbers {
         (self.spares > WITH_DRIVER).then_some(self.regular + WITH_DRIVER)
     }
 
-    /// Returns the spare worker that is kept for fibers that have started; `None` if there may be
-    /// no spare ones.
-    pub(crate) fn kept_back(self) -> Option<WorkerId> {
+    /// Returns the spare workers that are kept for fibers that have started, in the order in which
+    /// they start; none if there may be no spare ones.
+    pub(crate) fn kept_back(self) -> Range<WorkerId> {
         let waits = usize::from(self.waits_for_others().is_some());
-        (self.spares > 0).then(|| self.regular + self.spares.min(WITH_DRIVER) + waits)
+        let first = self.regular + self.spares.min(WITH_DRIVER) + waits;
+        first..first + if self.spares > 0 { KEPT_BACK } else { 0 }
     }
 
     /// Returns the spare workers that may run fibers at any time, in the order in which they start.
     pub(crate) fn ordinary_spares(self) -> impl DoubleEndedIterator<Item = WorkerId> + Clone {
-        let others = [self.waits_for_others(), self.kept_back()];
-        (self.regular..self.all()).filter(move |id| !others.contains(&Some(*id)))
+        let (waits, kept_back) = (self.waits_for_others(), self.kept_back());
+        (self.regular..self.all()).filter(move |id| waits != Some(*id) && !kept_back.contains(id))
     }
 
     pub(crate) fn has_driver(self, id: WorkerId) -> bool {
@@ -71,7 +74,7 @@ impl Numbers {
 
     /// Returns how many numbers there are.
     pub(crate) fn all(self) -> usize {
-        self.most() + usize::from(self.spares > 0) + usize::from(self.spares > WITH_DRIVER)
+        self.most() + self.kept_back().len() + usize::from(self.spares > WITH_DRIVER)
     }
 }
 
@@ -181,7 +184,7 @@ mod tests {
             assert_eq!(
                 without,
                 if spares > WITH_DRIVER {
-                    spares - WITH_DRIVER + 1
+                    spares - WITH_DRIVER + KEPT_BACK
                 } else {
                     0
                 }
@@ -203,7 +206,7 @@ mod tests {
         let workers = Workers::new(numbers);
         assert_eq!(
             (workers.most(), workers.made(), workers.iter().count()),
-            (104, 7, 7)
+            (103 + KEPT_BACK, 7, 7)
         );
         for (id, made) in [(3, 7), (7, 8), (20, 21), (9, 21), (103, 104)] {
             workers.make(id);

@@ -189,7 +189,7 @@ impl fmt::Display for Stall {
 }
 
 impl NoSpare {
-    /// Returns the sentence that says so when the last worker is kept for fibers that have started.
+    /// Returns the sentence that says so when a last worker starts for fibers that have started.
     pub(super) fn sentence(self) -> String {
         let (workers, why, remedy) = match self {
             NoSpare::AtTheLimit { workers } => (

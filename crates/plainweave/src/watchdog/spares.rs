@@ -28,10 +28,16 @@
 //! not refused.
 //!
 //! There can be no more when the limit of `RuntimeBuilder::max_workers` is reached, or what the
-//! system leaves (`limits`). Then one last worker starts, which is not counted in these limits, and
+//! system leaves (`limits`). Then a last worker starts, which is not counted in these limits, and
 //! one line on standard error says which limit it was. So **whoever holds the lock gets a worker**,
-//! unless more fibers that have started wait for it than there can be threads. If even the last
-//! worker is held up, the report of a stall says so ([`NoSpare`]).
+//! unless more fibers that have started wait for it than there can be threads.
+//!
+//! Whether a worker is blocked is known a scan late, and on a machine that is busy with other
+//! things a scan itself may be. So one fiber more may start than there are workers, because those
+//! that would have spoken against it were not seen to be blocked yet. When the last worker is held
+//! up too and something is ready, another one starts, up to four in all (`sched/workers`);
+//! each of them is then kept for fibers that have started. If even these are held up, the report of a stall says so
+//! ([`NoSpare`]).
 //!
 //! Spare workers are let go when more workers than the regular number are free and none was added
 //! for [`KEPT`].
@@ -230,8 +236,12 @@ impl Spares {
         let (census, wanted) = (Census::of(pool, stalled), wanted(pool));
         self.hold_back(pool, &census);
         let is_ready = || pool.outside.maybe_ready_spare() || pool.held_back.has_some();
-        // One is kept for fibers that have started.
-        let kept = usize::from(pool.held_back.is_on());
+        // Some are kept for fibers that have started.
+        let kept = if pool.held_back.is_on() {
+            kept_back(pool).count().max(1)
+        } else {
+            0
+        };
         let (free, asleep) = (
             census.free.saturating_sub(kept),
             census.asleep.saturating_sub(kept),
@@ -246,11 +256,10 @@ impl Spares {
             // They will be seen to take part at the next scan.
         } else if census.take_part < wanted || is_missed {
             let many = (2 * self.burst).clamp(1, BURST.max(census.in_kernel / BURST));
-            (added, why_not) = self.add(
-                pool,
-                many.max(wanted.saturating_sub(census.take_part)),
-                is_missed,
-            );
+            (added, why_not) = self.add(pool, many.max(wanted.saturating_sub(census.take_part)));
+            if let Some(why) = why_not.filter(|_| is_missed) {
+                self.begin_to_save(pool, &census, why);
+            }
             self.burst = if added > 0 { many } else { 0 };
         } else if !too_few && self.last_added.elapsed() > KEPT {
             if pool
@@ -280,7 +289,8 @@ impl Spares {
         } = self.granted;
         if count == 0 && at.elapsed() >= TRICKLE {
             let most = if room > 0 {
-                free
+                // Those that are not asleep may be blocked by now.
+                free.min(self.safe(pool).max(1))
             } else {
                 asleep.div_ceil(2).max(free.min(1))
             };
@@ -304,8 +314,14 @@ impl Spares {
     /// are workers may block all of these without harm: no other has started. Of more, any may come
     /// back to what the others wait for, so half of the workers stay for those that do.
     fn room_for_fresh(&self, pool: &PoolShared, in_kernel: usize) -> usize {
-        let safe = self.most(pool).saturating_sub(pool.started());
-        safe.max((self.most(pool) / 2).saturating_sub(in_kernel))
+        self.safe(pool)
+            .max((self.most(pool) / 2).saturating_sub(in_kernel))
+    }
+
+    /// Returns how many fresh fibers may start so that there are as many workers as fibers that
+    /// have started.
+    fn safe(&self, pool: &PoolShared) -> usize {
+        self.most(pool).saturating_sub(pool.started())
     }
 
     /// Returns how many workers there may be.
@@ -330,14 +346,10 @@ impl Spares {
                 pool.hold_none_back();
             }
             // For whoever is ready by then there is a worker, or will be.
-            let kept_back = pool
-                .numbers
-                .kept_back()
-                .filter(|id| *id < pool.workers.made());
-            if let Some(worker) = kept_back.map(|id| &pool.workers[id])
-                && worker.role.change(Role::Active, Role::Released)
-            {
-                worker.signal();
+            for id in kept_back(pool) {
+                if pool.workers[id].role.change(Role::Active, Role::Released) {
+                    pool.workers[id].signal();
+                }
             }
         } else if census.in_kernel >= many && !pool.held_back.is_on() {
             pool.held_back.begin();
@@ -387,7 +399,7 @@ impl Spares {
 
     /// Adds up to `many` workers: those that were let go and have not left, those that rest, and
     /// new ones. Returns how many, and why there are no more.
-    fn add(&mut self, pool: &PoolShared, many: usize, is_missed: bool) -> (usize, Option<NoSpare>) {
+    fn add(&mut self, pool: &PoolShared, many: usize) -> (usize, Option<NoSpare>) {
         self.last_added = Instant::now();
         let made = pool.workers.made();
         let mut added = 0;
@@ -431,20 +443,28 @@ impl Spares {
                 workers: pool.numbers.most(),
             },
         };
-        if is_missed && !refused {
-            self.begin_to_save(pool, why_not);
-        }
         (0, Some(why_not))
     }
 
-    /// Starts the last worker, for fibers that have started, and holds the others back.
-    fn begin_to_save(&mut self, pool: &PoolShared, why: NoSpare) {
-        let Some(last) = pool.numbers.kept_back() else {
+    /// Starts a last worker, for fibers that have started, and holds the others back; another one
+    /// if those that have started are held up too.
+    fn begin_to_save(&mut self, pool: &PoolShared, census: &Census, why: NoSpare) {
+        let is_refused = matches!(why, NoSpare::Refused { .. });
+        let is_first = kept_back(pool).next().is_none();
+        // A fresh fiber is no reason for another one; those in front of it are held back in time.
+        let another_helps = census.free == 0 && pool.outside.maybe_ready_spare();
+        let there = |id: &WorkerId| *id < pool.workers.made();
+        let Some(last) = (pool.numbers.kept_back())
+            .find(|id| !there(id) || pool.workers[*id].role.get() != Role::Active)
+        else {
             return;
         };
+        if is_refused || !(is_first || another_helps) {
+            return;
+        }
         pool.workers.make(last);
         let role = &pool.workers[last].role;
-        if matches!(role.get(), Role::Active | Role::Ended) {
+        if role.get() == Role::Ended {
             return;
         }
         let was_on = pool.held_back.is_on();
@@ -573,6 +593,13 @@ impl Spares {
         self.retry_at = self.last_added + RETRY;
         self.refused = error.kind();
     }
+}
+
+/// Returns the workers that take part and are kept for fibers that have started.
+fn kept_back(pool: &PoolShared) -> impl Iterator<Item = WorkerId> {
+    let made = pool.workers.made();
+    let is_active = move |id: &WorkerId| *id < made && pool.workers[*id].role.get() == Role::Active;
+    pool.numbers.kept_back().filter(is_active)
 }
 
 /// Returns whether a worker has no thread; it may not even be made.
@@ -707,14 +734,11 @@ mod tests {
             .expect("some have no driver");
         assert_eq!(rig.role(waits), Role::Resting);
         // The lowest numbers, and the one that is kept is not among them.
-        let kept = rig
-            .pool
-            .numbers
-            .kept_back()
-            .expect("there may be spare workers");
-        assert_eq!(
-            (rig.role(kept), rig.pool.workers.made()),
-            (Role::Absent, before + 2)
+        let kept = rig.pool.numbers.kept_back();
+        assert!(
+            !kept.is_empty()
+                && kept.clone().all(|id| rig.role(id) == Role::Absent)
+                && rig.pool.workers.made() == before + 1 + kept.len()
         );
         // After a while it begins anew.
         rig.spares.last_added -= KEPT * 2;

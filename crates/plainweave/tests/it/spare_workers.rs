@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use plainweave::policy::PRESETS;
+use plainweave::sync::channel;
 use plainweave::{JoinHandle, Movement, Runtime, spawn, time, yield_now};
 
 on_every_driver!(
@@ -34,6 +35,7 @@ on_every_driver!(
     hundreds_of_blocking_clients_ask_at_once,
     fibers_wait_on_workers_without_a_driver,
     whoever_holds_the_lock_gets_a_worker_at_the_limit,
+    more_that_have_started_than_the_limit_block,
     fresh_fibers_start_again_after_the_limit,
     workers_without_a_driver_end,
 );
@@ -628,6 +630,49 @@ fn whoever_holds_the_lock_gets_a_worker_at_the_limit(setup: Setup) {
         });
         join_all(fibers);
         assert_eq!(*lock.lock().expect("not poisoned"), 200);
+    }
+}
+
+/// Four workers beyond the limit start one after the other for those that have started.
+fn more_that_have_started_than_the_limit_block(setup: Setup) {
+    for (workers, most) in [(1, 2), (1, 6), (2, 12)] {
+        let runtime = runtime(setup, workers, most);
+        let count = most + 3;
+        let lock = Arc::new(Mutex::new(0));
+        let (started, blocked) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (open, gate) = channel::bounded::<()>(1);
+        let (let_go, held) = channel::bounded::<()>(1);
+
+        let holder = runtime.spawn({
+            let lock = lock.clone();
+            move || {
+                let mut passed = lock.lock().expect("not poisoned");
+                assert!(held.recv().is_err());
+                *passed += 1;
+            }
+        });
+        eventually("the lock is held", || lock.try_lock().is_err());
+        let others = (0..count).map(|_| {
+            let (lock, gate) = (lock.clone(), gate.clone());
+            let (started, blocked) = (started.clone(), blocked.clone());
+            runtime.spawn(move || {
+                started.fetch_add(1, Ordering::SeqCst);
+                assert!(gate.recv().is_err());
+                blocked.fetch_add(1, Ordering::SeqCst);
+                *lock.lock().expect("not poisoned") += 1;
+            })
+        });
+        let others: Vec<_> = others.collect();
+        eventually("all have started", || {
+            started.load(Ordering::SeqCst) == count
+        });
+
+        drop(open);
+        eventually("all block", || blocked.load(Ordering::SeqCst) == count);
+        drop(let_go);
+        join_all(others.into_iter().chain([holder]));
+        assert_eq!(*lock.lock().expect("not poisoned"), count + 1);
+        spare_workers_rest(&runtime);
     }
 }
 
