@@ -5,7 +5,7 @@
 //! | the first | regular | its own | with the pool |
 //! | some | spare | its own | with the pool |
 //! | one, if there may be workers without a driver | waits for others (`sched/lent`) | its own | with the pool |
-//! | [`KEPT_BACK`], if there may be spare ones | spare, kept back (`watchdog/spares`) | only if all have one | with those |
+//! | [`KEPT_BACK`], with spare ones | spare, kept back (`watchdog/spares`) | only if all have one | with those |
 //! | the others | spare | none | when it first starts |
 //!
 //! Most of the spare workers that there may be never start. So one without a driver is made when it

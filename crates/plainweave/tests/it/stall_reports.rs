@@ -436,25 +436,26 @@ fn stalls_are_reported_by_default_where_assertions_are() {
     let mut command = child_command(NAME, "child");
     command.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = OwnChild(command.spawn().expect("the child runs"));
-    let (is_told, mut text) = (mpsc::channel(), String::new());
+    let (send, lines) = mpsc::channel();
     let stderr = child.0.stderr.take().expect("it is piped");
     let reader = std::thread::spawn(move || {
-        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-        let _ = lines.try_for_each(|line| is_told.0.send(line));
+        let mut all = BufReader::new(stderr).lines().map_while(Result::ok);
+        let _ = all.try_for_each(|line| send.send(line));
     });
     // Up to the end of the first report where there is one, and of the stalls.
+    let mut text = String::new();
     let (mut is_done, mut is_reported) = (false, !cfg!(debug_assertions));
     while !(is_done && is_reported) {
-        let line = is_told.1.recv_timeout(Duration::from_secs(60));
+        let line = lines.recv_timeout(Duration::from_secs(60));
         let line = line.unwrap_or_else(|_| panic!("no report: {text}"));
         is_done |= line == DONE;
         is_reported |= line.contains("report_stalls(false)");
         text += &(line + "\n");
     }
-    // What would be told too often is told by then.
+    // What would be reported too often has been by then.
     std::thread::sleep(Duration::from_millis(500));
     drop(child.0.stdin.take());
-    text.extend(is_told.1.iter().map(|line| line + "\n"));
+    text.extend(lines.iter().map(|line| line + "\n"));
     assert!(child.0.wait().expect("it was started").success(), "{text}");
     reader.join().expect("no panic");
     let reports: Vec<_> = text
