@@ -12,43 +12,30 @@ mod requests;
 
 use crate::common::skip;
 use std::fs;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use crate::common::scratch::Scratch;
 use peers::{Answer, Peer};
 use requests::{Asked, FILES, Kind, Requests, TIME};
 
 const REQUESTS: usize = 6_000;
 
-/// A directory that goes away with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(peer: &str) -> Self {
-        let path = std::env::temp_dir().join(format!(
-            "plainweave-differential-{peer}-{}",
-            std::process::id()
-        ));
-        let site = path.join("site");
-        fs::create_dir_all(&site).unwrap();
-        for (name, size) in FILES {
-            let content: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
-            fs::write(site.join(name), content).unwrap();
-            let file = fs::File::options()
-                .write(true)
-                .open(site.join(name))
-                .unwrap();
-            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(TIME))
-                .unwrap();
-        }
-        Self(path)
+/// A directory with `site`, which both serve.
+fn scratch() -> Scratch {
+    let scratch = Scratch::new();
+    let site = scratch.root().join("site");
+    fs::create_dir_all(&site).unwrap();
+    for (name, size) in FILES {
+        let content: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
+        fs::write(site.join(name), content).unwrap();
+        let file = fs::File::options()
+            .write(true)
+            .open(site.join(name))
+            .unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(TIME))
+            .unwrap();
     }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    scratch
 }
 
 /// What an answer says, apart from how it says it.
@@ -303,30 +290,30 @@ fn compare(name: &str, classes: &[Class], ours: &mut Peer, theirs: &mut Peer) {
 
 #[test]
 fn beside_nginx() {
-    let scratch = Scratch::new("nginx");
-    let Some(mut theirs) = peers::nginx(&scratch.0.join("site"), &scratch.0) else {
+    let scratch = scratch();
+    let Some(mut theirs) = peers::nginx(&scratch.root().join("site"), scratch.root()) else {
         skip::skip("nginx is not installed");
         return;
     };
     compare(
         "nginx",
         NGINX,
-        &mut peers::plainweave(&scratch.0.join("site")),
+        &mut peers::plainweave(&scratch.root().join("site")),
         &mut theirs,
     );
 }
 
 #[test]
 fn beside_go() {
-    let scratch = Scratch::new("go");
-    let Some(mut theirs) = peers::go(&scratch.0.join("site"), &scratch.0) else {
+    let scratch = scratch();
+    let Some(mut theirs) = peers::go(&scratch.root().join("site"), scratch.root()) else {
         skip::skip("Go is not installed");
         return;
     };
     compare(
         "Go",
         GO,
-        &mut peers::plainweave(&scratch.0.join("site")),
+        &mut peers::plainweave(&scratch.root().join("site")),
         &mut theirs,
     );
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::scratch::Scratch;
 use crate::common::{Running, admin, eventually, rest};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
@@ -318,10 +319,10 @@ fn a_directory_that_is_gone_is_said_and_answered() {
 /// The client learns nothing of it, the operator does, once.
 #[test]
 fn a_link_that_leads_out_is_said() {
-    let base = Scratch::new("leads-out");
-    let root = base.0.join("site");
+    let base = Scratch::new();
+    let root = base.root().join("site");
     std::fs::create_dir_all(&root).unwrap();
-    std::fs::write(base.0.join("secret"), "outside").unwrap();
+    base.file("secret", "outside");
     std::fs::write(root.join("f"), "inside").unwrap();
     for (to, name) in [("../secret", "out"), ("f", "in"), ("nowhere", "dangling")] {
         std::os::unix::fs::symlink(to, root.join(name)).unwrap();
@@ -342,8 +343,8 @@ fn a_link_that_leads_out_is_said() {
 #[test]
 fn a_directory_that_is_replaced_is_served() {
     for style in &STYLES[..2] {
-        let base = Scratch::new("replaced");
-        let (root, link) = (base.0.join("dist"), base.0.join("current"));
+        let base = Scratch::new();
+        let (root, link) = (base.root().join("dist"), base.root().join("current"));
         let build = |text: &str| {
             std::fs::create_dir_all(&root).unwrap();
             std::fs::write(root.join("f"), text).unwrap();
@@ -370,10 +371,10 @@ fn a_directory_that_is_replaced_is_served() {
         std::os::unix::fs::symlink("dist", &link).unwrap();
         let server = Running::start_in(&link, &[*style, &["--staleness", "1h"]].concat());
         assert!(crate::common::get(server.address, "/f").ends_with("three"));
-        std::fs::create_dir(base.0.join("next")).unwrap();
-        std::fs::write(base.0.join("next/f"), "four").unwrap();
-        std::os::unix::fs::symlink("next", base.0.join("new")).unwrap();
-        std::fs::rename(base.0.join("new"), &link).unwrap();
+        std::fs::create_dir(base.root().join("next")).unwrap();
+        std::fs::write(base.root().join("next/f"), "four").unwrap();
+        std::os::unix::fs::symlink("next", base.root().join("new")).unwrap();
+        std::fs::rename(base.root().join("new"), &link).unwrap();
         assert!(
             crate::common::get(server.address, "/f").ends_with("three"),
             "believed for an hour"
@@ -388,24 +389,5 @@ fn a_directory_that_is_replaced_is_served() {
             code == Some(0) && said.contains("SIGHUP: the directory is opened anew"),
             "{said}"
         );
-    }
-}
-
-/// A directory that goes away with the test.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("plainweave-faults-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

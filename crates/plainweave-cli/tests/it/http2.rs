@@ -2,59 +2,32 @@
 
 #![cfg(all(feature = "http2", feature = "tls"))]
 
+use crate::common::scratch::Scratch;
 use crate::common::skip;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs};
 
 use crate::common::{Running, admin, child, eventually, figure};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
-/// A directory that goes away with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!(
-            "plainweave-http2-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let directory = env::temp_dir().join(unique);
-        fs::create_dir_all(&directory).unwrap();
-        Self(directory)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Serves it, by TLS and without.
-    fn serve(&self, more: &[&str]) -> Running {
-        let CertifiedKey { cert, signing_key } =
-            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let (chain, key) = (self.path("cert.pem"), self.path("key.pem"));
-        fs::write(&chain, cert.pem()).unwrap();
-        fs::write(&key, signing_key.serialize_pem()).unwrap();
-        let flags = [
-            "--tls-cert",
-            &chain,
-            "--tls-key",
-            &key,
-            "--tls-listen",
-            "127.0.0.1:0",
-        ];
-        Running::start_in(&self.0, &[&flags, more].concat())
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Serves a directory, by TLS and without.
+fn serve(scratch: &Scratch, more: &[&str]) -> Running {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (chain, key) = (scratch.path("cert.pem"), scratch.path("key.pem"));
+    fs::write(&chain, cert.pem()).unwrap();
+    fs::write(&key, signing_key.serialize_pem()).unwrap();
+    let flags = [
+        "--tls-cert",
+        &chain,
+        "--tls-key",
+        &key,
+        "--tls-listen",
+        "127.0.0.1:0",
+    ];
+    Running::start_in(scratch.root(), &[&flags, more].concat())
 }
 
 /// Where a server speaks TLS.
@@ -100,10 +73,13 @@ const IO: [&str; 2] = ["--io=epoll", "--io=uring"];
 fn curl_is_served_as_by_http_1() {
     let scratch = Scratch::new();
     let log = scratch.path("log");
-    fs::write(scratch.0.join("page.html"), "0123456789").unwrap();
-    fs::write(scratch.0.join("page.html.gz"), "gz").unwrap();
+    scratch.file("page.html", "0123456789");
+    scratch.file("page.html.gz", "gz");
     for io in IO {
-        let server = scratch.serve(&[io, "--precompressed", "--access-log", &log, "--hsts", "60"]);
+        let server = serve(
+            &scratch,
+            &[io, "--precompressed", "--access-log", &log, "--hsts", "60"],
+        );
         let plain = format!("http://{}", server.address);
         for (version, base) in [
             ("--http2-prior-knowledge", plain),
@@ -173,9 +149,9 @@ fn curl_is_served_as_by_http_1() {
 fn large_files_arrive_whole() {
     let scratch = Scratch::new();
     let bytes: Vec<u8> = (0..5_000_001_u32).map(|n| (n % 251) as u8).collect();
-    fs::write(scratch.0.join("large"), &bytes).unwrap();
+    scratch.file("large", &bytes);
     for io in IO {
-        let server = scratch.serve(&[io]);
+        let server = serve(&scratch, &[io]);
         let mut args = vec![
             "-ksS".to_owned(),
             "--http2".to_owned(),
@@ -209,9 +185,9 @@ fn large_files_arrive_whole() {
 #[test]
 fn a_slow_client_gets_the_end_too() {
     let scratch = Scratch::new();
-    fs::write(scratch.0.join("large"), vec![b'x'; 5_000_000]).unwrap();
+    scratch.file("large", vec![b'x'; 5_000_000]);
     for io in IO {
-        let server = scratch.serve(&[io]);
+        let server = serve(&scratch, &[io]);
         let url = format!("{}/large", by_tls(&server));
         let args = [
             "-ksS",
@@ -239,8 +215,8 @@ fn a_slow_client_gets_the_end_too() {
 #[test]
 fn it_can_be_turned_off() {
     let scratch = Scratch::new();
-    let server = scratch.serve(&["--http2", "off"]);
-    fs::write(scratch.0.join("page"), "page").unwrap();
+    let server = serve(&scratch, &["--http2", "off"]);
+    scratch.file("page", "page");
     let Some(answer) = curl(&["--http2", &format!("{}/page", by_tls(&server))]) else {
         return;
     };
@@ -259,9 +235,12 @@ const PLACES: [&str; 5] = [
 #[test]
 fn h2load_is_served_in_every_architecture() {
     let scratch = Scratch::new();
-    fs::write(scratch.0.join("page"), vec![b'x'; 1024]).unwrap();
+    scratch.file("page", vec![b'x'; 1024]);
     for architecture in PLACES {
-        let server = scratch.serve(&["--architecture", architecture, "--admin", "127.0.0.1:0"]);
+        let server = serve(
+            &scratch,
+            &["--architecture", architecture, "--admin", "127.0.0.1:0"],
+        );
         for base in [format!("http://{}", server.address), by_tls(&server)] {
             let url = format!("{base}/page");
             let Some(out) = run("h2load", &["-n", "2000", "-c", "4", "-m", "32", &url]) else {
@@ -312,8 +291,8 @@ fn preface() -> Vec<u8> {
 #[test]
 fn a_connection_has_its_share_of_the_requests_in_progress() {
     let scratch = Scratch::new();
-    fs::write(scratch.0.join("large"), vec![b'x'; 4 << 20]).unwrap();
-    fs::write(scratch.0.join("small"), "small").unwrap();
+    scratch.file("large", vec![b'x'; 4 << 20]);
+    scratch.file("small", "small");
     for io in IO {
         for (more, expected) in [
             (&["--max-memory", "128m"][..], 8..=40),
@@ -324,7 +303,7 @@ fn a_connection_has_its_share_of_the_requests_in_progress() {
             ),
             (&[][..], 100..=100),
         ] {
-            let server = scratch.serve(&[&[io, "--admin", "127.0.0.1:0"], more].concat());
+            let server = serve(&scratch, &[&[io, "--admin", "127.0.0.1:0"], more].concat());
             let admin = admin(&server);
             let mut hog = server.connect();
             let requests = (0..100).flat_map(|n| frame(HEADERS.0, HEADERS.1, 1 + 2 * n, LARGE));
@@ -361,10 +340,10 @@ fn a_connection_has_its_share_of_the_requests_in_progress() {
 fn memory_comes_back_after_a_crowd() {
     const CROWD: usize = 20;
     let scratch = Scratch::new();
-    fs::write(scratch.0.join("large"), vec![b'x'; 4 << 20]).unwrap();
-    fs::write(scratch.0.join("small"), "small").unwrap();
+    scratch.file("large", vec![b'x'; 4 << 20]);
+    scratch.file("small", "small");
     for io in IO {
-        let server = scratch.serve(&[io, "--admin", "127.0.0.1:0"]);
+        let server = serve(&scratch, &[io, "--admin", "127.0.0.1:0"]);
         let admin = admin(&server);
         crate::common::get(server.address, "/small");
         let before = server.resident();
@@ -404,9 +383,9 @@ fn memory_comes_back_after_a_crowd() {
 #[test]
 fn whatever_waits_for_its_client_counts_once() {
     let scratch = Scratch::new();
-    fs::write(scratch.0.join("large"), vec![b'x'; 200_000]).unwrap();
+    scratch.file("large", vec![b'x'; 200_000]);
     for io in IO {
-        let server = scratch.serve(&[io, "--admin", "127.0.0.1:0"]);
+        let server = serve(&scratch, &[io, "--admin", "127.0.0.1:0"]);
         let admin = admin(&server);
         let in_progress = || figure(admin, "plainweave_requests_in_progress");
         // As much as the window of the connection takes: the request is in progress, in the first
@@ -451,7 +430,7 @@ const CASES: usize = 145;
 fn h2spec_finds_nothing() {
     let scratch = Scratch::new();
     // Its cases that need a long answer ask for the root.
-    fs::write(scratch.0.join("index.html"), "x".repeat(1000)).unwrap();
+    scratch.file("index.html", "x".repeat(1000));
     let installed =
         PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cargo/bin/h2spec");
     let program = if installed.exists() {
@@ -460,7 +439,7 @@ fn h2spec_finds_nothing() {
         "h2spec"
     };
     for io in IO {
-        let server = scratch.serve(&[io]);
+        let server = serve(&scratch, &[io]);
         let base = by_tls(&server);
         let port = base.rsplit(':').next().unwrap();
         let Some(out) = run(

@@ -1,13 +1,12 @@
 //! Files that do not fit a cache: sent from the page cache, slowly, in part, and while they change.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::common::Running;
+use crate::common::scratch::Scratch;
 
 const STYLES: [&[&str]; 4] = [
     &["--io", "epoll", "--workers", "1"],
@@ -34,29 +33,13 @@ const STYLES: [&[&str]; 4] = [
 
 const LEN: usize = 9_000_001;
 
-struct Site(PathBuf);
-
-impl Site {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!(
-            "plainweave-large-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let root = std::env::temp_dir().join(unique);
-        fs::create_dir_all(&root).unwrap();
-        let bytes: Vec<u8> = (0..LEN).map(byte).collect();
-        fs::write(root.join("big"), bytes).unwrap();
-        fs::write(root.join("small"), "small").unwrap();
-        Self(root)
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A directory to serve.
+fn site() -> Scratch {
+    let site = Scratch::new();
+    let bytes: Vec<u8> = (0..LEN).map(byte).collect();
+    site.file("big", bytes);
+    site.file("small", "small");
+    site
 }
 
 fn byte(n: usize) -> u8 {
@@ -93,9 +76,9 @@ fn body(stream: &mut TcpStream, len: usize) -> Vec<u8> {
 
 #[test]
 fn whole_files_and_parts_of_them() {
-    let site = Site::new();
+    let site = site();
     for style in STYLES {
-        let server = Running::start_in(&site.0, style);
+        let server = Running::start_in(site.root(), style);
         let mut stream = server.connect();
         // Pipelined: what follows a file sent from the page cache must come behind it.
         ask(&mut stream, "/small", "");
@@ -127,9 +110,9 @@ fn whole_files_and_parts_of_them() {
 
 #[test]
 fn who_does_not_read_holds_up_nobody() {
-    let site = Site::new();
+    let site = site();
     for style in STYLES {
-        let server = Running::start_in(&site.0, style);
+        let server = Running::start_in(site.root(), style);
         let mut slow: Vec<TcpStream> = (0..20).map(|_| server.connect()).collect();
         slow.iter_mut().for_each(|stream| ask(stream, "/big", ""));
         let mut other = server.connect();
@@ -156,9 +139,9 @@ fn who_does_not_read_holds_up_nobody() {
 /// As `nc -N` does: it has said all that it has to say, and reads slowly.
 #[test]
 fn a_reader_that_has_shut_its_own_side_gets_its_file() {
-    let site = Site::new();
+    let site = site();
     for style in STYLES {
-        let server = Running::start_in(&site.0, style);
+        let server = Running::start_in(site.root(), style);
         let mut stream = server.connect();
         ask(&mut stream, "/big", "");
         stream.shutdown(Shutdown::Write).unwrap();
@@ -180,15 +163,15 @@ fn a_reader_that_has_shut_its_own_side_gets_its_file() {
 #[test]
 fn a_file_that_shrinks_meanwhile_is_cut_off_and_the_server_goes_on() {
     for style in STYLES {
-        let site = Site::new();
-        let server = Running::start_in(&site.0, style);
+        let site = site();
+        let server = Running::start_in(site.root(), style);
         let mut stream = server.connect();
         ask(&mut stream, "/big", "");
         assert_eq!(head(&mut stream), (200, LEN));
         // More than the socket's buffers hold, so that the server is still at it.
         let file = File::options()
             .write(true)
-            .open(site.0.join("big"))
+            .open(site.root().join("big"))
             .unwrap();
         file.set_len(7_500_000).unwrap();
         stream

@@ -4,39 +4,27 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::scratch::Scratch;
 use crate::common::{Running, admin, ask, eventually, figure, rest};
 
 const DRIVERS: [&str; 2] = ["epoll", "uring"];
 const POST: &[u8] = b"POST /f HTTP/1.1\r\nHost: h\r\nContent-Length: 30\r\n\r\n";
 const GET: &[u8] = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A directory that goes away with the test.
-struct Site(PathBuf);
-
-impl Site {
-    fn new(name: &str) -> Self {
-        let root =
-            std::env::temp_dir().join(format!("plainweave-limits-{name}-{}", std::process::id()));
-        fs::create_dir_all(&root).unwrap();
-        fs::write(root.join("f"), "here").unwrap();
-        fs::write(root.join("f.gz"), "packed").unwrap();
-        // More than both ends' buffers hold; a hole.
-        fs::File::create(root.join("large"))
-            .unwrap()
-            .set_len(256 << 20)
-            .unwrap();
-        Self(root)
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A directory to serve.
+fn site() -> Scratch {
+    let site = Scratch::new();
+    site.file("f", "here");
+    site.file("f.gz", "packed");
+    // More than both ends' buffers hold; a hole.
+    fs::File::create(site.root().join("large"))
+        .unwrap()
+        .set_len(256 << 20)
+        .unwrap();
+    site
 }
 
 /// What a client sees that sends these pieces, with pauses, and reads to the end. A client's own
@@ -59,7 +47,7 @@ fn seen(server: &Running, pieces: &[&[u8]], pause: Duration) -> String {
 
 #[test]
 fn who_is_silent_is_cut_off() {
-    let site = Site::new("silent");
+    let site = site();
     for driver in DRIVERS {
         for (flag, sent, statuses) in [
             ("--header-timeout", &b"GET /f HTTP"[..], &["408"][..]),
@@ -68,8 +56,10 @@ fn who_is_silent_is_cut_off() {
             ("--body-timeout", POST, &["405"]),
         ] {
             for style in [&[][..], &["--architecture", "fibers"]] {
-                let server =
-                    Running::start_in(&site.0, &[&["--io", driver, flag, "200ms"], style].concat());
+                let server = Running::start_in(
+                    site.root(),
+                    &[&["--io", driver, flag, "200ms"], style].concat(),
+                );
                 let text = seen(&server, &[sent], Duration::ZERO);
                 let got: Vec<_> = text
                     .split("HTTP/1.1 ")
@@ -84,7 +74,7 @@ fn who_is_silent_is_cut_off() {
 
 #[test]
 fn a_client_that_reads_nothing_is_cut_off() {
-    let site = Site::new("deaf");
+    let site = site();
     for driver in DRIVERS {
         let flags = [
             "--io",
@@ -94,7 +84,7 @@ fn a_client_that_reads_nothing_is_cut_off() {
             "--admin",
             "127.0.0.1:0",
         ];
-        let server = Running::start_in(&site.0, &flags);
+        let server = Running::start_in(site.root(), &flags);
         let admin = admin(&server);
         // Also one that has nothing more to say: the state of its socket must not pass for room to
         // send.
@@ -123,11 +113,11 @@ fn a_client_that_reads_nothing_is_cut_off() {
 /// Never silent for as long as the timeout, and slower than the rate.
 #[test]
 fn who_is_slow_is_cut_off_by_the_rate_alone() {
-    let site = Site::new("slow");
+    let site = site();
     thread::scope(|scope| {
         for driver in DRIVERS {
             for (rate, statuses) in [("1000000", &["405"][..]), ("0", &["405", "200"])] {
-                let root = &site.0;
+                let root = site.root();
                 scope.spawn(move || {
                     let flags = [
                         "--io",
@@ -160,9 +150,9 @@ fn who_is_slow_is_cut_off_by_the_rate_alone() {
 
 #[test]
 fn a_connection_has_its_requests() {
-    let site = Site::new("requests");
+    let site = site();
     for driver in DRIVERS {
-        let server = Running::start_in(&site.0, &["--io", driver, "--max-requests", "2"]);
+        let server = Running::start_in(site.root(), &["--io", driver, "--max-requests", "2"]);
         let mut stream: TcpStream = server.connect();
         stream.write_all(&GET.repeat(3)).unwrap();
         let mut text = rest(stream);
@@ -185,11 +175,11 @@ fn a_connection_has_its_requests() {
 
 #[test]
 fn twins_are_sent_where_they_are_asked_for() {
-    let site = Site::new("twins");
+    let site = site();
     let request =
         "GET /f HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n";
     for (flags, body) in [(&["--precompressed"][..], "packed"), (&[], "here")] {
-        let server = Running::start_in(&site.0, flags);
+        let server = Running::start_in(site.root(), flags);
         let text = ask(server.address, request);
         assert_eq!(
             text.contains("Content-Encoding: gzip\r\n"),
@@ -216,10 +206,10 @@ fn unacknowledged(server: &Running) -> Vec<u64> {
 
 #[test]
 fn of_a_crowd_that_does_not_read_each_takes_little_memory() {
-    let site = Site::new("crowd");
-    fs::write(site.0.join("f"), vec![b'x'; 2 << 20]).unwrap();
+    let site = site();
+    site.file("f", vec![b'x'; 2 << 20]);
     for driver in DRIVERS {
-        let server = Running::start_in(&site.0, &["--io", driver]);
+        let server = Running::start_in(site.root(), &["--io", driver]);
         let client = |_| {
             let mut stream = server.connect();
             stream.write_all(GET).unwrap();

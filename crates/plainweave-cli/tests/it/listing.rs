@@ -1,9 +1,10 @@
 //! The listing of a directory as a browser shows it. The pictures are kept in `target/listing`, to
 //! be looked at.
 
+use crate::common::scratch::Scratch;
 use crate::common::skip;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::common::{Running, child, command};
@@ -16,25 +17,18 @@ const NAMES: [&str; 5] = [
     "a rather long name that a phone has to break somewhere, because nobody stops people from writing such names.pdf",
 ];
 
-/// A directory that goes away with the test.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn site() -> Scratch {
-    let scratch =
-        Scratch(std::env::temp_dir().join(format!("plainweave-listing-{}", std::process::id())));
+    let scratch = Scratch::new();
     for directory in ["site/docs/guide", "site/photos", "profile"] {
-        fs::create_dir_all(scratch.0.join(directory)).unwrap();
+        fs::create_dir_all(scratch.root().join(directory)).unwrap();
     }
     for (n, name) in NAMES.iter().enumerate() {
         // A name may hold a slash in HTML only.
         fs::write(
-            scratch.0.join("site").join(name.replace('/', "\u{2215}")),
+            scratch
+                .root()
+                .join("site")
+                .join(name.replace('/', "\u{2215}")),
             vec![b'x'; 7 << (4 * n)],
         )
         .unwrap();
@@ -78,7 +72,7 @@ fn in_a_browser() {
         return;
     };
     let scratch = site();
-    let root = scratch.0.join("site");
+    let root = scratch.root().join("site");
     let server = Running::spawn(command(&[
         root.to_str().unwrap(),
         "--listing",
@@ -86,7 +80,7 @@ fn in_a_browser() {
         "127.0.0.1:0",
     ]));
     let url = format!("http://{}/", server.address);
-    let profile = scratch.0.join("profile");
+    let profile = scratch.root().join("profile");
 
     let dom = child::output(chromium(program, &profile).arg("--dump-dom").arg(&url)).unwrap();
     let dom = String::from_utf8(dom.stdout).unwrap();

@@ -9,29 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::child::Kept;
+use crate::common::scratch::Scratch;
 use crate::scripted::{Figures, OK, drivers, load, server, sleeper};
-
-/// A file that goes away with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str, text: &str) -> Self {
-        let name = format!("plainweave-load-data-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, text).unwrap();
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
 
 /// Whole requests, as they came.
 type Seen = Arc<Mutex<Vec<String>>>;
@@ -75,8 +54,9 @@ fn each_line_is_a_request() {
         r#"{"url": "/b?x=1", "method": "PUT", "body": {"n": 2}}"#,
         r#"{"body": "three"}"#,
     ];
-    let json = Scratch::new("rows.jsonl", &lines.join("\n"));
-    let csv = Scratch::new(
+    let folder = Scratch::new();
+    let json = folder.file("rows.jsonl", lines.join("\n"));
+    let csv = folder.file(
         "rows.csv",
         "url,method,body,X-Id,accept\n/a,,,1,text/plain\n/b?x=1,PUT,\"{\"\"n\"\":2}\",,\n,,three,,\n",
     );
@@ -87,7 +67,7 @@ fn each_line_is_a_request() {
             "http",
             &url,
             "--data",
-            file.path(),
+            file,
             "--header",
             "Accept: */*",
             "-n",
@@ -122,9 +102,10 @@ fn a_line_may_name_another_server_and_its_host() {
         "url,Host\nhttp://{}/x,\nhttp://{}/y,example.org\n",
         one.0, other.0
     );
-    let file = Scratch::new("servers.csv", &text);
+    let folder = Scratch::new();
+    let file = &folder.file("servers.csv", text);
     // By a clock: in a closed loop the faster connection may take all.
-    let args = ["http", "--data", file.path(), "-n", "40", "-c", "2"];
+    let args = ["http", "--data", file, "-n", "40", "-c", "2"];
     let rate = ["--rate", "200", "--min-rate", "0"];
     Figures::of(
         0,
@@ -146,6 +127,7 @@ fn a_line_may_name_another_server_and_its_host() {
 
 #[test]
 fn wrong_lines_are_refused_before_the_load() {
+    let folder = Scratch::new();
     for (name, text, what) in [
         (
             "a.jsonl",
@@ -170,12 +152,12 @@ fn wrong_lines_are_refused_before_the_load() {
         ("e.csv", "url\n/a b\n", "e.csv:2: '/a b'"),
         ("f.csv", "", "f.csv:1: the first line names the columns"),
     ] {
-        let file = Scratch::new(name, text);
-        let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "--data", file.path()]);
+        let file = &folder.file(name, text);
+        let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "--data", file]);
         assert!(code == Some(2) && error.contains(what), "{name}: {error}");
     }
-    let file = Scratch::new("g.csv", "url\n/a\n");
-    let (code, _, error) = load(&["http", "--data", file.path()]);
+    let file = &folder.file("g.csv", "url\n/a\n");
+    let (code, _, error) = load(&["http", "--data", file]);
     assert!(
         code == Some(2) && error.contains("a URL must be given"),
         "{error}"

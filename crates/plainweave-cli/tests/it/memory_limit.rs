@@ -2,11 +2,10 @@
 //! lives on.
 
 use crate::common::group;
+use crate::common::scratch::Scratch;
 use crate::common::skip;
-use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
 
 use crate::common::group::Group;
 use crate::common::{Running, admin, command, eventually, figure, get, output};
@@ -14,26 +13,12 @@ use crate::common::{Running, admin, command, eventually, figure, get, output};
 const DRIVERS: [&str; 2] = ["epoll", "uring"];
 const LARGE: &[u8] = b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A directory that goes away with the test.
-struct Site(PathBuf);
-
-impl Site {
-    fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!(
-            "plainweave-memory_limit-{name}-{}",
-            std::process::id()
-        ));
-        fs::create_dir_all(&root).unwrap();
-        fs::write(root.join("small"), "here").unwrap();
-        fs::write(root.join("large"), vec![b'x'; 8 << 20]).unwrap();
-        Self(root)
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A directory to serve.
+fn site() -> Scratch {
+    let site = Scratch::new();
+    site.file("small", "here");
+    site.file("large", vec![b'x'; 8 << 20]);
+    site
 }
 
 /// Clients that have asked for a large file.
@@ -73,13 +58,13 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
     if let Err(why) = group::raise_descriptors(CROWD as u64 + 200) {
         return skip::skip(&why);
     }
-    let site = Site::new("memory-crowd");
+    let site = site();
     for driver in DRIVERS {
         let group = match Group::new(&format!("web-{driver}"), 40 << 20) {
             Ok(group) => group,
             Err(why) => return skip::skip(&why),
         };
-        let root = site.0.to_str().unwrap();
+        let root = site.root().to_str().unwrap();
         let flags = [
             root,
             "--listen",
@@ -126,10 +111,10 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
 /// The same without a group, where a flag says how much memory there is.
 #[test]
 fn above_the_bound_requests_are_refused_and_connections_are_kept() {
-    let site = Site::new("memory-flag");
+    let site = site();
     for driver in DRIVERS {
         let server = Running::start_in(
-            &site.0,
+            site.root(),
             &[
                 "--io",
                 driver,

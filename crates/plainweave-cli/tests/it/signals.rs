@@ -1,9 +1,9 @@
 //! Signals that must not end a server: each is answered with a line, and the server goes on.
 
 use crate::common::child;
+use crate::common::scratch::Scratch;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::process::{ChildStderr, Command, Stdio};
 use std::time::Duration;
 
@@ -159,34 +159,12 @@ fn logs_are_opened_anew() {
     let _ = std::fs::remove_file(&log);
 }
 
-/// A folder that goes away with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("plainweave-signals-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.0).unwrap();
-        entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// What is in it.
+fn names(folder: &Scratch) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.root()).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
 }
 
 /// The number of slices of fibers in a trace, and of its runtimes.
@@ -199,7 +177,7 @@ fn slices(file: &str) -> (usize, usize) {
 
 #[test]
 fn a_trace_is_written_on_demand_and_at_the_end() {
-    let folder = Folder::new("trace");
+    let folder = Scratch::new();
     type Start = fn(&[&str]) -> Server;
     for (start, name, runtimes, more) in [
         (Server::web as Start, "web", 1, &["--io", "epoll"][..]),
@@ -223,7 +201,7 @@ fn a_trace_is_written_on_demand_and_at_the_end() {
             &["--io", "uring", "--mode", "never/shared"],
         ),
     ] {
-        let file = folder.file("trace.json");
+        let file = folder.path("trace.json");
         let mut server = start(&[&["--trace", &file], more].concat());
         assert_eq!(std::fs::read(&file).unwrap(), b"", "created at the start");
         server.serves();
@@ -241,15 +219,15 @@ fn a_trace_is_written_on_demand_and_at_the_end() {
         std::fs::remove_file(&file).unwrap();
         server.stop();
         assert!(slices(&file).0 >= 20, "{more:?}");
-        assert_eq!(folder.names(), ["trace.json"], "and nothing beside it");
+        assert_eq!(names(&folder), ["trace.json"], "and nothing beside it");
         std::fs::remove_file(&file).unwrap();
     }
 }
 
 #[test]
 fn a_trace_that_cannot_be_written_is_reported() {
-    let folder = Folder::new("trace-faults");
-    let pipe = folder.file("pipe");
+    let folder = Scratch::new();
+    let pipe = folder.path("pipe");
     assert!(
         Command::new("mkfifo")
             .arg(&pipe)
@@ -292,7 +270,7 @@ fn a_trace_that_cannot_be_written_is_reported() {
         server.serves();
         server.stop();
         // The folder goes away, and comes back.
-        let (gone, file) = (folder.file("gone"), folder.file("gone/trace.json"));
+        let (gone, file) = (folder.path("gone"), folder.path("gone/trace.json"));
         std::fs::create_dir(&gone).unwrap();
         let mut server = start(&["--trace", &file]);
         std::fs::remove_dir_all(&gone).unwrap();

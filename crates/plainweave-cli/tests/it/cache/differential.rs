@@ -9,9 +9,9 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use super::files::Directory;
 use super::running::{Client, Running, eventually};
 use crate::common::child::Kept;
+use crate::common::scratch::Scratch;
 use crate::common::skip::skip;
 
 /// memcached in its process; ends with this value.
@@ -32,7 +32,7 @@ impl Reference {
     }
 
     fn start_with(args: &[&str]) -> Option<Self> {
-        let directory = Directory::new(&format!("memcached-{:?}", std::thread::current().id()));
+        let directory = Scratch::new();
         let ports = directory.path("ports");
         let mut command = Command::new("memcached");
         command.args([

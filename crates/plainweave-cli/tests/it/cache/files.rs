@@ -4,35 +4,13 @@
 use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::running::{PATIENCE, Running, command};
 use crate::common::child::Kept;
-
-/// An empty directory; ends with this value.
-pub(crate) struct Directory(PathBuf);
-
-impl Directory {
-    pub(crate) fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("plainweave-cache-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    pub(crate) fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use crate::common::scratch::Scratch;
 
 /// Starts a server that is to fail, and gives what it says.
 pub(crate) fn refused(args: &[&str]) -> String {
@@ -66,7 +44,7 @@ fn read(path: &str) -> String {
 
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
-    let directory = Directory::new("no-socket");
+    let directory = Scratch::new();
     let (file, link, fifo, inner) = (
         directory.path("file"),
         directory.path("link"),
@@ -96,7 +74,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
 
 #[test]
 fn a_socket_in_use_is_refused_and_one_left_behind_is_taken_over() {
-    let directory = Directory::new("left-behind");
+    let directory = Scratch::new();
     let path = directory.path("socket");
     drop(UnixListener::bind(&path).unwrap());
     let server = Running::spawn(command(&["-s", &path]));
@@ -114,7 +92,7 @@ fn a_socket_in_use_is_refused_and_one_left_behind_is_taken_over() {
 
 #[test]
 fn what_has_taken_the_socket_s_place_stays() {
-    let directory = Directory::new("replaced");
+    let directory = Scratch::new();
     let path = directory.path("socket");
     let server = Running::spawn(command(&["-s", &path]));
     std::fs::rename(&path, directory.path("moved")).unwrap();
@@ -126,7 +104,7 @@ fn what_has_taken_the_socket_s_place_stays() {
 
 #[test]
 fn a_server_that_does_not_start_leaves_no_socket() {
-    let directory = Directory::new("no-start");
+    let directory = Scratch::new();
     let path = directory.path("socket");
     refused(&["-s", &path, "-P", &directory.path("missing/pid")]);
     assert!(!Path::new(&path).exists());
@@ -134,7 +112,7 @@ fn a_server_that_does_not_start_leaves_no_socket() {
 
 #[test]
 fn the_process_s_number_is_written_and_removed_and_no_other_file_is() {
-    let directory = Directory::new("pid");
+    let directory = Scratch::new();
     let (pid, other) = (directory.path("pid"), directory.path("other"));
     // That of a server which was killed.
     std::fs::write(&pid, "4194304\n").unwrap();
@@ -161,7 +139,7 @@ fn the_process_s_number_is_written_and_removed_and_no_other_file_is() {
 
 #[test]
 fn the_ports_are_written_as_memcached_writes_them() {
-    let directory = Directory::new("ports");
+    let directory = Scratch::new();
     let (ports, missing) = (directory.path("ports"), directory.path("missing/ports"));
     let start = |file: &str, args: &[&str]| {
         let mut command = command(args);

@@ -9,8 +9,9 @@ use std::process::Command;
 
 use rustix::process::geteuid;
 
-use super::files::{Directory, refused};
+use super::files::refused;
 use super::running::{Running, command};
+use crate::common::scratch::Scratch;
 use crate::common::skip::skip;
 
 /// A user that every system has, and its number.
@@ -49,7 +50,7 @@ const IGNORED: &str = "plainweave cache: -u nobody is ignored: only root can cha
 #[test]
 fn root_becomes_the_user() {
     let (name, number) = nobody();
-    let directory = Directory::new("user");
+    let directory = Scratch::new();
     std::fs::set_permissions(
         Path::new(&directory.path("")),
         PermissionsExt::from_mode(0o777),

@@ -3,6 +3,7 @@
 pub(crate) mod authority;
 pub(crate) mod child;
 pub(crate) mod group;
+pub(crate) mod scratch;
 #[path = "../../../../plainweave/tests/common/skip.rs"]
 pub(crate) mod skip;
 
