@@ -226,7 +226,7 @@ fn obey(sender: &Sender, receiver: Receiver) -> anyhow::Result<()> {
             Work::new(&own.common, targets, client, part)?.serve(sender, &orders)
         }
         What::Cache(own) => {
-            let (targets, client) = Cache::prepare(own)?;
+            let (targets, client) = Cache::prepare(own, &files)?;
             Work::new(&own.common, targets, client, part)?.serve(sender, &orders)
         }
         What::Sessions(_) | What::Agent(_) => bail!("an agent runs only http and cache"),

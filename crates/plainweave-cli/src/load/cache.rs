@@ -6,7 +6,9 @@
 //! the keys on every server.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::distribution::Distribution;
 use super::engine::{Broken, Next, Protocol, Reply};
+use super::files::Files;
 use super::flags::{CacheFlags, Dialect};
 use super::popularity::{Picker, Popularity};
 use super::reply::{self, Commands, Expected, Part};
@@ -51,13 +54,18 @@ pub(super) struct Cache {
     depth: usize,
     zipf: Option<f64>,
     load: Option<Duration>,
+    /// The values are somebody else's.
+    any_size: bool,
     /// The first error that a server has answered with.
     said: OnceLock<String>,
 }
 
 impl Cache {
     /// Makes the keys.
-    pub(super) fn prepare(flags: &CacheFlags) -> anyhow::Result<(Vec<Target>, Self)> {
+    pub(super) fn prepare(
+        flags: &CacheFlags,
+        files: &Files,
+    ) -> anyhow::Result<(Vec<Target>, Self)> {
         let updates = flags.set_ratio + flags.delete_ratio;
         ensure!(
             updates <= 1.0,
@@ -68,16 +76,10 @@ impl Cache {
             .iter()
             .map(|server| target_of(server))
             .collect::<anyhow::Result<_>>()?;
-        let mut random = SmallRng::seed_from_u64(flags.common.seed);
-        let mut draw = |distribution: Distribution| {
-            distribution.at(random.random(), random.random()).max(0.0) as usize
+        let (text, keys) = match &flags.keys_from {
+            Some(file) => keys_of(file, &files.read(file)?, flags)?,
+            None => numbered(flags)?,
         };
-        let (mut text, mut keys) = (Vec::new(), Vec::with_capacity(flags.keys.get() as usize));
-        for number in 0..flags.keys.get() {
-            let width = draw(flags.key_size).min(KEY);
-            write!(text, "{number:0width$}")?;
-            keys.push((text.len() as u64, draw(flags.value_size).min(VALUE) as u32));
-        }
         let longest = keys.iter().map(|(_, size)| *size).max().unwrap_or(0) as usize;
         let cache = Self {
             text,
@@ -92,6 +94,7 @@ impl Cache {
             // Without a distribution of popularity all keys are alike.
             zipf: Some(flags.zipf.unwrap_or(0.0)),
             load: (!flags.no_load).then_some(flags.common.timeout),
+            any_size: flags.no_load && flags.keys_from.is_some(),
             said: OnceLock::new(),
         };
         Ok((targets, cache))
@@ -241,7 +244,7 @@ impl Cache {
             match part {
                 Part::Value { key, fits } => {
                     found += key + 1;
-                    if !fits {
+                    if !fits && !self.any_size {
                         outcome = Err(Failure::WrongLength);
                     } else if key > 0 {
                         outcome = outcome.map(|_| false);
@@ -314,6 +317,62 @@ impl Input<'_> {
             self.silent = false;
         }
     }
+}
+
+/// The keys' bytes, one behind the other; where each ends, and its value's size.
+type Keys = (Vec<u8>, Vec<(u64, u32)>);
+
+/// Draws a size.
+fn draw(random: &mut SmallRng, distribution: Distribution, most: usize) -> usize {
+    let drawn = distribution.at(random.random(), random.random());
+    (drawn.max(0.0) as usize).min(most)
+}
+
+/// Makes keys that are numbers.
+fn numbered(flags: &CacheFlags) -> anyhow::Result<Keys> {
+    let mut random = SmallRng::seed_from_u64(flags.common.seed);
+    let (mut text, mut keys) = (Vec::new(), Vec::with_capacity(flags.keys.get() as usize));
+    for number in 0..flags.keys.get() {
+        let width = draw(&mut random, flags.key_size, KEY);
+        write!(text, "{number:0width$}")?;
+        let size = draw(&mut random, flags.value_size, VALUE);
+        keys.push((text.len() as u64, size as u32));
+    }
+    Ok((text, keys))
+}
+
+/// Reads the keys that a file has, one a line. All lines of one key have the size of its first.
+fn keys_of(file: &Path, bytes: &[u8], flags: &CacheFlags) -> anyhow::Result<Keys> {
+    let mut random = SmallRng::seed_from_u64(flags.common.seed);
+    let name = file.display();
+    let (mut text, mut keys) = (Vec::new(), Vec::new());
+    let mut sizes = HashMap::new();
+    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        let mut words = line
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty());
+        let Some(key) = words.next() else { continue };
+        ensure!(
+            key.len() <= KEY && !key.iter().any(u8::is_ascii_control),
+            "{name}:{number}: a key has at most {KEY} bytes, and no control characters"
+        );
+        let given = words.next().map(|size| {
+            let size = str::from_utf8(size).ok()?.parse().ok()?;
+            (size <= VALUE).then_some(size)
+        });
+        ensure!(
+            given != Some(None) && words.next().is_none(),
+            "{name}:{number}: write a key, or a key and the bytes of its value, {VALUE} at most"
+        );
+        let size = given
+            .flatten()
+            .unwrap_or_else(|| draw(&mut random, flags.value_size, VALUE));
+        let size = *sizes.entry(key).or_insert(size);
+        text.extend_from_slice(key);
+        keys.push((text.len() as u64, size as u32));
+    }
+    ensure!(!keys.is_empty(), "{name}: there is no key in it");
+    Ok((text, keys))
 }
 
 fn target_of(server: &str) -> anyhow::Result<Target> {

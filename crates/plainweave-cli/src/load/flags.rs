@@ -233,6 +233,17 @@ pub(super) struct CacheFlags {
     )]
     pub(super) keys: NonZeroU32,
 
+    /// Keys from a file instead, one a line, with the bytes of its value if a number follows; a key
+    /// that stands in it twice is asked for twice as often. With --no-load values of any size are
+    /// right
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["keys", "key_size"],
+        help_heading = "What to ask for"
+    )]
+    pub(super) keys_from: Option<PathBuf>,
+
     /// Bytes of a key, a distribution; 250 at most
     #[arg(long, value_name = "DIST", default_value = "30", value_parser = Distribution::parse)]
     #[arg(help_heading = "What to ask for")]

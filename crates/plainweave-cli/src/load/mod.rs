@@ -102,7 +102,7 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
             drive(&own.common, http2::Http2::prepare(own, &files), &files)
         }
         What::Http(own) => drive(&own.common, http::Http::prepare(own, &files), &files),
-        What::Cache(own) => drive(&own.common, cache::Cache::prepare(own), &files),
+        What::Cache(own) => drive(&own.common, cache::Cache::prepare(own, &files), &files),
         What::Sessions(own) => sessions::write(own).map(|line| {
             say(stdout(), &line);
             Exit::Met

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use crate::cache::running::Running;
+use crate::common::scratch::Scratch;
 use crate::scripted::{Figures, drivers, load, server};
 
 /// What a server was asked.
@@ -73,6 +74,79 @@ fn on_drivers(address: SocketAddr, code: i32, args: &[&str]) -> Vec<Figures> {
         )
     };
     drivers().iter().map(|driver| with(*driver)).collect()
+}
+
+#[test]
+fn keys_come_from_a_file() {
+    let folder = Scratch::new();
+    let path = &folder.file("keys", "user:7 40\n\nuser:8\r\nsession/\u{fc}\nuser:7\n");
+    let (address, seen) = cache(|_| false);
+    let args = [
+        "-c",
+        "2",
+        "-n",
+        "100",
+        "--keys-from",
+        path,
+        "--value-size",
+        "9",
+    ];
+    for result in on_drivers(address, 0, &args) {
+        assert_eq!(
+            ["ok", "errors", "misses"].map(|name| result.figure(name)),
+            [100.0, 0.0, 0.0]
+        );
+    }
+    let sizes = |seen: &Seen| {
+        let mut stored: Vec<_> = seen.stored.clone().into_iter().collect();
+        stored.sort();
+        stored
+    };
+    let expected = [("session/\u{fc}", 9), ("user:7", 40), ("user:8", 9)];
+    let expected = expected.map(|(key, size)| (key.to_owned(), size));
+    assert_eq!(sizes(&seen.lock().unwrap()), expected);
+
+    // What is there already may have any size, and is not stored again.
+    seen.lock()
+        .unwrap()
+        .stored
+        .insert("user:8".to_owned(), 1234);
+    let sets = seen.lock().unwrap().sets;
+    for result in on_drivers(address, 0, &[&args[..], &["--no-load"]].concat()) {
+        assert_eq!(
+            ["ok", "errors", "misses"].map(|name| result.figure(name)),
+            [100.0, 0.0, 0.0]
+        );
+    }
+    assert_eq!(seen.lock().unwrap().sets, sets);
+}
+
+#[test]
+fn a_wrong_line_of_keys_is_named() {
+    let folder = Scratch::new();
+    let long = "k".repeat(251);
+    let cases = [
+        (
+            "a\nb c\n",
+            "keys:2: write a key, or a key and the bytes of its value",
+        ),
+        ("a 1000001\n", "keys:1: write a key"),
+        ("a 1 2\n", "keys:1: write a key"),
+        (&*long, "keys:1: a key has at most 250 bytes"),
+        (
+            "a\x07b\n",
+            "keys:1: a key has at most 250 bytes, and no control characters",
+        ),
+        ("\n \n", "keys: there is no key in it"),
+    ];
+    for (text, expected) in cases {
+        let file = folder.file("keys", text);
+        let (_, _, error) = load(&["cache", "127.0.0.1:9", "--keys-from", &file]);
+        assert!(error.contains(expected), "{text:?}: {error}");
+    }
+    let missing = folder.path("missing");
+    let (_, _, error) = load(&["cache", "127.0.0.1:9", "--keys-from", &missing]);
+    assert!(error.contains("missing: No such file"), "{error}");
 }
 
 #[test]
