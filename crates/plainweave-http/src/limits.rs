@@ -48,9 +48,12 @@ pub struct Limits {
     /// Bytes a second below which a body's receiver or sender is cut, once its timeout has passed;
     /// 0 switches the allowance off: then only silence is bounded.
     pub min_rate: u32,
-    /// How long the end of a connection in error waits for the peer to read the answer.
+    /// Silence allowed to a peer whose connection ends while it may still be sending, as when its
+    /// upload was refused: what it sends is read and dropped, so that it can read the answer; for
+    /// `body_timeout` in all.
     pub linger_timeout: Duration,
-    /// Bytes read and dropped meanwhile.
+    /// Bytes that are dropped so, at most. Beyond them the connection is reset, and the peer may
+    /// lose the answer.
     pub linger_bytes: usize,
     /// Connections that [`Server::serve`](crate::Server::serve) keeps open at a time, over all
     /// listeners; more wait in the kernel. 0, the default: as many as there may be descriptors for,
@@ -148,7 +151,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(30),
             min_rate: 512,
             linger_timeout: Duration::from_secs(2),
-            linger_bytes: 1 << 20,
+            linger_bytes: 1 << 30,
             connections: 0,
             connections_per_address: 0,
             #[cfg(feature = "http2")]

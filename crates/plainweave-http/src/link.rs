@@ -214,19 +214,19 @@ impl<'a, S: Transport> Link<'a, S> {
 
     /// Ends our direction, then reads and drops what the peer still sends: a socket closed over
     /// unread bytes answers with RST, which can destroy the answer before the peer has read it (RFC
-    /// 9112, 9.6).
+    /// 9112, 9.6). Many clients write all of a body before they read.
     pub(crate) fn linger(&mut self, scratch: &mut [u8]) {
         if self.stream.shutdown_write().is_err() {
             return;
         }
-        let deadline = saturating_add(Instant::now(), self.limits.linger_timeout);
+        let deadline = saturating_add(Instant::now(), self.limits.body_timeout);
         let mut dropped = 0;
         while dropped < self.limits.linger_bytes {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            match self.read(scratch, left) {
+            match self.read(scratch, left.min(self.limits.linger_timeout)) {
                 Ok(len) if len > 0 => dropped += len,
                 _ => return,
             }

@@ -173,6 +173,32 @@ fn a_connection_has_its_requests() {
     }
 }
 
+/// An upload that is refused is read to its end, so that a client that writes all of it before it
+/// reads finds the refusal: with a reset instead it may find nothing.
+#[test]
+fn refused_uploads_get_their_status() {
+    const LEN: usize = 20 << 20;
+    let site = site();
+    let head = format!("PUT /f HTTP/1.1\r\nHost: h\r\nContent-Length: {LEN}\r\n\r\n");
+    let block = vec![b'x'; 1 << 16];
+    for driver in DRIVERS {
+        let server = Running::start_in(site.root(), &["--io", driver]);
+        for upload in 0..30 {
+            let mut stream = server.connect();
+            stream.write_all(head.as_bytes()).unwrap();
+            for _ in 0..LEN / block.len() {
+                let written = stream.write_all(&block);
+                written.unwrap_or_else(|error| panic!("upload {upload}, {driver}: {error}"));
+            }
+            let text = rest(stream);
+            assert!(
+                text.starts_with("HTTP/1.1 413 "),
+                "upload {upload}, {driver}: {text}"
+            );
+        }
+    }
+}
+
 #[test]
 fn twins_are_sent_where_they_are_asked_for() {
     let site = site();

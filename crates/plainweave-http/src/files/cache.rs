@@ -170,6 +170,7 @@ impl Cache {
         loop {
             let generation = root.generation();
             match self.turn(hash, &key, generation, now) {
+                Ok(entry) if entry.has_shrunk() => self.shard(hash).forget_entry(&key, &entry),
                 Ok(entry) => {
                     self.fronts.note(hash, &key, &entry);
                     return Ok(entry);
@@ -358,6 +359,15 @@ impl Shard {
         if self.entries.contains_key(key) {
             self.remove(key);
             self.queue.retain(|other| other != key);
+        }
+    }
+
+    /// The same, unless another one has taken its place.
+    fn forget_entry(&mut self, key: &[u8], entry: &Arc<Entry>) {
+        let is_it = |(_, found): &(_, &Arc<Entry>)| Arc::ptr_eq(found, entry);
+        let found = self.entries.get_key_value(key).filter(is_it);
+        if let Some(key) = found.map(|(key, _)| Arc::clone(key)) {
+            self.forget(&key);
         }
     }
 

@@ -50,6 +50,20 @@ impl Entry {
         OVERHEAD + 2 * key.len() + file
     }
 
+    /// Returns whether the file that it keeps open has fewer bytes by now than its answers announce.
+    /// What has been added since is not announced either, so that answer is whole.
+    pub(super) fn has_shrunk(&self) -> bool {
+        let Some(file) = self.found.file() else {
+            return false;
+        };
+        let Content::Open(opened) = &file.content else {
+            return false;
+        };
+        opened
+            .size_now()
+            .is_some_and(|size| size < file.version().size)
+    }
+
     pub(super) fn is_open(&self) -> bool {
         matches!(&self.found, Found::File(file) if matches!(file.content, Content::Open(_)))
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, statx};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -157,6 +157,14 @@ impl Opened {
             file,
             seen: Mutex::default(),
         }
+    }
+
+    /// Returns the number of bytes that it has now, as far as that is known without waiting for a
+    /// network.
+    pub(super) fn size_now(&self) -> Option<u64> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(&self.file, c"", flags, StatxFlags::SIZE);
+        stat.ok().map(|stat| stat.stx_size)
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {

@@ -111,6 +111,35 @@ fn a_file_is_looked_up_once_in_its_time() {
     );
 }
 
+/// A length that is announced is sent: a file that is kept open and has lost its end is looked up
+/// again before its time is over.
+#[test]
+fn a_file_that_has_shrunk_is_announced_with_the_length_it_has() {
+    let site = Site::new();
+    let whole = "0123456789".repeat(10_000);
+    site.write("log", &whole);
+    let hour = Caching {
+        staleness: Duration::from_secs(3600),
+        ..Caching::default()
+    };
+    let server = with(&site, hour);
+    assert_eq!(text(&server, "/log"), whole);
+
+    let file = fs::File::options()
+        .write(true)
+        .open(site.0.join("log"))
+        .unwrap();
+    // To a length that is kept open, too, and to one that is kept in memory.
+    for length in [50_000, 1_000] {
+        file.set_len(length).unwrap();
+        assert_eq!(text(&server, "/log"), whole[..length as usize]);
+    }
+    drop(file);
+    // What is in memory is whole, and believed for its time.
+    site.write("log", "short");
+    assert_eq!(text(&server, "/log"), whole[..1_000]);
+}
+
 #[test]
 fn a_change_is_seen_once_the_time_is_over() {
     for file_bytes in [0, 1 << 20] {

@@ -42,12 +42,13 @@ fn in_body(until: usize) -> bool {
     })
 }
 
-/// Runs a script with a record of the errors; the default limits, but for short waits.
+/// Runs a script with a record of the errors; the default limits, but for short farewells.
 fn run(script: &mut Script) -> Vec<Error> {
     let errors = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&errors);
     let limits = Limits {
         linger_timeout: Duration::from_millis(50),
+        linger_bytes: 1 << 20,
         ..Limits::default()
     };
     let server = server()

@@ -43,10 +43,7 @@ fn keep_alive() {
 /// answer.
 #[test]
 fn a_refused_upload_is_told_why() {
-    let (mut client, serving) = connect(Limits {
-        linger_bytes: 8 << 20,
-        ..Limits::default()
-    });
+    let (mut client, serving) = connect(Limits::default());
     write!(
         client,
         "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n"
