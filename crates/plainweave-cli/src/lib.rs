@@ -24,6 +24,7 @@ mod signals;
 mod sim;
 mod stalls;
 mod status;
+mod tips;
 mod trace_file;
 mod web;
 
@@ -38,7 +39,11 @@ use arguments::{Arguments, Command};
 /// The exit code is 0 if all was well, 1 after an error at run time, 2 after wrong usage; `load`
 /// has more of them.
 pub fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let arguments = Arguments::try_parse().unwrap_or_else(|mut error| {
+        tips::improve(&mut error, std::env::args_os());
+        error.exit()
+    });
+    let done = match arguments.command {
         Command::Web(flags) => web::run(&flags),
         Command::Cache(flags) => cache::run(&flags),
         // Its exit codes say more.
