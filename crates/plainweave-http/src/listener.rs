@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plainweave::net;
+use plainweave::net::{self, HasSocket, SocketRef};
 use plainweave::time::with_timeout;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
@@ -69,6 +69,19 @@ pub trait Listener: Send + Sync + 'static {
     /// [`io::ErrorKind::TimedOut`]. Gives the peer's address too, where there is one.
     fn accept(&self, patience: Option<Duration>) -> io::Result<(Self::Stream, Option<SocketAddr>)>;
 
+    /// Returns the socket at which connections can be waited for without a fiber, so that a fresh
+    /// one takes what has come, on any worker. `None`, the default: a fiber or thread waits in
+    /// [`Listener::accept`].
+    fn idle_socket(&self) -> Option<SocketRef<'_>> {
+        None
+    }
+
+    /// Takes a connection that waits at [`Listener::idle_socket`]; fails with
+    /// [`io::ErrorKind::WouldBlock`] if there is none.
+    fn try_accept(&self) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Ends listening: an accept in progress fails.
     fn close(&self);
 
@@ -103,6 +116,14 @@ impl<L: Listener> Listener for Arc<L> {
         (**self).accept(patience)
     }
 
+    fn idle_socket(&self) -> Option<SocketRef<'_>> {
+        (**self).idle_socket()
+    }
+
+    fn try_accept(&self) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
+        (**self).try_accept()
+    }
+
     fn close(&self) {
         (**self).close();
     }
@@ -133,6 +154,14 @@ impl Listener for net::TcpListener {
 
     fn accept(&self, patience: Option<Duration>) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
         within(patience, || self.accept()).map(|(stream, peer)| (stream, Some(peer)))
+    }
+
+    fn idle_socket(&self) -> Option<SocketRef<'_>> {
+        Some(self.socket())
+    }
+
+    fn try_accept(&self) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
+        self.try_accept().map(|(stream, peer)| (stream, Some(peer)))
     }
 
     fn close(&self) {
@@ -166,6 +195,14 @@ impl Listener for net::UnixListener {
 
     fn accept(&self, patience: Option<Duration>) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
         within(patience, || self.accept()).map(|(stream, _)| (stream, None))
+    }
+
+    fn idle_socket(&self) -> Option<SocketRef<'_>> {
+        Some(self.socket())
+    }
+
+    fn try_accept(&self) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
+        self.try_accept().map(|(stream, _)| (stream, None))
     }
 
     fn close(&self) {

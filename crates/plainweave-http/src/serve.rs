@@ -81,7 +81,7 @@ impl<H: Handler> Server<H> {
     pub fn start<L: Listener>(self: &Arc<Self>, listener: L) -> io::Result<Address> {
         let address = listener.address().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let accepting = self.begin(listener)?;
-        L::spawn(move || accepting.run())?;
+        accepting.start()?;
         Ok(address)
     }
 
@@ -96,8 +96,8 @@ impl<H: Handler> Server<H> {
         Ok(Accepting {
             acceptor,
             server: self.clone(),
-            _listed: listed,
-            _counted: counted,
+            listed,
+            counted,
         })
     }
 
@@ -141,12 +141,46 @@ struct Accepting<L, H> {
     acceptor: Acceptor<Arc<L>>,
     server: Arc<Server<H>>,
     // In this order: who waits for the end of the loop finds the socket closed.
-    _listed: Added,
-    _counted: LoopGuard,
+    listed: Added,
+    counted: LoopGuard,
 }
 
 impl<L: Listener, H: Handler> Accepting<L, H> {
-    fn run(mut self) {
+    /// Accepts until the server stops.
+    fn run(self) {
+        if !self.can_wait() {
+            return self.run_here();
+        }
+        let Self {
+            acceptor,
+            server,
+            listed: _listed,
+            counted: _counted,
+        } = self;
+        let listener = acceptor.listener().clone();
+        // It is dropped, and with it the sender, when no more is accepted.
+        let (running, ended) = plainweave::sync::channel::bounded::<()>(1);
+        accept_beside(acceptor, server, running);
+        // Or the caller was cancelled, or ran into its deadline.
+        let _ = ended.recv();
+        listener.close();
+    }
+
+    /// Does the same on fresh fibers, or on a fiber or thread beside the caller's.
+    fn start(self) -> io::Result<()> {
+        if !self.can_wait() {
+            return L::spawn(move || self.run_here());
+        }
+        accept_beside(self.acceptor, self.server, (self.listed, self.counted));
+        Ok(())
+    }
+
+    /// Returns whether connections can be waited for without a fiber.
+    fn can_wait(&self) -> bool {
+        plainweave::on_fiber() && self.acceptor.listener().idle_socket().is_some()
+    }
+
+    fn run_here(mut self) {
         while let Some((stream, permit)) = self.acceptor.next(|| self.server.is_stopping()) {
             let server = self.server.clone();
             let spawned = L::spawn(move || turns::serve(server, stream, permit));
@@ -159,6 +193,23 @@ impl<L: Listener, H: Handler> Accepting<L, H> {
             plainweave::yield_now();
         }
     }
+}
+
+/// Has connections accepted and served, and returns at once. `kept` is dropped at the end.
+fn accept_beside<L: Listener, H: Handler>(
+    acceptor: Acceptor<Arc<L>>,
+    server: Arc<Server<H>>,
+    kept: impl Send + 'static,
+) {
+    let stopped = server.clone();
+    acceptor.each(
+        move || stopped.is_stopping(),
+        move |stream, permit| {
+            let _kept = &kept;
+            let server = server.clone();
+            L::spawn(move || turns::serve(server, stream, permit))
+        },
+    );
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plainweave::net;
+use plainweave::net::{self, HasSocket, SocketRef};
 use plainweave::sync::select::ReadinessBranch;
 use rustix::net::RecvFlags;
 
@@ -86,7 +86,7 @@ pub trait Transport: Read + Write + Send {
     /// the default: it waits on the fiber or thread that serves it.
     ///
     /// Only for a stream that is readable just when this socket is.
-    fn idle_socket(&self) -> Option<&net::TcpStream> {
+    fn idle_socket(&self) -> Option<SocketRef<'_>> {
         None
     }
 
@@ -186,10 +186,9 @@ macro_rules! threads {
 }
 
 /// Implements [`Transport`] for a socket of `plainweave`: fibers. The other arguments find the
-/// peer's address, write bytes that others follow, and find the socket on which the connection can
-/// wait without a fiber.
+/// peer's address, and write bytes that others follow.
 macro_rules! fibers {
-    ($stream:ty, $peer:expr, $write_more:expr, $idle_socket:expr) => {
+    ($stream:ty, $peer:expr, $write_more:expr) => {
         impl Transport for $stream {
             const SENDS_FILES: bool = true;
 
@@ -225,8 +224,8 @@ macro_rules! fibers {
                 Some(self)
             }
 
-            fn idle_socket(&self) -> Option<&net::TcpStream> {
-                $idle_socket(self)
+            fn idle_socket(&self) -> Option<SocketRef<'_>> {
+                Some(self.socket())
             }
 
             fn readable_branch(&self) -> Option<ReadinessBranch<'_>> {
@@ -255,12 +254,10 @@ threads!(UnixStream, |_: &UnixStream| None);
 fibers!(
     net::TcpStream,
     |stream: &net::TcpStream| stream.peer_addr().ok(),
-    net::TcpStream::write_more,
-    Some
+    net::TcpStream::write_more
 );
 fibers!(
     net::UnixStream,
     |_: &net::UnixStream| None,
-    net::UnixStream::write,
-    |_| None
+    net::UnixStream::write
 );

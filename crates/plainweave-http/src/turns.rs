@@ -1,7 +1,7 @@
 //! Connections that have a fiber only while they are served.
 //!
 //! Most connections are idle most of the time, and a stack for each would cost several pages. So a
-//! TCP connection waits for its next request at the driver of a worker ([`net::each_readable`]),
+//! connection waits for its next request at the driver of a worker ([`net::each_readable`]),
 //! and what arrives is served by a fresh fiber. A request costs about as much: a fresh fiber is
 //! made, but on a stack that is in the cache, where each of many suspended fibers has its own. And
 //! a fiber that has not started may be stolen by an idle worker whatever the movement, so requests
@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plainweave::net::{self, HasStream, TcpStream};
+use plainweave::net::{self, HasSocket, SocketRef};
 
 use crate::accept::ConnectionPermit;
 use crate::idle::Added;
@@ -129,8 +129,8 @@ impl<S: Transport, H: Handler> Drop for Connection<S, H> {
 /// was registered.
 struct Waiting<S: Transport, H: Handler>(Option<Connection<S, H>>);
 
-impl<S: Transport, H: Handler> HasStream for Waiting<S, H> {
-    fn stream(&self) -> &TcpStream {
+impl<S: Transport, H: Handler> HasSocket for Waiting<S, H> {
+    fn socket(&self) -> SocketRef<'_> {
         let socket = self
             .0
             .as_ref()

@@ -132,7 +132,7 @@ impl Metrics {
         let inserts = |f: fn(&Counts) -> u64| workers.iter().map(|worker| f(&worker.policy)).sum();
         Metrics {
             live_fibers: pool.live(),
-            idle_connections: sum(|w| &w.idle_conns),
+            idle_connections: sum(|w| &w.idle_conns).saturating_sub(sum(|w| &w.idle_listeners)),
             finished_fibers: sum(|w| &w.finished),
             switches: sum(|w| &w.switches),
             sleeps: sum(|w| &w.sleeps),

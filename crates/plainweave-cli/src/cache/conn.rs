@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use plainweave::net::{HasStream, TcpStream};
+use plainweave::net::{HasSocket, SocketRef, TcpStream};
 
 use super::clients::Place;
 use super::exec::{After, Exec};
@@ -60,9 +60,9 @@ pub(crate) enum Next {
     Stop,
 }
 
-impl HasStream for Conn {
-    fn stream(&self) -> &TcpStream {
-        &self.stream
+impl HasSocket for Conn {
+    fn socket(&self) -> SocketRef<'_> {
+        self.stream.socket()
     }
 }
 

@@ -3,15 +3,13 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
 
 use anyhow::{Context, anyhow, bail};
 use socket2::SockRef;
 
 use super::flags::Listen;
-use crate::listening;
+use crate::listening::{self, SocketFile};
 
 /// All that was asked for, open.
 #[derive(Debug)]
@@ -21,37 +19,6 @@ pub(super) struct Listeners {
     pub(super) admin: Option<TcpListener>,
     /// Whether the admin address shows details to other machines, too.
     pub(super) details: bool,
-}
-
-/// The file of a Unix socket of ours. Its drop removes it, unless there is another one in its
-/// place.
-#[derive(Debug)]
-pub(super) struct SocketFile {
-    path: PathBuf,
-    /// Device and inode.
-    id: (u64, u64),
-}
-
-impl SocketFile {
-    /// Takes what stands at `path` now as ours.
-    fn own(path: &Path) -> std::io::Result<Self> {
-        Ok(Self {
-            path: path.to_owned(),
-            id: id(path)?,
-        })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if id(&self.path).is_ok_and(|id| id == self.id) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn id(path: &Path) -> std::io::Result<(u64, u64)> {
-    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 impl Listeners {
@@ -74,7 +41,7 @@ impl fmt::Display for Listeners {
                 .map_or(Ok(()), |address| write!(f, " {address}"))?;
         }
         if let Some((_, file)) = &self.unix {
-            write!(f, " {}", file.path.display())?;
+            write!(f, " {}", file.path().display())?;
         }
         match self
             .admin
@@ -92,7 +59,7 @@ pub(super) fn all(flags: &Listen) -> anyhow::Result<Listeners> {
     let unix = flags
         .unix_socket
         .as_ref()
-        .map(|path| unix(path, flags.unix_mask))
+        .map(|path| listening::open_unix(path, flags.unix_mask, "-s"))
         .transpose()?;
     let tcp = if unix.is_some() || flags.port == 0 {
         Vec::new()
@@ -170,26 +137,4 @@ fn bind(address: SocketAddr, backlog: i32, only_v6: bool) -> anyhow::Result<TcpL
         };
         anyhow!(error).context(format!("cannot listen on {address} ({remedy})"))
     })
-}
-
-fn unix(path: &Path, mask: u32) -> anyhow::Result<(UnixListener, SocketFile)> {
-    let remedy = || {
-        format!(
-            "cannot listen on {} (choose another file with -s)",
-            path.display()
-        )
-    };
-    if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
-        return Err(
-            anyhow!("the file is there and is not a socket; it stays as it is").context(remedy()),
-        );
-    }
-    // A socket that a server left behind when it was killed; one in use answers.
-    if UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
-        std::fs::remove_file(path).with_context(remedy)?;
-    }
-    let listener = UnixListener::bind(path).with_context(remedy)?;
-    let file = SocketFile::own(path).with_context(remedy)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask)).with_context(remedy)?;
-    Ok((listener, file))
 }

@@ -5,9 +5,8 @@
 //! starts a fresh fiber. `--architecture` chooses other ways; `architecture` says what they are.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 use plainweave::Runtime;
 use plainweave::net::{self, TcpStream};
 use plainweave::time::saturating_add;
+use plainweave_http::Listener;
 
 use super::admin::Shown;
 use super::conn::{Conn, Next};
@@ -24,6 +24,7 @@ use super::shared::Cache;
 use crate::admin::Admin;
 use crate::architecture::{Architecture, Loops, Runtimes, in_turn};
 use crate::fibers::{self, FiberPages};
+use crate::listening::Listening;
 use crate::signals::{self, Stop};
 use crate::stalls::Stalls;
 use crate::trace_file::TraceFile;
@@ -103,9 +104,16 @@ impl Server {
         let (mut open, mut handles) = (Vec::new(), Vec::new());
         for listener in listeners.tcp {
             let listener = net::TcpListener::from_std(listener)?;
-            open.push(listener.try_clone()?);
             handles.push(listener.try_clone()?);
-            shared.start(&runtimes.main, &Arc::new(listener));
+            open.push(Listening::Tcp(listener));
+        }
+        let file = listeners.unix.map(|(listener, file)| {
+            open.push(Listening::Unix(net::UnixListener::from_std(listener)?));
+            io::Result::Ok(file)
+        });
+        let file = file.transpose()?;
+        for listener in &open {
+            shared.start(&runtimes.main, listener.try_clone()?);
         }
         let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtimes));
         let shown = Shown {
@@ -126,9 +134,6 @@ impl Server {
         let admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtimes.main.spawn(move || maintain(&cache));
-        if let Some((listener, _)) = &listeners.unix {
-            accept_unix(listener, &runtimes, &shared)?;
-        }
         let asker = wait(stop, asked);
         if shared.cache.verbosity() >= 1 {
             let open = shared.cache.clients.open();
@@ -137,10 +142,10 @@ impl Server {
                 .tell(&format!("{asker} has asked to stop; connections: {open}"));
         }
         shared.cache.begin_to_stop();
-        open.iter().for_each(net::TcpListener::close);
+        open.iter().for_each(Listener::close);
         runtimes.close_idle_connections();
         shared.cache.clients.end();
-        drop(listeners.unix);
+        drop(file);
         let finished = wait_idle(&runtimes, &shared.cache, grace);
         // A page in progress holds the runtimes.
         drop(admin);
@@ -241,79 +246,58 @@ fn maintain(cache: &Cache) {
     }
 }
 
-/// Accepts on a thread, since the accept loops of fibers are for TCP. A connection, once made, is
-/// like any other.
-fn accept_unix(
-    listener: &UnixListener,
-    runtimes: &Arc<Runtimes>,
-    shared: &Shared,
-) -> io::Result<()> {
-    let (listener, runtimes, shared) = (
-        listener.try_clone()?,
-        Arc::downgrade(runtimes),
-        shared.clone(),
-    );
-    std::thread::Builder::new()
-        .name("cache-unix".to_owned())
-        .spawn(move || {
-            while !shared.cache.is_stopping() {
-                if !shared.cache.settings.maxconns_fast {
-                    shared
-                        .cache
-                        .clients
-                        .wait_for_place(|| shared.cache.is_stopping());
-                }
-                let Ok((stream, _)) = listener.accept() else {
-                    std::thread::sleep(BACK_OFF);
-                    continue;
-                };
-                let stream = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)));
-                let (Ok(stream), Some(runtimes)) = (stream, runtimes.upgrade()) else {
-                    continue;
-                };
-                let shared = shared.clone();
-                in_turn(&runtimes.main, move || {
-                    if let Some(conn) = shared.enter(stream) {
-                        shared.begin(conn);
-                    }
-                });
-            }
-        })?;
-    Ok(())
-}
-
 impl Shared {
     /// Starts what accepts a listener's connections.
-    fn start(&self, runtime: &Runtime, listener: &Arc<net::TcpListener>) {
-        let fibers = if let Architecture::Acceptors(number) = self.architecture {
-            number.get()
-        } else {
-            1
+    fn start(&self, runtime: &Runtime, listener: Listening) {
+        let shared = self.clone();
+        let Architecture::Acceptors(number) = self.architecture else {
+            return in_turn(runtime, move || shared.accept_each(listener));
         };
-        for _ in 0..fibers {
-            let (shared, listener) = (self.clone(), listener.clone());
+        let listener = Arc::new(listener);
+        for _ in 0..number.get() {
+            let (shared, listener) = (shared.clone(), listener.clone());
             in_turn(runtime, move || shared.accept(&listener));
         }
     }
 
+    /// Has a fresh fiber accept each connection, until the listener is closed: one that waits in an
+    /// accept would be held up with its worker.
+    fn accept_each(self, listener: Listening) {
+        net::each_readable(listener, None, move |listener, outcome| {
+            let goes_on = outcome.is_ok() && self.accept_by(|| listener.try_accept());
+            match goes_on {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+    }
+
     /// Accepts until the listener is closed.
-    fn accept(&self, listener: &net::TcpListener) {
+    fn accept(&self, listener: &Listening) {
+        while self.accept_by(|| listener.accept(None)) {}
+    }
+
+    /// Accepts a connection, once there is a place for it. Returns whether to go on.
+    fn accept_by(
+        &self,
+        accept: impl FnOnce() -> io::Result<(TcpStream, Option<SocketAddr>)>,
+    ) -> bool {
         let cache = &self.cache;
-        while !cache.is_stopping() {
-            if !cache.settings.maxconns_fast {
-                cache.clients.wait_for_place(|| cache.is_stopping());
+        if !cache.settings.maxconns_fast {
+            cache.clients.wait_for_place(|| cache.is_stopping());
+        }
+        if cache.is_stopping() {
+            return false;
+        }
+        match accept() {
+            Ok((stream, _peer)) => {
+                // A Unix socket has no such option.
+                let _ = stream.set_nodelay(true);
+                self.take(stream);
+                true
             }
-            match listener.accept() {
-                Ok((stream, _peer)) => {
-                    let _ = stream.set_nodelay(true);
-                    self.take(stream);
-                }
-                Err(_) => {
-                    if plainweave::time::sleep(BACK_OFF).is_err() {
-                        return;
-                    }
-                }
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            Err(_) => plainweave::time::sleep(BACK_OFF).is_ok(),
         }
     }
 

@@ -1,5 +1,5 @@
 //! Admission: what the library's acceptor does not know of. Connections of a crowd get small send
-//! buffers, and many fibers may accept in turn. The loops around [`Acceptor::next`] are in `serve`.
+//! buffers, and many fibers may accept in turn. What becomes of them is in `serve`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -38,8 +38,7 @@ pub(super) struct Admission {
 /// Of one listener; its accepting fiber has it.
 pub(super) struct Acceptor {
     acceptor: accept::Acceptor<TcpListener>,
-    connection_limit: Arc<ConnectionLimit>,
-    send_buffers: SendBuffers,
+    crowd: Crowd,
 }
 
 impl Acceptor {
@@ -55,11 +54,11 @@ impl Acceptor {
         listener.report_exhaustion(false);
         let acceptor = accept::Acceptor::new(listener, connection_limit.clone());
         let acceptor = acceptor.on_fault(move |fault| faults.accept(fault));
-        Self {
-            acceptor,
+        let crowd = Crowd {
             connection_limit,
             send_buffers,
-        }
+        };
+        Self { acceptor, crowd }
     }
 
     /// Waits for a connection and returns it. `None`: the server stops.
@@ -68,10 +67,32 @@ impl Acceptor {
         stopping: impl Fn() -> bool,
     ) -> Option<(TcpStream, ConnectionPermit)> {
         let (stream, permit) = self.acceptor.next(stopping)?;
-        self.bound_send_buffer(&stream);
+        self.crowd.bound_send_buffer(&stream);
         Some((stream, permit))
     }
 
+    /// Gives each connection to `take`, on fresh fibers. Returns at once.
+    pub(super) fn each(
+        self,
+        stopping: impl Fn() -> bool + Send + 'static,
+        mut take: impl FnMut(TcpStream, ConnectionPermit) + Send + 'static,
+    ) {
+        let Self { acceptor, crowd } = self;
+        acceptor.each(stopping, move |stream, permit| {
+            crowd.bound_send_buffer(&stream);
+            take(stream, permit);
+            Ok(())
+        });
+    }
+}
+
+/// Who belongs to a crowd, and what its send buffers are to be.
+struct Crowd {
+    connection_limit: Arc<ConnectionLimit>,
+    send_buffers: SendBuffers,
+}
+
+impl Crowd {
     /// If it is one of a crowd. Where the kernel refuses, it is as for anybody else.
     fn bound_send_buffer(&self, stream: &TcpStream) {
         if self.connection_limit.connections() > self.send_buffers.crowd {

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use plainweave::net::{self, TcpStream};
+use plainweave::net;
 use plainweave::trace::Tracer;
 use plainweave_http::accept::ConnectionPermit;
 use plainweave_http::files::{Blocking, StaticFiles};
@@ -188,17 +188,20 @@ impl Engine {
                 }
             }
             architecture => {
-                runtime.spawn(move || {
-                    accept(acceptor, &service, architecture.has_fiber_each(), &loops)
-                });
+                runtime
+                    .spawn(move || accept(acceptor, service, architecture.has_fiber_each(), loops));
             }
         }
     }
 }
 
-/// Accepts until the server stops. `fiber_each`: a fiber per connection.
-fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loops: &Loops) {
-    while let Some((stream, permit)) = acceptor.next(|| service.server.is_stopping()) {
+/// Has connections accepted until the server stops. `fiber_each`: a fiber per connection.
+///
+/// Context: a fiber, which has nothing more to do then.
+fn accept(acceptor: Acceptor, service: Arc<Service>, fiber_each: bool, loops: Arc<Loops>) {
+    let server = service.server.clone();
+    let stopping = move || server.is_stopping();
+    acceptor.each(stopping, move |stream, permit| {
         let stream = connection(stream, service.tls.as_ref());
         if fiber_each {
             let server = service.server.clone();
@@ -207,18 +210,14 @@ fn accept(mut acceptor: Acceptor, service: &Arc<Service>, fiber_each: bool, loop
                 server.serve_stream(stream);
             });
         } else {
-            let (service, connection) = (
-                service.clone(),
-                Admitted {
-                    stream,
-                    _permit: permit,
-                },
-            );
+            let service = service.clone();
+            let connection = Admitted {
+                stream,
+                _permit: permit,
+            };
             loops.deal(move || service.begin(connection));
         }
-        // Those that are connected come before those that are not; see `plainweave_http::accept`.
-        plainweave::yield_now();
-    }
+    });
 }
 
 /// Accepts a connection, serves it to its end, and accepts the next one, until the server stops.
@@ -240,13 +239,13 @@ struct Admitted {
 /// One that waits for its next request; without it once it waits elsewhere.
 struct Waiting(Option<(Admitted, ConnState)>);
 
-impl net::HasStream for Waiting {
-    fn stream(&self) -> &TcpStream {
+impl net::HasSocket for Waiting {
+    fn socket(&self) -> net::SocketRef<'_> {
         let (connection, _) = self
             .0
             .as_ref()
             .unwrap_or_else(|| unreachable!("asked where it begins to wait"));
-        socket(&connection.stream)
+        socket(&connection.stream).socket()
     }
 }
 

@@ -119,11 +119,15 @@ fn no_signal_of_an_operator_ends_a_server() {
                 "{line}"
             );
         }
-        // After the counts, each fiber: the one that accepts is among them.
+        // After the counts, each fiber: of a cache, the one that reclaims what has expired.
+        let last = match name {
+            "plainweave cache" => "fiber #",
+            _ => "worker ",
+        };
         let mut lines = Vec::new();
         while lines
             .last()
-            .is_none_or(|line: &String| !line.starts_with("fiber #"))
+            .is_none_or(|line: &String| !line.starts_with(last))
         {
             let mut line = String::new();
             assert!(server.said.read_line(&mut line).unwrap() > 0, "{lines:?}");

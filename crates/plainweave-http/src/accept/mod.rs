@@ -1,6 +1,10 @@
 //! Admission: accepts one listener's connections, each with a permit, and reports when too many
-//! come. The loop around [`Acceptor::next`] is [`Server::serve`](crate::Server::serve), or a
-//! program's own.
+//! come.
+//!
+//! A fiber that waits in an accept has started, and where started fibers stay with their workers it
+//! is held up with its worker, and all new connections with it. So the connections of
+//! [`Acceptor::each`], which [`Server::serve`](crate::Server::serve) uses, are taken by fresh
+//! fibers. [`Acceptor::next`] is for threads, and for a program's own loop.
 //!
 //! Two things may delay a new connection, and they are distinguished: the connection limit, or a
 //! busy accepting fiber. The second one is overload, and shortens the kernel's queue; see
@@ -12,9 +16,11 @@ mod per_address;
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plainweave::net::{self, HasSocket, SocketRef};
 use plainweave::time::{now, sleep, with_timeout};
 use rustix::io::Errno;
 
@@ -82,6 +88,10 @@ impl<L: Listener> Acceptor<L> {
         self.with_fault_hook(Some(Arc::new(hook)))
     }
 
+    pub(crate) fn listener(&self) -> &L {
+        &self.listener
+    }
+
     pub(crate) fn with_fault_hook(self, on_fault: Option<FaultHook>) -> Self {
         Self { on_fault, ..self }
     }
@@ -91,29 +101,67 @@ impl<L: Listener> Acceptor<L> {
     pub fn next(&mut self, stopping: impl Fn() -> bool) -> Option<(L::Stream, ConnectionPermit)> {
         while !stopping() {
             match self.wait(&stopping) {
-                Ok(Some((stream, peer))) => {
-                    let now = now();
-                    if self.backlog.accepted(now) {
-                        self.look(now);
-                    }
-                    let mut permit = self.connection_limit.acquire();
-                    if peer.is_none_or(|peer| permit.charge(peer)) {
-                        return Some((stream, permit));
+                Ok(Some(accepted)) => {
+                    let admitted = self.admit(accepted);
+                    if admitted.is_some() {
+                        return admitted;
                     }
                     // Established connections come before those that are refused, too.
                     plainweave::yield_now();
                 }
                 Ok(None) => self.look(now()),
-                Err(error) if stopping() || is_end(&error) => break,
-                // That client has left.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) if !self.failed(&error) => break,
+                Err(error) if !self.goes_on(&error, &stopping) => break,
                 Err(_) => {}
             }
         }
         // A look may have had it listen again after it was closed.
         self.listener.close();
         None
+    }
+
+    /// Gives each connection to `take`, on a fresh fiber for each, until
+    /// the server stops, the listener is closed or the runtime ends. Returns at once. What `take`
+    /// fails with is reported, and followed by a pause.
+    ///
+    /// Context: a fiber.
+    ///
+    /// # Panics
+    /// The listener has no [`Listener::idle_socket`].
+    pub fn each(
+        self,
+        stopping: impl Fn() -> bool + Send + 'static,
+        take: impl FnMut(L::Stream, ConnectionPermit) -> io::Result<()> + Send + 'static,
+    ) {
+        let acceptor = self;
+        each(Each {
+            acceptor,
+            stopping,
+            take,
+        });
+    }
+
+    /// Gives an accepted connection its permit; not if its address has as many as it may have.
+    fn admit(
+        &mut self,
+        (stream, peer): (L::Stream, Option<SocketAddr>),
+    ) -> Option<(L::Stream, ConnectionPermit)> {
+        let now = now();
+        if self.backlog.accepted(now) {
+            self.look(now);
+        }
+        let mut permit = self.connection_limit.acquire();
+        let admitted = peer.is_none_or(|peer| permit.charge(peer));
+        admitted.then_some((stream, permit))
+    }
+
+    /// Returns whether accepting goes on after this error, and pauses if something is lacking.
+    fn goes_on(&self, error: &io::Error, stopping: impl Fn() -> bool) -> bool {
+        match error.kind() {
+            _ if stopping() || is_end(error) => false,
+            // That client has left.
+            io::ErrorKind::ConnectionAborted => true,
+            _ => self.failed(error),
+        }
     }
 
     /// Notes that a connection could not be accepted or served for lack of means, and waits a
@@ -134,10 +182,7 @@ impl<L: Listener> Acceptor<L> {
         &mut self,
         stopping: impl Fn() -> bool,
     ) -> io::Result<Option<(L::Stream, Option<SocketAddr>)>> {
-        if self.connection_limit.is_reached() {
-            self.connection_limit.count_full();
-            self.wait_for_permit(stopping)?;
-        }
+        self.wait_for_permit(stopping)?;
         let patience = self.backlog.patience().map(|limit| (now(), limit));
         match self.listener.accept(patience.map(|(_, limit)| limit)) {
             Err(error)
@@ -149,7 +194,12 @@ impl<L: Listener> Acceptor<L> {
         }
     }
 
+    /// Waits while the connection limit is reached.
     fn wait_for_permit(&mut self, stopping: impl Fn() -> bool) -> io::Result<()> {
+        if !self.connection_limit.is_reached() {
+            return Ok(());
+        }
+        self.connection_limit.count_full();
         loop {
             let start = now();
             let waited = with_timeout(FULL_LOOK, || self.connection_limit.wait(&stopping));
@@ -200,6 +250,90 @@ impl<L: Listener> Acceptor<L> {
         {
             self.connection_limit.set_backlog(address.clone(), limit);
         }
+    }
+}
+
+/// An acceptor that waits without a fiber.
+struct Each<L, S, T> {
+    acceptor: Acceptor<L>,
+    stopping: S,
+    take: T,
+}
+
+impl<L, S, T> Each<L, S, T>
+where
+    L: Listener,
+    S: Fn() -> bool,
+    T: FnMut(L::Stream, ConnectionPermit) -> io::Result<()>,
+{
+    /// Takes a connection. Those that are connected come before the next one, for which another
+    /// fiber stands behind theirs; see `backlog`. Returns whether to go on.
+    fn turn(&mut self, outcome: io::Result<()>) -> bool {
+        match outcome {
+            _ if (self.stopping)() => return false,
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                self.acceptor.look(now());
+                return true;
+            }
+            // The runtime ends.
+            Err(_) => return false,
+        }
+        match self.try_next() {
+            Ok(Some((stream, permit))) => {
+                let taken = (self.take)(stream, permit);
+                taken.map_or_else(|error| self.acceptor.failed(&error), |()| true)
+            }
+            Ok(None) => true,
+            // Another process, or another handle, was faster.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            Err(error) => self.acceptor.goes_on(&error, &self.stopping),
+        }
+    }
+
+    fn try_next(&mut self) -> io::Result<Option<(L::Stream, ConnectionPermit)>> {
+        self.acceptor.wait_for_permit(&self.stopping)?;
+        let accepted = self.acceptor.listener.try_accept()?;
+        Ok(self.acceptor.admit(accepted))
+    }
+}
+
+/// Waits for connections without a fiber; while looks at the queue are due, no longer than until
+/// the next one.
+fn each<L, S, T>(waiting: Each<L, S, T>)
+where
+    L: Listener,
+    S: Fn() -> bool + Send + 'static,
+    T: FnMut(L::Stream, ConnectionPermit) -> io::Result<()> + Send + 'static,
+{
+    let patience = waiting.acceptor.backlog.patience();
+    net::each_readable(Waiting(Some(waiting)), patience, move |waiting, outcome| {
+        let Some(each_of) = &mut waiting.0 else {
+            return ControlFlow::Break(());
+        };
+        if !each_of.turn(outcome) {
+            // A look may have had it listen again after it was closed.
+            each_of.acceptor.listener.close();
+            return ControlFlow::Break(());
+        }
+        if each_of.acceptor.backlog.patience() == patience {
+            return ControlFlow::Continue(());
+        }
+        if let Some(waiting) = waiting.0.take() {
+            each(waiting);
+        }
+        ControlFlow::Break(())
+    });
+}
+
+/// Taken out when it is to wait with another patience.
+struct Waiting<L, S, T>(Option<Each<L, S, T>>);
+
+impl<L: Listener, S, T> HasSocket for Waiting<L, S, T> {
+    fn socket(&self) -> SocketRef<'_> {
+        let listener = self.0.as_ref().map(|waiting| &waiting.acceptor.listener);
+        let socket = listener.and_then(|listener| listener.idle_socket());
+        socket.expect("a listener that is waited for without a fiber has a socket")
     }
 }
 

@@ -50,8 +50,8 @@ impl Entry {
         OVERHEAD + 2 * key.len() + file
     }
 
-    /// Returns whether the file that it keeps open has fewer bytes by now than its answers announce.
-    /// What has been added since is not announced either, so that answer is whole.
+    /// Returns whether the file that it keeps open has fewer bytes by now than its answers
+    /// announce. What has been added since is not announced either, so that answer is whole.
     pub(super) fn has_shrunk(&self) -> bool {
         let Some(file) = self.found.file() else {
             return false;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use plainweave::net::{HasSocket, SocketRef};
 use plainweave::sync::select::ReadinessBranch;
 use plainweave::time::{now, saturating_add};
 
@@ -600,9 +601,9 @@ impl<S: Transport> Transport for TlsStream<S> {
     }
 }
 
-impl plainweave::net::HasStream for TlsStream<plainweave::net::TcpStream> {
-    fn stream(&self) -> &plainweave::net::TcpStream {
-        &self.stream
+impl<S: Transport + HasSocket> HasSocket for TlsStream<S> {
+    fn socket(&self) -> SocketRef<'_> {
+        self.stream.socket()
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use plainweave::net::{TcpListener, UnixListener};
 use plainweave::time::with_timeout;
-use plainweave::{Io, Runtime};
+use plainweave::{Io, Movement, Runtime};
 use plainweave_http::accept::Fault;
 use plainweave_http::{Address, Handler, Limits, Listener, Request, Response, Server, Transport};
 use rustix::net::SocketAddrUnix;
@@ -229,6 +229,45 @@ fn answers_and_counts(place: &impl Place) {
     );
     assert!(place.shutdown(&server, HANG));
     assert!(server.addresses().is_empty() && connect(&address).is_err());
+}
+
+/// Whoever holds up the worker at which the server was started: connections are accepted and served
+/// by the other one, where started fibers stay with their workers too.
+#[test]
+fn a_worker_that_is_held_up_holds_up_no_connection() {
+    for io in [Io::Epoll, Io::Uring] {
+        let runtime = Runtime::builder()
+            .workers(2)
+            .io(io)
+            .movement(Movement::BeforeStart)
+            .stall_after(Some(Duration::from_millis(2)))
+            .report_stalls(false);
+        let runtime = runtime.build().unwrap();
+        let server = Arc::new(Server::new(hello));
+        let (tell, started) = mpsc::channel();
+        let all_answered = Arc::new(AtomicBool::new(false));
+        let (held, is_over) = (server.clone(), all_answered.clone());
+        let holds_up = runtime.spawn(move || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            tell.send(held.start(listener).unwrap()).unwrap();
+            let start = Instant::now();
+            while !is_over.load(Ordering::SeqCst) && start.elapsed() < HANG {
+                std::hint::spin_loop();
+            }
+            is_over.load(Ordering::SeqCst)
+        });
+        let address = started.recv_timeout(HANG).unwrap();
+        for _ in 0..5 {
+            let mut client = connect(&address).unwrap();
+            assert_eq!(ask(&mut *client).unwrap(), b"hello");
+        }
+        all_answered.store(true, Ordering::SeqCst);
+        assert!(
+            holds_up.join().unwrap(),
+            "{io:?}: it was held up all the time"
+        );
+        assert!(runtime.run(|| server.shutdown(HANG)));
+    }
 }
 
 /// The next client waits in the kernel, and is served when another one leaves.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use plainweave::net::{HasStream, TcpListener, TcpStream, on_readable};
+use plainweave::net::{HasSocket, SocketRef, TcpListener, TcpStream, on_readable};
 use plainweave::{Io, Runtime};
 use plainweave_http::{ConnState, Handler, Limits, Next, Request, Response, Server};
 
@@ -25,9 +25,9 @@ enum Style {
 
 struct Parked(TcpStream);
 
-impl HasStream for Parked {
-    fn stream(&self) -> &TcpStream {
-        &self.0
+impl HasSocket for Parked {
+    fn socket(&self) -> SocketRef<'_> {
+        self.0.socket()
     }
 }
 

@@ -166,6 +166,19 @@ impl TcpListener {
         ))
     }
 
+    /// Accepts a connection that waits in the kernel; never waits itself.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`]: none waits. The others of [`Self::accept`], without its
+    /// pauses.
+    pub fn try_accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (accepted, peer) = try_accept(&self.source)?;
+        Ok((
+            TcpStream::of(accepted),
+            peer.as_socket().ok_or(io::ErrorKind::InvalidData)?,
+        ))
+    }
+
     /// Returns how many connections wait in the kernel to be accepted.
     ///
     /// # Errors
@@ -233,6 +246,41 @@ pub(super) fn accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> 
     source.note_accepted();
     // SAFETY: a new descriptor, and ours.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    // SAFETY: written by the kernel, with that length.
+    Ok((Descriptor::new(fd), unsafe { SockAddr::new(storage, len) }))
+}
+
+/// Takes a connection, if one waits, from a socket of any family.
+pub(super) fn try_accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> {
+    source.check_open()?;
+    let mut storage = SockAddrStorage::zeroed();
+    let mut len = storage.size_of();
+    let fd = loop {
+        // SAFETY: the kernel writes at most `len` bytes of the address. The listener does not
+        // block.
+        let fd = unsafe {
+            libc::accept4(
+                source.as_fd().as_raw_fd(),
+                storage.view_as::<libc::sockaddr_storage>() as *mut libc::sockaddr_storage
+                    as *mut _,
+                &raw mut len,
+                libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+            )
+        };
+        match fd {
+            0.. => break fd,
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    source.check_open()?;
+                    return Err(error);
+                }
+            }
+        }
+    };
+    source.note_accepted();
+    // SAFETY: a new descriptor, and ours.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: written by the kernel, with that length.
     Ok((Descriptor::new(fd), unsafe { SockAddr::new(storage, len) }))
 }

@@ -20,7 +20,7 @@ mod unix;
 pub use addr::ToSocketAddrs;
 pub use async_listener::AsyncTcpListener;
 pub use async_stream::AsyncTcpStream;
-pub use idle::{HasStream, each_readable, on_readable};
+pub use idle::{HasSocket, SocketRef, each_readable, on_readable};
 pub use listener::{Incoming, TcpListener};
 pub use stream::TcpStream;
 pub use unix::{UnixIncoming, UnixListener, UnixStream};

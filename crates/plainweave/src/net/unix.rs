@@ -16,7 +16,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::connection::{Connection, descriptor, stream};
-use super::listener::{BACKLOG, accept, listener};
+use super::listener::{BACKLOG, accept, listener, try_accept};
 use crate::io::op::Interest;
 use crate::sched::io_call::Descriptor;
 use crate::sched::wait;
@@ -129,6 +129,16 @@ impl UnixListener {
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (accepted, peer) = accept(&self.source)?;
         // No name of a peer's keeps it out.
+        let peer = of_native(&peer).or_else(|_| unnamed())?;
+        Ok((UnixStream::of(accepted), peer))
+    }
+
+    /// Accepts a connection that waits in the kernel; never waits itself.
+    ///
+    /// # Errors
+    /// As for [`TcpListener::try_accept`](super::TcpListener::try_accept).
+    pub fn try_accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        let (accepted, peer) = try_accept(&self.source)?;
         let peer = of_native(&peer).or_else(|_| unnamed())?;
         Ok((UnixStream::of(accepted), peer))
     }

@@ -57,11 +57,21 @@ pub(crate) enum Resume {
     Taken,
 }
 
-/// An idle connection. Pinned in its box while the driver has the operation.
+/// What waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Connection,
+    /// It does not count as an idle connection.
+    Listener,
+}
+
+/// An idle connection, or a listener that waits in the same way. Pinned in its box while the driver
+/// has the operation.
 pub(crate) struct IdleConn {
     op: Operation,
     /// Keeps the descriptor open while the operation is at the driver.
     source: Arc<Descriptor>,
+    kind: Kind,
     resume: Resume,
     idle_ns: u64,
     timer: Option<TimerKey>,
@@ -100,13 +110,19 @@ impl IdleList {
 
 /// Gives the connection to a driver, that of the calling fiber's worker if it has one, until the
 /// connection is readable or `idle_ns` has passed.
-pub(crate) fn register(me: &Header, source: Arc<Descriptor>, idle_ns: u64, resume: Resume) {
+pub(crate) fn register(
+    me: &Header,
+    (source, kind): (Arc<Descriptor>, Kind),
+    idle_ns: u64,
+    resume: Resume,
+) {
     let op = Operation::new(Op::Poll(Interest::Read), &source);
     arm(
         me,
         Box::new(IdleConn {
             op,
             source,
+            kind,
             resume,
             idle_ns,
             timer: None,
@@ -151,6 +167,9 @@ fn arm(me: &Header, mut conn: Box<IdleConn>) {
         );
     }
     bump(&ctx.shared().idle_conns);
+    if p.kind == Kind::Listener {
+        bump(&ctx.shared().idle_listeners);
+    }
     let op = NonNull::from(&p.op);
     // SAFETY: the box stays where it is until `completed`, and keeps the source alive.
     let submitted = unsafe { io.driver.borrow_mut().submit(op) };
@@ -231,6 +250,7 @@ fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     let serving = Serving(Box::new(IdleConn {
         op,
         source,
+        kind: p.kind,
         resume,
         idle_ns: p.idle_ns,
         timer: None,
@@ -321,6 +341,7 @@ impl IdleConn {
     pub(crate) unsafe fn completed(this: NonNull<Self>, result: RawResult, cx: IoCx) {
         // SAFETY: made by `Box::leak` in `arm`; nobody else uses it any more.
         let mut conn = unsafe { Box::from_raw(this.as_ptr()) };
+        let kind = conn.kind;
         conn.fetch();
         if !matches!(conn.resume, Resume::Taken) {
             if let Some(timer) = conn.timer.take() {
@@ -335,6 +356,9 @@ impl IdleConn {
             spawn_fiber(cx, Serving(conn), outcome);
         }
         // Count it last: a closing pool must see the connection or the fiber that has it.
+        if kind == Kind::Listener {
+            lower(&cx.pool.workers[cx.id].idle_listeners);
+        }
         lower(&cx.pool.workers[cx.id].idle_conns);
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct WorkerShared {
     pub(crate) counts: CachePadded<PublishedCounts>,
     /// Idle connections at the worker's driver; written under its I/O lock (`atomics/biased_lock`).
     pub(crate) idle_conns: AtomicU64,
+    /// Of these, how many are listeners.
+    pub(crate) idle_listeners: AtomicU64,
     pub(crate) driver_name: OnceLock<&'static str>,
     /// The kernel's number of its thread; 0 if it has none.
     thread: AtomicU32,
@@ -124,6 +126,7 @@ impl WorkerShared {
             sleeps: AtomicU64::new(0),
             counts: CachePadded::default(),
             idle_conns: AtomicU64::new(0),
+            idle_listeners: AtomicU64::new(0),
             driver_name: OnceLock::new(),
             thread: AtomicU32::new(0),
             movable: CachePadded::default(),

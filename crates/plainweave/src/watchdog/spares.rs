@@ -35,9 +35,9 @@
 //! Whether a worker is blocked is known a scan late, and on a machine that is busy with other
 //! things a scan itself may be. So one fiber more may start than there are workers, because those
 //! that would have spoken against it were not seen to be blocked yet. When the last worker is held
-//! up too and something is ready, another one starts, up to four in all (`sched/workers`);
-//! each of them is then kept for fibers that have started. If even these are held up, the report of a stall says so
-//! ([`NoSpare`]).
+//! up too and something is ready, another one starts, up to four in all (`sched/workers`); each of
+//! them is then kept for fibers that have started. If even these are held up, the report of a stall
+//! says so ([`NoSpare`]).
 //!
 //! Spare workers are let go when more workers than the regular number are free and none was added
 //! for [`KEPT`].

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use plainweave::net::{self, HasStream, TcpStream};
+use plainweave::net::{self, HasSocket, SocketRef, TcpListener, TcpStream, UnixListener};
 use plainweave::{Runtime, is_cancelled};
 
 on_every_setup!(
@@ -33,6 +33,7 @@ on_every_setup!(
     each_time_it_is_readable,
     each_ends_by_time_by_panic_and_with_the_runtime,
     one_that_is_never_idle_is_closed,
+    listeners_wait_without_a_fiber,
 );
 
 /// Parks `conn` and gives back what `on_readable` reports.
@@ -202,9 +203,9 @@ struct Echo {
     done: Arc<AtomicUsize>,
 }
 
-impl HasStream for Echo {
-    fn stream(&self) -> &TcpStream {
-        &self.stream
+impl HasSocket for Echo {
+    fn socket(&self) -> SocketRef<'_> {
+        self.stream.socket()
     }
 }
 
@@ -342,9 +343,9 @@ fn a_fresh_fiber_may_run_elsewhere(setup: Setup) {
 fn a_dropped_connection_state_is_dropped_once(setup: Setup) {
     let counts = Arc::new(Counts::default());
     struct State(TcpStream, #[allow(dead_code)] Counted);
-    impl HasStream for State {
-        fn stream(&self) -> &TcpStream {
-            &self.0
+    impl HasSocket for State {
+        fn socket(&self) -> SocketRef<'_> {
+            self.0.socket()
         }
     }
     let told = Arc::new(AtomicBool::new(false));
@@ -505,4 +506,73 @@ fn one_that_is_never_idle_is_closed(setup: Setup) {
     assert!(runtime.wait_idle(A_WHILE));
     assert!(outcomes.recv_timeout(A_WHILE).expect("told"));
     assert!(hammering.join().expect("no panic") > 0);
+}
+
+/// What a listener's fresh fibers do: `try_accept` gives the number of connections, or why not.
+fn count_connections<L: HasSocket + Send + 'static>(
+    runtime: &Runtime,
+    listener: L,
+    try_accept: fn(&L) -> std::io::Result<()>,
+) -> (Arc<AtomicUsize>, Arc<Counts>) {
+    let (accepted, counts) = (Arc::<AtomicUsize>::default(), Arc::<Counts>::default());
+    let (count, counted) = (accepted.clone(), Counted::new(&counts));
+    runtime.run(|| {
+        net::each_readable(listener, None, move |listener, outcome| {
+            let _counted = &counted;
+            outcome.expect("nothing ends the wait");
+            loop {
+                match try_accept(listener) {
+                    Ok(()) => _ = count.fetch_add(1, Ordering::SeqCst),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        return ControlFlow::Continue(());
+                    }
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::NotConnected);
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+        });
+    });
+    (accepted, counts)
+}
+
+fn listeners_wait_without_a_fiber(setup: Setup) {
+    let runtime = setup.runtime();
+    let listener = listener();
+    let address = listener.local_addr().expect("an address");
+    let error = listener.try_accept().expect_err("nobody has come");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    let handle = listener.try_clone().expect("a handle");
+    let (tcp, tcp_counts) = count_connections(&runtime, listener, |it: &TcpListener| {
+        it.try_accept().map(drop)
+    });
+
+    let name = format!(
+        "plainweave-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    );
+    let path = std::env::temp_dir().join(name);
+    let listener = UnixListener::bind(&path).expect("a listener");
+    let unix_handle = listener.try_clone().expect("a handle");
+    let (unix, unix_counts) = count_connections(&runtime, listener, |it: &UnixListener| {
+        it.try_accept().map(drop)
+    });
+
+    for n in 1..=3 {
+        eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
+        assert_eq!(runtime.metrics().idle_connections, 0, "a listener is none");
+        let _tcp = std::net::TcpStream::connect(address).expect("connected");
+        let _unix = std::os::unix::net::UnixStream::connect(&path).expect("connected");
+        let all_are_there = || tcp.load(Ordering::SeqCst) == n && unix.load(Ordering::SeqCst) == n;
+        eventually("they are accepted", all_are_there);
+    }
+    handle.close();
+    unix_handle.close();
+    eventually("their state is dropped", || {
+        tcp_counts.balanced() && unix_counts.balanced()
+    });
+    std::fs::remove_file(path).expect("removed");
+    assert_eq!(runtime.shutdown(A_WHILE), plainweave::Shutdown::default());
 }

@@ -6,7 +6,7 @@
     reason = "tests call what is unsafe, and say at each call why it is sound"
 )]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream as OsStream;
 use std::ops::ControlFlow;
 use std::process::Stdio;
@@ -22,6 +22,7 @@ use rustix::thread::sched_setaffinity;
 
 on_every_driver!(
     parked_connections_of_a_stalled_worker_are_served_by_others,
+    connections_that_come_to_a_stalled_worker_are_accepted_by_others,
     a_connection_taken_from_a_stalled_worker_can_be_closed,
     an_idle_time_ends_with_a_stalled_worker_too,
     fibers_that_sleep_with_a_stalled_worker_wake_elsewhere,
@@ -140,6 +141,35 @@ fn a_stalled_worker_lets_others_go_first(setup: Setup) {
         }
     });
     stalled.join().expect("no panic");
+}
+
+fn connections_that_come_to_a_stalled_worker_are_accepted_by_others(setup: Setup) {
+    let runtime = runtime(setup.io, Movement::BeforeStart, 2);
+    let listener = listener();
+    let address = listener.local_addr().expect("address");
+    let (ended, answered) = (Box::leak(Box::default()), Arc::new(AtomicBool::new(false)));
+    let (ended, seen): (&'static AtomicUsize, _) = (ended, answered.clone());
+    let stalled = runtime.spawn(move || {
+        net::each_readable(listener, None, move |listener, outcome| {
+            match outcome.and_then(|()| listener.try_accept()) {
+                Ok((stream, _)) => park(stream, None, ended),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return ControlFlow::Break(()),
+            }
+            ControlFlow::Continue(())
+        });
+        compute_until(|| seen.load(Ordering::SeqCst))
+    });
+    for byte in 0..5 {
+        let client = OsStream::connect(address).expect("connected");
+        assert_eq!(ask(&client, byte), byte + 1);
+    }
+    answered.store(true, Ordering::SeqCst);
+    assert!(
+        stalled.join().expect("no panic"),
+        "it was held up all the time"
+    );
+    runtime.close_idle_connections();
 }
 
 /// It ends for its client too: its old place, which the stalled worker still has, does not keep it
