@@ -55,6 +55,14 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Reads a file's access mask.
+pub(crate) fn octal(text: &str) -> Result<u32, String> {
+    let mask = u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mask| *mask <= 0o777);
+    mask.ok_or_else(|| "write three octal digits, as in 770".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ mod load;
 mod memory_limit;
 mod mode;
 mod policies;
+mod privileges;
 mod signals;
 mod sim;
 mod stalls;

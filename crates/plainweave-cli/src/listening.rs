@@ -110,6 +110,14 @@ impl Listening {
             Self::Unix(listener) => Self::Unix(listener.try_clone()?),
         })
     }
+
+    /// For a server whose log has errors of accepting.
+    pub(crate) fn report_no_exhaustion(&self) {
+        match self {
+            Self::Tcp(listener) => listener.report_exhaustion(false),
+            Self::Unix(listener) => listener.report_exhaustion(false),
+        }
+    }
 }
 
 impl HasSocket for Listening {

@@ -134,7 +134,7 @@ mod tests {
             );
         }
         for line in [
-            "plainweave web --user www",
+            "plainweave web --group www",
             "plainweave web --foo",
             "plainweave web -Q",
             "plainweave cache --port-file x",

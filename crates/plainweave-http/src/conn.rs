@@ -420,11 +420,10 @@ fn respond<S: Transport, H: Handler>(
     (link.status, link.body_bytes, link.panic) = (None, 0, None);
     link.allowed = server.limits_of(head);
     let tls = link.stream.tls().cloned();
+    let client = server.client_of(head, link.state.peer);
     let mut body = Incoming::new(link, room, head)?;
-    let (answered, panic) = answer(
-        server,
-        &mut Request::new(head, &mut body).with_tls(tls.as_deref()),
-    );
+    let request = Request::new(head, &mut body).with_tls(tls.as_deref());
+    let (answered, panic) = answer(server, &mut request.with_client(client));
     let rest = body.finish()?;
     link.panic = panic;
     let mut response =

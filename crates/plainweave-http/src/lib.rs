@@ -113,6 +113,7 @@
 pub mod accept;
 pub mod body;
 pub mod files;
+pub mod forwarded;
 pub mod parse;
 #[doc(hidden)]
 pub mod per_cpu;

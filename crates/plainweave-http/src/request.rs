@@ -35,6 +35,7 @@ use crate::{Error, Response};
 pub struct Request<'a> {
     head: &'a RequestHead<'a>,
     body: &'a mut dyn RequestBody,
+    client: Option<SocketAddr>,
     tls: Option<&'a TlsSession>,
 }
 
@@ -54,8 +55,14 @@ impl<'a> Request<'a> {
         Self {
             head,
             body,
+            client: None,
             tls: None,
         }
+    }
+
+    /// Notes who has asked, if that is not the peer.
+    pub(crate) fn with_client(self, client: Option<SocketAddr>) -> Self {
+        Self { client, ..self }
     }
 
     /// Notes what TLS knows of the connection.
@@ -99,10 +106,11 @@ impl Request<'_> {
         self.body.trailers()
     }
 
-    /// Returns the peer's address: the one that the PROXY protocol says, or the stream's. Unix
-    /// sockets have none.
+    /// Returns the peer's address: the one that a trusted proxy says
+    /// ([`Server::with_forwarded`](crate::Server::with_forwarded)), or the PROXY protocol, or the
+    /// stream's. Unix sockets have none.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.body.peer()
+        self.client.or_else(|| self.body.peer())
     }
 
     /// Returns the limits of this request.

@@ -12,6 +12,7 @@ use http::HeaderValue;
 
 use crate::accept::{ConnectionLimit, Fault, FaultHook};
 use crate::buffer::Pool;
+use crate::forwarded::TrustedProxies;
 use crate::http2::Connections;
 use crate::idle::IdleConnections;
 use crate::listeners::Listeners;
@@ -37,6 +38,7 @@ pub struct Server<H> {
     #[cfg(feature = "http2")]
     admission: Option<Admission>,
     behind_proxy: bool,
+    forwarded: Option<TrustedProxies>,
     timed: bool,
     pool: Pool,
     stopping: AtomicBool,
@@ -81,6 +83,7 @@ impl<H: Handler> Server<H> {
             #[cfg(feature = "http2")]
             admission: None,
             behind_proxy: false,
+            forwarded: None,
             timed: true,
             pool,
             stopping: AtomicBool::new(false),
@@ -150,6 +153,16 @@ impl<H: Handler> Server<H> {
     pub fn with_proxy_protocol(self) -> Self {
         Self {
             behind_proxy: true,
+            ..self
+        }
+    }
+
+    /// Takes the client's address from what trusted proxies say in each request, for
+    /// [`Request::peer`](crate::Request::peer) and [`Exchange::peer`]. What counts by connection
+    /// ([`Limits::connections_per_address`], [`Server::on_open`]) still sees the proxy.
+    pub fn with_forwarded(self, proxies: TrustedProxies) -> Self {
+        Self {
+            forwarded: Some(proxies),
             ..self
         }
     }
@@ -318,9 +331,28 @@ impl<H: Handler> Server<H> {
         (self.timed && self.hooks.exchange.is_some()).then(Instant::now)
     }
 
+    /// Returns who has asked, of a connection from `peer`.
+    pub(crate) fn client_of(
+        &self,
+        head: &RequestHead<'_>,
+        peer: Option<SocketAddr>,
+    ) -> Option<SocketAddr> {
+        let Some(proxies) = &self.forwarded else {
+            return peer;
+        };
+        proxies.client(head, peer)
+    }
+
     pub(crate) fn exchanged(&self, exchange: &Exchange<'_>) {
-        if let Some(hook) = &self.hooks.exchange {
-            hook(exchange);
+        let Some(hook) = &self.hooks.exchange else {
+            return;
+        };
+        match exchange.head {
+            Some(head) if self.forwarded.is_some() => hook(&Exchange {
+                peer: self.client_of(head, exchange.peer),
+                ..*exchange
+            }),
+            _ => hook(exchange),
         }
     }
 

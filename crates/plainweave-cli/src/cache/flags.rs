@@ -12,7 +12,7 @@ use super::version::VERSION;
 use crate::architecture::ArchitectureFlags;
 use crate::bench_flags::BenchFlags;
 use crate::engine::Io;
-use crate::flag::{address, size};
+use crate::flag::{address, octal, size};
 use crate::mode::Mode;
 use crate::signals;
 
@@ -440,13 +440,6 @@ fn scaled(text: &str, units: [(char, usize); 2]) -> Option<usize> {
     };
     let (number, unit) = units.into_iter().find_map(with).unwrap_or((text, 1));
     number.parse::<usize>().ok()?.checked_mul(unit)
-}
-
-fn octal(text: &str) -> Result<u32, String> {
-    let mask = u32::from_str_radix(text, 8)
-        .ok()
-        .filter(|mask| *mask <= 0o777);
-    mask.ok_or_else(|| "write three octal digits, as in 770".into())
 }
 
 #[cfg(test)]

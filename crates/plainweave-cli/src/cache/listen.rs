@@ -1,14 +1,16 @@
 //! The sockets that are listened on.
 
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::net::UnixListener;
 
 use anyhow::{Context, anyhow, bail};
+use rustix::process::geteuid;
 use socket2::SockRef;
 
 use super::flags::Listen;
+use crate::console::say;
 use crate::listening::{self, SocketFile};
 
 /// All that was asked for, open.
@@ -137,4 +139,20 @@ fn bind(address: SocketAddr, backlog: i32, only_v6: bool) -> anyhow::Result<TcpL
         };
         anyhow!(error).context(format!("cannot listen on {address} ({remedy})"))
     })
+}
+
+/// Warns if the server runs as root and any client that reaches the machine may use it.
+pub(super) fn warn_of_root(listeners: &Listeners) {
+    let everywhere = listeners.tcp.iter().any(|listener| {
+        listener
+            .local_addr()
+            .is_ok_and(|address| address.ip().is_unspecified())
+    });
+    if everywhere && geteuid().is_root() {
+        let text = "plainweave cache: warning: it runs as root, listens on all addresses and has no authentication";
+        say(
+            io::stderr(),
+            &format!("{text}: give -u USER, and -l 127.0.0.1 if only this machine needs it"),
+        );
+    }
 }

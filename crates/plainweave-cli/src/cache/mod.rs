@@ -24,7 +24,6 @@ mod number;
 mod pidfile;
 mod pinned;
 mod port_file;
-mod privileges;
 mod proto;
 mod reply;
 mod scratch;
@@ -52,6 +51,7 @@ use crate::architecture::Runtimes;
 use crate::console::say;
 use crate::engine::Setup;
 use crate::memory_limit::MemoryLimit;
+use crate::privileges;
 use crate::signals::{Attention, Stop};
 use crate::stalls::Stalls;
 use crate::trace_file::TraceFile;
@@ -96,8 +96,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     // limits.
     let others = OTHER_DESCRIPTORS + 3 * workers.get() + engine.mode().spare_descriptors();
     settings.connections = connections(settings.connections, others);
+    // As in memcached, before anything is opened: the files of -s and -P are the user's, and a port
+    // below 1024 is out of reach.
     if let Some(user) = &engine.user {
-        privileges::assume(user)?;
+        privileges::assume("plainweave cache", user, &[])?;
     }
     let (workers, policy) = (Some(workers), engine.policy.as_deref());
     let stalls = engine.report_stalls.then(Arc::<Stalls>::default);
@@ -135,7 +137,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;
     }
-    privileges::warn_of_root(&listeners);
+    listen::warn_of_root(&listeners);
     port_file::write(&listeners.tcp);
     let stop = Stop::install().context("the signals could not be caught")?;
     warn_of_meaningless(flags);

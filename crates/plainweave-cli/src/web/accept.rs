@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use plainweave::net::{TcpListener, TcpStream};
+use plainweave::net::TcpStream;
 use plainweave::sync::Mutex;
 use plainweave::time::now;
 use plainweave_http::accept::{self, ConnectionLimit, ConnectionPermit};
@@ -14,6 +14,7 @@ use socket2::SockRef;
 use super::faults::Faults;
 use super::in_progress::InProgress;
 use super::memory_bound::SendBuffers;
+use crate::listening::Listening;
 
 /// Bytes of an answer that the kernel takes ahead of what it can send to one of a crowd. To anybody
 /// else it may take 4 MiB (`net.ipv4.tcp_wmem`), which saves a third of the CPU of a file of 1 MiB;
@@ -37,13 +38,13 @@ pub(super) struct Admission {
 
 /// Of one listener; its accepting fiber has it.
 pub(super) struct Acceptor {
-    acceptor: accept::Acceptor<TcpListener>,
+    acceptor: accept::Acceptor<Listening>,
     crowd: Crowd,
 }
 
 impl Acceptor {
     /// Gives the listener the longest queue.
-    pub(super) fn new(listener: TcpListener, admission: &Admission) -> Self {
+    pub(super) fn new(listener: Listening, admission: &Admission) -> Self {
         let Admission {
             connection_limit,
             send_buffers,
@@ -51,7 +52,7 @@ impl Acceptor {
             ..
         } = admission.clone();
         // The log does.
-        listener.report_exhaustion(false);
+        listener.report_no_exhaustion();
         let acceptor = accept::Acceptor::new(listener, connection_limit.clone());
         let acceptor = acceptor.on_fault(move |fault| faults.accept(fault));
         let crowd = Crowd {

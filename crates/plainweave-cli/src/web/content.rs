@@ -1,8 +1,6 @@
 //! What is sent beside the files as they are: the flags, and what they make of the library's
 //! handler.
 
-use std::net::SocketAddr;
-
 use anyhow::Context;
 use clap::Args;
 use plainweave_http::StatusCode;
@@ -39,23 +37,18 @@ pub(super) struct ContentFlags {
 }
 
 impl ContentFlags {
-    /// Returns whether directories are listed by a server on these addresses.
-    pub(super) fn lists(&self, listen: &[SocketAddr]) -> bool {
-        let private = || {
-            listen
-                .iter()
-                .all(|address| address.ip().to_canonical().is_loopback())
-        };
-        self.listing || (!self.no_listing && self.fallback.is_none() && private())
+    /// Returns whether directories are listed; `private`: only this machine's programs ask.
+    pub(super) fn lists(&self, private: bool) -> bool {
+        self.listing || (!self.no_listing && self.fallback.is_none() && private)
     }
 
     /// Fails when a page is not there.
     pub(super) fn apply<B: Blocking>(
         &self,
         mut files: StaticFiles<B>,
-        listen: &[SocketAddr],
+        private: bool,
     ) -> anyhow::Result<StaticFiles<B>> {
-        if self.lists(listen) {
+        if self.lists(private) {
             files = files.with_listings();
         }
         if self.precompressed {

@@ -13,12 +13,13 @@ use super::content::ContentFlags;
 use super::http2::Http2Flags;
 use super::line::Format;
 use super::memory_bound::MemoryBound;
+use super::proxy::ProxyFlags;
 use super::tls::TlsFlags;
 
 use crate::architecture::ArchitectureFlags;
 use crate::bench_flags::BenchFlags;
 use crate::engine::{self, Io, TwoPools};
-use crate::flag::{address, size, time};
+use crate::flag::{address, octal, size, time};
 use crate::mode::Mode;
 use crate::signals;
 
@@ -38,6 +39,7 @@ Examples:
   plainweave web --io epoll --workers 1             one worker, without io_uring
   plainweave web --pools web:fifo/1,files:fifo/4    files that are slow to read hold up no connections
   plainweave web --header-timeout 5s --idle-timeout 2m
+  plainweave web site --unix-socket /run/web.sock --behind-proxy x-forwarded-for
   plainweave web --admin 9080                       a page on http://127.0.0.1:9080 shows how it is doing
 
 ",
@@ -68,6 +70,24 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Where to listen")]
     listen: Vec<SocketAddr>,
 
+    /// Unix socket to listen on; no port then unless a flag asks for one
+    #[arg(long, value_name = "FILE", help_heading = "Where to listen")]
+    pub(super) unix_socket: Option<PathBuf>,
+
+    /// Access mask of the Unix socket, in octal
+    #[arg(
+        long,
+        value_name = "MASK",
+        default_value = "700",
+        value_parser = octal,
+        requires = "unix_socket",
+        help_heading = "Where to listen"
+    )]
+    pub(super) unix_mask: u32,
+
+    #[command(flatten)]
+    pub(super) proxy: ProxyFlags,
+
     #[command(flatten)]
     pub(super) http2: Http2Flags,
 
@@ -76,6 +96,11 @@ pub(crate) struct Flags {
 
     #[command(flatten)]
     pub(super) runtime: RuntimeFlags,
+
+    /// User to become once sockets, certificates and logs are open, if started as root; the
+    /// directory is read as this user
+    #[arg(short, long, value_name = "USER", help_heading = "Runtime")]
+    pub(super) user: Option<String>,
 
     #[command(flatten)]
     pub(super) observation: ObservationFlags,
@@ -96,25 +121,39 @@ pub(crate) struct Flags {
 pub(super) struct Addresses {
     pub(super) plain: Vec<SocketAddr>,
     pub(super) tls: Vec<SocketAddr>,
+    pub(super) unix: bool,
 }
 
 impl Addresses {
-    /// Returns all of them.
-    pub(super) fn all(&self) -> Vec<SocketAddr> {
-        [&self.plain[..], &self.tls].concat()
+    /// Returns how many there are.
+    pub(super) fn count(&self) -> usize {
+        self.plain.len() + self.tls.len() + usize::from(self.unix)
+    }
+
+    /// Returns whether only programs on this machine reach them. A Unix socket's are for a proxy.
+    pub(super) fn are_private(&self) -> bool {
+        let mut all = self.plain.iter().chain(&self.tls);
+        !self.unix && all.all(|address| address.ip().to_canonical().is_loopback())
     }
 }
 
 impl Flags {
     pub(super) fn addresses(&self) -> Addresses {
-        let plain = match self.listen.is_empty() && !self.tls.is_alone() {
+        let unix = self.unix_socket.is_some();
+        let plain = match self.listen.is_empty() && !self.tls.is_alone() && !unix {
             true => vec![LISTEN.into()],
             false => self.listen.clone(),
         };
         Addresses {
             plain,
             tls: self.tls.addresses(),
+            unix,
         }
+    }
+
+    /// Returns whether directories are listed if no flag says so.
+    pub(super) fn are_private(&self) -> bool {
+        self.addresses().are_private() && !self.proxy.is_on()
     }
 
     /// For the library: what there is memory for, and at most `connections`.
@@ -350,7 +389,7 @@ mod tests {
         let pair = ["--tls-cert", "c", "--tls-key", "k"];
         let addresses = |more: &[&str]| {
             let flags = parse(&[&pair, more].concat());
-            let Addresses { plain, tls } = flags.addresses();
+            let Addresses { plain, tls, .. } = flags.addresses();
             (plain.len(), tls.len(), flags.tls.check(&plain).is_ok())
         };
         assert_eq!(addresses(&[]), (1, 1, true));

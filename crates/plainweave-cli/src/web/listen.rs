@@ -2,22 +2,30 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 use anyhow::bail;
+use plainweave::net;
 use plainweave_http::accept::MOST;
 
 use super::flags::Addresses;
 use super::tls::Tls;
-use crate::listening;
+use crate::listening::{self, Listening, SocketFile};
+
+/// A listener, and what its connections need for TLS.
+pub(super) type Served = (Listening, Option<Tls>);
 
 /// A server's listeners, without TLS and with it.
 pub(super) struct Listeners {
     plain: Vec<TcpListener>,
     tls: Vec<TcpListener>,
+    unix: Option<(UnixListener, SocketFile)>,
 }
 
 impl Listeners {
-    pub(super) fn bind(addresses: &Addresses) -> anyhow::Result<Self> {
+    /// `unix`: the file and its access mask.
+    pub(super) fn bind(addresses: &Addresses, unix: Option<(&Path, u32)>) -> anyhow::Result<Self> {
         let mut all = addresses.plain.iter().chain(&addresses.tls);
         while let Some(address) = all.next() {
             if address.port() != 0 && all.clone().any(|other| other == address) {
@@ -29,13 +37,15 @@ impl Listeners {
         let each =
             |addresses: &[SocketAddr]| addresses.iter().map(|address| bind(*address)).collect();
         let (plain, tls): (anyhow::Result<_>, _) = (each(&addresses.plain), each(&addresses.tls));
+        let unix = unix.map(|(path, mask)| listening::open_unix(path, mask, "--unix-socket"));
         Ok(Self {
             plain: plain?,
             tls: tls?,
+            unix: unix.transpose()?,
         })
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &TcpListener> {
+    pub(super) fn tcp(&self) -> impl Iterator<Item = &TcpListener> {
         self.plain.iter().chain(&self.tls)
     }
 
@@ -53,19 +63,40 @@ impl Listeners {
             .iter()
             .map(url("http"))
             .chain(self.tls.iter().map(url("https")))
+            .chain(
+                self.unix
+                    .iter()
+                    .map(|(_, file)| Ok(format!("unix:{}", file.path().display()))),
+            )
             .collect()
     }
 
-    /// Returns them, each with what its connections need.
-    pub(super) fn with(self, tls: Option<&Tls>) -> Vec<(TcpListener, Option<Tls>)> {
-        let plain = self.plain.into_iter().map(|listener| (listener, None));
-        plain
-            .chain(
-                self.tls
-                    .into_iter()
-                    .map(|listener| (listener, tls.cloned())),
-            )
-            .collect()
+    /// Returns the files that listeners have made.
+    pub(super) fn files(&self) -> Vec<&Path> {
+        self.unix.iter().map(|(_, file)| file.path()).collect()
+    }
+
+    /// Returns them, each with what its connections need, and the file that goes with them.
+    pub(super) fn with(self, tls: Option<&Tls>) -> io::Result<(Vec<Served>, Option<SocketFile>)> {
+        let tcp = |listener| net::TcpListener::from_std(listener).map(Listening::Tcp);
+        let plain = self
+            .plain
+            .into_iter()
+            .map(|listener| Ok((tcp(listener)?, None)));
+        let encrypted = self
+            .tls
+            .into_iter()
+            .map(|listener| Ok((tcp(listener)?, tls.cloned())));
+        let mut all: Vec<_> = plain.chain(encrypted).collect::<io::Result<_>>()?;
+        let unix = self.unix.map(|(listener, file)| {
+            all.push((
+                Listening::Unix(net::UnixListener::from_std(listener)?),
+                None,
+            ));
+            io::Result::Ok(file)
+        });
+        let file = unix.transpose()?;
+        Ok((all, file))
     }
 }
 

@@ -18,6 +18,7 @@ mod line;
 mod listen;
 mod memory_bound;
 mod observe;
+mod proxy;
 mod serve;
 mod slowest;
 mod status;
@@ -44,6 +45,7 @@ use crate::architecture::Runtimes;
 use crate::console::say;
 use crate::fibers;
 use crate::memory_limit::MemoryLimit;
+use crate::privileges;
 use crate::signals::{self, Attention, Stop};
 use crate::stalls::Stalls;
 use crate::trace_file::TraceFile;
@@ -89,7 +91,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     flags.tls.check(&addresses.plain)?;
     let files = files(flags, caching, &faults)?.with_disk_waits(disk_waits.clone());
     let tls = flags.tls.load(engine.workers(), flags.http2.is_on())?;
-    let listeners = Listeners::bind(&addresses)?;
+    let unix = flags.unix_socket.as_deref();
+    let listeners = Listeners::bind(&addresses, unix.map(|path| (path, flags.unix_mask)))?;
     let served = files.root().clone();
     let site = engine.site(
         files,
@@ -100,9 +103,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let connection_limit = server.connection_limit().clone();
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
+    let server = flags.proxy.apply(server);
     let server = Http2Flags::admit(server, &in_progress, &faults);
     let server = Arc::new(observers.watch(server, faults.clone()));
     prepare(&listeners, &memory, &connection_limit)?;
+    if let Some(user) = &flags.user {
+        privileges::assume("plainweave web", user, &listeners.files())?;
+    }
     let stop = Stop::install().context("the signals could not be caught")?;
     if let Some(warning) = memory.warning() {
         say(io::stderr(), &format!("plainweave web: {warning}"));
@@ -132,7 +139,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         faults,
     };
     let handles = listeners
-        .all()
+        .tcp()
         .map(|listener| net::TcpListener::from_std(listener.try_clone()?));
     let (runtimes, handles) = (engine.runtimes(), handles.collect::<io::Result<_>>()?);
     let shown = Shown {
@@ -146,13 +153,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     };
     let observation = observers.open(&server, shown)?;
     let heap = HeapKeeper::start(admission.in_progress.clone());
-    let finished = engine.run(
-        &server,
-        &admission,
-        listeners.with(tls.as_ref()),
-        stop,
-        flags.grace,
-    )?;
+    let (listeners, _socket_file) = listeners.with(tls.as_ref())?;
+    let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
     drop((attention, observation, heap));
     engine.end();
     TraceFile::write_last(trace.as_deref(), "plainweave web");
@@ -171,7 +173,7 @@ fn prepare(
     memory: &MemoryBound,
     connection_limit: &ConnectionLimit,
 ) -> io::Result<()> {
-    for listener in listeners.all() {
+    for listener in listeners.tcp() {
         SockRef::from(listener).set_tcp_nodelay(true)?;
         if let Some(bytes) = memory.receive_buffer {
             SockRef::from(listener).set_recv_buffer_size(bytes)?;
@@ -194,7 +196,7 @@ fn files(
     let files = files
         .with_caching(caching)
         .on_fault(move |status, path| reporter.file(status, path));
-    flags.content.apply(files, &flags.addresses().all())
+    flags.content.apply(files, flags.are_private())
 }
 
 /// Returns the count of responses that wait for the disk, whose refusals are reported.
@@ -280,7 +282,7 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
         .architecture
         .architecture
         .most_connections()
-        .saturating_mul(flags.addresses().all().len());
+        .saturating_mul(flags.addresses().count());
     flags
         .limits
         .max_connections
@@ -312,7 +314,7 @@ fn start_line(
         "plainweave web: serving {} on {urls} ({engine}, {bounds}",
         root.display()
     );
-    if flags.content.lists(&flags.addresses().all()) {
+    if flags.content.lists(flags.are_private()) {
         line.push_str(", directories are listed");
     }
     if let Some(path) = &flags.observation.access_log {

@@ -7,7 +7,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,13 +15,16 @@ use plainweave::net;
 use plainweave::trace::Tracer;
 use plainweave_http::accept::ConnectionPermit;
 use plainweave_http::files::{Blocking, StaticFiles};
-use plainweave_http::{ConnState, Handler, Next, Request, Response, Server, StatusCode, Transport};
+use plainweave_http::{
+    ConnState, Handler, Listener, Next, Request, Response, Server, StatusCode, Transport,
+};
 
 use super::accept::{Acceptor, Admission, SharedAcceptor};
 use super::faults::Faults;
 use super::flags::RuntimeFlags;
 use super::https::Https;
 use super::in_progress::InProgress;
+use super::listen::Served;
 use super::tls::{Stream, Tls, connection, shake_hands, shakes_hands, socket};
 use crate::architecture::{Architecture, Handling, Loops, Runtimes, in_turn};
 use crate::bench_block::BenchBlock;
@@ -143,16 +145,11 @@ impl Engine {
         &self,
         server: &Arc<WebServer>,
         admission: &Admission,
-        listeners: Vec<(TcpListener, Option<Tls>)>,
+        listeners: Vec<Served>,
         stop: Stop,
         grace: Duration,
     ) -> io::Result<bool> {
-        let (listeners, tls): (Vec<_>, Vec<_>) = listeners.into_iter().unzip();
-        let listeners = listeners
-            .into_iter()
-            .map(net::TcpListener::from_std)
-            .collect::<io::Result<Vec<_>>>()?;
-        for (listener, tls) in listeners.iter().zip(tls) {
+        for (listener, tls) in &listeners {
             let acceptor = Acceptor::new(listener.try_clone()?, admission);
             let Admission {
                 in_progress,
@@ -162,7 +159,7 @@ impl Engine {
             } = admission.clone();
             let service = Arc::new(Service {
                 server: server.clone(),
-                tls,
+                tls: tls.clone(),
                 in_progress,
                 handshakes,
                 faults,
@@ -171,7 +168,7 @@ impl Engine {
         }
         stop.wait()?;
         server.stop();
-        listeners.iter().for_each(net::TcpListener::close);
+        listeners.iter().for_each(|(listener, _)| listener.close());
         self.0.close_idle_connections();
         Ok(self.0.wait_idle(grace))
     }

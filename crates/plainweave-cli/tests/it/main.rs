@@ -1,5 +1,6 @@
 //! The program from outside: run as a user runs it.
 
+mod behind_proxy;
 mod bench;
 mod cache;
 mod common;

@@ -85,7 +85,9 @@ impl<'a, H: Handler> Answer<'a, H> {
         let limits = self.server.limits_of(head);
         let mut body = Incoming::new(body, self.shared, head, limits)?;
         let mut reading = body.reading(&mut self.outgoing);
-        let mut request = Request::new(head, &mut reading).with_tls(self.shared.tls.as_deref());
+        let client = self.server.client_of(head, self.shared.peer);
+        let request = Request::new(head, &mut reading).with_tls(self.shared.tls.as_deref());
+        let mut request = request.with_client(client);
         let answered = catch_unwind(AssertUnwindSafe(|| {
             self.server.handler().handle(&mut request)
         }));
