@@ -11,7 +11,10 @@ use plainweave_http::tls::{Acceptor, Config};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
+    SupportedProtocolVersion,
+};
 
 use crate::site::Site;
 
@@ -73,6 +76,35 @@ impl Authority {
 
     pub(crate) fn acceptor(&self) -> Acceptor {
         Acceptor::new(self.config()).unwrap()
+    }
+
+    /// Has the client connect to another server of that name, which takes early data and gives a
+    /// ticket for it.
+    pub(crate) fn give_ticket_for_early_data(&self, client: &Arc<ClientConfig>) {
+        let (certificate, key) = self.issue(&["localhost"], NOW);
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        config.max_early_data_size = 1 << 20;
+        let mut server = ServerConnection::new(Arc::new(config)).unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(client.clone(), name).unwrap();
+        let mut wire = Vec::new();
+        while client.wants_write() || server.wants_write() {
+            client.write_tls(&mut wire).unwrap();
+            server.read_tls(&mut &wire[..]).unwrap();
+            server.process_new_packets().unwrap();
+            wire.clear();
+            server.write_tls(&mut wire).unwrap();
+            client.read_tls(&mut &wire[..]).unwrap();
+            client.process_new_packets().unwrap();
+            wire.clear();
+        }
     }
 
     /// Settings of a client that trusts this authority.

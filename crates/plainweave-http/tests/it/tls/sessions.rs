@@ -1,6 +1,6 @@
 //! Resumption, and certificates of clients.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -71,6 +71,36 @@ fn sessions_of_clients_with_certificates_are_not_resumed() {
             assert_eq!((counts.completed, counts.resumed, counts.failed), (3, 0, 0));
         }
     }
+}
+
+/// A client has a ticket of a server that took early data, which was in this one's place: what it
+/// sends by it is skipped, and the handshake goes on.
+#[test]
+fn early_data_for_another_server_is_skipped() {
+    let authority = Authority::new("authority");
+    let acceptor = authority.acceptor();
+    for length in [1, 16 << 10] {
+        let mut config = authority.client(EACH[0]);
+        config.enable_early_data = true;
+        config.resumption = Resumption::in_memory_sessions(8);
+        let config = Arc::new(config);
+        authority.give_ticket_for_early_data(&config);
+
+        let mut peer = Peer::new(&config, "localhost", GET);
+        let mut early = peer.client.early_data().expect("the ticket allows it");
+        early.write_all(&vec![b'x'; length]).unwrap();
+        let server = Server::new(|_: &mut Request<'_>| Response::ok("x"));
+        let mut stream = acceptor.accept(peer);
+        play(&server, &mut stream);
+        let heard = &stream.get_ref().heard;
+        assert!(
+            heard.starts_with(b"HTTP/1.1 200 OK\r\n"),
+            "{length}: {heard:?}"
+        );
+        assert!(!stream.session().unwrap().resumed);
+        assert!(!stream.get_ref().client.is_early_data_accepted());
+    }
+    assert_eq!(acceptor.counts().failed, 0);
 }
 
 /// What a handler sees of the client; `None`: it is not asked.
