@@ -118,12 +118,12 @@ const CASES: [Case; 7] = [
     },
     Case {
         name: "tls",
-        summary: "CPU per request, files of 1 KiB by TLS 1.3, 64 connections",
+        summary: "CPU per request, files of 1 KiB over TLS 1.3, 64 connections",
         run: tls::run,
     },
     Case {
         name: "handshakes",
-        summary: "p99 of 64 connections by TLS beside 1,000 full handshakes at once (ECDSA P-256)",
+        summary: "p99 of 64 connections over TLS beside 1,000 full handshakes at once (ECDSA P-256)",
         run: handshakes::run,
     },
     Case {
@@ -133,7 +133,7 @@ const CASES: [Case; 7] = [
     },
     Case {
         name: "h2",
-        summary: "CPU per request, files of 1 KiB by HTTP/2, 32 streams of a connection",
+        summary: "CPU per request, files of 1 KiB over HTTP/2, 32 streams of a connection",
         run: h2::run,
     },
 ];

@@ -68,7 +68,7 @@ impl Turns {
         let turns = whole.strip_prefix(&head);
         ensure!(
             turns.is_some() || whole.is_empty(),
-            "{} was measured otherwise ({}): use the same flags and commit, or leave out --resume to begin anew",
+            "{} was measured otherwise ({}): use the same flags and commit, or leave out --resume to start over",
             path.display(),
             differences(whole, &head)
         );
@@ -255,7 +255,7 @@ mod tests {
         std::fs::write(&path, &text[..text.len() - 4]).unwrap();
         assert_eq!(take(&dir, "flags", true).unwrap().1, 1);
         assert_eq!(take(&dir, "flags", true).unwrap().1, 0);
-        // Without the flag it begins anew.
+        // Without the flag it starts over.
         assert_eq!(take(&dir, "others", false).unwrap().1, 2);
         std::fs::remove_dir_all(&dir).unwrap();
     }

@@ -16,7 +16,7 @@ use signal_hook::{flag, low_level};
 use crate::console::say;
 use crate::trace_file::TraceFile;
 
-/// The table, for `--help`; the argument says what is opened anew, and by which signals.
+/// The table, for `--help`; the argument says what is reopened, and by which signals.
 macro_rules! help {
     ($opens:literal) => {
         concat!(
@@ -58,7 +58,7 @@ pub(crate) trait Operated: Send + 'static {
     /// As messages begin.
     const NAME: &'static str;
 
-    /// Opens log files anew. Returns false if there are none.
+    /// Reopens log files. Returns false if there are none.
     fn reopen_logs(&self) -> bool;
 
     /// Returns where the trace goes, if there is one.
@@ -137,8 +137,8 @@ fn hang_up<S: Operated>(server: &S) -> String {
 
 fn reopened(done: bool) -> &'static str {
     if done {
-        "the log is opened anew"
+        "the log is reopened"
     } else {
-        "there is no log to open anew"
+        "there is no log to reopen"
     }
 }

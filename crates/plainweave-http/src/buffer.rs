@@ -1,4 +1,4 @@
-//! Buffers, and the pool that lends them to connections while these have a request in hand.
+//! Buffers, and the pool that lends them to connections while these have a request in progress.
 
 use std::sync::{Mutex, PoisonError};
 

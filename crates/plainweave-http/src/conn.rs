@@ -95,7 +95,7 @@ impl<H: Handler> Server<H> {
         self.end(&mut stream, ending.state);
     }
 
-    /// Ends a connection that is idle, before it is dropped: by HTTP/2 and TLS its peer is
+    /// Ends a connection that is idle, before it is dropped: over HTTP/2 and TLS its peer is
     /// notified, without waiting for long.
     pub fn end<S: Transport>(&self, stream: &mut S, state: &mut ConnState) {
         http2::end(stream, state);
@@ -159,7 +159,7 @@ impl<H: Handler> Drop for Ending<'_, H> {
     }
 }
 
-/// A connection with a request in hand, or about to have one.
+/// A connection with a request in progress, or about to have one.
 struct Conn<'a, S, H> {
     server: &'a Server<H>,
     link: Link<'a, S>,
@@ -193,7 +193,7 @@ enum Head {
 }
 
 impl<S: Transport, H: Handler> Conn<'_, S, H> {
-    /// Has a turn; `None`: it goes on by HTTP/2.
+    /// Has a turn; `None`: it goes on over HTTP/2.
     fn run(&mut self) -> Option<Next> {
         loop {
             let turn = match self.exchange() {
@@ -258,7 +258,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         }
         if !keep {
             let unread = rest.hopeless || !rest.decoder.is_done() || !self.input.is_empty();
-            // By TLS a peer that has sent its last request says so, in bytes that nobody reads
+            // Over TLS a peer that has sent its last request says so, in bytes that nobody reads
             // otherwise.
             return Ok(Turn::Last {
                 linger: unread || self.link.stream.tls().is_some(),

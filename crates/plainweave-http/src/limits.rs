@@ -32,8 +32,8 @@ pub struct Limits {
     pub body_bytes: u64,
     /// Requests on one connection before it is closed; 0 for no bound.
     pub requests: u32,
-    /// From the opening of a connection by TLS to the end of its handshake; then the connection is
-    /// closed.
+    /// From the opening of a connection over TLS to the end of its handshake; then the connection
+    /// is closed.
     pub handshake_timeout: Duration,
     /// From a connection's opening to the first byte, and from a request's first byte to the end of
     /// its head; 408.

@@ -14,7 +14,7 @@ use crate::http2::Http2;
 use crate::response::TakeOver;
 use crate::{Error, Limits, RequestLimits, Transport};
 
-/// What a connection is while it has no request in hand, beside its stream. Made by
+/// What a connection is while it has no request in progress, beside its stream. Made by
 /// [`Server::open`](crate::Server::open).
 #[derive(Debug)]
 pub struct ConnState {

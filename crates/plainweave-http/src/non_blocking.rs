@@ -1,6 +1,6 @@
 //! What HTTP/2 needs of a stream beside what every connection needs: calls that do not wait, and
-//! one wait for everything, since a connection that has many requests in hand waits for its peer
-//! and for its handlers.
+//! one wait for everything, since a connection that has many requests in progress waits for its
+//! peer and for its handlers.
 
 use std::fmt;
 use std::io;

@@ -167,7 +167,7 @@ pub trait FilePart: BufRead + Send {
 #[derive(Default)]
 #[non_exhaustive]
 pub enum Body {
-    /// None: `Content-Length: 0`, where the status allows a body.
+    /// No bytes: `Content-Length: 0`, where the status allows a body.
     #[default]
     Empty,
     /// In memory: owned, shared or static. Head and body are sent together.
@@ -183,7 +183,7 @@ pub enum Body {
     Omitted(u64),
     /// Written by a function: see [`Body::writer`].
     Writer(WriteBody),
-    /// None: another protocol follows. See [`Response::upgrade`].
+    /// No body: another protocol follows. See [`Response::upgrade`].
     Upgrade(TakeOver),
 }
 

@@ -227,7 +227,7 @@ impl<H: Handler> Server<H> {
     }
 
     /// Makes every answer its connection's last from now on, closes the listeners, and ends the
-    /// waits of connections that this server serves and that have no request in hand. Does not
+    /// waits of connections that this server serves and that have no request in progress. Does not
     /// wait; [`Server::shutdown`] does. Those for which the caller waits after
     /// [`Next::Idle`](crate::Next::Idle) are the caller's to close; the crate's page shows how.
     pub fn stop(&self) {

@@ -125,9 +125,9 @@ pub trait Transport: Read + Write + Send {
     /// nothing.
     fn end(&mut self) {}
 
-    /// Returns the means to have several requests in hand at a time, as HTTP/2 does. `None`, the
-    /// default: it is not spoken on this stream. Those of `plainweave::net` have them, and so have
-    /// TLS streams over these.
+    /// Returns the means to have several requests in progress at a time, as HTTP/2 does. `None`,
+    /// the default: it is not spoken on this stream. Those of `plainweave::net` have them, and so
+    /// have TLS streams over these.
     fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
         None
     }

@@ -5,7 +5,7 @@
 //! and what arrives is served by a fresh fiber. A request costs about as much: a fresh fiber is
 //! made, but on a stack that is in the cache, where each of many suspended fibers has its own. And
 //! a fiber that has not started may be stolen by an idle worker whatever the movement, so requests
-//! spread anew each time.
+//! spread again each time.
 //!
 //! Streams that cannot wait like that ([`Transport::idle_socket`]), and servers on threads, use
 //! [`Server::serve_stream`].

@@ -1,4 +1,4 @@
-//! What an idle connection by TLS keeps.
+//! What an idle connection over TLS keeps.
 
 #![expect(
     unsafe_code,

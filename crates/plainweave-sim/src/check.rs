@@ -7,7 +7,7 @@
 //!    longer than it takes to wake workers one after the other. The time of searches does not
 //!    count: nobody is woken meanwhile, and a worker that searches may have to wait long for a
 //!    policy's lock. What it finds may be more urgent than the fiber that waits, so the count
-//!    begins anew with each find.
+//!    starts over with each find.
 //! 3. **Bounded waiting**, where the policy promises it: how many *rounds* pass between a push and
 //!    the pop. In a round each worker leaves the fiber that it ran at the round's beginning; so
 //!    rounds stop while one fiber holds up its worker, and a policy may leave that worker's queue

@@ -53,7 +53,7 @@ pub(crate) const MAX_RATE: u64 = 1_000;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Scenario {
-    /// None: those of the case, or else `fifo`.
+    /// If empty, those of the case, or else `fifo`.
     pub(crate) policies: Vec<Spanned<String>>,
     pub(crate) workers: Vec<Spanned<u64>>,
     pub(crate) workload: Spanned<String>,

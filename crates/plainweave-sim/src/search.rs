@@ -23,7 +23,7 @@ use crate::policy::{Choice, Cx};
 pub(crate) const TAIL: f64 = 1.5;
 
 /// What a run may take at most, as a multiple of the reference's time.
-const PATIENCE: u64 = 2;
+const SLOWDOWN: u64 = 2;
 
 /// What is searched: parameters of the family `stealing`, each with its values. The first is the
 /// family's own.
@@ -195,7 +195,7 @@ impl Search {
                 .max()
                 .unwrap_or(0);
             for setup in runs {
-                setup.limit = Some(slowest.saturating_mul(PATIENCE));
+                setup.limit = Some(slowest.saturating_mul(SLOWDOWN));
             }
         }
         let reference = Found {

@@ -22,7 +22,7 @@ const PAGE: u64 = 1 << 20;
 /// What became of each page: its size, or why there is none.
 pub(crate) type Pages = BTreeMap<String, Result<usize, ErrorKind>>;
 
-/// Fetches one page by HTTP/1.0.
+/// Fetches one page over HTTP/1.0.
 fn fetch(site: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(site)?;
     // In one piece: `write!` straight to the socket would be a system call for each part.

@@ -161,7 +161,7 @@ impl Client {
         Ok(mix.depth)
     }
 
-    /// True: the replies are complete.
+    /// Returns whether the replies are complete.
     fn receive(&mut self, i: usize) -> anyhow::Result<bool> {
         let stream = &mut self.streams[i];
         let n = stream

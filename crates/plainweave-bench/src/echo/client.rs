@@ -111,7 +111,7 @@ impl Stream {
         Ok(())
     }
 
-    /// True: the answer is complete.
+    /// Returns whether the answer is complete.
     fn receive(&mut self, answer: &[u8], buffer: &mut [u8]) -> anyhow::Result<bool> {
         let n = self
             .tcp

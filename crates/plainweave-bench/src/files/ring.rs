@@ -114,7 +114,7 @@ pub(super) fn linked_splice(
                 held[number] += result as usize;
                 continue;
             }
-            // A first half that was short has cancelled the second, which then starts anew.
+            // A first half that was short has cancelled the second, which then starts over.
             if result != -rustix::io::Errno::CANCELED.raw_os_error() {
                 ensure!(result > 0, "a splice to a socket gave {result}");
                 held[number] -= result as usize;

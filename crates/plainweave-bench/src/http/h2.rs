@@ -1,5 +1,5 @@
-//! Files of 1 KiB by HTTP/2 without TLS (prior knowledge), 32 streams of a connection: `plainweave
-//! web` beside nginx.
+//! Files of 1 KiB over HTTP/2 without TLS (prior knowledge), 32 streams of a connection:
+//! `plainweave web` beside nginx.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! What connections by TLS notice of a thousand handshakes at once, all of them full (ECDSA P-256).
+//! What connections over TLS notice of a thousand handshakes at once, all of them full (ECDSA
+//! P-256).
 //!
 //! A handshake costs a server more than a hundred requests, and one that serves a thousand of them
 //! in a row serves nobody else for a fifth of a second. So requests are sent by the clock on

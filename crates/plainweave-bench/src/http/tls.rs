@@ -1,4 +1,4 @@
-//! Files of 1 KiB by TLS 1.3, connections kept alive: `plainweave web` beside nginx, one
+//! Files of 1 KiB over TLS 1.3, connections kept alive: `plainweave web` beside nginx, one
 //! certificate for both.
 
 use std::fs;

@@ -91,7 +91,7 @@ impl Sleeper {
         Ok(Self { address, had })
     }
 
-    /// Returns the percentiles of what it noted, in microseconds, and begins anew.
+    /// Returns the percentiles of what it noted, in microseconds, and starts over.
     fn take(&self) -> [f64; 2] {
         let mut had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
         let found = [50.0, 99.0].map(|percentile| had.value_at_percentile(percentile) as f64 / 1e3);

@@ -92,7 +92,7 @@ pub(crate) trait Shim: Sized + Send + Sync + 'static {
     fn write(lock: &Self::RwLock) -> impl Future<Output = ()> + Send;
 
     fn channel() -> (Self::Sender, Self::Receiver);
-    /// False: the other end is gone.
+    /// Sends a number. Returns false if the other end is gone.
     fn send(to: &mut Self::Sender, n: u64) -> impl Future<Output = bool> + Send;
     fn receive(from: &mut Self::Receiver) -> impl Future<Output = Option<u64>> + Send;
 

@@ -27,7 +27,7 @@ const SETTINGS: [&str; 6] = [
 const SETTLE: Duration = Duration::from_secs(2);
 /// Both are shorter where a turn is.
 const IDLENESS: Duration = Duration::from_secs(5);
-/// Each starts servers anew, which takes a while.
+/// Each starts its own servers, which takes a while.
 const MOST_RUNS: usize = 3;
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {

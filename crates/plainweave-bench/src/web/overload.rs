@@ -31,7 +31,7 @@ const SHARE: f64 = 0.125;
 /// Offered, as multiples of a peak.
 const OFFERED: [f64; 2] = [1.5, 2.0];
 /// What a client waits for its answer.
-const PATIENCE: &str = "1s";
+const CLIENT_TIMEOUT: &str = "1s";
 /// Between two looks at the server.
 const LOOKS: Duration = Duration::from_millis(500);
 /// Before the answers count, and after the load for what is left to be closed; less where a turn is
@@ -97,7 +97,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         }
     }
     let fact = format!(
-        "{SHARE} of a CPU; a connection a request, {} at a time, {PATIENCE} of patience",
+        "{SHARE} of a CPU; a connection a request, {} at a time, {CLIENT_TIMEOUT} of patience",
         bench.idle
     );
     bench.facts.push((CASE, fact));
@@ -244,7 +244,11 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
     ];
     let settle = SETTLE.min(bench.turn);
     let warm_up = format!("{}ms", settle.as_millis());
-    let more = [&more[..], &["--timeout", PATIENCE, "--warm-up", &warm_up]].concat();
+    let more = [
+        &more[..],
+        &["--timeout", CLIENT_TIMEOUT, "--warm-up", &warm_up],
+    ]
+    .concat();
     let mut command = load("epoll", &url, bench.turn, &csv, &more)?;
     let (ended, mut turn) = (AtomicBool::new(false), Turn::default());
     let figures = std::thread::scope(|scope| {

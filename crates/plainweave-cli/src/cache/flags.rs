@@ -28,7 +28,7 @@ Environment:
   MEMCACHED_PORT_FILENAME    a file to write the TCP ports to that are listened on, as memcached does
 
 ",
-    signals::help!("  HUP, USR1   nothing: the cache has no files to open anew"),
+    signals::help!("  HUP, USR1   nothing: the cache has no files to reopen"),
     "
 
 docs/cache-compat.md of the sources lists every difference from memcached."

@@ -6,11 +6,12 @@
 //! 2. Each reports that it is ready and waits for the caller's word (on `std`'s channels: nothing
 //!    else is to be done); then its clock starts.
 //! 3. Each connection takes a start from its worker's schedule, waits for it, asks, checks the
-//!    answer, and counts. One that was lost is made anew by the next request, to the same server. A
-//!    connection that was idle may have been closed just as the request went out: then the request
-//!    is made once more on a new one, and counts once, from its intended start. One that cannot be
-//!    made anew is *away*, and is tried again later and later. In the open loop the connections
-//!    that are there take its requests meanwhile; without any, requests fail when they are due.
+//!    answer, and counts. One that was lost is made again by the next request, to the same server.
+//!    A connection that was idle may have been closed just as the request went out: then the
+//!    request is made once more on a new one, and counts once, from its intended start. One that
+//!    cannot be made again is *away*, and is tried again later and later. In the open loop the
+//!    connections that are there take its requests meanwhile; without any, requests fail when they
+//!    are due.
 //! 4. Once a second the worker hands over what it has counted.
 //! 5. When the schedule has no more starts, connections end. All requests end within the timeout,
 //!    and so does the run. If it is to stop earlier, connections are cancelled wherever they wait.
@@ -314,7 +315,7 @@ impl<P: Protocol> Start<'_, P> {
             there: Cell::new(
                 plan.share(plan.connections as u64, self.worker) as usize * plan.streams,
             ),
-            measured: nanos(plan.warm_up),
+            measured_from: nanos(plan.warm_up),
             end: plan
                 .duration
                 .map_or(u64::MAX, |duration| nanos(plan.warm_up + duration)),
@@ -392,7 +393,7 @@ struct Lane<P: Protocol> {
     /// Connections that are not away, or streams.
     there: Cell<usize>,
     /// What starts before this is not counted.
-    measured: u64,
+    measured_from: u64,
     end: u64,
     /// Later requests of sessions say nothing of the rate: their pauses put them there.
     due_end: u64,
@@ -409,7 +410,7 @@ struct Lane<P: Protocol> {
 }
 
 /// What a connection's fiber works with.
-struct Driver<P: Protocol> {
+struct Client<P: Protocol> {
     connection: Option<P::Connection>,
     /// With whom it shares that.
     group: Rc<Group<P::Connection>>,
@@ -573,7 +574,7 @@ impl<P: Protocol> Lane<P> {
     ) {
         let (now, starts) = (self.now(), Vec::with_capacity(self.depth));
         let (memory, pause) = (P::Memory::default(), PAUSE.0);
-        let mut driver = Driver {
+        let mut client = Client {
             connection,
             group,
             server,
@@ -583,100 +584,100 @@ impl<P: Protocol> Lane<P> {
             pause,
             away: None,
         };
-        while self.take(&mut driver.starts, &mut driver.now) {
-            let mut goes_on = self.request(&mut driver);
-            while goes_on && let Some(pause) = self.protocol.pause(&mut driver.memory) {
-                goes_on = self.rest(&mut driver, pause) && self.request(&mut driver);
+        while self.take(&mut client.starts, &mut client.now) {
+            let mut goes_on = self.request(&mut client);
+            while goes_on && let Some(pause) = self.protocol.pause(&mut client.memory) {
+                goes_on = self.rest(&mut client, pause) && self.request(&mut client);
             }
         }
     }
 
     /// Waits until the next request of a session, which is due then. Returns false if it does not
     /// come to that.
-    fn rest(&self, driver: &mut Driver<P>, pause: Duration) -> bool {
-        let due = driver.now.saturating_add(nanos(pause));
+    fn rest(&self, client: &mut Client<P>, pause: Duration) -> bool {
+        let due = client.now.saturating_add(nanos(pause));
         if due >= self.end || self.is_stopping() {
-            driver.memory = P::Memory::default();
-            driver.connection = None;
+            client.memory = P::Memory::default();
+            client.connection = None;
             return false;
         }
         if !pause.is_zero() && time::sleep_until(self.at(due)).is_err() {
             return false;
         }
-        driver.now = self.now();
-        if self.open_loop && !pause.is_zero() && due >= self.measured {
-            self.tally.borrow_mut().late(driver.now.saturating_sub(due));
+        client.now = self.now();
+        if self.open_loop && !pause.is_zero() && due >= self.measured_from {
+            self.tally.borrow_mut().late(client.now.saturating_sub(due));
         }
-        driver.starts.clear();
-        driver.starts.push(due);
+        client.starts.clear();
+        client.starts.push(due);
         true
     }
 
     /// Makes the requests that are due and counts what comes of them. Returns false if one got no
     /// answer.
-    fn request(&self, driver: &mut Driver<P>) -> bool {
-        let deadline = driver.starts[0].saturating_add(self.timeout);
-        let result = if driver.now >= deadline {
+    fn request(&self, client: &mut Client<P>) -> bool {
+        let deadline = client.starts[0].saturating_add(self.timeout);
+        let result = if client.now >= deadline {
             // Its turn came too late; the connection is not to blame. Nor is there time for others
             // as late.
             let late = self
                 .schedule
                 .borrow_mut()
-                .skip(driver.now.saturating_sub(self.timeout), self.measured);
+                .skip(client.now.saturating_sub(self.timeout), self.measured_from);
             self.tally
                 .borrow_mut()
                 .failures
                 .add(Failure::TimedOut, late);
             Err(Failure::TimedOut)
         } else {
-            time::with_deadline(self.at(deadline), || self.ask(driver))
+            time::with_deadline(self.at(deadline), || self.ask(client))
         };
         let Err(failure) = result else {
-            driver.pause = PAUSE.0;
+            client.pause = PAUSE.0;
             self.failing_since.set(None);
             return true;
         };
-        driver.memory = P::Memory::default();
-        driver.now = self.now();
+        client.memory = P::Memory::default();
+        client.now = self.now();
         if self.is_stopping() {
             // Not the server's failure: it was given no time to answer.
-            let measured = driver
+            let measured = client
                 .starts
                 .iter()
-                .filter(|start| **start >= self.measured)
+                .filter(|start| **start >= self.measured_from)
                 .count() as u64;
             self.tally.borrow_mut().unanswered += measured;
             return false;
         }
-        self.fail(&driver.starts, failure, driver.now);
-        let since = self.failing_since.get().unwrap_or(driver.starts[0]);
+        self.fail(&client.starts, failure, client.now);
+        let since = self.failing_since.get().unwrap_or(client.starts[0]);
         self.failing_since.set(Some(since));
-        if self.unbounded && driver.now.saturating_sub(since) > self.timeout {
+        if self.unbounded && client.now.saturating_sub(since) > self.timeout {
             self.schedule.borrow_mut().stop();
         }
-        self.back_off(driver, failure);
+        self.back_off(client, failure);
         false
     }
 
     /// Waits before the next attempt to connect: in the closed loop after any failure, since the
     /// same would happen again at once; in the open loop while others take what is due.
-    fn back_off(&self, driver: &mut Driver<P>, failure: Failure) {
-        match driver.away {
+    fn back_off(&self, client: &mut Client<P>, failure: Failure) {
+        match client.away {
             Some(away) if self.there.get() > 0 => {
                 let _ = time::sleep_until(self.at(away.until));
             }
             // It fails what is due until it is tried again, and waits for nothing else.
             Some(_) => plainweave::yield_now(),
             None if !self.open_loop
-                && driver.connection.is_none()
+                && client.connection.is_none()
                 && failure != Failure::TimedOut =>
             {
-                let _ = time::sleep(driver.pause);
-                driver.pause = (driver.pause * 2).min(PAUSE.1);
+                let _ = time::sleep(client.pause);
+                client.pause = (client.pause * 2).min(PAUSE.1);
             }
             None => return,
         }
-        driver.now = self.now();
+        client.now = self.now();
     }
 
     /// Takes the next starts and waits for the first. False: there are no more.
@@ -694,7 +695,7 @@ impl<P: Protocol> Lane<P> {
                 return false;
             }
             *now = self.now();
-            if first >= self.measured {
+            if first >= self.measured_from {
                 self.tally.borrow_mut().late(now.saturating_sub(first));
             }
         }
@@ -708,23 +709,23 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Makes one exchange, on a new connection if need be. Leaves the starts that have no reply.
-    fn ask(&self, driver: &mut Driver<P>) -> Result<(), Failure> {
+    fn ask(&self, client: &mut Client<P>) -> Result<(), Failure> {
         let mut repeated = false;
         loop {
-            let kept = driver.connection.take();
+            let kept = client.connection.take();
             let reused = kept.is_some();
             let mut current = match kept {
                 Some(current) => current,
-                None => self.reconnect(driver)?,
+                None => self.reconnect(client)?,
             };
-            let Driver {
+            let Client {
                 connection,
                 server,
                 memory,
                 starts,
                 now,
                 ..
-            } = &mut *driver;
+            } = &mut *client;
             let mut answered = 0;
             let result = self.protocol.exchange(
                 &mut current,
@@ -752,15 +753,15 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// Makes a connection anew, unless it is away and its time has not come.
-    fn reconnect(&self, driver: &mut Driver<P>) -> Result<P::Connection, Failure> {
-        if let Some(away) = driver.away
-            && driver.now < away.until
+    /// Makes a connection again, unless it is away and its time has not come.
+    fn reconnect(&self, client: &mut Client<P>) -> Result<P::Connection, Failure> {
+        if let Some(away) = client.away
+            && client.now < away.until
         {
             return Err(away.failure);
         }
-        let server = *driver.server.get_or_insert_with(|| self.next_server());
-        let group = driver.group.clone();
+        let server = *client.server.get_or_insert_with(|| self.next_server());
+        let group = client.group.clone();
         let made = match group.enter(|other| self.protocol.join(other)) {
             Entry::Joined(connection) => Ok(connection),
             Entry::Failed(failure) => Err(failure),
@@ -769,21 +770,21 @@ impl<P: Protocol> Lane<P> {
         match made {
             Ok(connection) => {
                 self.there
-                    .set(self.there.get() + usize::from(driver.away.take().is_some()));
+                    .set(self.there.get() + usize::from(client.away.take().is_some()));
                 Ok(connection)
             }
             Err(failure) => {
                 if !self.protocol.outlives_starts() {
                     // It belongs to no server: the next request goes to another one.
-                    driver.server = None;
+                    client.server = None;
                 } else if self.open_loop {
                     self.there
-                        .set(self.there.get() - usize::from(driver.away.is_none()));
-                    driver.away = Some(Away {
+                        .set(self.there.get() - usize::from(client.away.is_none()));
+                    client.away = Some(Away {
                         failure,
-                        until: self.now().saturating_add(nanos(driver.pause)),
+                        until: self.now().saturating_add(nanos(client.pause)),
                     });
-                    driver.pause = (driver.pause * 2).min(PAUSE.1);
+                    client.pause = (client.pause * 2).min(PAUSE.1);
                 }
                 Err(failure)
             }
@@ -811,7 +812,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     fn count(&self, start: u64, reply: Reply, now: u64) {
-        if start < self.measured {
+        if start < self.measured_from {
             self.tally.borrow_mut().warming += 1;
             return;
         }
@@ -836,7 +837,7 @@ impl<P: Protocol> Lane<P> {
     fn fail(&self, starts: &[u64], failure: Failure, now: u64) {
         let measured = starts
             .iter()
-            .filter(|start| **start >= self.measured)
+            .filter(|start| **start >= self.measured_from)
             .count() as u64;
         let tally = &mut *self.tally.borrow_mut();
         tally.failures.add(failure, measured);

@@ -82,7 +82,7 @@ pub(super) enum What {
     Agent(AgentFlags),
 }
 
-/// Ask HTTP servers for URLs, by HTTP/1.1 or HTTP/2.
+/// Ask HTTP servers for URLs, over HTTP/1.1 or HTTP/2.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct HttpFlags {
@@ -175,7 +175,7 @@ pub(super) struct HttpFlags {
     #[arg(long, help_heading = "What to ask for")]
     pub(super) no_keep_alive: bool,
 
-    /// Speak HTTP/2: by TLS where the URL says https://, else in clear text from the first byte
+    /// Speak HTTP/2: over TLS where the URL says https://, else in clear text from the first byte
     #[arg(long, help_heading = "What to ask for")]
     pub(super) http2: bool,
 

@@ -1,4 +1,4 @@
-//! HTTP/1.1: requests written out once and sent as they are, alone or in sessions, by TLS or
+//! HTTP/1.1: requests written out once and sent as they are, alone or in sessions, over TLS or
 //! without; answers checked to their last byte.
 
 use std::cell::RefCell;
@@ -189,7 +189,7 @@ impl Http {
         response::location(&connection.buffer[..head.len])
     }
 
-    /// Connects to a server, by TLS if it is asked so.
+    /// Connects to a server, over TLS if it is asked so.
     pub(super) fn open(
         &self,
         server: usize,

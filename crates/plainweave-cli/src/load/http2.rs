@@ -23,7 +23,7 @@ use super::target::Target;
 
 /// Fields of a request, at most.
 const FIELDS: usize = 256;
-/// Fields that are of a connection by HTTP/1.
+/// Fields that are of a connection over HTTP/1.
 const FOREIGN: [HeaderName; 5] = [
     TE,
     TRANSFER_ENCODING,
@@ -32,7 +32,7 @@ const FOREIGN: [HeaderName; 5] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// What is asked by HTTP/2, and what is expected.
+/// What is asked over HTTP/2, and what is expected.
 pub(super) struct Http2 {
     http: Http,
     /// Of each server.
@@ -117,7 +117,7 @@ impl Asked {
                 HOST => {
                     host = std::str::from_utf8(field.value).context("--header 'Host': no text")?
                 }
-                // It says that the connection ends with the request; by HTTP/2 it just does.
+                // It says that the connection ends with the request; over HTTP/2 it just does.
                 http::header::CONNECTION => {}
                 _ => drop(head.headers_mut().append(name, value)),
             }

@@ -1,4 +1,4 @@
-//! A connection by HTTP/2: the crate h2, and the two fibers that carry its bytes.
+//! A connection over HTTP/2: the crate h2, and the two fibers that carry its bytes.
 //!
 //! h2 reads and writes a *pipe* in memory. The *reader* gives it what arrives, which wakes the
 //! streams that wait for it. The *writer* sends what h2 has written, all that has gathered since
@@ -43,7 +43,7 @@ pub(super) struct Link {
 
 struct Core {
     socket: Socket,
-    /// By TLS.
+    /// Over TLS.
     records: Option<RefCell<Records>>,
     pipe: Pipe,
     /// `None`: it has ended.

@@ -1,5 +1,5 @@
 //! What is shown while a run lasts, on standard error: on a terminal a few lines that are drawn
-//! anew each second, elsewhere a line every ten seconds.
+//! again each second, elsewhere a line every ten seconds.
 
 use std::io::{IsTerminal, Write, stderr};
 

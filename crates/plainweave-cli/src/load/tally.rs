@@ -257,7 +257,7 @@ pub(super) struct Opening {
     pub(super) handshake: Option<Handshake>,
 }
 
-/// A handshake by TLS that has succeeded.
+/// A handshake over TLS that has succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handshake {
     pub(super) took: u64,
@@ -353,7 +353,7 @@ pub(super) struct Tally {
     pub(super) lateness: Histogram<u64>,
     /// From the attempt to connect to the connection, whenever it was made; in nanoseconds.
     pub(super) connect: Histogram<u64>,
-    /// The handshake by TLS, which follows.
+    /// The handshake over TLS, which follows.
     pub(super) handshake: Histogram<u64>,
     /// Handshakes that took up an earlier session.
     pub(super) resumed: u64,

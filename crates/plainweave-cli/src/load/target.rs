@@ -29,7 +29,7 @@ pub(super) struct Target {
     pub(super) name: String,
     pub(super) host: String,
     pub(super) port: u16,
-    /// It is asked by TLS.
+    /// It is asked over TLS.
     pub(super) secure: bool,
     pub(super) via: Via,
 }
@@ -45,7 +45,7 @@ pub(super) enum Via {
     Unix(PathBuf),
 }
 
-/// Returns the host that a URL names, without brackets, its port, and whether it is asked by TLS;
+/// Returns the host that a URL names, without brackets, its port, and whether it is asked over TLS;
 /// nothing where it names none.
 pub(super) fn origin(uri: &Uri) -> Option<(&str, u16, bool)> {
     let secure = uri.scheme_str() == Some("https");

@@ -43,7 +43,7 @@ pub(super) struct TlsFlags {
     no_resumption: bool,
 }
 
-/// What all connections by TLS share: the sessions that they resume, too.
+/// What all connections over TLS share: the sessions that they resume, too.
 #[derive(Debug)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
@@ -52,7 +52,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Reads what is trusted, if some server is asked by TLS.
+    /// Reads what is trusted, if some server is asked over TLS.
     pub(super) fn new(
         flags: &TlsFlags,
         files: &Files,

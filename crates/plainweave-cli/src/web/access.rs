@@ -53,7 +53,7 @@ pub(super) struct AccessLog {
     /// The last write failed, and this was reported.
     failing: AtomicBool,
     ended: AtomicBool,
-    /// The file is to be opened anew.
+    /// The file is to be reopened.
     reopen: AtomicBool,
     wake: UnixStream,
 }
@@ -119,7 +119,7 @@ impl AccessLog {
         ))
     }
 
-    /// Opens the file anew, after it was moved away.
+    /// Reopens the file, after it was moved away.
     pub(super) fn reopen(&self) {
         self.reopen.store(true, Ordering::Release);
         self.wake();

@@ -44,8 +44,7 @@ Examples:
 
 ",
     signals::help!(
-        "  HUP         open log files anew, the directory, and the certificates of TLS\n  USR1        open
-log files anew"
+        "  HUP         reopen log files and the directory, load the certificates of TLS again\n  USR1        reopen log files"
     )
 );
 

@@ -18,7 +18,7 @@ const SHARE: usize = 4;
 /// Whether it is spoken.
 #[derive(Args, Debug)]
 pub(super) struct Http2Flags {
-    /// HTTP/2, by TLS for clients that ask for it, and without TLS for those that begin with it
+    /// HTTP/2, over TLS for clients that ask for it, and without TLS for those that begin with it
     #[arg(
         long,
         value_name = "on|off",

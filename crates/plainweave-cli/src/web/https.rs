@@ -12,7 +12,7 @@ pub(super) struct Https {
 }
 
 impl Https {
-    /// Returns the answer to a request that should come by TLS and does not.
+    /// Returns the answer to a request that should come over TLS and does not.
     pub(super) fn redirected(&self, request: &Request<'_>) -> Option<Response> {
         let port = self.redirect?;
         if request.tls().is_some() {
@@ -39,8 +39,8 @@ impl Https {
     }
 }
 
-/// The same place by HTTPS; `None` if the request does not say which host it is for, or asks for no
-/// place.
+/// The same place over HTTPS; `None` if the request does not say which host it is for, or asks for
+/// no place.
 fn location(head: &RequestHead<'_>, port: u16) -> Option<String> {
     let authority = head.host().filter(|host| !host.is_empty())?;
     let host = match authority.rsplit_once(':') {

@@ -18,13 +18,13 @@ const CONNECTION: u64 = 12 * KIB;
 const REQUEST: u64 = 160 * KIB;
 /// Beside it the kernel's send buffer, by [`SendBuffers`].
 const SENDING: u64 = 128 * KIB;
-/// By TLS, an idle connection takes 4 KiB more, and a handshake that is not over some for its
+/// Over TLS, an idle connection takes 4 KiB more, and a handshake that is not over some for its
 /// messages.
 const TLS_CONNECTION: u64 = 8 * KIB;
-/// A request by TLS: 17 KiB received and as much decrypted, 65 made to be sent; with a fiber for
+/// A request over TLS: 17 KiB received and as much decrypted, 65 made to be sent; with a fiber for
 /// each connection the handshake's deeper stack.
 const TLS_REQUEST: u64 = 128 * KIB;
-/// By HTTP/2, an idle connection keeps the buffers and tables of its engine besides.
+/// Over HTTP/2, an idle connection keeps the buffers and tables of its engine besides.
 const HTTP2_CONNECTION: u64 = 40 * KIB;
 /// A step of a handshake, where it is none of a request: a deep stack, up to 36 KiB received, an
 /// answer.

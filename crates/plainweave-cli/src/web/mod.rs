@@ -228,7 +228,7 @@ impl signals::Operated for Operated {
 
     fn reload(&self) -> Option<String> {
         let served = match self.root.reopen() {
-            Ok(()) => "the directory is opened anew".to_owned(),
+            Ok(()) => "the directory is reopened".to_owned(),
             Err(error) => format!("{} cannot be opened: {error}", self.root.path().display()),
         };
         Some(match &self.tls {

@@ -322,7 +322,7 @@ impl Service {
                 return waits;
             }
         }
-        // By HTTP/2 each request has a permit of its own.
+        // Over HTTP/2 each request has a permit of its own.
         if state.is_http2() {
             return self.server.serve_ready(stream, state);
         }
@@ -333,7 +333,7 @@ impl Service {
             .tls()
             .is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"))
         {
-            // It would take a refusal by HTTP/1 for a fault.
+            // It would take a refusal over HTTP/1 for a fault.
             self.server.end(stream, state);
             self.in_progress.count_shed();
             self.faults.shed(self.in_progress.max());

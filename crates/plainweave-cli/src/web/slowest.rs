@@ -4,7 +4,7 @@
 //! of those that were looked at before it, or if it is one of the samples
 //! ([`Counters::count`](super::counters::Counters::count)), which bring in paths that others hide.
 //! Each time that [`BATCH`] requests were longer than the bound, the bound becomes their mean: of a
-//! million requests a thousand or so are looked at. It begins anew with each half minute.
+//! million requests a thousand or so are looked at. It starts over with each half minute.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};

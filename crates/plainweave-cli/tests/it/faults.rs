@@ -338,7 +338,7 @@ fn a_link_that_leads_out_is_said() {
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 
-/// By a build that makes it anew, and by a link that is switched: within `--staleness`, without a
+/// By a build that makes it again, and by a link that is switched: within `--staleness`, without a
 /// signal and without an error once it is there; `/health` says when it is not.
 #[test]
 fn a_directory_that_is_replaced_is_served() {
@@ -386,7 +386,7 @@ fn a_directory_that_is_replaced_is_served() {
         server.signal();
         let (code, said) = server.end();
         assert!(
-            code == Some(0) && said.contains("SIGHUP: the directory is opened anew"),
+            code == Some(0) && said.contains("SIGHUP: the directory is reopened"),
             "{said}"
         );
     }

@@ -1,4 +1,4 @@
-//! `plainweave web` by HTTP/2, with curl, h2load and h2spec as its clients.
+//! `plainweave web` over HTTP/2, with curl, h2load and h2spec as its clients.
 
 #![cfg(all(feature = "http2", feature = "tls"))]
 
@@ -12,7 +12,7 @@ use std::{env, fs};
 use crate::common::{Running, admin, child, eventually, figure};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
-/// Serves a directory, by TLS and without.
+/// Serves a directory, over TLS and without.
 fn serve(scratch: &Scratch, more: &[&str]) -> Running {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -52,7 +52,7 @@ fn run(program: &str, args: &[&str]) -> Option<Output> {
     found
 }
 
-/// curl's standard output, which includes heads; `None` if curl is not there, or not by HTTP/2.
+/// curl's standard output, which includes heads; `None` if curl is not there, or not over HTTP/2.
 fn curl(args: &[&str]) -> Option<String> {
     if !String::from_utf8_lossy(&run("curl", &["--version"])?.stdout).contains("HTTP2") {
         skip::skip("this curl has no HTTP/2");
@@ -316,7 +316,7 @@ fn a_connection_has_its_share_of_the_requests_in_progress() {
             eventually("what it is allowed, at least", || {
                 in_progress() >= *expected.start()
             });
-            // By HTTP/1, as any other client.
+            // Over HTTP/1, as any other client.
             for _ in 0..20 {
                 let answer = crate::common::get(server.address, "/small");
                 assert!(
@@ -425,7 +425,7 @@ const LATE: &str = "3: Sends multiple WINDOW_UPDATE frames increasing the flow c
 /// Cases that h2spec has, at least.
 const CASES: usize = 145;
 
-/// Conformance. By TLS, for what is no HTTP/2 is answered by HTTP/1 without it.
+/// Conformance. Over TLS, for what is no HTTP/2 is answered over HTTP/1 without it.
 #[test]
 fn h2spec_finds_nothing() {
     let scratch = Scratch::new();

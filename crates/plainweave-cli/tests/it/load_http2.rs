@@ -22,7 +22,7 @@ const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// `plainweave web` on this package's folder; its URLs by TLS and without.
+/// `plainweave web` on this package's folder; its URLs over TLS and without.
 fn web(authority: &Authority, more: &[&str]) -> (Kept, [String; 2]) {
     let pair = authority.certify("localhost", &["localhost", "127.0.0.1"], NOW);
     let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));

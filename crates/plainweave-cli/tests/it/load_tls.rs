@@ -1,5 +1,5 @@
-//! `plainweave load http` by TLS: against `plainweave web`, openssl and nginx, and against servers
-//! that do it badly.
+//! `plainweave load http` over TLS: against `plainweave web`, openssl and nginx, and against
+//! servers that do it badly.
 
 #![cfg(feature = "tls")]
 
@@ -20,7 +20,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 /// How long anything may take before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `plainweave web` by TLS on this package's folder, and where it listens.
+/// `plainweave web` over TLS on this package's folder, and where it listens.
 struct Web {
     _child: Kept,
     port: u16,

@@ -87,12 +87,12 @@ impl Server {
 
 #[test]
 fn no_signal_of_an_operator_ends_a_server() {
-    let no_log = "there is no log to open anew";
+    let no_log = "there is no log to reopen";
     for (mut server, name, hang_up, counts) in [
         (
             Server::web(&[]),
             "plainweave web",
-            "the directory is opened anew",
+            "the directory is reopened",
             "1 accepted",
         ),
         (
@@ -150,7 +150,7 @@ fn logs_are_opened_anew() {
     let mut server = Server::web(&["--access-log", log.to_str().unwrap()]);
     for signal in [Signal::HUP, Signal::USR1] {
         std::fs::remove_file(&log).unwrap();
-        assert!(server.signal(signal).contains("the log is opened anew"));
+        assert!(server.signal(signal).contains("the log is reopened"));
         // It is opened by the log's own thread.
         let mut tries = 0..3000;
         while !log.exists() {

@@ -137,7 +137,7 @@ fn by_tls(target: &Target, authority: &Authority, n: usize) {
     }
 }
 
-/// Three requests at once by HTTP/2, every second turn cancels the last of them.
+/// Three requests at once over HTTP/2, every second turn cancels the last of them.
 fn by_http2(target: &Target, _: &Authority, n: usize) {
     const HEADERS: u8 = 1;
     // GET, http, /small, localhost: fields of the static table, and two values.

@@ -1,4 +1,4 @@
-//! `plainweave web` by TLS, with curl, openssl, Chromium and rustls as its clients.
+//! `plainweave web` over TLS, with curl, openssl, Chromium and rustls as its clients.
 
 #![cfg(feature = "tls")]
 
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-/// A server with a certificate for `localhost`, by TLS and without.
+/// A server with a certificate for `localhost`, over TLS and without.
 fn serve(authority: &Authority, more: &[&str]) -> Running {
     let pair = authority.certify("localhost", &["localhost", "127.0.0.1"], NOW);
     let flags = pair
@@ -362,7 +362,7 @@ fn certificates_are_loaded_again() {
     fs::write(&renewed[3], key).unwrap();
     assert_eq!(
         hang_up(&server, &mut said),
-        "plainweave web: SIGHUP: the certificates are loaded again; the directory is opened anew\n"
+        "plainweave web: SIGHUP: the certificates are loaded again; the directory is reopened\n"
     );
     let mut client = connect(&authority, &server);
     ask(&mut client, "/Cargo.toml");
@@ -630,6 +630,9 @@ fn chromium_loads_a_page() {
             fs::read_to_string(&log)
                 .is_ok_and(|log| log.matches("\"GET / HTTP/2.0\" 200").count() >= lines)
         };
-        eventually("a line of the access log for a request by HTTP/2", by_http2);
+        eventually(
+            "a line of the access log for a request over HTTP/2",
+            by_http2,
+        );
     }
 }

@@ -20,7 +20,7 @@ mod hops;
 use hops::drop_hops;
 
 /// For the upstream server to connect, to take a byte, and between two bytes of it.
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+const UPSTREAM_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 /// A body of this length, read on at its end: that is where the client takes its connection back.
 struct ToTheEnd<R>(R, u64);
@@ -92,10 +92,10 @@ fn pass(agent: &Agent, upstream: SocketAddr, request: &mut Request<'_>) -> Resul
 
 pub(crate) fn handler(upstream: SocketAddr) -> impl Handler {
     let config = Agent::config_builder()
-        .timeout_connect(PATIENCE)
-        .timeout_per_read(PATIENCE);
+        .timeout_connect(UPSTREAM_TIMEOUT)
+        .timeout_per_read(UPSTREAM_TIMEOUT);
     let config = config
-        .timeout_per_write(PATIENCE)
+        .timeout_per_write(UPSTREAM_TIMEOUT)
         .http_status_as_error(false)
         .max_redirects(0);
     let config = config

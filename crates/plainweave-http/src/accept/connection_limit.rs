@@ -92,7 +92,7 @@ pub struct ConnectionPermit {
 
 impl ConnectionLimit {
     /// Makes a limit of `max` connections, of which `max_each` may be from one address, and as many
-    /// requests in progress by HTTP/2; 0: any number.
+    /// requests in progress over HTTP/2; 0: any number.
     pub fn new(max: usize, max_each: usize) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {

@@ -331,7 +331,7 @@ impl Job {
             stat = fstat(&file)?;
             let after = Identity::of(&stat);
             // A rename or a new link is a change too, though not of the content: a file that meets
-            // them all the time is still served, and read anew the next time.
+            // them all the time is still served, and read again the next time.
             let same =
                 after == identity || (attempt == ATTEMPTS && after.version == identity.version);
             if same && content.len() as u64 == size {

@@ -59,7 +59,7 @@ impl<'a> FilePath<'a> {
         self.canonical.ends_with(b"/")
     }
 
-    /// Returns the same path encoded anew with a slash at its end, for a redirect. It has exactly
+    /// Returns the same path encoded again with a slash at its end, for a redirect. It has exactly
     /// one slash in front and no character that a browser could take for another (`\` is `%5C`), so
     /// it never names another host.
     pub(super) fn as_directory(&self) -> String {

@@ -1,7 +1,7 @@
 //! The directory that is served, found by its path: what stands there may be replaced while the
 //! server runs.
 //!
-//! Sites are deployed by making a directory anew (`rm -rf dist && build`), by a link that is
+//! Sites are deployed by rebuilding a directory (`rm -rf dist && build`), by a link that is
 //! switched to another one (`current -> releases/2`), or by two renames. An open directory follows
 //! none of that: it goes on showing what it was, or nothing. Looking the path up for each request
 //! would be a system call for each.
@@ -62,7 +62,7 @@ struct Seen {
 impl ServedRoot {
     /// Opens what stands at `path`.
     pub(super) fn new(path: &Path) -> io::Result<Self> {
-        // Relative to where the process is, which may be made anew as well.
+        // Relative to where the process is, which may be made again as well.
         let path = std::path::absolute(path)?;
         let root = Root::open(&path)?;
         Ok(Self {
@@ -189,7 +189,7 @@ impl ServedRoot {
         }
     }
 
-    /// Opens anew what stands at the path, and believes nothing that was found before. May wait for
+    /// Reopens what stands at the path, and believes nothing that was found before. May wait for
     /// a disk.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ impl StaticFiles {
 impl<B: Blocking> StaticFiles<B> {
     /// Makes a handler for the files beneath `root`, read on a pool for blocking work. Fails if
     /// `root` is not a directory. If another directory takes its place, by a rename, a link or
-    /// being made anew, that one is served within [`Caching::staleness`].
+    /// being made again, that one is served within [`Caching::staleness`].
     pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
         let root = Arc::new(ServedRoot::new(root.as_ref())?);
         let cache = Cache::new(Caching::default());
@@ -106,7 +106,7 @@ impl<B: Blocking> StaticFiles<B> {
         }
     }
 
-    /// Returns the directory that is served, to have it opened anew or to ask whether it is there.
+    /// Returns the directory that is served, to have it reopened or to ask whether it is there.
     pub fn root(&self) -> &Arc<ServedRoot> {
         &self.root
     }
@@ -150,8 +150,8 @@ impl<B: Blocking> StaticFiles<B> {
 
     /// Calls `hook` with the answer's status (500 or 503) and the path when a file cannot be looked
     /// up or read for a reason that lies with this server: the directory is gone, no descriptor is
-    /// left, the disk fails. And with 404 when a symbolic link is not followed because it leads out of
-    /// the directory.
+    /// left, the disk fails. And with 404 when a symbolic link is not followed because it leads out
+    /// of the directory.
     pub fn on_fault(self, hook: impl Fn(StatusCode, &str) + Send + Sync + 'static) -> Self {
         Self {
             on_fault: Some(Box::new(hook)),

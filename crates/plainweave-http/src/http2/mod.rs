@@ -1,4 +1,4 @@
-//! HTTP/2: a connection that has many requests in hand.
+//! HTTP/2: a connection that has many requests in progress.
 //!
 //! # Concepts
 //! The *engine* is the crate h2: frames, HPACK, flow control, the states of streams. It reads and

@@ -1,4 +1,4 @@
-//! What a server by TLS is made from: files, protocols, what is asked of clients.
+//! What a server over TLS is made from: files, protocols, what is asked of clients.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ impl Config {
     /// Asks clients for a certificate by one of the authorities in this file. One that has none is
     /// let in all the same, with an empty
     /// [`TlsSession::client_chain`](crate::TlsSession::client_chain). No session is resumed: each
-    /// connection's certificate is judged anew.
+    /// connection's certificate is judged again.
     pub fn with_client_certificates(self, authorities: impl AsRef<Path>) -> Self {
         Self {
             clients: Clients::Certificate {

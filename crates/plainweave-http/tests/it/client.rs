@@ -190,7 +190,7 @@ fn a_shutdown_ends_calls_in_progress() {
 fn tls_with_an_authority_of_our_own() {
     let (authority, other) = (Authority::new("authority"), Authority::new("another"));
     let (server, runtime) = (
-        Arc::new(Server::new(|_: &mut Request<'_>| Response::ok("by TLS"))),
+        Arc::new(Server::new(|_: &mut Request<'_>| Response::ok("over TLS"))),
         one_worker(),
     );
     let address = runtime.run(|| {
@@ -211,7 +211,7 @@ fn tls_with_an_authority_of_our_own() {
     let (good, bad) = (agent(&authority), agent(&other));
     runtime.run(|| {
         for _ in 0..3 {
-            assert_eq!(fetch(&good, &url).unwrap(), "by TLS");
+            assert_eq!(fetch(&good, &url).unwrap(), "over TLS");
         }
         assert_eq!(server.counts().accepted, 1, "kept");
         assert!(matches!(

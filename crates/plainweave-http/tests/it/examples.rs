@@ -123,7 +123,7 @@ fn streams() {
     assert_eq!(ask(&server, "GET", "/nothing", "").0, 404);
 }
 
-/// By TLS, and from there without it.
+/// Over TLS, and from there without it.
 #[test]
 fn https_and_the_way_there() {
     let authority = Authority::new("authority");

@@ -1,4 +1,4 @@
-//! A served directory that is made anew, renamed, or behind a link that is switched.
+//! A served directory that is made again, renamed, or behind a link that is switched.
 
 use std::fs;
 use std::os::unix::fs::symlink;

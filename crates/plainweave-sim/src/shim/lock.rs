@@ -15,7 +15,7 @@ use crate::meter::{self, Access};
 
 /// How long a thread looks at a lock that is taken before it sleeps: what a hundred turns of
 /// `std`'s loop take.
-const PATIENCE: Picos = MICRO;
+const SPIN_TIME: Picos = MICRO;
 
 const HELD: &str = "a guard holds its lock until it is dropped";
 
@@ -77,7 +77,7 @@ impl<T> Mutex<T> {
 
     /// Waits until the lock looks free, or a release has woken the caller.
     fn wait(&self) {
-        let until = meter::now() + PATIENCE;
+        let until = meter::now() + SPIN_TIME;
         // Once one sleeps, others do not look any longer.
         while meter::now() < until && self.asleep().is_empty() {
             meter::spin();

@@ -34,7 +34,7 @@ const WORK: Picos = 5 * NANO;
 /// How often the leader looks.
 const LOOK: Picos = 100 * NANO;
 /// After how long a leader gives up: some fiber starves.
-const PATIENCE: Picos = 2 * MILLI;
+const STARVED_AFTER: Picos = 2 * MILLI;
 /// The first line of the shared data, beyond those of fibers.
 const DATA: u64 = 1 << 40;
 
@@ -240,7 +240,7 @@ impl Micro {
             self.leader = self.created[self.random.below(self.created.len())];
             return Action::Touch(DATA);
         }
-        if now.saturating_sub(self.since) > PATIENCE {
+        if now.saturating_sub(self.since) > STARVED_AFTER {
             self.wanted = self.done;
             return Action::End;
         }

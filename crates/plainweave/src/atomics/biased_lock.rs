@@ -37,7 +37,7 @@ use crate::shim::{compiler_fence, relax};
 
 /// Spins of an owner that waits for the remote side before it sleeps instead, and the length of
 /// each sleep.
-const PATIENCE: u32 = 128;
+const SPINS: u32 = 128;
 const NAP: Duration = Duration::from_micros(50);
 
 /// Returns whether locking remotely interrupts an owner that computes. The heavy barrier does.
@@ -101,7 +101,7 @@ impl BiasedLock {
                 // The remote thread may itself be waiting for a processor: yield this one to it.
                 relax(turn);
                 turn += 1;
-                if turn > PATIENCE {
+                if turn > SPINS {
                     std::thread::sleep(NAP);
                 }
             }

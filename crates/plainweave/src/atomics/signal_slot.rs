@@ -23,7 +23,7 @@
 //!
 //! # Why it is safe
 //! * The exchanges of 3 and 5 start from the same value, so one of them fails: nobody writes to a
-//!   slot that was given up and asked anew. A late handler finds another phase, another number, or
+//!   slot that was given up and asked again. A late handler finds another phase, another number, or
 //!   a question to its own thread. It answers the last of these; the second signal then finds
 //!   nothing to do.
 //! * The target is read between 2 and 3. It changes only when the question is over, and then 3

@@ -19,9 +19,9 @@
 //! # Why it is safe
 //! * *No doze is missed:* each side writes, fences, and then reads what the other has written. So
 //!   the waker sees `dozing`, or the kernel sees `pending`.
-//! * *No eventfd is missed:* `pending` is cleared after `dozing`, so a waker that sets it anew sees
-//!   that the worker no longer dozes. A waker that comes in between leaves it to the earlier call,
-//!   or makes a futile call of the futex; the worker is about to look anyway.
+//! * *No eventfd is missed:* `pending` is cleared after `dozing`, so a waker that sets it again
+//!   sees that the worker no longer dozes. A waker that comes in between leaves it to the earlier
+//!   call, or makes a futile call of the futex; the worker is about to look anyway.
 //! * *The worker sees what it was woken for:* `pending` changes by read-modify-writes only, so the
 //!   clearing acquires what every waker has released, also those that found 1. (Model:
 //!   `loom_every_wake_up_is_seen`.)

@@ -35,7 +35,7 @@
 //!    completions appear when the thread that submitted the operation next returns from the kernel,
 //!    even from an interrupt. An operation that the watchdog submitted completes on its thread,
 //!    interrupting that thread's sleep. When the thread ends the kernel cancels the operation, and
-//!    the driver, which did not ask for that, waits for it anew. Either thread clears the TASKRUN
+//!    the driver, which did not ask for that, waits for it again. Either thread clears the TASKRUN
 //!    flag when it has run its part, so the worker may overlook completions until it next enters
 //!    the kernel (with a periodic tick, at the next one).
 //! 4. A cancellation is an entry of its own. The operation is reported with whatever its own

@@ -74,7 +74,7 @@ impl Direction {
     }
 
     /// Makes a call that does not block, once more each time that it may succeed. A wait that an
-    /// earlier poll began is continued, by this task; on another runtime it begins anew.
+    /// earlier poll began is continued, by this task; on another runtime it starts over.
     ///
     /// # Errors
     /// The call fails; the socket was closed; the runtime ends while the call has to wait, or the

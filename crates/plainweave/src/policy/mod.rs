@@ -202,7 +202,7 @@ impl Ready {
 /// Which workers a push should wake, if they sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// None: the pushing worker itself pops the task soon.
+    /// No worker: the pushing one itself pops the task soon.
     None,
     /// Any worker that could take it.
     Any,

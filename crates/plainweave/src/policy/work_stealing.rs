@@ -27,8 +27,9 @@
 //! 4. With [`Effort::Search`], another worker's ring: all of them in turn, from a random one on,
 //!    until one has tasks. The thief takes half of these, rounded up, the oldest first: it runs one
 //!    and queues the others. A victim's only task is left to the victim for a moment
-//!    ([`PATIENCE`]): most likely a running fiber has woken it and is about to wait for it. Two
-//!    fibers that answer each other would otherwise meet on two cores, though one runs at a time.
+//!    ([`SOLE_TASK_SPINS`]): most likely a running fiber has woken it and is about to wait for it.
+//!    Two fibers that answer each other would otherwise meet on two cores, though one runs at a
+//!    time.
 //!
 //! **Bounded waiting.** A task in a ring waits for the tasks before it there, for as many pinned
 //! ones at most, and for one task of the shared queue in `poll` pops. A task in the shared queue
@@ -108,7 +109,7 @@ pub struct WorkStealingLocal<T> {
 
 /// Turns of a loop for which a thief leaves a victim's only task to the victim: one to three
 /// microseconds.
-const PATIENCE: u32 = 64;
+const SOLE_TASK_SPINS: u32 = 64;
 
 /// The shared queue has one part.
 const PART: usize = 0;
@@ -185,7 +186,7 @@ impl<T: Task> WorkStealing<T> {
             return None;
         }
         if let Some(sole) = stealer.sole() {
-            (0..PATIENCE).for_each(|_| spin_loop());
+            (0..SOLE_TASK_SPINS).for_each(|_| spin_loop());
             if stealer.sole() != Some(sole) {
                 return None;
             }

@@ -191,7 +191,7 @@ impl IoCx<'_> {
 
     /// Does the same for an operation of the fiber that the caller runs on, or owns. If that ends
     /// it at once the fiber is not woken: it would find the wake-up at its next wait, and a select
-    /// would begin anew for it.
+    /// would start over for it.
     ///
     /// # Safety
     /// As for [`Self::cancel`].

@@ -231,7 +231,7 @@ fn wait_for_first(
 
 /// In which order branches are tried.
 enum Order {
-    /// Drawn anew each time, so that no branch starves another.
+    /// Drawn again each time, so that no branch starves another.
     Random(Cx),
     AsWritten,
 }

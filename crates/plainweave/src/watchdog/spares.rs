@@ -740,7 +740,7 @@ mod tests {
                 && kept.clone().all(|id| rig.role(id) == Role::Absent)
                 && rig.pool.workers.made() == before + 1 + kept.len()
         );
-        // After a while it begins anew.
+        // After a while it starts over.
         rig.spares.last_added -= KEPT * 2;
         rig.all_block();
         assert_eq!(rig.take_part() - before, 1);

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// A future that anybody completes, as often as it is polled anew.
+/// A future that anybody completes, as often as it is polled again.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<Mutex<(bool, Vec<Waker>)>>);
 

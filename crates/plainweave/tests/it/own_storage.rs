@@ -229,7 +229,7 @@ fn each_panics_alone(setup: Setup) {
     });
 }
 
-/// glibc calls a key's destructor again if it has set the value anew, four times at most.
+/// glibc calls a key's destructor again if it has set the value again, four times at most.
 fn a_key_that_its_destructor_sets_is_destroyed_as_often_as_on_a_thread(setup: Setup) {
     static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
     extern "C" fn again(value: *mut libc::c_void) {

@@ -386,7 +386,7 @@ impl Copy {
     }
 }
 
-/// Copies a file or a folder; leaves alone what is the same, so that it is not built anew, and
+/// Copies a file or a folder; leaves alone what is the same, so that it is not rebuilt, and
 /// removes what is gone.
 fn copy(from: &Path, to: &Path) {
     if from.is_dir() {

@@ -55,7 +55,7 @@ impl Stage {
 
 /// Has a leader begin an epoch, wait for all to see it, and make a random thread the leader. Each
 /// thread has its own random numbers for good. (In the published source each leader began them
-/// anew, so that one led for ever.)
+/// again, so that one led for ever.)
 pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Result<Vec<Figure>> {
     let (threads, goal) = (
         size.shape.threads,

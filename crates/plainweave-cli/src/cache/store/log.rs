@@ -7,7 +7,7 @@
 //! others, any size fits anywhere, and memory belongs to no size: what a class of sizes loses,
 //! another has at once.
 //!
-//! A record dies when its item is removed or written anew; `live` says how many bytes of a segment
+//! A record dies when its item is removed or rewritten; `live` says how many bytes of a segment
 //! have not. Segments become free by being cleaned, and wait in `limbo` while they are being read.
 
 use std::collections::VecDeque;

@@ -273,7 +273,7 @@ impl Store {
         removed
     }
 
-    /// Has [`Self::maintain`] begin anew, and says how many calls of it with this budget look at
+    /// Has [`Self::maintain`] start over, and says how many calls of it with this budget look at
     /// every item that is there now.
     pub fn begin_round(&self, budget: usize) -> usize {
         let each = (budget / self.shards.len()).max(1);

@@ -129,7 +129,7 @@ pub enum Found {
     Long(Item),
 }
 
-/// What `mg` says beside an item: which client is to fetch it anew.
+/// What `mg` says beside an item: which client is to fetch it again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Token {
     /// `W`: this call has received the token.
@@ -145,7 +145,7 @@ pub struct Token {
 pub struct Hit {
     /// The item as it was found, or created.
     pub item: Item,
-    /// This client is to fetch it anew.
+    /// This client is to fetch it again.
     pub token: Token,
     /// The item was not there; this call has created it.
     pub created: bool,

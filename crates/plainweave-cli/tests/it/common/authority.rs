@@ -12,7 +12,7 @@ use rcgen::{
 };
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// A connection by TLS.
+/// A connection over TLS.
 pub(crate) type Client = StreamOwned<ClientConnection, TcpStream>;
 
 /// Years in which a certificate is valid.

@@ -1,4 +1,4 @@
-//! By TLS: the protocol is agreed on where it can be spoken.
+//! Over TLS: the protocol is agreed on where it can be spoken.
 
 use std::io::{Read, Write};
 use std::net::TcpStream as OsStream;

@@ -1,4 +1,4 @@
-//! Requests and answers by TLS, however they are split.
+//! Requests and answers over TLS, however they are split.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -228,7 +228,7 @@ impl Read for Broken {
     }
 }
 
-/// A server without the means to serve says so by TLS too.
+/// A server without the means to serve says so over TLS too.
 #[test]
 fn a_refusal_is_heard() {
     let authority = Authority::new("authority");

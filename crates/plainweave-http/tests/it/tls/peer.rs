@@ -1,4 +1,4 @@
-//! A client by TLS at the other end of an in-memory stream, and certificates for both.
+//! A client over TLS at the other end of an in-memory stream, and certificates for both.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};

@@ -45,7 +45,7 @@ fn sessions_are_resumed_also_over_a_reload() {
     }
 }
 
-/// Who was let in once is judged anew each time: the certificate may have expired, or the
+/// Who was let in once is judged again each time: the certificate may have expired, or the
 /// authorities be others.
 #[test]
 fn sessions_of_clients_with_certificates_are_not_resumed() {

@@ -7,7 +7,7 @@
 //! 1. if it is made for a completion, a timer or a task that yields, since then no fiber is the
 //!    spawner, and the worker could not serve its driver meanwhile;
 //! 2. at once, if every worker is spinning in an insert;
-//! 3. after [`PATIENCE`] attempts, if each of the others is spinning or *out*: its last search
+//! 3. after [`ATTEMPTS`] attempts, if each of the others is spinning or *out*: its last search
 //!    found nothing, it has never popped, or it has ended. A worker that sleeps is out, and so is
 //!    one that searches again; the pushes before this one have woken it, and it is given the time
 //!    to wake up and to find something.
@@ -26,7 +26,7 @@ use crate::shim::atomic::Ordering::Relaxed;
 use crate::shim::spin_loop;
 
 /// Attempts before a spawner gives up on workers that are out: longer than waking one takes.
-const PATIENCE: u32 = 1 << 14;
+const ATTEMPTS: u32 = 1 << 14;
 
 /// Which workers could make room for an insert.
 pub(super) struct Inserts {
@@ -94,7 +94,7 @@ impl Inserts {
             } else {
                 hopeless + 1
             };
-            if spinning >= self.workers || hopeless > PATIENCE {
+            if spinning >= self.workers || hopeless > ATTEMPTS {
                 break Err(task);
             }
         };
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn the_spawner_spins_while_another_worker_runs() {
         let (inserts, mut a, _b) = both_run();
-        let long = 10 * u64::from(PATIENCE);
+        let long = 10 * u64::from(ATTEMPTS);
         assert_eq!(spin(&inserts, &mut a, |n| n == long), (true, long));
     }
 
@@ -147,7 +147,7 @@ mod tests {
         };
         assert_eq!(
             spin(&inserts, &mut a, ended),
-            (false, 1000 + u64::from(PATIENCE))
+            (false, 1000 + u64::from(ATTEMPTS))
         );
         // One that comes back in time makes it start again.
         let (inserts, mut a, mut b) = both_run();
