@@ -7,11 +7,11 @@
 //! a cache keeps: the hit ratio of a skewed trace of mixed sizes, and the number of small items in
 //! 64 MB. The last one measures latency where CPU is short.
 
-mod client;
-mod quota;
-pub(crate) mod server;
-mod trace;
-mod two_workers;
+mod client; // The closed-loop client.
+mod quota; // Latency when CPU is short.
+pub(crate) mod server; // The servers, each a process of its own on CPU 0.
+mod trace; // What a cache keeps: the hit ratio of a skewed trace, and how many small items fit.
+mod two_workers; // CPU per request with two workers beside that with one.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

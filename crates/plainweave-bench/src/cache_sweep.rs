@@ -8,7 +8,7 @@
 //! long as the client itself sent its requests late by less than a tenth of the latency that it
 //! reports (p99); the others have no p99 and are counted.
 
-mod sweep;
+mod sweep; // A server under a quota, and all rates one after the other.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};

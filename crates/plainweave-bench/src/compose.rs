@@ -13,7 +13,9 @@
 //! checks that no packet and no job was lost and that each packet had its line ends where they
 //! belong.
 
+// Does composition pay? Two pools against each single policy, by medians and quartiles.
 mod verdict;
+// The workload: a burst of packets, some of which bring a slow job, on one pool or on two.
 mod workload;
 
 use std::num::NonZeroUsize;

@@ -7,8 +7,8 @@
 //! time of all threads of the server process (the kernel's io_uring workers are among them), and
 //! above all its ratio to the bare loop's in the same round.
 
-pub(crate) mod client;
-mod server;
+pub(crate) mod client; // The closed-loop client.
+mod server; // The servers: the raw loop, and a fiber per connection.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

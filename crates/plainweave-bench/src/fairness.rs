@@ -13,9 +13,9 @@
 //! before them. With two workers server and load share the CPUs, each with the time of one by
 //! quota: then only CPU per request is reported, since the load's share decides the rest.
 
-mod plan;
-mod transfer;
-mod waits;
+mod plan; // Which systems are measured.
+mod transfer; // The case `transfer`: a leader that computes until all others have run.
+mod waits; // What a server with `--bench-waits` has written.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;

@@ -9,10 +9,10 @@
 //! there were, and for how long the worker did not look at its events: what a worker that waits for
 //! the disk does to everything else it has to do.
 
-mod child;
-mod course;
-mod epoll;
-mod ring;
+mod child; // A run of one method: streams, sinks, and the clock.
+mod course; // What the methods share.
+mod epoll; // The two methods on sockets that do not block, under epoll.
+mod ring; // The two methods on io_uring.
 
 use std::fs::File;
 use std::num::NonZeroUsize;

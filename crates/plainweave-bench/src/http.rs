@@ -6,18 +6,20 @@
 //! to `limit`, a raw epoll loop that sends a fixed answer. Answers are checked before the load and
 //! now and then while it runs.
 
-mod bench;
-mod h2;
+mod bench; // What the cases share: the flags' numbers, the files, and the rows.
+mod h2; // Files of 1 KiB over HTTP/2 without TLS (prior knowledge), 32 streams of a connection.
+// What connections over TLS notice of a thousand handshakes at once, all of them full (ECDSA
+// P-256).
 mod handshakes;
-mod hello;
-mod kind;
-mod seed;
-mod servers;
-mod system;
-mod tls;
-mod versions;
-mod websocket;
-mod websocket_server;
+mod hello; // A fixed answer over connections that are kept alive.
+mod kind; // Which of this program's own servers runs in a child process.
+mod seed; // A crowd that comes at once, a connection for each request.
+mod servers; // The servers that are part of this program, each in a process of its own.
+mod system; // The systems that send a fixed answer: the limit, ours, and the peers.
+mod tls; // Files of 1 KiB over TLS 1.3, connections kept alive.
+mod versions; // Versions of the peers and of the load generators, for the head of the results.
+mod websocket; // An echo by WebSocket.
+mod websocket_server; // Servers that send back the messages of WebSockets.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

@@ -9,9 +9,9 @@
 //! `oracle`: an open loop on a server that sleeps, and notes for how long each request was with it.
 //! Its own percentiles are what a generator has to find, but for the way there and back.
 
-mod bench;
-mod generators;
-mod oracle;
+mod bench; // What the cases share: how much they measure, and what they have found.
+mod generators; // CPU per request, of the server and of the generator.
+mod oracle; // Latencies that are known.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

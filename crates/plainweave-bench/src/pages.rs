@@ -11,13 +11,13 @@
 //! A file that cannot be read is named and skipped. The pages are written all the same; the exit
 //! code is 1.
 
-mod compare;
-mod experiment;
-mod finding;
-mod meaning;
-mod published;
-pub(crate) mod source;
-mod summary;
+mod compare; // Ours beside the best of the others, one figure at a time.
+mod experiment; // A file's part of a page.
+mod finding; // One sentence on what a picture shows, computed from its figures.
+mod meaning; // What the names in a CSV mean: whose a system is, and which way a metric is better.
+mod published; // Published figures beside ours.
+pub(crate) mod source; // What the benches have written.
+mod summary; // Who wins: a table of ratios for each file, and the sentences of a run.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -5,11 +5,12 @@
 //! its text is never scaled down. Labels are measured ([`text`]) and broken, never cut: `inside`
 //! checks that none leaves its picture.
 
-pub(crate) mod axis;
-pub(crate) mod dots;
-pub(crate) mod heat;
-pub(crate) mod lines;
-pub(crate) mod scatter;
+pub(crate) mod axis; // Where values lie on an axis, and where its grid is.
+pub(crate) mod dots; // A row for each system.
+pub(crate) mod heat; // A heat map as a table.
+pub(crate) mod lines; // Lines over a swept value, each with a band between its quartiles.
+pub(crate) mod scatter; // A picture of two figures of each system, for the page of a benchmark.
+// Text in pictures: how wide it is at most, where it is broken, and numbers as people read them.
 pub(crate) mod text;
 
 /// Width of a panel, in pixels.

@@ -7,8 +7,10 @@
 //! predicted apart, and what the model does not cover; and the constants are a file that
 //! `plainweave sim` takes.
 
-mod constants;
-mod fit;
+mod constants; // What things cost on this machine.
+mod fit; // The constants that no loop can measure: each is fitted to one figure of a scheduler.
+// What is run in both ways, on real workers and on simulated ones, with the same sizes and
+// parameters.
 mod workloads;
 
 use std::num::NonZeroUsize;

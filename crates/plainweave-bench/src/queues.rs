@@ -5,9 +5,9 @@
 //! take turns, repetition by repetition. With two threads one is bound to each of the first two
 //! CPUs, and a repetition counts if these were near ([`c2c`]).
 
-mod repetition;
-mod shared;
-mod stealing;
+mod repetition; // A repetition: its job, what came out, and two threads that begin together.
+mod shared; // Queues for everybody.
+mod stealing; // Run queues that can be stolen from.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

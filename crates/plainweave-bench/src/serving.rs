@@ -3,14 +3,16 @@
 
 use std::time::Duration;
 
-pub(crate) mod connections;
-pub(crate) mod load;
-pub(crate) mod nginx;
-pub(crate) mod process;
-pub(crate) mod rounds;
-pub(crate) mod server;
+pub(crate) mod connections; // The connections of a server as the kernel lists them.
+pub(crate) mod load; // A turn of `plainweave load`, and what the server spent meanwhile.
+pub(crate) mod nginx; // nginx, in two ways. *Tuned*, as an expert would.
+pub(crate) mod process; // A server in processes of its own: where it listens, and what it costs.
+pub(crate) mod rounds; // Closed loops on several servers at once, in slices, round after round.
+pub(crate) mod server; // The servers of both kinds, behind one type.
+// Clients that take turns of 50 ms, so that what the machine does meanwhile meets all their servers
+// alike.
 mod slices;
-pub(crate) mod tails;
+pub(crate) mod tails; // Latency when CPU is short.
 
 pub(crate) use load::{Counted, Figures, Load, What};
 pub(crate) use server::{Driver, Kind, PEER, Server, Whose, one_cpu};

@@ -12,12 +12,12 @@
 //! The systems take their turns in each round. Clients are threads of this process, on the same
 //! CPUs as the server; an answer counts as come when the kernel has it for them.
 
-mod case;
-mod client;
-mod echo;
-mod server;
-mod slow;
-mod web;
+mod case; // The cases: what a client sends, and what answers it.
+mod client; // The clients: a thread a connection, a request at a time.
+mod echo; // Servers of bytes: fibers in several modes, threads, Tokio's tasks.
+mod server; // The systems, and their servers while they run.
+mod slow; // What a slow request does.
+mod web; // The servers of the case `web`, but Go's: one of plainweave-http, and one on Tokio.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;

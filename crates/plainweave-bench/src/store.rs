@@ -7,8 +7,8 @@
 //! same `-m`, and a model of memcached's segmented LRU without memcached's slabs. The first half of
 //! the requests warms up.
 
-mod caches;
-mod trace;
+mod caches; // The caches that are compared, behind one small trait.
+mod trace; // Requests: which key, and how large its value is.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;

@@ -6,6 +6,7 @@
 //! (`workload`), which checks that each fiber of the storm ended, because of its deadline and not
 //! before it. The goals are rows of their own.
 
+// The workload: a worker with fibers that wait under one deadline, and others beside them.
 mod workload;
 
 use std::num::NonZeroUsize;

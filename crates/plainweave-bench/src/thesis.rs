@@ -8,22 +8,28 @@
 //! repetition is a turn, kept as soon as it has ended, so that `--resume` goes on after an
 //! interruption.
 
-mod bimodal;
+mod bimodal; // Bimodal: packets that pass through a chain of tasks, few of which sleep for long.
+// Cache effects: each packet is copied, and then read by a chain of tasks, one scheduling the next.
 mod cache_effects;
-mod child;
+mod child; // A repetition, in a process of its own.
+// Creation: how fast one fiber creates others, and how long it takes until these have ended.
 mod creation;
-mod experiment;
-mod fib;
-pub(crate) mod ledger;
-mod metrics;
+mod experiment; // What an experiment is: its name, its parameters, what may not be combined.
+mod fib; // Fibonacci numbers by fibers: each call spawns and joins both of its children.
+pub(crate) mod ledger; // What was done, by worker: latencies, counts, and what of it was wrong.
+mod metrics; // The figures and their units.
+// An audio mixer: conferences whose legs send a frame every 20 ms, which their mixer adds up and
+// sends back to each.
 mod mixer;
+// Option pricing: binomial trees, a task for each time step, which schedules the next.
 pub(crate) mod options;
-mod overload;
+mod overload; // Stages through overload.
+// Packets: a fiber for each, which searches a copy of a template for line ends.
 pub(crate) mod packets;
-mod parameters;
-mod room;
-mod systems;
-mod workloads;
+mod parameters; // The parameters of an experiment as a table.
+mod room; // Where fibers are, and how many.
+mod systems; // The systems: how a repetition on each is started.
+mod workloads; // All experiments, and the one place that knows which code runs which.
 
 use std::path::PathBuf;
 use std::time::Duration;

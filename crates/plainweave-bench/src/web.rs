@@ -10,22 +10,24 @@
 //! on each driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes
 //! where there is no such group.
 
-mod bench;
+mod bench; // What the cases share: the flags' numbers, the site, and the rows.
+// Which files a load asks for, how large they are, and in which order it asks.
 pub(crate) mod catalog;
-pub(crate) mod client;
-mod closed;
-pub(crate) mod control;
-pub(crate) mod descriptors;
-mod disk;
-mod idle;
-mod log;
-mod overload;
-mod quota;
-mod requests;
-pub(crate) mod server;
-pub(crate) mod site;
-mod slow;
-mod two_workers;
+pub(crate) mod client; // `plainweave load http` as a client: its command and its figures.
+mod closed; // What a closed loop asks for.
+pub(crate) mod control; // Three ways to send a file that fail when memory is short, as servers.
+pub(crate) mod descriptors; // The bound on descriptors, for this process and those that it starts.
+mod disk; // Files that memory cannot hold.
+mod idle; // Idle keep-alive connections: memory of each, and CPU while nothing happens.
+mod log; // What the access log costs: each server beside itself without a log.
+mod overload; // More than a server can bear.
+mod quota; // Latency when CPU is short.
+mod requests; // Server CPU per request, closed loop; bodies are sampled while the load runs.
+pub(crate) mod server; // A server in its own processes: nginx, or `plainweave web` on a driver.
+pub(crate) mod site; // The files that all servers serve, and the requests for them.
+mod slow; // Slow clients beside fast ones.
+mod two_workers; // CPU per request with two workers beside that with one.
+// wrk, the closed loop: all paths in turn, one or several sets of header fields.
 pub(crate) mod wrk;
 
 use std::num::NonZeroUsize;

@@ -12,10 +12,10 @@
 //! the requests, whose p99 says what a server that waits for the disk does to requests that need
 //! none.
 
-mod found;
-mod load;
-mod memory;
-mod system;
+mod found; // What was measured, as rows and as pictures.
+mod load; // Sessions as a load, and what came of a rate.
+mod memory; // Less and less memory for the files, which then come from a slow disk.
+mod system; // The servers that are measured, and in which part.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};

@@ -110,49 +110,58 @@
 //! protocol's header. [`parse`] and [`body`] read HTTP/1 without doing any I/O. [`testing`] has
 //! servers for tests.
 
+// Admission: accepts one listener's connections, each with a permit, and reports when too many
+// come.
 pub mod accept;
-pub mod body;
-pub mod files;
+pub mod body; // Message bodies, sans I/O.
+pub mod files; // The static handler: files beneath a directory.
+// Whose request a proxy passes on, by the fields `Forwarded` (RFC 7239) and `X-Forwarded-For`.
 pub mod forwarded;
-pub mod parse;
+pub mod parse; // Request heads, sans I/O, as strict as RFC 9112 allows.
+// One of a thing for each processor, each on cache lines of its own, so that processors seldom
+// write to the same memory.
 #[doc(hidden)]
 pub mod per_cpu;
-pub mod proxy;
-pub mod testing;
+pub mod proxy; // The PROXY protocol, versions 1 and 2, sans I/O.
+pub mod testing; // Servers for tests, on a free port or without a socket.
 #[cfg(feature = "tls")]
-pub mod tls;
+pub mod tls; // TLS by rustls, over any stream.
 
+// `uri-host [ ":" port ]`, as `Host` and request-targets have it (RFC 9110, 7.2; RFC 3986, 3.2).
 mod authority;
+// Buffers, and the pool that lends them to connections while these have a request in progress.
 mod buffer;
-mod conn;
-mod encode;
-mod error;
-mod exchange;
-mod head;
-mod header_lines;
+mod conn; // The life of a connection: read a request, call the handler, write the response.
+mod encode; // Response heads, sans I/O, appended to a buffer that is used again and again.
+mod error; // The library's one error type: opaque, asked by `is_*()`.
+mod exchange; // The record of an exchange, passed to a hook for access logs and metrics.
+mod head; // A request head as a view of the receive buffer: nothing is copied.
+mod header_lines; // Header fields as encoded lines, checked when they are added.
 #[cfg(feature = "http2")]
-mod http2;
+mod http2; // HTTP/2: a connection that has many requests in progress.
 #[cfg(not(feature = "http2"))]
 #[path = "http2_absent.rs"]
 mod http2;
+// Connections that wait for their next request, on a fiber or thread or without one, so that a stop
+// can end these waits, and no others.
 mod idle;
-mod incoming;
-mod limits;
-mod link;
-mod listener;
-mod listeners;
-mod non_blocking;
-mod outgoing;
-mod refuse;
-mod request;
-mod response;
-mod serve;
-mod server;
-mod session;
-mod transport;
-mod turns;
-mod upgraded;
-mod writer;
+mod incoming; // A request body as the handler reads it.
+mod limits; // Every bound on sizes, counts and times.
+mod link; // One connection's stream while it is busy.
+mod listener; // What a server needs of a listening socket.
+mod listeners; // The listeners that a server accepts from, so that a stop can close them.
+mod non_blocking; // What HTTP/2 needs of a stream beside what every connection needs.
+mod outgoing; // A response on its way out.
+mod refuse; // The refusal of a request that a server has no means to serve.
+mod request; // What a handler gets.
+mod response; // What a handler gives back.
+mod serve; // A server that accepts.
+mod server; // What all connections of a server share.
+mod session; // What a handler sees of TLS.
+mod transport; // What a connection needs of the stream under it.
+mod turns; // Connections that have a fiber only while they are served.
+mod upgraded; // A connection that a handler has taken over.
+mod writer; // A response body that its producer writes, in place of one that is read.
 
 pub use bytes::Bytes;
 pub use error::Error;

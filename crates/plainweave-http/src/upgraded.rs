@@ -1,7 +1,7 @@
 //! A connection that a handler has taken over.
 
-mod halves;
-mod raw;
+mod halves; // The connection read by one fiber while another writes.
+mod raw; // A transport whose type nobody needs to know, and what its errors are called.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};

@@ -10,7 +10,7 @@
 //! inside these operations. So the types below need no more than `std`'s do, and every operation is
 //! what its ordering asks for.
 
-mod lock;
+mod lock; // A lock for simulated workers, whose waiters do as `std`'s do on Linux.
 
 pub(crate) use std::sync::Arc;
 

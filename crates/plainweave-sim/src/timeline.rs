@@ -1,7 +1,7 @@
 //! What each worker of one run did when, as JSON in Chrome's trace format (`ui.perfetto.dev` shows
 //! it), and as a picture (`svg`).
 
-mod svg;
+mod svg; // The beginning of a run as a picture.
 
 use std::io::{self, Write};
 

@@ -1,8 +1,9 @@
 //! The settings of a runtime, and how it is built.
 
+// What a runtime is sized by: processors, and the cores, caches and sockets they share.
 mod machine;
-mod stalls;
-mod storage;
+mod stalls; // The settings of the watchdog.
+mod storage; // The builder's settings of movement and thread-local storage.
 
 use std::io;
 use std::ops::RangeInclusive;

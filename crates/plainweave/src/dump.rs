@@ -36,9 +36,9 @@
 //! time on workers that have pinned fibers. A fiber that is just being described and becomes ready
 //! is queued a microsecond later.
 
-mod collect;
-mod json;
-mod text;
+mod collect; // How a dump is put together.
+mod json; // A dump as JSON.
+mod text; // A dump as text.
 
 use std::time::Duration;
 

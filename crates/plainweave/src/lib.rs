@@ -118,38 +118,38 @@
 //! * [`pools`] puts several runtimes side by side, with calls and bounded queues between them.
 //! * [`mod@dump`] lists all fibers and what each waits for; [`trace`] shows what the workers did.
 
-mod abort;
-mod aging;
-mod atomics;
-mod blocking;
-mod builder;
-pub mod cancel;
-pub mod dump;
-mod fiber;
-mod fiber_local;
-pub mod fs;
-pub mod future;
-mod io;
-mod metrics;
-pub mod net;
-pub mod policy;
-pub mod pools;
-mod prefetch;
-pub mod queue;
-mod runtime;
-mod sched;
-mod scope;
-mod shim;
-pub mod signal;
-mod stack;
-pub mod sync;
-mod sys;
-pub mod thread;
-pub mod time;
-mod timer;
-pub mod trace;
-mod watchdog;
-mod worker_local;
+mod abort; // The end of the process where nothing sound can follow.
+mod aging; // A free list that knows which items have long been unused.
+mod atomics; // The words that threads meet at: one protocol a file, each with loom models.
+mod blocking; // `blocking`: work that would hold up a worker.
+mod builder; // The settings of a runtime, and how it is built.
+pub mod cancel; // What a cancelled fiber may still do: `shielded`.
+pub mod dump; // What every fiber does at the moment.
+mod fiber; // A fiber as data; it knows no worker.
+mod fiber_local; // Fiber-local storage: what a block is, and its life.
+pub mod fs; // Files, through the blocking pool.
+pub mod future; // Fibers that wait for futures, and futures that wait for fibers.
+mod io; // Drivers, which know no fiber.
+mod metrics; // Figures of a running runtime.
+pub mod net; // TCP and Unix sockets in the shape of `std`.
+pub mod policy; // What runs next: the trait, and the policies.
+pub mod pools; // Named runtimes side by side: spawning and calling from one into another.
+mod prefetch; // Asking for memory before it is needed.
+pub mod queue; // The queues that policies are made of.
+mod runtime; // A runtime: running code on it, ending it.
+mod sched; // The scheduler: the life of a fiber, step by step.
+mod scope; // Fibers that borrow, and calls into other pools.
+mod shim; // Atomics, cells and locks: `std`, or loom in a model.
+pub mod signal; // Signals, waited for.
+mod stack; // Stacks: slots, slabs, and the life of a free one.
+pub mod sync; // Locks and channels in the shape of `std::sync`.
+mod sys; // System calls that several layers make.
+pub mod thread; // Fibers in the shape of `std::thread`: spawn, join, park, handles.
+pub mod time; // Sleep, deadlines, intervals.
+mod timer; // A hierarchical timing wheel.
+pub mod trace; // What a runtime's workers did last: the public side.
+mod watchdog; // Notices a worker that a fiber holds up, and takes over its I/O.
+mod worker_local; // Values of a worker, and code that runs on a worker's thread-local storage.
 
 mod api {
     pub use crate::blocking::blocking;

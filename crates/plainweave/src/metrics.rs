@@ -1,6 +1,6 @@
 //! Metrics of a running runtime.
 
-mod prometheus;
+mod prometheus; // The figures in Prometheus' text format.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

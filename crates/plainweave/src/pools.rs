@@ -25,10 +25,10 @@
 //! all pools. Workers are threads, and pools that share processors share them as the kernel divides
 //! them among threads.
 
-mod limit;
-mod spec;
-mod stage;
-mod text;
+mod limit; // A pool's limit on fibers; refusing a wait that cannot end.
+mod spec; // What a pool is built from.
+mod stage; // Functions on items from bounded queues, one feeding the next.
+mod text; // Pools as text: `web:fifo/2,disk:priority/4`.
 
 use std::fmt;
 use std::io;

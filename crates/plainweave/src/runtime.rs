@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "`run` promises to outlive its fiber")]
 
-mod added_workers;
+mod added_workers; // Workers that a program adds while it runs.
 
 use std::io;
 use std::sync::Arc;

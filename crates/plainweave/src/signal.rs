@@ -2,8 +2,8 @@
 
 #![expect(unsafe_code, reason = "hands a buffer to `sched/io_call`")]
 
-mod branch;
-mod hold;
+mod branch; // A signal as a branch of a select.
+mod hold; // The default action of a signal that nobody catches any more.
 
 use std::io;
 use std::os::fd::OwnedFd;

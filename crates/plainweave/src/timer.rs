@@ -38,7 +38,7 @@
 //! order: a stable sort by deadline needs no sequence number. Therefore one `advance` fires in the
 //! order of (deadline, insertion), as the simulator requires.
 
-mod slab;
+mod slab; // The wheel's entries.
 
 use std::cell::Cell;
 

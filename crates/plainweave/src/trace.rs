@@ -18,7 +18,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-mod chrome;
+mod chrome; // A trace as JSON in Chrome's format.
 
 use std::fmt;
 use std::io::{self, Write};

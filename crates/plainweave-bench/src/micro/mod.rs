@@ -3,11 +3,12 @@
 //! if the CPUs were near each other before and after it ([`c2c`]); else it is repeated, a few
 //! times, and then kept and counted as far.
 
-mod cases;
-mod child;
-mod parameters;
-mod peer;
-mod repetition;
+mod cases; // The workloads, each written once over `Shim`.
+mod child; // A repetition, in a process of its own.
+mod parameters; // The parameters of the cases.
+mod peer; // The workloads in other languages, each a program of its own with the same flags.
+mod repetition; // A repetition: how a workload is run, and the figures that come of it.
+// A team of threads that do the same until the time is over, and what is asked of their counts.
 mod team;
 
 use std::num::NonZeroUsize;

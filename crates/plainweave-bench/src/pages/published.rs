@@ -7,8 +7,9 @@
 //! workers is left to the simulator, whose rows stand beside the published ones, marked as
 //! simulated, and are judged by the same claims (`simulated`).
 
-mod claims;
-mod figures;
+mod claims; // What becomes of a published claim on this machine: small functions over our rows.
+mod figures; // The published figures of the workloads, and what each of them claims.
+// The simulator's rows in the words of the benchmarks, so that the same claims judge them.
 mod simulated;
 
 use std::fmt::Write as _;

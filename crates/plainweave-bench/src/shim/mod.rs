@@ -4,10 +4,10 @@
 //! future is ready when it is first polled: [`ready`] runs such a workload to its end in one poll,
 //! which the compiler makes plain calls of.
 
-mod fibers;
-mod may;
-mod threads;
-mod tokio;
+mod fibers; // Fibers of Plainweave.
+mod may; // Coroutines of `may`.
+mod threads; // The kernel's threads, bound to as many CPUs as there are workers elsewhere.
+mod tokio; // Tasks of Tokio's multi-threaded runtime.
 
 use std::future::Future;
 use std::pin::pin;

@@ -6,38 +6,43 @@
 //! the way is in `tally`, `hotkeys` and `details`, and goes out by `stats`, `admin` and `watch`.
 //! `unread` bounds what clients that do not read may keep.
 
-mod admin;
-mod clients;
-mod conn;
-mod details;
-mod dump;
-mod exec;
-mod exec_meta;
-mod extended;
-mod flags;
-mod hotkeys;
-mod incoming;
-mod listen;
-mod memory_bound;
+mod admin; // What the admin address (`crate::admin`) shows of a cache.
+mod clients; // The connections there are: how many, who, and what happens when there are too many.
+mod conn; // The life of a connection: read commands, execute, write replies.
+mod details; // `stats detail`: figures by key prefix, when they are switched on.
+mod dump; // `lru_crawler metadump`: a line for each item.
+mod exec; // Carrying out commands on the store, and wording the replies.
+mod exec_meta; // The meta commands.
+mod extended; // memcached's extended options, `-o a,b=1`.
+mod flags; // The flags of `plainweave cache`: memcached's letters, and a few long ones of our own.
+mod hotkeys; // The keys asked for most, of a sample.
+mod incoming; // The bytes of a value that has not come in full.
+mod listen; // The sockets that are listened on.
+mod memory_bound; // What the cache takes on beside the store, within the process's memory limit.
+// The budget for memory that connections take beyond their fixed buffers and outside the store.
 mod memory_budget;
-mod number;
-mod pidfile;
-mod pinned;
+mod number; // Numbers as memcached reads them.
+mod pidfile; // The file with the process's number, `-P`.
+mod pinned; // The segments of the store that unread replies hold.
+// The file with the ports that are listened on, for a script that had a free one chosen (`-p -1`).
 mod port_file;
-mod proto;
-mod reply;
-mod scratch;
-mod server;
-mod session;
+mod proto; // memcached's text protocol without I/O.
+mod reply; // Replies on their way out: bytes, and long values that are not copied.
+mod scratch; // What a connection borrows while it is busy.
+mod server; // What runs the connections: fibers.
+mod session; // One connection's place in the protocol: input in, replies out, no I/O.
+// The settings of a running cache, for commands to look up and for `stats settings` to show.
 mod settings;
-mod shared;
-mod stats;
+mod shared; // What all connections of the cache server share.
+mod stats; // `stats`, in memcached's names.
+// What the page in the browser shows of the cache besides what it shows of both servers
+// (`crate::status`).
 mod status;
-pub mod store;
-mod tally;
-mod unread;
-mod version;
-mod watch;
+pub mod store; // The store of the cache server.
+mod tally; // Counters, written by one and read by all.
+mod unread; // Sending replies, and what becomes of those that a client does not take.
+mod version; // What the cache says that it is.
+mod watch; // `watch`: events as lines, for clients that asked for them.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

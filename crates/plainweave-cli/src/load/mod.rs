@@ -9,64 +9,69 @@
 //! those. A run is made here ([`conduct`]) or by agents on other hosts ([`agents`], which speak
 //! with their [`agent`] by [`wire`]).
 
-mod agent;
-mod agents;
-mod cache;
-mod chart;
-mod collect;
+mod agent; // `plainweave load agent`: carries out the part of a load that a coordinator sends.
+mod agents; // The coordinator's side.
+mod cache; // memcached's text protocol, by classic or meta commands.
+mod chart; // Plots as SVG, in the colours of the page around them.
+mod collect; // Putting a run together from its parts.
+// Carrying out runs on this machine: the workers, and those that watch what they count.
 mod conduct;
-mod connect_to;
-mod data;
+mod connect_to; // Connecting elsewhere than a URL says, as curl's flag of that name does.
+mod data; // A file with a request a line, for data that differs by request.
+// Distributions of sizes and gaps, in the notation of mutilate (J. Leverich, C. Kozyrakis, EuroSys
+// 2014).
 mod distribution;
-mod engine;
-mod exit;
-mod files;
-mod flags;
-mod group;
-mod hdr_log;
+mod engine; // What carries the load.
+mod exit; // The exit codes.
+mod files; // Files that a load is made from: lists, bodies, header fields, session logs.
+mod flags; // The flags of `plainweave load`, as data.
+mod group; // The streams of one connection: one of them makes it, the others join it.
+mod hdr_log; // An interval log of HdrHistogram (format 1.3, histograms of version 2, compressed).
+// HTTP/1.1: requests written out once and sent as they are, alone or in sessions, over TLS or
+// without.
 mod http;
 #[cfg(feature = "http2")]
-mod http2;
+mod http2; // HTTP/2: each request is a stream of a connection that the streams of a `Group` share.
 #[cfg(not(feature = "http2"))]
 #[path = "http2_absent.rs"]
 mod http2;
-mod interrupt;
+mod interrupt; // Signals that end the load: SIGINT and SIGTERM.
 #[cfg(feature = "http2")]
-mod link;
-mod live;
-mod live_metrics;
-mod objective;
-mod page;
-mod plan;
-mod popularity;
-mod publish;
-mod ramp;
-mod rates;
-mod redirect;
-mod reply;
-mod report;
-mod request;
-mod response;
-mod schedule;
-mod series;
-mod session_log;
-mod sessions;
-mod socket;
-mod steps;
-mod summary;
-mod sweep;
-mod tally;
-mod tally_json;
-mod target;
-mod text;
+mod link; // A connection over HTTP/2: the crate h2, and the two fibers that carry its bytes.
+mod live; // What is shown while a run lasts, on standard error.
+mod live_metrics; // The figures so far, for Prometheus, while the load runs: what `--admin` serves.
+mod objective; // Objectives as text.
+mod page; // The result as a page of HTML that needs nothing beside it.
+mod plan; // How much load a run makes, and the part of it that falls to each worker.
+mod popularity; // Which item is asked for next: the next in turn, or one chosen by popularity.
+mod publish; // Where results go: standard output, and the files asked for.
+mod ramp; // Rates that change while the load runs.
+mod rates; // Rates as text: one, one that changes, several.
+mod redirect; // Following a redirect (RFC 9110, 15.4).
+mod reply; // Replies of memcached's text protocol, classic and meta, sans I/O.
+mod report; // The result of a run: a table, a CSV, a JSON document.
+mod request; // HTTP requests as bytes, by server.
+mod response; // HTTP/1 answers, sans I/O.
+mod schedule; // When requests start.
+mod series; // The seconds of a run, one after the other, as figures.
+mod session_log; // Session logs: what one client asks for, visit by visit.
+mod sessions; // `plainweave load sessions`: draws session logs from distributions and a seed.
+mod socket; // A connection of either family.
+mod steps; // The result of several runs: a row each.
+mod summary; // The figures of a run, by name, and what they say of the client itself.
+mod sweep; // Several runs, one after the other.
+mod tally; // What came of the requests: counts, a histogram of latencies, failures by kind.
+mod tally_json; // What was counted, as JSON.
+mod target; // The server under load.
+mod text; // Figures as people read them.
 #[cfg(feature = "tls")]
-mod tls;
+mod tls; // TLS for `load http`, by rustls: what is trusted, handshakes, and why they fail.
 #[cfg(not(feature = "tls"))]
 #[path = "tls_absent.rs"]
 mod tls;
-mod verdict;
-mod watchers;
-mod wire;
+mod verdict; // Whether a run met its objectives.
+mod watchers; // Everything that watches runs.
+mod wire; // What a coordinator and its agents say to each other.
 
 use std::io::{stderr, stdout};
 use std::process::ExitCode;

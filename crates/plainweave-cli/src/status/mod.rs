@@ -9,8 +9,8 @@
 //! The page (`page.html`) is one file with its script and its style; both servers have the same
 //! one. It shows what an answer has, and sets text as text: nothing in an answer is taken for HTML.
 
-mod visible;
-mod workers;
+mod visible; // What clients have named, as text that a reader can see and a terminal does not obey.
+mod workers; // How busy each worker is.
 
 use std::sync::Weak;
 use std::time::Instant;

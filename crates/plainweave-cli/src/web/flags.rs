@@ -44,7 +44,8 @@ Examples:
 
 ",
     signals::help!(
-        "  HUP         reopen log files and the directory, load the certificates of TLS again\n  USR1        reopen log files"
+        "  HUP         reopen log files and the directory, load the certificates of TLS again
+  USR1        reopen log files"
     )
 );
 

@@ -1,27 +1,31 @@
 //! `plainweave web`: the static web server.
 
-mod accept;
-mod access;
-mod content;
-mod counters;
-mod faults;
-mod flags;
-mod heap;
+mod accept; // Admission: what the library's acceptor does not know of.
+mod access; // The access log, off the hot path.
+mod content; // What is sent beside the files as they are.
+mod counters; // What the server has done, in numbers, for the admin address.
+mod faults; // Server-side faults, reported on standard error.
+mod flags; // The flags of `plainweave web`, as data.
+mod heap; // Gives memory back to the kernel after a crowd.
 #[cfg(feature = "http2")]
-mod http2;
+mod http2; // HTTP/2: its flag, and what that means for the library.
 #[cfg(not(feature = "http2"))]
 #[path = "http2_absent.rs"]
 mod http2;
-mod https;
-mod in_progress;
-mod line;
-mod listen;
-mod memory_bound;
-mod observe;
+mod https; // From HTTP to HTTPS.
+mod in_progress; // A bound on the requests in progress.
+mod line; // A line of the access log.
+mod listen; // Listening sockets, with a remedy in each error.
+mod memory_bound; // What the web server takes on within the process's memory limit.
+mod observe; // What an operator sees: the access log and the admin address.
+// A proxy in front: how it says whose connection or request it passes on, and who is believed.
 mod proxy;
-mod serve;
-mod slowest;
+mod serve; // What runs the connections: fibers.
+mod slowest; // The slowest requests of the last minute, one for each path.
+// What the page in the browser shows of the web server besides what it shows of both
+// (`crate::status`).
 mod status;
+// TLS: its flags, what they make of the library's acceptor, and connections with it and without.
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]

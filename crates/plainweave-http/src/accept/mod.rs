@@ -10,9 +10,9 @@
 //! busy accepting fiber. The second one is overload, and shortens the kernel's queue; see
 //! `backlog`.
 
-mod backlog;
-mod connection_limit;
-mod per_address;
+mod backlog; // Admission under overload.
+mod connection_limit; // How many connections there may be, in all and from one address.
+mod per_address; // How many of something each address has.
 
 use std::io;
 use std::net::SocketAddr;

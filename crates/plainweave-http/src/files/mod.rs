@@ -7,26 +7,34 @@
 //! are hidden, except `/.well-known`. What is asked for often is answered from memory (see
 //! [`Caching`]); what has to come from a disk comes by a [`Blocking`] pool.
 
-mod accept;
-mod cache;
-mod clock;
+mod accept; // What a client would rather have.
+mod cache; // What was found behind recently asked paths.
+mod clock; // The clock of the files' caches.
+// Content codings for which a file may have a compressed twin beside it, and the choice among them,
+// sans I/O.
 mod coding;
+// Validators of a file, and the preconditions that a request sets on them (RFC 9110, 8.8 and 13).
 mod condition;
-mod disk_waits;
-mod entry;
-mod fields;
+mod disk_waits; // Responses that wait for a disk.
+mod entry; // An entry of the cache.
+mod fields; // Which of a request's fields the file handler has to look at, found in one pass.
+// Copies of small entries that a processor's requests ask for often, so that processors which serve
+// the same files write to no memory of each other's: neither the lock of a shard, nor the counts of
+// those who refer to an entry, to its header lines and to its content.
 mod front;
-mod listing;
-mod look;
+mod listing; // Listings of directories.
+mod look; // A look at what stands behind a name.
+// Opens files beneath a root directory, and nothing else, whatever links and renames happen
+// meanwhile.
 mod open;
-mod pages;
-mod partial;
-mod path;
-mod pieces;
-mod range;
-mod served_root;
-mod static_files;
-mod variant;
+mod pages; // What is sent instead of a plain 404.
+mod partial; // Answers with parts of a file.
+mod path; // From a request's path to the name of a file beneath the root.
+mod pieces; // Files, read in pieces.
+mod range; // Byte ranges of a request (RFC 9110, 14.1.2 and 14.2), sans I/O.
+mod served_root; // The directory that is served, found by its path.
+mod static_files; // The handler that serves a directory.
+mod variant; // Which representation of a file a request gets.
 
 pub use cache::Caching;
 pub use disk_waits::DiskWaits;

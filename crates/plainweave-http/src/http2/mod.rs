@@ -27,17 +27,20 @@
 //!
 //! See docs/http2.md of the sources for the limits and for what was rejected.
 
-mod connection;
-mod engine;
-mod head;
+mod connection; // A connection's fiber: carries bytes, starts requests, and knows when to end.
+mod engine; // A connection as it is between two turns.
+mod head; // The head of a request as handlers see it, from what the engine has read.
+// A request's body as its handler reads it from the engine, which has taken it from the client
+// within the windows.
 mod incoming;
-mod limits;
-mod meter;
-mod outgoing;
-mod pipe;
+mod limits; // Bounds that HTTP/2 needs beside those of every connection.
+mod meter; // What both ends' frames are, read along as they pass.
+mod outgoing; // An answer on its way into the engine.
+mod pipe; // What lies between the engine and the stream.
+// What the requests of a connection share with it, and what a server knows of its busy connections.
 mod shared;
-mod stream;
-mod wait;
+mod stream; // One request and its answer, on a fiber of its own.
+mod wait; // A stream's waits for the engine.
 
 pub(crate) use self::connection::{begin, begins, end, turn};
 pub(crate) use self::engine::Http2;

@@ -24,16 +24,18 @@
 //! bounds handshakes, and [`Config::with_handshakes_at_once`] how many of them are computed at
 //! once.
 
-mod acceptor;
+mod acceptor; // What turns connections into TLS connections.
+// Certificates and keys from PEM files, judged before they are used, and found by the name that a
+// client asks for.
 mod certificates;
-mod config;
-mod engine;
-mod error;
-mod listener;
-mod non_blocking;
-mod shared;
-mod stage;
-mod stream;
+mod config; // What a server over TLS is made from: files, protocols, what is asked of clients.
+mod engine; // TLS without I/O: what was received goes in, plaintext comes out.
+mod error; // What can go wrong with TLS, asked by `is_*()`.
+mod listener; // A listener whose connections speak TLS.
+mod non_blocking; // TLS without waiting, for HTTP/2.
+mod shared; // What the TLS connections of an acceptor share.
+mod stage; // The stage of a handshake that computes, for a bounded number of connections at once.
+mod stream; // A TLS connection over any stream: the I/O around the engine.
 
 pub use acceptor::Acceptor;
 pub use config::Config;

@@ -3,17 +3,18 @@
 //! A workload has no clock and no scheduler of its own; it costs what its actions cost. One file
 //! each; `table` has their names and what they can be given, `load` is one that has been chosen.
 
-mod bimodal;
-mod fib;
-mod load;
-mod micro;
-mod mixer;
-mod open;
-mod options;
-mod packets;
+mod bimodal; // Bimodal (OCaml schedulers' thesis).
+mod fib; // Fibonacci numbers (OCaml schedulers' thesis).
+mod load; // A workload that has been chosen.
+mod micro; // The micro-benchmarks of the CFA thesis, as far as schedulers are concerned.
+mod mixer; // Audio mixer (OCaml schedulers' thesis).
+mod open; // Requests from outside the pool that come whether or not the workers keep up.
+mod options; // Options (OCaml schedulers' thesis).
+mod packets; // Packets (OCaml schedulers' thesis, figures 7.1 to 7.7).
+// Fibers that spawn what a workload consists of, one after the other and without a pause.
 mod spawners;
-mod table;
-mod value;
+mod table; // The table of workloads: names, sizes, parameters, and what is allowed.
+mod value; // What a parameter of a workload is given.
 
 pub use load::Load;
 pub(crate) use table::{Key, LOADS, Row};

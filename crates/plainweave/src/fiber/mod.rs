@@ -23,14 +23,14 @@
     reason = "a fiber is a counted heap block behind thin pointers"
 )]
 
-pub(crate) mod blocks;
-pub(crate) mod cancel;
-mod handle;
-mod layout;
-pub(crate) mod note;
-pub(crate) mod saved;
-mod task;
-pub(crate) mod wait_link;
+pub(crate) mod blocks; // Memory for fibers: a worker keeps the blocks of ended ones.
+pub(crate) mod cancel; // The tree of scopes, the reasons, the error.
+mod handle; // Counted references to a fiber.
+mod layout; // A table for debuggers: where they find fibers.
+pub(crate) mod note; // What a suspended fiber says it waits for.
+pub(crate) mod saved; // The stack of a suspended fiber.
+mod task; // A ready fiber, and the switch into it.
+pub(crate) mod wait_link; // A waiter's place in a wait queue.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::fmt;

@@ -65,7 +65,7 @@
 //!   loaded before the first fiber.
 //! * *`arch_prctl`* where the kernel does not allow the instruction: a system call per switch.
 
-mod cache;
+mod cache; // Free blocks, a worker's and the process's.
 #[cfg(all(
     target_os = "linux",
     target_arch = "x86_64",
@@ -73,7 +73,7 @@ mod cache;
     not(target_feature = "crt-static"),
     not(miri)
 ))]
-mod own;
+mod own; // The parts that only x86-64 Linux with glibc has.
 #[cfg(not(all(
     target_os = "linux",
     target_arch = "x86_64",

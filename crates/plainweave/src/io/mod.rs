@@ -4,18 +4,18 @@
 //! worker's driver. The driver keeps that address until it has reported exactly one completion for
 //! it, and the call does not return before: that is why `&mut [u8]` may go straight to the kernel.
 
-pub(crate) mod driver;
-pub(crate) mod epoll;
-pub(crate) mod eventfd;
-pub(crate) mod no_driver;
-pub(crate) mod op;
-mod op_lists;
-pub(crate) mod probe;
-pub(crate) mod release;
-pub(crate) mod sim;
-pub(crate) mod source;
-pub(crate) mod uring;
-mod uring_setup;
+pub(crate) mod driver; // What a driver is, and its contract.
+pub(crate) mod epoll; // The epoll driver.
+pub(crate) mod eventfd; // The eventfd that ends a worker's sleep.
+pub(crate) mod no_driver; // What workers have that borrow another's.
+pub(crate) mod op; // An operation as data, and one attempt at it.
+mod op_lists; // epoll's lists of waiting operations.
+pub(crate) mod probe; // Which driver a worker gets.
+pub(crate) mod release; // How drivers learn that a source is gone.
+pub(crate) mod sim; // The driver on virtual time.
+pub(crate) mod source; // A descriptor that fibers block on, closable under them.
+pub(crate) mod uring; // The io_uring driver.
+mod uring_setup; // Setting up a ring and entering it, by kernel version.
 
 #[cfg(test)]
 mod tests;

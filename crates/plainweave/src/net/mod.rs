@@ -6,16 +6,16 @@
 //! shared by `&`: `Read` and `Write` are implemented for `&TcpStream` too, and one fiber may read
 //! while another writes.
 
-mod addr;
-mod async_listener;
-mod async_stream;
-mod async_traits;
-mod connection;
-mod direction;
-mod idle;
-mod listener;
-mod stream;
-mod unix;
+mod addr; // Names to addresses, off the workers.
+mod async_listener; // Listening sockets in async code.
+mod async_stream; // Connections in async code.
+mod async_traits; // The traits of futures-io and tokio, behind features.
+mod connection; // What connected sockets of all families have.
+mod direction; // One direction of a socket, waited for by a task.
+mod idle; // Idle connections without a fiber: the public side.
+mod listener; // Listening sockets: what all have, and TCP.
+mod stream; // TCP connections.
+mod unix; // Unix sockets.
 
 pub use addr::ToSocketAddrs;
 pub use async_listener::AsyncTcpListener;

@@ -22,27 +22,27 @@
 
 use std::ops::Range;
 
-mod counts;
-mod deadline;
-mod global;
-mod helping;
-mod helping_params;
-mod local;
-mod multi_queue;
-mod observed;
-mod pinned;
-mod placement;
-mod priority;
-mod ranked;
-mod registry;
-mod settings;
-mod shares;
-mod stamped;
+mod counts; // What a policy counts: steals, spills, retries, help.
+mod deadline; // The earliest deadline.
+mod global; // One queue for all.
+mod helping; // Lanes of a worker, and help for workers that fall behind (CFA).
+mod helping_params; // The constants of `helping`.
+mod local; // Each worker by itself.
+mod multi_queue; // The better of two random lanes.
+mod observed; // Any policy, observed: how long ready tasks wait, and who goes before them.
+mod pinned; // What all policies do with pinned tasks and with yields.
+mod placement; // Where a task starts that then stays there.
+mod priority; // The most urgent; waiting adds urgency.
+mod ranked; // The smallest key first.
+mod registry; // The named policies, and the type behind each name.
+mod settings; // Parameters as text.
+mod shares; // In proportion to weights.
+mod stamped; // Lanes that tell how long their oldest task has waited.
 #[cfg(test)]
 mod tests;
-pub mod thesis;
-mod tiers;
-mod work_stealing;
+pub mod thesis; // Work stealing with parameters: the variants of a thesis and of others.
+mod tiers; // Two policies, one before the other.
+mod work_stealing; // The default: work stealing, first in, first out.
 
 pub use counts::Counts;
 pub use deadline::{Deadline, DeadlineParams, Edf};

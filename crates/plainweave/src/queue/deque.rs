@@ -95,8 +95,8 @@
 
 #[cfg(all(test, loom))]
 mod models;
-mod owner;
-mod stealer;
+mod owner; // The owner's half.
+mod stealer; // The thieves' half.
 
 use std::mem::MaybeUninit;
 use std::ptr;

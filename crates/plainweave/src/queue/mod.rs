@@ -31,13 +31,13 @@
 //! not a copy. The oracles with real threads are in `tests/queues.rs` and `tests.rs`: nothing is
 //! lost, nothing comes twice, each producer stays in order.
 
-mod batch;
-pub mod deque;
-pub(crate) mod inbox;
-pub mod mpmc;
-pub(crate) mod mpsc;
-pub mod ring;
-pub mod shared;
+mod batch; // What ring and deque have in common: moving tasks that are claimed.
+pub mod deque; // A worker's deque, which pops at both ends and grows: word and protocol.
+pub(crate) mod inbox; // Remote wake-ups: no bound, no lock, no allocation.
+pub mod mpmc; // A shared queue without a lock.
+pub(crate) mod mpsc; // Short messages to a worker: grants to fibers pinned there.
+pub mod ring; // A worker's bounded ring: words and protocol.
+pub mod shared; // What policies share: one or several of these, each with a locked queue behind it.
 
 #[cfg(all(test, not(loom)))]
 mod cost;

@@ -59,8 +59,8 @@
 
 #![expect(unsafe_code, reason = "slots that one side at a time owns")]
 
-mod owner;
-mod stealer;
+mod owner; // The owner's half.
+mod stealer; // The thieves' half.
 
 use std::mem::MaybeUninit;
 

@@ -31,7 +31,7 @@
 //! the queue would have to detect when the last reader has left the old one. A full part is the
 //! exception, and batches go behind anyway: one lock per batch. `docs/queues.md` has the figures.
 
-mod injector;
+mod injector; // The lock behind a shared queue, and the queue under it.
 #[cfg(all(test, loom))]
 mod models;
 

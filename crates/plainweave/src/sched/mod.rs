@@ -59,34 +59,36 @@
 //! | what every fiber does, asked while they run | [`inspect`] |
 //! | scopes, blocking jobs | [`children`], [`blocking_pool`] |
 
-pub(crate) mod blocking_pool;
-pub(crate) mod children;
-pub(crate) mod closure;
-mod counts;
-mod end;
-pub(crate) mod event;
-pub(crate) mod held_back;
-mod idle;
-pub(crate) mod idle_conn;
-pub(crate) mod inspect;
-pub(crate) mod io_call;
-mod lent;
-mod load;
-mod local_policy;
-mod mailbox;
+pub(crate) mod blocking_pool; // The threads for blocking work.
+pub(crate) mod children; // What a scope shares with its children.
+pub(crate) mod closure; // The typed part of a fiber: its closure and result.
+mod counts; // What a worker counts, published for others.
+mod end; // How fibers end, and what becomes of those that are left.
+pub(crate) mod event; // What is recorded, as two words.
+pub(crate) mod held_back; // Fresh fibers that wait while many workers are held up.
+mod idle; // What a worker without work decides; the simulator carries out the same steps.
+pub(crate) mod idle_conn; // Idle connections that have no fiber.
+pub(crate) mod inspect; // What every fiber of a pool does, asked while they run.
+pub(crate) mod io_call; // One blocking I/O call, by a fiber or a thread.
+mod lent; // How a fiber waits whose worker has no driver.
+mod load; // How busy a worker is, as the others see it.
+mod local_policy; // A worker's half of the policy.
+mod mailbox; // When a worker reads its inbox.
 #[cfg(all(test, loom))]
 mod models;
-mod outside;
-pub(crate) mod pending;
-pub(crate) mod poll_any;
-pub(crate) mod pool;
-pub(crate) mod recorder;
-mod recycle;
-mod sleep;
-pub(crate) mod spare;
+mod outside; // How threads outside the pool push.
+pub(crate) mod pending; // What a fiber has at a driver, and how its wait ends early.
+pub(crate) mod poll_any; // A wait for several descriptors and something besides.
+pub(crate) mod pool; // What all threads may touch of a pool; how a pool ends.
+pub(crate) mod recorder; // What each worker did last, for a trace.
+mod recycle; // Stacks and storage that a worker keeps for the next fibers.
+mod sleep; // How a worker falls asleep and is woken.
+pub(crate) mod spare; // Workers that run fibers while others are held up.
+// The one way to wait, for fibers and plain threads; what a panicking fiber does.
 pub(crate) mod wait;
-pub(crate) mod wake;
-pub(crate) mod worker;
+pub(crate) mod wake; // Every way in which a fiber becomes ready.
+pub(crate) mod worker; // The worker's loop.
+// A worker's driver, timers and idle connections, and what their events cause.
 pub(crate) mod worker_io;
-mod worker_shared;
-mod workers;
+mod worker_shared; // What all threads may touch of a worker.
+mod workers; // Which numbers are whose; workers that are made when they start.

@@ -75,13 +75,13 @@
 
 #![expect(unsafe_code, reason = "a stack is memory that its handle alone names")]
 
-mod cache;
-mod free;
-mod guard;
-mod overflow;
-mod pool;
-mod slab;
-mod table;
+mod cache; // A worker's own stacks.
+mod free; // Free stacks, hot, warm and cold.
+mod guard; // Guards of both kinds.
+mod overflow; // The message of an overflow.
+mod pool; // The shared pool.
+mod slab; // The mappings.
+mod table; // From an address to its slot, in a signal handler.
 #[cfg(test)]
 mod tests;
 

@@ -14,9 +14,9 @@
 //! A *rendezvous* channel, `bounded(0)`, holds nothing: a send returns when a receiver has taken
 //! the value.
 
-pub(super) mod branch;
-mod error;
-mod iter;
+pub(super) mod branch; // A send and a receive as branches of a select.
+mod error; // Why a send or a receive failed.
+mod iter; // Receiving by `for`.
 
 use std::collections::VecDeque;
 use std::fmt;

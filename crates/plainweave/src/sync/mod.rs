@@ -36,26 +36,27 @@
 //! shared storage such a wait holds up the worker: it times out after one second, or, if it cannot
 //! time out, aborts the process after ten.
 
-pub mod channel;
-mod condvar;
-mod join_set;
-mod mutex;
-mod promise;
-mod rw_lock;
+pub mod channel; // Channels: bounded, unbounded, rendezvous.
+mod condvar; // Waiting for a condition under a lock.
+mod join_set; // Fibers that are joined as they end.
+mod mutex; // A lock that may be held across suspensions.
+mod promise; // A value given once, for any number of waiters.
+mod rw_lock; // A lock for many readers or one writer.
 #[doc(hidden)]
-pub mod select;
-mod semaphore;
+pub mod select; // Waiting for whichever of several things comes first: the protocol.
+mod semaphore; // Permits, strictly in order.
+// What locks and channels are made of: a state, lists of waiters, grants.
 pub(crate) mod wait_queue;
 
-mod barrier;
-pub mod broadcast;
-mod lazy_lock;
+mod barrier; // A point that a number of callers pass together.
+pub mod broadcast; // Channels in which each receiver gets each value.
+mod lazy_lock; // Values that their first use computes.
 #[cfg(all(test, loom))]
 mod models;
-mod notify;
-mod once_lock;
-mod wait_group;
-pub mod watch;
+mod notify; // Notifications without data.
+mod once_lock; // Cells that are written once, by an initialiser that may wait.
+mod wait_group; // Waiting until all clones are dropped.
+pub mod watch; // A value that some set and others watch.
 
 pub use channel::{Receiver, Sender};
 pub use condvar::Condvar;

@@ -51,15 +51,15 @@
 //! pass a grant on. The macro's `send` evaluating its value only when chosen: a rendezvous peer
 //! would have to wait for user code.
 
-mod future;
-mod join;
-mod macros;
+mod future; // A future as a branch.
+mod join; // A fiber's end as a branch.
+mod macros; // `select!`.
 #[cfg(all(test, loom))]
 mod models;
-mod notice;
-mod readiness;
-mod timer;
-mod watchers;
+mod notice; // Watched values, broadcast channels and notifications as branches.
+mod readiness; // A socket's readiness as a branch.
+mod timer; // The clock, or the next time of an interval, as a branch.
+mod watchers; // The selects that wait for a source.
 
 use std::fmt;
 use std::io;

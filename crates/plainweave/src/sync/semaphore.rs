@@ -11,7 +11,7 @@
 //! its wait ends with the permit, or it has ended already and the next one is served. So no permit
 //! is ever given to a select that took another branch.
 
-mod branch;
+mod branch; // A permit as a branch of a select.
 
 use std::fmt;
 use std::io;

@@ -60,18 +60,21 @@
 //!
 //! [`RuntimeBuilder::stall_after`]: crate::RuntimeBuilder::stall_after
 
-pub(crate) mod deadlock;
-mod delay;
-mod limits;
-mod print;
-mod punctuality;
-pub mod report;
-mod reporter;
-mod sample;
+pub(crate) mod deadlock; // Notices that nothing can run any more, and who waits for what.
+mod delay; // How long workers waited for a processor.
+mod limits; // How many more threads the system allows.
+mod print; // Stalls on standard error, each place once.
+mod punctuality; // Whether a scan is late, and what came before it counts for no worker.
+pub mod report; // What a report of a stall says.
+mod reporter; // The thread that asks a stalled worker, resolves names and calls the program.
+mod sample; // A signal that samples where a thread is.
+// When to add spare workers, when to let them go, and what starts when there can be no more.
 mod spares;
-mod thread;
+mod thread; // Whether a worker's thread computes, waits in the kernel, or lacks a processor.
+// Time slices: a short one for the watchdog, a long one for a stalled worker that computes, which
+// then gives way.
 pub(crate) mod timeslice;
-mod unwind;
+mod unwind; // Who called, found in a copy of its stack.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -5,25 +5,65 @@ use crate::{Report, is_test};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
+/// What a file is stands where it is declared, so that a folder is read at one place.
 #[test]
-fn architecture_maps_every_module() {
+fn each_file_is_explained_where_it_is_declared() {
     let mut report = Report::default();
-    let text = read(ARCHITECTURE);
-    let source = "crates/plainweave/src/";
-    for file in rust_files()
-        .iter()
-        .filter(|file| file.path.starts_with(source) && !is_test(file))
-    {
-        let name = &file.path[source.len()..];
-        if !text.contains(&format!("`{name}`")) {
-            report.add(
-                &file.path,
-                0,
-                format!("not on the code map: give `{name}` a line in ARCHITECTURE.md"),
-            );
+    let files = rust_files();
+    for file in files.iter().filter(|file| !is_test(file)) {
+        let Some((source, stem)) = declared(&file.path) else {
+            continue;
+        };
+        let (folder, name) = stem.rsplit_once('/').unwrap_or(("", stem));
+        let parents = match folder {
+            "" => ["lib.rs", "main.rs"].map(|parent| format!("{source}{parent}")),
+            folder => ["/mod.rs", ".rs"].map(|end| format!("{source}{folder}{end}")),
+        };
+        let is_explained = parents.iter().any(|parent| {
+            let parent = files.iter().find(|file| file.path == *parent);
+            parent.is_some_and(|parent| explains(&parent.text, name))
+        });
+        if !is_explained {
+            let what =
+                format!("not explained where it is declared: say behind `mod {name};` what it is");
+            report.add(&file.path, 0, what);
         }
     }
     report.done();
+}
+
+/// Returns the folder of sources and the rest of a module's path, without its ending; `None` for
+/// what no `mod` declares.
+fn declared(path: &str) -> Option<(&str, &str)> {
+    let (before, within) = path.split_once("/src/")?;
+    let stem = within.strip_suffix(".rs")?;
+    let stem = stem.strip_suffix("/mod").unwrap_or(stem);
+    let is_root = matches!(stem, "lib" | "main") || stem.starts_with("bin/");
+    // Declared by a path, in place of another.
+    let is_stand_in = stem.ends_with("_absent") || stem.ends_with("/absent");
+    let source = &path[..before.len() + "/src/".len()];
+    (!is_root && !is_stand_in).then_some((source, stem))
+}
+
+/// Whether a comment stands behind the declaration, or in the lines above it and its attributes.
+fn explains(text: &str, name: &str) -> bool {
+    let lines: Vec<_> = text.lines().collect();
+    let declaration = format!("mod {name};");
+    let is_it = |line: &&str| {
+        let line = line
+            .trim_start_matches("pub(crate) ")
+            .trim_start_matches("pub(super) ");
+        line.trim_start_matches("pub ").starts_with(&declaration)
+    };
+    let all = lines.iter().enumerate().filter(|(_, line)| is_it(line));
+    all.into_iter().any(|(n, line)| {
+        let mut above = lines[..n]
+            .iter()
+            .rev()
+            .skip_while(|line| line.starts_with("#["));
+        let is_comment = |line: &&str| line.starts_with("//") && !line.starts_with("//!");
+        line.contains("; // ") || above.next().is_some_and(is_comment)
+    })
 }
 
 #[test]

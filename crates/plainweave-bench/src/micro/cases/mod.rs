@@ -1,15 +1,18 @@
 //! The workloads, each written once over [`Shim`]. Each counts what it did and fails if it is not
 //! what it set out to do.
 
-mod beside;
-mod broadcast;
-mod meet;
+mod beside; // What a select costs while others wait for a source of its own.
+mod broadcast; // A sender whose every number goes to several receivers.
+mod meet; // A channel each way, and locks.
+// Servers that are asked by channels and answer by channels, and a client that takes whichever
+// answer comes first.
 mod select;
+// Sleeping workers: how long one takes to wake, and that it costs nothing while it sleeps.
 mod sleep;
-mod spawn;
-mod spots;
-mod switch;
-mod transfer;
+mod spawn; // What it costs to start and end threads, and to keep many.
+mod spots; // Churn and Locality: threads that wake each other at random places.
+mod switch; // Yield and Cycle: what it costs to give way, and to wake and be woken.
+mod transfer; // Transfer: a leader that does not give way, and must be seen by all others.
 
 use anyhow::bail;
 

@@ -5,16 +5,16 @@
 //! many bytes, and two for the line end. A rejected command says how many bytes that follow it are
 //! its value, and are to be dropped unread.
 
-pub(crate) mod base64;
-mod classic;
-mod command;
-mod key;
-mod line;
-mod manage;
-mod meta;
-mod reject;
-mod storage;
-mod tokens;
+pub(crate) mod base64; // Base64 for binary keys, as lenient as memcached's decoder.
+mod classic; // The classic commands.
+mod command; // What a client asks for.
+mod key; // Keys, plain or in base64.
+mod line; // Where a line ends.
+mod manage; // Commands about the server rather than an item.
+mod meta; // The meta commands: a key and flags of one letter, some with an argument.
+mod reject; // Commands that are not carried out, in memcached's words.
+mod storage; // The head of a storage command: what is to become of the value that follows it.
+mod tokens; // A command line, cut at blanks.
 
 pub(crate) use classic::parse;
 pub(crate) use command::Command;

@@ -9,20 +9,21 @@
 //! outlives the lock, the item's removal and the store itself. Its memory is not used again while
 //! it lives, so write it out, or copy a short value into the connection's buffer, and drop it.
 
-mod clock;
-mod commands;
-mod config;
-mod ghost;
-mod index;
-mod item;
-mod log;
-mod put;
-mod record;
-mod request;
-mod room;
+mod clock; // Time as the store sees it: whole seconds, handed to every call.
+mod commands; // What the commands mean, over a shard's index and log.
+mod config; // How a store is made, and how items are measured against its bounds.
+mod ghost; // Which keys were evicted lately before anybody asked for them again.
+mod index; // The index: from a key's hash to where its record is, and what changes about an item.
+mod item; // What a get gives: a counted handle on a value.
+mod log; // Segments in queues, and records in segments.
+mod put; // Writing an item: its record and pieces into the log, its entry into the index.
+mod record; // How an item lies in a segment.
+mod request; // What is asked of the store, and what it answers: plain data.
+mod room; // Making room: which items go, which stay, and the moving that keeps memory whole.
+// Memory that is written once, read by many without a lock, and reused when it has no readers.
 mod segment;
-mod shard;
-mod stats;
+mod shard; // A shard: its parts and its time, how an item is found, and how it goes.
+mod stats; // What the store counts.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,9 +6,9 @@
 //! when there are more), listings at a time ([`AT_ONCE`]; then 503), and the pool. It is not kept:
 //! a directory tells of its changes in too many ways.
 
-mod entries;
-mod html;
-mod json;
+mod entries; // A directory as it is listed: its entries read, filtered and sorted.
+mod html; // Listings for people.
+mod json; // Listings for programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

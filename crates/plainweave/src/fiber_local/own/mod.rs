@@ -1,8 +1,8 @@
 //! Storage of fibers' own, on x86-64 Linux with a shared glibc.
 
-mod base;
-mod block;
-mod glibc;
+mod base; // The register, and the switch with it.
+mod block; // Making, recycling and ending a block.
+mod glibc; // The parts of glibc it needs, found and checked at run time.
 #[cfg(test)]
 mod tests;
 

@@ -9,19 +9,19 @@
 //! ([`WhenFull`]), how many shared queues there are and of what kind, and where tasks go that
 //! yield.
 
-mod batches;
-mod deque;
-mod fifo;
-mod horizontal;
-mod insert;
-mod lifo_slot;
-mod movable;
-mod order;
-mod overflow;
-mod params;
-mod presets;
-mod stealing;
-mod victim;
+mod batches; // The order first in, first out, shown to thieves in batches.
+mod deque; // LIFO, stochastic, alternate, reverse.
+mod fifo; // The order first in, first out.
+mod horizontal; // The lane for thieves as two structures.
+mod insert; // Inserts that spin until there is room.
+mod lifo_slot; // A slot before the order for what became ready last.
+mod movable; // The lane that thieves can take from.
+mod order; // What an order is; which end comes next.
+mod overflow; // What to do when full; the shared queues.
+mod params; // The parameters.
+mod presets; // The policies of the thesis that have a name.
+mod stealing; // Work stealing over an order.
+mod victim; // Whom to steal from, and how much.
 
 pub use batches::{Batches, InBatches};
 pub use deque::{Deque, Ordered};
