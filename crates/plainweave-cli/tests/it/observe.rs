@@ -288,7 +288,16 @@ fn an_answer_that_could_not_be_sent_is_counted() {
         SockRef::from(&stream)
             .set_linger(Some(Duration::ZERO))
             .unwrap();
+        let ports = [server.address, stream.local_addr().unwrap()];
+        let ports = ports.map(|address| format!(":{:04X} ", address.port()));
         drop(stream);
+        // On a loaded machine it may arrive after the request by as much as a turn of the server.
+        eventually("the reset", || {
+            let table = fs::read_to_string("/proc/net/tcp").unwrap();
+            !table
+                .lines()
+                .any(|line| ports.iter().all(|port| line.contains(port)))
+        });
         drop(paused);
         let admin = admin(&server);
         let closed = "plainweave_http_errors_total{kind=\"closed\"}";

@@ -202,8 +202,10 @@ fn both_families_have_the_same_port() {
     }
     drop(server);
 
-    // Alone it is for IPv6 alone, as that of nginx and of `plainweave cache`.
-    let server = Running::start(&["--listen", &v6]);
+    // Alone it is for IPv6 alone, as that of nginx and of `plainweave cache`. On another port: the
+    // kernel may still be closing the ring that waits at the first one's socket.
+    let port = (port + 1..).find(is_free).unwrap();
+    let server = Running::start(&["--listen", &format!("[::]:{port}")]);
     assert!(
         TcpStream::connect(("::1", port)).is_ok()
             && TcpStream::connect(("127.0.0.1", port)).is_err()
