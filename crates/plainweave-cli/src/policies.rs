@@ -150,7 +150,7 @@ fn as_json(preset: &Preset) -> Value {
         .map(|key| json!({"name": key.name, "values": key.values, "what": key.what}));
     json!({
         "name": preset.name,
-        "family": preset.family,
+        "family": preset.family.as_str(),
         "settings": preset.settings,
         "source": preset.source,
         "tradeoff": preset.tradeoff,

@@ -56,7 +56,7 @@ pub use pinned::Pinned;
 pub use placement::Load;
 pub use priority::{Ageing, Priority, PriorityParams};
 pub use ranked::{Rank, Ranked};
-pub use registry::{Choice, Conservation, Family, PRESETS, Preset, Visitor};
+pub use registry::{Choice, Conservation, Family, FamilyName, PRESETS, Preset, Visitor};
 pub use settings::Key;
 pub use shares::{Shares, Stride};
 pub use tiers::{Tiers, TiersLocal, TiersParams};

@@ -10,6 +10,8 @@
 //! of [`thesis`](super::thesis), which can do it too. So `fifo` runs the simple code, and
 //! `fifo:victim=near:2` works.
 
+use std::fmt;
+
 use super::deadline::DeadlineParams;
 use super::helping_params::HelpingParams;
 use super::multi_queue::MultiQueueParams;
@@ -29,7 +31,7 @@ pub struct Preset {
     /// The name to choose it by.
     pub name: &'static str,
     /// The family it belongs to: which types of policy, which parameters.
-    pub family: &'static str,
+    pub family: FamilyName,
     /// How it differs from the family's defaults, as it would be written after the name.
     pub settings: &'static str,
     /// Where it comes from.
@@ -46,7 +48,7 @@ pub const PRESETS: &[Preset] = &table();
 
 const DEFAULT: Preset = row(
     "fifo",
-    "stealing",
+    FamilyName::Stealing,
     "",
     true,
     "Go and Tokio without their slots",
@@ -57,7 +59,7 @@ const DEFAULT: Preset = row(
 const OTHERS: &[Preset] = &[
     row(
         "global-fifo",
-        "global",
+        FamilyName::Global,
         "",
         true,
         "Linux before 2.6, Go before 1.1",
@@ -65,7 +67,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "local-fifo",
-        "local",
+        FamilyName::Local,
         "",
         true,
         "an event loop per core",
@@ -73,7 +75,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "local-lifo",
-        "local",
+        FamilyName::Local,
         "order=lifo",
         false,
         "an event loop per core",
@@ -81,7 +83,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "local-deal",
-        "local",
+        FamilyName::Local,
         "place=deal",
         true,
         "an event loop per core, with connections dealt in turn",
@@ -89,7 +91,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "multi-queue",
-        "multi-queue",
+        FamilyName::MultiQueue,
         "",
         false,
         "Rihani, Sanders, Dementiev 2015; early CFA: 4 lanes, 3/4 own, 25 draws",
@@ -97,7 +99,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "helping",
-        "helping",
+        FamilyName::Helping,
         "",
         false,
         "CFA, late, but helped at twice the age: newest weighs 12/16 of log2",
@@ -105,7 +107,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "helping-late",
-        "helping",
+        FamilyName::Helping,
         "factor=8",
         false,
         "CFA, late: factor 8, newest weighs 12/16 of log2",
@@ -113,7 +115,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "helping-early",
-        "helping",
+        FamilyName::Helping,
         "factor=1.5,average=linear:4",
         false,
         "CFA, early: factor 1.5, newest weighs 4/16",
@@ -121,7 +123,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "helping-bounded",
-        "helping",
+        FamilyName::Helping,
         "every=13",
         true,
         "ours: every 13th pop visits the next lane",
@@ -129,7 +131,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "priority",
-        "priority",
+        FamilyName::Priority,
         "",
         true,
         "delay-dependent priority, Kleinrock 1964",
@@ -137,7 +139,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "edf",
-        "deadline",
+        FamilyName::Deadline,
         "",
         true,
         "Liu and Layland 1973",
@@ -145,7 +147,7 @@ const OTHERS: &[Preset] = &[
     ),
     row(
         "shares",
-        "shares",
+        FamilyName::Shares,
         "",
         true,
         "stride scheduling, Waldspurger and Weihl 1995",
@@ -170,7 +172,7 @@ const fn table() -> [Preset; 1 + thesis::ROWS.len() + OTHERS.len()] {
 
 pub(super) const fn row(
     name: &'static str,
-    family: &'static str,
+    family: FamilyName,
     settings: &'static str,
     bounded: bool,
     source: &'static str,
@@ -183,6 +185,51 @@ pub(super) const fn row(
         source,
         tradeoff,
         bounded,
+    }
+}
+
+/// A family of policies, without its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FamilyName {
+    /// [`GlobalFifo`].
+    Global,
+    /// [`Local`].
+    Local,
+    /// [`MultiQueue`].
+    MultiQueue,
+    /// [`Helping`].
+    Helping,
+    /// [`Priority`].
+    Priority,
+    /// [`Edf`].
+    Deadline,
+    /// [`Shares`].
+    Shares,
+    /// [`WorkStealing`], and all that work stealing with other parameters is.
+    Stealing,
+}
+
+impl FamilyName {
+    /// Returns the name in texts.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Local => "local",
+            Self::MultiQueue => "multi-queue",
+            Self::Helping => "helping",
+            Self::Priority => "priority",
+            Self::Deadline => "deadline",
+            Self::Shares => "shares",
+            Self::Stealing => "stealing",
+        }
+    }
+}
+
+impl fmt::Display for FamilyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -261,26 +308,26 @@ impl Preset {
     #[must_use]
     pub fn keys(&self) -> &'static [Key] {
         match self.family {
-            "local" => LocalParams::KEYS,
-            "stealing" => StealingParams::KEYS,
-            "multi-queue" => MultiQueueParams::KEYS,
-            "helping" => HelpingParams::KEYS,
-            "priority" => PriorityParams::KEYS,
-            "deadline" => DeadlineParams::KEYS,
-            _ => <() as Settings>::KEYS,
+            FamilyName::Local => LocalParams::KEYS,
+            FamilyName::Stealing => StealingParams::KEYS,
+            FamilyName::MultiQueue => MultiQueueParams::KEYS,
+            FamilyName::Helping => HelpingParams::KEYS,
+            FamilyName::Priority => PriorityParams::KEYS,
+            FamilyName::Deadline => DeadlineParams::KEYS,
+            FamilyName::Global | FamilyName::Shares => <() as Settings>::KEYS,
         }
     }
 
     fn with(&self, changes: &str) -> Result<Family, String> {
         match self.family {
-            "local" => self.set(changes).map(Family::Local),
-            "stealing" => self.set::<StealingParams>(changes).map(Family::from),
-            "multi-queue" => self.set(changes).map(Family::MultiQueue),
-            "helping" => self.set(changes).map(Family::Helping),
-            "priority" => self.set(changes).map(Family::Priority),
-            "deadline" => self.set(changes).map(Family::Deadline),
-            "shares" => self.set(changes).map(|()| Family::Shares),
-            _ => self.set(changes).map(|()| Family::Global),
+            FamilyName::Local => self.set(changes).map(Family::Local),
+            FamilyName::Stealing => self.set::<StealingParams>(changes).map(Family::from),
+            FamilyName::MultiQueue => self.set(changes).map(Family::MultiQueue),
+            FamilyName::Helping => self.set(changes).map(Family::Helping),
+            FamilyName::Priority => self.set(changes).map(Family::Priority),
+            FamilyName::Deadline => self.set(changes).map(Family::Deadline),
+            FamilyName::Shares => self.set(changes).map(|()| Family::Shares),
+            FamilyName::Global => self.set(changes).map(|()| Family::Global),
         }
     }
 

@@ -239,7 +239,7 @@ fn keeps_pinned<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
         };
         policy.push(&mut cx, Some(&mut a), task, Ready::Woken);
     }
-    let shares = preset.family != "local";
+    let shares = preset.family != FamilyName::Local;
     assert_eq!(policy.maybe_ready(1), shares, "there is something to steal");
     let stolen = take_all(&policy, &mut cx, 1, &mut b);
     assert!(stolen.iter().all(|t| t.pinned.is_none()));
@@ -346,13 +346,13 @@ fn moves_started<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     }
     let taken = take_all(&policy, &mut cx, 1, &mut b).len();
     assert!(
-        preset.family == "local" || taken + hidden(preset) >= all,
+        preset.family == FamilyName::Local || taken + hidden(preset) >= all,
         "{taken} of {all}"
     );
 }
 
 fn serves_spares<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
-    assert_eq!(P::SPARES, preset.family != "local");
+    assert_eq!(P::SPARES, preset.family != FamilyName::Local);
     let policy = P::new(
         params,
         &Topology {
@@ -381,7 +381,7 @@ fn serves_spares<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
         found.push(policy.pop_spare(&mut cx).expect("what it has said"));
     }
     assert!(found.iter().all(|task| task.pinned.is_none()));
-    let all = if preset.family == "local" {
+    let all = if preset.family == FamilyName::Local {
         0
     } else {
         400 - hidden(preset)

@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier, Condvar, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use crate::common::*;
-use plainweave::policy::PRESETS;
+use plainweave::policy::{FamilyName, PRESETS};
 use plainweave::sync::channel;
 use plainweave::{JoinHandle, Movement, Runtime, spawn, time, yield_now};
 
@@ -406,7 +406,7 @@ fn every_policy_takes_back_what_spare_workers_ran(setup: Setup) {
             })
         });
         let fibers: Vec<_> = fibers.collect();
-        if preset.family == "local" {
+        if preset.family == FamilyName::Local {
             drop(ends); // Its fibers never move.
             join_all(fibers);
         } else {

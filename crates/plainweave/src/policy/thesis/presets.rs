@@ -1,13 +1,13 @@
 //! The family's policies that have a name: a published combination is a row here.
 
 use crate::policy::Preset;
-use crate::policy::registry::row;
+use crate::policy::registry::{FamilyName, row};
 
 /// Of family `stealing`.
 pub(in crate::policy) const ROWS: &[Preset] = &[
     row(
         "lifo-slot",
-        "stealing",
+        FamilyName::Stealing,
         "slot=3",
         true,
         "Tokio's slot, made stealable",
@@ -15,7 +15,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "lifo",
-        "stealing",
+        FamilyName::Stealing,
         "order=lifo",
         false,
         "fork-join schedulers since Cilk",
@@ -23,7 +23,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "fifo-batches",
-        "stealing",
+        FamilyName::Stealing,
         "publish=8",
         true,
         "ours, found by search in the simulator; queues with a private part: Dinan and others 2009",
@@ -31,7 +31,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "go",
-        "stealing",
+        FamilyName::Stealing,
         "slot=1000,slot-for=all,yields=shared",
         true,
         "Go's runtime: runnext, half to the global queue, yields go there",
@@ -39,7 +39,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "tokio",
-        "stealing",
+        FamilyName::Stealing,
         "slot=3,slot-for=all,slot-steal=no,poll=61",
         true,
         "Tokio's multi-thread scheduler; its poll interval of 2 to 127 tunes itself around 61",
@@ -47,7 +47,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-base",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,full=spin,victim=biased,yields=shared",
         true,
         "OCaml schedulers' thesis, base",
@@ -55,7 +55,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-lifo-base",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,full=spin,victim=biased,yields=shared,order=lifo",
         false,
         "OCaml schedulers' thesis, base",
@@ -63,7 +63,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared",
         true,
         "OCaml schedulers' thesis, its extensions",
@@ -71,7 +71,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-lifo",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=lifo",
         false,
         "OCaml schedulers' thesis",
@@ -79,7 +79,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-slot",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,slot=1000000,slot-steal=no",
         false,
         "OCaml schedulers' thesis",
@@ -87,7 +87,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-stochastic",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=stochastic:50",
         false,
         "OCaml schedulers' thesis, its code; 20 in its text",
@@ -95,7 +95,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-stochastic-20",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=stochastic:20",
         false,
         "OCaml schedulers' thesis, its text",
@@ -103,7 +103,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-alternate",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=alternate:2",
         true,
         "OCaml schedulers' thesis",
@@ -111,7 +111,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-reverse",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=reverse:128",
         false,
         "OCaml schedulers' thesis, its code; 256 in its text",
@@ -119,7 +119,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-reverse-256",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,order=reverse:256",
         false,
         "OCaml schedulers' thesis, its text",
@@ -127,7 +127,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-uniform",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=uniform",
         true,
         "OCaml schedulers' thesis with the draw it meant",
@@ -135,7 +135,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-lifo-uniform",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=uniform,order=lifo",
         false,
         "OCaml schedulers' thesis",
@@ -143,7 +143,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-near-13",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:13",
         true,
         "OCaml schedulers' thesis",
@@ -151,7 +151,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-near-15",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:15",
         true,
         "OCaml schedulers' thesis, its draft",
@@ -159,7 +159,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-near-20",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:20",
         true,
         "OCaml schedulers' thesis",
@@ -167,7 +167,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-lifo-near-13",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:13,order=lifo",
         false,
         "OCaml schedulers' thesis",
@@ -175,7 +175,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-lifo-near-15",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:15,order=lifo",
         false,
         "OCaml schedulers' thesis, its draft",
@@ -183,7 +183,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-lifo-near-20",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=near:20,order=lifo",
         false,
         "OCaml schedulers' thesis",
@@ -191,7 +191,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-group",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=group",
         true,
         "OCaml schedulers' thesis",
@@ -199,7 +199,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-lifo-group",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,victim=group,order=lifo",
         false,
         "OCaml schedulers' thesis",
@@ -207,7 +207,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-one",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,amount=one",
         true,
         "OCaml schedulers' thesis",
@@ -215,7 +215,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-ten",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,amount=atleast:10",
         true,
         "ours, beside ot-fifo-pass-10: take ten if there are as many",
@@ -223,7 +223,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-pass-10",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,amount=passover:10:5",
         true,
         "OCaml schedulers' thesis: do not steal less than 10",
@@ -231,7 +231,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-spin",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=10000,full=overflow,victim=biased,yields=shared",
         true,
         "OCaml schedulers' thesis",
@@ -239,7 +239,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-grow",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,full=grow,victim=biased,yields=shared",
         true,
         "OCaml schedulers' thesis",
@@ -247,7 +247,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-horizontal",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=horizontal,victim=biased,yields=shared",
         true,
         "OCaml schedulers' thesis: a second local structure when the first is full",
@@ -255,7 +255,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-swap",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=swap",
         false,
         "OCaml schedulers' thesis: its negative control for yields",
@@ -263,7 +263,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-locked",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,shared=locked",
         true,
         "OCaml schedulers' thesis: the shared queue behind a lock",
@@ -271,7 +271,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-overflow",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow:5,victim=biased,yields=shared",
         true,
         "OCaml schedulers' thesis: overflow with a chance before it is full",
@@ -279,7 +279,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-sharded-3",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,shards=3",
         false,
         "OCaml schedulers' thesis with fewer shards than its 5",
@@ -287,7 +287,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-sharded-5",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,shards=5",
         false,
         "OCaml schedulers' thesis",
@@ -295,7 +295,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-sharded-20",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=overflow,victim=biased,yields=shared,shards=20",
         false,
         "OCaml schedulers' thesis with more",
@@ -303,7 +303,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-request",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=request,victim=biased,yields=shared",
         true,
         "OCaml schedulers' thesis: ask a random worker to steal from me",
@@ -311,7 +311,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-sticky",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=sticky,victim=biased,yields=shared",
         true,
         "OCaml schedulers' thesis: until another worker asks the same one",
@@ -319,7 +319,7 @@ pub(in crate::policy) const ROWS: &[Preset] = &[
     ),
     row(
         "ot-fifo-announce",
-        "stealing",
+        FamilyName::Stealing,
         "capacity=128,spin=20,full=announce,victim=biased,yields=shared",
         true,
         "OCaml schedulers' thesis: a queue of overloaded workers",
