@@ -73,6 +73,7 @@ const PRESETS: [(&str, &[(&str, &str)]); 26] = [
         &[
             ("--updates", "3"),
             ("--steps", "4"),
+            ("--workers", "1"),
             ("--seconds", "1"),
             ("--runs", "1"),
         ],
