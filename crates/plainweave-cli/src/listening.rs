@@ -59,6 +59,14 @@ pub(crate) fn open_unix(
     Ok((listener, file))
 }
 
+/// Has a runtime accept from an open Unix socket.
+pub(crate) fn take_over(
+    (listener, file): (UnixListener, SocketFile),
+) -> io::Result<(Listening, SocketFile)> {
+    let listener = net::UnixListener::from_std(listener)?;
+    Ok((Listening::Unix(listener), file))
+}
+
 /// The file of a Unix socket of ours. Its drop removes it, unless there is another one in its
 /// place.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use super::shared::Cache;
 use crate::admin::Admin;
 use crate::architecture::{Architecture, Loops, Runtimes, in_turn};
 use crate::fibers::{self, FiberPages};
-use crate::listening::Listening;
+use crate::listening::{Listening, take_over};
 use crate::signals::{self, Stop};
 use crate::stalls::Stalls;
 use crate::trace_file::TraceFile;
@@ -107,11 +107,8 @@ impl Server {
             handles.push(listener.try_clone()?);
             open.push(Listening::Tcp(listener));
         }
-        let file = listeners.unix.map(|(listener, file)| {
-            open.push(Listening::Unix(net::UnixListener::from_std(listener)?));
-            io::Result::Ok(file)
-        });
-        let file = file.transpose()?;
+        let (unix, file) = listeners.unix.map(take_over).transpose()?.unzip();
+        open.extend(unix);
         for listener in &open {
             shared.start(&runtimes.main, listener.try_clone()?);
         }

@@ -88,14 +88,8 @@ impl Listeners {
             .into_iter()
             .map(|listener| Ok((tcp(listener)?, tls.cloned())));
         let mut all: Vec<_> = plain.chain(encrypted).collect::<io::Result<_>>()?;
-        let unix = self.unix.map(|(listener, file)| {
-            all.push((
-                Listening::Unix(net::UnixListener::from_std(listener)?),
-                None,
-            ));
-            io::Result::Ok(file)
-        });
-        let file = unix.transpose()?;
+        let (unix, file) = self.unix.map(listening::take_over).transpose()?.unzip();
+        all.extend(unix.map(|listener| (listener, None)));
         Ok((all, file))
     }
 }

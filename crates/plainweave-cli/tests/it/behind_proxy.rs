@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 
 use crate::common::child::Kept;
 use crate::common::scratch::Scratch;
-use crate::common::{Running, ask, eventually, output, rest};
+use crate::common::{Running, ask, eventually, lines_of, output, rest};
 
 const DRIVERS: [&str; 2] = ["epoll", "uring"];
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,16 +33,6 @@ fn exchange(stream: &mut (impl Read + Write), request: &str) -> String {
         text.push_str(str::from_utf8(&buf[..len]).unwrap());
     }
     text
-}
-
-/// The lines of an access log, once there are that many.
-fn lines(log: &str, count: usize) -> Vec<String> {
-    let mut text = String::new();
-    eventually("the log's lines", || {
-        text = std::fs::read_to_string(log).unwrap_or_default();
-        text.lines().count() >= count
-    });
-    text.lines().map(ToOwned::to_owned).collect()
 }
 
 #[test]
@@ -82,7 +72,7 @@ fn a_unix_socket_is_served_beside_a_port() {
                 }
             }
             assert!(exchange(&mut server.connect(), GET).starts_with("HTTP/1.1 200 OK"));
-            let lines = lines(&log, 81);
+            let lines = lines_of(&log, 81);
             let of_unix = lines.iter().filter(|line| line.starts_with("- - - ["));
             assert_eq!(of_unix.count(), 80, "{lines:?}");
 
@@ -152,7 +142,7 @@ fn the_proxy_protocol_says_who_asks() {
         stream.write_all(first.as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         assert!(exchange(&mut stream, second).contains("200 OK"));
-        assert!(lines(&log, 1)[0].starts_with("192.0.2.7 - - ["));
+        assert!(lines_of(&log, 1)[0].starts_with("192.0.2.7 - - ["));
         // Without one.
         let mut stream = server.connect();
         stream
@@ -197,13 +187,16 @@ fn fields_say_who_asks() {
             .concat();
             let server = Running::start_in(site.root(), &flags);
             assert!(ask(server.address, &request).starts_with("HTTP/1.1 200"));
-            assert!(lines(&log, 1)[0].starts_with(expected), "{how} {trusted}");
+            assert!(
+                lines_of(&log, 1)[0].starts_with(expected),
+                "{how} {trusted}"
+            );
             // Over a Unix socket comes only a proxy.
             let mut client = UnixStream::connect(&socket).unwrap();
             client.write_all(request.as_bytes()).unwrap();
             client.read_to_string(&mut String::new()).unwrap();
             assert!(
-                lines(&log, 2)[1].starts_with("192.0.2.7 - - ["),
+                lines_of(&log, 2)[1].starts_with("192.0.2.7 - - ["),
                 "{how} {trusted}"
             );
         }
@@ -243,7 +236,7 @@ fn root_becomes_the_user_once_all_is_open() {
         "GET /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
     );
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-    assert_eq!(lines(&log, 1).len(), 1);
+    assert_eq!(lines_of(&log, 1).len(), 1);
     if geteuid().is_root() {
         let nobody = std::fs::metadata(&socket).unwrap().uid();
         assert_ne!(nobody, 0, "the socket is the user's");

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Running, admin, ask, eventually, figure, get, rest};
+use crate::common::{Running, admin, ask, eventually, figure, get, lines_of, rest};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use socket2::SockRef;
@@ -32,12 +32,7 @@ impl Log {
 
     /// Its lines, once there are so many.
     fn lines(&self, count: usize) -> Vec<String> {
-        let mut text = String::new();
-        eventually("the log's lines", || {
-            text = fs::read_to_string(&self.0).unwrap_or_default();
-            text.lines().count() >= count
-        });
-        text.lines().map(ToOwned::to_owned).collect()
+        lines_of(&self.0, count)
     }
 }
 

@@ -119,9 +119,9 @@ impl<L: Listener> Acceptor<L> {
         None
     }
 
-    /// Gives each connection to `take`, on a fresh fiber for each, until
-    /// the server stops, the listener is closed or the runtime ends. Returns at once. What `take`
-    /// fails with is reported, and followed by a pause.
+    /// Gives each connection to `take`, on a fresh fiber for each, until the server stops, the
+    /// listener is closed or the runtime ends. Returns at once. What `take` fails with is reported,
+    /// and followed by a pause.
     ///
     /// Context: a fiber.
     ///

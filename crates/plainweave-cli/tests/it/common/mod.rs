@@ -262,3 +262,13 @@ pub(crate) fn figure(address: SocketAddr, name: &str) -> f64 {
         .parse()
         .unwrap()
 }
+
+/// The lines of a file, once there are that many.
+pub(crate) fn lines_of(file: impl AsRef<std::path::Path>, count: usize) -> Vec<String> {
+    let mut text = String::new();
+    eventually("the log's lines", || {
+        text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.lines().count() >= count
+    });
+    text.lines().map(ToOwned::to_owned).collect()
+}
