@@ -58,9 +58,11 @@ impl Setup {
             .report_stalls(false)
     }
 
-    /// A runtime of that many workers, which really has the driver and the policy asked for.
+    /// A runtime of that many workers, which really has the driver and the policy asked for. One
+    /// stays one: whoever asks for it counts on what runs at a time, and a spare worker comes as
+    /// soon as a busy machine holds the other up.
     pub fn workers(self, workers: usize) -> Runtime {
-        self.check(self.builder().workers(workers).build().expect("a runtime"))
+        self.check(exactly(self.builder(), workers))
     }
 
     pub fn runtime(self) -> Runtime {
@@ -72,14 +74,9 @@ impl Setup {
         self.check(self.builder().max_workers(2).build().expect("a runtime"))
     }
 
-    /// Workers whose fibers share their thread-local storage.
+    /// As [`Self::workers`]; their fibers share thread-local storage.
     pub fn shared_workers(self, workers: usize) -> Runtime {
-        self.check(
-            self.shared_builder()
-                .workers(workers)
-                .build()
-                .expect("a runtime"),
-        )
+        self.check(exactly(self.shared_builder(), workers))
     }
 
     pub fn shared_builder(self) -> RuntimeBuilder {
@@ -111,6 +108,16 @@ impl Setup {
         assert_eq!(runtime.driver(), driver);
         assert_eq!(runtime.policy(), self.policy);
     }
+}
+
+fn exactly(builder: RuntimeBuilder, workers: usize) -> Runtime {
+    let builder = builder.workers(workers);
+    let builder = if workers == 1 {
+        builder.max_workers(1)
+    } else {
+        builder
+    };
+    builder.build().expect("a runtime")
 }
 
 /// Runs each test on both drivers under both policies: `on_every_setup!(a, b)` for `fn a(setup:

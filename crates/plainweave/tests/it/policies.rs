@@ -192,6 +192,7 @@ fn metrics_count_inserts_that_found_no_room() {
 fn order(policy: &str, make: impl Fn(usize) -> Builder + Sync) -> Vec<usize> {
     let runtime = Runtime::builder()
         .workers(1)
+        .max_workers(1)
         .policy(policy)
         .build()
         .expect("a runtime");
@@ -298,6 +299,7 @@ fn deadlines_order_fibers() {
 fn weights_share_the_processor() {
     let runtime = Runtime::builder()
         .workers(1)
+        .max_workers(1)
         .policy("shares")
         .build()
         .expect("a runtime");
