@@ -25,6 +25,7 @@ use crate::sched::recorder::Recorder;
 use crate::sched::spare::Spare;
 use crate::sched::worker::{self, Worker};
 use crate::stack::StackConfig;
+use crate::sys;
 use crate::watchdog::{self, OnDeadlock, OnStall, Starting};
 use machine::{available_cpus, topology};
 
@@ -392,9 +393,8 @@ impl RuntimeBuilder {
                     }
                 }
             };
-            let thread = std::thread::Builder::new()
-                .name(format!("{}-{id}", self.name))
-                .spawn(body)?;
+            let thread = std::thread::Builder::new().name(format!("{}-{id}", self.name));
+            let thread = sys::start_thread(thread, body)?;
             runtime.threads.push((id, thread));
         }
         drop(report);
@@ -459,7 +459,7 @@ impl RuntimeBuilder {
                 thread.stack_size(STACK_WITHOUT_DRIVER)
             };
             Ok(Starting {
-                thread: thread.spawn(body)?,
+                thread: sys::start_thread(thread, body)?,
                 opened,
             })
         })

@@ -6,9 +6,11 @@
     reason = "`sched_setattr(2)`; `sigaction(2)`; the time stamp counter; `malloc_trim(3)`"
 )]
 
+use std::hint::black_box;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub(crate) use rustix::event::{PollFd as PollEntry, PollFlags};
@@ -21,6 +23,33 @@ pub(crate) fn check(code: libc::c_int) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Returns whether the calling thread's allocator has this many bytes in one piece at the moment.
+/// What fails to allocate ends the program, so whoever works unasked (the watchdog) or to help (a
+/// dump) looks first, and leaves its work undone.
+pub(crate) fn has_memory(bytes: usize) -> bool {
+    let mut probe = Vec::<u8>::new();
+    let there = probe.try_reserve_exact(bytes).is_ok();
+    // Or the compiler removes both.
+    black_box(&probe);
+    there
+}
+
+/// Starts a thread of this library's own. `std` ends the program when a new thread has got a stack
+/// and finds no memory for its signal stack, so there must be more than the former takes.
+///
+/// # Errors
+/// As for [`Builder::spawn`](thread::Builder::spawn), or [`io::ErrorKind::OutOfMemory`].
+pub(crate) fn start_thread<T: Send + 'static>(
+    builder: thread::Builder,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    const ENOUGH: usize = 4 << 20;
+    if !has_memory(ENOUGH) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    builder.spawn(body)
 }
 
 /// Waits until one of the entries is ready, for at most `limit` (`None`: for ever), and returns how

@@ -13,6 +13,7 @@ use crate::io::driver::Access;
 use crate::runtime::Runtime;
 use crate::sched::pool::PoolShared;
 use crate::sched::worker;
+use crate::sys;
 use crate::watchdog::deadlock::Deadlock;
 use crate::watchdog::report::Stall;
 use crate::watchdog::{self, OnDeadlock, OnStall, Reporter, Spares, Watchdog};
@@ -160,7 +161,7 @@ impl RuntimeBuilder {
         let mut notes = None;
         if let Some(on_stall) = on_stall {
             let (sender, reporter) = Reporter::new(runtime.pool.clone(), on_stall);
-            runtime.reporter = Some(thread("stalls").spawn(|| reporter.run())?);
+            runtime.reporter = Some(sys::start_thread(thread("stalls"), || reporter.run())?);
             runtime.pool.reporters.store(1, Ordering::Relaxed);
             notes = Some(sender);
         }
@@ -171,7 +172,7 @@ impl RuntimeBuilder {
             spares
         };
         let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes, on_deadlock, spares);
-        runtime.watchdog = Some(thread("watchdog").spawn(|| watchdog.run())?);
+        runtime.watchdog = Some(sys::start_thread(thread("watchdog"), || watchdog.run())?);
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use crate::policy::WorkerId;
 use crate::sched::inspect::{Ask, Does, Inspected, Stacks, View, name_holder};
 use crate::sched::pool::PoolShared;
 use crate::sched::worker::current_worker;
+use crate::sys;
 use crate::time::saturating_add;
 use crate::watchdog::{self, Sample, Tables};
 
@@ -52,8 +53,14 @@ struct Collector<'a> {
     numbers: HashMap<u32, u64>,
     fibers: Vec<FiberState>,
     missing: Vec<String>,
+    /// Given up when there is no more memory, for what is left to be said then.
+    reserve: Option<Vec<u8>>,
 }
 
+/// Memory for the description of one fiber, 16 KiB of it for the copy of its stack.
+const ONE: usize = 64 << 10;
+/// Memory for a dump of workers alone.
+const LEAST: usize = 256 << 10;
 /// In place of a limit that no clock can show.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Limit on the children of a scope that are named.
@@ -62,6 +69,9 @@ const MOST_CHILDREN: usize = 1000;
 impl Dump {
     pub(crate) fn of(pool: &PoolShared, options: &Options) -> Self {
         let start = Instant::now();
+        if !sys::has_memory(LEAST) {
+            return Self::without_memory(start);
+        }
         let (numbers, fibers, missing) = (HashMap::new(), Vec::new(), Vec::new());
         let now = pool.clock();
         let mut collector = Collector {
@@ -72,6 +82,7 @@ impl Dump {
             numbers,
             fibers,
             missing,
+            reserve: Some(Vec::with_capacity(ONE)),
         };
         let deadline = saturating_add(start, options.limit);
         let stacks = if options.stacks {
@@ -86,8 +97,13 @@ impl Dump {
             patience: NO_LIMIT,
         };
         let inspected = pool.inspect(&ask, |view| {
-            collector.add(view);
-            true
+            let has_memory = sys::has_memory(ONE);
+            if has_memory {
+                collector.add(view);
+            } else {
+                collector.reserve = None;
+            }
+            has_memory
         });
         let workers = collector.ask_workers();
         let started = pool.started() as u64;
@@ -105,6 +121,25 @@ impl Dump {
             fibers,
             workers,
             not_started,
+            missing,
+            took: start.elapsed(),
+        }
+    }
+}
+
+impl Dump {
+    /// Says so if even that can be said.
+    fn without_memory(start: Instant) -> Self {
+        let (mut missing, mut all) = (Vec::new(), String::new());
+        const WHY: &str = "everything, because no memory is left";
+        if missing.try_reserve_exact(1).is_ok() && all.try_reserve_exact(WHY.len()).is_ok() {
+            all.push_str(WHY);
+            missing.push(all);
+        }
+        Self {
+            fibers: Vec::new(),
+            workers: Vec::new(),
+            not_started: 0,
             missing,
             took: start.elapsed(),
         }
@@ -243,7 +278,12 @@ impl Collector<'_> {
     }
 
     fn tell_what_is_missing(&mut self, inspected: &Inspected, workers: &[WorkerState]) {
-        if inspected.cut {
+        if self.reserve.is_none() {
+            let count = self.fibers.len();
+            self.missing.push(format!(
+                "fibers, because no memory was left after {count} of them"
+            ));
+        } else if inspected.cut {
             let (limit, count) = (self.options.limit, self.fibers.len());
             self.missing.push(format!(
                 "fibers, because time ({limit:?}) was up after {count} of them"

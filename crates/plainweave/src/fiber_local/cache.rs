@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::Block;
 use crate::aging::Aging;
+use crate::sys;
 
 /// The most blocks that a worker keeps.
 const CAPACITY: usize = 128;
@@ -97,10 +98,8 @@ pub(crate) fn tidy() -> bool {
     shared.free.look(Instant::now());
     if !shared.freeing && shared.free.due() > 0 {
         // Without a thread to do it the blocks stay until the next call.
-        let started = std::thread::Builder::new()
-            .name("plainweave-storage".into())
-            .spawn(free_aged);
-        shared.freeing = started.is_ok();
+        let thread = std::thread::Builder::new().name("plainweave-storage".into());
+        shared.freeing = sys::start_thread(thread, free_aged).is_ok();
     }
     true
 }

@@ -34,6 +34,7 @@ use crate::fiber::note::Object;
 use crate::fiber::saved::SavedStack;
 use crate::sched::inspect::{Ask, Does, Stacks, View, Wait, name_holder};
 use crate::sched::pool::PoolShared;
+use crate::sys;
 
 /// How long nothing has run before fibers are looked at.
 const GRACE: Duration = Duration::from_millis(500);
@@ -202,7 +203,7 @@ impl Deadlocks {
                 // The program's function may take its time, and wake fibers, which need the
                 // watchdog.
                 let thread = std::thread::Builder::new().name("plainweave-deadlock".to_owned());
-                let _ = thread.spawn(move || (on_deadlock.0)(&found.named()));
+                let _ = sys::start_thread(thread, move || (on_deadlock.0)(&found.named()));
             }
         }
         self.looked = Some(now_switches);

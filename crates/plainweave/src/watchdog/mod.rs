@@ -127,6 +127,8 @@ const EACH: Duration = Duration::from_micros(10);
 /// The workers with numbers below are asked for at each scan whether they still wait in the kernel;
 /// of the others one in this many.
 const ASKED: usize = 32;
+/// Memory for a scan and what follows it; without it there is none.
+const SCAN: usize = 96 << 10;
 /// Connections per call of poll(2); the others follow in later rounds.
 const MOST: usize = 2048;
 
@@ -262,6 +264,10 @@ impl Watchdog {
         self.pool.watchdog_bell.attach();
         let mut quiet = 0;
         while !self.pool.is_stopping() {
+            if !sys::has_memory(SCAN) {
+                std::thread::park_timeout(CLOSE);
+                continue;
+            }
             let stalled = self.scan();
             if !stalled.is_empty() {
                 let next = Instant::now() + EACH * u32::try_from(stalled.len()).unwrap_or(u32::MAX);

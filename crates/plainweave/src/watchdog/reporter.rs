@@ -18,9 +18,14 @@ use super::sample;
 use super::unwind::Tables;
 use crate::policy::WorkerId;
 use crate::sched::pool::{Beat, PoolShared};
+use crate::sys;
 
 /// Capacity of the queue; one note per worker if there are more workers.
 const NOTES: usize = 16;
+/// Memory for a report without names, 32 KiB of it for the copy of a stack.
+const REPORT: usize = 96 << 10;
+/// Memory for the tables and the debug information of a program, some of which are large.
+pub(super) const NAMES: usize = 64 << 20;
 /// How long to wait for the answer of a worker.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -108,6 +113,10 @@ impl Reporter {
             if self.pool.is_stopping() {
                 return;
             }
+            if !sys::has_memory(REPORT) {
+                self.missed.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             // The panic hook has reported a panic. The next stall may well be another one.
             let on_stall = self.on_stall.clone();
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (on_stall.0)(&self.look(&note))))
@@ -152,8 +161,18 @@ impl Reporter {
 }
 
 /// Resolves the functions at these addresses, including inlined ones. `first` says whether the
-/// first is that of an instruction; all others are return addresses.
+/// first is that of an instruction; all others are return addresses. Without memory for that they
+/// have no names.
 pub(crate) fn frames(addresses: &[usize], first: bool) -> Vec<Frame> {
+    let nameless = |address| Frame {
+        address,
+        function: None,
+        file: None,
+        line: None,
+    };
+    if !sys::has_memory(NAMES) {
+        return addresses.iter().copied().map(nameless).collect();
+    }
     let mut frames = Vec::new();
     for (at, &address) in addresses.iter().enumerate() {
         // The lookup takes a return address, and goes back by one, into the call.
@@ -168,12 +187,7 @@ pub(crate) fn frames(addresses: &[usize], first: bool) -> Vec<Frame> {
             });
         });
         if frames.len() == known {
-            frames.push(Frame {
-                address,
-                function: None,
-                file: None,
-                line: None,
-            });
+            frames.push(nameless(address));
         }
     }
     frames

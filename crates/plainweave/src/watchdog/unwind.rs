@@ -14,7 +14,9 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{Module, ModuleSectionInfo, Unwinder};
 use object::{Object, ObjectSection, ObjectSegment, ReadCache, SegmentFlags, elf};
 
+use super::reporter::NAMES;
 use super::sample::Sample;
+use crate::sys;
 
 /// Limit on the addresses of a sample.
 const MOST_FRAMES: usize = 64;
@@ -77,6 +79,9 @@ impl Tables {
 
     /// Reads the tables of what is loaded and not known yet.
     fn read(&mut self) {
+        if !sys::has_memory(NAMES) {
+            return;
+        }
         // A library may have a name that is not UTF-8; it has no callers then.
         let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
         for code in String::from_utf8_lossy(&maps)

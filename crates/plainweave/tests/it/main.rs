@@ -5,6 +5,7 @@
 #[macro_use]
 mod common;
 
+mod address_space;
 mod async_crates;
 mod async_sockets;
 mod back_pressure;
