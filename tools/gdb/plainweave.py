@@ -28,7 +28,7 @@ SUSPENDED, FINISHED = 2, 4
 PHASE_SUSPENDED, PHASE_FINISHED = 2, 3
 ANYTIME = 2
 REASONS = ["unpark", "the clock", "I/O", "a fiber", "a scope", "a blocking job", "a lock or channel", "a future"]
-REASON_BITS = 0x3F
+REASON_BITS = 0x07
 NOWHERE = 0xFFFFFFFF
 # What corosensei saves at the top of a suspended stack: the address to continue at, RBX, RBP.
 SAVED = struct.Struct("<QQQ")

@@ -573,6 +573,11 @@ pub(crate) fn current<'a>() -> Option<&'a Header> {
     unsafe { header.as_ref() }
 }
 
+/// Returns what the handler of overflows says of the calling fiber, null on a plain thread.
+pub(crate) fn current_overflow_info() -> *const OverflowInfo {
+    current().map_or(ptr::null(), |me| &raw const me.info)
+}
+
 /// Returns the worker that runs on this thread, if one of its fibers calls.
 #[inline]
 pub(crate) fn current_host<'a>() -> Option<&'a Host> {

@@ -72,12 +72,26 @@ impl Note {
 #[derive(Debug)]
 pub(crate) struct Waits(Cell<u8>);
 
+/// How many looks at long waits have found a fiber in the same wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EarlierLooks {
+    None,
+    One,
+    More,
+}
+
 /// A note is set.
 const NOTED: u8 = 0x80;
 /// A timer ends the wait.
 const TIMED: u8 = 0x40;
 /// Operations are pending at the worker's driver.
 const PENDING: u8 = 0x20;
+/// The unused pages of the fiber's stack have gone back since the wait began (`sched/long_waits`).
+const STACK_TRIMMED: u8 = 0x10;
+/// An earlier look at long waits has found the fiber in this wait.
+const SEEN: u8 = 0x08;
+/// The bits of the reason itself.
+const REASON: u8 = 0x07;
 
 impl Waits {
     pub(super) fn new() -> Self {
@@ -117,11 +131,23 @@ impl Waits {
 
     #[inline(always)]
     pub(crate) fn is_for(&self, reason: Reason) -> bool {
-        self.0.get() & !(NOTED | TIMED | PENDING) == reason as u8
+        self.0.get() & REASON == reason as u8
     }
 
     pub(crate) fn is_timed(&self) -> bool {
         self.0.get() & TIMED != 0
+    }
+
+    /// Notes that a look at long waits has come by, and returns how often one had before.
+    pub(crate) fn look(&self) -> EarlierLooks {
+        let before = self.0.get();
+        let (earlier, now) = match before & (SEEN | STACK_TRIMMED) {
+            0 => (EarlierLooks::None, SEEN),
+            SEEN => (EarlierLooks::One, SEEN | STACK_TRIMMED),
+            _ => (EarlierLooks::More, 0),
+        };
+        self.0.set(before | now);
+        earlier
     }
 
     pub(crate) fn reason(&self) -> Reason {

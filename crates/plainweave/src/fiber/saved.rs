@@ -11,11 +11,14 @@
 use std::ops::Range;
 
 use super::{Coro, Header};
+use crate::stack;
 
 /// The words of a coroutine.
 const WORDS: usize = size_of::<Coro>() / size_of::<usize>();
 /// The words that a switch saves.
 const SAVED: usize = 3;
+/// Bytes below the stack pointer that a function of x86-64 may use.
+const RED_ZONE: usize = 128;
 
 // Five words without padding between: the stack (two), two stack pointers, a function.
 #[cfg(not(feature = "sanitizer"))]
@@ -49,12 +52,33 @@ impl Header {
         });
         let bounds = coroutine.trap_handler();
         let inside = |address: &usize| bounds.stack_ptr_in_bounds(*address);
+        // Where it is suspended, and where it began; more with AddressSanitizer. A fiber that is
+        // suspended on a stack that its code has brought along (`stacker`) has only the latter here,
+        // and what it uses of this stack is not known.
+        if words.iter().filter(|word| inside(word)).count() < 2 {
+            return None;
+        }
         let pointer = words.into_iter().filter(inside).min()?;
         let base = words
             .into_iter()
             .find(|word| !inside(word) && inside(&word.wrapping_sub(1)))?;
         (pointer.is_multiple_of(size_of::<usize>()) && pointer + SAVED * size_of::<usize>() <= base)
             .then_some(pointer..base)
+    }
+
+    /// Gives the pages of the stack below what is in use back to the kernel. Returns how deep the
+    /// stack had been, in bytes; `None` if it is not known what is in use.
+    ///
+    /// # Safety
+    /// As for [`Self::used_stack`].
+    pub(crate) unsafe fn trim_stack(&self) -> Option<usize> {
+        // AddressSanitizer's coroutines have more words, which are not told apart here.
+        if cfg!(feature = "sanitizer") {
+            return None;
+        }
+        // SAFETY: the caller's promise; nothing of a suspended fiber lies below its stack pointer
+        // but the red zone.
+        unsafe { stack::trim_below(self.used_stack()?.start - RED_ZONE) }
     }
 
     /// Returns where the fiber is suspended, with a copy of at most `most` words.

@@ -38,9 +38,9 @@ use crate::fiber::{FiberHandle, FiberTask, Header, Movement, Reason, Switch};
 use crate::policy::{Policy, Ready, WorkerId};
 
 /// Fibers that are described at a time.
-const SLICE: usize = 64;
+pub(super) const SLICE: usize = 64;
 /// Entries of a list that are looked at under its lock.
-const MOST_ENTRIES: usize = 1024;
+pub(super) const MOST_ENTRIES: usize = 1024;
 /// Limit on the words that are copied of a stack, 16 KiB.
 const MOST_STACK: usize = 2048;
 /// Descriptions that a worker is ahead of its asker.
@@ -189,27 +189,37 @@ impl View {
 
     /// Describes a fiber that may move, and has been on record.
     fn of_movable(header: &Header, ask: &Ask) -> Self {
-        if !header.state.claim() {
+        // SAFETY: claimed, so it is suspended and belongs to this call.
+        let waits = claimed(header, |header| unsafe {
+            Self::new(header, Does::Waits(Wait::of(header, ask)))
+        });
+        waits.unwrap_or_else(|| {
             let does = if header.state.is_finished() {
                 Does::Ended
             } else {
                 Does::Awake
             };
-            return Self::new(header, does);
-        }
-        // SAFETY: claimed, so it is suspended and belongs to this call.
-        let wait = unsafe { Wait::of(header, ask) };
-        let view = Self::new(header, Does::Waits(wait));
-        if !header.state.suspend() {
-            // SAFETY: a wake-up came, and left the fiber to this call, which owns it.
-            schedule(
-                unsafe { FiberTask::new(header.into()) },
-                Ready::Woken,
-                current_worker(),
-            );
-        }
-        view
+            Self::new(header, does)
+        })
     }
+}
+
+/// Calls `f` while the caller owns a fiber that may move and is suspended; then suspends it again,
+/// or queues it, if a wake-up has come meanwhile. Returns `None` if the fiber is not suspended.
+pub(super) fn claimed<R>(header: &Header, f: impl FnOnce(&Header) -> R) -> Option<R> {
+    if !header.state.claim() {
+        return None;
+    }
+    let result = f(header);
+    if !header.state.suspend() {
+        // SAFETY: the wake-up left the fiber to this call, which owns it.
+        schedule(
+            unsafe { FiberTask::new(header.into()) },
+            Ready::Woken,
+            current_worker(),
+        );
+    }
+    Some(result)
 }
 
 impl Inspections {
@@ -258,7 +268,11 @@ impl PoolShared {
     }
 
     /// Takes references to the next fibers of a worker's list. `None` at its end.
-    fn some_movable(&self, worker: WorkerId, cursor: &mut usize) -> Option<Vec<FiberHandle>> {
+    pub(super) fn some_movable(
+        &self,
+        worker: WorkerId,
+        cursor: &mut usize,
+    ) -> Option<Vec<FiberHandle>> {
         let list = self.workers[worker].movable();
         let end = list.capacity().min(*cursor + MOST_ENTRIES);
         let mut some = Vec::new();

@@ -73,6 +73,7 @@ pub(crate) mod io_call; // One blocking I/O call, by a fiber or a thread.
 mod lent; // How a fiber waits whose worker has no driver.
 mod load; // How busy a worker is, as the others see it.
 mod local_policy; // A worker's half of the policy.
+mod long_waits; // The stacks of fibers that wait for long.
 mod mailbox; // When a worker reads its inbox.
 #[cfg(all(test, loom))]
 mod models;

@@ -86,6 +86,7 @@ use super::blocking_pool::BlockingPool;
 use super::children::ScopeData;
 use super::held_back::HeldBack;
 use super::inspect::Inspections;
+use super::long_waits::Rounds;
 use super::outside::{Outside, PushOutside};
 use super::recorder::Recorder;
 use super::worker::current_worker;
@@ -162,6 +163,8 @@ pub(crate) struct PoolShared {
     /// Dumps that wait for workers to describe their fibers.
     /// They are answered at a turn (`sched/inspect`).
     pub(super) inspections: Inspections,
+    /// Looks at the fibers that may move and wait for long.
+    pub(super) long_waits: Rounds,
     /// Plain threads that wait for its fibers in `run` or `scope`: their number, and what each
     /// waits for.
     pub(crate) callers: AtomicUsize,
@@ -299,6 +302,7 @@ impl PoolShared {
             counts: Counts::default(),
             recorder: config.recorder.clone(),
             inspections: Inspections::default(),
+            long_waits: Rounds::default(),
             callers: AtomicUsize::new(0),
             awaited: Mutex::default(),
             reporters: AtomicUsize::new(0),

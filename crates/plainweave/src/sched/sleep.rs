@@ -94,12 +94,10 @@ impl<P: Policy<FiberTask>> Idler for Worker<P> {
 
     fn fall_asleep(&self, awake: impl FnOnce()) {
         let ctx = &self.ctx;
-        let next = earlier(
-            ctx.io().timers.borrow().next_wake(),
-            ctx.tidy(ctx.last_reading()),
-        );
         self.publish_counts(self.stride.get() - self.budget.get());
         self.budget.set(self.stride.get());
+        let tidy = ctx.tidy(ctx.last_reading());
+        let next = earlier(ctx.io().timers.borrow().next_wake(), tidy);
         self.sleep(next.map_or(Wait::Forever, Wait::Until), awake);
         self.last_turn.set(ctx.last_reading());
     }

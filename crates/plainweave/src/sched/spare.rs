@@ -276,11 +276,9 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
             return self.resume(task);
         }
         self.close_if_requested();
-        let next = earlier(
-            ctx.io().timers.borrow().next_wake(),
-            ctx.tidy(ctx.last_reading()),
-        );
         self.publish_counts(0);
+        let tidy = ctx.tidy(ctx.last_reading());
+        let next = earlier(ctx.io().timers.borrow().next_wake(), tidy);
         self.role().sleeps.store(true, Ordering::SeqCst);
         self.sleep(next.map_or(Wait::Forever, Wait::Until), || {
             self.role().sleeps.store(false, Ordering::SeqCst);

@@ -99,6 +99,7 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::local_policy::{LocalPolicy, PushLocal};
+use super::long_waits::{Activity, Rounds};
 use super::mailbox::Mailbox;
 use super::recorder::Lane;
 use super::recycle::Recycler;
@@ -166,6 +167,9 @@ pub(crate) struct WorkerCtx {
     worker_io: WorkerIo,
     /// Stacks and storage for its fibers.
     pub(super) recycler: Recycler,
+    /// Looks at the fibers that are pinned here and wait for long.
+    pub(super) long_waits: Rounds,
+    pub(super) activity: Activity,
     /// A copy of `WorkerShared::dry`.
     pub(super) dry: Cell<bool>,
     /// Started fibers that are pinned here, so that shutdown finds them. (Those that may move are
@@ -355,14 +359,18 @@ impl WorkerCtx {
         earned as usize
     }
 
-    /// Gives back a little of what ended fibers have left, if it is time to; returns when to come
-    /// again. Not on virtual time, which a sleep until then would drive on.
+    /// Gives back a little of what ended fibers have left, and waiting ones do not use, if it is
+    /// time to; returns when to come again. Not on virtual time, which a sleep until then would
+    /// drive on.
     pub(super) fn tidy(&self, now: u64) -> Option<u64> {
         if self.pool.virtual_time {
-            None
-        } else {
-            self.recycler.tidy(&self.pool, now)
+            return None;
         }
+        let [movable, pinned] = self.look_at_long_waits(now);
+        [movable, pinned, self.recycler.tidy(&self.pool, now)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -473,6 +481,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             driver_tag,
             worker_io,
             recycler: Recycler::new(&pool),
+            long_waits: Rounds::default(),
+            activity: Activity::default(),
             dry: Cell::new(true),
             pinned: RefCell::default(),
             policy: policy.clone(),
@@ -828,6 +838,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
 ///
 /// Context: the worker's own thread, before its loop.
 pub(crate) fn prepare_thread() -> io::Result<stack::AltStack> {
-    stack::install();
+    stack::install(fiber::current_overflow_info);
     stack::ensure_alt_stack()
 }

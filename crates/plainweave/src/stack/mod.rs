@@ -36,6 +36,9 @@
 //!    dropped. Only the slot and its guard remain, so a cold stack costs address space and page
 //!    tables, not memory.
 //!
+//! A fiber that waits for long gives up the pages below what it holds while it waits
+//! (`sched/long_waits`).
+//!
 //! Slabs stay mapped until the pool is dropped; slots are reused for ever.
 //!
 //! Measured (2-core virtual machine, Linux 6.18, release): take and put from a cache 3.6 ns; 512
@@ -245,6 +248,25 @@ impl Stack {
             slab::drop_pages(self.bottom(), size - keep);
         }
     }
+}
+
+/// Returns the pages of a stack in use that lie wholly below `pointer` to the kernel. Returns how
+/// deep the stack had been: its bytes from the top down to the deepest page in memory. `None` if
+/// `pointer` lies on no stack.
+///
+/// # Safety
+/// The stack's user stands still, and needs nothing of what is below `pointer`.
+pub(crate) unsafe fn trim_below(pointer: usize) -> Option<usize> {
+    // SAFETY: the stack is in use, so its pool is not dropped.
+    let slot = unsafe { lookup(pointer) }.filter(|slot| !slot.is_guard)?;
+    let bottom = slot.slot_base + GUARD_SIZE;
+    let start = std::ptr::with_exposed_provenance_mut::<u8>(bottom);
+    let unused = pointer - pointer % slab::page_size() - bottom;
+    let depth = slab::resident_depth(start, slot.size);
+    if depth > slot.size - unused {
+        slab::drop_pages(start, unused);
+    }
+    Some(depth)
 }
 
 /// Checks a requested stack size and rounds it up to whole pages.

@@ -7,7 +7,9 @@
 //! `write` and `abort`. Its steps:
 //!
 //! 1. A signal that was sent (`kill`, `raise`) carries no address: chain (step 4).
-//! 2. The fault address is looked up among the slabs; not in a guard: chain.
+//! 2. The fault address is looked up among the slabs; not in a guard: if a fiber runs on a stack
+//!    that its code has brought along (the crate `stacker`), and has run into what lies below its
+//!    stack pointer, say so; chain.
 //! 3. The stack pointer is compared: at an overflow it lies in the same slot, or below it if a
 //!    large frame moved it there. A wild pointer of another thread that happens to hit a guard is
 //!    not an overflow: chain. Else print, abort.
@@ -60,10 +62,17 @@ const VALID: &str = "a signal that may be handled";
 /// finds them.
 static PREVIOUS: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 
+/// Returns what to say of the fiber that runs on the calling thread, null if none does. Uses a
+/// thread-local at most.
+pub(crate) type Running = fn() -> *const OverflowInfo;
+/// Set before the handler is installed.
+static RUNNING: OnceLock<Running> = OnceLock::new();
+
 /// Installs the handler of SIGSEGV and SIGBUS for the process. Further calls have no effect.
-pub(crate) fn install() {
+pub(crate) fn install(running: Running) {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
+        RUNNING.get_or_init(|| running);
         PREVIOUS.get_or_init(|| SIGNALS.map(|signal| sys::signal_action(signal).expect(VALID)));
         for signal in SIGNALS {
             // SAFETY: `on_fault` keeps to what the head of this file says of it.
@@ -90,8 +99,40 @@ extern "C" fn on_fault(
             report(&hit, address);
             std::process::abort();
         }
+        if hit.is_none()
+            && let Some(pointer) = stack_pointer(context)
+            && (pointer.saturating_sub(NEAR)..pointer.saturating_add(NEAR)).contains(&address)
+        {
+            report_foreign(pointer, address);
+        }
     }
     chain(signal, sent, info, context);
+}
+
+/// How far from the stack pointer the fault of an overflow lies at most: a probe of a large frame
+/// touches a page at a time.
+const NEAR: usize = 8192;
+
+/// Writes the message where a fiber runs on a stack that is no fiber's. It may be another fault
+/// after all, of a pointer into that stack: so the signal is passed on.
+fn report_foreign(pointer: usize, address: usize) {
+    // Not in the middle of a switch, which is on a fiber's stack or a worker's: the thread-local is
+    // that of whose code has faulted, as for any of its instructions.
+    // SAFETY: a fiber that runs is valid until it ends, and this interrupts it.
+    let Some(info) = (unsafe { RUNNING.get().and_then(|running| running().as_ref()) }) else {
+        return;
+    };
+    // SAFETY: the fiber runs, so its stack is in use.
+    if unsafe { table::lookup(pointer) }.is_some() {
+        return;
+    }
+    let mut line = Line::new();
+    line.text(b"plainweave: ");
+    line.fiber(info);
+    line.text(b" has probably overflowed a stack that its code has switched to, at 0x");
+    line.number(address as u64, 16);
+    line.text(b"; its stack pointer is outside of the fiber's own\n");
+    line.write();
 }
 
 /// Returns whether a fault in this slot's guard came from running on this slot's stack.
@@ -127,29 +168,8 @@ fn report(hit: &SlotHit, address: usize) {
     // SAFETY: an owner that is not null points to an `OverflowInfo` that stays valid while it is
     // set (`Stack::set_owner`), and the fiber that set it is the one interrupted here.
     match unsafe { hit.owner.cast::<OverflowInfo>().as_ref() } {
-        Some(info) => {
-            line.text(b"fiber ");
-            let named = info.name_len > 0;
-            if named {
-                // SAFETY: `name_len` bytes are valid at `name_ptr` by the field's contract.
-                let name = unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len) };
-                line.text(b"'");
-                line.text(&name[..name.len().min(128)]);
-                line.text(b"' ");
-            }
-            line.text(if named { b"(#" } else { b"#" });
-            line.number(info.id, 10);
-            line.text(if named { b")" } else { b"" });
-        }
+        Some(info) => line.fiber(info),
         None => line.text(b"a fiber"),
-    }
-    // A worker's name begins with that of its pool.
-    let mut name = [0_u8; THREAD_NAME];
-    // SAFETY: as many bytes as the kernel writes; a system call may be made in a handler.
-    if unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0 {
-        line.text(b" on thread '");
-        line.text(name.split(|byte| *byte == 0).next().unwrap_or_default());
-        line.text(b"'");
     }
     line.text(b" has overflowed its stack of ");
     line.number((hit.size / 1024) as u64, 10);
@@ -177,6 +197,30 @@ impl Line {
         for &byte in text.iter().take(self.bytes.len() - self.len) {
             self.bytes[self.len] = byte;
             self.len += 1;
+        }
+    }
+
+    /// Writes the fiber's name and number, and the thread that runs it.
+    fn fiber(&mut self, info: &OverflowInfo) {
+        self.text(b"fiber ");
+        let named = info.name_len > 0;
+        if named {
+            // SAFETY: `name_len` bytes are valid at `name_ptr` by the field's contract.
+            let name = unsafe { std::slice::from_raw_parts(info.name_ptr, info.name_len) };
+            self.text(b"'");
+            self.text(&name[..name.len().min(128)]);
+            self.text(b"' ");
+        }
+        self.text(if named { b"(#" } else { b"#" });
+        self.number(info.id, 10);
+        self.text(if named { b")" } else { b"" });
+        // A worker's name begins with that of its pool.
+        let mut name = [0_u8; THREAD_NAME];
+        // SAFETY: as many bytes as the kernel writes; a system call may be made in a handler.
+        if unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0 {
+            self.text(b" on thread '");
+            self.text(name.split(|byte| *byte == 0).next().unwrap_or_default());
+            self.text(b"'");
         }
     }
 

@@ -355,6 +355,51 @@ fn a_stack_overflow_names_the_fiber() {
     }
 }
 
+/// A fiber's code may grow its stack by segments of its own; the handler knows only that these are
+/// no fiber's.
+#[test]
+fn an_overflow_of_a_segment_names_the_fiber() {
+    let name = "an_overflow_of_a_segment_names_the_fiber";
+    if let Some((_, setup, _)) = KINDS.into_iter().find(|(part, ..)| is_child(part)) {
+        #[inline(never)]
+        fn deeper(n: u64) -> u64 {
+            let frame = std::hint::black_box([n; 64]);
+            if n == u64::MAX {
+                0
+            } else {
+                deeper(n + 1) + frame[5]
+            }
+        }
+        let runtime = setup.tested();
+        let deep = runtime.spawn_with(Builder::new().name("the parser"), || {
+            stacker::grow(256 << 10, || {
+                time::sleep(ms(2)).expect("slept");
+                deeper(0)
+            })
+        });
+        eprintln!("survived: {:?}", deep.expect("spawned").join().is_ok());
+        return;
+    }
+    for (part, _, worker) in KINDS {
+        let output = in_child(name, part, &[]);
+        let text = stderr_of(&output);
+        assert_eq!(
+            output.status.signal(),
+            Some(libc::SIGSEGV),
+            "{part}: {text}"
+        );
+        let worker = format!(") on thread '{worker}");
+        for what in [
+            "fiber 'the parser' (#",
+            &worker,
+            "has probably overflowed a stack that its code has switched to",
+        ] {
+            assert!(text.contains(what), "{part}: {text}");
+        }
+        assert!(!text.contains("survived"), "{text}");
+    }
+}
+
 /// Other faults go to whoever had the signal before: the process dies of it.
 #[test]
 fn another_fault_is_not_taken_for_an_overflow() {

@@ -34,6 +34,7 @@ mod kernel_state;
 mod leaks;
 mod lock_holders;
 mod lock_priorities;
+mod long_waits;
 mod messages;
 mod notices;
 mod once;

@@ -44,7 +44,7 @@ fn recurse(depth: u64) -> u64 {
 /// Overflows a fiber called `name` (unnamed if empty, a stack without owner if `None`) on a stack
 /// of this pool.
 fn overflow_on(pool: &StackPool, name: Option<&str>) {
-    overflow::install();
+    overflow::install(std::ptr::null);
     let _alt = ensure_alt_stack().expect("an alternate stack");
     let _others: Vec<Stack> = (0..70).map(|_| pool.take().expect("stack")).collect();
     let stack = pool.take().expect("stack");
@@ -137,41 +137,41 @@ fn child() {
         "wild pointer into a guard" => {
             let pool = StackPool::new(config(64 << 10)).expect("pool");
             let stack = pool.take().expect("stack");
-            overflow::install();
+            overflow::install(std::ptr::null);
             // SAFETY: none; the child is meant to die of it.
             unsafe { stack.bottom().wrapping_sub(8).write_volatile(1) };
         }
         "default" => {
             set_action(libc::SIG_DFL, 0);
-            overflow::install();
+            overflow::install(std::ptr::null);
             null_dereference();
         }
         "ignore" => {
             set_action(libc::SIG_IGN, 0);
-            overflow::install();
+            overflow::install(std::ptr::null);
             // SAFETY: sends a signal to this thread.
             unsafe { libc::raise(libc::SIGSEGV) };
             null_dereference();
         }
         "rust's own" => {
-            overflow::install();
-            overflow::install();
+            overflow::install(std::ptr::null);
+            overflow::install(std::ptr::null);
             null_dereference();
         }
         "sent" => {
             set_action(libc::SIG_DFL, 0);
-            overflow::install();
+            overflow::install(std::ptr::null);
             // SAFETY: sends a signal to this thread.
             unsafe { libc::raise(libc::SIGSEGV) };
         }
         "with siginfo" => {
             set_action(exit_with_42 as *const () as usize, libc::SA_SIGINFO);
-            overflow::install();
+            overflow::install(std::ptr::null);
             null_dereference();
         }
         "without siginfo" => {
             set_action(exit_with_43 as *const () as usize, 0);
-            overflow::install();
+            overflow::install(std::ptr::null);
             null_dereference();
         }
         other => panic!("no case {other}"),
