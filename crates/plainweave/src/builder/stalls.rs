@@ -62,11 +62,12 @@ impl RuntimeBuilder {
     /// that only another thread of the program can do ([`crate::stall::Deadlock::is_certain`]),
     /// while a plain thread waits in [`Runtime::run`] or [`Runtime::scope`]. It comes about a
     /// second after the last fiber was suspended, or the thread began to wait, and again only after
-    /// fibers have run. A wait that a timer, I/O, a job of the blocking pool or a future may end is
-    /// no deadlock. `f` runs on a thread of its own, which the runtime's end does not wait for; it
-    /// may cancel fibers. Without it, circles of fibers that wait for each other go to standard
-    /// error, and other certain deadlocks where stalls do ([`Self::report_stalls`]). On virtual
-    /// time there are none.
+    /// fibers have run. A circle of fibers that wait for each other's locks or ends, without a time
+    /// limit, is reported once while other fibers run, after some five seconds. A wait that a
+    /// timer, I/O, a job of the blocking pool or a future may end is no deadlock. `f` runs on a
+    /// thread of its own, which the runtime's end does not wait for; it may cancel fibers. Without
+    /// it, circles of fibers that wait for each other go to standard error, and other certain
+    /// deadlocks where stalls do ([`Self::report_stalls`]). On virtual time there are none.
     pub fn on_deadlock(mut self, f: impl Fn(&Deadlock) + Send + Sync + 'static) -> Self {
         self.on_deadlock = Some(OnDeadlock(Arc::new(f)));
         self

@@ -38,6 +38,8 @@ pub(crate) struct Asker {
     /// The most children of a scope that are named; those left out are counted with what is not
     /// known.
     pub(crate) children: usize,
+    /// Only who is waited for, without words.
+    pub(crate) is_brief: bool,
 }
 
 /// What can say what it is.
@@ -165,6 +167,31 @@ impl Header {
     /// # Safety
     /// The caller owns the fiber, which is suspended.
     pub(crate) unsafe fn awaited(&self, children: usize) -> Option<Object> {
+        // SAFETY: the caller's promise.
+        unsafe { self.describe_awaited(children, false) }
+    }
+
+    /// Returns the lower half of the number of the one fiber of this pool that the fiber waits for,
+    /// without a time limit: the holder of a lock, or one that it joins.
+    ///
+    /// # Safety
+    /// As for [`Self::awaited`].
+    pub(crate) unsafe fn waits_for(&self) -> Option<u32> {
+        if self.own.waits.is_timed() {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let object = unsafe { self.describe_awaited(0, true) }?;
+        match (object.holder, &object.fibers[..]) {
+            (Some(holder), _) => (holder != 0).then_some(holder),
+            (None, [fiber]) if object.unknown == 0 => Some(*fiber as u32),
+            _ => None,
+        }
+    }
+
+    /// # Safety
+    /// As for [`Self::awaited`].
+    unsafe fn describe_awaited(&self, children: usize, is_brief: bool) -> Option<Object> {
         if self.own.waits.0.get() & NOTED == 0 {
             return None;
         }
@@ -179,6 +206,7 @@ impl Header {
                 &Asker {
                     pool: self.pool_ptr().as_ptr(),
                     children,
+                    is_brief,
                 },
                 &mut object,
             )

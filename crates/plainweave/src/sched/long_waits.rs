@@ -17,6 +17,8 @@
 //! claims each as a dump does (`sched/inspect`), so a wake-up that comes meanwhile is not lost.
 //! Those that are pinned are looked at by their worker.
 //!
+//! A round also notes who waits for whom (`sched/circles`).
+//!
 //! What it saves and costs stands in `docs/stacks.md`.
 //!
 //! # Rejected
@@ -32,6 +34,7 @@ use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::circles::{Edge, MOST_EDGES};
 use super::inspect::{MOST_ENTRIES, SLICE, claimed};
 use super::pool::PoolShared;
 use super::worker::WorkerCtx;
@@ -62,6 +65,8 @@ struct Round {
     cursor: usize,
     /// It has found somebody in a new wait.
     found_new: bool,
+    /// Who waits for whom, of those that it has found before.
+    edges: Vec<Edge>,
 }
 
 /// When a worker was last seen to have run fibers.
@@ -85,7 +90,13 @@ impl Rounds {
     /// Does a slice of the round if one is due; `slice` returns whether it was the last. Returns
     /// when the next one is due; `None` if nobody can have begun to wait since `active`, after
     /// which the caller has run no fiber, without having been seen.
-    fn look(&self, now: u64, active: u64, slice: impl FnOnce(&mut Round) -> bool) -> Option<u64> {
+    fn look(
+        &self,
+        now: u64,
+        active: u64,
+        slice: impl FnOnce(&mut Round) -> bool,
+        ended: impl FnOnce(Vec<Edge>),
+    ) -> Option<u64> {
         if self.clean.load(Ordering::Relaxed) > active {
             return None;
         }
@@ -101,11 +112,12 @@ impl Rounds {
         }
         let mut next = now + NEXT_NS;
         if slice(&mut round) {
-            let ended = std::mem::take(&mut *round);
-            next = now.max(ended.began + PERIOD_NS);
-            if !ended.found_new {
-                self.clean.store(ended.began, Ordering::Relaxed);
+            let round = std::mem::take(&mut *round);
+            next = now.max(round.began + PERIOD_NS);
+            if !round.found_new {
+                self.clean.store(round.began, Ordering::Relaxed);
             }
+            ended(round.edges);
         }
         self.next.store(next, Ordering::Relaxed);
         (self.clean.load(Ordering::Relaxed) <= active).then_some(next)
@@ -118,7 +130,16 @@ impl Round {
     /// # Safety
     /// The caller owns the fiber, which is suspended.
     unsafe fn look_at(&mut self, header: &Header, pool: &PoolShared) {
-        match header.own.waits.look() {
+        let earlier = header.own.waits.look();
+        if earlier != EarlierLooks::None
+            && pool.circles.are_wanted()
+            && self.edges.len() < MOST_EDGES
+            // SAFETY: the caller's promise.
+            && let Some(awaited) = unsafe { header.waits_for() }
+        {
+            self.edges.push((header.id() as u32, awaited));
+        }
+        match earlier {
             EarlierLooks::None => self.found_new = true,
             EarlierLooks::One => {
                 // SAFETY: the caller's promise.
@@ -159,12 +180,23 @@ impl WorkerCtx {
     pub(super) fn look_at_long_waits(&self, now: u64) -> [Option<u64>; 2] {
         let (pool, (switches, _)) = (self.pool(), self.shared().beat());
         let active = self.activity.note(switches, now);
-        let movable = pool
-            .long_waits
-            .look(now, active, |round| pool.look_at_movable(round));
-        let pinned = self
-            .long_waits
-            .look(now, active, |round| self.look_at_pinned(round));
+        let ended = |edges, over| {
+            if pool.circles.publish(over, edges) {
+                pool.watchdog_bell.notice();
+            }
+        };
+        let movable = pool.long_waits.look(
+            now,
+            active,
+            |round| pool.look_at_movable(round),
+            |edges| ended(edges, 0),
+        );
+        let pinned = self.long_waits.look(
+            now,
+            active,
+            |round| self.look_at_pinned(round),
+            |edges| ended(edges, self.id() + 1),
+        );
         [movable, pinned]
     }
 

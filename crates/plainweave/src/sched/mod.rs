@@ -61,6 +61,7 @@
 
 pub(crate) mod blocking_pool; // The threads for blocking work.
 pub(crate) mod children; // What a scope shares with its children.
+pub(crate) mod circles; // Fibers that wait for each other while others run.
 pub(crate) mod closure; // The typed part of a fiber: its closure and result.
 mod counts; // What a worker counts, published for others.
 mod end; // How fibers end, and what becomes of those that are left.

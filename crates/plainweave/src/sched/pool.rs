@@ -84,6 +84,7 @@ use slab::Slab;
 
 use super::blocking_pool::BlockingPool;
 use super::children::ScopeData;
+use super::circles::Circles;
 use super::held_back::HeldBack;
 use super::inspect::Inspections;
 use super::long_waits::Rounds;
@@ -165,6 +166,7 @@ pub(crate) struct PoolShared {
     pub(super) inspections: Inspections,
     /// Looks at the fibers that may move and wait for long.
     pub(super) long_waits: Rounds,
+    pub(crate) circles: Circles,
     /// Plain threads that wait for its fibers in `run` or `scope`: their number, and what each
     /// waits for.
     pub(crate) callers: AtomicUsize,
@@ -303,6 +305,7 @@ impl PoolShared {
             recorder: config.recorder.clone(),
             inspections: Inspections::default(),
             long_waits: Rounds::default(),
+            circles: Circles::default(),
             callers: AtomicUsize::new(0),
             awaited: Mutex::default(),
             reporters: AtomicUsize::new(0),

@@ -99,7 +99,7 @@ struct Listed<'a, S, const LISTS: usize> {
 }
 
 impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
-    fn describe(&self, _: &Asker, object: &mut Object) {
+    fn describe(&self, asker: &Asker, object: &mut Object) {
         let facts = |locked: &mut Locked<S, LISTS>| {
             let facts = locked.state.facts(self.list);
             (facts, locked.lists[facts.peers].user)
@@ -107,6 +107,10 @@ impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
         let (facts, user) = self.queue.with(facts);
         (object.kind, object.address, object.holder) =
             (facts.kind, ptr::from_ref(self.queue).addr(), facts.holder);
+        object.unknown = 1;
+        if asker.is_brief {
+            return;
+        }
         let counts = facts.counts.iter().filter(|(_, what)| !what.is_empty());
         let mut about: Vec<_> = counts
             .map(|(count, what)| format!("{count} {what}"))
@@ -118,7 +122,6 @@ impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
             fiber => about.push(format!("last used by fiber #{fiber}")),
         }
         object.about = about.join(", ");
-        object.unknown = 1;
     }
 }
 

@@ -12,6 +12,10 @@
 //! something from outside. Meanwhile it notices no stalls, so it gives up when workers are busy
 //! again. Names are resolved on the thread that calls the program's function.
 //!
+//! *While others run*: the rounds over fibers that wait for long suspect circles (`sched/circles`),
+//! and the watchdog asks all fibers about each suspicion. What waits there does so whatever else
+//! runs.
+//!
 //! # How certain
 //! Fibers that wait for each other in a circle (locks, joins, scopes) wait for ever:
 //! [`Deadlock::cycle`]. Who holds a handle of a channel or would release a semaphore cannot be
@@ -66,6 +70,8 @@ pub struct Deadlock {
     /// Fibers that wait for each other, each for the next and the last for the first, by number:
     /// locks, joins and scopes. Empty if there is no such circle.
     pub cycle: Vec<u64>,
+    /// Whether other fibers run on: the report is about the circle alone.
+    pub others_run: bool,
     /// How many threads of the process are neither the runtime's nor wait for it; `None` if proc(5)
     /// does not say.
     pub other_threads: Option<usize>,
@@ -134,6 +140,7 @@ struct Found {
     fibers: Vec<Stuck>,
     count: usize,
     cycle: Vec<u64>,
+    others_run: bool,
     other_threads: Option<usize>,
 }
 
@@ -145,6 +152,10 @@ pub(super) struct Deadlocks {
     quiet: Option<(u64, Instant, Duration)>,
     /// The number of switches at the last look.
     looked: Option<u64>,
+    /// The fibers of circles that have been reported while others ran.
+    reported: HashSet<u64>,
+    /// When to look for a circle again, after busy workers have not said what is pinned there.
+    circles_at: Option<Instant>,
 }
 
 impl Deadlocks {
@@ -153,6 +164,8 @@ impl Deadlocks {
             on_deadlock,
             quiet: None,
             looked: None,
+            reported: HashSet::new(),
+            circles_at: None,
         }
     }
 
@@ -200,14 +213,52 @@ impl Deadlocks {
             }
             Look::Fine => {}
             Look::Stuck(found) => {
-                // The program's function may take its time, and wake fibers, which need the
-                // watchdog.
-                let thread = std::thread::Builder::new().name("plainweave-deadlock".to_owned());
-                let _ = sys::start_thread(thread, move || (on_deadlock.0)(&found.named()));
+                let known = found
+                    .fibers
+                    .iter()
+                    .all(|one| self.reported.contains(&one.id));
+                if !known {
+                    report(on_deadlock, found);
+                }
             }
         }
         self.looked = Some(now_switches);
         None
+    }
+
+    /// Looks for a circle among fibers that wait while others run, and reports each once.
+    pub(super) fn look_for_circle(&mut self, pool: &PoolShared) {
+        let Some(on_deadlock) = self.on_deadlock.clone() else {
+            return;
+        };
+        let is_early = |at| Instant::now() < at;
+        if self.circles_at.is_some_and(is_early) || !pool.circles.take_suspicion() {
+            return;
+        }
+        self.circles_at = None;
+        let (mut stuck, mut numbers) = (Vec::new(), HashMap::new());
+        let inspected = pool.inspect(&ask(Stacks::Nobodys), |view| {
+            numbers.insert(view.id as u32, view.id);
+            stuck.extend(Stuck::of(view).filter(|one| !self.reported.contains(&one.id)));
+            true
+        });
+        name_holders(&mut stuck, &numbers);
+        let cycle = cycle(&stuck);
+        if cycle.is_empty() {
+            if inspected.cut || !inspected.silent.is_empty() {
+                self.circles_at = Some(Instant::now() + GRACE);
+                pool.circles.suspect();
+            }
+            return;
+        }
+        stuck.retain(|one| cycle.contains(&one.id));
+        self.reported.extend(cycle);
+        let found = Found {
+            others_run: true,
+            ..Found::new(pool, stuck)
+        };
+        report(on_deadlock, found);
+        pool.circles.suspect(); // There may be another.
     }
 
     fn look(&self, pool: &PoolShared, switches_before: u64) -> Look {
@@ -235,11 +286,7 @@ impl Deadlocks {
         if inspected.cut {
             return Look::Cut;
         }
-        for fiber in &mut stuck {
-            if let Some(object) = &mut fiber.object {
-                name_holder(object, |half| numbers.get(&half).copied());
-            }
-        }
+        name_holders(&mut stuck, &numbers);
         // Children elsewhere, or another runtime's fiber: that may go on.
         let elsewhere = |fiber: &Stuck| {
             fiber.reason != Reason::Sync
@@ -258,6 +305,19 @@ impl Deadlocks {
             Some(false) => Look::Fine,
             None => Look::Later,
         }
+    }
+}
+
+/// Calls the program's function, on a thread of its own: it may take its time, and wake fibers,
+/// which need the watchdog.
+fn report(on_deadlock: OnDeadlock, found: Found) {
+    let thread = std::thread::Builder::new().name("plainweave-deadlock".to_owned());
+    let _ = sys::start_thread(thread, move || (on_deadlock.0)(&found.named()));
+}
+
+fn name_holders(stuck: &mut [Stuck], numbers: &HashMap<u32, u64>) {
+    for object in stuck.iter_mut().filter_map(|one| one.object.as_mut()) {
+        name_holder(object, |half| numbers.get(&half).copied());
     }
 }
 
@@ -329,6 +389,7 @@ impl Found {
             fibers: stuck,
             count,
             cycle,
+            others_run: false,
             other_threads: other_threads(pool),
         }
     }
@@ -345,6 +406,7 @@ impl Found {
             fibers,
             count: self.count,
             cycle: self.cycle,
+            others_run: self.others_run,
             other_threads: self.other_threads,
         }
     }
@@ -483,7 +545,13 @@ fn other_threads(pool: &PoolShared) -> Option<usize> {
 
 impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_certain() {
+        if self.others_run {
+            write!(
+                f,
+                "deadlock: {} fibers wait, for ever unless another has a guard of theirs or cancels one",
+                self.count
+            )?;
+        } else if self.is_certain() {
             write!(
                 f,
                 "deadlock: {} fibers wait, and nothing will wake them",

@@ -240,6 +240,9 @@ impl Watchdog {
             };
             pool.workers.first().len()
         ];
+        if on_deadlock.is_some() {
+            pool.circles.want();
+        }
         let (seen, drafts, deadlocks) = (Vec::new(), Vec::new(), Deadlocks::new(on_deadlock));
         let punctuality = Punctuality::from(now);
         let (alert_until, scans) = (now, 0);
@@ -268,6 +271,9 @@ impl Watchdog {
                 std::thread::park_timeout(CLOSE);
                 continue;
             }
+            if self.pool.circles.are_suspected() {
+                self.deadlocks.look_for_circle(&self.pool);
+            }
             let stalled = self.scan();
             if !stalled.is_empty() {
                 let next = Instant::now() + EACH * u32::try_from(stalled.len()).unwrap_or(u32::MAX);
@@ -289,7 +295,8 @@ impl Watchdog {
             if quiet >= QUIET {
                 let pool = self.pool.clone();
                 let again = self.deadlocks.look_if_due(&pool);
-                let sleeps = || self.is_quiet() && !pool.is_stopping();
+                let sleeps =
+                    || self.is_quiet() && !pool.is_stopping() && !pool.circles.are_suspected();
                 match again {
                     Some(time) => pool.watchdog_bell.sleep_until(time, sleeps),
                     // A caller that begins to wait for fibers that are stuck already gives a reason

@@ -12,6 +12,7 @@ use plainweave::{Builder, Movement, Reason, Runtime, RuntimeBuilder};
 
 on_every_driver!(
     two_locks_in_opposite_order,
+    circles_are_reported_while_others_run,
     a_lock_that_is_locked_twice,
     fibers_that_join_each_other,
     a_channel_whose_senders_all_wait,
@@ -141,6 +142,53 @@ fn two_locks_in_opposite_order(setup: Setup) {
             "{text}"
         );
         assert!(text.contains("waits for a scope: fiber #"), "{text}");
+    }
+}
+
+/// Of two circles each is reported once, and nothing else is: not those who wait for one of its
+/// fibers, nor locks that are held for long.
+fn circles_are_reported_while_others_run(setup: Setup) {
+    for (runtime, told) in both_movements(setup) {
+        let locks: [_; 4] = std::array::from_fn(|_| Arc::new(Mutex::new(())));
+        let ticks = runtime.spawn(|| while plainweave::time::sleep(ms(1)).is_ok() {});
+        let stuck: Vec<_> = [(0, 1), (1, 0), (2, 3), (3, 2)]
+            .map(|(one, other)| {
+                let (one, other) = (locks[one].clone(), locks[other].clone());
+                runtime.spawn(move || {
+                    let _one = one.lock().expect("free");
+                    plainweave::time::sleep(ms(300)).expect("others take theirs");
+                    drop(other.lock());
+                })
+            })
+            .into();
+        let waits = {
+            let lock = locks[0].clone();
+            runtime.spawn(move || drop(lock.lock()))
+        };
+        let mut found: Vec<u64> = Vec::new();
+        for _ in 0..2 {
+            let report = told.next().expect("a report");
+            assert!(report.others_run && report.is_certain(), "{report}");
+            assert_eq!((report.cycle.len(), report.count), (2, 2), "{report}");
+            let text = report.to_string();
+            assert!(
+                text.starts_with("deadlock: 2 fibers wait, for ever unless another has a guard"),
+                "{text}"
+            );
+            found.extend(&report.cycle);
+        }
+        let mut all: Vec<_> = stuck.iter().map(|fiber| fiber.fiber().id()).collect();
+        found.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(found, all);
+        std::thread::sleep(ms(5000));
+        assert!(told.others().is_empty(), "each once");
+        for fiber in stuck.iter().chain([&waits, &ticks]) {
+            fiber.cancel();
+        }
+        for fiber in stuck.into_iter().chain([waits, ticks]) {
+            fiber.join().expect("no panic");
+        }
     }
 }
 
