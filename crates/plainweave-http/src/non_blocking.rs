@@ -70,6 +70,16 @@ impl<'a> Wait<'a> {
             limit,
         }
     }
+
+    /// Waits for a future that has what a stream offers, and for the rest.
+    #[cfg(feature = "http2")]
+    pub(crate) fn beside(&self, something: impl Future<Output = ()>) -> io::Result<()> {
+        select! {
+            future(something) -> () => (),
+            recv(self.wakeups.receiver) -> _ => (),
+            after(self.limit.min(LONGEST)) => (),
+        }
+    }
 }
 
 /// Wake-ups of a connection by its requests; several are remembered as one.

@@ -78,6 +78,10 @@ impl Response {
     /// connection is closed. A request with a body that the handler has not read is answered 400
     /// instead, one of HTTP/1.0 505, and one that does not ask for this protocol 426.
     ///
+    /// Over HTTP/2 the client asks by CONNECT (RFC 8441). The handler sees GET with the same fields
+    /// as here, and the same response gives `take_over` the request's stream, without
+    /// `Sec-WebSocket-Accept`. One that was not asked for is answered 505.
+    ///
     /// A server that stops does not end what took over:
     /// [`Server::shutdown`](crate::Server::shutdown) cuts it when the time of grace has passed.
     pub fn upgrade(

@@ -2,16 +2,19 @@
 
 mod halves; // The connection read by one fiber while another writes.
 mod raw; // A transport whose type nobody needs to know, and what its errors are called.
+mod readable; // A read that may find something, as a branch of a `select!`.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::time::Duration;
 
-use plainweave::sync::select::{Case, ReadinessBranch, TimerBranch};
+use plainweave::sync::select::TimerBranch;
 
 pub use self::halves::{ReadHalf, WriteHalf};
 pub(crate) use self::raw::Raw;
 use self::raw::{timed_out, unsupported};
+pub(crate) use self::readable::Branch;
+pub use self::readable::Readable;
 
 /// A connection in the hands of a handler, which speaks another protocol on it: see
 /// [`Response::upgrade`](crate::Response::upgrade).
@@ -133,14 +136,9 @@ impl<'a> Upgraded<'a> {
     /// as when part of a record has come. Where nothing says what is readable (a server on
     /// threads), it is always ready.
     pub fn readable_branch(&self) -> Readable<'_> {
-        match self
-            .stream
-            .readable_branch()
-            .filter(|_| self.early.is_empty() && !self.stream.holds_input())
-        {
-            Some(branch) => Readable(Branch::Socket(branch)),
-            None => Readable(Branch::Now(TimerBranch::after(Duration::ZERO))),
-        }
+        let comes = self.early.is_empty() && !self.stream.holds_input();
+        let branch = comes.then(|| self.stream.readable_branch()).flatten();
+        Readable(branch.unwrap_or_else(|| Branch::Now(TimerBranch::after(Duration::ZERO))))
     }
 
     /// Splits the connection, so that one fiber reads while another writes, over TLS too. The
@@ -216,35 +214,5 @@ impl fmt::Debug for Upgraded<'_> {
         f.debug_struct("Upgraded")
             .field("early", &self.early.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// A read that may find something, as a branch of a `select!`; see [`Upgraded::readable_branch`].
-#[derive(Debug)]
-pub struct Readable<'a>(Branch<'a>);
-
-#[derive(Debug)]
-enum Branch<'a> {
-    Socket(ReadinessBranch<'a>),
-    Now(TimerBranch),
-}
-
-impl Readable<'_> {
-    /// Returns it as one of the select's cases.
-    #[doc(hidden)]
-    pub fn case(&mut self) -> Case<'_> {
-        match &mut self.0 {
-            Branch::Socket(branch) => branch.case(),
-            Branch::Now(branch) => branch.case(),
-        }
-    }
-
-    /// Returns something if it was chosen.
-    #[doc(hidden)]
-    pub fn output(self) -> Option<()> {
-        match self.0 {
-            Branch::Socket(branch) => branch.output(),
-            Branch::Now(branch) => branch.output(),
-        }
     }
 }

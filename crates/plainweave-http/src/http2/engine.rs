@@ -57,6 +57,7 @@ impl Http2 {
             .initial_connection_window_size(own.connection_window.min(MAX_WINDOW))
             .max_send_buffer_size(own.send_buffer)
             .max_local_error_reset_streams(Some(own.resets as usize))
+            .enable_connect_protocol()
             .handshake(pipe.clone());
         Self {
             engine: Engine::Handshake(engine),

@@ -3,6 +3,7 @@
 use http::request::Parts;
 use http::{Method, StatusCode, Version, header};
 
+use super::tunnel::Asked;
 use crate::authority::is_authority;
 use crate::body::parse_length;
 use crate::head::{Framing, RequestHead};
@@ -50,16 +51,22 @@ impl Joined {
     }
 }
 
-/// Makes the head, and judges it as one of HTTP/1 is judged. `ends`: no body follows.
+/// Makes the head, and judges it as one of HTTP/1 is judged. `ends`: no body follows. `asked`: what
+/// follows instead, in both directions.
 pub(super) fn head<'a>(
     parts: &'a Parts,
     fields: &'a [httparse::Header<'a>],
     ends: bool,
+    asked: Option<Asked<'_>>,
     limits: &Limits,
 ) -> Result<RequestHead<'a>, Error> {
+    let method = match asked {
+        Some(Asked::Protocol(_)) => &Method::GET,
+        _ => &parts.method,
+    };
     let authority = parts.uri.authority().map(http::uri::Authority::as_str);
     let target_text = match parts.uri.path_and_query() {
-        Some(path) if parts.method != Method::CONNECT => path.as_str(),
+        Some(path) if *method != Method::CONNECT => path.as_str(),
         _ => authority.unwrap_or_default(),
     };
     if target_text.len() > limits.line_bytes {
@@ -74,13 +81,13 @@ pub(super) fn head<'a>(
     }
     well_formed(parts)?;
     Ok(RequestHead {
-        method: parts.method.clone(),
-        target: parse_target(&parts.method, target_text)?,
+        method: method.clone(),
+        target: parse_target(method, target_text)?,
         target_text,
         version: Version::HTTP_2,
         headers: fields,
         host: host(authority, fields)?.map(str::as_bytes),
-        framing: framing(fields, ends)?,
+        framing: framing(fields, ends || asked.is_some())?,
         keep_alive: true,
         expects_continue: expects_continue(fields)?,
     })

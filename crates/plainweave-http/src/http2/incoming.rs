@@ -71,6 +71,16 @@ impl<'a> Incoming<'a> {
         })
     }
 
+    /// Has the handler find no body: what the client sends is not part of the request.
+    pub(super) fn withhold(&mut self) {
+        self.done = true;
+    }
+
+    /// Returns the stream, of which nothing was read.
+    pub(super) fn into_stream(self) -> RecvStream {
+        self.stream
+    }
+
     /// Ends the body for its handler. Returns the error that it met.
     pub(super) fn finish(&mut self) -> (Option<Error>, RequestLimits) {
         self.pace.resume();

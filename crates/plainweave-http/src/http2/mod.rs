@@ -40,6 +40,7 @@ mod pipe; // What lies between the engine and the stream.
 // What the requests of a connection share with it, and what a server knows of its busy connections.
 mod shared;
 mod stream; // One request and its answer, on a fiber of its own.
+mod tunnel; // A stream that a handler has taken over.
 mod wait; // A stream's waits for the engine.
 
 pub(crate) use self::connection::{begin, begins, end, turn};

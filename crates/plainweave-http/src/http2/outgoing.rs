@@ -118,6 +118,17 @@ impl<'a> Outgoing<'a> {
         .map_err(|error| self.take_back(error))
     }
 
+    /// Sends the head of an answer after which the stream is whoever's who took it over. An error
+    /// with a status can still be answered.
+    pub(super) fn open(&mut self, response: &Response) -> Result<SendStream<Bytes>, Error> {
+        self.status = Some(response.status);
+        self.head = Some(self.encode(response, None));
+        match self.begin(false).map(drop) {
+            Ok(()) => self.stream.take().ok_or_else(|| Error::closed(UNSENT)),
+            Err(error) => Err(self.take_back(error)),
+        }
+    }
+
     /// Breaks the answer off, so that the client does not take what it has for the whole.
     pub(super) fn reset(&mut self, reason: Reason) {
         match &mut self.stream {

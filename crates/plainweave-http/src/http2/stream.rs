@@ -12,7 +12,10 @@ use super::head::{Joined, head};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::shared::{Lent, Shared};
-use crate::{Error, Exchange, Handler, Request, RequestHead, Response, Server};
+use super::tunnel::{Asked, Tunnel};
+use crate::response::TakeOver;
+use crate::upgraded::Raw;
+use crate::{Body, Error, Exchange, Handler, Request, RequestHead, Response, Server, Upgraded};
 
 /// Serves a request.
 pub(super) fn serve<H: Handler>(
@@ -24,7 +27,11 @@ pub(super) fn serve<H: Handler>(
     let started = server.start_time();
     let (parts, body) = request.into_parts();
     let joined = Joined::of(&parts);
-    let fields = joined.fields(&parts);
+    let mut fields = joined.fields(&parts);
+    let asked = Asked::of(&parts);
+    if let Some(asked) = asked {
+        asked.add_fields(&mut fields);
+    }
     let mut exchange = Answer {
         server,
         shared,
@@ -32,8 +39,10 @@ pub(super) fn serve<H: Handler>(
         permit: None,
         started,
         head_only: parts.method == Method::HEAD,
+        asked,
     };
-    let head = head(&parts, &fields, body.is_end_stream(), server.limits());
+    let ends = body.is_end_stream();
+    let head = head(&parts, &fields, ends, asked, server.limits());
     // Before anything that may wait for the client. One address must not take all that there is.
     let counted = server.connection_limit().begin_request(shared.peer);
     if counted.is_some() {
@@ -54,6 +63,15 @@ struct Answer<'a, H> {
     started: Option<Instant>,
     /// The request is HEAD, even if the rest of its head is in error: no answer to it has a body.
     head_only: bool,
+    asked: Option<Asked<'a>>,
+}
+
+/// What is left of a request that was answered.
+enum Rest<'a> {
+    /// A body of which more may come.
+    Body(Incoming<'a>),
+    /// A stream, and what goes on with it.
+    Tunnel(TakeOver, Tunnel),
 }
 
 impl<'a, H: Handler> Answer<'a, H> {
@@ -61,9 +79,43 @@ impl<'a, H: Handler> Answer<'a, H> {
         let mut rest = None;
         let done = self.answer(head, body, &mut rest);
         self.end(Some(head), done);
-        if let Some(mut rest) = rest {
-            rest.drain();
+        match rest {
+            Some(Rest::Body(mut body)) => body.drain(),
+            Some(Rest::Tunnel(take_over, tunnel)) => {
+                if let Err(error) = self.take_over(take_over, tunnel) {
+                    self.server.report(&error.of_request(head));
+                }
+            }
+            None => {}
         }
+    }
+
+    /// Hands the stream to what goes on with it after HTTP, and ends it.
+    fn take_over(&mut self, take_over: TakeOver, mut tunnel: Tunnel) -> Result<(), Error> {
+        let timeouts = self.timeouts();
+        let mut upgraded = Upgraded::new(&mut tunnel, &[], timeouts);
+        let done = catch_unwind(AssertUnwindSafe(|| take_over(&mut upgraded)));
+        match done {
+            Ok(()) => {
+                // The client has left, or hears of the end.
+                let _ = tunnel.shutdown_write();
+                Ok(())
+            }
+            Err(payload) => {
+                self.outgoing.reset(Reason::INTERNAL_ERROR);
+                Err(Error::panic(payload).with_status(None))
+            }
+        }
+    }
+
+    /// Returns those of reads and writes of what takes over.
+    fn timeouts(&self) -> (Duration, Duration) {
+        let limits = self.server.limits();
+        let least = Duration::from_millis(1);
+        (
+            limits.idle_timeout.max(least),
+            limits.write_timeout.max(least),
+        )
     }
 
     /// Refuses a request that was not admitted. An answer without a body waits for no window:
@@ -75,15 +127,18 @@ impl<'a, H: Handler> Answer<'a, H> {
     }
 
     /// Calls the handler and sends its answer. Returns its panic, or why the exchange failed.
-    /// `rest` gets a body of which more may come.
+    /// `rest` gets what is left to be done then.
     fn answer(
         &mut self,
         head: &RequestHead<'_>,
         body: RecvStream,
-        rest: &mut Option<Incoming<'a>>,
+        rest: &mut Option<Rest<'a>>,
     ) -> Result<Option<Error>, Error> {
         let limits = self.server.limits_of(head);
         let mut body = Incoming::new(body, self.shared, head, limits)?;
+        if self.asked.is_some() {
+            body.withhold();
+        }
         let mut reading = body.reading(&mut self.outgoing);
         let client = self.server.client_of(head, self.shared.peer);
         let request = Request::new(head, &mut reading).with_tls(self.shared.tls.as_deref());
@@ -108,9 +163,21 @@ impl<'a, H: Handler> Answer<'a, H> {
             return Err(error);
         }
         self.shared.count();
+        let mut response = match self.asked {
+            Some(asked) => asked.answer(response),
+            None => response,
+        };
+        if self.asked.is_some() && matches!(response.body, Body::Upgrade(_)) {
+            let send = self.outgoing.open(&response)?;
+            if let Body::Upgrade(take_over) = std::mem::take(&mut response.body) {
+                let tunnel = Tunnel::new(body.into_stream(), send, self.timeouts());
+                *rest = Some(Rest::Tunnel(take_over, tunnel));
+            }
+            return Ok(panic);
+        }
         let sent = self.outgoing.send(response, self.head_only).map(|()| panic);
         if sent.is_ok() && !body.is_withheld() {
-            *rest = Some(body);
+            *rest = Some(Rest::Body(body));
         }
         sent
     }

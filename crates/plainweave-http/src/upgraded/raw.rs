@@ -3,8 +3,7 @@
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use plainweave::sync::select::ReadinessBranch;
-
+use super::readable::Branch;
 use crate::{NonBlocking, Transport};
 
 /// Names a timeout as fibers' sockets do, where `std`'s say that the call would block.
@@ -29,7 +28,8 @@ pub(crate) trait Raw: Read + Write + Send {
     fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()>;
     fn shutdown_write(&mut self) -> io::Result<()>;
     fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking>;
-    fn readable_branch(&self) -> Option<ReadinessBranch<'_>>;
+    /// Returns what makes a read possible, if something says it.
+    fn readable_branch(&self) -> Option<Branch<'_>>;
     fn holds_input(&self) -> bool;
 }
 
@@ -55,8 +55,8 @@ impl<S: Transport> Raw for S {
         }
     }
 
-    fn readable_branch(&self) -> Option<ReadinessBranch<'_>> {
-        Transport::readable_branch(self)
+    fn readable_branch(&self) -> Option<Branch<'_>> {
+        Transport::readable_branch(self).map(Branch::Socket)
     }
 
     fn holds_input(&self) -> bool {

@@ -1,15 +1,21 @@
-//! Connections that a handler has taken over, used in both directions at once: on sockets, and over
-//! TLS.
+//! Connections that a handler has taken over, used in both directions at once: on sockets, over
+//! TLS, and as a stream of HTTP/2.
 
+use std::future::poll_fn;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use plainweave::Runtime;
-use plainweave::net::TcpListener;
+use bytes::{Buf, Bytes};
+use h2::ext::Protocol;
+use h2::{RecvStream, SendStream};
+use http::Request;
+use plainweave::net::{self, AsyncTcpStream, TcpListener};
+use plainweave::time::with_timeout;
+use plainweave::{Runtime, block_on};
 use plainweave_http::tls::{Acceptor, Config};
-use plainweave_http::{HeaderValue, Request, Response, Server, Upgraded};
+use plainweave_http::{HeaderValue, Response, Server, Upgraded};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::tls::peer::{Authority, EACH, NOW};
@@ -38,8 +44,127 @@ impl Peer for StreamOwned<ClientConnection, TcpStream> {
     }
 }
 
-/// Has `take_over` serve one connection on a socket and one for each version of TLS, and `play` be
-/// its client, with `early` sent together with the request.
+/// A stream of a connection of HTTP/2 that has no others.
+struct Stream {
+    send: SendStream<Bytes>,
+    recv: RecvStream,
+    /// What has come and was not read.
+    data: Bytes,
+    ended: bool,
+    /// Where the connection runs.
+    _runtime: Runtime,
+}
+
+impl Stream {
+    /// Asks for the protocol `test` (RFC 8441), and sends `early` together with that.
+    fn open(address: SocketAddr, early: &str) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let (send, recv) = runtime.run(|| {
+            let stream = AsyncTcpStream::from(net::TcpStream::connect(address).unwrap());
+            // It need not read at once what comes byte by byte.
+            let mut builder = h2::client::Builder::new();
+            builder.data_frame_budget(1 << 30);
+            let (mut client, connection) = block_on(builder.handshake(stream)).unwrap().unwrap();
+            drop(plainweave::spawn_future(connection));
+            let ready = |client: &h2::client::SendRequest<Bytes>| {
+                client.is_extended_connect_protocol_enabled()
+            };
+            let start = Instant::now();
+            while !ready(&client) {
+                assert!(start.elapsed() < HANG, "the server does not offer it");
+                plainweave::time::sleep(Duration::from_millis(1)).unwrap();
+            }
+            let mut request = Request::builder()
+                .method("CONNECT")
+                .uri("http://localhost/")
+                .body(())
+                .unwrap();
+            request
+                .extensions_mut()
+                .insert(Protocol::from_static("test"));
+            let (response, mut send) = client.send_request(request, false).unwrap();
+            send.send_data(Bytes::copy_from_slice(early.as_bytes()), false)
+                .unwrap();
+            let (head, recv) = block_on(response).unwrap().unwrap().into_parts();
+            assert_eq!(head.status, 200);
+            assert!(!head.headers.contains_key("upgrade"), "{head:?}");
+            (send, recv)
+        });
+        Self {
+            send,
+            recv,
+            data: Bytes::new(),
+            ended: false,
+            _runtime: runtime,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while self.data.is_empty() {
+            let next = with_timeout(HANG, || block_on(poll_fn(|cx| self.recv.poll_data(cx))))?;
+            match next {
+                Some(data) => self.data = data.map_err(io::Error::other)?,
+                None => return Ok(0),
+            }
+            let room = self.recv.flow_control();
+            room.release_capacity(self.data.len())
+                .map_err(io::Error::other)?;
+        }
+        let len = buf.len().min(self.data.len());
+        self.data.copy_to_slice(&mut buf[..len]);
+        Ok(len)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.send.reserve_capacity(buf.len());
+        while self.send.capacity() == 0 {
+            let more = with_timeout(HANG, || block_on(poll_fn(|cx| self.send.poll_capacity(cx))))?;
+            more.expect("an open stream").map_err(io::Error::other)?;
+        }
+        let len = self.send.capacity().min(buf.len());
+        let sent = self
+            .send
+            .send_data(Bytes::copy_from_slice(&buf[..len]), false);
+        sent.map(|()| len).map_err(io::Error::other)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Peer for Stream {
+    fn end(&mut self) {
+        self.send.send_data(Bytes::new(), true).unwrap();
+        self.ended = true;
+    }
+}
+
+impl Drop for Stream {
+    /// A stream that is dropped is reset, which overtakes what was sent: one that has ended in good
+    /// order waits for the other end.
+    fn drop(&mut self) {
+        let mut buf = [0; 1024];
+        while self.ended
+            && !std::thread::panicking()
+            && self.read(&mut buf).is_ok_and(|len| len > 0)
+        {}
+    }
+}
+
+/// How a client connects.
+enum Kind {
+    Plain,
+    Tls(Box<ClientConfig>),
+    Http2,
+}
+
+/// Has `take_over` serve one connection on a socket, one for each version of TLS, and one stream of
+/// HTTP/2, and `play` be its client, with `early` sent together with the request.
 fn each_transport(
     take_over: impl Fn(&mut Upgraded<'_>) -> io::Result<()> + Clone + Send + Sync + 'static,
     early: &str,
@@ -48,14 +173,15 @@ fn each_transport(
     let authority = Authority::new("upgrades");
     let (chain, key) = authority.write("site", &["localhost"], NOW);
     let acceptor = Acceptor::new(Config::new(chain, key)).unwrap();
-    let clients = EACH.map(|versions| Some(authority.client(versions)));
-    for client in clients.into_iter().chain([None]) {
+    let clients = EACH.map(|versions| Kind::Tls(Box::new(authority.client(versions))));
+    for kind in clients.into_iter().chain([Kind::Plain, Kind::Http2]) {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.run(|| TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let take_over = take_over.clone();
-        let server = Server::new(move |_: &mut Request<'_>| {
+        let server = Server::new(move |request: &mut plainweave_http::Request<'_>| {
             let take_over = take_over.clone();
+            assert_eq!(request.method(), "GET");
             Response::upgrade(HeaderValue::from_static("test"), move |stream| {
                 take_over(stream).expect("as planned")
             })
@@ -63,7 +189,7 @@ fn each_transport(
         let panics = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = panics.clone();
         let server = server.on_error(move |error| seen.lock().unwrap().push(error.to_string()));
-        let (acceptor, is_tls) = (acceptor.clone(), client.is_some());
+        let (acceptor, is_tls) = (acceptor.clone(), matches!(kind, Kind::Tls(_)));
         let serving = runtime.spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             if is_tls {
@@ -72,19 +198,7 @@ fn each_transport(
                 server.serve_stream(stream)
             }
         });
-        let mut peer = connect(address, client);
-        peer.write_all([ASK, early].concat().as_bytes()).unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            peer.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        assert!(
-            head.starts_with(b"HTTP/1.1 101 "),
-            "{}",
-            String::from_utf8_lossy(&head)
-        );
+        let mut peer = connect(address, kind, early);
         play(&mut *peer);
         drop(peer);
         serving.join().unwrap();
@@ -92,18 +206,33 @@ fn each_transport(
     }
 }
 
-fn connect(address: std::net::SocketAddr, client: Option<ClientConfig>) -> Box<dyn Peer> {
+fn connect(address: SocketAddr, kind: Kind, early: &str) -> Box<dyn Peer> {
+    let mut peer: Box<dyn Peer> = match kind {
+        Kind::Http2 => return Box::new(Stream::open(address, early)),
+        Kind::Plain => Box::new(socket(address)),
+        Kind::Tls(config) => {
+            let client =
+                ClientConnection::new(Arc::new(*config), "localhost".try_into().unwrap()).unwrap();
+            Box::new(StreamOwned::new(client, socket(address)))
+        }
+    };
+    peer.write_all([ASK, early].concat().as_bytes()).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        peer.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head);
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    peer
+}
+
+fn socket(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(HANG)).unwrap();
     stream.set_write_timeout(Some(HANG)).unwrap();
-    match client {
-        None => Box::new(stream),
-        Some(config) => {
-            let client =
-                ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
-            Box::new(StreamOwned::new(client, stream))
-        }
-    }
+    stream
 }
 
 /// Reads that many bytes, which count from 0.
@@ -335,7 +464,7 @@ fn readiness_is_a_branch_of_a_select() {
 /// On threads there are only blocking calls, and the error says so.
 #[test]
 fn threads_are_told_what_they_cannot_do() {
-    let server = Server::new(|_: &mut Request<'_>| {
+    let server = Server::new(|_: &mut plainweave_http::Request<'_>| {
         Response::upgrade(HeaderValue::from_static("test"), |stream| {
             assert_eq!(stream.split().unwrap_err().kind(), ErrorKind::Unsupported);
             assert_eq!(

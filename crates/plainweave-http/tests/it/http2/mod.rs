@@ -9,4 +9,5 @@ mod raw;
 mod requests;
 mod splits;
 mod tls;
+mod tunnels;
 mod windows;
