@@ -32,7 +32,7 @@
 
 use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::circles::{Edge, MOST_EDGES};
 use super::inspect::{MOST_ENTRIES, SLICE, claimed};
@@ -40,6 +40,7 @@ use super::pool::PoolShared;
 use super::worker::WorkerCtx;
 use crate::fiber::Header;
 use crate::fiber::note::EarlierLooks;
+use crate::policy::WorkerId;
 
 /// The time between the beginnings of two rounds, at least.
 const PERIOD_NS: u64 = 2_000_000_000;
@@ -53,6 +54,8 @@ pub(crate) struct Rounds {
     next: AtomicU64,
     /// When the last round began that left nothing to be done.
     clean: AtomicU64,
+    /// The worker that does the round at hand, by its number and one; 0 between rounds.
+    by: AtomicUsize,
     round: Mutex<Round>,
 }
 
@@ -87,12 +90,12 @@ impl Activity {
 }
 
 impl Rounds {
-    /// Does a slice of the round if one is due; `slice` returns whether it was the last. Returns
-    /// when the next one is due; `None` if nobody can have begun to wait since `active`, after
-    /// which the caller has run no fiber, without having been seen.
+    /// Does a slice of the round if one is due, and `me` is the worker to do it; `slice` returns
+    /// whether it was the last. Returns when to come again; `None` if nobody can have begun to wait
+    /// since `active`, after which the caller has run no fiber, without having been seen.
     fn look(
         &self,
-        now: u64,
+        (me, now): (WorkerId, u64),
         active: u64,
         slice: impl FnOnce(&mut Round) -> bool,
         ended: impl FnOnce(Vec<Edge>),
@@ -100,19 +103,26 @@ impl Rounds {
         if self.clean.load(Ordering::Relaxed) > active {
             return None;
         }
-        let next = self.next.load(Ordering::Relaxed);
+        let mut next = self.next.load(Ordering::Relaxed);
+        // Another worker's round is not to wake this one, unless that worker does not come back.
+        let by = self.by.load(Ordering::Relaxed);
+        if by != 0 && by != me + 1 {
+            next += PERIOD_NS;
+        }
         if now < next {
             return Some(next);
         }
         let Ok(mut round) = self.round.try_lock() else {
-            return Some(now + NEXT_NS); // Another worker is at it.
+            return Some(now + PERIOD_NS);
         };
         if round.began == 0 {
             round.began = now;
         }
+        self.by.store(me + 1, Ordering::Relaxed);
         let mut next = now + NEXT_NS;
         if slice(&mut round) {
             let round = std::mem::take(&mut *round);
+            self.by.store(0, Ordering::Relaxed);
             next = now.max(round.began + PERIOD_NS);
             if !round.found_new {
                 self.clean.store(round.began, Ordering::Relaxed);
@@ -185,14 +195,15 @@ impl WorkerCtx {
                 pool.watchdog_bell.notice();
             }
         };
+        let here = (self.id(), now);
         let movable = pool.long_waits.look(
-            now,
+            here,
             active,
             |round| pool.look_at_movable(round),
             |edges| ended(edges, 0),
         );
         let pinned = self.long_waits.look(
-            now,
+            here,
             active,
             |round| self.look_at_pinned(round),
             |edges| ended(edges, self.id() + 1),

@@ -268,20 +268,23 @@ fn completion_against_cancel_loses_no_bytes(setup: Setup) {
     let runtime = setup.tested();
     let mut random = Random::new(11);
     let (ours, mut theirs) = connected();
-    let total = 1_000_000u64;
+    // Until some reads have been cancelled, which takes longer where the reader seldom runs.
+    let least = 1_000_000u64;
+    let cancelled = Arc::new(AtomicUsize::new(0));
+    let so_far = cancelled.clone();
     let sender = std::thread::spawn(move || {
         let mut random = Random::new(5);
         let (mut sent, block) = (0, [7; 3000]);
-        while sent < total {
-            let n = (random.below(3000) + 1).min(total - sent) as usize;
+        while sent < least || so_far.load(Ordering::SeqCst) <= 5 && sent < 1000 * least {
+            let n = random.below(3000) as usize + 1;
             theirs.write_all(&block[..n]).expect("write");
             sent += n as u64;
             random.spin(60);
         }
         theirs.shutdown(Shutdown::Write).expect("shutdown");
-        theirs
+        (sent, theirs)
     });
-    let (mut received, mut cancelled, mut ended) = (0, 0, false);
+    let (mut received, mut ended) = (0, false);
     while !ended {
         let stream = ours.try_clone().expect("clone");
         let reader = runtime.spawn(move || {
@@ -299,12 +302,12 @@ fn completion_against_cancel_loses_no_bytes(setup: Setup) {
         reader.cancel();
         let (got, end) = reader.join().expect("no panic");
         received += got;
-        cancelled += u32::from(!end);
+        cancelled.fetch_add(usize::from(!end), Ordering::SeqCst);
         ended = end;
     }
-    assert_eq!(received, total);
-    assert!(cancelled > 5, "{cancelled}");
-    drop(sender.join().expect("sent"));
+    let (sent, _theirs) = sender.join().expect("sent");
+    assert_eq!(received, sent);
+    assert!(cancelled.load(Ordering::SeqCst) > 5, "{cancelled:?}");
 }
 
 fn completion_against_deadline_loses_no_bytes(setup: Setup) {
