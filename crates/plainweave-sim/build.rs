@@ -13,10 +13,12 @@ fn main() {
         (Some(head), _) => format!("{head} with changes"),
         _ => "unknown".to_owned(),
     };
+
     println!("cargo:rustc-env=PLAINWEAVE_COMMIT={commit}");
     println!("cargo:rustc-env=PLAINWEAVE_PROFILE={}", profile());
     println!("cargo:rerun-if-changed=../../crates");
     println!("cargo:rerun-if-changed=../../Cargo.lock");
+
     // Of a linked work tree, too.
     for path in ["HEAD", "logs/HEAD", "index"] {
         if let Some(path) = git(&["rev-parse", "--path-format=absolute", "--git-path", path]) {

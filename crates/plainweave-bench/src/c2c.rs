@@ -33,8 +33,10 @@ pub(crate) fn round_trip() -> Option<f64> {
                 expected += 2;
             }
         }
+
         pinned
     });
+
     let ask = std::thread::spawn(move || {
         let mut slices = [0.0; SLICES];
         let mut n = 0;
@@ -57,11 +59,14 @@ pub(crate) fn round_trip() -> Option<f64> {
             }
             *slice = started.elapsed().as_nanos() as f64 / f64::from(ROUNDS);
         }
+
         line.1.store(true, Ordering::Relaxed);
         slices.sort_by(f64::total_cmp);
         (n > 0).then_some(slices[SLICES / 2])
     });
-    let (echoed, slices) = (echo.join().ok()?, ask.join().ok()?);
+
+    let echoed = echo.join().ok()?;
+    let slices = ask.join().ok()?;
     if echoed { slices } else { None }
 }
 
@@ -80,6 +85,7 @@ pub(crate) fn near<T>(
             std::thread::sleep(Duration::from_millis(300));
             continue;
         }
+
         let figures = repetition()?;
         let far = far || (gated && is_far());
         if !far || last {

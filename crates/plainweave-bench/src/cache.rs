@@ -133,14 +133,18 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             two_workers::CASE,
         ])
     };
+
     if flags.list {
         all().for_each(|(name, what)| report::say(&format!("{name:<12} {what}")));
         return Ok(());
     }
+
     names::check("case", &flags.cases, all().map(|(name, _)| name))?;
     let wanted = |name: &str| flags.cases.is_empty() || flags.cases.iter().any(|case| case == name);
     let (systems, mut absent) = available();
-    let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
+    let mut rows = Vec::new();
+    let mut failures = Failures::begin()?;
+
     for case in CASES.iter().filter(|case| wanted(case.name)) {
         // With this many connections, descriptors suffice for one server at a time only: no ratios
         // then.
@@ -149,6 +153,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         } else {
             systems.len().max(1)
         };
+
         for some in systems.chunks(together) {
             rows.extend(
                 failures
@@ -157,6 +162,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             );
         }
     }
+
     if wanted(UPDATE.0) {
         rows.extend(
             failures
@@ -164,21 +170,25 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 .unwrap_or_default(),
         );
     }
+
     if wanted(HIT_RATIO.0) {
         let ratio = |server: &Server| {
             let zipf = trace::Zipf::new(400_000, 0.99);
             trace::hit_ratio(server.address, &zipf, flags.iterations.get() * 20)
         };
+
         let found = failures.catch(HIT_RATIO.0, || {
             kept(HIT_RATIO.0, "hit_ratio", "1", &systems, ratio)
         });
         rows.extend(found.unwrap_or_default());
     }
+
     if wanted(ITEMS.0) {
         let items = |server: &Server| trace::items(server.address, flags.iterations.get() * 20);
         let found = failures.catch(ITEMS.0, || kept(ITEMS.0, "items", "1", &systems, items));
         rows.extend(found.unwrap_or_default());
     }
+
     let mut under_quota =
         |case: &str, run: &dyn Fn() -> anyhow::Result<Result<Vec<Row>, &'static str>>| {
             match failures.catch(case, run) {
@@ -187,6 +197,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 None => {}
             }
         };
+
     if wanted(quota::CASE.0) {
         // Replies that are the same whatever was asked are errors to `plainweave load`.
         let servers: Vec<_> = systems
@@ -198,11 +209,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             quota::run(flags.runs.get(), flags.iterations.get(), &servers)
         });
     }
+
     if wanted(two_workers::CASE.0) {
         under_quota(two_workers::CASE.0, &|| {
             two_workers::run(flags.runs.get(), flags.iterations.get(), &systems)
         });
     }
+
     let parameters = vec![
         (
             "rounds",
@@ -234,7 +247,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 
 /// Returns the systems that can be started here, and why not the others.
 fn available() -> (Vec<System>, Vec<(String, String)>) {
-    let (mut systems, mut absent) = (Vec::new(), Vec::new());
+    let mut systems = Vec::new();
+    let mut absent = Vec::new();
     for system in System::ALL {
         match Server::start(system, 64) {
             Ok(_) => systems.push(system),
@@ -248,6 +262,7 @@ fn available() -> (Vec<System>, Vec<(String, String)>) {
             )),
         }
     }
+
     (systems, absent)
 }
 
@@ -258,6 +273,7 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
     } else {
         case.connections
     };
+
     let mut servers = Vec::new();
     for system in systems {
         let server = Server::start(*system, 64)?;
@@ -265,6 +281,7 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
         let client = Client::connect(server.address, connections).with_context(|| system.name())?;
         servers.push((client, server, Vec::new()));
     }
+
     for round in 0..=flags.runs.get() {
         report::progress(&format!(
             "cache: {}, round {round} of {}",
@@ -277,6 +294,7 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
             costs.extend((round > 0).then_some(cost));
         }
     }
+
     let mut rows = Vec::new();
     for (system, (_, server, costs)) in systems.iter().zip(&servers) {
         rows.push(system.row(case.name, "cpu_us_per_request", "us", costs.clone()));
@@ -290,8 +308,10 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
             };
             rows.push(system.row(case.name, metric, "1", ratios(costs, &servers[at].2)));
         }
+
         rows.push(system.row(case.name, "resident_bytes", "B", vec![server.resident()]));
     }
+
     Ok(rows)
 }
 
@@ -308,6 +328,7 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
         let costs: [Vec<f64>; UPDATES.len()] = Default::default();
         servers.push((*system, client, server, costs));
     }
+
     for round in 0..=flags.runs.get() {
         report::progress(&format!(
             "cache: {}, round {round} of {}",
@@ -320,6 +341,7 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
             }
         }
     }
+
     let limit = servers
         .iter()
         .find(|(system, ..)| *system == System::Limit)
@@ -340,6 +362,7 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
             }
         }
     }
+
     Ok(rows)
 }
 

@@ -136,6 +136,7 @@ impl Flags {
                 .iter()
                 .map(|driver| System::ours(mode, *driver))
         });
+
         let binaries = self.binaries.iter().map(System::binary);
         Ok(std::iter::once(System::memcached())
             .chain(binaries)
@@ -157,7 +158,8 @@ struct Measured {
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let (systems, shares) = (flags.systems()?, evenly(RATES, flags.steps));
+    let systems = flags.systems()?;
+    let shares = evenly(RATES, flags.steps);
     if flags.list {
         systems.iter().for_each(|system| report::say(&system.name));
         let shares: Vec<_> = shares.iter().map(|share| format!("{share:.2}")).collect();
@@ -167,6 +169,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ));
         return Ok(());
     }
+
     ensure!(
         descriptors::at_least(flags.connections.get()),
         "{}",
@@ -179,16 +182,16 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         length: flags.seconds,
         warm_up: flags.warm_up,
     };
+
     let first = *flags
         .updates
         .first()
         .context("no share of updates is given")?;
-    let (out, mut failures) = (
-        flags.out.clone().unwrap_or_else(machine::results_dir),
-        Failures::begin()?,
-    );
+    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
+    let mut failures = Failures::begin()?;
     let mut turns = begin(flags, &out, first, systems.len())?;
     let mut all = Vec::new();
+
     for workers in flags.workers.iter().map(|workers| usize::from(*workers)) {
         let key = format!("memcached's peak; {workers} workers");
         let peak = turns.take(&key, || {
@@ -197,6 +200,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 bench.peak(&systems[0], workers, first)?,
             )])
         });
+
         let peak = peak.context("the peak of memcached, which is the measure of all rates")?;
         let peak = peak.first().context("no peak")?.1;
         let rates = shares.iter().map(|share| (share * peak).max(1.0)).collect();
@@ -208,6 +212,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             curves,
         });
     }
+
     sweep(flags, &bench, &systems, &mut all, &mut turns, &mut failures);
     let found = Found {
         flags,
@@ -215,6 +220,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         shares: &shares,
         all: &all,
     };
+
     let peaks = all.iter().map(|Measured { workers, peak, .. }| {
         format!("{peak:.0} requests/s with {workers} workers")
     });
@@ -264,6 +270,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows: found.rows(),
         absent: Vec::new(),
     };
+
     failures.publish(report, Some(&out), Some(&found.picture()))
 }
 
@@ -301,7 +308,8 @@ fn sweep(
             for (u, updates) in flags.updates.iter().enumerate() {
                 for nth in 0..systems.len() {
                     let turn = (nth + round) % systems.len();
-                    let (system, curves) = (&systems[turn], &mut curves[turn]);
+                    let system = &systems[turn];
+                    let curves = &mut curves[turn];
                     let key = format!(
                         "round {round}; {updates} % updates; {}; {workers} workers",
                         system.name
@@ -310,6 +318,7 @@ fn sweep(
                         let points = bench.sweep(system, *workers, *updates, rates)?;
                         Ok(points.iter().flat_map(Point::values).collect())
                     };
+
                     // If one fails, the others are measured all the same.
                     let points = failures.catch(&key, || {
                         turns
@@ -318,6 +327,7 @@ fn sweep(
                             .map(Point::of)
                             .collect()
                     });
+
                     if round > 0 {
                         curves[u].push((round, points));
                     }
@@ -345,6 +355,7 @@ fn begin(flags: &Flags, out: &Path, first: u8, systems: usize) -> anyhow::Result
     let all = workers.len() * (1 + (1 + flags.runs.get()) * flags.updates.len() * systems);
     let turns = Turns::begin("cache-sweep", out, &same, flags.resume, all)?;
     turns.estimate((flags.warm_up + flags.seconds + BETWEEN) * (*steps).into());
+
     Ok(turns)
 }
 
@@ -394,7 +405,8 @@ impl Found<'_> {
     /// Returns the rows of a system: by rates, of the knees, and of how far the curves are apart.
     fn rows_of(&self, measured: &Measured, system: usize) -> Vec<Row> {
         let row = |case: &str, metric, unit, values| {
-            let (case, system) = (case.to_owned(), self.systems[system].name.clone());
+            let case = case.to_owned();
+            let system = self.systems[system].name.clone();
             Row {
                 experiment: "cache-sweep",
                 case,
@@ -405,11 +417,13 @@ impl Found<'_> {
                 values,
             }
         };
+
         let mut rows = Vec::new();
         let middle = |rate: &usize| ((self.shares[*rate] - COMPARED).abs() * 1e6) as u64;
         let middle = (0..self.shares.len())
             .min_by_key(middle)
             .unwrap_or_default();
+
         for (u, updates) in self.flags.updates.iter().enumerate() {
             let knees = measured
                 .rounds(system, u)
@@ -431,12 +445,14 @@ impl Found<'_> {
                 }
             }
         }
+
         // With one share of updates there is nothing to compare.
         for (metric, of) in [("answers_apart", METRICS[0].2), ("p99_apart", METRICS[2].2)] {
             if self.flags.updates.len() > 1 {
                 rows.push(row("all updates", metric, "1", measured.apart(system, of)));
             }
         }
+
         rows.retain(|row| !row.values.is_empty());
         rows
     }
@@ -451,6 +467,7 @@ impl Found<'_> {
             } else {
                 &format!("{} workers", measured.workers)
             };
+
             for (s, system) in self.systems.iter().enumerate() {
                 for (what, upwards, log, (_, unit, of)) in PANELS {
                     let lines = self
@@ -463,6 +480,7 @@ impl Found<'_> {
                             role: system.role,
                             points: measured.line(s, u, of),
                         });
+
                     let panel = Panel {
                         title: format!("{}, {workers}: {what}", system.name),
                         across: "requests/s asked for".to_owned(),
@@ -475,6 +493,7 @@ impl Found<'_> {
                         extremes: true,
                         lines: lines.collect(),
                     };
+
                     panels.push_str(&panel.svg());
                 }
             }
@@ -503,6 +522,7 @@ impl Measured {
                     .any(|(of, points)| *of == round && points.is_some())
             })
         };
+
         let last = all().flatten().map(|(round, _)| *round).max().unwrap_or(0);
         let whole: Vec<bool> = (0..=last).map(is_whole).collect();
         self.curves
@@ -569,8 +589,10 @@ impl Measured {
             }
             let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
             let most = medians.iter().copied().fold(0.0, f64::max);
+
             most / least - 1.0
         };
+
         (0..self.rates.len())
             .map(at)
             .filter(|apart| apart.is_finite())
@@ -618,6 +640,7 @@ mod tests {
             rates: vec![100.0, 200.0],
             curves: vec![vec![few, many]],
         };
+
         assert_eq!(measured.apart(0, METRICS[0].2), [0.25, 0.0]);
         // At the second rate one of them does not count.
         assert_eq!(measured.apart(0, METRICS[2].2), [0.5]);
@@ -640,6 +663,7 @@ mod tests {
             rates: vec![100.0],
             curves: vec![vec![memcached], vec![ours]],
         };
+
         measured.keep_whole_rounds();
         assert_eq!(measured.values(0, 0, 0, METRICS[0].2), [10.0, 30.0]);
         assert_eq!(measured.values(1, 0, 0, METRICS[0].2), [11.0, 31.0]);

@@ -66,7 +66,9 @@ impl Hierarchies {
     fn mounted(&self, is_it: impl Fn(&str, &str) -> bool) -> Option<&Path> {
         self.mounts.lines().find_map(|line| {
             let mut words = line.split(' ').skip(1);
-            let (at, kind, options) = (words.next()?, words.next()?, words.next()?);
+            let at = words.next()?;
+            let kind = words.next()?;
+            let options = words.next()?;
             is_it(kind, options).then(|| Path::new(at))
         })
     }
@@ -133,6 +135,7 @@ impl Group {
         let parent = above.find(|dir| hands_down(dir, controllers));
         let dir = parent.ok_or(io::ErrorKind::NotFound)?.join(name);
         fs::create_dir(&dir)?;
+
         Ok(Self::V2(dir))
     }
 
@@ -161,12 +164,14 @@ impl Group {
             .arg("-c")
             .arg(enter.collect::<String>() + "exec \"$0\" \"$@\"");
         shell.arg(command.get_program()).args(command.get_args());
+
         for (key, value) in command.get_envs() {
             match value {
                 Some(value) => shell.env(key, value),
                 None => shell.env_remove(key),
             };
         }
+
         shell
     }
 
@@ -229,7 +234,9 @@ impl Group {
     /// At most this many bytes a second from the disk that `at` lies on.
     pub(crate) fn throttle(&self, at: &Path, bytes: u64) -> io::Result<()> {
         let device = fs::metadata(at)?.dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let major = rustix::fs::major(device);
+        let minor = rustix::fs::minor(device);
+
         match self {
             Self::V1(_) => self.set(
                 "blkio",
@@ -250,10 +257,12 @@ impl Group {
             ),
             Self::V2(_) => (self.get("blkio", "io.stat")?, " rbytes="),
         };
+
         let bytes = |line: &str| {
             let rest = line.split_once(read)?.1;
             rest.split(' ').next()?.trim().parse::<u64>().ok()
         };
+
         Ok(text.lines().filter_map(bytes).sum())
     }
 
@@ -343,6 +352,7 @@ mod tests {
         let controllers = ["cpuacct", "memory", "blkio"];
         let group = Group::within(&root.hierarchies(), "x", &controllers).unwrap();
         let dir = group.dir("cpu").to_owned();
+
         assert_eq!(dir.parent(), Some(root.0.join("user").as_path()));
 
         // The kernel makes these.
@@ -358,6 +368,7 @@ mod tests {
         group.limit_memory(1 << 20).unwrap();
         group.throttle(&dir, 500).unwrap();
         let read = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
+
         assert_eq!(read("cpu.max"), "25000 100000");
         assert_eq!(read("memory.max"), "1048576");
         assert!(read("io.max").ends_with(" rbps=500"));
@@ -381,6 +392,7 @@ mod tests {
             mounts: String::new(),
             ..root.hierarchies()
         };
+
         assert!(Group::within(&nowhere, "x", &["cpu"]).is_err());
     }
 }

@@ -29,7 +29,9 @@ pub(crate) fn output(mut command: Command, patience: Duration) -> anyhow::Result
             None => std::thread::sleep(Duration::from_millis(2)),
         }
     };
-    let (mut text, mut errors) = (String::new(), String::new());
+
+    let mut text = String::new();
+    let mut errors = String::new();
     child
         .stdout
         .take()
@@ -41,6 +43,7 @@ pub(crate) fn output(mut command: Command, patience: Duration) -> anyhow::Result
         .context("no pipe")?
         .read_to_string(&mut errors)?;
     let first = errors.trim().lines().next().unwrap_or_default();
+
     ensure!(
         status.success(),
         "{}",
@@ -50,6 +53,7 @@ pub(crate) fn output(mut command: Command, patience: Duration) -> anyhow::Result
             first.to_owned()
         }
     );
+
     Ok(text)
 }
 

@@ -183,6 +183,7 @@ impl System {
                 .find(|(metric, _)| *metric == name)
                 .map_or(f64::NAN, |(_, value)| *value)
         };
+
         Ok(METRICS.iter().map(|(metric, _)| value(*metric)).collect())
     }
 }
@@ -199,16 +200,21 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         );
         return Ok(());
     }
-    let (one_in, packets) = (flags.size.one_in, flags.size.packets);
+
+    let one_in = flags.size.one_in;
+    let packets = flags.size.packets;
     ensure!(
         one_in <= packets,
         "--one-in: from 1 to {packets}, the number of packets, not {one_in}"
     );
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
-    let (mut turns, mut failures) = (begin(flags, &out)?, Failures::begin()?);
+    let mut turns = begin(flags, &out)?;
+    let mut failures = Failures::begin()?;
     let mut absent = Vec::new();
-    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut notes = Vec::new();
     let pair = System::pair(flags);
+
     for &case in &flags.cases {
         let ranked = failures.catch(case.name(), || rank(case, flags, &mut turns, &mut absent));
         let Some(singles) = ranked else { continue };
@@ -217,6 +223,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows.extend(rounds(case, &systems, flags, &mut turns, &mut failures));
         notes.extend(verdict::lines(&rows, case.name(), &pair.name, &names));
     }
+
     scatter::write(
         &panels(&rows, &flags.cases, &pair.name),
         &out.join("compose.svg"),
@@ -242,9 +249,12 @@ fn panels(rows: &[Row], cases: &[Case], pair: &str) -> Vec<Panel> {
             rows.iter()
                 .filter(move |row| row.case == case.name() && row.metric == metric)
         };
+
         let point = |(rate, p99): (&Row, &Row)| {
-            let (across, label) = (rate.spread(), rate.system.clone());
-            let (across, up_us) = ([across.q1, across.median, across.q3], p99.spread().median);
+            let across = rate.spread();
+            let label = rate.system.clone();
+            let across = [across.q1, across.median, across.q3];
+            let up_us = p99.spread().median;
             Point {
                 marked: label == pair,
                 label,
@@ -252,8 +262,10 @@ fn panels(rows: &[Row], cases: &[Case], pair: &str) -> Vec<Panel> {
                 up_us,
             }
         };
+
         of("packets_per_s").zip(of("p99_us")).map(point).collect()
     };
+
     let panel = |&case: &Case| Panel {
         title: format!("side task: {}", case.name()),
         across: "packets per second (more is better)",
@@ -307,6 +319,7 @@ fn policies(flags: &Flags) -> Vec<String> {
             .map(|preset| preset.name.to_owned())
             .collect()
     };
+
     if flags.policies.is_empty() {
         named()
     } else {
@@ -333,6 +346,7 @@ fn begin(flags: &Flags, out: &Path) -> anyhow::Result<Turns> {
         flags.cases.len() * (singles + flags.runs.get() * (1 + singles.min(flags.best.into())));
     let same = format!("{:?}, mode {}", flags.size, flags.mode);
     let turns = Turns::begin("compose", out, &same, flags.resume, all)?;
+
     // A packet takes about two microseconds, and one iteration is dropped.
     let iteration = Duration::from_micros(2 * packets + packets / one_in * side_us);
     turns.estimate(iteration * (*iterations as u32 + 1));
@@ -382,11 +396,13 @@ fn rank(
             Some(why) => Err(anyhow::Error::msg(why)),
             None => figures(turns, "pre-round", case, &system, flags),
         };
+
         match figures {
             Ok(figures) => measured.push((system, figures[0], figures[2])),
             Err(error) => absent.push((format!("{policy}, {}", case.name()), format!("{error:#}"))),
         }
     }
+
     ensure!(
         !measured.is_empty(),
         "{}: no single policy could be measured",
@@ -426,6 +442,7 @@ fn rounds(
             });
         }
     }
+
     let row = |system: &System, metric, unit, values| Row {
         experiment: "compose",
         case: case.name().to_owned(),
@@ -435,6 +452,7 @@ fn rounds(
         unit,
         values,
     };
+
     let mut rows = Vec::new();
     for (place, (metric, unit)) in METRICS.into_iter().enumerate() {
         for (system, turns) in systems.iter().zip(&turns) {
@@ -448,6 +466,7 @@ fn rounds(
             }
         }
     }
+
     rows
 }
 
@@ -472,6 +491,7 @@ mod tests {
                 .map(|s| s.name)
                 .collect()
         };
+
         assert_eq!(names(3), ["fast", "prompt", "second"]);
         assert_eq!(names(9), ["fast", "prompt", "second", "slow"]);
     }

@@ -120,6 +120,7 @@ impl Server {
         BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
         let address = line.trim().parse::<SocketAddr>();
         let address = address.with_context(|| format!("the {} server did not start", kind.name()));
+
         match address
             .and_then(|a| client::Client::connect(a, flags.connections.get(), flags.size.get()))
         {
@@ -160,6 +161,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         Kind::ALL.iter().for_each(|kind| report::say(kind.name()));
         return Ok(());
     }
+
     let mut absent = Vec::new();
     let mut servers = Vec::new();
     for kind in Kind::ALL {
@@ -172,8 +174,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    let (pinned, mut failures) = (machine::pin_to(1), Failures::begin()?);
+
+    let pinned = machine::pin_to(1);
+    let mut failures = Failures::begin()?;
     let mut costs: Vec<Vec<f64>> = vec![Vec::new(); servers.len()];
+
     for round in 0..=flags.runs.get() {
         report::progress(&format!("echo: round {round} of {}", flags.runs));
         for (server, costs) in servers.iter_mut().zip(&mut costs) {
@@ -184,6 +189,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
+
     let case = format!("{} x {} B", flags.connections, flags.size);
     let row = |system: &str, metric, unit, values| Row {
         experiment: "echo",
@@ -194,6 +200,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         unit,
         values,
     };
+
     let named = || servers.iter().map(|s| s.kind.name()).zip(&costs);
     let mut rows: Vec<_> = named()
         .map(|(name, c)| row(name, "cpu_us_per_request", "us", c.clone()))
@@ -202,6 +209,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let ratios = ratios(own, &costs[0]);
         rows.push(row(name, "ratio_to_raw", "1", ratios));
     }
+
     let parameters = vec![
         (
             "rounds",

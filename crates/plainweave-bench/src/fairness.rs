@@ -118,6 +118,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         });
         return Ok(());
     }
+
     let wanted =
         |name: &str| flags.cases.is_empty() || flags.cases.iter().any(|given| given == name);
     let site = Site::new()?;
@@ -128,6 +129,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         mix,
         rates: HashMap::new(),
     };
+
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
     let cases = ["cache", "web"]
         .into_iter()
@@ -138,6 +140,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     } else {
         0
     };
+
     let mut kept = begin(
         flags,
         &out,
@@ -145,6 +148,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     )?;
     let (mut turns, mut absent): (HashMap<_, _>, Vec<(String, String)>) = Default::default();
     let mut failures = Failures::begin()?;
+
     for round in 1..=flags.runs.get() {
         for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
             for system in systems.iter().filter(|_| wanted(case)) {
@@ -172,26 +176,27 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
+
     let turns: Turns = turns
         .into_iter()
         .filter_map(|(of, measured)| Some((of, measured?)))
         .collect();
     let mut rows = rows(&turns, &systems);
     for policy in flags.choices.policies.iter().filter(|_| wanted("transfer")) {
-        let (mode, runs, name) = (
-            &flags.choices.modes[0],
-            flags.runs.get(),
-            format!("transfer, {policy}"),
-        );
+        let mode = &flags.choices.modes[0];
+        let runs = flags.runs.get();
+        let name = format!("transfer, {policy}");
         let measure = || transfer::turn(policy, mode, runs, flags.seconds, bench.site.dir());
         let turn = failures.catch(&name, || {
             kept.take(&format!("{name}, {runs} runs"), measure)
         });
+
         rows.extend(
             turn.iter()
                 .flat_map(|turn| transfer::rows(policy, mode, turn)),
         );
     }
+
     ensure!(!rows.is_empty(), "nothing could be measured");
     scatter::write(&panels(&rows, &systems), &out.join("fairness.svg"))?;
     failures.publish(
@@ -224,6 +229,7 @@ fn begin(flags: &Flags, out: &Path, all: usize) -> anyhow::Result<turns::Turns> 
     let same = format!("{connections} connections, scale {scale}, {seconds:?}, base {base:?}");
     let kept = turns::Turns::begin("fairness", out, &same, flags.resume, all)?;
     kept.estimate(*seconds * 3 + STARTS);
+
     Ok(kept)
 }
 
@@ -247,6 +253,7 @@ fn points(rows: &[Row], systems: &[System], case: &str) -> Vec<Point> {
             .find(|r| r.case == case && r.system == name && r.workers == 1 && r.metric == metric)?;
         Some(row.spread())
     };
+
     let point = |system: &System| {
         let name = system.name();
         let marked = system == base;
@@ -255,6 +262,7 @@ fn points(rows: &[Row], systems: &[System], case: &str) -> Vec<Point> {
         } else {
             of(&name, "cpu_to_base").map(|cost| [cost.q1, cost.median, cost.q3])?
         };
+
         let label = format!(
             "{}{}",
             system.change(base)?,
@@ -267,6 +275,7 @@ fn points(rows: &[Row], systems: &[System], case: &str) -> Vec<Point> {
             up_us: of(&name, "greatest_wait_us")?.median,
         })
     };
+
     systems
         .iter()
         .filter(|system| system.workers == 1)
@@ -309,10 +318,12 @@ impl Bench<'_> {
                 waits: None,
             });
         }
+
         self.keep_rate(case, &[("requests_per_s".to_owned(), closed.rate)]);
         let rate = self.rates[case];
         let open = Some(self.load(kind, &server, Some(rate))?);
         drop(server);
+
         if !system.is_ours() {
             return Ok(Turn {
                 closed,
@@ -320,10 +331,12 @@ impl Bench<'_> {
                 waits: None,
             });
         }
+
         let file = self.site.dir().join("waits.csv");
         let server = self.start(kind, system, Some(&file))?;
         let observed = self.load(kind, &server, Some(rate))?;
         let waits = Some(Waits::read(&file, observed.steady)?);
+
         Ok(Turn {
             closed,
             open,
@@ -347,6 +360,7 @@ impl Bench<'_> {
             (Whose::Limit, _) => arguments.push(format!("--bytes={}", self.what(kind).mean())),
             _ => {}
         }
+
         if let Some(file) = waits {
             arguments.extend(["--bench-waits".to_owned(), file.display().to_string()]);
         }
@@ -465,6 +479,7 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
                     });
                 }
             };
+
             for (metric, unit, _) in METRICS {
                 row(
                     metric,
@@ -472,6 +487,7 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
                     own.iter().filter_map(|turn| value(turn, metric)).collect(),
                 );
             }
+
             let cpu = |turn: &Values| value(turn, "cpu_per_request").unwrap_or(f64::NAN);
             let ratios = |to: &[Values]| {
                 own.iter()
@@ -479,6 +495,7 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
                     .map(|(own, to)| cpu(own) / cpu(to))
                     .collect()
             };
+
             let first = systems.iter().find(|other| other.workers == system.workers);
             let base = first
                 .and_then(|base| turns.get(&(case, base.clone())))
@@ -486,6 +503,7 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
             let other = |other: System| turns.get(&(case, other)).filter(|_| system.is_ours());
             let peer = other(System::peer(system.workers));
             let limit = other(System::LIMIT).filter(|_| system.workers == 1);
+
             row(
                 "cpu_to_base",
                 "1",

@@ -84,12 +84,14 @@ impl Files {
             Self(std::env::temp_dir().join(format!("plainweave-files-{}", std::process::id())));
         std::fs::create_dir_all(&files.0)?;
         let content: Vec<u8> = (0..SIZE).map(course::byte).collect();
+
         for number in 0..count {
             let path = course::path(&files.0, number);
             std::fs::write(&path, &content)
                 .with_context(|| format!("cannot write {}", path.display()))?;
             File::open(&path)?.sync_data()?;
         }
+
         Ok(files)
     }
 
@@ -120,11 +122,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             .for_each(|method| report::say(&format!("method: {}", method.name())));
         return Ok(());
     }
+
     ensure!(flags.seconds > 0.0, "--seconds: give more than 0");
     let count = flags.files.get();
     let files = Files::new(count)?;
     let memory = BESIDE + count * SIZE / 10;
-    let (mut rows, mut absent) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut absent = Vec::new();
+
     for (case, resident) in [("memory", true), ("disk", false)] {
         let mut values = vec![vec![Vec::new(); FIGURES.len()]; Method::value_variants().len()];
         for round in 1..=flags.runs.get() {
@@ -141,6 +146,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                         None => continue,
                     },
                 };
+
                 files.prepare(count, resident)?;
                 for (values, figure) in
                     values
@@ -151,6 +157,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 }
             }
         }
+
         if values[0][0].is_empty() {
             absent.push((
                 case.to_owned(),
@@ -158,9 +165,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             ));
             continue;
         }
+
         for (method, values) in Method::value_variants().iter().zip(values) {
             for ((metric, unit), values) in FIGURES.into_iter().zip(values) {
-                let (case, system) = (case.to_owned(), method.name().to_owned());
+                let case = case.to_owned();
+                let system = method.name().to_owned();
                 rows.push(Row {
                     experiment: "files",
                     case,
@@ -173,6 +182,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
+
     let parameters = vec![
         (
             "rounds",
@@ -229,6 +239,7 @@ fn turn(
     }
     let output = command.output().context("cannot run itself")?;
     let text = String::from_utf8_lossy(&output.stdout);
+
     if !output.status.success() {
         bail!(
             "{}: {}",
@@ -236,6 +247,7 @@ fn turn(
             String::from_utf8_lossy(&output.stderr)
         );
     }
+
     let figure = |name: &str| -> anyhow::Result<f64> {
         let line = text
             .lines()
@@ -243,5 +255,6 @@ fn turn(
         line.and_then(|value| value.parse().ok())
             .with_context(|| format!("no {name} among {text}"))
     };
+
     FIGURES.iter().map(|(name, _)| figure(name)).collect()
 }

@@ -145,6 +145,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         list(|_| true);
         return Ok(());
     }
+
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
     measure("http", &flags.size, |name| {
         flags.cases.is_empty() || flags.cases.iter().any(|case| case == name)
@@ -183,12 +184,14 @@ fn measure(
         rows: Vec::new(),
         absent: Vec::new(),
     };
+
     let mut failures = Failures::begin()?;
     for case in CASES.iter().filter(|case| wanted(case.name)) {
         failures.catch(&format!("the case {}", case.name), || {
             (case.run)(&mut bench)
         });
     }
+
     let mut parameters = vec![
         (
             "rounds",
@@ -221,6 +224,7 @@ fn measure(
         ..
     } = bench;
     parameters.extend(facts);
+
     failures.publish(
         Report {
             experiment,

@@ -16,7 +16,9 @@ pub(crate) fn install() -> anyhow::Result<()> {
     if CAME.get().is_some() {
         return Ok(());
     }
-    let (came, again) = (Arc::new(AtomicUsize::new(0)), Arc::default());
+    let came = Arc::new(AtomicUsize::new(0));
+    let again = Arc::default();
+
     for signal in [SIGINT, SIGTERM] {
         let caught = || "cannot catch signals";
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))
@@ -24,6 +26,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
         flag::register(signal, Arc::clone(&again)).with_context(caught)?;
         flag::register_usize(signal, Arc::clone(&came), signal as usize).with_context(caught)?;
     }
+
     let _ = CAME.set(came);
     Ok(())
 }

@@ -134,6 +134,7 @@ impl Http {
             ),
             false => (format!("Content-Length: {bytes}"), String::new(), ""),
         };
+
         let head = format!(
             "HTTP/1.1 200 OK\r\nServer: limit\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Type: text/plain\r\n\
              {length}\r\nConnection: {connection}\r\n\r\n{before}"
@@ -207,6 +208,7 @@ impl Cache {
                     ],
                 ),
             };
+
             let next = taken + end + 1 + value;
             if next > input.len() {
                 break;
@@ -274,9 +276,11 @@ pub(crate) fn serve<A: Answers>(listener: &TcpListener, mut answers: A) -> anyho
         epoll::EventFlags::IN,
     )?;
     report::say(&listener.local_addr()?.to_string());
+
     // By their descriptors.
     let mut connections: Vec<Option<Connection<A::State>>> = Vec::new();
-    let (mut events, mut buffer) = (Vec::with_capacity(256), vec![0; BUFFER]);
+    let mut events = Vec::with_capacity(256);
+    let mut buffer = vec![0; BUFFER];
     loop {
         epoll::wait(&poll, spare_capacity(&mut events), None)?;
         for event in events.drain(..) {
@@ -284,12 +288,14 @@ pub(crate) fn serve<A: Answers>(listener: &TcpListener, mut answers: A) -> anyho
                 accept(listener, &poll, &mut connections);
                 continue;
             }
+
             let place = &mut connections[event.data.u64() as usize];
             let Some(connection) = place else { continue };
             let alive = match connection.unsent {
                 0 => request(&poll, connection, &mut answers, &mut buffer),
                 _ => send_rest(&poll, connection, &answers),
             };
+
             if !alive {
                 *place = None;
             }
@@ -308,6 +314,7 @@ fn accept<S: Default>(
     else {
         return;
     };
+
     let stream = TcpStream::from(socket);
     let key = stream.as_raw_fd() as usize;
     if epoll::add(
@@ -339,6 +346,7 @@ fn request<A: Answers>(
         Ok(_) => return false,
         Err(error) => return error.kind() == ErrorKind::WouldBlock,
     };
+
     let answer = answers.answer(&mut connection.state, input);
     if answer.is_empty() {
         return true;
@@ -351,6 +359,7 @@ fn request<A: Answers>(
     if connection.unsent == 0 {
         return !answers.closes();
     }
+
     watch(poll, &connection.stream, epoll::EventFlags::OUT)
 }
 
@@ -397,8 +406,11 @@ mod tests {
             b"get key00000001\r\nset key00000002 0 0 5\r\nab\ncd\r\nget key00000003\r\nmn\r\n";
         let hit = |key| format!("VALUE key0000000{key} 0 3\r\nvvv\r\nEND\r\n");
         let expected = format!("{}STORED\r\n{}MN\r\n", hit(1), hit(3));
+
         for cut in 0..input.len() {
-            let (mut cache, mut kept, mut out) = (Cache::new(3), Vec::new(), Vec::new());
+            let mut cache = Cache::new(3);
+            let mut kept = Vec::new();
+            let mut out = Vec::new();
             for part in [&input[..cut], &input[cut..]] {
                 out.extend_from_slice(cache.answer(&mut kept, part));
             }
@@ -418,6 +430,7 @@ mod tests {
                 && body.len() == 1024
                 && body.starts_with("Hello, World!Hello")
         );
+
         assert!(
             http.rest(3) == &text.as_bytes()[text.len() - 3..]
                 && http.answer(&mut (), b"GET / HTT").is_empty()

@@ -85,13 +85,19 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             .for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
         return Ok(());
     }
+
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
     ensure!(
         server::plainweave_program().is_some(),
         "the program plainweave is not beside plainweave-bench"
     );
-    let (connections, runs, turn) = (flags.connections.get(), flags.runs.get(), flags.seconds);
-    let (site, facts, rows, absent) = (Site::new()?, Vec::new(), Vec::new(), Vec::new());
+    let connections = flags.connections.get();
+    let runs = flags.runs.get();
+    let turn = flags.seconds;
+    let site = Site::new()?;
+    let facts = Vec::new();
+    let rows = Vec::new();
+    let absent = Vec::new();
     let mut bench = Bench {
         connections,
         runs,
@@ -101,6 +107,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows,
         absent,
     };
+
     let chosen =
         |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
     let mut failures = Failures::begin()?;
@@ -109,6 +116,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             (case.run)(&mut bench)
         });
     }
+
     let mut parameters = vec![
         (
             "rounds",
@@ -130,6 +138,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             "one CPU: servers and generators share it".to_owned(),
         ));
     }
+
     let Bench {
         facts,
         rows,

@@ -138,6 +138,7 @@ pub(crate) fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
             }
             Err(error) => return Err(error.into()),
         };
+
         total += text
             .split(' ')
             .next()
@@ -220,6 +221,7 @@ mod tests {
                 error.contains(commit) && error.contains(profile) && error.contains("clean commit"),
                 "{error}"
             );
+
             // Somebody's own folder.
             for path in ["/tmp/results/mine", "elsewhere"] {
                 assert!(out_of(commit, profile, path).is_ok());

@@ -134,6 +134,7 @@ fn main() -> ExitCode {
         report::note("plainweave-bench: --quick is for experiments, which measure something");
         return ExitCode::from(2);
     }
+
     let done = match cli.experiment {
         Experiment::Micro(flags) => micro::run(&flags),
         Experiment::MicroChild(flags) => micro::run_child(&flags),
@@ -174,6 +175,7 @@ fn main() -> ExitCode {
         Experiment::HttpServer(flags) => http::serve(&flags),
         Experiment::Limit(flags) => limit::run(&flags),
     };
+
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

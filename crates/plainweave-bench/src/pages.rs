@@ -74,6 +74,7 @@ struct Run {
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let folder = &flags.results;
     let mut problems = Vec::new();
+
     let files = entries(folder)?;
     if files.iter().any(|path| is_csv(path)) {
         let run = Run::read(folder, &mut problems)?;
@@ -88,11 +89,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 runs.push(run);
             }
         }
+
         ensure!(!runs.is_empty(), "{}", nothing(folder, &problems));
         write(&folder.join(PAGE), &project(&runs))?;
         let sources: Vec<_> = runs.iter().flat_map(Run::sources).collect();
         write(&folder.join(PUBLISHED), &published_page(&sources))?;
     }
+
     match problems.len() {
         0 => Ok(()),
         n => {
@@ -145,6 +148,7 @@ impl Run {
                 Err(error) => problems.push(format!("{}: skipped: {error:#}", path.display())),
             }
         }
+
         let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         let name = whole
             .file_name()
@@ -161,6 +165,7 @@ impl Run {
         if !sources.is_empty() {
             write(&folder.join(PUBLISHED), &published_page(&sources))?;
         }
+
         let readme = folder.join(README);
         match std::fs::read_to_string(&readme) {
             Ok(text) if !text.contains(MARK) => {
@@ -212,6 +217,7 @@ impl Run {
         for table in &self.tables {
             html.push_str(&experiment::section(table, ""));
         }
+
         html + END
     }
 
@@ -224,6 +230,7 @@ impl Run {
         let rest =
             format!("{MARK}. [The page]({PAGE}) has the plots; the CSV files have the figures.");
         let _ = write!(text, "\n{}\n", filled(&rest));
+
         text
     }
 }
@@ -237,6 +244,7 @@ fn filled(text: &str) -> String {
             lines.push(word.to_owned());
             continue;
         }
+
         if !line.is_empty() {
             line.push(' ');
         }
@@ -311,11 +319,13 @@ fn project(runs: &[Run]) -> String {
             attribute(&run.name)
         );
     }
+
     html.push_str("</table></div>");
     html.push_str(&link(
         &runs.iter().flat_map(Run::sources).collect::<Vec<_>>(),
     ));
     let mut newest: Vec<(&Run, &Table)> = Vec::new();
+
     for run in runs {
         for table in &run.tables {
             if newest.iter().all(|(_, other)| other.name != table.name) {
@@ -323,11 +333,13 @@ fn project(runs: &[Run]) -> String {
             }
         }
     }
+
     newest.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     html.push_str(&navigation(newest.iter().map(|(_, table)| *table)));
     for (run, table) in newest {
         let (command, _) = table.command();
-        let (id, name) = (experiment::id(&table.name), escape(&table.name));
+        let id = experiment::id(&table.name);
+        let name = escape(&table.name);
         let _ = write!(
             html,
             "<section id='{id}'><h2>{name}</h2><p><a href='{3}/{PAGE}#{id}'>Plots</a> of {0}, commit {1}: \
@@ -338,6 +350,7 @@ fn project(runs: &[Run]) -> String {
             attribute(&run.name)
         );
         let matrix = summary::matrix(table);
+
         html.push_str(if matrix.is_empty() {
             "<p>Nothing of another system's to compare.</p>"
         } else {
@@ -345,5 +358,6 @@ fn project(runs: &[Run]) -> String {
         });
         html.push_str("</section>");
     }
+
     html + END
 }

@@ -76,10 +76,12 @@ pub(crate) fn inside(page: &str) {
         let rest = tag.split_once(&format!(" {name}='"))?.1;
         Some(rest.split('\'').next().unwrap_or_default().to_owned())
     };
+
     for picture in page.split("<svg").skip(1) {
         let picture = picture.split("</svg>").next().unwrap_or_default();
         let corners = attribute(picture, "viewBox").expect("a viewBox");
         let corners: Vec<f64> = corners.split(' ').map(|n| n.parse().unwrap()).collect();
+
         for tag in picture.split("<text").skip(1) {
             let (head, rest) = tag.split_once('>').unwrap();
             let shown = rest.split("</text>").next().unwrap();
@@ -88,13 +90,16 @@ pub(crate) fn inside(page: &str) {
                 .replace("&gt;", ">")
                 .replace("&amp;", "&");
             let number = |name: &str| attribute(head, name).unwrap().parse::<f64>().unwrap();
-            let (x, y, size) = (number("x"), number("y"), number("font-size"));
+            let x = number("x");
+            let y = number("y");
+            let size = number("font-size");
             let width = text::width(&shown, size);
             let left = match attribute(head, "text-anchor").as_deref() {
                 Some("end") => x - width,
                 Some("middle") => x - width / 2.0,
                 _ => x,
             };
+
             let fits = left >= -0.11 && left + width <= corners[2] + 0.11;
             assert!(
                 fits && y >= size * 0.8 && y + size * 0.25 <= corners[3],

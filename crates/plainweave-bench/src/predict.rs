@@ -94,6 +94,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ));
         return Ok(());
     }
+
     let out = flags.out.clone().unwrap_or_else(machine::results_dir);
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     let length = Length {
@@ -102,7 +103,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         seconds: flags.seconds,
         far: flags.far,
     };
-    let (file, parts) = (out.join(COSTS), out.join("predict"));
+
+    let file = out.join(COSTS);
+    let parts = out.join("predict");
     if let Some(costs) = &flags.costs {
         ensure!(costs.is_file(), "--costs: {} is not there", costs.display());
     }
@@ -113,6 +116,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             constants::measure(effort(flags.scale))?
         }
     };
+
     if flags.calibrate_only {
         let measured = fitted_to(length, &parts)?;
         let constants = fit::all(constants, &measured, flags.scale, &file)?;
@@ -121,12 +125,15 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         report::say(&format!("written: {}", file.display()));
         return Ok(());
     }
+
     let measured = workloads::measured(&WORKLOADS, &POLICIES, &WORKERS, length, &parts)?;
     let (constants, file) = match &flags.costs {
         Some(costs) => (Vec::new(), costs.clone()),
         None => (fit::all(constants, &measured, flags.scale, &file)?, file),
     };
-    let (mut simulated, mut absent) = (Vec::new(), Vec::new());
+
+    let mut simulated = Vec::new();
+    let mut absent = Vec::new();
     for (workload, policy) in WORKLOADS
         .into_iter()
         .flat_map(|workload| POLICIES.map(|policy| (workload, policy)))
@@ -163,6 +170,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("near", format!("with 2 workers: core to core at most {} ns before and after", c2c::NEAR_NS)),
         ("goals", format!("{} % for the median, {} % for the worst", GOALS[0].1, GOALS[1].1)),
     ];
+
     parameters.extend(constants.iter().map(|c| {
         (
             "constant",
@@ -175,6 +183,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows,
         absent,
     };
+
     report.publish_with(Some(&out), &picture(&pairs))?;
     summarise(&pairs);
     Ok(())
@@ -268,6 +277,7 @@ fn pairs<'a>(
             true => Kind::Predicted,
             false => Kind::NotCovered,
         };
+
         Ok(Pair {
             measured,
             simulated,
@@ -292,7 +302,8 @@ fn errors(pairs: &[Pair<'_>]) -> [f64; 2] {
 
 fn rows(pairs: &[Pair<'_>]) -> Vec<Row> {
     let row = |case: &str, system: &str, workers, metric, unit, values| {
-        let (case, system) = (case.to_owned(), system.to_owned());
+        let case = case.to_owned();
+        let system = system.to_owned();
         Row {
             experiment: "predict",
             case,
@@ -303,9 +314,11 @@ fn rows(pairs: &[Pair<'_>]) -> Vec<Row> {
             values,
         }
     };
+
     let mut rows = Vec::new();
     for pair in pairs {
-        let (case, workers) = (pair.case(), pair.measured.workers);
+        let case = pair.case();
+        let workers = pair.measured.workers;
         let system = pair.kind.system();
         let Spread {
             median,
@@ -339,6 +352,7 @@ fn rows(pairs: &[Pair<'_>]) -> Vec<Row> {
             vec![pair.deviation()],
         ));
     }
+
     for ((metric, goal), error) in GOALS.into_iter().zip(errors(pairs)) {
         rows.push(row(
             "all predicted",
@@ -350,6 +364,7 @@ fn rows(pairs: &[Pair<'_>]) -> Vec<Row> {
         ));
         rows.push(row("all predicted", "goal", 2, metric, "%", vec![goal]));
     }
+
     rows
 }
 
@@ -375,6 +390,7 @@ fn picture(pairs: &[Pair<'_>]) -> String {
                 min: to(max),
                 max: to(min),
             };
+
             let workers = pair.measured.workers;
             let name = format!(
                 "{}, {workers} worker{}",
@@ -385,13 +401,16 @@ fn picture(pairs: &[Pair<'_>]) -> String {
                 Kind::Fitted => (format!("{name} (fitted)"), Role::Peer),
                 Kind::Predicted | Kind::NotCovered => (name, Role::Ours),
             };
+
             dots::Row { name, role, spread }
         };
+
         let beyond = if workload.covered {
             ""
         } else {
             ", not covered by the model"
         };
+
         let title = format!(
             "{}: simulated throughput to measured{beyond}",
             workload.title
@@ -404,6 +423,7 @@ fn picture(pairs: &[Pair<'_>]) -> String {
         }
         .svg()
     };
+
     format!(
         "<div class='panels'>{}</div>",
         WORKLOADS.iter().map(panel).collect::<String>()
@@ -414,16 +434,18 @@ fn summarise(pairs: &[Pair<'_>]) {
     report::say("\nThroughput in millions a second, measured and simulated:");
     for pair in pairs {
         let million = |figure: &Throughput| figure.spread.median / 1e6;
-        let (case, system) = (
-            pair.case(),
-            pair.kind.system().trim_start_matches("simulated"),
-        );
-        let (measured, simulated) = (million(pair.measured), million(pair.simulated));
-        let (workers, deviation) = (pair.measured.workers, pair.deviation());
+        let case = pair.case();
+        let system = pair.kind.system().trim_start_matches("simulated");
+        let measured = million(pair.measured);
+        let simulated = million(pair.simulated);
+        let workers = pair.measured.workers;
+        let deviation = pair.deviation();
+
         report::say(&format!(
             "{case:<20} {workers} {measured:>10.4} {simulated:>10.4} {deviation:>+7.0} %{system}"
         ));
     }
+
     let [median, worst] = errors(pairs);
     let predicted = predicted(pairs).count();
     let [half, all] = [(GOALS[0].1, median), (GOALS[1].1, worst)].map(|(goal, error)| {
@@ -434,6 +456,7 @@ fn summarise(pairs: &[Pair<'_>]) {
         };
         format!("within {error:.0} % (goal {goal} %, {reached})")
     });
+
     report::say(&format!(
         "{predicted} figures predicted: half of them {half}, all {all}"
     ));

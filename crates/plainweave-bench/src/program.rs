@@ -69,6 +69,7 @@ impl Program {
         std::fs::create_dir_all(&dir)
             .with_context(|| format!("cannot create {}", dir.display()))?;
         let program = Self { dir };
+
         for (name, text) in sources {
             std::fs::write(program.dir.join(name), text)?;
         }
@@ -78,6 +79,7 @@ impl Program {
             .output()
             .with_context(|| format!("{name} is not installed"))?;
         let errors = String::from_utf8_lossy(&built.stderr);
+
         ensure!(built.status.success(), "{name} failed: {}", errors.trim());
         Ok(program)
     }

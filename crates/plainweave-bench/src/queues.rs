@@ -184,6 +184,7 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
         items: flags.items,
     })?;
     report::say(&ns.to_string());
+
     Ok(())
 }
 
@@ -206,6 +207,7 @@ fn repetition(case: &Case, system: &str, threads: usize, flags: &Flags) -> anyho
         case.name,
         errors.trim()
     );
+
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
@@ -216,8 +218,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             .for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
         return Ok(());
     }
+
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
-    let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
+    let mut rows = Vec::new();
+    let mut failures = Failures::begin()?;
     let is_chosen =
         |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
     let chosen: Vec<_> = CASES.iter().filter(is_chosen).collect();
@@ -226,6 +230,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .flat_map(|case| flags.threads(case).into_iter().map(move |n| (case, n)));
     let with_threads: Vec<_> = with_threads.collect();
     let mut course = Course::new(with_threads.len() * flags.runs());
+
     for (case, threads) in with_threads {
         measure(case, threads, flags, &mut course, &mut rows, &mut failures);
     }
@@ -255,6 +260,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows,
         absent: Vec::new(),
     };
+
     failures.publish(report, flags.out.as_deref(), None)
 }
 
@@ -276,6 +282,7 @@ fn measure(
         unit,
         values: Vec::new(),
     };
+
     let mut rows: Vec<Row> = case
         .systems
         .iter()
@@ -295,18 +302,21 @@ fn measure(
                     repetition(case, system, threads, flags)
                 })
             });
+
             if let Some((ns, was_far)) = measured {
                 row.values.push(ns);
                 far += usize::from(was_far);
             }
         }
     }
+
     if threads > 1 {
         rows.push(Row {
             values: vec![far as f64],
             ..row("all", "far_repetitions", "count")
         });
     }
+
     rows.retain(|row| !row.values.is_empty());
     all.extend(rows);
 }

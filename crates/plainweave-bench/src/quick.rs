@@ -114,11 +114,13 @@ pub(crate) fn expand(mut args: Vec<OsString>) -> Vec<OsString> {
         return args;
     };
     args.retain(|arg| !is_flag(arg));
+
     for (flag, value) in *flags {
         if !args.iter().any(|arg| gives(arg, flag)) {
             args.extend([flag, value].map(OsString::from));
         }
     }
+
     args
 }
 
@@ -170,6 +172,7 @@ mod tests {
             .collect();
         let presets = PRESETS.map(|(name, _)| name.to_owned());
         assert!(own.iter().all(|name| presets.contains(name)), "{own:?}");
+
         for name in presets {
             let parsed = Cli::try_parse_from(expanded(&format!("bench {name} --quick")));
             let quick = parsed
@@ -177,6 +180,7 @@ mod tests {
                 .quick;
             assert!(!quick, "{name}");
         }
+
         let other = Cli::try_parse_from(expanded("bench report --quick results"));
         assert!(
             other.is_ok_and(|cli| cli.quick),

@@ -32,6 +32,7 @@ pub(crate) fn progress(line: &str) {
         let _ = write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush());
         return;
     }
+
     let mut last = LAST.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if !line.is_empty() && last.is_none_or(|last| last.elapsed() >= LINES) {
         *last = Some(Instant::now());
@@ -91,6 +92,7 @@ impl Failures {
         } else {
             None
         };
+
         match result {
             Some(Ok(value)) => return Some(value),
             // The signal has ended servers and clients too.
@@ -103,6 +105,7 @@ impl Failures {
             }
             None => {}
         }
+
         None
     }
 
@@ -139,10 +142,12 @@ impl Failures {
                 "interrupted by a signal".to_owned(),
             ));
         }
+
         match picture {
             Some(picture) => report.publish_with(out, picture)?,
             None => report.publish(out)?,
         }
+
         ensure!(
             !self.interrupted,
             "interrupted; what was measured until then is written"
@@ -173,6 +178,7 @@ impl Report {
         std::fs::create_dir_all(&raw)
             .with_context(|| format!("cannot create {}", raw.display()))?;
         let file = |dir: &Path, ending: &str| dir.join(format!("{}.{ending}", self.experiment));
+
         let files = [
             (file(&out, "csv"), self.csv()),
             (file(&out, "html"), self.html(picture)),
@@ -183,6 +189,7 @@ impl Report {
                 .with_context(|| format!("cannot write {}", path.display()))?;
             say(&format!("written: {}", path.display()));
         }
+
         Ok(())
     }
 
@@ -201,6 +208,7 @@ impl Report {
         );
         text.push_str(COLUMNS);
         text.extend(self.rows.iter().map(|row| format!("\n{}", row.csv())));
+
         text + "\n"
     }
 
@@ -247,6 +255,7 @@ impl Report {
             "\n{:<16} {:<36} {:>7} {:<32} {:>12} {:>12} {:>12} {:>12} {:>12}  runs",
             "case", "system", "workers", "metric", "median", "q1", "q3", "min", "max"
         );
+
         for row in &self.rows {
             let Spread {
                 median,
@@ -265,6 +274,7 @@ impl Report {
                 row.values.len()
             );
         }
+
         for (system, why) in &self.absent {
             let _ = writeln!(text, "{system}: not measured ({why})");
         }
@@ -283,6 +293,7 @@ impl Report {
         }
         page.push_str("</table>");
         page.push_str(picture);
+
         for (system, why) in &self.absent {
             let _ = write!(
                 page,
@@ -291,12 +302,14 @@ impl Report {
                 escape(why)
             );
         }
+
         page
     }
 
     /// Draws a picture for each metric of each case.
     fn all_dots(&self) -> String {
-        let (mut drawn, mut page) = (HashSet::new(), "<div class='panels'>".to_owned());
+        let mut drawn = HashSet::new();
+        let mut page = "<div class='panels'>".to_owned();
         for (case, metric) in self.rows.iter().map(|row| (row.case.as_str(), row.metric)) {
             if !drawn.insert((case, metric)) {
                 continue;
@@ -308,6 +321,7 @@ impl Report {
                 .collect();
             page.push_str(&dots(case, metric, &rows));
         }
+
         page + "</div>"
     }
 }
@@ -333,6 +347,7 @@ fn dots(case: &str, metric: &str, rows: &[&Row]) -> String {
             spread: row.spread(),
         }
     };
+
     let unit = rows.first().map_or("", |row| row.unit).to_owned();
     Panel {
         title: format!("{case}: {metric}"),
@@ -363,7 +378,8 @@ mod tests {
 
     #[test]
     fn what_has_failed_does_not_count_and_is_not_measured_again() {
-        let (mut failures, mut measured) = (Failures::default(), Some(Vec::new()));
+        let mut failures = Failures::default();
+        let mut measured = Some(Vec::new());
         failures.again(&mut measured, "it", || Ok(1));
         failures.again(&mut measured, "it", || Ok(2));
         assert_eq!(measured, Some(vec![1, 2]));

@@ -75,10 +75,9 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
         return f64::NAN;
     };
     let place = share * last as f64;
-    let (below, above) = (
-        sorted[place.floor() as usize],
-        sorted[place.ceil() as usize],
-    );
+
+    let below = sorted[place.floor() as usize];
+    let above = sorted[place.ceil() as usize];
     // Neighbours may both be infinite, and their difference no number.
     if below == above {
         below
@@ -102,7 +101,9 @@ mod tests {
 
     fn spread(values: &[f64]) -> [f64; 5] {
         let text = |name: &str| name.to_owned();
-        let (case, system, values) = (text("yield"), text("threads"), values.to_vec());
+        let case = text("yield");
+        let system = text("threads");
+        let values = values.to_vec();
         let row = Row {
             experiment: "micro",
             case,
@@ -112,6 +113,7 @@ mod tests {
             unit: "count",
             values,
         };
+
         let spread = row.spread();
         [spread.median, spread.q1, spread.q3, spread.min, spread.max]
     }

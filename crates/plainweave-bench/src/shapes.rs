@@ -141,6 +141,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .collect();
     let case_names: Vec<_> = cases.iter().map(|case| case.name()).collect();
     let systems = || [limit::NAME, PEER].into_iter().chain(ARCHITECTURES);
+
     if flags.list {
         report::say(&format!(
             "cases, for web and cache: {}",
@@ -152,6 +153,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ));
         return Ok(());
     }
+
     names::check("case", &flags.cases, case_names.iter().map(String::as_str))?;
     names::check("system", &flags.systems, systems())?;
     let wanted =
@@ -159,6 +161,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let site = Site::new()?;
     let (mut turns, mut absent): (Turns, Vec<(String, String)>) = Default::default();
     let mut failures = Failures::begin()?;
+
     for round in 1..=flags.runs.get() {
         for kind in [Kind::Web, Kind::Cache] {
             for case in cases
@@ -166,14 +169,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 .filter(|case| wanted(&flags.cases, &case.name()))
             {
                 for system in systems().filter(|system| wanted(&flags.systems, system)) {
-                    let (place, name) = (
-                        format!("{} {}", kind.name(), case.name()),
-                        kind.system(system),
-                    );
+                    let place = format!("{} {}", kind.name(), case.name());
+                    let name = kind.system(system);
                     report::progress(&format!(
                         "shapes: round {round} of {}, {place}, {name}",
                         flags.runs
                     ));
+
                     let why = case.absence(kind, system).or_else(|| kind.absence(system));
                     match why {
                         None => {
@@ -191,6 +193,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
+
     turns.retain(|_, turns| !turns.is_empty());
     let rows = rows(&turns, &cases, systems);
     ensure!(!rows.is_empty(), "nothing could be measured");
@@ -200,6 +203,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows,
         absent,
     };
+
     failures.publish(report, flags.out.as_deref(), None)
 }
 
@@ -259,11 +263,13 @@ fn turn(
     } else {
         What::Keys
     };
+
     let whose = match system {
         PEER => Whose::Peer,
         limit::NAME => Whose::Limit,
         _ => Whose::Ours(flags.io),
     };
+
     if whose == Whose::Limit {
         arguments.push(format!("--bytes={}", what.mean()));
         arguments.extend((case == Case::Connect).then(|| "--close".to_owned()));
@@ -272,12 +278,14 @@ fn turn(
             "acceptors" => format!("acceptors:{}", case.connections()),
             other => other.to_owned(),
         };
+
         arguments
             .extend(["--architecture", &architecture, "--mode", &flags.mode].map(str::to_owned));
         if case == Case::Block {
             arguments.extend(["--bench-block", BLOCK].map(str::to_owned));
         }
     }
+
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let server = Server::start(kind, whose, site, 1, &arguments)?;
     let rate = (case == Case::Block).then_some(flags.rate.get());
@@ -289,6 +297,7 @@ fn turn(
         time: flags.seconds,
         counted: Counted::Whole,
     };
+
     load.run(&server, site)
 }
 
@@ -324,6 +333,7 @@ fn rows<I: Iterator<Item = &'static str>>(
                 unit,
                 values,
             };
+
             for (system, figures) in systems().filter_map(|system| Some((system, of(system)?))) {
                 let all = METRICS.map(|(metric, unit, of)| {
                     row(system, metric, unit, figures.iter().map(of).collect())

@@ -110,6 +110,7 @@ impl Flags {
             !wanted.is_empty(),
             "none of these systems is in these cases; --list prints them"
         );
+
         Ok(wanted)
     }
 }
@@ -158,12 +159,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             .for_each(|system| report::say(&format!("{:<4} {}", system.case.name(), system.name)));
         return Ok(());
     }
+
     let wanted = flags.systems()?;
     let workers = usize::from(flags.workers);
     let slow = Slow {
         by: flags.slow_by,
         time: Duration::from_millis(flags.slow),
     };
+
     let turn = |case: Case, one_in: u32| Turn {
         case,
         connections: flags.connections.get(),
@@ -171,9 +174,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         think: Duration::from_secs_f64(flags.connections.get() as f64 / flags.rate),
         one_in,
     };
+
     let mut absent: Vec<(String, String)> = Vec::new();
     let mut failures = Failures::begin()?;
     let mut turns: Vec<Turns> = wanted.iter().map(|_| Turns::default()).collect();
+
     for round in 1..=flags.runs.get() {
         for (system, turns) in wanted.iter().zip(&mut turns) {
             if absent.iter().any(|(name, _)| name == system.name) {
@@ -190,6 +195,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     continue;
                 }
             };
+
             for (one_in, kept) in [
                 (0, &mut turns.unloaded),
                 (flags.one_in.get(), &mut turns.beside),
@@ -200,6 +206,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
+
     let rows = wanted
         .iter()
         .zip(&turns)
@@ -211,6 +218,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows,
         absent,
     };
+
     failures.publish(report, flags.out.as_deref(), None)
 }
 
@@ -260,6 +268,7 @@ fn quietest(turn: impl Fn() -> anyhow::Result<Figures>) -> anyhow::Result<Measur
         let before = machine::ticks();
         let figures = turn()?;
         let [all, stolen] = machine::ticks();
+
         let share =
             stolen.saturating_sub(before[1]) as f64 / all.saturating_sub(before[0]).max(1) as f64;
         let stolen_percent = share * 100.0;
@@ -269,6 +278,7 @@ fn quietest(turn: impl Fn() -> anyhow::Result<Figures>) -> anyhow::Result<Measur
                 stolen_percent,
             });
         }
+
         if share <= STOLEN {
             break;
         }
@@ -290,6 +300,7 @@ fn rows(system: &System, workers: usize, turns: &Turns) -> Vec<Row> {
         unit,
         values,
     };
+
     let ratio =
         |(beside, unloaded): (&Measured, &Measured)| beside.figures.p99 / unloaded.figures.p99;
     let mut rows = vec![row(
@@ -308,5 +319,6 @@ fn rows(system: &System, workers: usize, turns: &Turns) -> Vec<Row> {
                 .filter(|row| !row.values.is_empty()),
         );
     }
+
     rows
 }

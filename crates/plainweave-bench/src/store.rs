@@ -92,8 +92,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             .for_each(|(name, summary)| report::say(&format!("{name:<16} {summary}")));
         return Ok(());
     }
+
     names::check("case", &flags.cases, CASES.iter().map(|(name, _)| *name))?;
-    let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
+    let mut rows = Vec::new();
+    let mut failures = Failures::begin()?;
     let pinned = machine::pin_to(1);
     for (name, _) in CASES
         .iter()
@@ -142,6 +144,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows,
         absent: Vec::new(),
     };
+
     failures.publish(report, flags.out.as_deref(), None)
 }
 
@@ -204,6 +207,7 @@ fn gets(flags: &Flags, items: usize, len: usize) -> f64 {
     keys.iter()
         .for_each(|key| _ = store.write(&Write::new(key.as_bytes(), &vec![1; len]), NOW));
     let mut out = Vec::with_capacity(len);
+
     each(4_000_000, |turn| {
         out.clear();
         if let Some(item) = store.get(keys[scattered(turn, items)].as_bytes(), NOW) {
@@ -219,6 +223,7 @@ fn sets(flags: &Flags) -> f64 {
     let value = [1; 200];
     keys.iter()
         .for_each(|key| _ = store.write(&Write::new(key.as_bytes(), &value), NOW));
+
     each(4_000_000, |turn| {
         black_box(store.write(
             &Write::new(keys[scattered(turn, 10_000)].as_bytes(), &value),
@@ -235,6 +240,7 @@ fn evicting_sets(flags: &Flags) -> f64 {
         number += 1;
         black_box(store.write(&Write::new(key(number).as_bytes(), &value), NOW));
     };
+
     while store.stats().evictions == 0 {
         (0..1000).for_each(|_| set());
     }
@@ -252,6 +258,7 @@ fn held(case: &str, flags: &Flags, len: usize) -> anyhow::Result<Vec<Row>> {
             let items: Vec<_> = keys.iter().map(|key| (&**key, len)).collect();
             cache.set(&items)?;
         }
+
         rows.push(row(
             case,
             cache.name(),
@@ -260,6 +267,7 @@ fn held(case: &str, flags: &Flags, len: usize) -> anyhow::Result<Vec<Row>> {
             vec![cache.items()? as f64],
         ));
     }
+
     Ok(rows)
 }
 
@@ -289,7 +297,8 @@ fn hit_ratios(case: &str, flags: &Flags, sizes: Sizes) -> anyhow::Result<Vec<Row
 
 fn hit_ratio(cache: &mut dyn Cache, flags: &Flags, sizes: Sizes, seed: u64) -> anyhow::Result<f64> {
     let mut trace = Trace::new(flags.keys.get(), sizes, seed);
-    let (mut hits, mut asked) = (0, 0);
+    let mut hits = 0;
+    let mut asked = 0;
     for turn in (0..flags.requests.get()).step_by(64) {
         let batch: Vec<_> = (0..64).map(|_| trace.next()).collect();
         let keys: Vec<_> = batch.iter().map(|(key, _)| &**key).collect();
@@ -298,6 +307,7 @@ fn hit_ratio(cache: &mut dyn Cache, flags: &Flags, sizes: Sizes, seed: u64) -> a
             hits += found.iter().filter(|&&found| found).count();
             asked += found.len();
         }
+
         let missed = batch
             .iter()
             .zip(found)
@@ -305,5 +315,6 @@ fn hit_ratio(cache: &mut dyn Cache, flags: &Flags, sizes: Sizes, seed: u64) -> a
             .map(|((key, len), _)| (&**key, *len));
         cache.set(&missed.collect::<Vec<_>>())?;
     }
+
     Ok(f64::from(u32::try_from(hits)?) / f64::from(u32::try_from(asked)?))
 }

@@ -93,7 +93,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             .for_each(|case| report::say(case.name()));
         return Ok(());
     }
-    let (mut rows, mut absent, mut failures) = (Vec::new(), Vec::new(), Failures::begin()?);
+
+    let mut rows = Vec::new();
+    let mut absent = Vec::new();
+    let mut failures = Failures::begin()?;
     for mode in &flags.modes {
         Mode::parse(mode)?;
     }
@@ -103,6 +106,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             absent.push((case.name().to_owned(), descriptors::TOO_FEW.to_owned()));
             continue;
         }
+
         for (policy, mode) in flags
             .policy
             .iter()
@@ -124,6 +128,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             .filter_map(|&(metric, unit, goal)| Some(row(case, "goal", metric, unit, vec![goal?])));
         rows.extend(goals);
     }
+
     let Size {
         fibers,
         connections,
@@ -179,7 +184,8 @@ fn row(
     unit: &'static str,
     values: Vec<f64>,
 ) -> Row {
-    let (case, system) = (case.name().to_owned(), system.replace(',', ";"));
+    let case = case.name().to_owned();
+    let system = system.replace(',', ";");
     Row {
         experiment: "storm",
         case,
@@ -206,6 +212,7 @@ fn measure(case: Case, policy: &str, mode: &str, flags: &Flags) -> anyhow::Resul
         window,
     } = &flags.size;
     let patience = Duration::from_secs(60) + Duration::from_millis(settle + 4 * window);
+
     for run in 1..=flags.runs.get() {
         report::progress(&format!(
             "storm: {}, {system}: {run} of {}",
@@ -224,6 +231,7 @@ fn measure(case: Case, policy: &str, mode: &str, flags: &Flags) -> anyhow::Resul
             .arg(format!("--others={others}"))
             .arg(format!("--settle={settle}"))
             .arg(format!("--window={window}"));
+
         let text = child::output(command, patience)?;
         for (metric, value) in child::values(&text)? {
             if let Some(row) = rows.iter_mut().find(|row| row.metric == metric) {
@@ -231,5 +239,6 @@ fn measure(case: Case, policy: &str, mode: &str, flags: &Flags) -> anyhow::Resul
             }
         }
     }
+
     Ok(rows)
 }

@@ -140,6 +140,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
             .for_each(|case| report::say(&format!("{:<12} {}", case.name, case.summary)));
         return Ok(());
     }
+
     let mut run = Run {
         experiment,
         flags,
@@ -147,6 +148,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
         rows: Vec::new(),
         absent: Vec::new(),
     };
+
     names::check(
         "case",
         &flags.cases,
@@ -157,26 +159,29 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
         |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
     let cases: Vec<_> = experiment.cases.iter().filter(chosen).collect();
     let mut plans = Vec::new();
+
     for case in cases {
         for plan in flags.options.plans(case, flags.full)? {
             (experiment.check)(&plan)?;
             plans.push((case, plan));
         }
     }
-    let (peers, mut failures, mut jobs) = (run.peers(), Failures::begin()?, Vec::new());
+
+    let peers = run.peers();
+    let mut failures = Failures::begin()?;
+    let mut jobs = Vec::new();
     for (case, plan) in &plans {
         jobs.push((plan, [run.ours(case)?, peers.clone()].concat()));
     }
+
     // Ours have a second one, with an observer.
     let all: usize = jobs
         .iter()
         .flat_map(|(_, systems)| systems)
         .map(|system| 1 + usize::from(system.is_ours()))
         .sum();
-    let (out, same) = (
-        flags.out.clone().unwrap_or_else(machine::results_dir),
-        flags.same(run.length),
-    );
+    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
+    let same = flags.same(run.length);
     let mut turns = Turns::begin(
         experiment.name,
         &out,
@@ -184,6 +189,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
         flags.resume,
         all * flags.workers.len(),
     )?;
+
     for (plan, systems) in &jobs {
         for workers in flags.workers.iter().map(|n| usize::from(*n)) {
             for system in systems {
@@ -192,6 +198,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
             }
         }
     }
+
     let Run {
         length,
         rows,
@@ -236,6 +243,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
             format!("{}: {}", plan.title, plan.texts().join(" ")),
         )
     }));
+
     failures.publish(
         Report {
             experiment: experiment.name,
@@ -258,6 +266,7 @@ fn length<T: Table>(experiment: &Experiment, flags: &Flags<T>) -> anyhow::Result
         dropped <= most,
         "--dropped {dropped}: from 0 to {most}, so that of {iterations} iterations one is left"
     );
+
     Ok(Length {
         iterations,
         dropped,
@@ -348,6 +357,7 @@ impl<T: Table> Run<'_, T> {
         } else {
             given.clone()
         };
+
         let mut systems = Vec::new();
         for (policy, mode) in policies
             .iter()
@@ -375,6 +385,7 @@ impl<T: Table> Run<'_, T> {
             );
             return Ok(());
         }
+
         if let Some(why) = (self.experiment.lacks)(plan, system.kind).filter(|_| !system.is_ours())
         {
             self.lacks(what, why.to_owned());
@@ -387,6 +398,7 @@ impl<T: Table> Run<'_, T> {
             figures.extend((workers > 1).then_some(("far_repetitions", f64::from(u8::from(far)))));
             Ok(metrics::values(figures))
         };
+
         match turns.take(&turn, near) {
             Ok(figures) => self.add(plan, system, workers, metrics::figures(&figures)?)?,
             // A signal ends the peer too.
@@ -396,20 +408,24 @@ impl<T: Table> Run<'_, T> {
                 return Ok(());
             }
         }
+
         let alone = (self.experiment.pools)(plan, workers).is_empty();
         if system.is_ours() && alone {
             let length = Length {
                 iterations: self.length.dropped + 1,
                 ..self.length
             };
+
             let observed = || {
                 system
                     .repetition(self.experiment, plan, workers, length, true)
                     .map(metrics::values)
             };
+
             let figures = turns.take(&format!("{turn}, observed"), observed)?;
             self.add(plan, system, workers, metrics::figures(&figures)?)?;
         }
+
         Ok(())
     }
 
@@ -429,7 +445,8 @@ impl<T: Table> Run<'_, T> {
                 .map(|(_, value)| *value)
                 .collect();
             if !values.is_empty() {
-                let (case, system) = (plan.title.clone(), system.name.clone());
+                let case = plan.title.clone();
+                let system = system.name.clone();
                 self.rows.push(Row {
                     experiment: self.experiment.name,
                     case,
@@ -441,6 +458,7 @@ impl<T: Table> Run<'_, T> {
                 });
             }
         }
+
         ensure!(
             self.rows.len() > from,
             "{} has reported no figures",

@@ -81,6 +81,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .out
         .clone()
         .unwrap_or_else(|| file.with_extension("svg"));
+
     ensure!(
         out != *file,
         "{} is the trace itself: name the picture by --out",
@@ -88,6 +89,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     );
     std::fs::write(&out, trace.svg()).with_context(|| format!("cannot write {}", out.display()))?;
     say(&format!("written: {}", out.display()));
+
     Ok(())
 }
 
@@ -97,30 +99,34 @@ impl Trace {
         let events = file["traceEvents"]
             .as_array()
             .context("it has no traceEvents")?;
-        let (mut trace, mut begun, mut ended) = (Self::default(), BTreeMap::new(), Vec::new());
+        let mut trace = Self::default();
+        let mut begun = BTreeMap::new();
+        let mut ended = Vec::new();
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+
         for event in events {
             let number = |key: &str| {
                 event[key]
                     .as_u64()
                     .with_context(|| format!("no {key} in {event}"))
             };
+
             let time = |key: &str| {
                 event[key]
                     .as_f64()
                     .with_context(|| format!("no {key} in {event}"))
             };
-            let (track, at) = ((number("pid")?, number("tid")?), time("ts")?);
+
+            let track = (number("pid")?, number("tid")?);
+            let at = time("ts")?;
             match event["ph"].as_str().unwrap_or_default() {
                 "M" if event["name"] == "thread_name" => {
                     trace.tracks.insert(track, word(&event["args"]["name"]));
                 }
                 "X" => {
-                    let (name, cat, then) = (
-                        word(&event["name"]),
-                        word(&event["cat"]),
-                        word(&event["args"]["then"]),
-                    );
+                    let name = word(&event["name"]);
+                    let cat = word(&event["cat"]);
+                    let then = word(&event["args"]["then"]);
                     trace
                         .tracks
                         .entry(track)
@@ -141,6 +147,7 @@ impl Trace {
                 _ => {}
             }
         }
+
         let arrows = ended.into_iter().filter_map(|(id, kind, to)| {
             Some(Arrow {
                 kind,
@@ -148,6 +155,7 @@ impl Trace {
                 to,
             })
         });
+
         trace.arrows = arrows.collect();
         Ok(trace)
     }
@@ -175,6 +183,7 @@ impl Trace {
             end: slice.end.min(end),
             ..slice
         };
+
         let slices: Vec<_> = slices.map(cut).collect();
         let arrows = arrows
             .into_iter()
@@ -185,11 +194,13 @@ impl Trace {
             "nothing happens there: choose other values of --from and --for"
         );
         let shapes = slices.len() + arrows.len();
+
         ensure!(
             shapes <= MOST,
             "{shapes} slices and arrows are too many for a picture: narrow it by --from and --for"
         );
         tracks.retain(|track, _| slices.iter().any(|slice| slice.track == *track));
+
         Ok(Self {
             tracks,
             slices,
@@ -220,11 +231,13 @@ impl Trace {
         let mut svg = format!(
             "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' role='img'><style>{STYLE}</style>"
         );
+
         axis(&mut svg, first, last, height, x);
         for (track, name) in &self.tracks {
             let y = rows[track] + BAR - 5.0;
             let _ = write!(svg, "<text x='4' y='{y}'>{}</text>", escape(name));
         }
+
         for slice in &self.slices {
             bar(
                 &mut svg,
@@ -234,17 +247,18 @@ impl Trace {
                 (slice.end - slice.begin) * scale,
             );
         }
+
         for Arrow { kind, from, to } in &self.arrows {
             let (Some(from_y), Some(to_y)) = (rows.get(&from.0), rows.get(&to.0)) else {
                 continue;
             };
             // Within a row from the top edge, else between the edges that face each other.
             let down = to_y > from_y;
-            let (y1, y2) = (
-                from_y + if down { BAR } else { 0.0 },
-                to_y + if down { 0.0 } else { BAR },
-            );
-            let (x1, x2, y2) = (x(from.1), x(to.1), if to_y == from_y { *to_y } else { y2 });
+            let y1 = from_y + if down { BAR } else { 0.0 };
+            let y2 = to_y + if down { 0.0 } else { BAR };
+            let x1 = x(from.1);
+            let x2 = x(to.1);
+            let y2 = if to_y == from_y { *to_y } else { y2 };
             let bend = if to_y == from_y {
                 y1 - 8.0
             } else {
@@ -257,6 +271,7 @@ impl Trace {
                 (x1 + x2) / 2.0
             );
         }
+
         svg.push_str("</svg>\n");
         svg
     }
@@ -277,9 +292,11 @@ fn axis(svg: &mut String, first: Micros, last: Micros, height: f64, x: impl Fn(M
         .into_iter()
         .find(|step| *step >= rough)
         .unwrap_or(rough);
+
     let mut at = 0.0;
     while at <= last - first {
-        let (x, label) = (x(first + at), time(at, last - first));
+        let x = x(first + at);
+        let label = time(at, last - first);
         let _ = write!(
             svg,
             "<line x1='{x:.2}' x2='{x:.2}' y1='18' y2='{height}'/><text x='{x:.2}' y='12'>{label}</text>"
@@ -295,6 +312,7 @@ fn time(at: Micros, span: Micros) -> String {
     } else {
         (at, "\u{b5}s")
     };
+
     let value = format!("{value:.3}");
     format!(
         "{} {unit}",
@@ -318,6 +336,7 @@ fn bar(svg: &mut String, slice: &Slice, y: f64, x: f64, width: f64) {
         _ if name == "asleep" => ("asleep", String::new()),
         _ => ("worker", " fill='#888'".to_owned()),
     };
+
     let shown = width.max(0.6);
     let _ = write!(
         svg,
@@ -385,6 +404,7 @@ mod tests {
             (2, 1),
             "{svg}"
         );
+
         assert!(
             !svg.contains("unused") && svg.contains(">0 ms<") && svg.contains(">1 ms<"),
             "{svg}"
@@ -401,6 +421,7 @@ mod tests {
         );
         assert_eq!((part.slices[0].begin, part.slices[0].end), (1000.0, 2000.0));
         let error = cut(Some(10.0), None).unwrap_err();
+
         assert!(error.to_string().contains("--from"), "{error}");
     }
 

@@ -63,6 +63,7 @@ impl Turns {
         } else {
             String::new()
         };
+
         // The last line may be cut.
         let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
         let turns = whole.strip_prefix(&head);
@@ -78,7 +79,10 @@ impl Turns {
         } else {
             whole.to_owned()
         };
-        let (before, measured, spent) = (0, 0, Duration::ZERO);
+
+        let before = 0;
+        let measured = 0;
+        let spent = Duration::ZERO;
         Ok(Self {
             experiment,
             path,
@@ -102,6 +106,7 @@ impl Turns {
             std::fs::write(&self.path, &self.kept)?;
             OpenOptions::new().append(true).open(&self.path)
         };
+
         self.file = Some(write().with_context(|| format!("cannot write {}", self.path.display()))?);
         Ok(())
     }
@@ -109,7 +114,8 @@ impl Turns {
     /// Says how long all turns will take.
     pub(crate) fn estimate(&self, each: Duration) {
         let left = self.all.saturating_sub(self.known.len());
-        let (all, time) = (self.all, humane_time(each * left as u32));
+        let all = self.all;
+        let time = humane_time(each * left as u32);
         report::note(&format!(
             "{}: {all} turns, {left} to measure, about {time}",
             self.experiment
@@ -130,6 +136,7 @@ impl Turns {
             self.before += 1;
             return Ok(values.clone());
         }
+
         self.open()?;
         let done = self.before + self.measured;
         let time = left(self.spent, self.measured, self.all.saturating_sub(done));
@@ -141,6 +148,7 @@ impl Turns {
         ));
         let start = Instant::now();
         let values = measure()?;
+
         self.spent += start.elapsed();
         self.measured += 1;
         let fields: String = values
@@ -151,6 +159,7 @@ impl Turns {
             file.write_all(format!("{key}{fields}\n").as_bytes())
         });
         written.with_context(|| format!("cannot write {}", self.path.display()))?;
+
         Ok(values)
     }
 }
@@ -165,6 +174,7 @@ fn differences(there: &str, now: &str) -> String {
             .trim_start_matches("# ");
         line.split([';', ',']).map(str::trim).collect()
     });
+
     let alone = |these: &[&str], those: &[&str]| {
         let alone: Vec<_> = these
             .iter()
@@ -177,6 +187,7 @@ fn differences(there: &str, now: &str) -> String {
             alone.join(", ")
         }
     };
+
     format!(
         "there: {}, now: {}",
         alone(&there, &now),
@@ -200,6 +211,7 @@ fn turn(line: &str) -> Option<(String, Values)> {
         let (name, value) = field.split_once('=')?;
         Some((name.to_owned(), value.parse().ok()?))
     };
+
     Some((key, fields.map(value).collect::<Option<_>>()?))
 }
 
@@ -228,6 +240,7 @@ mod tests {
             });
             values.map(|values| values[0].1)
         };
+
         let values = vec![one("a", 1.5)?, one("b, c", f64::INFINITY)?];
         Ok((values, measured.get()))
     }
@@ -245,16 +258,19 @@ mod tests {
         );
         let error = take(&dir, "others", true).unwrap_err();
         let said = error.to_string();
+
         assert!(
             said.contains("(there: flags, now: others)") && said.contains("--resume"),
             "{said}"
         );
+
         // A line that was cut is measured again, and kept.
         let path = dir.join("raw/test-turns.csv");
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 4]).unwrap();
         assert_eq!(take(&dir, "flags", true).unwrap().1, 1);
         assert_eq!(take(&dir, "flags", true).unwrap().1, 0);
+
         // Without the flag it starts over.
         assert_eq!(take(&dir, "others", false).unwrap().1, 2);
         std::fs::remove_dir_all(&dir).unwrap();

@@ -245,6 +245,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             .for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
         return Ok(());
     }
+
     names::check("case", &flags.cases, CASES.iter().map(|case| case.name))?;
     let mut bench = Bench {
         runs: flags.runs.get(),
@@ -258,6 +259,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         rows: Vec::new(),
         absent: Vec::new(),
     };
+
     let chosen =
         |case: &&Case| flags.cases.is_empty() || flags.cases.iter().any(|name| name == case.name);
     let mut failures = Failures::begin()?;
@@ -266,6 +268,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             (case.run)(&mut bench)
         });
     }
+
     let mut parameters = vec![
         (
             "rounds",
@@ -293,6 +296,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .into_iter()
         .map(|(system, why)| (system.to_owned(), why.to_owned()))
         .collect();
+
     failures.publish(
         Report {
             experiment: "web",

@@ -195,6 +195,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         }
         return Ok(());
     }
+
     ensure!(
         descriptors::at_least(flags.sessions.get()),
         "{}",
@@ -203,13 +204,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if let Some(why) = Kind::Nginx.absence() {
         anyhow::bail!("nginx, whose peak is the measure of all rates, is {why}");
     }
-    let (out, mut failures) = (
-        flags.out.clone().unwrap_or_else(machine::results_dir),
-        Failures::begin()?,
-    );
+    let out = flags.out.clone().unwrap_or_else(machine::results_dir);
+    let mut failures = Failures::begin()?;
     let mut turns = begin(flags, &out)?;
     let site = Site::new()?;
+
     report::progress("web-sweep: writing the files");
+
     let catalog = Catalog::mix(&site, flags.scale())?;
     let deviation = catalog.deviation(flags.scale());
     if deviation > 0.05 {
@@ -218,12 +219,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             deviation * 100.0
         ));
     }
+
     let size = Size {
         full: flags.full,
         length: flags.length(),
         share: flags.share,
         sessions: flags.sessions.get(),
     };
+
     let bench = Bench::new(size, site, catalog)?;
     let nginx = System::of(Kind::Nginx);
     let peak = turns.take("nginx's peak", || {
@@ -268,13 +271,15 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             "the client was late by less than a tenth of the latency (p99)".to_owned(),
         ),
     ];
-    let (rows, picture) = (found.rows(), found.picture());
+    let rows = found.rows();
+    let picture = found.picture();
     let report = Report {
         experiment: "web-sweep",
         parameters,
         rows,
         absent: found.absent(),
     };
+
     failures.publish(report, Some(&out), Some(&picture))
 }
 
@@ -294,6 +299,7 @@ fn sweep(
                     found.miss(&system, why);
                     continue;
                 }
+
                 let cases = flags.cases(*part);
                 let key = format!("round {round}; {}; {}", cases[0].0, system.name);
                 let measure = || {
@@ -303,6 +309,7 @@ fn sweep(
                     };
                     Ok(steps.iter().flat_map(Step::values).collect())
                 };
+
                 // If one fails, the others are measured all the same.
                 let steps = failures.catch(&key, || Step::all_of(&turns.take(&key, measure)?));
                 let steps = steps.unwrap_or_else(|| vec![Step::NONE; cases.len()]);
@@ -321,7 +328,8 @@ fn begin(flags: &Flags, out: &Path) -> anyhow::Result<Turns> {
         steps,
         ..
     } = flags;
-    let (scale, length) = (flags.scale(), flags.length());
+    let scale = flags.scale();
+    let length = flags.length();
     let full = if flags.full { ", in full" } else { "" };
     let same =
         format!("{sessions} sessions, {share} of a CPU, {steps} steps, {scale}, {length:?}{full}");
@@ -339,6 +347,7 @@ fn begin(flags: &Flags, out: &Path) -> anyhow::Result<Turns> {
         1 + flags.runs.get() * systems,
     )?;
     let all: usize = flags.parts.iter().map(points).sum();
+
     turns.estimate((length + load::around(flags.full)) * (all / systems.max(1)) as u32);
     Ok(turns)
 }

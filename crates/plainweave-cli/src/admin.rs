@@ -169,6 +169,7 @@ impl Admin {
             idle_timeout: Duration::from_secs(300),
             ..Limits::default()
         };
+
         let handler = move |request: &mut Request<'_>| {
             let here = local && names_this_machine(request.host());
             if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -178,6 +179,7 @@ impl Admin {
                     "",
                 );
             }
+
             match fibers.answer(request.path(), request.query(), here) {
                 Some(response) => protected(response, ""),
                 None => answer(page(Asked {
@@ -186,6 +188,7 @@ impl Admin {
                 })),
             }
         };
+
         let server = Arc::new(Server::new(handler).with_limits(limits));
         let listener = net::TcpListener::from_std(listener)?;
         runtime.run(|| server.start(listener))?;
@@ -260,6 +263,7 @@ fn names_this_machine(host: Option<&str>) -> bool {
             .split_once(']')
             .is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok());
     }
+
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok()
 }
@@ -333,12 +337,14 @@ impl Figures {
                 String::new()
             }
         };
+
         let all = || {
             metrics
                 .iter()
                 .enumerate()
                 .flat_map(|(i, of)| of.workers.iter().map(move |worker| (i, worker)))
         };
+
         for (name, kind, help, value) in WORKER_FIGURES {
             let samples = all().filter_map(|(runtime, of)| {
                 Some((
@@ -346,6 +352,7 @@ impl Figures {
                     value(of)?,
                 ))
             });
+
             let samples: Vec<_> = samples.collect();
             if !samples.is_empty() {
                 let samples = samples
@@ -383,6 +390,7 @@ mod tests {
         ] {
             assert!(names_this_machine(Some(own)), "{own}");
         }
+
         for other in [
             "example.org",
             "example.org:9180",
@@ -393,6 +401,7 @@ mod tests {
         ] {
             assert!(!names_this_machine(Some(other)), "{other}");
         }
+
         assert!(names_this_machine(None));
     }
 

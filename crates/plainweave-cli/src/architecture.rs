@@ -161,7 +161,10 @@ impl Runtimes {
             workers: Some(NonZeroUsize::MIN),
             ..setup
         };
-        let (mut loops, mut stage, mut architecture) = (Vec::new(), None, architecture);
+
+        let mut loops = Vec::new();
+        let mut stage = None;
+        let mut architecture = architecture;
         let main = match (architecture, pools) {
             (_, Some(TwoPools { connections, files })) => {
                 let files = setup.start_pool(files.clone(), QUEUE * STAGE_WORKERS)?;
@@ -199,10 +202,12 @@ impl Runtimes {
             }
             _ => setup.start()?,
         };
+
         let loops = Arc::new(Loops {
             runtimes: loops,
             next: AtomicUsize::new(0),
         });
+
         Ok(Self {
             architecture,
             main,
@@ -226,6 +231,7 @@ impl Runtimes {
         } else {
             "accepting"
         };
+
         let loops = self
             .loops
             .runtimes
@@ -299,6 +305,7 @@ impl Runtimes {
         } = self;
         main.shutdown(limit);
         stage.map(|pools| pools.shutdown(limit));
+
         // What is left of these, if anything is, holds them.
         let loops = Arc::into_inner(loops)
             .into_iter()
@@ -383,6 +390,7 @@ impl Handling {
             self.blocker.as_ref().map(Blocker::pass);
             work()
         };
+
         match &self.stage {
             Some(stage) => stage.call(work),
             None => Ok(work()),
@@ -408,6 +416,7 @@ mod tests {
                 Ok(name.to_owned())
             );
         }
+
         assert_eq!(
             Architecture::parse("acceptors").unwrap().to_string(),
             "acceptors:1024"

@@ -41,6 +41,7 @@ impl BenchFlags {
             movement: Movement::Anytime,
             storage: Storage::Shared,
         };
+
         if self.anytime_shared {
             unsafe_mode
         } else {
@@ -75,8 +76,10 @@ fn write_waits(observer: &Observer, mut file: File) {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_millis();
-        let (total, greatest) = (waits.total.as_nanos(), waits.greatest.as_nanos());
+        let total = waits.total.as_nanos();
+        let greatest = waits.greatest.as_nanos();
         let ranks = format!("{},{}", waits.rank_errors, waits.greatest_rank_error);
+
         written = writeln!(file, "{now},{},{total},{greatest},{ranks}", waits.pops);
     }
 }

@@ -29,6 +29,7 @@ pub(crate) fn become_program(package: &'static str, args: &[OsString]) -> anyhow
     } else {
         package.into()
     };
+
     let error = Command::new(&program).args(args).exec();
     Err(match error.kind() {
         ErrorKind::NotFound => anyhow!(
@@ -66,6 +67,7 @@ impl Build {
                     None | Some("debug") => "dev",
                     Some(name) => name,
                 };
+
                 Self {
                     package,
                     manifest: sources.join("Cargo.toml"),
@@ -109,6 +111,7 @@ impl Build {
             .arg(&self.manifest)
             .arg("--target-dir")
             .arg(&self.target);
+
         match command.status() {
             Ok(status) => ensure!(
                 status.success(),
@@ -123,6 +126,7 @@ impl Build {
                 );
             }
         }
+
         Ok(())
     }
 }

@@ -111,11 +111,13 @@ impl Setup<'_> {
             Some(Io::Uring) => plainweave::Io::Uring,
             Some(Io::Epoll) => plainweave::Io::Epoll,
         });
+
         let builder = if self.traced {
             builder.trace_capacity(TRACED_EVENTS)
         } else {
             builder
         };
+
         match self.stalls.cloned() {
             Some(stalls) => builder.on_stall(move |stall: &Stall| {
                 stalls.note(self.name, stall, |line| say(io::stderr(), line))
@@ -146,6 +148,7 @@ impl Setup<'_> {
             // and ring are called without I/O, so no call of theirs suspends either.
             (_, movement) => unsafe { Runtime::builder().shared_storage() }.movement(movement),
         };
+
         let mut builder = builder.thread_name(self.name);
         if let Some(workers) = self.workers {
             builder = builder.workers(workers.get());
@@ -159,7 +162,9 @@ impl Setup<'_> {
 
 /// Returns driver, policy and mode as labels of a metric.
 pub(crate) fn labels(runtime: &Runtime) -> String {
-    let (driver, policy, mode) = (runtime.driver(), runtime.policy(), Mode::of(runtime));
+    let driver = runtime.driver();
+    let policy = runtime.policy();
+    let mode = Mode::of(runtime);
     format!("driver=\"{driver}\",policy=\"{policy}\",mode=\"{mode}\"")
 }
 
@@ -168,8 +173,11 @@ pub(crate) struct Described<'a>(pub(crate) &'a Runtime);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (driver, workers, policy) = (self.0.driver(), self.0.workers(), self.0.policy());
-        let (s, mode) = (if workers == 1 { "" } else { "s" }, Mode::of(self.0));
+        let driver = self.0.driver();
+        let workers = self.0.workers();
+        let policy = self.0.policy();
+        let s = if workers == 1 { "" } else { "s" };
+        let mode = Mode::of(self.0);
         write!(
             f,
             "driver {driver}, {workers} worker{s}, policy {policy}, mode {mode}"
@@ -180,6 +188,7 @@ impl fmt::Display for Described<'_> {
         {
             write!(f, "; this policy is for experiments: {why}")?;
         }
+
         match self.0.fallback_reason() {
             Some(reason) => write!(f, "; not io_uring: {reason}"),
             None => Ok(()),

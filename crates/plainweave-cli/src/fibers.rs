@@ -32,12 +32,14 @@ impl FiberPages {
             "/fibers.json" => true,
             _ => return None,
         };
+
         let stacks = query.is_some_and(|query| query.split('&').any(|part| part == "stacks=1"));
         if stacks && !here {
             let why = "stacks tell of the program's memory, and leave it only where --admin is a loopback address: ask \
                        http://127.0.0.1 or http://localhost\n";
             return Some(Response::text(StatusCode::FORBIDDEN, why));
         }
+
         let hide = |dump: Dump| if here { dump } else { dump.without_addresses() };
         let (kind, text) = if json {
             ("application/json", self::json(&self.runtimes, stacks, hide))
@@ -47,6 +49,7 @@ impl FiberPages {
                 self::text(&self.runtimes, stacks, hide),
             )
         };
+
         Some(Response::ok(text).with_header(CONTENT_TYPE, HeaderValue::from_static(kind)))
     }
 }
@@ -61,6 +64,7 @@ fn dumps(runtimes: &Weak<Runtimes>, stacks: bool) -> Vec<(String, Dump)> {
     } else {
         Options::new()
     };
+
     let named = |name: String| {
         if name.is_empty() {
             "main".to_owned()
@@ -68,6 +72,7 @@ fn dumps(runtimes: &Weak<Runtimes>, stacks: bool) -> Vec<(String, Dump)> {
             name.trim_end_matches(':').to_owned()
         }
     };
+
     runtimes
         .named()
         .map(|(name, runtime)| (named(name), runtime.dump_with(&options)))

@@ -85,6 +85,7 @@ mod tests {
         ] {
             assert_eq!(size(text), Ok(bytes));
         }
+
         for text in ["", "k", "-1", "1.5m", "1 k", "1t", "99999999999999g"] {
             assert!(size(text).is_err(), "{text}");
         }
@@ -101,6 +102,7 @@ mod tests {
         ] {
             assert_eq!(time(text), Ok(Duration::from_millis(millis)));
         }
+
         for text in [
             "",
             "s",

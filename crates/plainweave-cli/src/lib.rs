@@ -48,6 +48,7 @@ pub fn main() -> ExitCode {
         tips::improve(&mut error, std::env::args_os());
         error.exit()
     });
+
     let done = match arguments.command {
         Command::Web(flags) => web::run(&flags),
         Command::Cache(flags) => cache::run(&flags),
@@ -57,6 +58,7 @@ pub fn main() -> ExitCode {
         Command::Bench(flags) => bench::run(&flags),
         Command::Sim(flags) => sim::run(&flags),
     };
+
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

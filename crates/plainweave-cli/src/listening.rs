@@ -29,6 +29,7 @@ pub(crate) fn open(address: SocketAddr, backlog: i32, only_v6: bool) -> io::Resu
     }
     socket.bind(&address.into())?;
     socket.listen(backlog)?;
+
     Ok(TcpListener::from(socket))
 }
 
@@ -44,11 +45,13 @@ pub(crate) fn open_unix(
             path.display()
         )
     };
+
     if std::fs::symlink_metadata(path).is_ok_and(|file| !file.file_type().is_socket()) {
         return Err(
             anyhow!("the file is there and is not a socket; it stays as it is").context(remedy()),
         );
     }
+
     // A socket that a server left behind when it was killed; one in use answers.
     if UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path).with_context(remedy)?;
@@ -56,6 +59,7 @@ pub(crate) fn open_unix(
     let listener = UnixListener::bind(path).with_context(remedy)?;
     let file = SocketFile::own(path).with_context(remedy)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask)).with_context(remedy)?;
+
     Ok((listener, file))
 }
 

@@ -67,6 +67,7 @@ impl MemoryLimit {
                 .ok()
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         };
+
         let read = |path: &str| text(Path::new(path)).unwrap_or_default();
         let found = find(
             &read("/proc/self/cgroup"),
@@ -103,6 +104,7 @@ impl fmt::Display for MemoryLimit {
             bytes if bytes >= 10 << 30 => write!(f, "{} GiB", bytes >> 30)?,
             bytes => write!(f, "{} MiB", bytes >> 20)?,
         }
+
         match &self.source {
             Source::Flag => f.write_str(" (--max-memory)"),
             Source::Group(file, _) => write!(f, " ({})", file.display()),
@@ -124,6 +126,7 @@ fn find(
         source: Source::Machine,
         counts_sockets: false,
     });
+
     let limits = mountinfo
         .lines()
         .filter_map(Mount::parse)
@@ -142,6 +145,7 @@ fn find(
                 counts_sockets,
             })
         });
+
     // Of equal ones the first: the group's own before those above it, the machine's only if there
     // is no other.
     limits.chain(machine).min_by_key(|limit| limit.bytes)
@@ -160,13 +164,16 @@ impl Mount {
     /// options`.
     fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
-        let (before, mut after) = (before.split(' ').collect::<Vec<_>>(), after.split(' '));
-        let (kind, options) = (after.next()?, after.nth(1)?);
+        let before = before.split(' ').collect::<Vec<_>>();
+        let mut after = after.split(' ');
+        let kind = after.next()?;
+        let options = after.nth(1)?;
         let version = match kind {
             "cgroup" if options.split(',').any(|option| option == "memory") => Version::One,
             "cgroup2" => Version::Two,
             _ => return None,
         };
+
         let path = |n: usize| before.get(n).map(|text| PathBuf::from(unescaped(text)));
         Some(Self {
             version,
@@ -187,8 +194,10 @@ impl Mount {
                     .any(|controller| controller == "memory"),
                 Version::Two => id == "0" && controllers.is_empty(),
             };
+
             ours.then_some(path)
         });
+
         let Some(group) = group else {
             return Vec::new();
         };
@@ -228,6 +237,7 @@ fn unescaped(text: &str) -> String {
             }
         }
     }
+
     plain
 }
 
@@ -270,11 +280,13 @@ mod tests {
             let file = files.iter().find(|(name, _)| Path::new(name) == path);
             file.map(|(_, text)| format!("{text}\n"))
         };
+
         let limit = find(cgroup, mountinfo, MEMINFO, read).unwrap();
         let source = match &limit.source {
             Source::Group(file, _) => file.display().to_string(),
             other => format!("{other:?}"),
         };
+
         (limit.bytes, source)
     }
 
@@ -283,6 +295,7 @@ mod tests {
         let groups = "0::/system.slice/web.service\n";
         let own = "/sys/fs/cgroup/system.slice/web.service/memory.max";
         let slice = "/sys/fs/cgroup/system.slice/memory.max";
+
         for (texts, bytes, source) in [
             ([(own, "41943040"), (slice, "max")], 41_943_040, own),
             ([(own, "41943040"), (slice, "20971520")], 20_971_520, slice),
@@ -296,6 +309,7 @@ mod tests {
                 "{texts:?}"
             );
         }
+
         // The root has no such file, and a machine without the controller has none at all.
         assert_eq!(found(groups, V2, &[]).0, TOTAL);
     }
@@ -315,6 +329,7 @@ mod tests {
             (512 << 20, file.to_owned())
         );
         let child = "/sys/fs/cgroup/child/memory.max";
+
         assert_eq!(
             found(
                 "0::/docker/0a1b/child\n",
@@ -323,6 +338,7 @@ mod tests {
             ),
             (9, child.to_owned())
         );
+
         // Entered from outside, or in a group that this mount does not show.
         for groups in ["0::/../other\n", "0::/docker/else\n"] {
             assert_eq!(
@@ -336,15 +352,14 @@ mod tests {
     #[test]
     fn version_1_is_found_beside_version_2() {
         let own = "/sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes";
-        let (jobs, root) = (
-            "/sys/fs/cgroup/memory/jobs/memory.limit_in_bytes",
-            "9223372036854771712",
-        );
+        let jobs = "/sys/fs/cgroup/memory/jobs/memory.limit_in_bytes";
+        let root = "9223372036854771712";
         let top = ("/sys/fs/cgroup/memory/memory.limit_in_bytes", root);
         let limit = |one, two| found(HYBRID_GROUPS, HYBRID, &[(own, one), (jobs, two), top]);
         assert_eq!(limit("41943040", root), (40 << 20, own.to_owned()));
         assert_eq!(limit("41943040", "1048576"), (1 << 20, jobs.to_owned()));
         assert_eq!(limit(root, root), (TOTAL, "Machine".to_owned()));
+
         // More than there is.
         assert_eq!(limit("1099511627776", root), (TOTAL, "Machine".to_owned()));
     }
@@ -363,6 +378,7 @@ mod tests {
             None
         );
         assert_eq!(find("", "", MEMINFO, no).unwrap().bytes, TOTAL);
+
         for text in ["", "-1", "40M", "max"] {
             assert_eq!(
                 found("0::/\n", V2, &[("/sys/fs/cgroup/memory.max", text)]).0,
@@ -391,6 +407,7 @@ mod tests {
             (given.to_string(), given.is_hard()),
             ("40 MiB (--max-memory)".to_owned(), true)
         );
+
         // This machine says something.
         assert!(MemoryLimit::choose(None).is_some_and(|limit| limit.bytes > 0));
     }

@@ -67,6 +67,7 @@ impl fmt::Display for Mode {
             Movement::BeforeStart => "before-start",
             _ => "anytime",
         };
+
         write!(
             f,
             "{movement}/{}",
@@ -96,6 +97,7 @@ mod tests {
                 Ok(name.to_owned())
             );
         }
+
         assert!(
             Mode::parse("anytime/shared")
                 .unwrap_err()

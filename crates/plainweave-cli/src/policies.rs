@@ -37,6 +37,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             Err(message) => bail!("{message}"),
         },
     };
+
     if flags.json {
         let all: Vec<_> = chosen.into_iter().map(as_json).collect();
         say(stdout(), &serde_json::to_string_pretty(&all)?);
@@ -45,6 +46,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     } else {
         table(&chosen);
     }
+
     Ok(())
 }
 
@@ -64,6 +66,7 @@ fn table(presets: &[&Preset]) {
             name + 2,
         );
     }
+
     say(
         stdout(),
         "\nNAME:param=value,... changes a policy; `plainweave policies NAME` shows its parameters.",
@@ -96,6 +99,7 @@ fn family(preset: &Preset) -> String {
     } else {
         " with "
     };
+
     // With room to break the line.
     format!(
         "{}{with}{}",
@@ -115,6 +119,7 @@ fn show(preset: &Preset) {
     ] {
         lines(&format!("{what:<10} {text}"), 11);
     }
+
     say(
         stdout(),
         if preset.keys().is_empty() {
@@ -140,6 +145,7 @@ fn lines(text: &str, indent: usize) {
         }
         line.push_str(word);
     }
+
     say(stdout(), line.trim_end());
 }
 

@@ -23,6 +23,7 @@ pub(crate) fn assume(program: &str, name: &str, files: &[&Path]) -> anyhow::Resu
         );
         return Ok(());
     }
+
     let user =
         User::from_name(name).with_context(|| format!("cannot look up the user {name} of -u"))?;
     let user = user.ok_or_else(|| {
@@ -37,5 +38,6 @@ pub(crate) fn assume(program: &str, name: &str, files: &[&Path]) -> anyhow::Resu
         setgid(user.gid)?;
         Ok(setuid(user.uid)?)
     };
+
     become_user().with_context(|| format!("cannot become the user {name} of -u"))
 }

@@ -44,6 +44,7 @@ impl Stop {
             flag::register(signal, Arc::clone(&asked))?;
             low_level::pipe::register(signal, sender.try_clone()?)?;
         }
+
         Ok(Self(receiver))
     }
 
@@ -93,6 +94,7 @@ impl Attention {
         let thread = std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(attend)?;
+
         Ok(Self {
             handle,
             thread: Some(thread),
@@ -121,6 +123,7 @@ fn answer<S: Operated>(server: &S, signal: i32) {
         SIGHUP => hang_up(server),
         _ => reopened(server.reopen_logs()).to_owned(),
     };
+
     say(io::stderr(), &format!("{}: {name}: {done}", S::NAME));
     if signal == SIGQUIT {
         say(io::stderr(), server.fibers().trim_end());

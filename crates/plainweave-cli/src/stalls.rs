@@ -63,6 +63,7 @@ impl Stalls {
             reported.left_out += 1;
             return;
         }
+
         let left_out = std::mem::take(&mut reported.left_out);
         reported.last = Some(Instant::now());
         // The page does not wait for standard error.
@@ -72,6 +73,7 @@ impl Stalls {
         } else {
             String::new()
         };
+
         say(&format!("plainweave {name}: {stall}{others}"));
     }
 
@@ -92,6 +94,7 @@ impl Past {
             Culprit::Elsewhere { frames } => (None, &frames[..]),
             _ => (None, &[][..]),
         };
+
         // From the program's own code on, where that is known.
         let own = stall
             .own_frame()
@@ -141,12 +144,16 @@ mod tests {
         let runtime = runtime.build().unwrap();
         let fiber = plainweave::Builder::new().name("<b>\u{7}");
         let fiber = runtime.spawn_with(fiber, move || wait.recv()).unwrap();
+
         // Others may be the machine's fault, or over; this one is reported until it ends.
         let stall = stalled.iter().find(|stall| {
             matches!(stall.culprit, Culprit::Fiber { .. })
                 && stall.held.saturating_sub(stall.starved) >= STALL
         });
-        let (stall, stalls, mut lines) = (stall.unwrap(), Stalls::default(), Vec::new());
+
+        let stall = stall.unwrap();
+        let stalls = Stalls::default();
+        let mut lines = Vec::new();
         (0..3).for_each(|_| stalls.note("test", &stall, |line| lines.push(line.to_owned())));
         assert_eq!(lines.len(), 1);
         assert!(
@@ -162,15 +169,18 @@ mod tests {
             lines[1]
         );
         let mut starved = stall.clone();
+
         starved.starved = starved.held;
         stalls.lock().last = None;
         stalls.note("test", &starved, |line| lines.push(line.to_owned()));
         assert_eq!((lines.len(), stalls.past().len()), (2, 4));
+
         for n in 0..30 {
             let mut other = stall.clone();
             other.worker = n;
             stalls.note("test", &other, |_| {});
         }
+
         let past = stalls.past();
         assert_eq!(
             (past.len(), past[0].worker, past[KEPT - 1].worker),

@@ -76,6 +76,7 @@ pub(crate) fn improve(error: &mut Error, arguments: impl IntoIterator<Item = OsS
         return;
     };
     let given = given.clone();
+
     // That it could be a name of a file or of a server is of no help.
     error.remove(ContextKind::Suggested);
     if let Some(ContextValue::String(close)) = error.get(ContextKind::SuggestedArg)
@@ -133,6 +134,7 @@ mod tests {
                 "{line}: {said}"
             );
         }
+
         for line in [
             "plainweave web --group www",
             "plainweave web --foo",
@@ -164,6 +166,7 @@ mod tests {
                 .collect();
             let named = here.trim_start_matches('\'').split([' ', '\'']).next();
             let named = named.filter(|named| named.starts_with("--"));
+
             assert!(
                 named.is_none_or(|named| all.iter().any(|flag| flag == named)),
                 "{here}"

@@ -40,6 +40,7 @@ impl TraceFile {
                 path.display()
             )
         };
+
         // Looked at before it is opened: opening a pipe may block.
         let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
         let is_other = fs::metadata(path).is_ok_and(|found| !found.is_file()) && !is_device;
@@ -56,12 +57,14 @@ impl TraceFile {
             tracers,
             writing: Mutex::new(()),
         };
+
         if !file.is_device {
             // Its folder may not be ours to write to.
             file.create_part()
                 .and_then(|(part, _)| fs::remove_file(part))
                 .with_context(remedy)?;
         }
+
         Ok(file)
     }
 
@@ -77,6 +80,7 @@ impl TraceFile {
             self.replace()
                 .with_context(|| format!("cannot write the trace to {path}, which is as it was"))?;
         }
+
         Ok(format!("the trace is written to {path}"))
     }
 
@@ -99,7 +103,8 @@ impl TraceFile {
 
     /// Creates a file beside it that was not there before.
     fn create_part(&self) -> io::Result<(PathBuf, File)> {
-        let (id, mut taken) = (process::id(), 0);
+        let id = process::id();
+        let mut taken = 0;
         loop {
             let mut name = OsString::from(&self.path);
             name.push(if taken == 0 {
@@ -131,6 +136,7 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let others =
             ["trace.part".to_owned(), format!("trace.{id}.part")].map(|name| folder.join(name));
+
         for other in &others {
             fs::write(other, "the user's").unwrap();
         }
@@ -140,10 +146,9 @@ mod tests {
             .iter()
             .map(|other| fs::read_to_string(other).unwrap_or_default())
             .collect();
-        let (trace, count) = (
-            fs::read(folder.join("trace")).unwrap(),
-            fs::read_dir(&folder).unwrap().count(),
-        );
+        let trace = fs::read(folder.join("trace")).unwrap();
+        let count = fs::read_dir(&folder).unwrap().count();
+
         fs::remove_dir_all(&folder).unwrap();
         assert!(written.is_ok() && !trace.is_empty(), "{written:?}");
         assert_eq!((left, count), (vec!["the user's".to_owned(); 2], 3));

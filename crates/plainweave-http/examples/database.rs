@@ -32,11 +32,13 @@ impl<S: Read + Write> Database<S> {
         let mut out = vec![0; command.encode_len(false)];
         let len = encode(&mut out, &command, false).map_err(io::Error::other)?;
         self.stream.write_all(&out[..len])?;
+
         loop {
             if let Some((answer, len)) = decode(&self.received).map_err(io::Error::other)? {
                 self.received.drain(..len);
                 return Ok(answer);
             }
+
             let mut piece = [0; 4096];
             match self.stream.read(&mut piece)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -64,6 +66,7 @@ impl Connections {
                     received: Vec::new(),
                 },
             };
+
             let answer = database.query(words)?;
             // One that failed is dropped: nobody knows what comes next on it.
             idle().push(database);
@@ -77,6 +80,7 @@ pub(crate) fn handler(address: SocketAddr) -> impl Handler {
         address,
         idle: Mutex::default(),
     };
+
     move |request: &mut Request<'_>| {
         let key = format!("visits:{}", request.path());
         match connections.query(&["INCR", &key]) {

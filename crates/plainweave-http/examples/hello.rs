@@ -20,13 +20,15 @@ pub(crate) fn serve(listener: impl Listener) -> io::Result<()> {
 }
 
 fn main() -> io::Result<()> {
-    let (mut address, mut threads) = ("127.0.0.1:8080".to_owned(), false);
+    let mut address = "127.0.0.1:8080".to_owned();
+    let mut threads = false;
     for arg in std::env::args().skip(1) {
         match &*arg {
             "--threads" => threads = true,
             _ => address = arg,
         }
     }
+
     match threads {
         true => serve(std::net::TcpListener::bind(address)?),
         false => plainweave::run(|| serve(plainweave::net::TcpListener::bind(address)?)),

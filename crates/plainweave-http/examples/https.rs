@@ -65,7 +65,8 @@ fn main() -> Result<(), Failure> {
         );
     };
     let acceptor = Acceptor::new(Config::new(chain, key))?;
-    let (plain, tls) = (plain.clone(), tls.clone());
+    let plain = plain.clone();
+    let tls = tls.clone();
     plainweave::run(move || {
         serve(
             TcpListener::bind(plain.as_str())?,

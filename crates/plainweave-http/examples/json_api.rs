@@ -41,6 +41,7 @@ fn answer(routes: &Router<Route>, notes: &Mutex<Notes>, request: &mut Request<'_
         .get("id")
         .and_then(|id| id.parse().ok())
         .unwrap_or(0);
+
     // Before the lock: a client may take its time.
     let method = request.method().as_str().to_owned();
     let sent = if matches!(&*method, "POST" | "PUT") {
@@ -48,6 +49,7 @@ fn answer(routes: &Router<Route>, notes: &Mutex<Notes>, request: &mut Request<'_
     } else {
         Value::Null
     };
+
     let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
     match (*found.value, &*method) {
         (Route::Notes, "GET") => Ok((StatusCode::OK, json!(notes.notes))),

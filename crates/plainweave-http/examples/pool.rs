@@ -28,6 +28,7 @@ pub(crate) fn in_pool(pool: Pool, handler: impl Handler) -> impl Handler {
                 "/primes/N, where N is at most 1000000\n",
             ),
         });
+
         // The pool has ended, or this fiber was cancelled.
         answered.unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE))
     }

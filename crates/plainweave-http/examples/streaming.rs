@@ -20,6 +20,7 @@ fn numbers(count: u64) -> Response {
             writeln!(out, "{n}")?;
             sum += n;
         }
+
         out.add_trailer(HeaderName::from_static("x-sum"), HeaderValue::from(sum));
         Ok(())
     };
@@ -28,12 +29,14 @@ fn numbers(count: u64) -> Response {
 
 /// The request is a reader. Its client sends as fast as the lines are counted.
 fn count_lines(request: &mut Request<'_>) -> io::Result<Response> {
-    let (mut lines, mut line) = (0, Vec::new());
+    let mut lines = 0;
+    let mut line = Vec::new();
     let mut body = BufReader::new(request.take(1 << 30));
     while body.read_until(b'\n', &mut line)? > 0 {
         lines += 1;
         line.clear();
     }
+
     Ok(Response::ok(format!("{lines} lines\n")))
 }
 
@@ -44,10 +47,12 @@ pub(crate) fn handle(request: &mut Request<'_>) -> Response {
             .strip_prefix(prefix)
             .and_then(|text| text.parse().ok())
     };
+
     if *request.method() == Method::POST {
         // What goes wrong with the body is the client's doing; the server answers 408, 413 or 400.
         return count_lines(request).unwrap_or_else(|_| Response::plain(StatusCode::BAD_REQUEST));
     }
+
     match (number("/zeros/"), number("/numbers/")) {
         (Some(len), _) => zeros(len),
         (_, Some(count)) => numbers(count),

@@ -37,12 +37,14 @@ fn create_part(beside: &Path) -> io::Result<(PathBuf, fs::File)> {
 fn store(request: &mut Request<'_>, path: &Path) -> io::Result<u64> {
     let place = path.to_owned();
     let (part, mut file) = plainweave::blocking(move || create_part(&place))??;
-    let (from, to) = (part.clone(), path.to_owned());
+    let from = part.clone();
+    let to = path.to_owned();
     let stored = io::copy(request, &mut file).and_then(|len| {
         file.sync_all()?;
         plainweave::blocking(move || std::fs::rename(from, to))??;
         Ok(len)
     });
+
     if stored.is_err() {
         let _ = std::fs::remove_file(part);
     }
@@ -58,11 +60,13 @@ pub(crate) fn server(directory: PathBuf) -> Server<impl Handler> {
                 "PUT /NAME, of letters, digits, '.', '_' and '-'\n",
             );
         }
+
         match store(request, &directory.join(name)) {
             Ok(len) => Response::text(StatusCode::CREATED, format!("{len} bytes\n")),
             Err(error) => Response::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         }
     });
+
     server.with_request_limits(|head, limits| {
         if *head.method() == Method::PUT {
             limits.body_bytes = 1 << 30;

@@ -82,6 +82,7 @@ pub(crate) fn handler(room: Room) -> impl Handler {
                     .any(|word| word.trim_ascii().eq_ignore_ascii_case(value.as_bytes()))
             })
         };
+
         let asked = wants("connection", "upgrade")
             && wants("upgrade", "websocket")
             && wants("sec-websocket-version", "13");

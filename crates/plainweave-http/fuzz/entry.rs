@@ -35,6 +35,7 @@ pub(crate) fn request(data: &[u8]) {
     }
     let whole = answers(input, input.len().max(1));
     let split = answers(input, step);
+
     assert_eq!(
         whole, split,
         "reads of {step} bytes are answered in another way"
@@ -46,6 +47,7 @@ fn scanner(input: &[u8], step: usize) -> Option<usize> {
     let limits = Limits::default();
     let whole = HeadScanner::default().scan(input, &limits);
     let mut scanner = HeadScanner::default();
+
     let ends = (step..input.len()).step_by(step).chain([input.len()]);
     let split = ends
         .map(|end| scanner.scan(&input[..end], &limits))
@@ -82,6 +84,7 @@ fn head(head: &[u8], rest: &[u8], step: usize) {
         parsed.path()
     );
     let framing = parsed.framing();
+
     assert_eq!(
         body(framing, rest, usize::MAX),
         body(framing, rest, step),
@@ -91,8 +94,10 @@ fn head(head: &[u8], rest: &[u8], step: usize) {
 
 /// The data of a body, the bytes used, and whether it was complete; `None`: refused.
 fn body(framing: Framing, mut rest: &[u8], step: usize) -> Option<(Vec<u8>, usize, bool)> {
-    let (mut data, mut used) = (Vec::new(), 0);
+    let mut data = Vec::new();
+    let mut used = 0;
     let mut decoder = Decoder::new(framing, LIMIT).ok()?;
+
     loop {
         match decoder.step(&rest[..step.min(rest.len())], step).ok()? {
             Step::Data(len) => {
@@ -129,6 +134,7 @@ pub(crate) fn chunked(data: &[u8]) {
     ]
     .concat();
     let answers = answers(&request, request.len());
+
     assert_eq!(
         answers,
         self::answers(&request, step),
@@ -172,6 +178,7 @@ pub(crate) fn proxy(data: &[u8]) {
             Err(_) => assert!(whole.is_err(), "{len} bytes are refused, and all are not"),
         }
     }
+
     if let Ok(Proxied::Header { len, client }) = whole {
         assert!(
             (1..=4096).contains(&len) && len <= data.len(),
@@ -197,7 +204,8 @@ pub(crate) fn http2(data: &[u8]) {
     let Some((&first, input)) = data.split_first() else {
         return;
     };
-    let (step, input) = (1 + usize::from(first) * 5, [PREFACE, input].concat());
+    let step = 1 + usize::from(first) * 5;
+    let input = [PREFACE, input].concat();
     let runtime = RUNTIME.get_or_init(|| {
         let runtime = Runtime::builder()
             .workers(1)
@@ -205,14 +213,17 @@ pub(crate) fn http2(data: &[u8]) {
             .report_stalls(false);
         runtime.build().expect("a runtime")
     });
+
     let mut said = Vec::new();
     runtime.run(|| server().serve_stream(Memory::new(&input, &mut said).with_step(step)));
+
     let mut rest = &said[..];
     while let [high, middle, low, _, _, _, _, _, _, payload @ ..] = rest {
         let len = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
         assert!(len <= payload.len(), "half a frame was said");
         rest = &payload[len..];
     }
+
     assert!(rest.is_empty(), "the beginning of a frame was said");
 }
 
@@ -228,6 +239,7 @@ fn answers(input: &[u8], step: usize) -> Vec<String> {
     let lines = text
         .split("\r\n")
         .filter(|line| is_answer(line) || line.contains(" bytes, sum "));
+
     lines.map(str::to_owned).collect()
 }
 

@@ -9,7 +9,8 @@ use crate::body::parse_length;
 /// The bytes that a `reg-name` has as they are: `unreserved` and `sub-delims`. A request's host is
 /// looked at byte by byte, so a byte must cost little.
 const PLAIN: [bool; 256] = {
-    let (mut plain, mut byte) = ([false; 256], 0);
+    let mut plain = [false; 256];
+    let mut byte = 0;
     while byte < 256 {
         let unreserved = matches!(byte as u8, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~');
         let sub_delim = matches!(
@@ -31,9 +32,11 @@ pub(crate) fn is_authority(value: &[u8]) -> bool {
         else {
             return false;
         };
+
         return str::from_utf8(address).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
             && is_port(port);
     }
+
     let Some(port) = after_name(value) else {
         return false;
     };

@@ -155,7 +155,8 @@ impl Decoder {
                 Step::Data(len)
             });
         }
-        let (mut used, in_trailers) = (0, self.in_trailers());
+        let mut used = 0;
+        let in_trailers = self.in_trailers();
         for &byte in input {
             used += 1;
             self.state = self.framing(byte)?;

@@ -134,10 +134,12 @@ impl Pool {
             input: Input::new(self.head_bytes),
             encoder: Encoder::default(),
         };
+
         let mut buffers = pooled.unwrap_or_else(new);
         let result = work(&mut buffers);
         buffers.input.discard();
         buffers.encoder.out.clear();
+
         if buffers.encoder.out.capacity() <= MAX_KEPT {
             // Where they came from, whatever the processor by now.
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,6 +147,7 @@ impl Pool {
                 shard.push(buffers);
             }
         }
+
         result
     }
 }
@@ -164,6 +167,7 @@ mod tests {
         input.make_room(6);
         assert_eq!(input.filled(), b"456789");
         let (head, room) = input.split(2);
+
         assert_eq!(
             (head, &room.bytes[room.start..room.end]),
             (&b"45"[..], &b"6789"[..])

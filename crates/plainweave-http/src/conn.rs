@@ -84,6 +84,7 @@ impl<H: Handler> Server<H> {
             state: &mut state,
             added,
         };
+
         let mut timeout = self.limits().header_timeout;
         while let Ok(true) = ending.wait(&mut stream, timeout) {
             ending.state.read_timeout_ms = 0; // The wait may have changed it.
@@ -92,6 +93,7 @@ impl<H: Handler> Server<H> {
                 Next::Close => return,
             }
         }
+
         self.end(&mut stream, ending.state);
     }
 
@@ -202,6 +204,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 Ok(last) => self.link.flush().map(|()| last),
                 Err(error) => Err(error),
             };
+
             match turn {
                 Ok(Turn::Last { linger: true }) => self.link.linger(self.input.discard()),
                 Ok(Turn::Last { linger: false }) => self.link.stream.end(),
@@ -209,6 +212,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 Ok(_) => return Some(Next::Idle(self.server.limits().idle_timeout)),
                 Err(error) => self.fail(&error),
             }
+
             return Some(Next::Close);
         }
     }
@@ -323,6 +327,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 ) {
                     return Ok(Head::Http2);
                 }
+
                 match scanner.scan(self.input.filled(), limits)? {
                     Scan::Head(len) => return Ok(Head::Complete(len)),
                     Scan::Blank(len) => {
@@ -381,6 +386,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                             "the peer left in the middle of an unread body",
                         ));
                     }
+
                     pace.progress(len);
                     self.input.extend(len);
                 }
@@ -403,6 +409,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             .link
             .send(Response::plain(status), terms)
             .and_then(|_| self.link.flush());
+
         if sent.is_ok() {
             self.link.linger(self.input.discard());
         }
@@ -439,7 +446,8 @@ fn respond<S: Transport, H: Handler>(
 
     link.state.served = link.state.served.saturating_add(1);
     let keep_alive = head.keep_alive() && !rest.hopeless && !is_last(server, link.state);
-    let (version, head_only) = (head.version(), *head.method() == Method::HEAD);
+    let version = head.version();
+    let head_only = *head.method() == Method::HEAD;
     let keep = link.send(
         response,
         Terms {
@@ -463,6 +471,7 @@ fn only_if_asked(response: Response, head: &RequestHead<'_>) -> Response {
             .flat_map(list)
             .any(|element| element.eq_ignore_ascii_case(what))
     };
+
     if names("connection", b"upgrade") && names("upgrade", protocol.as_bytes()) {
         return response;
     }
@@ -551,5 +560,6 @@ fn answer<H: Handler>(
         .err()
         .map(|payload| Error::panic(payload).of_request(head));
     panic.iter().for_each(|panic| server.report(panic));
+
     (response, panic)
 }

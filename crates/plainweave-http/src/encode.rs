@@ -58,6 +58,7 @@ impl Encoder {
         for (name, value) in map.iter().filter(|(name, _)| !is_ours(name)) {
             append_field(&mut self.out, name, value.as_bytes());
         }
+
         match delimiter {
             Delimiter::Length(len) => {
                 append_line(
@@ -71,6 +72,7 @@ impl Encoder {
                 .extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             Delimiter::None | Delimiter::Close => {}
         }
+
         self.out.extend_from_slice(match connection {
             Connection::Default => b"\r\n".as_slice(),
             Connection::KeepAlive => b"Connection: keep-alive\r\n\r\n",

@@ -109,6 +109,7 @@ impl Error {
             text,
             request: None,
         }));
+
         Self {
             panic,
             ..Self::new(
@@ -137,6 +138,7 @@ impl Error {
             text: panic.text.clone(),
             request: Some(request),
         };
+
         Self {
             panic: Some(Arc::new(panic)),
             ..self
@@ -174,6 +176,7 @@ impl Error {
             | E::UnexpectedEof => Kind::Closed,
             _ => Kind::Io,
         };
+
         Self {
             source: Some(Arc::new(source)),
             ..Self::new(kind, None, what)

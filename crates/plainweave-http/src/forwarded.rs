@@ -66,10 +66,12 @@ impl TrustedProxies {
             Field::Forwarded => "forwarded",
             Field::XForwardedFor => "x-forwarded-for",
         };
+
         // Several fields are one list.
         let lists: Vec<_> = head.header_all(name).collect();
         let elements = lists.iter().flat_map(|list| elements(list));
         let mut client = peer;
+
         for element in elements.collect::<Vec<_>>().into_iter().rev() {
             if !self.trusts(client.map(|client| client.ip())) {
                 break;
@@ -78,11 +80,13 @@ impl TrustedProxies {
                 Field::Forwarded => parameter_for(element),
                 Field::XForwardedFor => Some(element),
             };
+
             match said.and_then(address) {
                 Some(address) => client = Some(address),
                 None => break,
             }
         }
+
         client
     }
 }
@@ -93,7 +97,8 @@ fn elements(list: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn split(text: &[u8], at: u8) -> impl Iterator<Item = &[u8]> {
-    let (mut quoted, mut escaped) = (false, false);
+    let mut quoted = false;
+    let mut escaped = false;
     text.split(move |&byte| {
         if std::mem::take(&mut escaped) {
             return false;
@@ -115,6 +120,7 @@ fn parameter_for(element: &[u8]) -> Option<&[u8]> {
     let unquoted = value
         .strip_prefix(b"\"")
         .and_then(|value| value.strip_suffix(b"\""));
+
     Some(unquoted.unwrap_or(value))
 }
 
@@ -204,6 +210,7 @@ mod tests {
                 "{lines:?} {peer}"
             );
         }
+
         assert_eq!(from("", ""), None, "a Unix socket");
     }
 

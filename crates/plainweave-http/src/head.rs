@@ -89,6 +89,7 @@ impl<'b> RequestHead<'b> {
             Target::Origin(full) | Target::Absolute { rest: full, .. } => full,
             Target::Authority(_) | Target::Asterisk => "",
         };
+
         match memchr(b'?', full.as_bytes()) {
             Some(mark) => (&full[..mark], Some(&full[mark + 1..])),
             None => (full, None),

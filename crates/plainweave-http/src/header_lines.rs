@@ -103,6 +103,7 @@ pub(crate) fn append_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     let start = out.len();
     append_line(out, name.as_str(), value);
     let mut begins = true;
+
     for byte in &mut out[start..start + name.as_str().len()] {
         if begins {
             byte.make_ascii_uppercase();
@@ -167,6 +168,7 @@ mod tests {
             );
             assert!(out.is_empty());
         }
+
         for name in [
             "",
             "a b",
@@ -181,6 +183,7 @@ mod tests {
                 "{name:?}"
             );
         }
+
         assert!(checked_line(&mut Vec::new(), "X-A", "tab\t and gr\u{fc}n".as_bytes()).is_ok());
     }
 

@@ -68,10 +68,12 @@ impl IdleConnections {
             state,
             requests: AtomicU32::new(0),
         });
+
         let key = list.connections.insert(Connection {
             close,
             shared: shared.clone(),
         });
+
         Added {
             list: self.clone(),
             key,
@@ -173,6 +175,7 @@ impl Drop for Added {
         let mut list = self.list.lock();
         let removed = list.connections.try_remove(self.key);
         list.requests += self.shared.requests();
+
         // The closer's descriptor is closed outside.
         drop(list);
         drop(removed);

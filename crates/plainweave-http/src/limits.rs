@@ -120,6 +120,7 @@ impl Limits {
             0 => u32::MAX,
             most => u32::try_from(most).unwrap_or(u32::MAX),
         };
+
         self.http2
             .as_ref()
             .map_or(0, |own| own.streams.min(of_address))

@@ -77,11 +77,14 @@ impl<'a, S: Transport> Link<'a, S> {
         state: &'a mut ConnState,
         limits: &'a Limits,
     ) -> Self {
-        let (allowed, pace) = (
-            limits.of_request(),
-            Pace::new(limits.write_timeout, limits.min_rate),
-        );
-        let (broken, panic, status, body_bytes, take_over) = (false, None, None, 0, None);
+        let allowed = limits.of_request();
+        let pace = Pace::new(limits.write_timeout, limits.min_rate);
+        let broken = false;
+        let panic = None;
+        let status = None;
+        let body_bytes = 0;
+        let take_over = None;
+
         Self {
             stream,
             encoder,
@@ -220,6 +223,7 @@ impl<'a, S: Transport> Link<'a, S> {
             return;
         }
         let deadline = saturating_add(Instant::now(), self.limits.body_timeout);
+
         let mut dropped = 0;
         while dropped < self.limits.linger_bytes {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -322,6 +326,7 @@ impl Pace {
             .base
             .saturating_add(earned)
             .checked_sub(started.elapsed())?;
+
         Some(left.min(self.base)).filter(|left| !left.is_zero())
     }
 }
@@ -342,6 +347,7 @@ mod tests {
             pace.resume();
             let started = pace.started.unwrap();
             let ran = Duration::from_secs(ran);
+
             assert!(
                 started + ran >= now && started + ran <= Instant::now(),
                 "{paused} {started:?}"

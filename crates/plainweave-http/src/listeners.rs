@@ -38,6 +38,7 @@ impl Listeners {
             address,
             close: Box::new(move || listener.close()),
         });
+
         Added {
             list: self.clone(),
             key,

@@ -179,7 +179,10 @@ fn parse_later<'b>(
         .strip_prefix(b"\r\n")
         .ok_or_else(|| Error::bad("malformed request line"))?;
     let mut words = line.split(|&byte| byte == b' ');
-    let (method, target, version, more) = (words.next(), words.next(), words.next(), words.next());
+    let method = words.next();
+    let target = words.next();
+    let version = words.next();
+    let more = words.next();
     match version.filter(|_| more.is_none()) {
         Some([b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor]) if minor.is_ascii_digit() => {}
         Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
@@ -307,7 +310,8 @@ impl<'b> Fields<'b> {
     fn collect(headers: &'b [httparse::Header<'b>]) -> Result<Self, Error> {
         let mut fields = Self::default();
         for header in headers {
-            let (name, value) = (header.name, header.value);
+            let name = header.name;
+            let value = header.value;
             match name.len() {
                 4 if name.eq_ignore_ascii_case("host") => fields.add_host(value)?,
                 6 if name.eq_ignore_ascii_case("expect") => fields.expect = Some(value),

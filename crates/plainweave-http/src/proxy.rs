@@ -84,11 +84,10 @@ fn line(bytes: &[u8]) -> Result<Proxied, Error> {
         "UNKNOWN" => return Ok(Proxied::Header { len, client: None }),
         _ => return Err(malformed()),
     };
-    let (client, server) = (ip(word()?, is_v6)?, ip(word()?, is_v6)?);
-    let (client, _server) = (
-        SocketAddr::new(client, port(word()?)?),
-        SocketAddr::new(server, port(word()?)?),
-    );
+    let client = ip(word()?, is_v6)?;
+    let server = ip(word()?, is_v6)?;
+    let client = SocketAddr::new(client, port(word()?)?);
+    let _server = SocketAddr::new(server, port(word()?)?);
     if words.next().is_some() {
         return Err(malformed());
     }
@@ -120,7 +119,8 @@ fn port(text: &str) -> Result<u16, Error> {
 /// Version 2, of which the first 16 bytes are there: signature, version and command, family,
 /// length.
 fn binary(bytes: &[u8]) -> Result<Proxied, Error> {
-    let (version_command, family) = (bytes[12], bytes[13]);
+    let version_command = bytes[12];
+    let family = bytes[13];
     let len = 16 + usize::from(u16::from_be_bytes([bytes[14], bytes[15]]));
     if version_command >> 4 != 2 || version_command & 15 > 1 {
         return Err(malformed());

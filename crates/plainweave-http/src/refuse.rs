@@ -36,6 +36,7 @@ impl<H: Handler> Server<H> {
                 .send(response, terms)
                 .and_then(|_| link.flush())
                 .is_ok();
+
             if sent {
                 let _ = link.stream.shutdown_write();
             }

@@ -91,6 +91,7 @@ impl<'a> Request<'a> {
                 "the body is longer than the handler takes",
             ));
         }
+
         Ok(body)
     }
 }

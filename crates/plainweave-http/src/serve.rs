@@ -87,8 +87,10 @@ impl<H: Handler> Server<H> {
 
     fn begin<L: Listener>(self: &Arc<Self>, listener: L) -> io::Result<Accepting<L, H>> {
         listener.prepare()?;
-        let (listener, limit) = (Arc::new(listener), self.connection_limit());
-        let (listed, counted) = (self.listeners().add(listener.clone()), limit.begin_loop());
+        let listener = Arc::new(listener);
+        let limit = self.connection_limit();
+        let listed = self.listeners().add(listener.clone());
+        let counted = limit.begin_loop();
         if self.limits().connections == 0 {
             limit.lower(affordable(L::Stream::DESCRIPTORS));
         }
@@ -158,6 +160,7 @@ impl<L: Listener, H: Handler> Accepting<L, H> {
             counted: _counted,
         } = self;
         let listener = acceptor.listener().clone();
+
         // It is dropped, and with it the sender, when no more is accepted.
         let (running, ended) = plainweave::sync::channel::bounded::<()>(1);
         accept_beside(acceptor, server, running);
@@ -189,6 +192,7 @@ impl<L: Listener, H: Handler> Accepting<L, H> {
             {
                 return;
             }
+
             // Those that are connected come before those that are not; see `accept::backlog`.
             plainweave::yield_now();
         }
@@ -238,6 +242,7 @@ mod tests {
         drop(server.begin(fibers()).unwrap());
         assert_eq!(max(&server), affordable(2));
         assert!(affordable(1) > affordable(2));
+
         // Whoever asks for more gets it.
         let connections = affordable(2) + 1;
         let server = Arc::new(Server::new(hello).with_limits(Limits {

@@ -81,6 +81,7 @@ impl<'a> BodyWriter<'a> {
             Some(error) => Err(error.clone()),
             None => self.sink.piece(bytes),
         };
+
         sent.map_err(|error| {
             self.failed = Some(error.clone());
             error.into()

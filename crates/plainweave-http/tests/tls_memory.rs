@@ -71,6 +71,7 @@ impl Write for Client {
             let mut chunk = [0; 4096];
             while client.reader().read(&mut chunk).is_ok() {}
         }
+
         Ok(buf.len())
     }
 
@@ -116,6 +117,7 @@ fn an_idle_connection_keeps_no_buffer() {
             let mut stream = acceptor.accept(Client(client.clone()));
             stream.handshake().expect("a handshake");
             let mut state = server.open(&mut stream).expect("open");
+
             for _ in 0..3 {
                 let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
                 client
@@ -129,6 +131,7 @@ fn an_idle_connection_keeps_no_buffer() {
                     Next::Idle(_)
                 ));
             }
+
             (stream, client)
         })
         .collect();
@@ -136,6 +139,7 @@ fn an_idle_connection_keeps_no_buffer() {
     let before = IN_USE.load(Relaxed);
     drop(streams);
     let each = (before - IN_USE.load(Relaxed)) / COUNT;
+
     assert!(
         (500..6000).contains(&each),
         "{each} bytes for each connection"

@@ -139,12 +139,14 @@ impl Checker {
                 "livelock: {FUTILE} events without the start of a fiber"
             ));
         }
+
         if now > self.limit {
             self.violated(format!(
                 "given up: it takes longer than {} us",
                 self.limit / MICRO
             ));
         }
+
         self.violation().is_none()
     }
 
@@ -238,6 +240,7 @@ impl PoolChecker {
                 "fiber {fiber} is pushed a second time before it has run"
             ));
         }
+
         self.waits[fiber] = Wait {
             ready: true,
             since: self.clock(now),
@@ -256,9 +259,12 @@ impl PoolChecker {
         wait.ready = false;
         let wait = *wait;
         self.ready -= 1;
-        let (overtaken, rounds) = (self.starts - wait.starts, self.rounds - wait.rounds);
+        let overtaken = self.starts - wait.starts;
+        let rounds = self.rounds - wait.rounds;
+
         self.starts += 1;
         self.most_overtaken = self.most_overtaken.max(overtaken);
+
         let bound = POLL * (wait.before + self.workers() + 2);
         if self.promises.bounded && rounds > bound {
             self.violated(format!(
@@ -266,6 +272,7 @@ impl PoolChecker {
                  most {bound} are allowed"
             ));
         }
+
         self.is_awake(worker, now);
         self.start_in_round(worker);
         if self.asleep > 0 && self.waking == 0 {
@@ -316,6 +323,7 @@ impl PoolChecker {
             Conservation::AfterSearches => 80 * MICRO * (self.workers() + 4),
             Conservation::Never => return,
         };
+
         if waited > bound {
             self.violated(format!(
                 "work is conserved, but a fiber was ready for {} us while a worker slept and none searched: at most \

@@ -118,6 +118,7 @@ impl World {
         let pool = self.fibers.get(fiber).pool;
         self.checker.pool(pool).popped(fiber, in_pool, now);
         self.runs += 1;
+
         // FNV-1a's step over what happened, where and when.
         for word in [fiber as u64, worker as u64, now] {
             self.digest = (self.digest ^ word).wrapping_mul(0x0100_0000_01B3);
@@ -259,17 +260,20 @@ fn drive<P: Policy<Ticket>>(pools: &Pools<P>, meter: &Installed, actors: &mut [A
         world.checker.stuck(live);
     }
     let ended = world.ended;
+
     drop(world);
     let traffic = meter.end(
         (0..actors.len()).filter(|actor| !actors[*actor].has_ended()),
         ended,
     );
+
     if pools.world.borrow().checker.violation().is_none() {
         advance(pools, meter, actors, |_| false);
         if !actors.iter().all(Actor::has_ended) {
             pools.world.borrow_mut().checker.endless();
         }
     }
+
     traffic
 }
 

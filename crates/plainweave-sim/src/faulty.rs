@@ -96,6 +96,7 @@ impl Policy<Ticket> for Faulty {
             }
             _ => queue.tasks.push_back(task),
         }
+
         if self.has(Fault::LetsSleep) {
             Wake::None
         } else {
@@ -111,6 +112,7 @@ impl Policy<Ticket> for Faulty {
                 spin_loop();
             }
         }
+
         let next = queue.tasks.pop_front();
         next.or_else(|| queue.aside.take())
     }

@@ -91,6 +91,7 @@ impl Outcome {
             ("overtaken", "count", self.overtaken as f64),
         ];
         figures.extend(&self.own);
+
         figures
     }
 }

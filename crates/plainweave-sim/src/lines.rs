@@ -187,6 +187,7 @@ impl Found<'_> {
             () if read => near.nearest(&others, costs),
             () => near.farthest(&others, costs),
         };
+
         let cost = cost * percent / 100;
         let begin = now.max(line.busy);
         let shared_read = read && !line.exclusive;
@@ -196,6 +197,7 @@ impl Found<'_> {
             } else {
                 cost
             };
+
         if read {
             line.holders[actor / 64] |= 1 << (actor % 64);
             line.exclusive = false;
@@ -203,6 +205,7 @@ impl Found<'_> {
             line.set_only(actor);
             line.exclusive = true;
         }
+
         Transfer {
             done: begin + cost,
             queued: begin - now,
@@ -219,6 +222,7 @@ fn distance(topology: &Topology, a: usize, b: usize) -> Distance {
             actor % topology.workers
         }
     };
+
     match topology.distance(place(a), place(b)) {
         Distance::Same if a != b => Distance::Group,
         distance => distance,

@@ -97,11 +97,9 @@ impl Shape {
                 return Err((name, message));
             }
         }
-        let (slow, slowdown, spares) = (
-            value("slow", 0.0),
-            value("slowdown", 2.0),
-            value("spares", 0.0) == 1.0,
-        );
+        let slow = value("slow", 0.0);
+        let slowdown = value("slowdown", 2.0);
+        let spares = value("spares", 0.0) == 1.0;
         Ok(Self {
             core,
             group,

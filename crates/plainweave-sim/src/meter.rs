@@ -142,7 +142,8 @@ impl Meter {
     /// Charges an access to the running actor. Returns false, and charges nothing, if the actor
     /// must give way first.
     fn charge(&mut self, actor: usize, line: u64, access: Access) -> bool {
-        let (clock, horizon) = (self.clocks[actor], self.horizon());
+        let clock = self.clocks[actor];
+        let horizon = self.horizon();
         let found = self.lines.find(actor, line, access);
         let hits = found.hits();
         let ahead = if hits { SKEW } else { 0 };
@@ -154,11 +155,13 @@ impl Meter {
         } else {
             clock
         };
+
         let mut done = ready + self.costs.hit;
         if !hits {
             let transfer = found.fetch(ready, &self.costs, self.random.percent(self.costs.jitter));
             self.traffic.transfers += 1;
             self.traffic.queued += transfer.queued;
+
             if access == Access::Store {
                 self.stored[actor] = self.stored[actor].max(transfer.done);
             } else {
@@ -166,6 +169,7 @@ impl Meter {
                 done = transfer.done;
             }
         }
+
         if access == Access::Exchange {
             done += self.costs.exchange;
         }
@@ -259,13 +263,15 @@ pub(crate) fn run_for(time: Picos) {
 /// sees what it waits for will not come.
 fn give_way() {
     let waits = charged(|meter, actor| {
-        let (clock, horizon) = (meter.clocks[actor], meter.horizon());
+        let clock = meter.clocks[actor];
+        let horizon = meter.horizon();
         let waits = clock > horizon || horizon == Picos::MAX;
         if waits {
             meter.schedule(actor, clock);
         }
         waits
     });
+
     if waits == Some(true) {
         suspend();
     }
@@ -277,6 +283,7 @@ pub(crate) fn sleep(until: Option<Picos>) {
         Some(time) => meter.schedule(actor, time.max(meter.clocks[actor])),
         None => meter.awaited[actor] = 0,
     });
+
     if sleeps.is_some() {
         suspend();
     }

@@ -106,6 +106,7 @@ impl Scale {
             most: most.max(1.0),
             log: false,
         };
+
         if !panel.is_latency {
             return scale;
         }
@@ -118,6 +119,7 @@ impl Scale {
         } else {
             1.0
         };
+
         let most = 10_f64.powf(most.max(TINY).log10().ceil()).max(10.0 * least);
         Self {
             least,
@@ -152,6 +154,7 @@ impl Scale {
                 .map(|power| (10_f64.powi(power), micros(power)))
                 .collect();
         }
+
         let step = step(self.most / 1e6) * 1e6;
         let label = |value: f64| format!("{:.*}", if step < 1e5 { 3 } else { 1 }, value / 1e6);
         let values = (0..=(self.most / step) as u32).map(|i| f64::from(i) * step);
@@ -195,6 +198,7 @@ pub(crate) fn write(title: &str, lines: &[Line], out: &mut impl Write) -> io::Re
         title,
         out,
     )?;
+
     for (number, panel) in PANELS.iter().enumerate() {
         let left = LEFT + (LEFT + WIDTH + RIGHT) * number as f64;
         let scale = Scale::of(panel, left, lines);
@@ -203,6 +207,7 @@ pub(crate) fn write(title: &str, lines: &[Line], out: &mut impl Write) -> io::Re
             curve(panel, line, colour, &scale, out)?;
         }
     }
+
     for (number, (line, colour)) in lines.iter().zip(COLOURS.iter().cycle()).enumerate() {
         legend(line, colour, below + LEGEND * number as f64, out)?;
     }
@@ -225,13 +230,16 @@ pub(crate) fn begin(
 }
 
 fn axes(panel: &Panel, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
-    let (left, right, bottom) = (scale.left, scale.left + WIDTH, TOP + HEIGHT);
+    let left = scale.left;
+    let right = scale.left + WIDTH;
+    let bottom = TOP + HEIGHT;
     writeln!(
         out,
         "<text x='{left}' y='{}'>{}</text>",
         TOP - 16.0,
         panel.title
     )?;
+
     for (value, label) in scale.ticks() {
         let y = scale.y(value);
         writeln!(
@@ -242,15 +250,18 @@ fn axes(panel: &Panel, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
             y + 4.0
         )?;
     }
+
     let workers = step(scale.workers).max(1.0);
     for i in 0..=(scale.workers / workers) as u32 {
         let value = f64::from(i) * workers;
-        let (x, y) = (scale.x(value), bottom + 18.0);
+        let x = scale.x(value);
+        let y = bottom + 18.0;
         writeln!(
             out,
             "<text x='{x:.1}' y='{y}' text-anchor='middle'>{value}</text>"
         )?;
     }
+
     writeln!(
         out,
         "<path d='M{left} {TOP}V{bottom}H{right}' fill='none' stroke='black'/>\n\
@@ -272,6 +283,7 @@ fn curve(
             .iter()
             .map(move |point| (point.workers, value((panel.of)(point))))
     };
+
     let band = of(|spread| spread.min).chain(of(|spread| spread.max).rev());
     writeln!(
         out,
@@ -281,7 +293,8 @@ fn curve(
         scale.path(of(|spread| spread.median))
     )?;
     for (workers, value) in of(|spread| spread.median) {
-        let (x, y) = (scale.x(workers), scale.y(value));
+        let x = scale.x(workers);
+        let y = scale.y(value);
         writeln!(
             out,
             "<rect x='{:.1}' y='{:.1}' width='5' height='5' fill='{colour}'/>",
@@ -289,13 +302,16 @@ fn curve(
             y - 2.5
         )?;
     }
+
     for (workers, value) in panel.published(line) {
-        let (x, y) = (scale.x(*workers), scale.y(*value));
+        let x = scale.x(*workers);
+        let y = scale.y(*value);
         writeln!(
             out,
             "<circle cx='{x:.1}' cy='{y:.1}' r='5' fill='white' stroke='{colour}' stroke-width='2'/>"
         )?;
     }
+
     Ok(())
 }
 
@@ -316,10 +332,12 @@ fn legend(line: &Line, colour: &str, row: f64, out: &mut impl Write) -> io::Resu
         return Ok(());
     }
     let left = LEFT + WIDTH;
+
     writeln!(
         out,
         "<circle cx='{left}' cy='{row}' r='5' fill='white' stroke='{colour}' stroke-width='2'/>"
     )?;
+
     writeln!(
         out,
         "<text x='{}' y='{}'>{name}: throughput, published (measured)</text>",

@@ -74,9 +74,11 @@ impl<P: Policy<Ticket>> Pools<P> {
                 workers: *workers,
                 ..setup.machine.topology
             };
+
             first += workers;
             Pool::new(number, first - workers, params.clone(), &topology)
         };
+
         Self {
             pools: sizes.iter().enumerate().map(pool).collect(),
             machine: setup.machine.clone(),
@@ -116,10 +118,12 @@ impl<P: Policy<Ticket>> Pools<P> {
     fn ready(&self, fiber: TaskId) -> (Ticket, usize) {
         let world = &mut *self.world.borrow_mut();
         let this = world.fibers.get(fiber);
-        let (pool, place) = (this.pool, std::mem::replace(&mut this.place, Place::Ready));
+        let pool = this.pool;
+        let place = std::mem::replace(&mut this.place, Place::Ready);
         let (Place::New(ticket) | Place::Waiting(ticket)) = place else {
             unreachable!("only a fiber that is new or waits becomes ready");
         };
+
         world.checker.pool(pool).pushed(fiber, meter::now());
         (ticket, pool)
     }

@@ -163,6 +163,7 @@ fn tables() -> String {
             &format!("{}={}: {}", load.size.name(), load.size.own(), load.what),
         ) + &parameters
     };
+
     let loads: String = LOADS.iter().map(load).collect();
     let machines: String = MACHINES
         .iter()
@@ -229,6 +230,7 @@ impl Pace {
         let seconds = self.begin.elapsed().as_secs_f64();
         let millions = self.executions as f64 / seconds.max(1e-9) / 1e6;
         let executions = self.executions;
+
         // Nothing can be done if standard error is gone.
         let _ = writeln!(
             io::stderr(),
@@ -247,6 +249,7 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
             out,
         );
     }
+
     let scenario = scenario(flags)?;
     // All that can be wrong is found before the first run.
     let mut setups = scenario
@@ -262,6 +265,7 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
     }
     let svg = flags.svg.as_deref().map(create).transpose()?;
     let mut lines = Vec::new();
+
     head(out, flags, &scenario)?;
     let mut pace = Pace::begin();
     for runs in &setups {
@@ -272,6 +276,7 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
         } else {
             write_row(out, &runs[0], &outcomes)?;
         }
+
         add_point(&mut lines, &runs[0], &outcomes);
         if let Some(record) = &outcomes[0].timeline {
             write_trace(record, &runs[0], trace.take())?;
@@ -284,12 +289,14 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
             )?;
         }
     }
+
     pace.report();
     if let Some(mut file) = svg {
         plot::write(&scenario.describe(), &lines, &mut file)
             .and_then(|()| file.flush())
             .context("cannot write the plot")?;
     }
+
     Ok(())
 }
 
@@ -304,12 +311,14 @@ fn write_trace(
         .write(&title, &mut file)
         .and_then(|()| file.flush())
         .context("cannot write the trace")?;
+
     if record.is_cut() {
         writeln!(
             io::stderr(),
             "plainweave sim: the trace ends before the run: it has a million events"
         )?;
     }
+
     Ok(())
 }
 
@@ -329,6 +338,7 @@ fn draw_timeline(
     );
     let length = micros.unwrap_or(TIMELINE) * MICRO;
     let drawn = record.draw(&title, setup.machine.workers(), length, &mut file);
+
     drawn
         .and_then(|()| file.flush())
         .context("cannot write the timeline")
@@ -344,12 +354,14 @@ fn add_point(lines: &mut Vec<Line>, setup: &Setup, outcomes: &[Outcome]) {
         let [median, min, max] = [0.5, 0.0, 1.0].map(|part| at(&values, part));
         Spread { median, min, max }
     };
+
     let point = Point {
         workers: setup.machine.workers() as f64,
         throughput: spread(Outcome::throughput),
         p50: spread(|outcome| outcome.latency_at(0.5)),
         p99: spread(|outcome| outcome.latency_at(0.99)),
     };
+
     match lines.iter_mut().find(|line| line.name == setup.policy) {
         Some(line) => line.points.push(point),
         None => {
@@ -386,6 +398,7 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
                 .map_err(|message| usage(format!("{}: {message}", path.display())))?
         }
     };
+
     if !flags.policy.is_empty() {
         scenario.policies = flags.policy.iter().cloned().map(unwritten).collect();
     }
@@ -401,6 +414,7 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
     let idle = flags
         .idle
         .map(|idle| if idle == Idle::Spin { "spin" } else { "sleep" }.to_owned());
+
     replace(&mut scenario.idle, &idle);
     scenario.case = flags.case.clone().map(unwritten).or(scenario.case);
     scenario.size = flags.size.map(unwritten).or(scenario.size);
@@ -418,6 +432,7 @@ fn scenario(flags: &Flags) -> anyhow::Result<Scenario> {
             .iter()
             .map(|(name, value)| (name.clone(), unwritten(value.clone()))),
     );
+
     Ok(scenario)
 }
 
@@ -449,6 +464,7 @@ fn check(
         }
         done += 1;
     }
+
     pace.report();
     writeln!(
         out,
@@ -483,6 +499,7 @@ fn search(
     let reference = search.reference().clone();
     let mut pace = Progress::begin();
     let found = search.run(|tried, best| pace.tell(tried, candidates, best));
+
     writeln!(
         out,
         "Simulated: {}, seeds from {}; {candidates} policies tried. Columns: M/s with {} workers; the last of these to \
@@ -498,18 +515,21 @@ fn search(
             .iter()
             .map(|rate| format!("{:>7.3}", rate / 1e6))
             .collect();
-        let (kept, tail) = (found.kept(), found.tail_to(&reference));
+        let kept = found.kept();
+        let tail = found.tail_to(&reference);
         let promises = if found.keeps_promises(&reference) {
             "yes"
         } else {
             "no"
         };
+
         writeln!(
             out,
             "{rates} {kept:>6.3} {tail:>6.2} {promises:>4}  {}",
             found.policy
         )?;
     }
+
     Ok(())
 }
 
@@ -538,6 +558,7 @@ impl Progress {
         let best = best.map_or_else(String::new, |found| {
             format!(": the best so far is {}", found.policy)
         });
+
         // Nothing can be done if standard error is gone.
         let _ = writeln!(
             io::stderr(),
@@ -562,6 +583,7 @@ fn head(out: &mut impl Write, flags: &Flags, scenario: &Scenario) -> anyhow::Res
         )?;
         return Ok(());
     }
+
     writeln!(
         out,
         "Simulated: {}, seeds from {}. Times are simulated times.",
@@ -592,6 +614,7 @@ fn arguments() -> String {
         true => format!(" {argument}"),
         false => format!(" '{}'", argument.replace('\'', r"'\''").replace('\n', " ")),
     };
+
     std::env::args_os()
         .skip(1)
         .map(|argument| quoted(argument.to_string_lossy().into_owned()))
@@ -630,6 +653,7 @@ fn write_row(out: &mut impl Write, setup: &Setup, outcomes: &[Outcome]) -> anyho
         };
         at(&sorted(outcomes.iter().map(of)), 0.5)
     };
+
     writeln!(
         out,
         "{:>24} {:>7} {:>12.3} {:>10.1} {:>10.1} {:>11.1} {:>12.0} {:>12.0} {:>9.0}",

@@ -331,6 +331,7 @@ impl Scenario {
         for (name, value) in &self.costs {
             text += &format!(", cost {name}={}", value.get_ref());
         }
+
         text
     }
 }

@@ -184,7 +184,8 @@ impl Search {
         }
         let policy = machines[0][0].policy.clone();
         let mut machines = machines;
-        let (mut throughput, mut tail) = (Vec::new(), Vec::new());
+        let mut throughput = Vec::new();
+        let mut tail = Vec::new();
         for runs in &mut machines {
             let outcomes = runs.iter().map(simulate).collect::<Result<Vec<_>, _>>()?;
             throughput.push(median(&outcomes, Outcome::throughput));
@@ -229,6 +230,7 @@ impl Search {
             // A climb that has tried nothing new counts too: the space may be exhausted.
             self.candidates -= usize::from(self.tried.len() == before);
         }
+
         self.found.sort_by(|a, b| {
             b.score(&self.reference)
                 .total_cmp(&a.score(&self.reference))
@@ -252,6 +254,7 @@ impl Search {
                     }
                 }
             }
+
             if here == before {
                 return;
             }
@@ -272,6 +275,7 @@ impl Search {
             Some(known) => known,
             None => self.measure(&policy, least),
         };
+
         if known.is_none() {
             progress(
                 self.tried.len() + 1,
@@ -280,6 +284,7 @@ impl Search {
                     .filter(|found| found.policy == policy && self.is_best(found)),
             );
         }
+
         self.tried.insert(policy, score);
         if let Score::Is(score) = score {
             Some(score).filter(|score| *score > least)
@@ -303,17 +308,20 @@ impl Search {
             throughput: Vec::new(),
             tail: Vec::new(),
         };
+
         for runs in self.machines.iter().rev() {
             let setups = runs.iter().map(|setup| Setup {
                 policy: policy.to_owned(),
                 ..setup.clone()
             });
+
             let Some(outcomes) = setups
                 .map(|setup| simulate(&setup).ok())
                 .collect::<Option<Vec<_>>>()
             else {
                 return Score::None;
             };
+
             found
                 .throughput
                 .insert(0, median(&outcomes, Outcome::throughput));
@@ -323,6 +331,7 @@ impl Search {
                 return Score::AtMost(most);
             }
         }
+
         let score = found.score(&self.reference);
         self.found.push(found);
         Score::Is(score)

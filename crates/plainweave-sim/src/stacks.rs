@@ -59,11 +59,13 @@ impl Stacks {
         } else {
             Found::Fresh
         };
+
         let Some(stack) = self.of[fiber].or_else(|| self.free[worker].pop()) else {
             self.of[fiber] = Some(self.used.len());
             self.used.push((worker, run));
             return away;
         };
+
         self.of[fiber] = Some(stack);
         let (last, then) = std::mem::replace(&mut self.used[stack], (worker, run));
         if last == worker && run - then <= HELD {
@@ -98,6 +100,7 @@ mod tests {
             [stacks.runs(0, 0), stacks.runs(0, 0)],
             [Found::Away, Found::Here]
         );
+
         assert_eq!(
             [stacks.runs(0, 1), stacks.runs(0, 1)],
             [Found::Away, Found::Here]
@@ -113,6 +116,7 @@ mod tests {
             [stacks.runs(1, 0), stacks.runs(2, 0)],
             [Found::Here, Found::Fresh]
         );
+
         // Numbers of fibers are used again.
         stacks.ends(1, 0);
         assert_eq!(stacks.runs(1, 0), Found::Here);

@@ -105,10 +105,12 @@ impl Fibers {
             step: 0,
             other: 0,
         };
+
         match self.all.get_mut(id) {
             Some(place) => *place = fiber,
             None => self.all.push(fiber),
         }
+
         id
     }
 

@@ -143,6 +143,7 @@ impl Case {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| value)
         };
+
         full.then(|| of(self.full))
             .flatten()
             .or_else(|| of(self.settings))

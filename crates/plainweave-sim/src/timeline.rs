@@ -88,13 +88,15 @@ impl Timeline {
             r#"[{{"ph":"M","pid":1,"name":"process_name","args":{{"name":"simulated: {title}"}}}}"#
         )?;
         for (number, event) in self.events.iter().enumerate() {
-            let (worker, at) = (event.worker, micros(event.begin));
+            let worker = event.worker;
+            let at = micros(event.begin);
             let time = micros(event.end.saturating_sub(event.begin));
             let slice = |name: &str| {
                 format!(
                     r#"{{"ph":"X","pid":1,"tid":{worker},"ts":{at},"dur":{time},"name":"{name}"}}"#
                 )
             };
+
             let text = match event.what {
                 What::Runs(fiber) => slice(&format!("fiber {fiber}")),
                 What::Sleeps => slice("asleep"),
@@ -108,8 +110,10 @@ impl Timeline {
                     format!("{},\n{}", end("s", victim), end("f", worker))
                 }
             };
+
             write!(out, ",\n{text}")?;
         }
+
         writeln!(out, "]")
     }
 }

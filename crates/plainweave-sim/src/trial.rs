@@ -32,11 +32,13 @@ impl Trial {
             .collect();
         let mut load = Load::named(row.name, Some(size))
             .expect("a workload of the table, of a size that is allowed");
+
         for (name, value) in &parameters {
             load = load
                 .with(name, value.clone())
                 .expect("a parameter of the workload, of a value that is allowed");
         }
+
         let workers = drawn_workers.max(load.least_workers());
         let spins = cx.below(4) == 0;
         let idle = if spins { "spin" } else { "sleep" };
@@ -56,6 +58,7 @@ impl Trial {
         } else {
             asleep
         };
+
         Self {
             setup: Setup {
                 policy: policy.to_owned(),

@@ -56,6 +56,7 @@ pub(crate) fn work<P: Policy<Ticket>>(pools: &Pools<P>, number: WorkerId) {
         timers,
         left: Cell::new(1),
     };
+
     while !meter::is_ending() {
         worker.step();
     }
@@ -98,6 +99,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
             self.read_clock();
             self.fire_timers();
         }
+
         match Idler::pop(self, Effort::Quick) {
             Some(ticket) if self.searching.take() => idle::found(self, ticket),
             Some(ticket) => self.run(ticket),
@@ -180,6 +182,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
             other.token = matches!(other.place, Place::New(_) | Place::Ready | Place::Running);
             matches!(other.place, Place::Waiting(_))
         };
+
         if waits {
             self.push(fiber, Ready::Woken);
         }
@@ -187,7 +190,8 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
 
     /// Runs a fiber until it ends or gives way.
     fn run(&self, ticket: Ticket) {
-        let (fiber, begin) = (ticket.id(), meter::now());
+        let fiber = ticket.id();
+        let begin = meter::now();
         self.resume(ticket);
         let world = &mut *self.world();
         world.checker.pool(self.pool.number).left(self.id);
@@ -197,7 +201,8 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
     }
 
     fn resume(&self, mut ticket: Ticket) {
-        let (fiber, machine) = (ticket.id(), &self.pools.machine);
+        let fiber = ticket.id();
+        let machine = &self.pools.machine;
         ticket.runs_on(self.id);
         let found = {
             let world = &mut *self.world();
@@ -205,12 +210,14 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
             world.fibers.get(fiber).place = Place::Running;
             world.stacks.runs(fiber, self.number)
         };
+
         meter::spend_about(machine.costs.switch);
         match found {
             Found::Here => {}
             Found::Away => meter::spend_about(machine.costs.away),
             Found::Fresh => meter::spend_about(machine.costs.fresh),
         }
+
         // Whoever has taken a fiber from a queue owns it, and needs no atomic instruction for it.
         meter::touch_line(meter::own_line(fiber as u64), Access::Update);
         loop {
@@ -273,6 +280,7 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
             self.checker().search_begins(meter::now());
         }
         let ticket = self.pool.policy.pop(cx, local, effort);
+
         if searches {
             self.checker().search_ends(meter::now());
         }
@@ -329,10 +337,12 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
                 // A timer, or the end of the run.
                 self.checker().wakes(self.id);
             }
+
             if let Some(timeline) = &mut self.world().timeline {
                 timeline.sleeps(self.number, begin, meter::now());
             }
         }
+
         bed.set(Bed::Empty);
         awake();
         self.read_clock();

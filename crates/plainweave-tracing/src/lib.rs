@@ -99,12 +99,14 @@ impl Subscriber for Registry {
         } else {
             attributes.parent().cloned()
         };
+
         let whole = if self.has_filters { self.whole() } else { None };
         with_worker_storage(|| {
             if let Some(whole) = whole {
                 // For what the filters note: the caller knows the answer.
                 let _ = whole.enabled(metadata);
             }
+
             // Values are the layers' affair.
             let no_values: [(_, Option<&dyn tracing_core::field::Value>); 0] = [];
             let values = metadata.fields().value_set(&no_values);

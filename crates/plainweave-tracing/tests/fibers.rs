@@ -125,8 +125,10 @@ fn in_spans(fibers: usize, f: impl Fn(usize) + Copy + Send + Sync) {
 /// One test: a process has one global subscriber.
 #[test]
 fn layers_see_the_spans_of_twenty_thousand_fibers() {
-    let (all, few) = (Lines::default(), Lines::default());
-    let (counts, filtered) = (Counts::default(), Counts::default());
+    let all = Lines::default();
+    let few = Lines::default();
+    let counts = Counts::default();
+    let filtered = Counts::default();
     // Of the layers that have a filter, one sees spans and no events, and one what a directive
     // names.
     let named = EnvFilter::new("off,fibers[named]=trace");
@@ -155,6 +157,7 @@ fn layers_see_the_spans_of_twenty_thousand_fibers() {
                 .and_then(|digits| digits.parse().ok())
                 .expect(line)
         };
+
         let n = number("outer{n=", '}');
         assert_eq!(
             (number("inner{twice=", '}'), number("says n=", ' ')),
@@ -163,6 +166,7 @@ fn layers_see_the_spans_of_twenty_thousand_fibers() {
         );
         n
     };
+
     assert_eq!(
         lines.iter().map(right).collect::<HashSet<_>>().len(),
         FIBERS
@@ -219,6 +223,7 @@ fn layers_see_the_spans_of_twenty_thousand_fibers() {
                 let parent = info_span!("parent");
                 parent.in_scope(|| info_span!("child"))
             };
+
             yield_now();
             drop(child);
         });

@@ -81,9 +81,11 @@ pub(crate) fn serve(listener: &TcpListener) -> io::Result<()> {
     let (events, inbox) = channel::bounded(1024);
     plainweave::spawn(move || hub(&inbox));
     for (id, stream) in (1..).zip(listener.incoming()) {
-        let (stream, events) = (stream?, events.clone());
+        let stream = stream?;
+        let events = events.clone();
         plainweave::spawn(move || connection(id, &stream, &events));
     }
+
     Ok(())
 }
 

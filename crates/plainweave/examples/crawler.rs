@@ -32,6 +32,7 @@ fn fetch(site: SocketAddr, path: &str) -> io::Result<String> {
     let (head, body) = answer
         .split_once("\r\n\r\n")
         .ok_or(ErrorKind::UnexpectedEof)?;
+
     if !head
         .lines()
         .next()
@@ -39,6 +40,7 @@ fn fetch(site: SocketAddr, path: &str) -> io::Result<String> {
     {
         return Err(ErrorKind::NotFound.into());
     }
+
     Ok(body.to_owned())
 }
 
@@ -53,11 +55,9 @@ fn links(page: &str) -> impl Iterator<Item = &str> {
 /// Fetches all pages that links lead to from `/`, each within `page` and all within `total`. Pages
 /// not fetched by then are reported as timed out.
 pub(crate) fn crawl(site: SocketAddr, page: Duration, total: Duration) -> Pages {
-    let (limit, mut pages, mut fetches) = (
-        Arc::new(Semaphore::new(AT_ONCE)),
-        Pages::new(),
-        JoinSet::new(),
-    );
+    let limit = Arc::new(Semaphore::new(AT_ONCE));
+    let mut pages = Pages::new();
+    let mut fetches = JoinSet::new();
     let mut new = vec!["/".to_owned()];
     with_timeout(total, || {
         loop {
@@ -72,6 +72,7 @@ pub(crate) fn crawl(site: SocketAddr, page: Duration, total: Duration) -> Pages 
                     (path, fetched)
                 });
             }
+
             // No fetch is left, or the crawl's time is over.
             let Some(Ok((path, fetched))) = fetches.join_next() else {
                 break;
@@ -85,12 +86,14 @@ pub(crate) fn crawl(site: SocketAddr, page: Duration, total: Duration) -> Pages 
                 new.sort();
                 new.dedup();
             }
+
             pages.insert(
                 path,
                 fetched.map(|text| text.len()).map_err(|error| error.kind()),
             );
         }
     });
+
     // Dropping the set cancels the fetches that are left.
     pages
 }

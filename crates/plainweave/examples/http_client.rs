@@ -53,6 +53,7 @@ fn answer(stream: TcpStream, arrived: &(Mutex<usize>, Condvar)) -> io::Result<()
         .is_some_and(|line| !line.is_empty())
     {}
     let mut count = arrived.0.lock()?;
+
     *count += 1;
     arrived.1.notify_all();
     while *count < REQUESTS {
@@ -60,6 +61,7 @@ fn answer(stream: TcpStream, arrived: &(Mutex<usize>, Condvar)) -> io::Result<()
     }
     drop(count);
     let path = request.split(' ').nth(1).unwrap_or("?");
+
     write!(
         &stream,
         "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{path}",
@@ -71,7 +73,8 @@ fn serve(listener: TcpListener) -> JoinHandle<io::Result<()>> {
     spawn(move || {
         let arrived = Arc::new((Mutex::new(0), Condvar::new()));
         for stream in listener.incoming().take(REQUESTS) {
-            let (stream, arrived) = (stream?, arrived.clone());
+            let stream = stream?;
+            let arrived = arrived.clone();
             spawn(move || answer(stream, &arrived));
         }
         Ok(())

@@ -50,6 +50,7 @@ impl<T: Task + 'static> Policy<T> for Newest<T> {
             },
             None => task,
         };
+
         self.stack().push(task);
         Wake::Any
     }

@@ -25,7 +25,8 @@ fn parse<'a>(lines: impl Iterator<Item = &'a str>, numbers: &Sender<u64>) -> io:
 }
 
 fn factorise(mut number: u64) -> Vec<u64> {
-    let (mut factors, mut divisor) = (Vec::new(), 2);
+    let mut factors = Vec::new();
+    let mut divisor = 2;
     while divisor * divisor <= number {
         if number.is_multiple_of(divisor) {
             factors.push(divisor);
@@ -34,6 +35,7 @@ fn factorise(mut number: u64) -> Vec<u64> {
             divisor += 1;
         }
     }
+
     factors.push(number);
     factors
 }
@@ -59,9 +61,11 @@ pub(crate) fn run(text: &str) -> io::Result<Vec<(u64, Vec<u64>)>> {
         // Each stage owns the ends that it uses: when it ends, so does what comes after it.
         let parser = scope.spawn(move || parse(text.lines(), &number_sender));
         for _ in 0..FACTORISERS {
-            let (numbers, results) = (numbers.clone(), result_sender.clone());
+            let numbers = numbers.clone();
+            let results = result_sender.clone();
             scope.spawn(move || factorise_all(&numbers, &results));
         }
+
         drop((numbers, result_sender));
         let mut all: Vec<_> = results.iter().collect();
         parser.join().map_err(io::Error::other)??;

@@ -20,6 +20,7 @@ pub(crate) fn merge_sort(numbers: &mut [u32]) {
         scope.spawn(|| merge_sort(left));
         merge_sort(right);
     });
+
     // Both halves are sorted now: the scope has waited.
     numbers.sort();
 }
@@ -39,6 +40,7 @@ pub(crate) fn first<T: Send>(
                 }
             });
         }
+
         drop(sender);
         let winner = results.recv().map_err(io::Error::other);
         scope.cancel();
@@ -70,6 +72,7 @@ fn main() -> io::Result<()> {
          -> Box<dyn FnOnce() -> io::Result<&'static str> + Send> {
             Box::new(move || sleep(Duration::from_millis(time)).map(|()| name))
         };
+
         let winner = first(vec![quick(5000, "tortoise"), quick(5, "hare")])?;
         let ended = a_panic_ends_all();
         writeln!(

@@ -62,6 +62,7 @@ pub(crate) fn run() -> io::Result<()> {
         from: 200,
         every: 31,
     };
+
     let runtime = Runtime::builder().workers(1).build_with::<Mine>(params)?;
     runtime.run(|| {
         let start = Instant::now();
@@ -76,6 +77,7 @@ pub(crate) fn run() -> io::Result<()> {
             };
             builder.spawn(move || writeln!(io::stdout(), "fiber {i}"))
         };
+
         let fibers = (0..8).map(spawn).collect::<io::Result<Vec<_>>>()?;
         fibers
             .into_iter()

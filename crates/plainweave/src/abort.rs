@@ -78,5 +78,6 @@ pub(crate) fn no_unwind<R>(why: &'static str, section: impl FnOnce() -> R) -> R 
     let guard = Guard(why);
     let result = section();
     std::mem::forget(guard);
+
     result
 }

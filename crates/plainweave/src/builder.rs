@@ -249,6 +249,7 @@ impl RuntimeBuilder {
             } else {
                 0
             };
+
         let spares = self.checked_spares::<P>(workers, choice)?;
         let policy = Arc::new(P::new(params, &topology(workers, spares > 0)));
         let config = PoolConfig {
@@ -268,6 +269,7 @@ impl RuntimeBuilder {
                 .all(),
             )?,
         };
+
         let pool = PoolShared::new(&config, policy.clone())?;
         let mut runtime = Runtime {
             pool,
@@ -279,11 +281,13 @@ impl RuntimeBuilder {
             fallback: None,
             policy: self.policy.clone(),
         };
+
         self.start_workers(&mut runtime, choice, seed, &policy)?;
         if !config.virtual_time {
             let start = self.starter_of_spares(&runtime.pool, choice, seed, policy);
             self.start_watchdog(&mut runtime, start)?;
         }
+
         Ok(runtime)
     }
 
@@ -313,6 +317,7 @@ impl RuntimeBuilder {
             );
             return Err(invalid(text));
         }
+
         let useful =
             P::SPARES && self.chosen_movement() == Movement::Anytime && self.stall_after.is_some();
         Ok(if useful && !matches!(choice, Io::Sim { .. }) {
@@ -331,11 +336,13 @@ impl RuntimeBuilder {
                 "workers: {workers} is out of range, 1 to {MAX_WORKERS}"
             )));
         }
+
         if sim && workers != 1 {
             return Err(invalid(format!(
                 "workers: the simulated driver runs one worker, not {workers}"
             )));
         }
+
         self.check_stalls()?;
         if self.name.contains('\0') {
             return Err(invalid(format!(
@@ -343,6 +350,7 @@ impl RuntimeBuilder {
                 self.name
             )));
         }
+
         if self.blocking_threads == 0 {
             return Err(invalid("blocking_threads: at least 1".to_owned()));
         }
@@ -362,7 +370,9 @@ impl RuntimeBuilder {
         let (report, reports) = mpsc::channel();
         let access = self.access_to_drivers(&runtime.pool);
         for id in 0..runtime.pool.regular() {
-            let (pool, policy, report) = (runtime.pool.clone(), policy.clone(), report.clone());
+            let pool = runtime.pool.clone();
+            let policy = policy.clone();
+            let report = report.clone();
             let body = move || {
                 let tag = Tag::take();
                 let opened = worker::prepare_thread()
@@ -378,6 +388,7 @@ impl RuntimeBuilder {
                             fallback,
                         ))
                     });
+
                 match opened {
                     Ok((_alt_stack, worker, name, fallback)) => {
                         let _ = report.send(Ok((name, fallback)));
@@ -393,10 +404,12 @@ impl RuntimeBuilder {
                     }
                 }
             };
+
             let thread = std::thread::Builder::new().name(format!("{}-{id}", self.name));
             let thread = sys::start_thread(thread, body)?;
             runtime.threads.push((id, thread));
         }
+
         drop(report);
         for _ in 0..runtime.pool.regular() {
             let panicked =
@@ -405,6 +418,7 @@ impl RuntimeBuilder {
             runtime.driver = name;
             runtime.fallback = runtime.fallback.take().or(fallback);
         }
+
         Ok(())
     }
 
@@ -424,7 +438,8 @@ impl RuntimeBuilder {
         );
         let policy = Arc::new(Spare(policy));
         Box::new(move |id| {
-            let (pool, policy) = (pool.clone(), policy.clone());
+            let pool = pool.clone();
+            let policy = policy.clone();
             let (report, opened) = mpsc::channel();
             let has_driver = pool.numbers.has_driver(id);
             let body = move || {
@@ -434,10 +449,12 @@ impl RuntimeBuilder {
                             Box::new(NoDriver::new(pool.epoch, pool.workers[id].own_wakeup()));
                         return Ok((alt, Worker::new(id, pool, policy, driver, None, seed)?));
                     }
+
                     let tag = Tag::take();
                     let (driver, _) = probe::open(choice, pool.epoch, tag.number(), access)?;
                     Ok((alt, Worker::new(id, pool, policy, driver, Some(tag), seed)?))
                 });
+
                 match worker {
                     Ok((_alt_stack, worker)) => {
                         let _ = report.send(Ok(()));
@@ -452,12 +469,14 @@ impl RuntimeBuilder {
                     }
                 }
             };
+
             let thread = std::thread::Builder::new().name(format!("{name}-{id}"));
             let thread = if has_driver {
                 thread
             } else {
                 thread.stack_size(STACK_WITHOUT_DRIVER)
             };
+
             Ok(Starting {
                 thread: sys::start_thread(thread, body)?,
                 opened,

@@ -63,6 +63,7 @@ pub fn shielded<T>(limit: Duration, f: impl FnOnce() -> T) -> T {
     } else {
         Restore::replace(end)
     };
+
     f()
 }
 

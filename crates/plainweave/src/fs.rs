@@ -80,7 +80,8 @@ impl File {
     /// # Errors
     /// As for `open`.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let (file, mut owned) = (self.file.clone(), vec![0; buf.len().min(PIECE)]);
+        let file = self.file.clone();
+        let mut owned = vec![0; buf.len().min(PIECE)];
         let read = blocking(move || file.read_at(&mut owned, offset).map(|n| (owned, n)))?;
         let (owned, n) = read?;
         buf[..n].copy_from_slice(&owned[..n]);
@@ -92,7 +93,8 @@ impl File {
     /// # Errors
     /// As for `open`.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
-        let (file, owned) = (self.file.clone(), buf[..buf.len().min(PIECE)].to_vec());
+        let file = self.file.clone();
+        let owned = buf[..buf.len().min(PIECE)].to_vec();
         blocking(move || file.write_at(&owned, offset))?
     }
 
@@ -133,6 +135,7 @@ impl Seek for File {
             SeekFrom::Current(d) => (self.cursor, d),
             SeekFrom::End(d) => (self.metadata()?.len(), d),
         };
+
         let target = base.checked_add_signed(delta);
         let target = target.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "a seek before the start")
@@ -172,7 +175,8 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// # std::fs::remove_file(path).unwrap();
 /// ```
 pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
-    let (path, contents) = (path.as_ref().to_owned(), contents.as_ref().to_vec());
+    let path = path.as_ref().to_owned();
+    let contents = contents.as_ref().to_vec();
     blocking(move || std::fs::write(path, contents))?
 }
 
@@ -209,6 +213,7 @@ pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
     let asked: Asked = [range.start, len];
     let mut counts: CacheStat = [0; 5];
     let fd = file.as_fd().as_raw_fd();
+
     // SAFETY: both structures are as long as the kernel's, and it keeps neither address.
     let result = unsafe { libc::syscall(CACHESTAT, fd, asked.as_ptr(), counts.as_mut_ptr(), 0) };
     if result < 0 {
@@ -220,6 +225,7 @@ pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
             _ => error,
         });
     }
+
     let page = rustix::param::page_size() as u64;
     let pages = (range.end - 1) / page - range.start / page + 1;
     let cached = counts[0];

@@ -82,10 +82,12 @@ pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
         woken: Woken::new(),
         waiter: wait::Waker::current(),
     });
+
     let waker = Waker::from(poller.clone());
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future.into_future());
     let mut interrupt = None;
+
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
             return Ok(value);
@@ -100,6 +102,7 @@ pub fn block_on<F: IntoFuture>(future: F) -> io::Result<F::Output> {
             thread::yield_now();
             continue;
         }
+
         let wait = WaitSpec::new(Reason::Future, Interrupts::Allowed);
         wait::until(wait, || poller.woken.take().then_some(())).map_err(wait::fail_after_others)?;
     }

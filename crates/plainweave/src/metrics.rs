@@ -121,6 +121,7 @@ impl Metrics {
                 .map(|w| f(w).load(Ordering::Relaxed))
                 .sum()
         };
+
         let (stacks_in_use, stack_high_water) = pool.stack_figures();
         let (blocking_threads, blocking_queue) = pool.blocking.figures();
         let has_started =
@@ -130,6 +131,7 @@ impl Metrics {
             .map(|worker| WorkerMetrics::of(pool, worker));
         let workers: Vec<_> = workers.collect();
         let inserts = |f: fn(&Counts) -> u64| workers.iter().map(|worker| f(&worker.policy)).sum();
+
         Metrics {
             live_fibers: pool.live(),
             idle_connections: sum(|w| &w.idle_conns).saturating_sub(sum(|w| &w.idle_listeners)),

@@ -221,6 +221,7 @@ impl Pool {
             return Ok(None);
         };
         let place = limit.enter(when_full);
+
         // The wait may have ended with the pool.
         if self.0.pool.is_closing() {
             Err(self.ended())
@@ -264,6 +265,7 @@ impl Pools {
             pools: Vec::new(),
             runtimes: Vec::new(),
         };
+
         for spec in specs {
             let name = spec.name();
             if built.get(name).is_some() {
@@ -273,6 +275,7 @@ impl Pools {
             built.pools.push(Pool::new(name, spec.limit(), &runtime));
             built.runtimes.push(runtime);
         }
+
         if built.pools.is_empty() {
             Err(spec::invalid("there are no pools".to_owned()))
         } else {

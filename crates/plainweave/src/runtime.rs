@@ -231,17 +231,17 @@ impl Runtime {
             return;
         }
         self.pool.cancel_all();
+
         let left = self.pool.wait_until_empty(Instant::now() + SILENCE);
         if left > 0 {
             let names = self.pool.some_alive().join(", ");
-            let (limit, names) = (
-                self.shutdown,
-                if names.is_empty() {
-                    names
-                } else {
-                    format!(": {names}")
-                },
-            );
+            let limit = self.shutdown;
+            let names = if names.is_empty() {
+                names
+            } else {
+                format!(": {names}")
+            };
+
             warn(format_args!(
                 "{left} fibers and idle connections have been cancelled and do not end; the runtime waits for up to \
                  {limit:?}, then leaves them behind{names}"
@@ -264,12 +264,14 @@ impl Runtime {
             leaked_fibers: self.pool.wait_until_empty(deadline),
             ..Shutdown::default()
         };
+
         self.pool.stop();
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.thread().unpark();
             // If it has panicked, the panic message is already out.
             self.threads.extend(watchdog.join().unwrap_or_default());
         }
+
         self.pool.blocking.close();
         let mut gone = Vec::new();
         for (worker, thread) in self.threads.drain(..) {
@@ -289,6 +291,7 @@ impl Runtime {
                 gone.push(worker);
             }
         }
+
         if let Some(reporter) = self.reporter.take() {
             end_reports(&reporter);
         }
@@ -299,6 +302,7 @@ impl Runtime {
             // Fibers left behind point to it.
             std::mem::forget(self.pool.clone());
         }
+
         left
     }
 }
@@ -365,6 +369,7 @@ mod tests {
                 assert!(Instant::now() < deadline, "the fiber does not end");
                 std::thread::yield_now();
             }
+
             assert_eq!(
                 runtime
                     .pool
@@ -374,6 +379,7 @@ mod tests {
             );
         }
         assert!(!runtime.pool.is_awaited() && waits.join().expect("no panic"));
+
         assert_eq!(
             runtime
                 .pool
@@ -397,6 +403,7 @@ mod tests {
             });
             waiting.expect("on a fiber").join().expect("no panic")
         };
+
         let seen = runtime
             .spawn_with(urgent, waits)
             .expect("in range")

@@ -203,7 +203,9 @@ fn inherited_deadline(pool: &PoolShared) -> u64 {
             .filter(|_| !pool.virtual_time)
             .map_or(NEVER, |at| pool.nanos(at));
     };
-    let (own, deadline) = (me.worker().pool(), me.own.deadline.get());
+
+    let own = me.worker().pool();
+    let deadline = me.own.deadline.get();
     if deadline == NEVER || std::ptr::eq(own, pool) {
         return deadline;
     }
@@ -211,6 +213,7 @@ fn inherited_deadline(pool: &PoolShared) -> u64 {
         .epoch
         .checked_add(Duration::from_nanos(deadline))
         .filter(|_| !pool.virtual_time && !own.virtual_time);
+
     at.map_or(NEVER, |at| pool.nanos(at))
 }
 

@@ -86,11 +86,13 @@ impl Signals {
             bell: Mutex::new(()),
             pipe: Descriptor::new(rung),
         };
+
         for signal in signals {
             if consts::FORBIDDEN.contains(&signal) {
                 let message = format!("signal {signal} cannot be caught");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
+
             let hold = Hold::take(signal)?;
             let (write, read) = nonblocking_pair()?;
             // The signal's own pipe tells which signal it was; the common one wakes a waiter.
@@ -105,6 +107,7 @@ impl Signals {
                 pipe: Descriptor::new(read),
             });
         }
+
         Ok(this)
     }
 
@@ -137,6 +140,7 @@ impl Signals {
                 buf: buf.as_mut_ptr(),
                 len: buf.len(),
             };
+
             // SAFETY: `perform` does not return while the kernel may write to the buffer.
             unsafe { perform(&self.pipe, op, limit) }?;
         }

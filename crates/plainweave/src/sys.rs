@@ -112,6 +112,7 @@ pub(crate) unsafe fn handle_signal(
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | flags;
+
     // SAFETY: fills a mask of our own.
     unsafe { libc::sigfillset(&mut action.sa_mask) };
     // SAFETY: the handler has the signature that SA_SIGINFO asks for; the caller promises the rest.
@@ -151,6 +152,7 @@ pub(crate) fn set_time_slice(thread: u32, slice: u64) -> Option<u64> {
         runtime: slice,
         ..now
     };
+
     // SAFETY: the kernel reads the `size` bytes that the value says it has.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const new, 0) == 0 };
     set.then_some(now.runtime)
@@ -169,11 +171,13 @@ pub(crate) fn forget_inherited_slice() {
 }
 
 fn attributes(thread: u32) -> Option<Attributes> {
-    let (mut now, size) = (Attributes::default(), size_of::<Attributes>() as u32);
+    let mut now = Attributes::default();
+    let size = size_of::<Attributes>() as u32;
     // SAFETY: the kernel writes at most `size` bytes, which `now` has, and any bytes are a value of
     // it.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut now, size, 0) };
     let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(now.policy as i32));
+
     // Other kernels report 0.
     (result == 0 && ordinary && now.runtime != 0).then_some(now)
 }

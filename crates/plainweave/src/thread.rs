@@ -355,6 +355,7 @@ impl Builder {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+
         if self
             .weight
             .is_some_and(|weight| !(1..=1000).contains(&weight))
@@ -397,6 +398,7 @@ impl Builder {
             let node = place.map(|place| Node::with_place(None, place));
             let mut spec = pool.spec(here.map(WorkerCtx::id), node, NEVER);
             self.apply_to(pool, &mut spec);
+
             // SAFETY: 'static and Send.
             let (task, raw) = unsafe { closure::create(spec, None, f) };
             (task, JoinHandle(raw))

@@ -97,6 +97,7 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
             other => Ok(other?),
         };
     };
+
     let target = to_ns(header.worker().pool().epoch, time);
     let own = header.own.deadline.get();
     let mut has_waited = false;
@@ -114,6 +115,7 @@ pub fn sleep_until(time: Instant) -> io::Result<()> {
         wait::suspend(header, Reason::Sleep, target.min(own));
         has_waited = true;
     };
+
     let error = interrupt.into();
     Err(if has_waited {
         error
@@ -223,6 +225,7 @@ impl Interval {
     pub(crate) fn pass(&mut self) -> Instant {
         let come = self.next;
         self.next = saturating_add(come, self.period);
+
         let late = now().saturating_duration_since(self.next).as_nanos();
         let missed = late.div_ceil(self.period.as_nanos());
         if missed > 0 {
@@ -230,6 +233,7 @@ impl Interval {
                 u64::try_from(missed.saturating_mul(self.period.as_nanos())).unwrap_or(u64::MAX);
             self.next = saturating_add(self.next, Duration::from_nanos(skipped));
         }
+
         come
     }
 
@@ -266,10 +270,12 @@ impl Restore {
             }
             return Restore::Thread(before);
         };
+
         let new = to_ns(header.worker().pool().epoch, deadline);
         let own = &header.own.deadline;
         let before = own.get();
         own.set(if nearest { before.min(new) } else { new });
+
         Restore::Fiber(before)
     }
 }

@@ -44,6 +44,9 @@ use std::cell::Cell;
 
 use slab::{NIL, Slab};
 
+/// A moment by the clock of a pool: nanoseconds since its epoch.
+pub(crate) type Nanos = u64;
+
 /// Nanoseconds in a tick, as a power of two.
 const TICK_SHIFT: u32 = 17;
 /// Bits of one digit: 64 slots per level, so that a level's occupancy is one word.
@@ -138,7 +141,7 @@ impl<T> Wheel<T> {
     /// # Panics
     /// Beyond 2^32 - 1 timers.
     #[inline]
-    pub(crate) fn insert(&mut self, deadline: u64, value: T) -> TimerKey {
+    pub(crate) fn insert(&mut self, deadline: Nanos, value: T) -> TimerKey {
         let (index, generation) = self.entries.take_place(deadline, value);
         self.place(index);
         TimerKey { index, generation }
@@ -158,13 +161,14 @@ impl<T> Wheel<T> {
     /// earliest timer's tick, perhaps earlier (then that call sinks a slot). Not after now if a
     /// timer is due. `None`: no timers.
     #[inline]
-    pub(crate) fn next_wake(&self) -> Option<u64> {
+    pub(crate) fn next_wake(&self) -> Option<Nanos> {
         let due = self.heads[DUE] != NIL || self.is_behind();
         let tick = if due {
             self.current
         } else {
             self.next_event()?.1
         };
+
         // The tick past the end of time has no start.
         Some(if tick >> (u64::BITS - TICK_SHIFT) == 0 {
             tick << TICK_SHIFT
@@ -184,7 +188,7 @@ impl<T> Wheel<T> {
     /// insertion). Those that an earlier call has left come first. Costs a few instructions when
     /// none is due. Time does not run backwards: a `now` before an earlier one counts as that one.
     /// If `fire` panics, its timer is gone and the others stay.
-    pub(crate) fn advance(&mut self, now: u64, mut most: usize, fire: &mut impl FnMut(T)) {
+    pub(crate) fn advance(&mut self, now: Nanos, mut most: usize, fire: &mut impl FnMut(T)) {
         let target = now >> TICK_SHIFT;
         while self.fire_due(&mut most, fire) {
             match self.next_event() {
@@ -210,6 +214,7 @@ impl<T> Wheel<T> {
         let slot = self.occupied[level as usize].trailing_zeros();
         let shift = level * DIGIT;
         let above = self.current >> (shift + DIGIT) << DIGIT;
+
         Some((
             level as usize * SLOTS + slot as usize,
             (above | u64::from(slot)) << shift,
@@ -222,6 +227,7 @@ impl<T> Wheel<T> {
         let last = self.entries[first].prev;
         self.clear(list);
         let mut index = first;
+
         loop {
             let next = self.entries[index].next;
             self.place(index);
@@ -248,6 +254,7 @@ impl<T> Wheel<T> {
                     fire(value);
                 }
             }
+
             if self.heads[DUE] == NIL {
                 return true;
             }
@@ -261,6 +268,7 @@ impl<T> Wheel<T> {
         batch.clear();
         let first = self.heads[DUE];
         let mut index = first;
+
         loop {
             let entry = &self.entries[index];
             batch.push((entry.deadline, batch.len() as u32, index));
@@ -269,6 +277,7 @@ impl<T> Wheel<T> {
                 break;
             }
         }
+
         self.clear(DUE);
         batch.sort_unstable();
         for &(_, _, index) in &batch {
@@ -303,6 +312,7 @@ impl<T> Wheel<T> {
             self.entries[last].next = index;
             (last, first)
         };
+
         let entry = &mut self.entries[index];
         (entry.prev, entry.next, entry.list) = (prev, next, list as u16);
     }
@@ -311,12 +321,15 @@ impl<T> Wheel<T> {
     #[inline]
     fn unlink(&mut self, index: u32) {
         let entry = &self.entries[index];
-        let (prev, next, list) = (entry.prev, entry.next, usize::from(entry.list));
+        let prev = entry.prev;
+        let next = entry.next;
+        let list = usize::from(entry.list);
         if next == index {
             return self.clear(list);
         }
         self.entries[prev].next = next;
         self.entries[next].prev = prev;
+
         if self.heads[list] == index {
             self.heads[list] = next;
         }
@@ -335,7 +348,7 @@ impl<T> Wheel<T> {
 }
 
 /// Returns the first tick that starts at or after `deadline`.
-fn tick_of(deadline: u64) -> u64 {
+fn tick_of(deadline: Nanos) -> u64 {
     (deadline >> TICK_SHIFT) + u64::from(!deadline.is_multiple_of(1 << TICK_SHIFT))
 }
 

@@ -59,6 +59,7 @@ fn between_threads(
                 seen
             })
         });
+
         for start in 0..2 {
             let push = &push;
             scope.spawn(move || {
@@ -67,6 +68,7 @@ fn between_threads(
                     .for_each(|number| push(Box::new(number)))
             });
         }
+
         poppers.map(|popper| popper.join().unwrap()).into()
     })
 }
@@ -94,6 +96,7 @@ fn mpmc_conserves_tasks_and_keeps_each_producers_order() {
                 thread::yield_now();
             }
         };
+
         let seen = between_threads(push, || queue.pop());
         assert_producers_in_order(&seen);
         assert_conserved(seen);
@@ -160,6 +163,7 @@ fn work(
             _ => {}
         }
     }
+
     seen.extend(std::iter::from_fn(|| owner.pop_newest()).map(|task| *task));
     seen
 }
@@ -169,13 +173,15 @@ fn deque_against_two_thieves(
     full: impl FnMut(&mut deque::Owner<Box<u32>>, Box<u32>),
 ) -> Vec<Vec<u32>> {
     let mut owner = deque(capacity);
-    let (victim, done) = (owner.stealer(), AtomicBool::new(false));
+    let victim = owner.stealer();
+    let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let thieves: Vec<_> = (0..2)
             .map(|_| scope.spawn(|| steal_all(&victim, deque(capacity), &done)))
             .collect();
         let mut seen = vec![work(&mut owner, full)];
         done.store(true, Ordering::Release);
+
         for thief in thieves {
             let batches = thief.join().unwrap();
             assert!(
@@ -184,6 +190,7 @@ fn deque_against_two_thieves(
             );
             seen.extend(batches);
         }
+
         seen
     })
 }
@@ -221,7 +228,9 @@ fn queues_drop_what_is_left_in_them() {
     owner.push(task()).unwrap();
     drop(owner.take_half());
     assert_eq!((owner.len(), Arc::strong_count(&counter)), (1, 2));
-    let (mpmc, sharded) = (Mpmc::new(2), Sharded::lock_free(2));
+    let mpmc = Mpmc::new(2);
+    let sharded = Sharded::lock_free(2);
+
     mpmc.push(task()).unwrap();
     sharded.push(1, task());
     assert_eq!(Arc::strong_count(&counter), 4);
@@ -235,12 +244,14 @@ fn queues_drop_what_is_left_in_them() {
 
 #[test]
 fn a_deque_does_not_rob_itself_and_stays_within_the_thiefs_room() {
-    let (mut victim, mut thief) = (deque(8), deque(2));
+    let mut victim = deque(8);
+    let mut thief = deque(2);
     (0..8).for_each(|i| victim.push(i).unwrap());
     assert_eq!(victim.stealer().steal_into(&mut victim, |len| len), None);
     assert_eq!(victim.stealer().steal_into(&mut thief, |_| 0), None);
     assert_eq!(victim.stealer().steal_into(&mut thief, |len| len), Some(0));
     assert_eq!((thief.len(), victim.len()), (2, 5));
+
     assert_eq!(
         victim.stealer().steal_into(&mut thief, |len| len),
         Some(3),
@@ -268,7 +279,8 @@ proptest! {
     /// A deque and its thief behave as two `VecDeque`s, growth included.
     #[test]
     fn deques_are_vecdeques(steps in prop::collection::vec((0u8..8, 0usize..6), 0..200), size in 0u32..4) {
-        let (mut owner, mut thief) = (deque(1 << size), deque(4));
+        let mut owner = deque(1 << size);
+        let mut thief = deque(4);
         let [mut a, mut b] = [const { VecDeque::new() }; 2];
         for (number, (step, amount)) in steps.into_iter().enumerate() {
             match step {
@@ -296,6 +308,7 @@ proptest! {
                     prop_assert_eq!(owner.stealer().steal_into(&mut thief, |_| amount), first);
                 }
             }
+
             prop_assert_eq!([owner.len(), thief.len()], [a.len(), b.len()]);
             prop_assert_eq!([owner.free(), thief.free()], [owner.capacity() - a.len(), 4 - b.len()]);
         }
@@ -305,8 +318,11 @@ proptest! {
     #[test]
     fn shared_queues_are_vecdeques(steps in prop::collection::vec((0u8..6, 0usize..6), 0..200), size in 0u32..4) {
         let capacity = 1 << size;
-        let (mpmc, sharded, mut owner) = (Mpmc::new(capacity), Sharded::lock_free(1), ring(4));
+        let mpmc = Mpmc::new(capacity);
+        let sharded = Sharded::lock_free(1);
+        let mut owner = ring(4);
         let [mut bounded, mut all, mut own] = [const { VecDeque::new() }; 3];
+
         for (number, (step, amount)) in steps.into_iter().enumerate() {
             match step {
                 0 | 1 => {

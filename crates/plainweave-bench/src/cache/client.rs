@@ -77,6 +77,7 @@ impl Client {
             )?;
             streams.push(Stream { tcp, missing: 0 });
         }
+
         let value = vec![b'v'; VALUE];
         Ok(Self {
             poll,
@@ -100,22 +101,26 @@ impl Client {
         let writer = std::thread::spawn(move || tcp.write_all(&text));
         let mut got = Vec::new();
         let mut buffer = [0; 4096];
+
         while !got.ends_with(b"MN\r\n") {
             let n = reader.read(&mut buffer)?;
             ensure!(n > 0, "the server closed the connection that fills it");
             got.extend_from_slice(&buffer[..n]);
         }
+
         writer.join().ok().context("the writer failed")??;
         Ok(())
     }
 
     /// Sends at least `requests` and waits for all replies; how many came.
     pub(super) fn drive(&mut self, requests: usize, mix: Mix) -> anyhow::Result<usize> {
-        let (mut sent, mut busy) = (0, 0);
+        let mut sent = 0;
+        let mut busy = 0;
         for i in 0..self.streams.len() {
             sent += self.send(i, mix)?;
             busy += 1;
         }
+
         let mut events = Vec::with_capacity(256);
         while busy > 0 {
             epoll::wait(&self.poll, spare_capacity(&mut events), None)?;
@@ -131,6 +136,7 @@ impl Client {
                 }
             }
         }
+
         Ok(sent)
     }
 
@@ -148,6 +154,7 @@ impl Client {
                 missing += HIT;
             }
         }
+
         let stream = &mut self.streams[i];
         let sent = stream
             .tcp
@@ -158,6 +165,7 @@ impl Client {
             "a batch does not fit the socket's buffer"
         );
         stream.missing = missing;
+
         Ok(mix.depth)
     }
 
@@ -176,6 +184,7 @@ impl Client {
         );
         stream.missing -= n;
         let complete = stream.missing == 0;
+
         ensure!(
             !complete || self.buffer[..n].ends_with(b"\r\n"),
             "replies do not end where they should"

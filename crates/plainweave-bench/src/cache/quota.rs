@@ -38,7 +38,8 @@ pub(super) fn run(
         std::env::temp_dir().join(format!("plainweave-bench-cache-{}.csv", std::process::id()));
     // One run of the load generator; a turn of 60,000 requests lasts three seconds.
     let length = (iterations / 20).max(200);
-    let (warm_up, length) = (format!("{}ms", length.min(500)), format!("{length}ms"));
+    let warm_up = format!("{}ms", length.min(500));
+    let length = format!("{length}ms");
     let load = |server: &Server, more: &[&str]| -> anyhow::Result<Figures> {
         let mut command = Command::new(plainweave()?);
         let address = server.address.to_string();

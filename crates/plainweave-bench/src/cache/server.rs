@@ -51,6 +51,7 @@ impl System {
             System::Uring => "uring",
             System::IdleConn | System::FiberPerConnection => "epoll",
         };
+
         let mut command = Command::new(plainweave()?);
         command
             .arg("cache")
@@ -70,7 +71,8 @@ impl System {
         unit: &'static str,
         values: Vec<f64>,
     ) -> Row {
-        let (case, system) = (case.to_owned(), self.name().to_owned());
+        let case = case.to_owned();
+        let system = self.name().to_owned();
         Row {
             experiment: "cache",
             case,
@@ -138,6 +140,7 @@ impl Server {
             Some(program) => memcached(program),
             None => system.command()?,
         };
+
         if system != System::Limit {
             let port = address.port().to_string();
             command.args([
@@ -152,6 +155,7 @@ impl Server {
             ]);
             command.args(["-m", &megabytes.to_string()]);
         }
+
         command.args(extra);
         if let Some(group) = &group {
             command = group.around(&command);
@@ -163,6 +167,7 @@ impl Server {
         } else {
             Stdio::null()
         };
+
         let child = command.stdout(said).stderr(Stdio::null()).spawn();
         machine::pin_to(1);
         let child = child.with_context(|| format!("cannot start {}", system.name()))?;
@@ -171,11 +176,13 @@ impl Server {
             address,
             group,
         };
+
         if let Some(said) = server.child.stdout.take() {
             let mut line = String::new();
             BufReader::new(said).read_line(&mut line)?;
             server.address = line.trim().parse().context("the raw loop did not start")?;
         }
+
         let end = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(server.address).is_err() {
             if server.child.try_wait()?.is_some() || Instant::now() > end {
@@ -183,6 +190,7 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+
         Ok(server)
     }
 

@@ -55,6 +55,7 @@ impl Caller {
         let len = len.with_context(|| format!("unexpected reply {line:?}"))?;
         std::io::copy(&mut (&mut self.reader).take(len + 2), &mut std::io::sink())?;
         ensure!(self.read_line()? == "END", "a reply does not end");
+
         Ok(true)
     }
 }
@@ -89,9 +90,12 @@ impl Zipf {
 
 /// Gets along the trace, a set after each miss; the share of hits in the second half.
 pub(super) fn hit_ratio(address: SocketAddr, zipf: &Zipf, requests: usize) -> anyhow::Result<f64> {
-    let (mut caller, mut random) = (Caller::to(address)?, Random(0x0123_4567_89ab_cdef));
+    let mut caller = Caller::to(address)?;
+    let mut random = Random(0x0123_4567_89ab_cdef);
     let value = vec![b'v'; 4096];
-    let (mut hits, mut asked) = (0usize, 0usize);
+    let mut hits = 0usize;
+    let mut asked = 0usize;
+
     let mut done = 0;
     while done < requests {
         let keys: Vec<usize> = (0..BATCH).map(|_| zipf.draw(&mut random)).collect();
@@ -99,20 +103,24 @@ pub(super) fn hit_ratio(address: SocketAddr, zipf: &Zipf, requests: usize) -> an
             write!(caller.text, "get key{key:08}\r\n")?;
         }
         caller.send()?;
+
         for key in keys {
             let found = caller.found()?;
             if done >= requests / 2 {
                 asked += 1;
                 hits += usize::from(found);
             }
+
             if !found {
                 write!(caller.text, "set key{key:08} 0 0 {} noreply\r\n", size(key))?;
                 caller.text.extend_from_slice(&value[..size(key)]);
                 caller.text.extend_from_slice(b"\r\n");
             }
         }
+
         done += BATCH;
     }
+
     Ok(hits as f64 / asked.max(1) as f64)
 }
 
@@ -128,9 +136,11 @@ pub(super) fn items(address: SocketAddr, attempts: usize) -> anyhow::Result<f64>
             caller.send()?;
         }
     }
+
     caller.text.extend_from_slice(b"stats\r\n");
     caller.send()?;
     let mut items = None;
+
     loop {
         let line = caller.read_line()?;
         if let Some(number) = line.strip_prefix("STAT curr_items ") {

@@ -50,6 +50,7 @@ pub(super) fn run(
             else {
                 return Ok(Err(NO_QUOTA));
             };
+
             let server = Server::start_workers(system, 64, workers, Some(group), &[])?;
             Client::fill(server.address).with_context(|| system.name())?;
             let client =

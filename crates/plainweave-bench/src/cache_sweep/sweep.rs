@@ -36,7 +36,8 @@ impl System {
     }
 
     pub(super) fn binary(binary: &Binary) -> Self {
-        let (name, program) = (binary.name.clone(), Some(binary.path.clone()));
+        let name = binary.name.clone();
+        let program = Some(binary.path.clone());
         Self {
             name,
             role: Role::Peer,
@@ -52,10 +53,9 @@ impl System {
         } else {
             cache::System::IdleConn
         };
-        let (name, arguments) = (
-            format!("plainweave {} {mode}", driver.name()),
-            vec!["--mode".to_owned(), mode.to_owned()],
-        );
+
+        let name = format!("plainweave {} {mode}", driver.name());
+        let arguments = vec!["--mode".to_owned(), mode.to_owned()];
         Self {
             name,
             role: Role::Ours,
@@ -163,6 +163,7 @@ impl Bench {
             .lines()
             .find_map(|line| line.strip_prefix("rate,")?.rsplit(',').next()?.parse().ok());
         let rate: f64 = rate.with_context(|| format!("no rate in {text}"))?;
+
         ensure!(rate > 0.0, "no request was answered");
         Ok(rate)
     }
@@ -183,6 +184,7 @@ impl Bench {
         command.args(["--pause", "200ms", "--duration", &milliseconds(self.length)]);
         command.arg("--csv").arg(&csv);
         let points = points(&run(&mut command, &csv)?)?;
+
         ensure!(
             points.len() == rates.len(),
             "{} of {} rates were measured",
@@ -200,6 +202,7 @@ impl Bench {
                 .limit_finely(self.share * workers as f64)
                 .map(|()| group)
         });
+
         let group = group.context(NO_QUOTA)?;
         let arguments: Vec<_> = system.arguments.iter().map(String::as_str).collect();
         let program = system.program.as_deref();
@@ -215,6 +218,7 @@ impl Bench {
         let stored = command
             .args(["-c", "1", "-n", "1", "--timeout", "60s"])
             .output()?;
+
         ensure!(
             stored.status.success(),
             "the keys were not stored: {}",
@@ -234,6 +238,7 @@ impl Bench {
             &self.connections.to_string(),
         ]);
         command.args(["--warm-up", &milliseconds(self.warm_up)]);
+
         Ok(command)
     }
 
@@ -252,6 +257,7 @@ impl Bench {
             "--value-size",
             "fb_value",
         ]);
+
         // More than a server can bear is what is offered.
         command.args([
             "--workers",
@@ -282,6 +288,7 @@ fn run(command: &mut Command, csv: &PathBuf) -> anyhow::Result<String> {
     let output = command.output().context("cannot run plainweave load")?;
     let text = std::fs::read_to_string(csv);
     let _ = std::fs::remove_file(csv);
+
     text.with_context(|| {
         format!(
             "plainweave load: {}",
@@ -306,6 +313,7 @@ fn points(text: &str) -> anyhow::Result<Vec<Point>> {
             counts: need("valid")? == 1.0,
         })
     };
+
     lines.map(point).collect()
 }
 
@@ -321,6 +329,7 @@ mod tests {
                 errors: 1.0,
                 counts: p99.is_some(),
             };
+
             let again = super::Point::of(&point.values()).unwrap();
             assert_eq!(format!("{point:?}"), format!("{again:?}"));
         }
@@ -332,6 +341,7 @@ mod tests {
         let here = std::env::current_exe().unwrap();
         let binary = super::Binary::parse(&format!("mine={}", here.display())).unwrap();
         assert!(binary.name == "mine" && binary.path == here);
+
         for (text, said) in [
             ("memcached", "NAME=PATH"),
             ("a=/none", "/none is no file"),

@@ -46,10 +46,14 @@ pub(super) fn lines(rows: &[Row], case: &str, pools: &str, singles: &[String]) -
             .find(|row| row.case == case && row.system == system && row.metric == metric);
         found.map(Row::spread)
     };
+
     let (Some(own_rate), Some(own_p99)) = (of(pools, "packets_per_s"), of(pools, "p99_us")) else {
         return Vec::new();
     };
-    let (mut lines, mut beaten, mut compared) = (Vec::new(), 0, 0);
+    let mut lines = Vec::new();
+    let mut beaten = 0;
+    let mut compared = 0;
+
     for single in singles {
         let (Some(rate), Some(p99)) = (of(single, "packets_per_s"), of(single, "p99_us")) else {
             continue;
@@ -68,11 +72,13 @@ pub(super) fn lines(rows: &[Row], case: &str, pools: &str, singles: &[String]) -
             places[1].text()
         ));
     }
+
     let pays = if beaten == compared {
         "composition pays"
     } else {
         "composition does not pay against all"
     };
+
     lines.push(format!(
         "{case}: {pays}: better in throughput and in p99, quartiles apart, than {beaten} of {compared} single policies"
     ));
@@ -86,6 +92,7 @@ pub(super) fn lines(rows: &[Row], case: &str, pools: &str, singles: &[String]) -
         let verdict = if ratio < SIDE_GOAL { "missed" } else { "met" };
         lines.push(format!("{case}: the side task keeps {ratio:.2} of its best figure (goal: {SIDE_GOAL}, {verdict})"));
     }
+
     lines
 }
 
@@ -94,7 +101,9 @@ mod tests {
     use super::*;
 
     fn row(system: &str, metric: &'static str, values: &[f64]) -> Row {
-        let (case, system, values) = ("compute".to_owned(), system.to_owned(), values.to_vec());
+        let case = "compute".to_owned();
+        let system = system.to_owned();
+        let values = values.to_vec();
         Row {
             experiment: "compose",
             case,
@@ -132,6 +141,7 @@ mod tests {
                 lines[line]
             );
         };
+
         has(
             0,
             &[

@@ -102,6 +102,7 @@ impl Jobs {
             }
             Case::Block => std::thread::sleep(self.length),
         }
+
         self.done.fetch_add(1, Relaxed);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = (*last).max(Some(Instant::now()));
@@ -121,9 +122,11 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
     let pools = pools(&flags.pools, &flags.mode)?;
     let [packets, side] =
         [pools.iter().next(), pools.iter().last()].map(|pool| pool.context("no pools"));
-    let (packets, side) = (packets?, side?);
+    let packets = packets?;
+    let side = side?;
     let workers = pools.runtime(packets.name()).context("no pools")?.workers();
     let mut done = Vec::new();
+
     for number in 0..=flags.size.iterations {
         let iteration = iterate(flags, packets, side, workers)?;
         // The first warms up.
@@ -131,6 +134,7 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
             done.push(iteration);
         }
     }
+
     let mut all = done
         .first()
         .context("no iterations")?
@@ -144,6 +148,7 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied()
     };
+
     let quantile = |share| all.value_at_quantile(share) as f64 / 1e3;
     let figures = [
         (
@@ -163,6 +168,7 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
             report::say(&format!("{metric} {value}"));
         }
     }
+
     Ok(())
 }
 
@@ -184,6 +190,7 @@ fn pools(texts: &[String], mode: &str) -> anyhow::Result<Pools> {
             .policy(policy);
         Ok(PoolSpec::new(name).runtime(runtime))
     };
+
     let specs = texts.iter().map(spec).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(Pools::build(specs)?)
 }
@@ -209,7 +216,9 @@ fn iterate(
         last: Mutex::new(None),
         ended: Semaphore::new(0),
     });
-    let (spawned, side) = (jobs.clone(), side.clone());
+
+    let spawned = jobs.clone();
+    let side = side.clone();
     let bring = move |number: u64| {
         if (number + 1).is_multiple_of(one_in) {
             let jobs = spawned.clone();
@@ -217,6 +226,7 @@ fn iterate(
             drop(job.expect("the pool is open"));
         }
     };
+
     let in_flight = u64::from(in_flight);
     let load = Load {
         packets: count,
@@ -225,6 +235,7 @@ fn iterate(
         delay: Delay::None,
         in_flight,
     };
+
     let began = Instant::now();
     let outcome = packets.call(|| shim::ready(burst::<Fibers>(load, workers, bring)))??;
     let wanted = count / one_in;
@@ -232,9 +243,11 @@ fn iterate(
         jobs.ended.acquire()?.forget();
     }
     let done = jobs.done.load(Relaxed);
+
     ensure!(done == wanted, "{done} of {wanted} jobs were done");
     let last = *jobs.last.lock().unwrap_or_else(PoisonError::into_inner);
     let side_per_s = last.map(|last| wanted as f64 / (last - began).as_secs_f64());
+
     Ok(Done {
         packets: outcome,
         side_per_s,

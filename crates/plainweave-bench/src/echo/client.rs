@@ -61,6 +61,7 @@ impl Client {
                 waiting: false,
             });
         }
+
         Ok(Self {
             poll,
             streams,
@@ -77,6 +78,7 @@ impl Client {
             stream.send(&self.message)?;
             sent += 1;
         }
+
         let mut events = Vec::with_capacity(256);
         let mut buffer = vec![0; self.answer.len()];
         while answered < sent {
@@ -93,6 +95,7 @@ impl Client {
                 }
             }
         }
+
         Ok(answered)
     }
 }
@@ -128,6 +131,7 @@ impl Stream {
         }
         self.got = 0;
         self.waiting = false;
+
         Ok(true)
     }
 }

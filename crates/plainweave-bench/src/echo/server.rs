@@ -20,6 +20,7 @@ pub(crate) fn serve(flags: &ServerFlags) -> anyhow::Result<()> {
         Kind::EpollAnytime => (Io::Epoll, Mode::DEFAULT),
         Kind::UringAnytime => (Io::Uring, Mode::DEFAULT),
     };
+
     fibers(listener, io, mode)
 }
 
@@ -28,6 +29,7 @@ fn fibers(listener: TcpListener, io: Io, mode: Mode) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let listener = plainweave::net::TcpListener::from_std(listener)?;
     report::say(&address.to_string());
+
     runtime.run(|| {
         for stream in listener.incoming() {
             let mut stream = stream?;

@@ -99,6 +99,7 @@ impl Choices {
             "an empty list of policies, modes, drivers or workers"
         );
         let mut systems = Vec::new();
+
         for &workers in &self.workers {
             for (p, policy) in self.policies.iter().enumerate() {
                 for (m, mode) in self.modes.iter().enumerate() {
@@ -110,6 +111,7 @@ impl Choices {
                                 mode: mode.clone(),
                                 driver,
                             };
+
                             systems.push(System {
                                 program: Program::Ours(setting),
                                 workers: workers.into(),
@@ -118,9 +120,11 @@ impl Choices {
                     }
                 }
             }
+
             systems.push(System::peer(workers.into()));
             systems.extend((workers == 1).then_some(System::LIMIT));
         }
+
         Ok(systems)
     }
 }
@@ -179,7 +183,8 @@ impl System {
     /// What differs between two systems of ours, in words; all of this one's name if it is more
     /// than one thing.
     pub(super) fn change(&self, base: &Self) -> Option<String> {
-        let (own, base) = (self.setting()?, base.setting()?);
+        let own = self.setting()?;
+        let base = base.setting()?;
         let changed = [
             own.policy != base.policy,
             own.mode != base.mode,
@@ -208,6 +213,7 @@ impl System {
         } else {
             arguments.extend(["--mode", mode]);
         }
+
         arguments.into_iter().map(str::to_owned).collect()
     }
 }

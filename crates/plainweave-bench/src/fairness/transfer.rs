@@ -53,6 +53,7 @@ pub(super) fn turn(
             .arg(&out)
             .stdout(Stdio::null())
             .output()?;
+
         ensure!(
             output.status.success(),
             "{}",
@@ -60,6 +61,7 @@ pub(super) fn turn(
         );
         read(&out.join("micro.csv"), metrics)
     };
+
     Ok([measure(&[], &PLAIN)?, measure(&["--observe"], &OBSERVED)?].concat())
 }
 
@@ -70,11 +72,9 @@ pub(super) fn rows(policy: &str, mode: &str, turn: &Values) -> impl Iterator<Ite
         .into_iter()
         .chain(OBSERVED)
         .filter_map(move |(metric, unit)| {
-            let (case, system, values) = (
-                "transfer".to_owned(),
-                system.clone(),
-                vec![value(turn, metric)?],
-            );
+            let case = "transfer".to_owned();
+            let system = system.clone();
+            let values = vec![value(turn, metric)?];
             Some(Row {
                 experiment: "fairness",
                 case,
@@ -102,6 +102,7 @@ fn read(file: &Path, metrics: &[(&str, &str)]) -> anyhow::Result<Values> {
             .position(|column| *column == name)
             .with_context(|| format!("no {name}"))
     };
+
     let [metric, median] = [place("metric")?, place("median")?];
     let mut values = Vec::new();
     for line in lines {
@@ -112,6 +113,7 @@ fn read(file: &Path, metrics: &[(&str, &str)]) -> anyhow::Result<Values> {
             ));
         }
     }
+
     ensure!(!values.is_empty(), "{} has no figure", file.display());
     Ok(values)
 }

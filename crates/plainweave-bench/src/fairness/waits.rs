@@ -20,8 +20,12 @@ impl Waits {
     pub(super) fn read(file: &Path, (from, to): (Duration, Duration)) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read {}", file.display()))?;
-        let (mut pops, mut total, mut ranks, mut greatest, mut greatest_rank) =
-            (0.0, 0.0, 0.0, 0.0_f64, 0.0_f64);
+        let mut pops = 0.0;
+        let mut total = 0.0;
+        let mut ranks = 0.0;
+        let mut greatest = 0.0_f64;
+        let mut greatest_rank = 0.0_f64;
+
         // A last line may be in the making.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines().skip(1) {
@@ -31,6 +35,7 @@ impl Waits {
                 .and_then(|values| <[f64; 6]>::try_from(values).ok());
             let [at, count, waited, most, rank, most_rank] =
                 values.with_context(|| format!("not a line: '{line}'"))?;
+
             // A line tells of the time before it.
             if at > from.as_secs_f64() * 1e3 && at <= to.as_secs_f64() * 1e3 {
                 pops += count;
@@ -40,6 +45,7 @@ impl Waits {
                 greatest_rank = greatest_rank.max(most_rank);
             }
         }
+
         ensure!(
             pops > 0.0,
             "no fiber was seen to run in {:?}, in {}",

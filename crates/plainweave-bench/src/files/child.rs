@@ -69,6 +69,7 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
         threads: before,
         looks: 0,
     };
+
     let cpu = process_cpu();
     match flags.method {
         Method::Sendfile => epoll::run(&mut course, &mut senders, &mut epoll::Sendfile)?,
@@ -81,14 +82,17 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
         Method::LinkedSpliceCapped => ring::linked_splice(&mut course, &mut senders, Some(4))?,
         Method::ReadSend => ring::read_send(&mut course, &mut senders)?,
     }
+
     course.threads = course.threads.max(threads());
-    let (elapsed, cpu) = (start.elapsed(), process_cpu() - cpu);
+    let elapsed = start.elapsed();
+    let cpu = process_cpu() - cpu;
     drop(senders);
     let mut sinks_cpu = Duration::ZERO;
     for sink in sinks {
         sinks_cpu += sink.join().map_err(|_| anyhow!("a sink panicked"))??;
     }
     let mib = received.load(Ordering::Relaxed) as f64 / SIZE as f64;
+
     ensure!(mib > 0.0, "nothing was sent");
     let micros = |quantile| course.away.value_at_quantile(quantile) as f64 / 1000.0;
     report::say(&format!("mib_per_s {}", mib / elapsed.as_secs_f64()));
@@ -103,6 +107,7 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
         micros(1.0)
     ));
     report::say(&format!("threads_max {}", course.threads - before + 1));
+
     Ok(())
 }
 
@@ -113,7 +118,8 @@ fn streams(
     received: &'static AtomicU64,
 ) -> anyhow::Result<(Vec<Sender>, Vec<JoinHandle<anyhow::Result<Duration>>>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let (mut senders, mut sinks) = (Vec::new(), Vec::new());
+    let mut senders = Vec::new();
+    let mut sinks = Vec::new();
     for number in 0..flags.streams {
         let mut taker = TcpStream::connect(listener.local_addr()?)?;
         let (socket, _) = listener.accept()?;
@@ -124,7 +130,8 @@ fn streams(
         });
         sinks.push(std::thread::spawn(move || {
             machine::pin_to(1);
-            let (mut buf, mut at) = (vec![0; 256 << 10], 0);
+            let mut buf = vec![0; 256 << 10];
+            let mut at = 0;
             loop {
                 let len = taker.read(&mut buf)?;
                 if len == 0 {
@@ -134,17 +141,20 @@ fn streams(
                         used.tv_nsec as u32,
                     ));
                 }
+
                 for n in [0, len / 2, len - 1] {
                     ensure!(
                         buf[n] == byte((at + n) % SIZE),
                         "another byte than the file's"
                     );
                 }
+
                 at += len;
                 received.fetch_add(len as u64, Ordering::Relaxed);
             }
         }));
     }
+
     Ok((senders, sinks))
 }
 

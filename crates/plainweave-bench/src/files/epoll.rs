@@ -51,6 +51,7 @@ impl Splice {
                 held: 0,
             })
         };
+
         Ok(Self(
             (0..streams)
                 .map(|_| pipe())
@@ -64,7 +65,8 @@ impl Send for Splice {
         let pipe = &mut self.0[number];
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         if pipe.held == 0 {
-            let (mut offset, len) = (sender.offset, (SIZE - sender.offset as usize).min(PIECE));
+            let mut offset = sender.offset;
+            let len = (SIZE - sender.offset as usize).min(PIECE);
             pipe.held = splice(
                 &sender.file,
                 Some(&mut offset),
@@ -96,11 +98,13 @@ pub(super) fn run(
             epoll::EventFlags::OUT,
         )?;
     }
+
     let mut events = Vec::with_capacity(senders.len());
     while course.looks_again() {
         events.clear();
         epoll::wait(&poll, spare_capacity(&mut events), None)?;
         course.looking();
+
         for event in &events {
             let number = event.data.u64() as usize;
             match method.send(number, &senders[number]) {
@@ -110,5 +114,6 @@ pub(super) fn run(
             }
         }
     }
+
     Ok(())
 }

@@ -99,6 +99,7 @@ pub(super) fn linked_splice(
             .submitter()
             .register_iowq_max_workers(&mut [cap, cap])?;
     }
+
     // What each pipe holds; less than asked for can go in, or out.
     let mut held = vec![0; senders.len()];
     for (number, pipe) in pipes.iter().enumerate() {
@@ -114,12 +115,14 @@ pub(super) fn linked_splice(
                 held[number] += result as usize;
                 continue;
             }
+
             // A first half that was short has cancelled the second, which then starts over.
             if result != -rustix::io::Errno::CANCELED.raw_os_error() {
                 ensure!(result > 0, "a splice to a socket gave {result}");
                 held[number] -= result as usize;
                 course.sent(&mut senders[number], result as usize)?;
             }
+
             chain(
                 &mut ring,
                 &senders[number],
@@ -129,6 +132,7 @@ pub(super) fn linked_splice(
             )?;
         }
     }
+
     Ok(())
 }
 
@@ -140,17 +144,20 @@ fn chain(
     held: usize,
     data: u64,
 ) -> anyhow::Result<()> {
-    let (read, write) = (types::Fd(pipe.0.as_raw_fd()), types::Fd(pipe.1.as_raw_fd()));
+    let read = types::Fd(pipe.0.as_raw_fd());
+    let write = types::Fd(pipe.1.as_raw_fd());
     let len = if held > 0 {
         held
     } else {
         (SIZE - sender.offset as usize).min(PIECE)
     } as u32;
+
     if held == 0 {
         let file = types::Fd(sender.file.as_raw_fd());
         let fill = opcode::Splice::new(file, sender.offset as i64, write, -1, len).build();
         ring.push(&fill.flags(Flags::IO_LINK).user_data(data))?;
     }
+
     let socket = types::Fd(sender.socket.as_raw_fd());
     ring.push(
         &opcode::Splice::new(read, -1, socket, -1, len)
@@ -168,6 +175,7 @@ pub(super) fn read_send(course: &mut Course, senders: &mut [course::Sender]) -> 
     for number in 0..senders.len() {
         read(&mut ring, &senders[number], &mut buffers[number], number)?;
     }
+
     while course.looks_again() {
         let done = ring.wait()?;
         course.looking();
@@ -175,24 +183,26 @@ pub(super) fn read_send(course: &mut Course, senders: &mut [course::Sender]) -> 
             let number = (data & (OUT - 1)) as usize;
             ensure!(result > 0, "a read or a send gave {result}");
             let filled = &mut filled[number];
+
             if data & OUT == 0 {
                 *filled = 0..result as usize;
             } else {
                 filled.start += result as usize;
                 course.sent(&mut senders[number], result as usize)?;
             }
+
             if filled.start == filled.end {
                 read(&mut ring, &senders[number], &mut buffers[number], number)?;
                 continue;
             }
-            let (socket, piece) = (
-                types::Fd(senders[number].socket.as_raw_fd()),
-                &buffers[number][filled.clone()],
-            );
+
+            let socket = types::Fd(senders[number].socket.as_raw_fd());
+            let piece = &buffers[number][filled.clone()];
             let send = opcode::Send::new(socket, piece.as_ptr(), piece.len() as u32).build();
             ring.push(&send.user_data(number as u64 | OUT))?;
         }
     }
+
     Ok(())
 }
 
@@ -221,7 +231,8 @@ const PAIRS: usize = 2048;
 impl Splices {
     /// Makes the ring, and a thread that hands on what it completes.
     pub(crate) fn new() -> anyhow::Result<&'static Self> {
-        let (ring, completed) = (Ring::new(PAIRS)?, eventfd(0, EventfdFlags::CLOEXEC)?);
+        let ring = Ring::new(PAIRS)?;
+        let completed = eventfd(0, EventfdFlags::CLOEXEC)?;
         ring.ring
             .submitter()
             .register_eventfd(completed.as_raw_fd())?;
@@ -234,6 +245,7 @@ impl Splices {
                 splices.hand_on();
             }
         });
+
         Ok(splices)
     }
 
@@ -257,25 +269,30 @@ impl Splices {
     ) -> anyhow::Result<u64> {
         let [file, read, write] =
             [file.as_raw_fd(), pipe.0.as_raw_fd(), pipe.1.as_raw_fd()].map(types::Fd);
-        let (socket, len) = (types::Fd(socket.as_raw_fd()), len.min(PIECE as u64) as u32);
+        let socket = types::Fd(socket.as_raw_fd());
+        let len = len.min(PIECE as u64) as u32;
         let fill = opcode::Splice::new(file, offset as i64, write, -1, len)
             .build()
             .flags(Flags::IO_LINK);
         let drain = |len| opcode::Splice::new(read, -1, socket, -1, len).build();
         let [filled, drained] = self.run([fill, drain(len)])?;
+
         ensure!(filled > 0, "a splice from a file gave {filled}");
+
         // A first half that was short has cancelled the second.
         let cancelled = drained == -rustix::io::Errno::CANCELED.raw_os_error();
         ensure!(
             cancelled || drained > 0,
             "a splice to a socket gave {drained}"
         );
+
         let mut left = filled - drained.max(0);
         while left > 0 {
             let [drained] = self.run([drain(left as u32)])?;
             ensure!(drained > 0, "a splice to a socket gave {drained}");
             left -= drained;
         }
+
         Ok(filled as u64)
     }
 
@@ -284,6 +301,7 @@ impl Splices {
         let mut results = [0; N];
         let mut receivers = Vec::with_capacity(N);
         let mut ring = lock(&self.ring);
+
         for entry in entries {
             let (sender, receiver) = channel::bounded(1);
             let mut waiting = lock(&self.waiting);
@@ -294,6 +312,7 @@ impl Splices {
             drop(waiting);
             ring.push(&entry.user_data(data))?;
         }
+
         ring.ring.submit()?;
         drop(ring);
         for (result, receiver) in results.iter_mut().zip(receivers) {

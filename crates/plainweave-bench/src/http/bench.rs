@@ -37,7 +37,8 @@ impl Bench {
         unit: &'static str,
         values: Vec<f64>,
     ) {
-        let (case, system) = (case.to_owned(), system.to_owned());
+        let case = case.to_owned();
+        let system = system.to_owned();
         self.rows.push(Row {
             experiment: self.experiment,
             case,

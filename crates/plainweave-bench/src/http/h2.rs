@@ -32,6 +32,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         );
         return Ok(());
     }
+
     let servers = start(bench)?;
     if servers.is_empty() {
         return Ok(());
@@ -51,11 +52,13 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         command.arg(format!("http://{}{}", server.address, site::path(0)));
         command
     };
+
     let rounds = Rounds {
         name: &format!("{}: {CASE}", bench.experiment),
         runs: bench.runs,
         turn: bench.turn,
     };
+
     let processes: Vec<_> = servers.iter().map(|(_, server)| server).collect();
     let costs = rounds.run(&processes, load, requests, |_| Ok(()))?;
     let named: Vec<_> = servers.iter().map(|(name, _)| *name).zip(costs).collect();
@@ -65,6 +68,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         &named,
         OTHERS,
     );
+
     Ok(())
 }
 
@@ -76,6 +80,7 @@ fn start(bench: &mut Bench) -> anyhow::Result<Vec<(&'static str, Process)>> {
             bench.missing(CASE, NO_PROGRAM);
             break;
         };
+
         match Process::start(name, &command, None, 1, None) {
             Ok(server) if speaks(server.address)? => servers.push((name, server)),
             Ok(_) => bench.missing(format!("{CASE}, {name}"), "it does not speak HTTP/2"),
@@ -83,6 +88,7 @@ fn start(bench: &mut Bench) -> anyhow::Result<Vec<(&'static str, Process)>> {
             Err(error) => return Err(error),
         }
     }
+
     match nginx::absence() {
         Some(why) => bench.missing("nginx", why),
         None => {
@@ -97,12 +103,14 @@ fn start(bench: &mut Bench) -> anyhow::Result<Vec<(&'static str, Process)>> {
                 server: &server,
                 ..Default::default()
             };
+
             let (command, address) = nginx::command(bench.site.dir(), &settings)?;
             let server = Process::start("nginx", &command, Some(address), 1, None)?;
             ensure!(speaks(server.address)?, "nginx does not speak HTTP/2");
             servers.push(("nginx", server));
         }
     }
+
     Ok(servers)
 }
 
@@ -111,6 +119,7 @@ fn speaks(address: SocketAddr) -> anyhow::Result<bool> {
     let mut stream = open(address)?;
     stream.write_all(PREFACE)?;
     let mut header = [0; HEADER];
+
     // One that knows nothing of it may close the connection, or answer in HTTP/1.1.
     Ok(stream.read_exact(&mut header).is_ok()
         && header[3] == SETTINGS
@@ -131,6 +140,7 @@ fn requests(output: &Output) -> anyhow::Result<f64> {
         line.split([':', ','])
             .find_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
     };
+
     let answered = count("requests:", "succeeded")
         .with_context(|| format!("h2load said nothing of requests: {text}"))?;
     ensure!(
@@ -144,6 +154,7 @@ fn requests(output: &Output) -> anyhow::Result<f64> {
             let (_, data) = line.rsplit_once(", ")?;
             data.split(['(', ')']).nth(1)?.parse::<f64>().ok()
         });
+
     // What comes within the last moment may count as bytes and not as an answer.
     ensure!(
         bytes.is_some_and(|bytes| bytes >= answered * SIZE as f64),

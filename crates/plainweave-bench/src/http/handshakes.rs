@@ -50,9 +50,11 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
+
     let certificate = Certificate::new(&bench.site)?;
     let servers = tls::start(bench, CASE, &certificate)?;
     let mut turns: Vec<Vec<Turn>> = servers.iter().map(|_| Vec::new()).collect();
+
     for round in 0..=bench.runs {
         for ((name, server), turns) in servers.iter().zip(&mut turns) {
             report::progress(&format!(
@@ -66,6 +68,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             }
         }
     }
+
     let nginx = servers.iter().position(|(name, _)| *name == OTHERS[0].0);
     for ((name, _), of) in servers.iter().zip(&turns) {
         for (metric, unit, figure) in METRICS {
@@ -77,6 +80,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                 of.iter().map(|turn| figure(turn, bench.crowd)).collect(),
             );
         }
+
         if let Some(nginx) = nginx.filter(|n| servers[*n].0 != *name) {
             let ratio =
                 |(own, nginx): (&Turn, &Turn)| at(&own.beside, 0.99) / at(&nginx.beside, 0.99);
@@ -89,6 +93,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             );
         }
     }
+
     let load = format!(
         "{CASE}: {} at once beside {} connections, each of them",
         bench.crowd, bench.connections
@@ -126,7 +131,8 @@ type Request = (Instant, Duration);
 
 /// Sends requests by the clock, and after a while the burst.
 fn turn(bench: &Bench, server: &Process, certificate: &Certificate) -> anyhow::Result<Turn> {
-    let (address, end) = (server.address, OnceLock::new());
+    let address = server.address;
+    let end = OnceLock::new();
     let crowd = (0..bench.crowd)
         .map(|_| Newcomer::connect(address, certificate))
         .collect::<Result<Vec<_>, _>>()?;
@@ -152,6 +158,7 @@ fn turn(bench: &Bench, server: &Process, certificate: &Certificate) -> anyhow::R
             let burst = scope.spawn(|| burst(crowd, server)).join();
             burst.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
+
         let mut requests = Vec::new();
         for connection in connections {
             requests.extend(
@@ -160,6 +167,7 @@ fn turn(bench: &Bench, server: &Process, certificate: &Certificate) -> anyhow::R
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
             );
         }
+
         let Burst {
             start,
             length,
@@ -176,7 +184,9 @@ fn turn(bench: &Bench, server: &Process, certificate: &Certificate) -> anyhow::R
             latencies.sort_by(f64::total_cmp);
             latencies
         };
-        let (alone, beside) = (within(start - ALONE, start), within(start, start + length));
+
+        let alone = within(start - ALONE, start);
+        let beside = within(start, start + length);
         ensure!(
             !alone.is_empty() && !beside.is_empty(),
             "no request was due beside the handshakes"
@@ -208,16 +218,20 @@ fn by_the_clock(
     offset: Duration,
     end: &OnceLock<Instant>,
 ) -> anyhow::Result<Vec<Request>> {
-    let (path, body) = (site::path(0), site::content(0, SIZE));
+    let path = site::path(0);
+    let body = site::content(0, SIZE);
     let mut checker = certificate.connect(address)?;
     checker.check(&path, &body)?;
-    let (mut requests, mut due) = (Vec::new(), Instant::now() + offset);
+    let mut requests = Vec::new();
+    let mut due = Instant::now() + offset;
+
     while end.get().is_none_or(|end| due < *end) {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         checker.check(&path, &body)?;
         requests.push((due, due.elapsed()));
         due += PERIOD;
     }
+
     Ok(requests)
 }
 
@@ -230,7 +244,8 @@ struct Newcomer {
 
 impl Newcomer {
     fn connect(address: SocketAddr, certificate: &Certificate) -> anyhow::Result<Self> {
-        let (mut session, mut hello) = (certificate.client()?, Vec::new());
+        let mut session = certificate.client()?;
+        let mut hello = Vec::new();
         session.write_tls(&mut hello)?;
         Ok(Self {
             stream: tls::open(address)?,
@@ -259,7 +274,8 @@ struct Burst {
 fn burst(mut crowd: Vec<Newcomer>, server: &Process) -> anyhow::Result<Burst> {
     // Of this thread alone. Without it the figures have more of the client in them.
     let _ = rustix::process::setpriority_process(None, NICEST);
-    let (before, start) = (server.cpu_ns()?, Instant::now());
+    let before = server.cpu_ns()?;
+    let start = Instant::now();
     let mut failed = 0;
     crowd.retain_mut(|newcomer| {
         let sent = newcomer.stream.write_all(&newcomer.hello).is_ok();
@@ -269,6 +285,7 @@ fn burst(mut crowd: Vec<Newcomer>, server: &Process) -> anyhow::Result<Burst> {
     for newcomer in &mut crowd {
         failed += usize::from(newcomer.complete().is_err());
     }
+
     Ok(Burst {
         start,
         length: start.elapsed(),

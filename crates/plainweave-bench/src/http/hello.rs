@@ -26,6 +26,7 @@ fn measure(bench: &mut Bench, case: &'static str, coding: Coding) -> anyhow::Res
         bench.missing(case, "wrk is not installed");
         return Ok(());
     }
+
     let servers = start(bench, case, coding)?;
     let mut checkers = Vec::new();
     for (system, server) in &servers {
@@ -43,6 +44,7 @@ fn measure(bench: &mut Bench, case: &'static str, coding: Coding) -> anyhow::Res
         ));
         checkers.push((system.name, checker));
     }
+
     let sample = |count: usize| {
         let among = checkers.len();
         let (name, checker) = &mut checkers[count % among];
@@ -51,6 +53,7 @@ fn measure(bench: &mut Bench, case: &'static str, coding: Coding) -> anyhow::Res
             .map(|_| ())
             .context(*name)
     };
+
     let connections = bench.connections;
     let load = |server: &Process, length| {
         wrk::command(&format!("http://{}/", server.address), connections, length)
@@ -60,6 +63,7 @@ fn measure(bench: &mut Bench, case: &'static str, coding: Coding) -> anyhow::Res
         runs: bench.runs,
         turn: bench.turn,
     };
+
     let processes: Vec<_> = servers.iter().map(|(_, server)| server).collect();
     let costs = rounds.run(&processes, load, wrk::requests, sample)?;
     let named: Vec<_> = servers
@@ -73,6 +77,7 @@ fn measure(bench: &mut Bench, case: &'static str, coding: Coding) -> anyhow::Res
         &named,
         OTHERS,
     );
+
     Ok(())
 }
 
@@ -88,6 +93,7 @@ pub(super) fn start(
             bench.missing(format!("{case}: {}", system.name), why);
             continue;
         }
+
         report::progress(&format!(
             "{}: {case}, starting {}",
             bench.experiment, system.name

@@ -31,10 +31,12 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, NO_PROGRAM);
         return Ok(());
     };
+
     if !descriptors::at_least(bench.crowd) {
         bench.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
+
     let servers = hello::start(bench, CASE, Coding::Length)?;
     let csv = bench.site.dir().join("seed.csv");
     let turn = |bench: &Bench,
@@ -76,6 +78,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         figures.check(system.name)?;
         found.add(&figures, server.cpu_ns()? - before)
     };
+
     let mut found: Vec<_> = servers.iter().map(|_| Found::default()).collect();
     for round in 0..=bench.runs {
         for (server, found) in servers.iter().zip(&mut found) {
@@ -88,6 +91,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             turn(bench, server, if round > 0 { found } else { &mut warm_up })?;
         }
     }
+
     let costs: Vec<_> = servers
         .iter()
         .zip(&found)
@@ -103,6 +107,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.row(CASE, system.name, "failures", "1", failures);
         bench.row(CASE, system.name, "p99_us", "us", p99);
     }
+
     Ok(())
 }
 

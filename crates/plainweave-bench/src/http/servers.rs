@@ -46,6 +46,7 @@ pub(crate) fn serve(flags: &Flags) -> anyhow::Result<()> {
     machine::end_with_parent();
     descriptors::at_least(CONNECTIONS);
     let listener = limit::listen()?;
+
     match (flags.kind, flags.websocket) {
         (Kind::Hyper, _) => serve_hyper(listener, flags.chunked),
         (Kind::MayMinihttp, _) => serve_may(),
@@ -71,6 +72,7 @@ fn serve_ours(kind: Kind, listener: TcpListener, handler: impl Handler) -> anyho
         }
         _ => (Io::Epoll, Mode::DEFAULT),
     };
+
     let runtime = mode.builder().workers(1).io(io).build()?;
     let listener = plainweave::net::TcpListener::from_std(listener)?;
     report::say(&address);
@@ -86,6 +88,7 @@ fn serve_hyper(listener: TcpListener, chunked: bool) -> anyhow::Result<()> {
         };
         std::future::ready(Ok::<_, Infallible>(hyper::Response::new(body)))
     };
+
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()?;

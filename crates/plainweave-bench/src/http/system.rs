@@ -116,6 +116,7 @@ impl System {
                     server: &server,
                     ..Default::default()
                 };
+
                 let (command, address) = nginx::command(site.dir(), &settings)?;
                 Ok((command, Some(address), None))
             }

@@ -34,25 +34,27 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, "wrk is not installed");
         return Ok(());
     }
+
     let certificate = Certificate::new(&bench.site)?;
     let servers = start(bench, CASE, &certificate)?;
     let body = site::content(0, SIZE);
     let mut checkers = Vec::new();
+
     for (name, server) in &servers {
         let mut checker = certificate.connect(server.address).context(*name)?;
         checker.check(&site::path(0), &body).context(*name)?;
         let session = &checker.get_ref().conn;
-        let (version, suite) = (
-            session.protocol_version(),
-            session.negotiated_cipher_suite(),
-        );
+        let version = session.protocol_version();
+        let suite = session.negotiated_cipher_suite();
         let suite = suite.map(|suite| suite.suite());
+
         bench.facts.push((
             "session",
             format!("{name}: {version:?}, {suite:?}").replace("Some", ""),
         ));
         checkers.push((*name, checker));
     }
+
     let sample = |count: usize| {
         let among = checkers.len();
         let Some((name, checker)) = checkers.get_mut(count % among.max(1)) else {
@@ -63,6 +65,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             .map(|_| ())
             .context(*name)
     };
+
     let connections = bench.connections;
     let load = |server: &Process, length| {
         wrk::command(
@@ -71,11 +74,13 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             length,
         )
     };
+
     let rounds = Rounds {
         name: &format!("{}: {CASE}", bench.experiment),
         runs: bench.runs,
         turn: bench.turn,
     };
+
     let processes: Vec<_> = servers.iter().map(|(_, server)| server).collect();
     let costs = rounds.run(&processes, load, wrk::requests, sample)?;
     let named: Vec<_> = servers.iter().map(|(name, _)| *name).zip(costs).collect();
@@ -85,6 +90,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         &named,
         OTHERS,
     );
+
     Ok(())
 }
 
@@ -103,11 +109,13 @@ impl Certificate {
         fs::write(&files.0, certificate.pem())?;
         fs::write(&files.1, key.serialize_pem())?;
         let mut roots = RootCertStore::empty();
+
         roots.add(certificate.der().clone())?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?;
         let mut client = client.with_root_certificates(roots).with_no_client_auth();
+
         client.resumption = Resumption::disabled();
         Ok(Self {
             chain: files.0,
@@ -154,10 +162,8 @@ pub(super) fn start(
     case: &str,
     certificate: &Certificate,
 ) -> anyhow::Result<Vec<(&'static str, Process)>> {
-    let (chain, key) = (
-        certificate.chain.display().to_string(),
-        certificate.key.display().to_string(),
-    );
+    let chain = certificate.chain.display().to_string();
+    let key = certificate.key.display().to_string();
     let mut servers = Vec::new();
     for (name, driver) in [("plainweave epoll", "epoll"), ("plainweave uring", "uring")] {
         let arguments = [
@@ -172,12 +178,14 @@ pub(super) fn start(
             bench.missing(case, NO_PROGRAM);
             break;
         };
+
         match Process::start(name, &command, None, 1, None) {
             Ok(server) => servers.push((name, server)),
             Err(error) if driver == "uring" => bench.missing(name, format!("{error:#}")),
             Err(error) => return Err(error),
         }
     }
+
     match nginx::absence() {
         Some(why) => bench.missing("nginx", why),
         None => {
@@ -192,6 +200,7 @@ pub(super) fn start(
                 server: &server,
                 ..Default::default()
             };
+
             let (command, address) = nginx::command(bench.site.dir(), &settings)?;
             servers.push((
                 "nginx",
@@ -199,6 +208,7 @@ pub(super) fn start(
             ));
         }
     }
+
     Ok(servers)
 }
 

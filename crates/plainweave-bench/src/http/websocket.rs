@@ -44,14 +44,17 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             Err(error) => return Err(error),
         }
     }
+
     for round in 0..=bench.runs {
         report::progress(&format!(
             "{}: {CASE}, round {round} of {}",
             bench.experiment, bench.runs
         ));
         for (name, server, client, costs) in &mut servers {
-            let (before, start) = (server.cpu_ns()?, std::time::Instant::now());
+            let before = server.cpu_ns()?;
+            let start = std::time::Instant::now();
             let echoed = client.drive(bench.messages).context(*name)? as f64;
+
             // The first round warms up.
             if round > 0 {
                 costs
@@ -61,6 +64,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             }
         }
     }
+
     let costs: Vec<_> = servers
         .into_iter()
         .map(|(name, _, _, costs)| (name, costs))
@@ -87,7 +91,9 @@ fn connect(address: SocketAddr, connections: usize) -> anyhow::Result<Client> {
         .map(|_| open(address))
         .collect::<Result<Vec<_>, _>>()?;
     let payload: Vec<u8> = (0..SIZE).map(|i| i as u8).collect();
-    let (mask, length) = ([0x3c, 0x5a, 0x96, 0xc3], SIZE as u8);
+    let mask = [0x3c, 0x5a, 0x96, 0xc3];
+    let length = SIZE as u8;
+
     // A binary message in one frame, from the client with a mask: RFC 6455, section 5.2.
     let masked = payload
         .iter()
@@ -111,14 +117,17 @@ fn open(address: SocketAddr) -> anyhow::Result<TcpStream> {
          Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
     );
     stream.write_all(request.as_bytes())?;
+
     // Byte by byte: what follows the head is not the handshake's.
-    let (mut head, mut byte) = (Vec::new(), [0]);
+    let mut head = Vec::new();
+    let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         stream
             .read_exact(&mut byte)
             .context("the server ended the handshake of a WebSocket")?;
         head.push(byte[0]);
     }
+
     let head = String::from_utf8_lossy(&head).into_owned();
     let accepted =
         head.starts_with("HTTP/1.1 101 ") && head.contains(&derive_accept_key(key.as_bytes()));

@@ -18,6 +18,7 @@ fn echo<S: Read + Write>(mut socket: WebSocket<S>) {
             message @ (Message::Text(_) | Message::Binary(_)) => socket.send(message),
             _ => socket.flush(),
         };
+
         if sent.is_err() {
             break;
         }

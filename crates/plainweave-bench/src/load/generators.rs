@@ -67,7 +67,8 @@ impl Generator {
 
     /// Makes a turn's load, and returns how many requests that were.
     fn turn(self, bench: &Bench, server: &Server) -> anyhow::Result<f64> {
-        let (path, connections) = (site::path(0), bench.connections);
+        let path = site::path(0);
+        let connections = bench.connections;
         let url = format!("http://{}{path}", server.address);
         let driver = match self {
             Generator::Wrk | Generator::WrkAgain => {
@@ -77,6 +78,7 @@ impl Generator {
             Generator::Epoll => "epoll",
             Generator::Uring => "uring",
         };
+
         let csv = bench.site.dir().join("load.csv");
         let mut command = client::load(
             driver,
@@ -87,6 +89,7 @@ impl Generator {
         )?;
         let figures = client::run_load(&mut command, &csv)?;
         figures.check(self.name())?;
+
         figures.get("requests")
     }
 }
@@ -105,6 +108,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     } else {
         Kind::Epoll
     };
+
     let mut generators = Vec::new();
     for generator in Generator::ALL {
         match generator.absence() {
@@ -112,6 +116,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             None => generators.push((generator, Costs::default())),
         }
     }
+
     let server = Server::start(kind, &bench.site, None)?;
     let count = generators.len();
     for round in 0..=bench.runs {
@@ -128,16 +133,19 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                 bench.runs,
                 generator.name()
             ));
-            let (server_before, client_before) = (server.cpu_ns()?, client::children_cpu()?);
+            let server_before = server.cpu_ns()?;
+            let client_before = client::children_cpu()?;
             let requests = generator
                 .turn(bench, &server)
                 .with_context(|| generator.name())?;
+
             std::thread::sleep(SETTLE);
             ensure!(
                 requests > 0.0,
                 "{}: no request was answered",
                 generator.name()
             );
+
             // The first round warms up.
             if round > 0 {
                 costs
@@ -152,6 +160,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             }
         }
     }
+
     let wrk = generators
         .iter()
         .position(|(generator, _)| *generator == Generator::Wrk);
@@ -172,6 +181,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             costs.client.clone(),
         );
         bench.row(CASE, name, "requests_per_second", "1/s", costs.rate.clone());
+
         if let Some(wrk) = wrk.filter(|wrk| *wrk != n).map(|wrk| &generators[wrk].1) {
             bench.row(
                 CASE,
@@ -189,6 +199,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             );
         }
     }
+
     let served = format!(
         "{}, one file of 1 KiB, {} connections, depth 1",
         kind.name(),
@@ -210,6 +221,7 @@ fn h2load(url: &str, connections: usize, length: Duration) -> anyhow::Result<f64
         "h2load: {}{text}",
         String::from_utf8_lossy(&output.stderr)
     );
+
     succeeded(&text)
 }
 
@@ -223,11 +235,13 @@ fn succeeded(text: &str) -> anyhow::Result<f64> {
         line.split(", ")
             .find_map(|part| part.strip_suffix(what)?.trim().parse::<f64>().ok())
     };
+
     for what in ["failed", "errored", "timeout"] {
         if count(what).is_some_and(|count| count > 0.0) {
             report::note(&format!("warning: h2load: {line}"));
         }
     }
+
     count("succeeded").with_context(|| format!("h2load said nothing of its successes: {line}"))
 }
 

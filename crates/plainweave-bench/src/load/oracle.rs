@@ -53,6 +53,7 @@ impl Protocol {
                 command.args(["cache", &address.to_string(), "--no-load", "--keys", "100"])
             }
         };
+
         command.args([
             "--workers",
             "1",
@@ -80,14 +81,17 @@ impl Sleeper {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let address = listener.local_addr()?;
         let had = Arc::new(Mutex::new(Histogram::new(3)?));
-        let (noted, count) = (had.clone(), Arc::new(AtomicU64::new(0)));
+        let noted = had.clone();
+        let count = Arc::new(AtomicU64::new(0));
         thread::Builder::new().spawn(move || {
             machine::pin_to(0);
             for stream in listener.incoming().map_while(Result::ok) {
-                let (noted, count) = (noted.clone(), count.clone());
+                let noted = noted.clone();
+                let count = count.clone();
                 thread::spawn(move || serve(stream, protocol, &noted, &count));
             }
         })?;
+
         Ok(Self { address, had })
     }
 
@@ -103,7 +107,8 @@ impl Sleeper {
 /// Answers the requests of a connection, until that ends.
 fn serve(stream: TcpStream, protocol: Protocol, noted: &Mutex<Histogram<u64>>, count: &AtomicU64) {
     let _ = stream.set_nodelay(true);
-    let (mut stream, mut line) = (BufReader::new(stream), String::new());
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
     while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
         let whole = protocol == Protocol::Cache || line == "\r\n";
         line.clear();
@@ -111,6 +116,7 @@ fn serve(stream: TcpStream, protocol: Protocol, noted: &Mutex<Histogram<u64>>, c
             continue;
         }
         let came = Instant::now();
+
         // Each connection begins with usual ones: all share the count.
         let long = count.fetch_add(1, Ordering::Relaxed) % EVERY == EVERY - 1;
         thread::sleep(if long { LONG } else { USUAL });
@@ -124,6 +130,7 @@ fn serve(stream: TcpStream, protocol: Protocol, noted: &Mutex<Histogram<u64>>, c
         } else {
             b"END\r\n"
         };
+
         if stream.get_mut().write_all(answer).is_err() {
             return;
         }
@@ -136,11 +143,13 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing("plainweave load uring", why);
         drivers.pop();
     }
+
     for protocol in [Protocol::Http, Protocol::Cache] {
         for driver in &drivers {
             measure(bench, protocol, driver)?;
         }
     }
+
     let what = format!(
         "{RATE} requests/s, Poisson; it sleeps {USUAL:?}, and {LONG:?} for one in {EVERY}; compared with what it noted"
     );
@@ -153,6 +162,7 @@ fn measure(bench: &mut Bench, protocol: Protocol, driver: &str) -> anyhow::Resul
     machine::pin_to(1);
     let csv = bench.site.dir().join("oracle.csv");
     let [mut known, mut found] = [(); 2].map(|()| [Vec::new(), Vec::new()]);
+
     for round in 0..=bench.runs {
         report::progress(&format!(
             "load: {}, round {round} of {}, {driver}",
@@ -167,6 +177,7 @@ fn measure(bench: &mut Bench, protocol: Protocol, driver: &str) -> anyhow::Resul
             .arg(&csv);
         let figures = client::run_load(&mut command, &csv)?;
         let noted = sleeper.take();
+
         // The first round warms up.
         if round > 0 {
             for (n, name) in ["latency_p50", "latency_p99"].into_iter().enumerate() {
@@ -175,7 +186,9 @@ fn measure(bench: &mut Bench, protocol: Protocol, driver: &str) -> anyhow::Resul
             }
         }
     }
-    let (case, system) = (protocol.case(), format!("plainweave load {driver}"));
+
+    let case = protocol.case();
+    let system = format!("plainweave load {driver}");
     let metrics = [
         ("p50_us", "noted_p50_us", "p50_to_noted"),
         ("p99_us", "noted_p99_us", "p99_to_noted"),
@@ -185,5 +198,6 @@ fn measure(bench: &mut Bench, protocol: Protocol, driver: &str) -> anyhow::Resul
         bench.row(case, &system, noted, "us", known[n].clone());
         bench.row(case, &system, ratio, "1", ratios(&found[n], &known[n]));
     }
+
     Ok(())
 }

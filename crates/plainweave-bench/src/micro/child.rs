@@ -51,6 +51,7 @@ pub(super) fn figures(command: Command, size: &Size) -> anyhow::Result<Vec<Figur
         Some(_) => Duration::from_secs(600),
         None => Duration::from_secs_f64(60.0 + 4.0 * size.seconds),
     };
+
     child::output(command, patience)?
         .lines()
         .map(Figure::parse)
@@ -68,11 +69,13 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
         heavy: flags.system == "threads",
         baseline: machine::status_bytes("VmRSS"),
     };
+
     let case = flags.case.as_str();
     let observer = flags.observe.then(Observer::new);
     let figures = match flags.system.as_str() {
         "plainweave" => {
-            let (began, counted) = (Instant::now(), !size.clocked);
+            let began = Instant::now();
+            let counted = !size.clocked;
             let runtime = Arc::new(runtime(flags, observer.as_ref())?);
             let figures = match case {
                 "wake-sleeper" => cases::wake_sleeper(&runtime, &size),
@@ -80,6 +83,7 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
                 "idle" => cases::idle(&runtime, &size),
                 _ => on(Fibers::from(runtime.clone()), case, size),
             };
+
             figures.map(|mut figures| {
                 if counted {
                     figures.extend(scheduler(&runtime, began));
@@ -96,6 +100,7 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
         "may" => on(May::new(flags.workers), case, size),
         other => bail!("no system is called '{other}'"),
     };
+
     let mut figures = figures?;
     if let Some(waits) = observer
         .map(|observer| observer.take())
@@ -113,6 +118,7 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
     figures
         .iter()
         .for_each(|figure| report::say(&figure.line()));
+
     Ok(())
 }
 
@@ -124,10 +130,12 @@ fn scheduler(runtime: &Runtime, began: Instant) -> Vec<Figure> {
     while runtime.metrics().sleeping_workers < runtime.workers() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (metrics, elapsed) = (runtime.metrics(), began.elapsed().as_secs_f64());
+    let metrics = runtime.metrics();
+    let elapsed = began.elapsed().as_secs_f64();
     let sum = |count: fn(&WorkerMetrics) -> f64| metrics.workers.iter().map(count).sum::<f64>();
     let steals = sum(|of| of.policy.steals as f64);
     let idle = sum(|of| of.idle.unwrap_or_default().as_secs_f64());
+
     vec![
         Figure::new("steals", steals),
         Figure::new("steal_attempts", sum(|of| of.policy.steal_attempts as f64)),

@@ -151,6 +151,7 @@ impl System {
             .arg(format!("--fibers={}", size.fibers))
             .args(size.clocked.then_some("--clocked"));
         command.args(size.shape.flags().iter().map(|flag| format!("--{flag}")));
+
         child::figures(command, size)
     }
 
@@ -174,20 +175,24 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             .for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
         return Ok(());
     }
+
     let chosen = choose(&flags.cases)?;
     let names: Vec<_> = chosen.iter().map(|case| case.name).collect();
     flags.options.check(&names, &CASES.map(|case| case.name))?;
     let shapes = shapes(&chosen, flags)?;
     let mut absent = vec![("CFA".to_owned(), "not installed".to_owned())];
     let systems = systems(flags, &mut absent)?;
-    let (mut rows, mut failures) = (Vec::new(), Failures::begin()?);
+    let mut rows = Vec::new();
+    let mut failures = Failures::begin()?;
     let mut repetitions = 0;
+
     for case in &chosen {
         for workers in flags.workers.iter().map(|n| n.get()) {
             let there = systems.iter().filter(|system| system.has(case, workers));
             repetitions += there.count() * (flags.runs.get() + 1);
         }
     }
+
     let mut course = Course::new(repetitions);
     for case in chosen {
         for workers in flags.workers.iter().map(|n| n.get()) {
@@ -203,6 +208,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                         measured => measured,
                     }
                 });
+
                 rows.extend(measured.unwrap_or_default());
                 match lacks {
                     None => {}
@@ -218,6 +224,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
+
     let length = flags.options.iterations.map_or_else(
         || format!("{} s", seconds(flags)),
         |n| format!("{n} iterations"),
@@ -295,11 +302,13 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
             .iter()
             .map(|preset| preset.name.to_owned())
     };
+
     let policies: Vec<String> = if flags.policy.iter().any(|name| name == "all") {
         presets().collect()
     } else {
         flags.policy.clone()
     };
+
     names::check("system", &flags.systems, SYSTEMS.into_iter())?;
     let mut systems = Vec::new();
     for name in &flags.systems {
@@ -315,11 +324,13 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
                         absent.push((format!("plainweave {policy} {mode}"), error.to_string()));
                         continue;
                     }
+
                     // The plain name is what tables and scripts mean that say no more.
                     let title = match (policy.as_str(), mode.as_str()) {
                         ("fifo", "before-start/shared") => "plainweave".to_owned(),
                         _ => format!("plainweave {policy} {mode}"),
                     };
+
                     let mut arguments = vec!["plainweave", "--policy", policy, "--mode", mode];
                     arguments.extend(flags.observe.then_some("--observe"));
                     arguments.extend(flags.traced.then_some("--traced"));
@@ -344,6 +355,7 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
             other => unreachable!("{other} is one of SYSTEMS"),
         }
     }
+
     match &flags.libfibre {
         Some(folder) => {
             systems.push(System {
@@ -353,6 +365,7 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
         }
         None => absent.push(("libfibre".to_owned(), "see --libfibre".to_owned())),
     }
+
     Ok(systems)
 }
 
@@ -390,6 +403,7 @@ fn measure(
         heavy: false,
         baseline: 0.0,
     };
+
     let mut rows: Vec<Row> = Vec::new();
     let mut add = |figure: Figure| match rows.iter_mut().find(|row| row.metric == figure.metric) {
         Some(row) => row.values.push(figure.value),
@@ -403,6 +417,7 @@ fn measure(
             values: vec![figure.value],
         }),
     };
+
     let mut far = 0;
     for run in 0..=flags.runs.get() {
         course.step(&format!(
@@ -415,16 +430,19 @@ fn measure(
         let starved = figures
             .iter()
             .any(|figure| figure.metric == "starved" && figure.value > 0.0);
+
         // The first warms up. A thread that starves does so for five seconds: once is enough.
         if run > 0 || starved {
             far += usize::from(was_far);
             figures.into_iter().for_each(&mut add);
         }
+
         if starved {
             course.skip(flags.runs.get() - run);
             break;
         }
     }
+
     if workers > 1 {
         add(Figure::new("far_repetitions", far as f64));
     }
@@ -437,5 +455,6 @@ fn measure(
                 .for_each(&mut add);
         }
     }
+
     Ok(rows)
 }

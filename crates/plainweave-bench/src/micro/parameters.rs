@@ -175,6 +175,7 @@ impl Shape {
             Some(n) if *to > 0 => *to = n as usize * times,
             _ => (),
         };
+
         let in_all = shape.rings > 0 || case.starts_with("transfer");
         set(
             &mut shape.threads,
@@ -193,6 +194,7 @@ impl Shape {
         }
         shape.iterations = options.iterations.filter(|_| has(case, "iterations"));
         shape.check(case, workers)?;
+
         Ok(shape)
     }
 
@@ -213,12 +215,14 @@ impl Shape {
             all <= MOST_THREADS,
             "--threads, --rings: {here} would have {all} threads; at most {MOST_THREADS}"
         );
+
         if case.starts_with("transfer") || spots > 0 {
             ensure!(
                 threads > 1,
                 "--threads: {here} would have 1 thread in all; at least 2"
             );
         }
+
         // With a thread at each spot there must be one more, that wakes them.
         let most = threads.saturating_sub(1);
         ensure!(
@@ -230,6 +234,7 @@ impl Shape {
             words <= most,
             "--words: {here} has {threads} threads, so from 1 to {most}, not {words}"
         );
+
         Ok(())
     }
 
@@ -256,6 +261,7 @@ impl Shape {
             .filter(|(_, n)| *n > 0)
             .map(|(name, n)| format!("{name}={n}"));
         let share = (words > 0).then(|| format!("share={share}"));
+
         numbers
             .chain(share)
             .chain(iterations.map(|n| format!("iterations={n}")))

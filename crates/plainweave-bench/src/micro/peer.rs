@@ -66,6 +66,7 @@ impl Peer {
         ];
         let flags = headers.into_iter().chain([archive.display().to_string()]);
         let program = Program::cpp(include_str!("../../peers/libfibre/main.cc"), flags)?;
+
         Ok(Self {
             program: Rc::new(program),
             flag: None,
@@ -89,6 +90,7 @@ impl Peer {
             "select" | "select-1" => case,
             other => bail!("there is no case '{other}'"),
         };
+
         let mut command = self.program.command();
         command
             .arg(format!("-case={name}"))
@@ -98,6 +100,7 @@ impl Peer {
         command.args((case == "transfer-park").then_some("-parking=true"));
         command.args(size.clocked.then_some("-migrations=true"));
         command.args(size.shape.flags().iter().map(|flag| format!("-{flag}")));
+
         child::figures(command, size)
     }
 }

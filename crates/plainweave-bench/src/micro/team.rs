@@ -104,6 +104,7 @@ impl<S: Shim> Team<S> {
             main: S::signal(),
             gate: S::semaphore(),
         });
+
         let mut joins = Vec::with_capacity(members);
         for i in 0..members {
             let member = body(i, team.clone(), Log::new(size.clocked));
@@ -113,17 +114,20 @@ impl<S: Shim> Team<S> {
                 team.logs.lock().expect("no panic").push((i, log));
             }));
         }
+
         while team.started.load(Ordering::Acquire) < members {
             S::wait(&team.main).await;
         }
         let begun = Instant::now();
         if size.shape.iterations.is_none() {
-            let (timer, seconds) = (team.clone(), size.seconds);
+            let timer = team.clone();
+            let seconds = size.seconds;
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_secs_f64(seconds));
                 timer.end();
             });
         }
+
         (0..members).for_each(|_| S::release(&team.gate));
         while !team.stopped() {
             S::wait(&team.main).await;
@@ -132,6 +136,7 @@ impl<S: Shim> Team<S> {
             sweep();
             S::yield_now().await;
         }
+
         for join in joins {
             S::join(join).await;
         }
@@ -143,6 +148,7 @@ impl<S: Shim> Team<S> {
             "{} of {members} threads have ended",
             logs.len()
         );
+
         Ok((logs.into_iter().map(|(_, log)| log).collect(), over - begun))
     }
 
@@ -216,6 +222,7 @@ pub(super) fn figures(
         Figure::new("jain", sum * sum / (n.len() as f64 * squares)),
         Figure::new("max_over_min", most / least.max(1.0)),
     ];
+
     let clocked: Vec<_> = logs.iter().filter_map(|log| log.delays.as_ref()).collect();
     if let Some((first, rest)) = clocked.split_first() {
         let mut all = (*first).clone();
@@ -227,6 +234,7 @@ pub(super) fn figures(
             .max()
             .expect("not empty");
         figures = vec![Figure::new("oldest_waiter_ns", oldest.as_nanos() as f64)];
+
         if !all.is_empty() {
             figures.push(Figure::new(
                 "delay_p999_ns",
@@ -234,10 +242,12 @@ pub(super) fn figures(
             ));
             figures.push(Figure::new("delay_max_ns", all.max() as f64));
         }
+
         let blocked: u64 = logs.iter().map(|log| log.blocked).sum();
         if blocked > 0 {
             figures.push(Figure::new("blocks_per_op", blocked as f64 / sum));
         }
     }
+
     Ok(figures)
 }

@@ -45,19 +45,22 @@ pub(super) struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     pub(super) fn new(ours: &'a Figure, peer: &'a Figure, better: Better) -> Self {
         let ratio = better.ratio(ours.spread.median, peer.spread.median);
-        let (a, b) = (&ours.spread, &peer.spread);
+        let a = &ours.spread;
+        let b = &peer.spread;
         let apart = a.q3 < b.q1 || b.q3 < a.q1;
         let least = if ours.runs.min(peer.runs) > 1 {
             EVEN
         } else {
             EVEN_ONCE
         };
+
         let verdict = match ratio {
             _ if !apart => Verdict::Even,
             ratio if ratio >= least => Verdict::Better,
             ratio if ratio <= 1.0 / least => Verdict::Worse,
             _ => Verdict::Even,
         };
+
         Self {
             ours,
             peer,
@@ -126,6 +129,7 @@ pub(super) fn of_case<'a>(experiment: &str, figures: &[&'a Figure]) -> Option<Co
             .copied()
             .filter(|figure| !figure.spread.median.is_nan())
     };
+
     let is_rival = |figure: &&Figure| is_rival(experiment, &figure.system);
     let ours = there()
         .find(|figure| role(experiment, &figure.system) == Role::Ours && !is_rival(figure))?;
@@ -137,6 +141,7 @@ pub(super) fn of_case<'a>(experiment: &str, figures: &[&'a Figure]) -> Option<Co
             -figure.spread.median
         }
     };
+
     let peer = peers.min_by(|a, b| key(a).total_cmp(&key(b)))?;
     Some(Comparison::new(ours, peer, better))
 }
@@ -194,7 +199,12 @@ pub(super) mod tests {
             min: median * 0.8,
             max: median * 1.3,
         };
-        let (case, system, metric, unit) = (text(case), text(system), text(metric), text(unit));
+
+        let case = text(case);
+        let system = text(system);
+        let metric = text(metric);
+        let unit = text(unit);
+
         Figure {
             case,
             system,
@@ -207,8 +217,11 @@ pub(super) mod tests {
     }
 
     pub(in crate::pages) fn table(experiment: &str, figures: Vec<Figure>) -> Table {
-        let (name, experiment) = (experiment.to_owned(), experiment.to_owned());
-        let (facts, absent) = (Vec::new(), Vec::new());
+        let name = experiment.to_owned();
+        let experiment = experiment.to_owned();
+        let facts = Vec::new();
+        let absent = Vec::new();
+
         Table {
             name,
             experiment,
@@ -232,6 +245,7 @@ pub(super) mod tests {
         let figures = systems.map(|(name, median)| figure("1k", name, "p99_us", "us", median));
         let found = of_case("web", &figures.iter().collect::<Vec<_>>()).unwrap();
         assert_eq!((found.ratio, found.verdict), (1.5, Verdict::Better));
+
         assert_eq!(
             (found.words(), found.what()),
             (
@@ -251,6 +265,7 @@ pub(super) mod tests {
             of_case("micro", &figures.iter().collect::<Vec<_>>())
                 .map(|found| (found.verdict, found.words()))
         };
+
         assert_eq!(
             verdict("p99_us", "us", 10.0, 11.0),
             Some((Verdict::Even, "even with go".to_owned()))

@@ -38,7 +38,10 @@ pub(super) fn id(name: &str) -> String {
 pub(super) fn section(table: &Table, dir: &str) -> String {
     let mut html = head(table, dir);
     html.push_str(&summary::matrix(table));
-    let (mut open, mut folded, mut left) = (Vec::new(), Vec::new(), Vec::new());
+    let mut open = Vec::new();
+    let mut folded = Vec::new();
+    let mut left = Vec::new();
+
     for (metric, unit) in metrics(table) {
         let figures: Vec<_> = table
             .figures
@@ -59,6 +62,7 @@ pub(super) fn section(table: &Table, dir: &str) -> String {
             Some(html) => folded.push((metric, html)),
         }
     }
+
     open.iter().for_each(|part| html.push_str(part));
     if !folded.is_empty() {
         let names: Vec<_> = folded.iter().map(|(metric, _)| words(metric)).collect();
@@ -70,6 +74,7 @@ pub(super) fn section(table: &Table, dir: &str) -> String {
         folded.iter().for_each(|(_, part)| html.push_str(part));
         html.push_str("</details>");
     }
+
     if !left.is_empty() {
         let _ = write!(
             html,
@@ -77,6 +82,7 @@ pub(super) fn section(table: &Table, dir: &str) -> String {
             escape(&left.join(", "))
         );
     }
+
     html + "</section>"
 }
 
@@ -87,7 +93,8 @@ fn is_tail(metric: &str) -> bool {
 }
 
 fn head(table: &Table, dir: &str) -> String {
-    let (name, file) = (escape(&table.name), attribute(&table.name));
+    let name = escape(&table.name);
+    let file = attribute(&table.name);
     let mut html = format!("<section id='{}'><h2>{name}</h2>", id(&table.name));
     let (command, whole) = table.command();
     let flags = if whole {
@@ -95,6 +102,7 @@ fn head(table: &Table, dir: &str) -> String {
     } else {
         " (its flags were not recorded)"
     };
+
     let _ = write!(
         html,
         "<p><code>{}</code>{flags}: <a href='{dir}{file}.csv'>{} rows</a>. ",
@@ -110,6 +118,7 @@ fn head(table: &Table, dir: &str) -> String {
             "<a href='{dir}{RAW}/{name}.csv'>Every single value</a>. "
         );
     }
+
     if let Some(simulated) = table.fact("simulated") {
         let _ = write!(html, "<b>Simulated</b>: {}. ", escape(simulated));
     }
@@ -118,6 +127,7 @@ fn head(table: &Table, dir: &str) -> String {
     } else {
         "the least to the greatest value (no quartiles were kept)"
     };
+
     let _ = write!(
         html,
         "Dots and lines are medians, bands {bands}; ours is in colour.</p>"
@@ -136,6 +146,7 @@ fn head(table: &Table, dir: &str) -> String {
         }
         html.push_str("</table></details>");
     }
+
     for absent in &table.absent {
         let _ = write!(
             html,
@@ -143,6 +154,7 @@ fn head(table: &Table, dir: &str) -> String {
             escape(absent)
         );
     }
+
     html
 }
 
@@ -156,6 +168,7 @@ fn pictures(table: &Table, figures: &[&Figure], way: Better) -> Option<String> {
         escape(&words(&first.metric)),
         way.words()
     );
+
     if !sweeps.is_empty() {
         html.push_str("<div class='panels'>");
         for sweep in &sweeps {
@@ -164,17 +177,20 @@ fn pictures(table: &Table, figures: &[&Figure], way: Better) -> Option<String> {
         }
         html.push_str("</div>");
     }
+
     let heats = if way == Better::Neither {
         Vec::new()
     } else {
         heats(table, &rest, way)
     };
+
     for map in &heats {
         html.push_str(map);
     }
     if rest.len() > DRAWN {
         return (!heats.is_empty() || !sweeps.is_empty()).then_some(html);
     }
+
     let panels: String = by_place(&rest)
         .iter()
         .map(|group| panel(table, group, way))
@@ -187,13 +203,15 @@ fn pictures(table: &Table, figures: &[&Figure], way: Better) -> Option<String> {
             "<details><summary>Each case</summary><div class='panels'>{panels}</div></details>"
         );
     }
+
     Some(html)
 }
 
 /// Puts a picture above its sentence and command.
 fn figure(svg: &str, said: &str, table: &Table) -> String {
     let (command, _) = table.command();
-    let (said, command) = (escape(said), escape(&command));
+    let said = escape(said);
+    let command = escape(&command);
     format!("<figure>{svg}<figcaption>{said} <code>{command}</code></figcaption></figure>")
 }
 
@@ -209,12 +227,14 @@ fn panel(table: &Table, group: &[&Figure], way: Better) -> String {
         role: role(&table.experiment, &figure.system),
         spread: figure.spread,
     };
+
     let panel = dots::Panel {
         title: finding::title(group[0]),
         better: way.words(),
         unit: group[0].unit.clone(),
         rows: sorted.iter().map(row).collect(),
     };
+
     figure(
         &panel.svg(),
         &finding::of_systems(&table.experiment, group),
@@ -255,6 +275,7 @@ fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
             points: vec![(x, figure)],
         }),
     };
+
     for figure in figures {
         add(
             figure.case.clone(),
@@ -267,6 +288,7 @@ fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
             add(place, format!("N of \"{pattern}\""), number, figure);
         }
     }
+
     let (mut sweeps, mut drawn): (Vec<Sweep>, Vec<*const Figure>) = Default::default();
     for group in groups {
         let points = &group.points;
@@ -277,6 +299,7 @@ fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
             .iter()
             .map(|(_, figure)| figure.system.as_str())
             .collect();
+
         systems.sort_unstable();
         systems.dedup();
         if places.len() >= PLACES && systems.len() <= LINES {
@@ -284,6 +307,7 @@ fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
             sweeps.push(group);
         }
     }
+
     let rest = figures
         .iter()
         .copied()
@@ -301,6 +325,7 @@ impl<'a> Sweep<'a> {
                 None => places.push((*x, vec![figure])),
             }
         }
+
         places.sort_by(|a, b| a.0.total_cmp(&b.0));
         places
     }
@@ -317,6 +342,7 @@ impl<'a> Sweep<'a> {
                 }),
             }
         }
+
         lines
             .iter_mut()
             .for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
@@ -328,6 +354,7 @@ impl<'a> Sweep<'a> {
         let notes = [way.words(), if log { "log scale" } else { "" }];
         let notes: Vec<_> = notes.into_iter().filter(|note| !note.is_empty()).collect();
         let log_across = Axis::wants_log(self.points.iter().map(|(x, _)| *x), APART);
+
         Panel {
             title: format!("{}: {}", self.title, words(&first.metric)),
             across: format!(
@@ -355,6 +382,7 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
         by_workers.entry(figure.workers).or_default().push(figure);
     }
     let mut maps = Vec::new();
+
     for (workers, figures) in by_workers {
         let cases = by_place(&figures);
         let mut systems: Vec<&str> = Vec::new();
@@ -363,6 +391,7 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
                 systems.push(&figure.system);
             }
         }
+
         if systems.len() < SYSTEMS || cases.len() < CASES {
             continue;
         }
@@ -373,6 +402,7 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
             } else {
                 values().fold(f64::INFINITY, f64::min)
             };
+
             let own = case
                 .iter()
                 .find(|figure| figure.system == system)?
@@ -380,6 +410,7 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
                 .median;
             Some(way.ratio(best, own))
         };
+
         let mut rows: Vec<heat::Row> = systems
             .iter()
             .map(|system| {
@@ -391,6 +422,7 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
             let there: Vec<_> = cells.iter().copied().filter(Option::is_some).collect();
             finding::mean(&there).unwrap_or(f64::INFINITY)
         };
+
         let said = finding::of_heat(&rows);
         rows.sort_by(|a, b| key(&a.2).total_cmp(&key(&b.2)));
         let columns: Vec<_> = cases.iter().map(|case| case[0].case.clone()).collect();
@@ -405,6 +437,7 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
             escape(&command)
         ));
     }
+
     maps
 }
 
@@ -459,6 +492,7 @@ mod tests {
             }
             figures.push(figure("a", system, "stolen_percent", "%", 1.0));
         }
+
         let mut table = table("web", figures);
         table.facts = vec![("command".to_owned(), "web --runs 3".to_owned())];
         let html = section(&table, "");
@@ -467,6 +501,7 @@ mod tests {
             html.contains("<table class='heat'>") && html.contains("log scale"),
             "{html}"
         );
+
         // A panel a case, a line panel, and what has no better way.
         assert_eq!(
             (

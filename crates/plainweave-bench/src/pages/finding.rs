@@ -17,8 +17,10 @@ pub(super) fn of_systems(experiment: &str, figures: &[&Figure]) -> String {
         return "No system has a value here.".to_owned();
     };
     let value = |figure: &Figure| humane(figure.spread.median, &figure.unit);
+
     if let Some(found) = of_case(experiment, figures) {
-        let (ours, peer) = (value(found.ours), value(found.peer));
+        let ours = value(found.ours);
+        let peer = value(found.peer);
         let name = &found.peer.system;
         let others = there
             .iter()
@@ -29,6 +31,7 @@ pub(super) fn of_systems(experiment: &str, figures: &[&Figure]) -> String {
         } else {
             name.clone()
         };
+
         let verdict = found
             .words()
             .replace(&format!(" than {name}"), "")
@@ -38,8 +41,10 @@ pub(super) fn of_systems(experiment: &str, figures: &[&Figure]) -> String {
         } else {
             format!(": {verdict}")
         };
+
         return format!("{} has {ours}, {which} {peer}{verdict}.", found.ours.system);
     }
+
     if there.len() == 1 {
         return format!("{} has {}.", first.system, value(first));
     }
@@ -49,7 +54,9 @@ pub(super) fn of_systems(experiment: &str, figures: &[&Figure]) -> String {
     if way == Better::More {
         sorted.reverse();
     }
-    let (best, worst) = (sorted[0], sorted[sorted.len() - 1]);
+    let best = sorted[0];
+    let worst = sorted[sorted.len() - 1];
+
     if best.spread.median == worst.spread.median {
         return format!("All {} systems have {}.", there.len(), value(best));
     }
@@ -59,11 +66,13 @@ pub(super) fn of_systems(experiment: &str, figures: &[&Figure]) -> String {
     } else {
         String::new()
     };
+
     let (good, bad) = if way == Better::Neither {
         ("Least", "most")
     } else {
         ("Best", "worst")
     };
+
     format!(
         "{good} is {} with {}, {bad} {} with {}{ratio}.",
         best.system,
@@ -85,13 +94,16 @@ pub(super) fn of_sweep(experiment: &str, places: &[(f64, Vec<&Figure>)]) -> Stri
         };
         return format!("At {}: {}", humane(*x, ""), of_systems(experiment, figures));
     };
+
     let count = |verdict| {
         compared
             .iter()
             .filter(|(_, found)| found.verdict == verdict)
             .count()
     };
-    let (ahead, behind) = (count(Verdict::Better), count(Verdict::Worse));
+
+    let ahead = count(Verdict::Better);
+    let behind = count(Verdict::Worse);
     format!(
         "{} is ahead of the best of the others at {ahead} of {} places and behind at {behind}; at {}, the greatest, it \
          is {}.",
@@ -123,6 +135,7 @@ pub(super) fn of_heat(rows: &[(String, Role, Vec<Option<f64>>)]) -> String {
     let ours = ours.map_or(String::new(), |((name, ..), ratio)| {
         format!("; the first of ours, {name}, {}", times(*ratio))
     });
+
     format!(
         "Of the {} systems with all {cases} cases, {} is the nearest to each case's best, with {} of it on average \
          (geometric mean){ours}; {} is itself the best in {} cases.",
@@ -168,6 +181,7 @@ mod tests {
                 .collect();
             of_systems("web", &figures.iter().collect::<Vec<_>>())
         };
+
         assert_eq!(
             say(&[("plainweave epoll", 8.0), ("nginx", 16.0)]),
             "plainweave epoll has 8 \u{b5}s, nginx 16 \u{b5}s: 2\u{d7} better."
@@ -199,6 +213,7 @@ mod tests {
                 figure("a", "go", "p99_us", "us", 10.0),
             ]
         };
+
         let figures = [at(5.0), at(10.0), at(40.0)];
         let places: Vec<_> = (1..)
             .zip(&figures)
@@ -224,6 +239,7 @@ mod tests {
             (mean(&rows[0].2).unwrap() - 2.0).abs() < 1e-9 && mean(&[Some(1.0), None]).is_none()
         );
         let said = of_heat(&rows);
+
         assert!(
             said.contains("b is the nearest")
                 && said.contains("1.1\u{d7}")

@@ -207,6 +207,7 @@ mod tests {
         ] {
             assert_eq!(better(metric, unit), Better::Less, "{metric}");
         }
+
         for (metric, unit) in [
             ("requests_per_s", "1/s"),
             ("peak_per_second", "1/s"),
@@ -220,6 +221,7 @@ mod tests {
         ] {
             assert_eq!(better(metric, unit), Better::More, "{metric}");
         }
+
         for (metric, unit) in [
             ("stolen_percent", "%"),
             ("client_lateness_p99_us", "us"),
@@ -227,6 +229,7 @@ mod tests {
         ] {
             assert_eq!(better(metric, unit), Better::Neither, "{metric}");
         }
+
         assert_eq!(
             [
                 Better::Less.ratio(2.0, 6.0),

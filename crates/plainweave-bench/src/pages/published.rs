@@ -55,12 +55,14 @@ pub(super) fn is_beside(table: &Table) -> bool {
 
 /// Returns how the claims come out, in a sentence.
 pub(super) fn sentence(sources: &[Source<'_>]) -> String {
-    let (mut here, mut simulated) = (Vec::new(), Vec::new());
+    let mut here = Vec::new();
+    let mut simulated = Vec::new();
     for workload in WORKLOADS {
         let beside = Beside::new(*workload, sources);
         here.extend(beside.outcomes(&beside.rows));
         simulated.extend(beside.outcomes(&beside.simulated()));
     }
+
     let of = |outcomes: &[Outcome], which| outcomes.iter().filter(|one| **one == which).count();
     let mut text = format!(
         "{} claims of a thesis on schedulers; holding here: {}, not holding: {}, not measured or beyond this machine: \
@@ -71,12 +73,14 @@ pub(super) fn sentence(sources: &[Source<'_>]) -> String {
         of(&here, Outcome::Open)
     );
     let [holds, fails] = [Outcome::Holds, Outcome::Fails].map(|which| of(&simulated, which));
+
     if holds + fails > 0 {
         let _ = write!(
             text,
             " Holding in simulation: {holds}, not holding: {fails}."
         );
     }
+
     text
 }
 
@@ -98,6 +102,7 @@ pub(super) fn body(sources: &[Source<'_>]) -> String {
             escape(title)
         );
     }
+
     html.push_str("</nav>");
     for workload in WORKLOADS {
         html.push_str(&Beside::new(*workload, sources).section());
@@ -117,7 +122,8 @@ struct Beside<'a> {
 
 impl<'a> Beside<'a> {
     fn new(workload: Workload, sources: &'a [Source<'a>]) -> Self {
-        let (mut rows, mut files) = (Rows::default(), Vec::new());
+        let mut rows = Rows::default();
+        let mut files = Vec::new();
         for source in sources
             .iter()
             .filter(|source| source.table.experiment == workload.experiment)
@@ -136,6 +142,7 @@ impl<'a> Beside<'a> {
             }
         }
         let mut simulated: Vec<Figure> = Vec::new();
+
         for source in sources
             .iter()
             .filter(|source| simulated::is_simulated(source.table))
@@ -149,6 +156,7 @@ impl<'a> Beside<'a> {
                 files.push(source);
             }
         }
+
         Self {
             workload,
             rows,
@@ -201,6 +209,7 @@ impl<'a> Beside<'a> {
             [] => ", which does not have this workload".to_owned(),
             commands => format!(": {}", commands.join(" and ")),
         };
+
         let _ = write!(
             html,
             "<p>Ours: <code>{}</code>. More workers are left to the simulator{simulated}.</p></section>",
@@ -226,6 +235,7 @@ impl<'a> Beside<'a> {
                     escape(&table.command().0)
                 );
             }
+
             let plans = table
                 .facts
                 .iter()
@@ -235,6 +245,7 @@ impl<'a> Beside<'a> {
                 self.workload
                     .has(plan.split(':').next().unwrap_or_default())
             });
+
             let plans: Vec<_> = plans.map(|plan| escape(plan)).collect();
             format!(
                 "{link}, commit {} <small class='faint'>{}</small>",
@@ -256,10 +267,12 @@ impl<'a> Beside<'a> {
             "<div class='wide'><table class='wins'><thead><tr><th></th><th>line</th><th>domains or load</th>\
                         <th>published</th><th>simulated</th>"
                 .to_owned();
+
         for workers in &columns {
             let _ = write!(html, "<th>ours, {}</th>", count(*workers));
         }
         html.push_str("</tr></thead>");
+
         for Published {
             line,
             metric,
@@ -297,6 +310,7 @@ impl<'a> Beside<'a> {
             let panel = (line.case, *metric, *unit);
             panels.extend((!panels.contains(&panel)).then_some(panel));
         }
+
         let drawn: String = panels
             .into_iter()
             .filter_map(|panel| self.picture(simulations, panel))
@@ -333,6 +347,7 @@ impl<'a> Beside<'a> {
                 .filter_map(at)
                 .collect()
         };
+
         for line in names {
             let published = self.workload.figures.iter().filter_map(|figure| {
                 let same = figure.line.case == case
@@ -347,6 +362,7 @@ impl<'a> Beside<'a> {
                     .filter(|_| same)?;
                 Some((domains, Spread::of(&[figure.value?])))
             });
+
             for (whose, role, points) in [
                 ("published", Role::Peer, published.collect()),
                 ("simulated", Role::Ours, of(simulations, line)),
@@ -361,6 +377,7 @@ impl<'a> Beside<'a> {
                 }
             }
         }
+
         lines.iter().any(|line| line.points.len() > 1).then(|| {
             lines::Panel {
                 title: format!("{}: {}", self.workload.title, words(metric)),
@@ -387,13 +404,15 @@ impl<'a> Beside<'a> {
     fn claim(&self, claim: &Claim, simulations: &Rows<'_>) -> String {
         let mut html = format!("<li>{}", escape(claim.text));
         let mut say = |Finding { outcome, words }: Finding, mark: &str| {
-            let (class, outcome) = (outcome.class(), outcome.words());
+            let class = outcome.class();
+            let outcome = outcome.words();
             let _ = write!(
                 html,
                 " <span class='{class}'>{mark}{outcome}</span> <small>{}</small>",
                 escape(&words)
             );
         };
+
         (claim.judge)(&self.rows)
             .into_iter()
             .for_each(|finding| say(finding, ""));
@@ -485,6 +504,7 @@ mod tests {
             .unwrap();
         let sources = [source(&table)];
         let beside = Beside::new(*workload, &sources);
+
         if experiment == "sim" {
             beside.outcomes(&beside.simulated())
         } else {
@@ -529,6 +549,7 @@ mod tests {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .to_vec();
         let html = body(&[source(&packets)]);
+
         for part in [
             "<a href='2026-01-01-lab/index.html#packets'>2026-01-01-lab</a>, commit abc",
             "base: packets=50000</small>",
@@ -540,6 +561,7 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }
+
         let fib = html.split("id='fib'").nth(1).unwrap();
         assert!(
             fib.contains("Ours: not measured.") && fib.contains("<th>ours, 1 worker</th>"),
@@ -579,6 +601,7 @@ mod tests {
                 .zip(rates)
                 .map(move |(workers, rate)| simulated(policy, workers, rate))
         };
+
         let rows: Vec<_> = lines.into_iter().flat_map(rows).collect();
         let judged = outcomes("packets: base", "sim", rows.clone());
         assert_eq!(
@@ -590,6 +613,7 @@ mod tests {
                 Outcome::Holds
             ]
         );
+
         // Without the neighbours of a peak nothing can be said of it.
         let coarse = rows
             .iter()
@@ -600,6 +624,7 @@ mod tests {
         assert_eq!(judged[1..3], [Outcome::Open, Outcome::Open]);
         let table = table("sim", rows);
         let html = body(&[source(&table)]);
+
         for part in [
             "<td>FIFO</td><td>5 domains</td><td class='even'>0.33 M/s</td>\
              <td title='0.27 M/s to 0.33 M/s'>0.3 M/s<br><small>simulated, 5 workers</small></td>",
@@ -610,6 +635,7 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }
+
         assert!(is_beside(&table));
         let drawn = html.split("id='packets--base'").nth(1).unwrap();
         for line in [
@@ -620,6 +646,7 @@ mod tests {
         ] {
             assert!(drawn.contains(line), "{line}: {drawn}");
         }
+
         assert!(sentence(&[source(&table)]).ends_with("Holding in simulation: 3, not holding: 1."));
     }
 
@@ -651,6 +678,7 @@ mod tests {
                 [of("ot-fifo-base", fifo), of("ot-lifo-base", lifo)].concat(),
             )
         };
+
         assert_eq!(
             judge([8.0, 4.0], [20.0, 9.0]),
             [Outcome::Holds, Outcome::Holds]
@@ -679,18 +707,18 @@ mod tests {
             ];
             outcomes("packets: delay-spin", "packets", rates)
         };
+
         assert_eq!(
             [delay(3.1e5), delay(1e5)].concat(),
             [Outcome::Holds, Outcome::Fails]
         );
         let control = |lifo: f64| {
             let of = |policy, rates| rate("sequential", policy, 1, rates);
-            let (fifo, lifo) = (
-                of("ot-fifo-base:capacity=1024", 5e5),
-                of("ot-lifo-base:capacity=1024", lifo),
-            );
+            let fifo = of("ot-fifo-base:capacity=1024", 5e5);
+            let lifo = of("ot-lifo-base:capacity=1024", lifo);
             outcomes("cache-effects", "cache-effects", vec![fifo, lifo])[1]
         };
+
         assert_eq!(
             [control(5.1e5), control(9e5)],
             [Outcome::Holds, Outcome::Fails]
@@ -725,6 +753,7 @@ mod tests {
                     ns,
                 )
             };
+
             outcomes(
                 "queues: thesis",
                 "queues",
@@ -735,6 +764,7 @@ mod tests {
                 ],
             )
         };
+
         assert_eq!(judge(2), [Outcome::Holds, Outcome::Open]);
         assert_eq!(judge(8), [Outcome::Holds, Outcome::Holds]);
     }

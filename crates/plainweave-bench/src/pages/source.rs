@@ -81,12 +81,14 @@ impl Table {
             .parent()
             .zip(path.file_name())
             .map(|(dir, name)| dir.join(RAW).join(name));
+
         table.raw = single.is_some_and(|path| path.is_file());
         table.page = path.with_extension("html").is_file();
         if table.facts.is_empty() {
             let page = std::fs::read_to_string(path.with_extension("html")).unwrap_or_default();
             (table.facts, table.absent) = facts_of_page(&page);
         }
+
         Ok(Some(table))
     }
 
@@ -102,12 +104,14 @@ impl Table {
             text.lines().count()
         );
         let mut lines = (1..).zip(text.lines());
-        let (mut facts, mut absent) = (Vec::new(), Vec::new());
+        let mut facts = Vec::new();
+        let mut absent = Vec::new();
         let columns = loop {
             let (number, line) = lines.next().context("it has no columns")?;
             let Some(fact) = line.strip_prefix("# ") else {
                 break line;
             };
+
             let (key, value) = fact
                 .split_once(": ")
                 .with_context(|| format!("line {number}: no key and value"))?;
@@ -117,6 +121,7 @@ impl Table {
                 facts.push((key.to_owned(), value.to_owned()));
             }
         };
+
         let columns: Vec<&str> = columns.split(',').collect();
         let known = |column: &&str| NEEDED.contains(column) || QUARTILES.contains(column);
         if let Some(unknown) = columns.iter().find(|column| !known(column)) {
@@ -125,15 +130,18 @@ impl Table {
                 [&NEEDED[..], &QUARTILES[..]].concat().join(", ")
             );
         }
+
         if let Some(missing) = NEEDED.iter().find(|column| !columns.contains(column)) {
             bail!("no column '{missing}'");
         }
         let quartiles = QUARTILES.iter().all(|column| columns.contains(column));
         let mut figures = Vec::new();
         let mut experiment = String::new();
+
         for (number, line) in lines {
             let fields = fields(line);
-            let (found, due) = (fields.len(), columns.len());
+            let found = fields.len();
+            let due = columns.len();
             ensure!(
                 found >= due,
                 "line {number} is cut: {found} of {due} fields"
@@ -143,9 +151,11 @@ impl Table {
                 "line {number} has {found} fields, and there are {due} columns"
             );
             let row: HashMap<&str, String> = columns.iter().copied().zip(fields).collect();
+
             experiment.clone_from(&row["experiment"]);
             figures.push(figure(&row, quartiles).with_context(|| format!("line {number}"))?);
         }
+
         ensure!(!figures.is_empty(), "it has no rows");
         Ok(Self {
             name,
@@ -181,7 +191,8 @@ impl Table {
 /// Splits a line at its commas, but for those between quotation marks, which are dropped. Names
 /// have none of these.
 fn fields(line: &str) -> Vec<String> {
-    let (mut fields, mut quoted) = (vec![String::new()], false);
+    let mut fields = vec![String::new()];
+    let mut quoted = false;
     for c in line.chars() {
         match c {
             '"' => quoted = !quoted,
@@ -189,6 +200,7 @@ fn fields(line: &str) -> Vec<String> {
             c => fields.last_mut().expect("there is always one").push(c),
         }
     }
+
     fields
 }
 
@@ -199,13 +211,17 @@ fn figure(row: &HashMap<&str, String>, quartiles: bool) -> anyhow::Result<Figure
             .parse()
             .map_err(|_| anyhow::anyhow!("'{field}' is not a number ({column})"))
     };
+
     let text = |column: &str| row[column].clone();
-    let (median, min, max) = (number("median")?, number("min")?, number("max")?);
+    let median = number("median")?;
+    let min = number("min")?;
+    let max = number("max")?;
     let (q1, q3) = if quartiles {
         (number("q1")?, number("q3")?)
     } else {
         (min, max)
     };
+
     Ok(Figure {
         case: text("case"),
         system: text("system"),
@@ -233,6 +249,7 @@ fn facts_of_page(page: &str) -> (Vec<(String, String)>, Vec<String>) {
             .replace("&#39;", "'");
         text.replace("&amp;", "&")
     };
+
     let table = page
         .split_once("<table class=facts>")
         .map_or("", |(_, rest)| rest);
@@ -241,6 +258,7 @@ fn facts_of_page(page: &str) -> (Vec<(String, String)>, Vec<String>) {
         row.split_once("<td>")
             .map(|(key, value)| (plain(key), plain(value)))
     };
+
     let absent = page
         .split("<p>")
         .skip(1)
@@ -276,11 +294,13 @@ mod tests {
         );
         assert!(table.quartiles && table.absent == ["nginx (no)"] && table.experiment == "web");
         let figure = &table.figures[0];
+
         assert!(
             figure.spread.q1 == 3.0
                 && figure.spread.min.is_infinite()
                 && figure.spread.max.is_nan()
         );
+
         assert_eq!(
             (figure.system.as_str(), figure.workers, figure.runs),
             ("nginx", 1, 5)
@@ -296,6 +316,7 @@ mod tests {
         let page = "<table class=facts><tr><th>host<td>vm<tr><th>CPU<td>2 &lt;x&gt;</table>\
                     <p>go: not measured (absent)";
         let (facts, absent) = facts_of_page(page);
+
         assert_eq!(
             facts,
             [
@@ -315,6 +336,7 @@ mod tests {
             (figure.case.as_str(), figure.system.as_str()),
             ("open on epyc at 50 %, cost group=40", "simulated fifo")
         );
+
         assert_eq!(
             (table.command().0.as_str(), table.page),
             ("plainweave sim --csv", false)

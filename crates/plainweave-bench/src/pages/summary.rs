@@ -51,6 +51,7 @@ pub(super) fn matrix(table: &Table) -> String {
             places.push((&ours.case, ours.workers));
         }
     }
+
     metrics.truncate(COLUMNS);
     let Some(first) = found.first() else {
         return String::new();
@@ -61,6 +62,7 @@ pub(super) fn matrix(table: &Table) -> String {
     } else {
         "ranges from the least to the greatest value"
     };
+
     let mut html = format!(
         "<p>{ours}, the first of ours, beside the best of the others; even where {bands} overlap.</p>\
          <div class='wide'><table class='wins'><thead><tr><th></th>"
@@ -69,6 +71,7 @@ pub(super) fn matrix(table: &Table) -> String {
         let _ = write!(html, "<th>{}</th>", escape(&words(metric)));
     }
     html.push_str("</tr></thead>");
+
     for (case, workers) in places {
         let _ = write!(html, "<tr><th>{}</th>", escape(&place(case, workers)));
         for metric in &metrics {
@@ -79,6 +82,7 @@ pub(super) fn matrix(table: &Table) -> String {
         }
         html.push_str("</tr>");
     }
+
     html + "</table></div>"
 }
 
@@ -91,6 +95,7 @@ fn cell(found: &Comparison<'_>) -> String {
         Verdict::Worse if found.ratio > 0.0 => format!("{} worse", times(1.0 / found.ratio)),
         _ => format!("{ours} : {theirs}"),
     };
+
     format!(
         "<td class='{}' title='{} against {}'>{}<br><small>{}</small></td>",
         found.verdict.class(),
@@ -124,6 +129,7 @@ pub(super) fn sentences(tables: &[Table]) -> [String; 3] {
         [one] => format!("commit {one}"),
         _ => format!("{} commits", distinct.len()),
     };
+
     let what = format!(
         "{} files of {} were measured at {commit}{}; {} of their figures can be compared with another system's.",
         tables.len(),
@@ -153,6 +159,7 @@ pub(super) fn sentences(tables: &[Table]) -> [String; 3] {
             list(Verdict::Better)
         ),
     };
+
     let loses = match score.worse {
         0 => format!("It is worse in none, and even in {}.", score.even),
         n => format!(
@@ -161,6 +168,7 @@ pub(super) fn sentences(tables: &[Table]) -> [String; 3] {
             list(Verdict::Worse)
         ),
     };
+
     [what, wins, loses]
 }
 
@@ -191,11 +199,13 @@ fn listed(found: &[(&str, Comparison)], verdict: Verdict) -> String {
         .collect();
     of.sort_by(|a, b| b.1.lead().total_cmp(&a.1.lead()));
     let mut chosen: Vec<&(&str, Comparison)> = Vec::new();
+
     for one in &of {
         if chosen.iter().all(|(name, _)| *name != one.0) {
             chosen.push(one);
         }
     }
+
     chosen.truncate(3);
     let said = chosen
         .iter()
@@ -222,6 +232,7 @@ mod tests {
         ];
         let table = table("web", figures);
         let html = matrix(&table);
+
         for part in [
             "<td class='good' title='5 \u{b5}s against 10 \u{b5}s'>2\u{d7} better<br><small>nginx",
             "<td class='bad' title='5/s against 10/s'>2\u{d7} worse",
@@ -231,6 +242,7 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }
+
         assert_eq!(
             Score::of(&all(&table)),
             Score {
@@ -248,6 +260,7 @@ mod tests {
             wins.contains("in 1, most of all in web: p99 of 1k (2\u{d7} better than nginx)"),
             "{wins}"
         );
+
         assert!(
             loses.contains(
                 "even in 1 and worse in 2, most of all in web: errors of b<c (3 against 0 of"
@@ -275,6 +288,7 @@ mod tests {
                 figure("base", peer, "p99_us", "us", 1.0),
             ]
         };
+
         for (plan, peer, named) in [
             ("base: packets=50000 in-flight=0", "threads", false),
             ("base: packets=50000 in-flight=128", "threads", true),

@@ -14,10 +14,12 @@ const DECADES: usize = 6;
 impl Axis {
     /// Covers the values, from zero on, or in whole decades.
     pub(crate) fn over(values: impl Iterator<Item = f64>, log: bool) -> Self {
-        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        let mut low = f64::INFINITY;
+        let mut high = f64::NEG_INFINITY;
         for value in values.filter(|value| value.is_finite() && (!log || *value > 0.0)) {
             (low, high) = (low.min(value), high.max(value));
         }
+
         match (low <= high, log) {
             (false, _) => Self {
                 low: if log { 1.0 } else { 0.0 },
@@ -42,7 +44,8 @@ impl Axis {
 
     /// Returns whether values are so far apart that small ones would vanish on a plain axis.
     pub(crate) fn wants_log(values: impl Iterator<Item = f64>, apart: f64) -> bool {
-        let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
+        let mut low = f64::INFINITY;
+        let mut high = 0.0_f64;
         for value in values.filter(|value| value.is_finite()) {
             (low, high) = (low.min(value), high.max(value));
         }
@@ -68,6 +71,7 @@ impl Axis {
                 .map(|n| self.low * 10f64.powi(n as i32))
                 .collect();
         }
+
         let step = round_step((self.high - self.low) / 5.0);
         let first = (self.low / step - 1e-9).ceil();
         let count = (self.high / step - first + 1e-9).floor().max(0.0) as usize;
@@ -100,6 +104,7 @@ mod tests {
             (log.at(1e3) - 1.0 / 3.0).abs() < 1e-9 && log.at(1.0) == 0.0 && plain.at(1e9) == 1.0
         );
         let wide = Axis::over([1e-9, 1e9].into_iter(), true);
+
         assert!(
             wide.ticks().len() <= 8 && wide.ticks().len() >= 4,
             "{:?}",

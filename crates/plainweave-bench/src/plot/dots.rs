@@ -42,8 +42,11 @@ impl Panel {
                 .iter()
                 .flat_map(|row| [row.spread.min, row.spread.median, row.spread.max])
         };
+
         let axis = Axis::over(values(), Axis::wants_log(values(), APART));
-        let (mut body, mut down) = (String::new(), 4.0);
+        let mut body = String::new();
+        let mut down = 4.0;
+
         for line in wrap(&self.title, TITLE, PANEL) {
             down += LINE;
             text::write(
@@ -55,6 +58,7 @@ impl Panel {
                 &line,
             );
         }
+
         let scale = if axis.log { "log scale" } else { "" };
         let note = [self.better, scale]
             .into_iter()
@@ -65,6 +69,7 @@ impl Panel {
             down += LINE;
             text::write(&mut body, (0.0, down - 3.0), Align::Left, 11.0, true, &note);
         }
+
         for row in &self.rows {
             down = row.draw(&mut body, down, axis, &self.unit);
         }
@@ -96,6 +101,7 @@ impl Row {
             false,
             &value,
         );
+
         for line in wrap(&self.name, SIZE, PANEL - text::width(&value, SIZE) - 12.0) {
             down += LINE;
             text::write(
@@ -107,22 +113,24 @@ impl Row {
                 &line,
             );
         }
+
         let class = match self.role {
             Role::Ours => "k0",
             Role::Peer => "peer",
             Role::Bound => "bound",
         };
-        let (x, middle) = (
-            |value: f64| 5.0 + axis.at(value) * (PANEL - 10.0),
-            down + STRIP / 2.0 - 1.0,
-        );
+
+        let x = |value: f64| 5.0 + axis.at(value) * (PANEL - 10.0);
+        let middle = down + STRIP / 2.0 - 1.0;
         let _ = write!(
             body,
             "<line class='grid' x1='5' x2='{}' y1='{middle:.1}' y2='{middle:.1}'/>",
             PANEL - 5.0
         );
+
         if !median.is_nan() {
-            let (from, to) = (x(q1), x(q3));
+            let from = x(q1);
+            let to = x(q3);
             let _ = write!(
                 body,
                 "<line class='range {class}' x1='{:.1}' x2='{:.1}' y1='{middle:.1}' y2='{middle:.1}'/>\
@@ -135,6 +143,7 @@ impl Row {
                 x(median)
             );
         }
+
         down + STRIP
     }
 }
@@ -161,6 +170,7 @@ mod tests {
                     .map(|_| letters[random.random_range(0..letters.len())])
                     .collect()
             };
+
             let names: Vec<_> = (0..4).map(|_| name()).collect();
             let mut row = |name: &String| {
                 let mut values = [0; 5].map(|_| 10_f64.powf(random.random_range(-9.0..12.0)));
@@ -181,9 +191,12 @@ mod tests {
                     },
                 }
             };
+
             let rows = names[1..].iter().map(&mut row).collect();
             for unit in ["us", "1/s", "1/cpu-s", "count"] {
-                let (title, rows, unit) = (names[0].clone(), Vec::clone(&rows), unit.to_owned());
+                let title = names[0].clone();
+                let rows = Vec::clone(&rows);
+                let unit = unit.to_owned();
                 let picture = Panel {
                     title,
                     better: "less is better",
@@ -209,6 +222,7 @@ mod tests {
             min: f64::NAN,
             max: f64::NAN,
         };
+
         let rows = vec![Row {
             name: "x".to_owned(),
             role: Role::Ours,

@@ -33,12 +33,14 @@ pub(crate) fn table(columns: &[String], rows: &[Row]) -> String {
         let _ = write!(html, "<th><span>{}</span></th>", escape(column));
     }
     html.push_str("</tr></thead>");
+
     for (name, role, cells) in rows {
         let class = if *role == Role::Ours {
             " class='ours'"
         } else {
             ""
         };
+
         let _ = write!(html, "<tr><th{class}>{}</th>", escape(name));
         for cell in cells {
             match cell {
@@ -56,8 +58,10 @@ pub(crate) fn table(columns: &[String], rows: &[Row]) -> String {
                 None => html.push_str("<td></td>"),
             }
         }
+
         html.push_str("</tr>");
     }
+
     html + "</table></div>"
 }
 

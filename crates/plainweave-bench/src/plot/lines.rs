@@ -58,17 +58,23 @@ impl Panel {
             .iter()
             .map(|(_, label)| text::width(label, SMALL))
             .fold(0.0, f64::max);
-        let (mut body, mut top) = (String::new(), TOP);
+        let mut body = String::new();
+        let mut top = TOP;
+
         for (words, size, faint) in [(&self.title, TITLE, false), (&self.upwards, SMALL, true)] {
             for line in wrap(words, size, PANEL) {
                 top += LINE;
                 text::write(&mut body, (0.0, top - 3.0), Align::Left, size, faint, &line);
             }
         }
+
         top += TOP;
-        let (left, right, bottom) = (widest + 8.0, PANEL - RIGHT, top + HEIGHT);
+        let left = widest + 8.0;
+        let right = PANEL - RIGHT;
+        let bottom = top + HEIGHT;
         let x = |value: f64| left + across.at(value) * (right - left);
         let y = |value: f64| top + (1.0 - upwards.at(value)) * HEIGHT;
+
         for (tick, label) in &labels {
             let at = y(*tick);
             let _ = write!(
@@ -84,6 +90,7 @@ impl Panel {
                 label,
             );
         }
+
         draw_across(&mut body, across, bottom, x);
         let _ = write!(
             body,
@@ -92,6 +99,7 @@ impl Panel {
         );
         let mut down = bottom + BELOW;
         let mut legend = String::new();
+
         for line in wrap(&self.across, SMALL, PANEL) {
             text::write(
                 &mut legend,
@@ -103,6 +111,7 @@ impl Panel {
             );
             down += LINE;
         }
+
         for (line, class) in self.lines.iter().zip(self.classes()) {
             line.draw(&mut body, &class, x, y);
             if self.extremes {
@@ -113,6 +122,7 @@ impl Panel {
                 legend,
                 "<line class='line {class}' x1='2' x2='22' y1='{middle:.1}' y2='{middle:.1}'/>"
             );
+
             for words in wrap(&line.name, SMALL, PANEL - 28.0) {
                 text::write(
                     &mut legend,
@@ -125,6 +135,7 @@ impl Panel {
                 down += LINE;
             }
         }
+
         format!(
             "<svg class='panel' xmlns='http://www.w3.org/2000/svg' width='{PANEL}' viewBox='0 0 {PANEL} {down:.0}' \
              role='img'>{body}{legend}</svg>"
@@ -145,12 +156,14 @@ impl Panel {
 fn draw_across(body: &mut String, across: Axis, bottom: f64, x: impl Fn(f64) -> f64) {
     let mut free = 0.0;
     for tick in across.ticks() {
-        let (at, label) = (x(tick), humane(tick, ""));
+        let at = x(tick);
+        let label = humane(tick, "");
         let _ = write!(
             body,
             "<line class='axis' x1='{at:.1}' x2='{at:.1}' y1='{bottom}' y2='{:.1}'/>",
             bottom + 4.0
         );
+
         let width = text::width(&label, SMALL);
         let middle = at.clamp(width / 2.0, PANEL - width / 2.0);
         if middle - width / 2.0 >= free {
@@ -196,6 +209,7 @@ impl Line {
                 .iter()
                 .filter(|(_, spread)| !spread.median.is_nan())
         };
+
         for (dashes, of) in [
             ("2 2", (|spread| spread.min) as fn(&Spread) -> f64),
             ("6 3", |spread| spread.max),
@@ -217,6 +231,7 @@ impl Line {
                 .iter()
                 .filter(|(_, spread)| !spread.median.is_nan())
         };
+
         let upper: String = there().map(|(at, spread)| place(*at, spread.q3)).collect();
         let lower: String = there()
             .rev()
@@ -229,8 +244,10 @@ impl Line {
             svg,
             "<polygon class='band {class}' points='{upper}{lower}'/><polyline class='line {class}' points='{middle}'/>"
         );
+
         for (at, spread) in there() {
-            let (x, y) = (x(*at), y(spread.median));
+            let x = x(*at);
+            let y = y(spread.median);
             let _ = write!(
                 svg,
                 "<circle class='median {class}' cx='{x:.1}' cy='{y:.1}' r='2.5'/>"
@@ -254,11 +271,13 @@ mod tests {
             min: median,
             max: median,
         };
+
         let line = |points| Line {
             name: "a<b".to_owned(),
             role: Role::Ours,
             points,
         };
+
         let panel = |lines, extremes| Panel {
             title:
                 "p99 of a very long title that has to be broken at least once, since it is wider"
@@ -271,6 +290,7 @@ mod tests {
             extremes,
             lines,
         };
+
         let gap = vec![
             (1.0, spread(10.0)),
             (2.0, spread(f64::NAN)),

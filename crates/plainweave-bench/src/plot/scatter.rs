@@ -60,16 +60,19 @@ pub(crate) fn write(panels: &[Panel], file: &Path) -> anyhow::Result<()> {
     if panels.is_empty() {
         return Ok(());
     }
-    let (width, height) = (LEFT + WIDTH + RIGHT, TOP + HEIGHT + BOTTOM);
+    let width = LEFT + WIDTH + RIGHT;
+    let height = TOP + HEIGHT + BOTTOM;
     let mut svg = format!(
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {height}' role='img'><style>{STYLE}</style>",
         width * panels.len() as f64 + OVERHANG
     );
+
     for (n, panel) in panels.iter().enumerate() {
         let _ = write!(svg, "<g transform='translate({},0)'>", width * n as f64);
         draw(&mut svg, panel);
         svg.push_str("</g>");
     }
+
     svg.push_str("</svg>\n");
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir)?;
@@ -94,17 +97,17 @@ impl Axes {
         let low = all(|point| point.across[0]).fold(f64::INFINITY, f64::min);
         let high = all(|point| point.across[2]).fold(f64::NEG_INFINITY, f64::max);
         let step = round_step((high - low) / 6.0);
+
         // Room for labels at the right.
-        let (low, high) = (
-            (low / step - 0.3).floor() * step,
-            (high / step + 0.8).ceil() * step,
-        );
+        let low = (low / step - 0.3).floor() * step;
+        let high = (high / step + 0.8).ceil() * step;
         let up = || {
             panel
                 .points
                 .iter()
                 .map(|point| point.up_us.max(MIN_US).log10())
         };
+
         let least = up().fold(f64::INFINITY, f64::min).floor();
         let most = up()
             .fold(f64::NEG_INFINITY, f64::max)
@@ -132,12 +135,14 @@ impl Axes {
 const MIN_US: f64 = 0.01;
 
 fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
-    let (bottom, right) = (TOP + HEIGHT, LEFT + WIDTH);
+    let bottom = TOP + HEIGHT;
+    let right = LEFT + WIDTH;
     let _ = write!(
         svg,
         "<text class='head' x='{LEFT}' y='20'>{}</text>",
         escape(&panel.title)
     );
+
     let mut step = axes.low;
     while step <= axes.high + axes.step * 1e-6 {
         let at = axes.x(step);
@@ -151,6 +156,7 @@ fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
         );
         step += axes.step;
     }
+
     for power in axes.least as i32..=axes.most as i32 {
         let at = axes.y(10_f64.powi(power));
         let label = humane(10_f64.powi(power), "us");
@@ -161,6 +167,7 @@ fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
             at + 4.0
         );
     }
+
     let _ = write!(
         svg,
         "<text x='{LEFT}' y='{}'>{}</text><text x='{LEFT}' y='{}'>{}</text>",
@@ -184,6 +191,7 @@ fn draw(svg: &mut String, panel: &Panel) {
         .iter()
         .map(|&(x, y)| Area::around(x, y, 12.0, 10.0))
         .collect();
+
     for (point, &(at, up)) in panel.points.iter().zip(&places) {
         let class = if point.marked { "marked" } else { "other" };
         let area = label_area(&point.label, at, up, &taken);
@@ -231,7 +239,8 @@ impl Area {
 /// Returns the free area nearest to a point that holds its label: beside it, or a little higher or
 /// lower.
 fn label_area(label: &str, at: f64, up: f64, taken: &[Area]) -> Area {
-    let (width, height) = (label.len() as f64 * 6.6, 12.0);
+    let width = label.len() as f64 * 6.6;
+    let height = 12.0;
     let beside = |shift: f64| {
         let area = |left: f64| Area {
             x: left,
@@ -241,6 +250,7 @@ fn label_area(label: &str, at: f64, up: f64, taken: &[Area]) -> Area {
         };
         [area(at + 9.0), area(at - 9.0 - width)]
     };
+
     let shifts = [0.0, -11.0, 11.0, -17.0, 17.0, -24.0, 24.0];
     let free = |area: &Area| !taken.iter().any(|other| area.meets(other));
     shifts
@@ -262,6 +272,7 @@ mod tests {
             across: [across; 3],
             up_us,
         };
+
         let points = vec![point(480_000.0, 1.7), point(952_000.0, 1225.0)];
         let axes = Axes::of(&Panel {
             title: String::new(),
@@ -270,6 +281,7 @@ mod tests {
             holds: None,
             points,
         });
+
         assert_eq!(
             (axes.step, axes.low, axes.high),
             (100_000.0, 400_000.0, 1_100_000.0)

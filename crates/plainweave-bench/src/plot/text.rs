@@ -41,10 +41,12 @@ pub(crate) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
         } else {
             format!("{line} {word}")
         };
+
         if width(&longer, size) <= room {
             *line = longer;
             continue;
         }
+
         if !line.is_empty() {
             lines.push(String::new());
         }
@@ -83,6 +85,7 @@ pub(crate) fn write(
         Align::Middle => " text-anchor='middle'",
         Align::Right => " text-anchor='end'",
     };
+
     let faint = if faint { " class='faint'" } else { "" };
     let _ = write!(
         svg,
@@ -100,6 +103,7 @@ fn digits(value: f64) -> String {
         big if big > 0.0 => ((2.0 - big.log10().floor()) as usize).min(9),
         _ => 0,
     };
+
     let text = format!("{value:.places$}");
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -130,6 +134,7 @@ pub(crate) fn humane(value: f64, unit: &str) -> String {
             name,
         )
     };
+
     let (table, value, rest) = match unit {
         "ns" => (&TIMES, value, ""),
         "us" => (&TIMES, value * 1e3, ""),
@@ -142,12 +147,14 @@ pub(crate) fn humane(value: f64, unit: &str) -> String {
         "1/cpu-s" => (&LETTERS, value, " per s of CPU"),
         other => (&LETTERS, value, other),
     };
+
     let (number, name) = scale(table, value);
     let gap = if rest == "/s" || rest.starts_with(' ') || rest.is_empty() {
         ""
     } else {
         " "
     };
+
     let after = format!("{name}{gap}{rest}");
     let after = after.trim_end();
     if after.is_empty() || after == "/s" || after.starts_with(' ') {

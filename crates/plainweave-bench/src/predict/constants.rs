@@ -66,10 +66,12 @@ pub(super) fn measure(effort: Effort) -> anyhow::Result<Vec<Constant>> {
         word.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     });
+
     let round_trip = near_round_trip().context("needs two CPUs that threads can be bound to")?;
     let (signal, wake) = effort.wake()?;
     let (copy, [shortest, longest]) = effort.packets();
     let (leaf, node) = effort.trees();
+
     Ok(vec![
         Constant::new(
             "hit",
@@ -161,6 +163,7 @@ impl Effort {
                 word.store(black_box(word.load(Ordering::Acquire)), Ordering::Release);
             }
         };
+
         self.each(words, turn) / (2 * WORDS) as f64
     }
 
@@ -173,10 +176,13 @@ impl Effort {
             .rev()
             .for_each(|n| order.swap(n, random.below(n + 1)));
         let mut words = vec![0_usize; lines * LINE];
+
         for (from, to) in order.iter().zip(order.iter().cycle().skip(1)) {
             words[from * LINE] = to * LINE;
         }
-        let (mut at, steps) = (0, self.turns.min(1_000_000));
+        let mut at = 0;
+        let steps = self.turns.min(1_000_000);
+
         self.median(|| {
             let began = Instant::now();
             (0..steps).for_each(|_| at = words[at]);
@@ -200,7 +206,8 @@ impl Effort {
         let epoch = Instant::now();
         let since = || epoch.elapsed().as_nanos() as u64;
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let (ran, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let ran = AtomicU64::new(0);
+        let ended = AtomicBool::new(false);
         let waking = || {
             std::thread::sleep(Duration::from_micros(300));
             let before = since();
@@ -214,6 +221,7 @@ impl Effort {
                 ran.load(Ordering::Acquire).saturating_sub(written) as f64,
             ))
         };
+
         let woken = std::thread::scope(|scope| {
             scope.spawn(|| {
                 machine::pin_to(1);
@@ -232,6 +240,7 @@ impl Effort {
                 rustix::io::write(&event, &1_u64.to_ne_bytes())?;
                 woken
             });
+
             waker
                 .join()
                 .map_err(|_| anyhow::anyhow!("the waking thread panicked"))?
@@ -255,15 +264,18 @@ impl Effort {
                     copying.push(began.elapsed().as_nanos() as f64 / self.packets as f64);
                 }
                 let began = Instant::now();
+
                 for copy in copies {
                     assert!(
                         black_box(template).is_right(&copy),
                         "a copy is its template"
                     );
                 }
+
                 began.elapsed().as_nanos() as f64 / self.packets as f64
             })
         });
+
         (Spread::of(&copying).median, scans)
     }
 
@@ -280,6 +292,7 @@ impl Effort {
             folding.push((began.elapsed() - built).as_nanos() as f64 / nodes as f64);
             built.as_nanos() as f64 / (DEPTH + 1) as f64
         });
+
         (leaf, Spread::of(&folding).median)
     }
 }

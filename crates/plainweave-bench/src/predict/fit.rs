@@ -96,10 +96,12 @@ impl Fit {
             let figures = workloads::simulated(of, &[self.policy], &[self.workers], scale, file)?;
             anyhow::Ok(1e9 / figures[0].spread.median)
         };
+
         let least = takes(FIRST)?;
         let further = FIRST + (real - least).clamp(1.0, MOST / 2.0);
         let slope = (takes(further)? - least) / (further - FIRST);
         let value = (FIRST + (real - least) / slope).clamp(0.0, MOST);
+
         Ok(Constant::new(
             self.constant,
             value,
@@ -131,6 +133,7 @@ pub(super) fn all(
         let constant = fit.value(&constants, measured, scale, file)?;
         put(&mut constants, constant);
     }
+
     // A spawner of packets creates their fibers too.
     let of = |name: &str| {
         constants
@@ -138,7 +141,9 @@ pub(super) fn all(
             .find(|known| known.name == name)
             .map_or(0.0, |known| known.value)
     };
-    let (task, copy) = (of("task"), of("create"));
+
+    let task = of("task");
+    let copy = of("create");
     put(
         &mut constants,
         Constant::new(
@@ -154,6 +159,7 @@ pub(super) fn all(
             .find(|(key, _)| *key == name)
             .map_or("unknown", |(_, value)| value.as_str())
     };
+
     let head = format!(
         "# What things cost on a machine, in nanoseconds, for `plainweave sim FILE`. Written by `plainweave bench\n\
          # predict` on {}, {}, at {}.\n",

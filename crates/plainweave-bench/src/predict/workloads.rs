@@ -174,6 +174,7 @@ pub(super) fn measured(
             }
         }
     }
+
     Ok(all
         .into_iter()
         .map(|(figure, medians)| Throughput {
@@ -197,6 +198,7 @@ fn round(
             .collect::<Vec<_>>()
             .join(",")
     };
+
     let run = |experiment: &str, arguments: &[String], dir: &Path| {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(experiment).args([
@@ -211,6 +213,7 @@ fn round(
             .args(["--workers", &list(workers)])
             .args(arguments)
             .args(length.far.then_some("--far"));
+
         // What it says of its progress is for who waits here; its table is not.
         let status = command.arg("--out").arg(dir).stdout(Stdio::null()).status();
         let status = status.with_context(|| format!("cannot start the benchmark {experiment}"))?;
@@ -221,6 +224,7 @@ fn round(
         let path = dir.join(format!("{experiment}.csv"));
         Table::read(&path)?.with_context(|| format!("{} has no rows", path.display()))
     };
+
     let mut figures = Vec::new();
     let cases: Vec<_> = which
         .iter()
@@ -246,6 +250,7 @@ fn round(
                 }),
         );
     }
+
     for &workload in which.iter().filter(|workload| !workload.is_micro) {
         let mut arguments = vec!["--cases=base".to_owned(), "--iterations=3".to_owned()];
         arguments.extend(
@@ -262,6 +267,7 @@ fn round(
             |spread| spread,
         ));
     }
+
     Ok(figures)
 }
 
@@ -285,6 +291,7 @@ pub(super) fn simulated(
     std::fs::write(&scenario, workload.scenario(machine)?)
         .with_context(|| format!("cannot write {}", scenario.display()))?;
     let mut command = Command::new(program);
+
     command
         .arg(&scenario)
         .args(["--csv", "--runs", SEEDS, "--workload", workload.name]);
@@ -302,6 +309,7 @@ pub(super) fn simulated(
         .with_context(|| format!("cannot start {PROGRAM}"));
     let _ = std::fs::remove_file(scenario);
     let output = output?;
+
     ensure!(
         output.status.success(),
         "{}",
@@ -309,12 +317,15 @@ pub(super) fn simulated(
     );
     let table = Table::parse(PROGRAM.to_owned(), &String::from_utf8(output.stdout)?)?;
     let figures = throughputs(workload, &table, "throughput", |_| true, |spread| spread);
-    let (due, got) = (policies.len() * workers.len(), figures.len());
+    let due = policies.len() * workers.len();
+    let got = figures.len();
+
     ensure!(
         got == due,
         "{PROGRAM} has {got} figures of {}, not {due}",
         workload.name
     );
+
     Ok(figures)
 }
 

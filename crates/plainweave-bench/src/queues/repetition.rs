@@ -79,9 +79,11 @@ pub(super) fn crowd(
     threads: usize,
     body: impl Fn(usize) -> Tally + Sync,
 ) -> anyhow::Result<(f64, Tally)> {
-    let (barrier, cpus) = (std::sync::Barrier::new(threads + 1), machine::cpus());
+    let barrier = std::sync::Barrier::new(threads + 1);
+    let cpus = machine::cpus();
     std::thread::scope(|scope| {
-        let (barrier, body) = (&barrier, &body);
+        let barrier = &barrier;
+        let body = &body;
         let thread = |number| {
             scope.spawn(move || {
                 machine::pin_to(number % cpus);
@@ -89,9 +91,11 @@ pub(super) fn crowd(
                 body(number)
             })
         };
+
         let threads: Vec<_> = (0..threads).map(thread).collect();
         barrier.wait();
-        let (start, mut all) = (Instant::now(), Tally::default());
+        let start = Instant::now();
+        let mut all = Tally::default();
         for thread in threads {
             all = all.and(thread.join().ok().context("a thread panicked")?);
         }

@@ -100,7 +100,8 @@ impl Shared for Injector<u64> {
 /// Returns the shard of a turn. Most have a power of two of them, and a division would show.
 #[inline]
 fn shard(queue: &Sharded<u64>, turn: u64) -> usize {
-    let (turn, shards) = (turn as usize, queue.shards());
+    let turn = turn as usize;
+    let shards = queue.shards();
     if shards.is_power_of_two() {
         turn & (shards - 1)
     } else {
@@ -234,16 +235,20 @@ pub(super) fn queue(job: &Job) -> anyhow::Result<f64> {
                     wait(&mut turns);
                 }
             };
+
             let (ns, tally) = if self.0.threads == 1 {
-                let (mut tally, start) = (Tally::default(), Instant::now());
+                let mut tally = Tally::default();
+                let start = Instant::now();
                 for first in (1..=items).step_by(64) {
                     (first..=items.min(first + 63)).for_each(push);
                     std::iter::from_fn(|| queue.pop(first)).for_each(|item| tally.add(item));
                 }
+
                 (start.elapsed().as_nanos() as f64, tally)
             } else {
                 let take = || {
-                    let (mut tally, mut turns) = (Tally::default(), 0);
+                    let mut tally = Tally::default();
+                    let mut turns = 0;
                     while tally.count < items {
                         match queue.pop(tally.count) {
                             Some(item) => {
@@ -253,11 +258,14 @@ pub(super) fn queue(job: &Job) -> anyhow::Result<f64> {
                             None => wait(&mut turns),
                         }
                     }
+
                     tally
                 };
+
                 let (ns, (), tally) = two(|| (1..=items).for_each(push), take)?;
                 (ns, tally)
             };
+
             tally.check(items)?;
             Ok(ns / items as f64)
         }
@@ -271,7 +279,8 @@ pub(super) fn halves(job: &Job) -> anyhow::Result<f64> {
     impl Workload for Halves<'_> {
         fn run<Q: Shared>(self, queue: Q) -> anyhow::Result<f64> {
             let Job { items, threads, .. } = *self.0;
-            let (half, done) = (threads / 2, AtomicUsize::new(0));
+            let half = threads / 2;
+            let done = AtomicUsize::new(0);
             let push = |first: u64| {
                 for item in (first + 1..=items).step_by(half) {
                     let mut turns = 0;
@@ -279,11 +288,14 @@ pub(super) fn halves(job: &Job) -> anyhow::Result<f64> {
                         wait(&mut turns);
                     }
                 }
+
                 done.fetch_add(1, Ordering::Release);
                 Tally::default()
             };
+
             let take = |turn: u64| {
-                let (mut tally, mut turns) = (Tally::default(), 0);
+                let mut tally = Tally::default();
+                let mut turns = 0;
                 loop {
                     let last = done.load(Ordering::Acquire) == half;
                     match queue.pop(turn) {
@@ -296,10 +308,12 @@ pub(super) fn halves(job: &Job) -> anyhow::Result<f64> {
                     }
                 }
             };
+
             let body = |number: usize| match (number % 2, number as u64 / 2) {
                 (0, number) => push(number),
                 (_, number) => take(number),
             };
+
             let (ns, tally) = crowd(threads, body)?;
             tally.check(items)?;
             Ok(ns / items as f64)
@@ -312,7 +326,8 @@ pub(super) fn pairs(job: &Job) -> anyhow::Result<f64> {
     struct Pairs<'a>(&'a Job);
     impl Workload for Pairs<'_> {
         fn run<Q: Shared>(self, queue: Q) -> anyhow::Result<f64> {
-            let (items, waiting) = (self.0.items.max(200), 100);
+            let items = self.0.items.max(200);
+            let waiting = 100;
             (1..=waiting).for_each(|item| {
                 assert!(queue.push(item, item).is_ok(), "there is room for these")
             });
@@ -327,6 +342,7 @@ pub(super) fn pairs(job: &Job) -> anyhow::Result<f64> {
                 }
                 tally
             };
+
             let (ns, tally) = if self.0.threads == 1 {
                 let start = Instant::now();
                 let tally = body(waiting + 1, 1);
@@ -335,6 +351,7 @@ pub(super) fn pairs(job: &Job) -> anyhow::Result<f64> {
                 let (ns, a, b) = two(|| body(waiting + 1, 2), || body(waiting + 2, 2))?;
                 (ns, a.and(b))
             };
+
             let rest = (0..).map_while(|turn| queue.pop(turn));
             tally.and(Tally::of(rest)).check(items)?;
             Ok(ns / (items - waiting) as f64)
@@ -349,7 +366,8 @@ pub(super) fn batches(job: &Job) -> anyhow::Result<f64> {
         fn run<Q: Shared>(self, queue: Q) -> anyhow::Result<f64> {
             let items = self.0.items.next_multiple_of(SPILLED);
             let spill = |first: u64| {
-                let (mut next, mut turns) = (first, 0);
+                let mut next = first;
+                let mut turns = 0;
                 while next < first + SPILLED {
                     next += queue.push_all(first / SPILLED, next..=first + SPILLED - 1);
                     if next < first + SPILLED {
@@ -357,8 +375,12 @@ pub(super) fn batches(job: &Job) -> anyhow::Result<f64> {
                     }
                 }
             };
+
             let (ns, tally) = if self.0.threads == 1 {
-                let (mut tally, mut own, start) = (Tally::default(), Q::own(), Instant::now());
+                let mut tally = Tally::default();
+                let mut own = Q::own();
+                let start = Instant::now();
+
                 for first in (1..=items).step_by(SPILLED as usize) {
                     spill(first);
                     let there = first + SPILLED - 1;
@@ -366,10 +388,14 @@ pub(super) fn batches(job: &Job) -> anyhow::Result<f64> {
                         queue.take(&mut own, first / SPILLED, &mut tally);
                     }
                 }
+
                 (start.elapsed().as_nanos() as f64, tally)
             } else {
                 let take = || {
-                    let (mut tally, mut own, mut turns) = (Tally::default(), Q::own(), 0);
+                    let mut tally = Tally::default();
+                    let mut own = Q::own();
+                    let mut turns = 0;
+
                     while tally.count < items {
                         let before = tally.count;
                         queue.take(&mut own, before / SPILLED, &mut tally);
@@ -379,14 +405,17 @@ pub(super) fn batches(job: &Job) -> anyhow::Result<f64> {
                             turns = 0;
                         }
                     }
+
                     tally
                 };
+
                 let (ns, (), tally) = two(
                     || (1..=items).step_by(SPILLED as usize).for_each(spill),
                     take,
                 )?;
                 (ns, tally)
             };
+
             tally.check(items)?;
             Ok(ns / items as f64)
         }

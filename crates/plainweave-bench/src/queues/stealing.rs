@@ -273,15 +273,19 @@ pub(super) fn own(job: &Job) -> anyhow::Result<f64> {
     struct Own<'a>(&'a Job);
     impl Workload for Own<'_> {
         fn run<R: Run>(self) -> anyhow::Result<f64> {
-            let (items, waiting) = (self.0.items.max(200), 100);
-            let (mut queue, mut tally) = (R::new(CAPACITY), Tally::default());
+            let items = self.0.items.max(200);
+            let waiting = 100;
+            let mut queue = R::new(CAPACITY);
+            let mut tally = Tally::default();
             let push = |queue: &mut R, item| assert!(queue.push(item).is_ok(), "there is room");
             (1..=waiting).for_each(|item| push(&mut queue, item));
             let start = Instant::now();
+
             for item in waiting + 1..=items {
                 push(&mut queue, item);
                 queue.pop().into_iter().for_each(|item| tally.add(item));
             }
+
             let ns = start.elapsed().as_nanos() as f64;
             tally
                 .and(Tally::of(std::iter::from_fn(|| queue.pop())))
@@ -296,13 +300,15 @@ pub(super) fn grow(job: &Job) -> anyhow::Result<f64> {
     struct Grow<'a>(&'a Job);
     impl Workload for Grow<'_> {
         fn run<R: Run>(self) -> anyhow::Result<f64> {
-            let (mut queue, start) = (R::new(64), Instant::now());
+            let mut queue = R::new(64);
+            let start = Instant::now();
             for item in 1..=self.0.items {
                 if let Err(item) = queue.push(item) {
                     queue.grow();
                     assert!(queue.push(item).is_ok(), "there is room after a growth");
                 }
             }
+
             let tally = Tally::of(std::iter::from_fn(|| queue.pop()));
             let ns = start.elapsed().as_nanos() as f64;
             tally.check(self.0.items)?;
@@ -316,7 +322,9 @@ pub(super) fn steal(job: &Job) -> anyhow::Result<f64> {
     struct Steal<'a>(&'a Job);
     impl Workload for Steal<'_> {
         fn run<R: Run>(self) -> anyhow::Result<f64> {
-            let (items, mut queue, done) = (self.0.items, R::new(CAPACITY), AtomicBool::new(false));
+            let items = self.0.items;
+            let mut queue = R::new(CAPACITY);
+            let done = AtomicBool::new(false);
             let mut thief = queue.thief();
             let mut work = |mut between: Option<&mut dyn FnMut()>| {
                 let mut tally = Tally::default();
@@ -326,6 +334,7 @@ pub(super) fn steal(job: &Job) -> anyhow::Result<f64> {
                         queue.pop().into_iter().for_each(|item| tally.add(item));
                         back = queue.push(item);
                     }
+
                     if item % 2 == 0 {
                         queue.pop().into_iter().for_each(|item| tally.add(item));
                     }
@@ -335,17 +344,21 @@ pub(super) fn steal(job: &Job) -> anyhow::Result<f64> {
                         between();
                     }
                 }
+
                 std::iter::from_fn(|| queue.pop()).for_each(|item| tally.add(item));
                 done.store(true, Ordering::Release);
                 tally
             };
+
             let (ns, tally) = if self.0.threads == 1 {
-                let (mut stolen, start) = (Tally::default(), Instant::now());
+                let mut stolen = Tally::default();
+                let start = Instant::now();
                 let own = work(Some(&mut || _ = thief.rob(&mut stolen)));
                 (start.elapsed().as_nanos() as f64, own.and(stolen))
             } else {
                 let rob = || {
-                    let (mut tally, mut turns) = (Tally::default(), 0);
+                    let mut tally = Tally::default();
+                    let mut turns = 0;
                     loop {
                         let last = done.load(Ordering::Acquire);
                         if thief.rob(&mut tally) {
@@ -357,9 +370,11 @@ pub(super) fn steal(job: &Job) -> anyhow::Result<f64> {
                         }
                     }
                 };
+
                 let (ns, own, stolen) = two(|| work(None), rob)?;
                 (ns, own.and(stolen))
             };
+
             tally.check(items)?;
             Ok(ns / items as f64)
         }

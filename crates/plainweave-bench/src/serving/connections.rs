@@ -20,6 +20,7 @@ pub(crate) fn standing(address: SocketAddr, states: &[&str]) -> usize {
         let local = words.next().is_some_and(|local| local.ends_with(&port));
         local && words.nth(1).is_some_and(|state| states.contains(&state))
     };
+
     text.lines().filter(of).count()
 }
 

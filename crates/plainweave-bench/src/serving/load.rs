@@ -107,6 +107,7 @@ impl Load<'_> {
                 String::from_utf8_lossy(&stored.stderr)
             );
         }
+
         let csv = site.dir().join("load.csv");
         let mut command = self.command(server, site)?;
         command
@@ -124,6 +125,7 @@ impl Load<'_> {
             command.arg("--no-load");
         }
         command.arg("--csv").arg(&csv);
+
         // A server of several workers takes turns with the load on all CPUs: each gets the time of
         // one.
         let group = if server.workers() > 1 {
@@ -131,10 +133,12 @@ impl Load<'_> {
         } else {
             None
         };
+
         if let Some(group) = &group {
             command = group.around(&command);
             machine::pin_to_first(server.workers());
         }
+
         let load = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         machine::pin_to(1);
         let (readings, memory) = self.watch(server, load)?;
@@ -150,6 +154,7 @@ impl Load<'_> {
         let mut load = load.context("cannot run plainweave load")?;
         let mut readings = vec![(now(), server.cpu_ns()?)];
         let mut memory = None;
+
         while load.try_wait()?.is_none() {
             std::thread::sleep(READING);
             if self.counted == Counted::Steady {
@@ -159,6 +164,7 @@ impl Load<'_> {
                 memory = Some(server.memory()?);
             }
         }
+
         let output = load.wait_with_output()?;
         ensure!(
             output.status.success(),
@@ -177,6 +183,7 @@ impl Load<'_> {
             .env_remove("PLAINWEAVE_IO")
             .arg("load")
             .arg(if self.what.is_web() { "http" } else { "cache" });
+
         // Errors are a figure here.
         command.args([
             "--workers",
@@ -205,12 +212,14 @@ impl Load<'_> {
                 } else {
                     "fb_value"
                 };
+
                 command
                     .arg(address.to_string())
                     .args(["--keys", "10000", "--key-size", "fb_key"]);
                 command.args(["--value-size", size, "--set-ratio", "0.03"])
             }
         };
+
         Ok(command)
     }
 }
@@ -237,7 +246,8 @@ struct Found {
 impl Found {
     /// Adds what the server spent, and when.
     fn with(self, load: &Load<'_>, readings: &[Reading], memory: f64) -> anyhow::Result<Figures> {
-        let (first, last) = (readings[0], *readings.last().context("no reading")?);
+        let first = readings[0];
+        let last = *readings.last().context("no reading")?;
         let at = |part: f64| {
             let moment = self.began + load.time.mul_f64(part);
             readings
@@ -246,7 +256,9 @@ impl Found {
                 .copied()
                 .unwrap_or(last)
         };
-        let (from, to) = (at(STEADY.0), at(STEADY.1));
+
+        let from = at(STEADY.0);
+        let to = at(STEADY.1);
         let (spent, requests) = match load.counted {
             Counted::Whole => (last.1 - first.1, self.requests),
             Counted::Steady => (
@@ -254,6 +266,7 @@ impl Found {
                 self.figures.rate * to.0.saturating_sub(from.0).as_secs_f64(),
             ),
         };
+
         ensure!(requests > 0.0, "too few readings of the server's CPU time");
         let cpu_us = spent as f64 / 1e3 / requests;
         Ok(Figures {
@@ -283,10 +296,12 @@ fn figures(csv: &Path) -> anyhow::Result<Found> {
                 .split(',')
                 .nth(1)
         });
+
         found
             .and_then(|value| value.parse::<f64>().ok())
             .with_context(|| format!("no {name} in {text}"))
     };
+
     let ok = find("ok")?;
     ensure!(ok > 0.0, "no request was answered");
     let figures = Figures {
@@ -299,6 +314,7 @@ fn figures(csv: &Path) -> anyhow::Result<Found> {
         errors: find("errors")?,
         steady: (Duration::ZERO, Duration::ZERO),
     };
+
     let began = Duration::from_secs_f64(find("began")?);
     Ok(Found {
         requests: ok + find("errors")?,

@@ -54,6 +54,7 @@ pub(crate) fn command(
     let file = own.join("nginx.conf");
     std::fs::write(&file, config(&own, address, settings))?;
     let mut command = Command::new("nginx");
+
     command
         .arg("-p")
         .arg(&own)
@@ -61,6 +62,7 @@ pub(crate) fn command(
         .arg(&file)
         .arg("-e")
         .arg(own.join("error.log"));
+
     Ok((command, address))
 }
 
@@ -76,12 +78,14 @@ fn config(dir: &Path, address: SocketAddr, settings: &Settings<'_>) -> String {
         true => ("", "", ""),
         false => ("use epoll; multi_accept on;", TUNED, "backlog=4096"),
     };
+
     let dir = dir.display();
     let user = if rustix::process::getuid().is_root() {
         "user root;"
     } else {
         ""
     };
+
     let own = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|of| format!("{of}_temp_path {dir}/{of};"));
     format!(

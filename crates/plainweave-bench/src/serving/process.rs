@@ -41,6 +41,7 @@ impl Process {
             Some(group) => group.around(command),
             None => copy(command),
         };
+
         machine::pin_to_first(workers);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         machine::pin_to(1);
@@ -50,6 +51,7 @@ impl Process {
             child,
             group,
         };
+
         process.address = match address {
             Some(address) => address,
             None => process.said(name)?,
@@ -61,6 +63,7 @@ impl Process {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+
         Ok(process)
     }
 
@@ -155,6 +158,7 @@ fn copy(command: &Command) -> Command {
             None => copy.env_remove(key),
         };
     }
+
     copy
 }
 

@@ -50,8 +50,11 @@ impl Rounds<'_> {
         let count = servers.len() as u32;
         let seconds = |turn: Duration| Duration::from_secs_f64((turn * count).as_secs_f64().ceil());
         let mut costs = vec![Costs::default(); servers.len()];
-        let (mut round, mut turn, mut sampled) = (0, self.turn, 0);
+        let mut round = 0;
+        let mut turn = self.turn;
+        let mut sampled = 0;
         let mut course = Course::new(self.runs + 1);
+
         while round <= self.runs {
             let all = seconds(turn);
             course.step(&format!(
@@ -63,6 +66,7 @@ impl Rounds<'_> {
                 .map(|server| server.cpu_ns())
                 .collect::<Result<Vec<_>, _>>()?;
             let mut commands: Vec<_> = servers.iter().map(|server| load(server, all)).collect();
+
             let outputs = beside(
                 || slices::run(&mut commands, all),
                 &mut sample,
@@ -79,6 +83,7 @@ impl Rounds<'_> {
                 turn *= 2;
                 continue;
             }
+
             for (n, server) in servers.iter().enumerate() {
                 let cost = (server.cpu_ns()? - before[n]) as f64 / 1000.0 / answered[n];
                 // The first round warms up.
@@ -89,8 +94,10 @@ impl Rounds<'_> {
                         .push(answered[n] * f64::from(count) / all.as_secs_f64());
                 }
             }
+
             round += 1;
         }
+
         Ok(costs)
     }
 }
@@ -111,10 +118,12 @@ fn beside<T>(
             }
             Ok(())
         });
+
         let result = {
             let _end = SetOnDrop(&ended);
             run()
         };
+
         sampler
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

@@ -109,6 +109,7 @@ impl Server {
         } else {
             counting()
         };
+
         let program = match kind {
             Kind::Web => {
                 let kind = match whose {
@@ -117,6 +118,7 @@ impl Server {
                     Whose::Ours(Driver::Epoll) => web::Kind::Epoll,
                     Whose::Ours(Driver::Uring) => web::Kind::Uring,
                 };
+
                 web::Server::start_workers(kind, site, workers, group, arguments)
                     .map(Program::Web)?
             }
@@ -127,10 +129,12 @@ impl Server {
                     Whose::Ours(Driver::Epoll) => cache::System::IdleConn,
                     Whose::Ours(Driver::Uring) => cache::System::Uring,
                 };
+
                 cache::Server::start_workers(system, MEGABYTES, workers, group, arguments)
                     .map(Program::Cache)?
             }
         };
+
         Ok(Self {
             whose,
             program,

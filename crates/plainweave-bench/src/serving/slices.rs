@@ -66,6 +66,7 @@ pub(crate) fn run(commands: &mut [Command], length: Duration) -> anyhow::Result<
         client.signal(Signal::STOP);
         clients.push(client);
     }
+
     let start = Instant::now();
     let mut running: Vec<usize> = (0..clients.len()).collect();
     while !running.is_empty() {
@@ -75,6 +76,7 @@ pub(crate) fn run(commands: &mut [Command], length: Duration) -> anyhow::Result<
             clients[n].signal(Signal::STOP);
             std::thread::sleep(GAP);
         }
+
         // To and fro: none is always behind the same other.
         running.reverse();
         let mut left = Vec::new();
@@ -83,11 +85,13 @@ pub(crate) fn run(commands: &mut [Command], length: Duration) -> anyhow::Result<
                 left.push(n);
             }
         }
+
         running = left;
         if start.elapsed() > length + PATIENCE {
             bail!("a client does not end");
         }
     }
+
     let outputs = clients
         .iter_mut()
         .filter_map(|client| client.0.take())

@@ -55,11 +55,13 @@ pub(crate) fn measure<S>(
                 found.add(&turn(server, &rate)?)?;
             }
         }
+
         let case = format!("{case}-{percent}");
         let peer = Peer {
             tails: &found[0],
             ratios,
         };
+
         for (n, (server, found)) in servers.iter().zip(&found).enumerate() {
             found
                 .rows((n > 0).then_some(&peer))
@@ -99,8 +101,10 @@ impl Tails {
         else {
             return rows;
         };
+
         for ((figure, to_quartile), ratio) in COMPARED.into_iter().zip(*names) {
-            let (own, theirs) = (&self.0[figure], &tails.0[figure]);
+            let own = &self.0[figure];
+            let theirs = &tails.0[figure];
             rows.push((ratio, "1", ratios(own, theirs)));
             rows.push((
                 to_quartile,
@@ -108,6 +112,7 @@ impl Tails {
                 vec![Spread::of(own).median / Spread::of(theirs).q3],
             ));
         }
+
         rows
     }
 }
@@ -130,7 +135,9 @@ mod tests {
             }
             tails
         };
-        let (peer, own) = (tails([10.0, 20.0, 40.0]), tails([30.0, 15.0, 20.0]));
+
+        let peer = tails([10.0, 20.0, 40.0]);
+        let own = tails([30.0, 15.0, 20.0]);
         assert_eq!(own.rows(None).len(), 4);
         let rows = own.rows(Some(&Peer {
             tails: &peer,
@@ -141,6 +148,7 @@ mod tests {
                 .find(|row| row.0 == metric)
                 .map(|row| row.2.clone())
         };
+
         assert_eq!(found("p99_to_nginx"), Some(vec![3.0, 0.75, 0.5]));
         assert_eq!(found("p999_to_third_quartile"), Some(vec![20.0 / 30.0]));
         assert_eq!(found("p50_us"), Some(vec![30.0, 15.0, 20.0]));

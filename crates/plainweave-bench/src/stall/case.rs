@@ -45,6 +45,7 @@ impl Case {
             (Self::Web, false) => (b"HTTP/1.1 200 OK\r\n", b"\r\n\r\nfast"),
             (Self::Web, true) => (b"HTTP/1.1 200 OK\r\n", b"\r\n\r\nslow"),
         };
+
         let read = received.len().min(start.len());
         if received[..read] != start[..read] || received.len() > ANSWER_BYTES {
             bail!(
@@ -52,6 +53,7 @@ impl Case {
                 String::from_utf8_lossy(received).escape_debug()
             );
         }
+
         Ok(received.ends_with(end))
     }
 }
@@ -75,6 +77,7 @@ mod tests {
                 "{end}"
             );
         }
+
         assert!(Case::Web.is_answered(true, answer).unwrap());
         assert!(
             !Case::Web.is_answered(false, answer).unwrap(),

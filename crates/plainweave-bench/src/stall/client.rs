@@ -50,7 +50,10 @@ impl Turn {
         let threads: Vec<_> = (0..self.connections as u64)
             .map(|n| std::thread::spawn(move || self.one(address, seed << 32 | (n + 1))))
             .collect();
-        let (mut times, mut slow_times, mut rate) = (Vec::new(), Vec::new(), 0.0);
+        let mut times = Vec::new();
+        let mut slow_times = Vec::new();
+        let mut rate = 0.0;
+
         for thread in threads {
             let (length, [others, slow]) = thread
                 .join()
@@ -59,6 +62,7 @@ impl Turn {
             times.extend(others);
             slow_times.extend(slow);
         }
+
         ensure!(
             !times.is_empty(),
             "every request was slow: more requests, please"
@@ -70,6 +74,7 @@ impl Turn {
         times.sort_by(f64::total_cmp);
         slow_times.sort_by(f64::total_cmp);
         let slow_p50 = (!slow_times.is_empty()).then(|| quantile(&slow_times, 0.5));
+
         Ok(Figures {
             p50: quantile(&times, 0.5),
             p99: quantile(&times, 0.99),
@@ -89,6 +94,7 @@ impl Turn {
         setsockopt(&stream, sockopt::ReceiveTimestampns, &true)?;
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut times = [Vec::with_capacity(self.requests), Vec::new()];
+
         for _ in 0..self.requests {
             std::thread::sleep(self.think / 2 + self.think.mul_f64(draw(&mut state)));
             let slow = self.one_in > 0 && draw(&mut state) * f64::from(self.one_in) < 1.0;
@@ -97,6 +103,7 @@ impl Turn {
             let came = self.receive(&stream, slow).context("no answer")?;
             times[usize::from(slow)].push(came.saturating_sub(start).as_secs_f64() * 1e6);
         }
+
         Ok((opened.elapsed(), times))
     }
 
@@ -104,7 +111,8 @@ impl Turn {
     fn receive(self, stream: &TcpStream, slow: bool) -> anyhow::Result<Duration> {
         let mut answer = Vec::new();
         loop {
-            let (mut bytes, mut space) = ([0; 512], nix::cmsg_space!(TimeSpec));
+            let mut bytes = [0; 512];
+            let mut space = nix::cmsg_space!(TimeSpec);
             let mut parts = [IoSliceMut::new(&mut bytes)];
             let message = recvmsg::<()>(
                 stream.as_raw_fd(),
@@ -113,11 +121,13 @@ impl Turn {
                 MsgFlags::empty(),
             )?;
             let length = message.bytes;
+
             ensure!(length > 0, "the server has closed the connection");
             let came = message.cmsgs()?.find_map(|control| match control {
                 ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
                 _ => None,
             });
+
             answer.extend_from_slice(&bytes[..length]);
             if self.case.is_answered(slow, &answer)? {
                 // The kernel takes a moment to begin with it.

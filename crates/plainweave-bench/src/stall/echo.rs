@@ -40,6 +40,7 @@ pub(super) fn fibers(
             }
         }
     });
+
     Ok((address, runtime))
 }
 
@@ -111,5 +112,6 @@ pub(super) fn tasks(
             });
         }
     });
+
     Ok((address, runtime))
 }

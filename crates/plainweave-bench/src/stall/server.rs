@@ -182,6 +182,7 @@ fn go(case: Case, workers: usize, slow: Slow) -> anyhow::Result<(SocketAddr, Pro
             .spawn()?,
     );
     let mut line = String::new();
+
     BufReader::new(child.0.stdout.as_mut().context("no pipe")?).read_line(&mut line)?;
     let address = line.trim().parse();
     ensure!(address.is_ok(), "the Go program did not start");

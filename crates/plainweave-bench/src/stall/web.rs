@@ -37,6 +37,7 @@ pub(super) fn fibers(
     let server = Arc::new(plainweave_http::Server::new(handler));
     let address = runtime.run(|| server.start(net::TcpListener::bind("127.0.0.1:0")?))?;
     let address = address.tcp().context("an address of TCP")?;
+
     Ok((address, runtime))
 }
 
@@ -55,6 +56,7 @@ pub(super) fn tasks(
             tokio::spawn(connection(stream, slow));
         }
     });
+
     Ok((address, runtime))
 }
 

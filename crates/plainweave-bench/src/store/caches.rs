@@ -92,6 +92,7 @@ impl Memcached {
                 Err(error) => return Err(error).context("memcached does not listen"),
             }
         };
+
         Ok(Self {
             child,
             socket,
@@ -120,6 +121,7 @@ impl Cache for Memcached {
         self.stream.get_mut().write_all(&request)?;
         let mut found = Vec::with_capacity(keys.len());
         let mut value = Vec::new();
+
         for _ in keys {
             let line = self.line()?;
             found.push(line != "END");
@@ -132,6 +134,7 @@ impl Cache for Memcached {
                 ensure!(self.line()? == "END", "memcached answers out of turn");
             }
         }
+
         Ok(found)
     }
 
@@ -144,6 +147,7 @@ impl Cache for Memcached {
             request.extend_from_slice(&BYTES[..*len]);
             request.extend_from_slice(b"\r\n");
         }
+
         self.stream.get_mut().write_all(&request)?;
         Ok(())
     }
@@ -250,6 +254,7 @@ impl SegmentedLru {
                 self.push(key, to, node);
             }
         }
+
         while self.bytes.iter().sum::<usize>() > self.memory {
             let Some((key, node)) = self.pop(List::Cold) else {
                 break;

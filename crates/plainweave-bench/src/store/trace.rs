@@ -55,6 +55,7 @@ fn item(number: usize, sizes: Sizes, random: &mut SmallRng) -> (Box<[u8]>, usize
         }
         Sizes::Wide => (20, (16.0 / chance.powf(0.8)) as usize),
     };
+
     let mut key = format!("{number:x}-").into_bytes();
     key.resize(key_len.clamp(key.len(), 250), b'k');
     (key.into(), value_len.min(65_536))

@@ -162,6 +162,7 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
         last: OnceLock::new(),
         over: AtomicBool::new(false),
     };
+
     let figures = std::thread::scope(|threads| {
         let others = threads.spawn(|| runtime.run(|| others(&shared, flags.size.others)));
         let figures = measure(&runtime, &shared, flags);
@@ -186,9 +187,12 @@ fn others(shared: &Shared, number: u32) {
                 }
             });
         }
+
         for _ in 0..number / 4 {
-            let (to, from) = (channel::bounded(1), channel::bounded(1));
-            let (there, back) = ((from.0, to.1), (to.0, from.1));
+            let to = channel::bounded(1);
+            let from = channel::bounded(1);
+            let there = (from.0, to.1);
+            let back = (to.0, from.1);
             s.spawn(move || pass_on(shared, &there.0, &there.1));
             s.spawn(move || {
                 if back.0.send(0).is_ok() {
@@ -221,11 +225,13 @@ fn measure(
     } else {
         flags.size.fibers
     };
+
     let connections = if flags.case.reads() {
         connections(number)?
     } else {
         Vec::new()
     };
+
     std::thread::sleep(window);
     let resident = || machine::status_bytes("VmRSS") / 1e6;
     let before_mb = resident();
@@ -238,6 +244,7 @@ fn measure(
                 })
             });
         });
+
         sleep_until(deadline - window);
         let waiting = shared.waiting.load(Relaxed);
         ensure!(
@@ -248,15 +255,15 @@ fn measure(
         storm.join().ok().context("a fiber panicked")?;
         Ok(marks)
     })?;
-    let (ended, wrong) = (shared.ended.load(Relaxed), shared.wrong.load(Relaxed));
+    let ended = shared.ended.load(Relaxed);
+    let wrong = shared.wrong.load(Relaxed);
+
     ensure!(
         ended == number as usize && wrong == 0,
         "{ended} of {number} fibers ended, {wrong} of them wrongly"
     );
-    let (first, last) = (
-        *shared.first.get().context("none ended")?,
-        *shared.last.get().context("not all ended")?,
-    );
+    let first = *shared.first.get().context("none ended")?;
+    let last = *shared.last.get().context("not all ended")?;
     ensure!(
         before.at < first.at,
         "the machine is too busy: nothing was measured before the deadline"
@@ -265,10 +272,12 @@ fn measure(
     let after = runtime.run(|| shared.mark());
     let mut after_mb = resident();
     let returned = Instant::now() + RETURN;
+
     while after_mb > before_mb && Instant::now() < returned {
         std::thread::sleep(Duration::from_millis(20));
         after_mb = after_mb.min(resident());
     }
+
     Ok(vec![
         ("others_before", rate(before, first)),
         ("others_during", rate(first, last)),
@@ -301,7 +310,8 @@ fn storm(
     let (_sender, receiver) = channel::bounded::<u8>(1);
     scope(|s| {
         for n in 0..number as usize {
-            let (receiver, connection) = (&receiver, connections.get(n));
+            let receiver = &receiver;
+            let connection = connections.get(n);
             s.spawn(move || {
                 shared.waiting.fetch_add(1, Relaxed);
                 let late = match case {
@@ -331,6 +341,7 @@ fn connections(number: u32) -> anyhow::Result<Vec<(TcpStream, OsStream)>> {
         ours.read_exact(&mut [0])?;
         Ok((TcpStream::from_std(ours)?, theirs))
     };
+
     (0..number)
         .map(|_| pair())
         .collect::<io::Result<_>>()

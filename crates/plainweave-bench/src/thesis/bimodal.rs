@@ -117,11 +117,13 @@ fn task<S: Shim>(mut packet: Box<Packet<S>>) -> impl Future<Output = ()> + Send 
         } else {
             S::sleep(shared.sleep).await;
         }
+
         packet.left -= 1;
         if packet.left > 0 {
             drop(S::spawn(task::<S>(packet)));
             return;
         }
+
         let worker = shared.spread.worker(usize::from(packet.heavy));
         shared.ledger.record(worker, packet.spawned, packet.right);
         shared.room.leave();
@@ -136,7 +138,8 @@ async fn spawn<S: Shim>(shared: Arc<Shared<S>>, first: u64) {
         let mut random = Random::new(number as usize);
         let heavy = (random.below(1_000_000) as f64) < shared.heavy * 1e4;
         let template = random.below(shared.templates.len());
-        let (spawned, bytes) = (Instant::now(), shared.templates[template].bytes.clone());
+        let spawned = Instant::now();
+        let bytes = shared.templates[template].bytes.clone();
         let left = shared.chain;
         let packet = Packet {
             shared: shared.clone(),
@@ -147,6 +150,7 @@ async fn spawn<S: Shim>(shared: Arc<Shared<S>>, first: u64) {
             right: true,
             spawned,
         };
+
         shared
             .spread
             .spawn(usize::from(heavy), task::<S>(Box::new(packet)));
@@ -158,7 +162,8 @@ pub(super) async fn iterate<S: Shim>(
     workers: usize,
     spread: Spread<S>,
 ) -> anyhow::Result<Outcome> {
-    let (packets, spawners) = (plan.count("packets"), plan.count("spawners"));
+    let packets = plan.count("packets");
+    let spawners = plan.count("spawners");
     let shared = Arc::new(Shared::<S> {
         templates: Template::all(),
         packets,
@@ -172,6 +177,7 @@ pub(super) async fn iterate<S: Shim>(
         room: Room::new(plan.count("in-flight")),
         ledger: Ledger::new(workers),
     });
+
     let began = Instant::now();
     all::<S, _>(spawners, |first| spawn(shared.clone(), first)).await;
     shared.ledger.complete::<S>(packets).await;

@@ -110,7 +110,8 @@ struct Packet<S: Shim> {
 impl<S: Shim> Packet<S> {
     /// What each task does.
     fn read(&mut self) {
-        let (mut found, mut wanted) = (0_u64, 0_u64);
+        let mut found = 0_u64;
+        let mut wanted = 0_u64;
         for _ in 0..self.shared.reads {
             let place = if self.shared.sequential {
                 self.place = (self.place + 1) % self.bytes.len();
@@ -118,6 +119,7 @@ impl<S: Shim> Packet<S> {
             } else {
                 self.random.below(self.bytes.len())
             };
+
             found += u64::from(self.bytes[place]);
             wanted += u64::from(byte(self.template, place));
         }
@@ -136,6 +138,7 @@ fn task<S: Shim>(mut packet: Box<Packet<S>>) -> impl Future<Output = ()> + Send 
             drop(S::spawn(task::<S>(packet)));
             return;
         }
+
         packet
             .shared
             .ledger
@@ -151,7 +154,8 @@ async fn spawn<S: Shim>(shared: Arc<Shared<S>>, first: u64) {
         // Each packet reads the same places on all systems.
         let mut random = Random::new(number as usize);
         let template = random.below(TEMPLATES);
-        let (spawned, bytes) = (Instant::now(), shared.templates[template].clone());
+        let spawned = Instant::now();
+        let bytes = shared.templates[template].clone();
         let left = shared.chain;
         let packet = Packet {
             shared: shared.clone(),
@@ -163,12 +167,14 @@ async fn spawn<S: Shim>(shared: Arc<Shared<S>>, first: u64) {
             right: true,
             spawned,
         };
+
         drop(S::spawn(task::<S>(Box::new(packet))));
     }
 }
 
 pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Result<Outcome> {
-    let (packets, spawners) = (plan.count("packets"), plan.count("spawners"));
+    let packets = plan.count("packets");
+    let spawners = plan.count("spawners");
     let template = |i: usize| (0..1001 + i).map(|place| byte(i, place)).collect();
     let shared = Arc::new(Shared::<S> {
         templates: (0..TEMPLATES).map(template).collect(),
@@ -180,6 +186,7 @@ pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Res
         room: Room::new(plan.count("in-flight")),
         ledger: Ledger::new(workers),
     });
+
     let began = Instant::now();
     all::<S, _>(spawners, |first| spawn(shared.clone(), first)).await;
     shared.ledger.complete::<S>(packets).await;

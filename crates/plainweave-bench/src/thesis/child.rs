@@ -53,6 +53,7 @@ pub(crate) fn run(flags: &ChildFlags) -> anyhow::Result<()> {
         workers: flags.workers,
         clock: clock(),
     };
+
     match flags.system.as_str() {
         "plainweave" if flags.observe => observed(&job, flags),
         "plainweave" => ours(&job, flags),
@@ -110,10 +111,12 @@ impl Job {
                 .find(|(metric, _)| *metric == name)
                 .map(|(_, value)| *value)
         };
+
         if let (Some(readings), Some(ms)) = (value("clock_readings"), value("time_ms")) {
             let share = readings * self.clock / (ms * 1e6 * self.workers as f64);
             figures.extend([("clock_ns", self.clock), ("clock_ppm", share * 1e6)]);
         }
+
         figures
     }
 }
@@ -161,6 +164,7 @@ fn fibers(job: &Job, flags: &ChildFlags) -> anyhow::Result<Fibers> {
         let runtime = builder(flags)?.workers(*workers).max_workers(*workers);
         Ok(PoolSpec::new(format!("pool-{pool}")).runtime(runtime))
     };
+
     let specs = sizes
         .iter()
         .enumerate()
@@ -219,13 +223,12 @@ fn scheduler(before: &[Metrics], now: &[Metrics]) -> Vec<Figure> {
             .map(count)
             .sum::<u64>()
     };
+
     let more = |count: fn(&WorkerMetrics) -> u64| {
         sum(now, count).saturating_sub(sum(before, count)) as f64
     };
-    let (attempts, steals) = (
-        more(|of| of.policy.steal_attempts),
-        more(|of| of.policy.steals),
-    );
+    let attempts = more(|of| of.policy.steal_attempts);
+    let steals = more(|of| of.policy.steals);
     vec![
         ("insert_retries", more(|of| of.policy.insert_retries)),
         ("insert_overflows", more(|of| of.policy.insert_overflows)),

@@ -86,13 +86,16 @@ pub(super) async fn iterate<S: Shim>(
 ) -> anyhow::Result<(Outcome, Vec<Figure>)> {
     let tasks = plan.count("tasks");
     let work = Duration::from_nanos(plan.count("work-ns"));
-    let (room, ledger) = (Room::new(plan.count("in-flight")), Ledger::new(workers));
+    let room = Room::new(plan.count("in-flight"));
+    let ledger = Ledger::new(workers);
     let shared = Arc::new(Shared::<S> { work, room, ledger });
     let began = Instant::now();
+
     for _ in 0..tasks {
         shared.room.enter().await;
         drop(S::spawn(created(shared.clone(), Instant::now())));
     }
+
     let creating = began.elapsed();
     shared.ledger.complete::<S>(tasks).await;
     let outcome = shared.ledger.outcome(began, tasks, "fibers")?;
@@ -102,5 +105,6 @@ pub(super) async fn iterate<S: Shim>(
         ("created_per_s", tasks as f64 / creating.as_secs_f64()),
         ("drain_ms", draining.as_secs_f64() * 1e3),
     ];
+
     Ok((outcome, figures))
 }

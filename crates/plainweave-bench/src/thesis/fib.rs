@@ -64,6 +64,7 @@ pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Res
     let time = began.elapsed();
     let executed = calls.by_worker();
     let made = executed.iter().sum::<u64>();
+
     ensure!(
         (value, made) == known(n),
         "fib({n}) came to {value} in {made} calls, not {:?}",

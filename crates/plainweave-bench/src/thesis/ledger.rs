@@ -84,7 +84,8 @@ impl Ledger {
         count: u64,
         what: &str,
     ) -> anyhow::Result<Outcome> {
-        let (mut all, mut executed) = (Log::new(), Vec::new());
+        let mut all = Log::new();
+        let mut executed = Vec::new();
         for worker in 0..self.0.len() {
             let log = self.log(worker);
             all.latencies.add(&log.latencies)?;
@@ -93,6 +94,7 @@ impl Ledger {
             all.last = all.last.max(log.last);
             executed.push(log.done);
         }
+
         ensure!(
             all.done == count,
             "{} of {count} {what} were done",
@@ -185,7 +187,8 @@ mod tests {
 
     #[test]
     fn what_is_lost_or_wrong_is_found() {
-        let (ledger, began) = (Ledger::new(2), Instant::now());
+        let ledger = Ledger::new(2);
+        let began = Instant::now();
         ledger.record(0, began, true);
         ledger.record(3, began, true);
         let outcome = ledger.outcome(began, 2, "tasks").unwrap();
@@ -196,6 +199,7 @@ mod tests {
                 .err()
                 .map(|error| error.to_string())
         };
+
         assert_eq!(error(3).unwrap(), "2 of 3 tasks were done");
         ledger.record(1, began, false);
         assert_eq!(

@@ -148,13 +148,17 @@ impl<S: Shim> Conference<S> {
 
     /// A leg's fiber.
     async fn leg(self: Arc<Self>, leg: usize) {
-        let (shared, slot) = (&self.shared, &self.slots[leg]);
+        let shared = &self.shared;
+        let slot = &self.slots[leg];
         let mut random = Random::new(self.number * self.slots.len() + leg);
-        let (mut made, mut readings) = (0, 0);
+        let mut made = 0;
+        let mut readings = 0;
+
         for round in 0..shared.rounds {
             let frame: Vec<u8> = (0..shared.bytes).map(|_| random.below(256) as u8).collect();
             made += sum(&frame);
             std::hint::black_box(Md5::digest(&frame));
+
             loop {
                 readings += 1;
                 if Instant::now() >= self.due(round) && with(slot, |slot| slot.is_none()) {
@@ -162,8 +166,10 @@ impl<S: Shim> Conference<S> {
                 }
                 S::yield_now().await;
             }
+
             with(slot, |slot| *slot = Some(frame));
         }
+
         shared.sum.fetch_add(made, Relaxed);
         shared.readings.fetch_add(readings, Relaxed);
         shared.left.fetch_sub(1, Relaxed);
@@ -182,11 +188,13 @@ impl<S: Shim> Conference<S> {
                     }
                     S::yield_now().await;
                 };
+
                 added
                     .iter_mut()
                     .zip(samples(&frame))
                     .for_each(|(sum, sample)| *sum += i32::from(sample));
             }
+
             mixed += added.iter().map(|sample| i64::from(*sample)).sum::<i64>();
             let frame: Arc<Vec<u8>> = Arc::new(
                 added
@@ -201,6 +209,7 @@ impl<S: Shim> Conference<S> {
                 );
             }
         }
+
         shared.sum.fetch_sub(mixed, Relaxed);
         shared.left.fetch_sub(1, Relaxed);
     }
@@ -224,11 +233,9 @@ pub(super) async fn iterate<S: Shim>(
     workers: usize,
     spread: Spread<S>,
 ) -> anyhow::Result<(Outcome, Vec<Figure>)> {
-    let (mixers, legs, rounds) = (
-        plan.count("mixers"),
-        plan.count("legs"),
-        plan.count("rounds"),
-    );
+    let mixers = plan.count("mixers");
+    let legs = plan.count("legs");
+    let rounds = plan.count("rounds");
     let shared = Arc::new(Shared {
         rounds,
         frame: Duration::from_millis(plan.count("frame-ms")),
@@ -241,6 +248,7 @@ pub(super) async fn iterate<S: Shim>(
         sum: AtomicI64::new(0),
         readings: AtomicU64::new(0),
     });
+
     for number in 0..mixers as usize {
         let slots = (0..legs).map(|_| Slot::default()).collect();
         let conference = Arc::new(Conference {
@@ -248,11 +256,13 @@ pub(super) async fn iterate<S: Shim>(
             number,
             slots,
         });
+
         for leg in 0..legs as usize {
             spread.spawn(conference.pool(Kind::Leg), conference.clone().leg(leg));
         }
         spread.spawn(conference.pool(Kind::Mixer), conference.mix());
     }
+
     let sends = mixers * legs * rounds;
     shared.ledger.complete::<S>(sends).await;
     while shared.left.load(Relaxed) > 0 {
@@ -264,12 +274,15 @@ pub(super) async fn iterate<S: Shim>(
         "the mixed samples differ from those of the legs: their sum by {sum}"
     );
     let mut outcome = shared.ledger.outcome(shared.began, sends, "sends")?;
+
     outcome.readings = sends + shared.readings.load(Relaxed);
     let above = |least: Duration| {
         let least = least.as_nanos() as u64;
         outcome.latencies.count_between(least, u64::MAX) as f64 / sends as f64
     };
-    let (fair, poor) = (above(EXCELLENT), above(2 * EXCELLENT));
+
+    let fair = above(EXCELLENT);
+    let poor = above(2 * EXCELLENT);
     let breaches = above(Duration::from_millis(plan.count("late-ms")));
     let classes = [
         ("excellent_share", 1.0 - fair),
@@ -297,6 +310,7 @@ mod tests {
                 .collect();
             Plan::parse(Mixer::PARAMETERS, &texts).unwrap()
         };
+
         assert_eq!(pools(&plan("single"), 4), Vec::<usize>::new());
         assert_eq!(pools(&plan("staged"), 3), [1, 1, 1]);
         assert_eq!(pools(&plan("staged"), 10), [2, 3, 5]);

@@ -94,6 +94,7 @@ impl Tree {
         let leaf = |downs: u64| {
             (call.spot * factor.powi(depth as i32 - 2 * downs as i32) - call.strike).max(0.0)
         };
+
         Self {
             values: (0..=depth).map(leaf).collect(),
             up: discount * share,
@@ -120,12 +121,14 @@ impl Tree {
 fn reference(call: Call, depth: u64) -> anyhow::Result<f64> {
     let mut tree = Tree::new(call, depth);
     while !tree.fold() {}
-    let (price, known) = (tree.price(), call.price);
+    let price = tree.price();
+    let known = call.price;
     let tolerance = call.spot * call.sigma / depth as f64;
     ensure!(
         (price - known).abs() <= tolerance,
         "{depth} steps price to {price}, which is not {known}"
     );
+
     Ok(price)
 }
 
@@ -152,6 +155,7 @@ fn step<S: Shim>(
             drop(S::spawn(step::<S>(tree, price, shared)));
             return;
         }
+
         // The same operations in the same order come to the same bits.
         let right = tree.price().to_bits() == price.to_bits();
         shared.ledger.record(S::worker(), shared.began, right);
@@ -172,9 +176,11 @@ pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Res
     } else {
         PUBLISHED
     };
+
     let tree = |depth: u64| anyhow::Ok((depth, reference(call, depth)?));
     let trees = [tree(plan.count("depth"))?, tree(plan.count("deep"))?];
-    let (room, ledger) = (Room::new(plan.count("in-flight")), Ledger::new(workers));
+    let room = Room::new(plan.count("in-flight"));
+    let ledger = Ledger::new(workers);
     let shared = Arc::new(Shared::<S> {
         call,
         trees,
@@ -182,13 +188,17 @@ pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Res
         room,
         ledger,
     });
-    let (options, one_in) = (plan.count("options"), plan.count("deep-in"));
+
+    let options = plan.count("options");
+    let one_in = plan.count("deep-in");
     let mut random = Random::new(0);
+
     for _ in 0..options {
         shared.room.enter().await;
         let deep = random.below(one_in as usize) == 0;
         drop(S::spawn(begin(deep, shared.clone())));
     }
+
     shared.ledger.complete::<S>(options).await;
     shared.ledger.outcome(shared.began, options, "options")
 }
@@ -203,6 +213,7 @@ mod tests {
         assert!((reference(PUBLISHED, 1000).unwrap() - 4.251_551_75e-6).abs() < 1e-12);
         assert!((reference(KNOWN, 20).unwrap() - 10.351_260_19).abs() < 1e-7);
         assert!((reference(KNOWN, 1000).unwrap() - 10.448_584_10).abs() < 1e-7);
+
         assert!(
             reference(
                 Call {

@@ -153,9 +153,11 @@ impl Shared {
         self.executed.add(worker);
         self.come[stage + 1].fetch_add(1, Relaxed);
         let last = stage + 1 == self.stages;
+
         if last {
             self.ledger.record(worker, due, true);
         }
+
         last
     }
 
@@ -199,6 +201,7 @@ impl Shared {
             ("backlog_p99", backlog(0.99)),
             ("backlog_spread", arrivals.spread.mean()),
         ];
+
         Ok((outcome, figures))
     }
 }
@@ -232,7 +235,10 @@ fn generate(
         backlog: histogram(),
         spread: histogram(),
     };
-    let (mut due, mut look, end) = (began + gap(), began + LOOK, began + shared.length);
+
+    let mut due = began + gap();
+    let mut look = began + LOOK;
+    let end = began + shared.length;
     while due < end {
         let now = Instant::now();
         if now >= due {
@@ -242,17 +248,17 @@ fn generate(
         } else {
             std::thread::sleep(due.min(look) - now);
         }
+
         if Instant::now() >= look {
             let backlogs = shared.backlogs();
-            let (least, most) = (
-                backlogs.iter().min().unwrap_or(&0),
-                backlogs.iter().max().unwrap_or(&0),
-            );
+            let least = backlogs.iter().min().unwrap_or(&0);
+            let most = backlogs.iter().max().unwrap_or(&0);
             arrivals.backlog.record(backlogs.iter().sum())?;
             arrivals.spread.record(most - least)?;
             look += LOOK;
         }
     }
+
     Ok(arrivals)
 }
 
@@ -277,7 +283,8 @@ pub(super) async fn iterate<S: Shim>(
     workers: usize,
     pools: Vec<S::Pool>,
 ) -> anyhow::Result<(Outcome, Vec<Figure>)> {
-    let (shared, began) = (Shared::new(plan, workers), Instant::now());
+    let shared = Shared::new(plan, workers);
+    let began = Instant::now();
     let pool = pools
         .into_iter()
         .next()
@@ -294,6 +301,7 @@ pub(super) async fn iterate<S: Shim>(
             Ok(true)
         })
     });
+
     while !generator.is_finished() {
         S::sleep(LOOK).await;
     }
@@ -312,11 +320,14 @@ pub(super) fn staged(
     sizes: &[usize],
 ) -> anyhow::Result<(Outcome, Vec<Figure>)> {
     let shared = Shared::new(plan, sizes.iter().sum());
-    let (pools, queue) = (fibers.pools(), shared.queue as usize);
+    let pools = fibers.pools();
+    let queue = shared.queue as usize;
     let mut stages: Vec<Stage<Instant>> = Vec::new();
+
     // From the last to the first.
     for (stage, pool) in pools.iter().enumerate().rev() {
-        let (before, jobs) = (sizes[..stage].iter().sum::<usize>(), shared.clone());
+        let before = sizes[..stage].iter().sum::<usize>();
+        let jobs = shared.clone();
         let compute = move |due| jobs.compute(stage, before + Fibers::worker(), due);
         stages.push(match stages.last() {
             None => Stage::new(pool, queue, sizes[stage], move |due| {
@@ -329,7 +340,9 @@ pub(super) fn staged(
             })?,
         });
     }
-    let (first, began) = (stages.last().context("no pools")?.sender(), Instant::now());
+
+    let first = stages.last().context("no pools")?.sender();
+    let began = Instant::now();
     let arrivals = generate(&shared, began, |due| {
         shared.come[0].fetch_add(1, Relaxed);
         match first.try_send(due) {
@@ -345,5 +358,6 @@ pub(super) fn staged(
     while let Some(stage) = stages.pop() {
         stage.join()?;
     }
+
     shared.outcome(began, &arrivals)
 }

@@ -139,6 +139,7 @@ impl<S: Shim, A: Fn(u64) + Send + Sync + 'static> Burst<S, A> {
             } else {
                 random.below(TEMPLATES)
             };
+
             let spawned = Instant::now();
             let copy = (!self.load.handlers_copy).then(|| self.templates[template].bytes.clone());
             drop(S::spawn(
@@ -174,8 +175,10 @@ pub(crate) async fn burst<S: Shim>(
     workers: usize,
     after: impl Fn(u64) + Send + Sync + 'static,
 ) -> anyhow::Result<Outcome> {
-    let (packets, spawners) = (load.packets, load.spawners);
-    let (room, ledger) = (Room::<S>::new(load.in_flight), Ledger::new(workers));
+    let packets = load.packets;
+    let spawners = load.spawners;
+    let room = Room::<S>::new(load.in_flight);
+    let ledger = Ledger::new(workers);
     let burst = Arc::new(Burst {
         load,
         templates: Template::all(),
@@ -183,6 +186,7 @@ pub(crate) async fn burst<S: Shim>(
         ledger,
         after,
     });
+
     let began = Instant::now();
     all::<S, _>(spawners, |first| burst.clone().spawn(first)).await;
     burst.ledger.complete::<S>(packets).await;
@@ -197,6 +201,7 @@ pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Res
         "suspend" => Delay::Suspend(length),
         _ => Delay::None,
     };
+
     let load = Load {
         packets: plan.count("packets"),
         spawners: plan.count("spawners"),
@@ -204,6 +209,7 @@ pub(super) async fn iterate<S: Shim>(plan: &Plan, workers: usize) -> anyhow::Res
         delay,
         in_flight: plan.count("in-flight"),
     };
+
     burst::<S>(load, workers, |_| ()).await
 }
 
@@ -224,6 +230,7 @@ mod tests {
         );
         assert_eq!(templates[0].ends[..3], [20, 40, 60]);
         assert_eq!((templates[9].ends[0], templates[9].ends.len()), (29, 10));
+
         assert!(
             templates[3].is_right(&templates[3].bytes)
                 && !templates[3].is_right(&templates[4].bytes)

@@ -56,11 +56,13 @@ fn arg(parameter: &'static Parameter) -> Arg {
     } else {
         format!("; {full} with --full")
     };
+
     let list = if matches!(range, Range::Word(_)) {
         "WORD,.."
     } else {
         "N,.."
     };
+
     let help = format!("{help}: {} [default: {value}{full}]", allowed(range));
     let arg = Arg::new(name)
         .long(name)
@@ -97,6 +99,7 @@ impl Plan {
                 .map_err(|range| anyhow::anyhow!("--{name} {text}: {range}"))?;
             Ok((name, checked))
         };
+
         Ok(Self {
             values: parameters
                 .iter()
@@ -297,6 +300,7 @@ mod tests {
             texts(true, &["--tasks=7", "--copy=here"]).0,
             "text tasks=7 copy=here"
         );
+
         assert_eq!(
             plans(
                 &Case {
@@ -331,6 +335,7 @@ mod tests {
         let error = plans(&base, false, &["--tasks", &many, "--copy", "here,there"])
             .unwrap_err()
             .to_string();
+
         assert_eq!(error, "--copy: 200 combinations of values, at most 100");
     }
 

@@ -83,6 +83,7 @@ impl System {
         } else {
             None
         };
+
         Ok(Self {
             go,
             ..Self::new(kind)
@@ -142,6 +143,7 @@ impl System {
                 command
             }
         };
+
         let text = child::output(command, patience)?;
         child::values(&text)?
             .into_iter()

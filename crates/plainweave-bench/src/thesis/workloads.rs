@@ -56,5 +56,6 @@ pub(super) async fn run<S: Shim>(
         "creation" => creation::iterate::<S>(&plan, workers).await?,
         other => unreachable!("{other} is none of them"),
     };
+
     Ok([outcome.figures(), more].concat())
 }

@@ -61,6 +61,7 @@ impl Catalog {
             number,
             len: SIZE,
         };
+
         Self {
             items: (0..FILES).map(item).collect(),
             order: (0..FILES).collect(),
@@ -74,6 +75,7 @@ impl Catalog {
             number,
             len,
         };
+
         let items: Vec<_> = (0..files).map(item).collect();
         items
             .iter()
@@ -98,7 +100,10 @@ impl Catalog {
     fn drawn(scale: usize) -> anyhow::Result<Self> {
         let mut random = SmallRng::seed_from_u64(SEED);
         let dirs = (MIX_DIRS / scale as f64).ceil() as usize;
-        let (mut items, mut classes, mut below) = (Vec::new(), Vec::new(), 0.0);
+        let mut items = Vec::new();
+        let mut classes = Vec::new();
+        let mut below = 0.0;
+
         for ((share, _, _), sizes) in TABLE.iter().zip(class_sizes(scale as f64)) {
             let first = items.len();
             for len in sizes {
@@ -106,12 +111,14 @@ impl Catalog {
                 let path = format!("/mix{:03}/{number:05}.txt", number % dirs);
                 items.push(Item { path, number, len });
             }
+
             let mut ranks: Vec<_> = (first..items.len()).collect();
             ranks.shuffle(&mut random);
             let zipf = Zipf::new(ranks.len() as f64, 1.0)?;
             classes.push((share - below, ranks, zipf));
             below = *share;
         }
+
         let order = (0..DRAWN).map(|_| {
             let mut chance: f64 = random.random_range(0.0..1.0);
             let mut chosen = &classes[classes.len() - 1];
@@ -122,9 +129,11 @@ impl Catalog {
                 }
                 chance -= class.0;
             }
+
             let rank = chosen.2.sample(&mut random) as usize;
             chosen.1[rank.clamp(1, chosen.1.len()) - 1]
         });
+
         Ok(Self {
             order: order.collect(),
             items,
@@ -187,7 +196,10 @@ impl Catalog {
 /// Returns the sizes of each class's files: evenly spaced, but for the last class, whose spacing
 /// grows by a power such that the number of all files and their bytes are those of the table.
 fn class_sizes(scale: f64) -> Vec<Vec<usize>> {
-    let (mut classes, mut least, mut bytes_before, mut files) = (Vec::new(), 100.0, 0.0, 0.0);
+    let mut classes = Vec::new();
+    let mut least = 100.0;
+    let mut bytes_before = 0.0;
+    let mut files = 0.0;
     for (n, (_, bytes, most)) in TABLE.iter().enumerate() {
         let last = n == TABLE.len() - 1;
         let bytes_here = bytes - bytes_before;
@@ -196,9 +208,11 @@ fn class_sizes(scale: f64) -> Vec<Vec<usize>> {
         } else {
             bytes_here / ((least + most) / 2.0)
         };
+
         let power = (most - least) / (bytes_here / count - least) - 1.0;
         let here = (count / scale).round().max(1.0) as usize;
         let size = |k: usize| least + (most - least) * ((k as f64 + 0.5) / here as f64).powf(power);
+
         // Larger than those of the class before, or they would be of that one.
         let above = least as usize + 1;
         classes.push((0..here).map(|k| (size(k) as usize).max(above)).collect());
@@ -222,6 +236,7 @@ mod tests {
                 "{files} files at {scale}"
             );
             let mut sum = 0.0;
+
             for ((_, bytes, most), class) in TABLE.iter().zip(&classes) {
                 sum += class.iter().map(|&len| len as f64).sum::<f64>();
                 assert!(

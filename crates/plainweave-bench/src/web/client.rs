@@ -61,12 +61,14 @@ impl Figures {
             .clone()
             .any(|(kind, _)| WRONG.iter().any(|wrong| kind.starts_with(wrong)));
         ensure!(!wrong, "wrong answers from {who}: {}", told.join(", "));
+
         if !told.is_empty() {
             report::note(&format!(
                 "warning: errors under load from {who}: {}",
                 told.join(", ")
             ));
         }
+
         Ok(())
     }
 }

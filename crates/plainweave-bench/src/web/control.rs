@@ -74,11 +74,13 @@ pub(crate) fn serve(flags: &Flags) -> anyhow::Result<()> {
     } else {
         None
     };
+
     let listener = limit::listen()?;
     let address = listener.local_addr()?;
     let runtime = Mode::SHARED.builder().workers(1).io(Io::Epoll).build()?;
     let listener = TcpListener::from_std(listener)?;
     report::say(&address.to_string());
+
     runtime.run(|| {
         loop {
             // What fails to be accepted has gone, or comes again when there are descriptors.
@@ -86,6 +88,7 @@ pub(crate) fn serve(flags: &Flags) -> anyhow::Result<()> {
                 plainweave::yield_now();
                 continue;
             };
+
             let root = Arc::clone(&root);
             // It ends when its client is gone.
             drop(plainweave::spawn(move || {
@@ -103,7 +106,8 @@ fn converse(
     splices: Option<&Splices>,
 ) -> anyhow::Result<()> {
     let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let (mut head, mut buffer) = (Vec::new(), [0; HEAD]);
+    let mut head = Vec::new();
+    let mut buffer = [0; HEAD];
     loop {
         head.clear();
         while !head.ends_with(b"\r\n\r\n") {
@@ -114,11 +118,13 @@ fn converse(
             head.extend_from_slice(&buffer[..read]);
             ensure!(head.len() <= HEAD, "a head that is too long");
         }
+
         let file = File::open(root.join(path(&head)?))?;
         let len = file.metadata()?.len();
         let answer =
             format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nContent-Type: text/plain\r\n\r\n");
         stream.write_all(answer.as_bytes())?;
+
         match (method, splices) {
             (Method::Splicing, Some(splices)) => {
                 rustix::io::ioctl_fionbio(&stream, false)?;
@@ -149,6 +155,7 @@ fn path(head: &[u8]) -> anyhow::Result<&str> {
         .and_then(|rest| rest.split(' ').next());
     let path = path.with_context(|| format!("not a request for a file: {line}"))?;
     ensure!(!path.contains(".."), "{path} leaves the root");
+
     Ok(path)
 }
 

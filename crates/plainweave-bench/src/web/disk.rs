@@ -52,15 +52,18 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, why);
         return Ok(());
     }
+
     let large = Catalog::of(&bench.site, bench.large, LARGE)?;
     let medium = Catalog::of(&bench.site, MEDIUM_FILES, MEDIUM)?;
     let memory = BESIDE + bench.large * LARGE / 10;
     let mut all = Vec::new();
+
     for kind in [Kind::Nginx, Kind::NginxThreads, Kind::Epoll, Kind::Uring] {
         if let Some(why) = kind.absence() {
             bench.missing(kind.name(), why);
             continue;
         }
+
         let name = format!("disk-{}", kind.name().replace(' ', "-"));
         let Some(group) = Group::confined(&name, bench.site.dir(), memory, DISK) else {
             bench.missing(
@@ -69,6 +72,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             );
             return Ok(());
         };
+
         let server = Server::start_with(kind, &bench.site, Some(group), &["--cache", "4m"])?;
         let none = Vec::new;
         all.push(Turns {
@@ -79,6 +83,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             megabytes: none(),
         });
     }
+
     for round in 1..=bench.runs {
         for turns in &mut all {
             report::progress(&format!(
@@ -89,6 +94,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             turn(&bench.site, bench.turn, turns, &large, &medium)?;
         }
     }
+
     bench.facts.push((
         "disk",
         format!(
@@ -136,6 +142,7 @@ fn turn(
         site.forget(&item.path)?;
     }
     let mut checker = Checker::connect(server.address)?;
+
     // Twice: what is used again is kept longer.
     for item in cached().chain(cached()) {
         checker.check(&item.path, &item.content())?;
@@ -148,6 +155,7 @@ fn turn(
         std::fs::write(&list, urls)?;
         Ok(list.to_string_lossy().into_owned())
     };
+
     let hot = write("hot.txt", &mut cached().map(|item| item.path.as_str()))?;
     let cold = write(
         "cold.txt",
@@ -172,15 +180,18 @@ fn turn(
         figures.check(server.kind.name())?;
         Ok(figures)
     };
+
     turns.alone.push(ask()?.get("latency_p99")?);
     let other = site.dir().join("cold.csv");
     let more = ["--urls", &cold, "--zipf", "0", "--connections", READERS];
     let reader = start(load("epoll", &url, length + 2 * WARM_UP, &other, &more)?)?;
     std::thread::sleep(WARM_UP);
     let figures = ask()?;
+
     turns.beside.push(figures.get("latency_p99")?);
     turns.slowest.push(figures.get("latency_max")?);
     let output = reader.wait_with_output()?;
+
     ensure!(
         output.status.success(),
         "plainweave load: {}",
@@ -191,6 +202,7 @@ fn turn(
     turns
         .megabytes
         .push(figures.get("rate")? * LARGE as f64 / 1e6);
+
     Ok(())
 }
 

@@ -35,6 +35,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
+
     for number in 0..2 * bench.idle {
         bench.site.add(&cold(number), number, SIZE)?;
     }
@@ -49,16 +50,20 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             bench.missing(kind.name(), why);
             continue;
         }
-        let (mut memory, mut cpu) = (Vec::new(), Vec::new());
+
+        let mut memory = Vec::new();
+        let mut cpu = Vec::new();
         for run in 1..=bench.runs.min(MOST_RUNS) {
             report::progress(&format!("web: {CASE}, run {run}, {}", kind.name()));
             let (bytes, share) = measure(kind, &bench.site, bench.idle, bench.turn)?;
             memory.push(bytes);
             cpu.push(share);
         }
+
         bench.row(CASE, kind.name(), "bytes_per_connection", "B", memory);
         bench.row(CASE, kind.name(), "idle_cpu", "ms/s", cpu);
     }
+
     bench.facts.push((
         "idle connections",
         format!("{}, memory as PSS of all processes of a server", bench.idle),
@@ -73,7 +78,8 @@ fn measure(
     connections: usize,
     turn: Duration,
 ) -> anyhow::Result<(f64, f64)> {
-    let (settle, idleness) = (SETTLE.min(turn), IDLENESS.min(turn * 2));
+    let settle = SETTLE.min(turn);
+    let idleness = IDLENESS.min(turn * 2);
     let server = Server::start_with(kind, site, None, &SETTINGS)?;
     let mut checker = Checker::connect(server.address)?;
     for number in 0..FILES {
@@ -85,6 +91,7 @@ fn measure(
     std::thread::sleep(settle);
     let before = server.memory()?;
     let mut open: Vec<TcpStream> = Vec::with_capacity(connections);
+
     for number in 0..connections {
         let mut checker = Checker::connect(server.address)?;
         checker.check(
@@ -94,11 +101,13 @@ fn measure(
         checker.check(&cold(number), &site::content(number, SIZE))?;
         open.push(checker.into_stream());
     }
+
     std::thread::sleep(settle);
     let bytes = (server.memory()? - before) / connections as f64;
     let cpu = server.cpu_ns()?;
     std::thread::sleep(idleness);
     let cpu = (server.cpu_ns()? - cpu) as f64 / 1e6 / idleness.as_secs_f64();
+
     // They are alive, not given up.
     for stream in open.iter().step_by((connections / 100).max(1)) {
         stream.set_nonblocking(true)?;
@@ -109,6 +118,7 @@ fn measure(
             kind.name()
         );
     }
+
     Ok((bytes, cpu))
 }
 

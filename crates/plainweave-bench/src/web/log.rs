@@ -17,12 +17,14 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, "wrk is not installed");
         return Ok(());
     }
+
     let mut servers = Vec::new();
     for kind in [Kind::Epoll, Kind::Uring] {
         if let Some(why) = kind.absence() {
             bench.missing(kind.name(), why);
             continue;
         }
+
         let name = kind.name();
         servers.push((name.to_owned(), Server::start(kind, &bench.site, None)?));
         for format in ["combined", "json"] {
@@ -40,6 +42,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             servers.push((format!("{name} {format} log"), server));
         }
     }
+
     let named: Vec<_> = servers
         .iter()
         .map(|(name, server)| (name.clone(), server))
@@ -56,5 +59,6 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             bench.row(CASE, name, "ratio_to_silent", "1", ratios);
         }
     }
+
     Ok(())
 }

@@ -58,23 +58,28 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, why);
         return Ok(());
     }
+
     if !descriptors::at_least(bench.idle) {
         bench.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
+
     let mut servers = Vec::new();
     for kind in Kind::ALL {
         if let Some(why) = kind.absence() {
             bench.missing(kind.name(), why);
             continue;
         }
+
         let Some(group) = Group::under_quota("over", kind.name(), |group| group.limit(SHARE))
         else {
             bench.missing(CASE, NO_QUOTA);
             return Ok(());
         };
+
         servers.push(Server::start(kind, &bench.site, Some(group))?);
     }
+
     let mut turns: Vec<Vec<Round>> = servers.iter().map(|_| Vec::new()).collect();
     for round in 0..=bench.runs {
         let mut nginx = None;
@@ -90,12 +95,14 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             if server.kind == Kind::Nginx {
                 nginx = Some(peak);
             }
+
             // The first round warms up.
             if round > 0 {
                 turns[n].push(Round::run(bench, server, peak, nginx)?);
             }
         }
     }
+
     let fact = format!(
         "{SHARE} of a CPU; a connection a request, {} at a time, {CLIENT_TIMEOUT} of patience",
         bench.idle
@@ -124,6 +131,7 @@ impl Round {
                 .map(|factor| turn(bench, server, peak * factor))
                 .collect()
         };
+
         let same = nginx
             .filter(|_| server.kind != Kind::Nginx)
             .map_or(Ok(Vec::new()), turns)?;
@@ -164,6 +172,7 @@ fn tell(bench: &mut Bench, name: &str, rounds: &[Round]) {
             .iter()
             .filter_map(|round| round.same.get(step))
             .collect();
+
         if !same.is_empty() {
             rows(bench, &format!("{CASE}-{factor}x-of-nginx"), name, &same);
         }
@@ -204,6 +213,7 @@ fn rows(bench: &mut Bench, case: &str, name: &str, turns: &[&Turn]) {
         ),
         ("client_lateness_p99_us", |turn| turn.lateness),
     ];
+
     for (metric, of) in timed {
         let values: Vec<f64> = turns.iter().filter_map(|turn| of(turn)).collect();
         if !values.is_empty() {
@@ -225,6 +235,7 @@ fn peak(bench: &Bench, server: &Server) -> anyhow::Result<f64> {
     ];
     let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
     figures.check(server.kind.name())?;
+
     figures.get("rate")
 }
 
@@ -232,7 +243,8 @@ fn peak(bench: &Bench, server: &Server) -> anyhow::Result<f64> {
 fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
     let csv = bench.site.dir().join("load.csv");
     let url = format!("http://{}{}", server.address, site::path(0));
-    let (rate, connections) = (rate.to_string(), bench.idle.to_string());
+    let rate = rate.to_string();
+    let connections = bench.idle.to_string();
     let more = [
         "--no-keep-alive",
         "--connections",
@@ -250,7 +262,8 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
     ]
     .concat();
     let mut command = load("epoll", &url, bench.turn, &csv, &more)?;
-    let (ended, mut turn) = (AtomicBool::new(false), Turn::default());
+    let ended = AtomicBool::new(false);
+    let mut turn = Turn::default();
     let figures = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
@@ -265,6 +278,7 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
         let _end = SetOnDrop(&ended);
         run_overload(&mut command, &csv)
     })?;
+
     turn.goodput = figures.get("rate")?;
     turn.failed = figures.failed_share()?;
     turn.p99 = figures.get("latency_p99").ok();
@@ -272,5 +286,6 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
     std::thread::sleep(settle);
     turn.left = standing(server.address, &[CLOSE_WAIT]) as f64;
     drain(server.address);
+
     Ok(turn)
 }

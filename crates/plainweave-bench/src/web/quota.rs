@@ -20,25 +20,30 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, why);
         return Ok(());
     }
+
     let mut servers = Vec::new();
     for kind in Kind::ALL {
         if let Some(why) = kind.absence() {
             bench.missing(kind.name(), why);
             continue;
         }
+
         let Some(group) = Group::under_quota("quota", kind.name(), |group| group.limit(SHARE))
         else {
             bench.missing(CASE, NO_QUOTA);
             return Ok(());
         };
+
         servers.push(Server::start(kind, &bench.site, Some(group))?);
     }
+
     let mut peak = 0.0;
     for server in &servers {
         // All warm up; the first is nginx.
         let rate = turn(bench, server, &[])?.get("rate")?;
         peak = if peak == 0.0 { rate } else { peak };
     }
+
     let mut found = Vec::new();
     tails::measure(
         ("web", CASE),
@@ -54,15 +59,14 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let fact =
         format!("{SHARE} of a CPU in periods of 100 ms; nginx bears {peak:.0}/s there; Poisson");
     bench.facts.push(("quota", fact));
+
     Ok(())
 }
 
 /// Loads a server, by default with all that it can bear.
 fn turn(bench: &Bench, server: &Server, more: &[&str]) -> anyhow::Result<Figures> {
-    let (list, csv) = (
-        bench.site.dir().join("urls.txt"),
-        bench.site.dir().join("load.csv"),
-    );
+    let list = bench.site.dir().join("urls.txt");
+    let csv = bench.site.dir().join("load.csv");
     let urls = (0..site::FILES).map(|n| format!("http://{}{}\n", server.address, site::path(n)));
     std::fs::write(&list, urls.collect::<String>())?;
     let list = list.to_string_lossy();
@@ -78,6 +82,7 @@ fn turn(bench: &Bench, server: &Server, more: &[&str]) -> anyhow::Result<Figures
     let length = bench.turn.max(Duration::from_secs(1));
     let mut command = load("epoll", &url, length, &csv, &[&always[..], more].concat())?;
     let figures = run_load(&mut command, &csv)?;
+
     figures.check(server.kind.name())?;
     Ok(figures)
 }

@@ -22,6 +22,7 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
         bench.missing(case, "wrk is not installed");
         return Ok(());
     }
+
     // Small files are kept open too while they are served; all of a mix fits.
     let mut servers = bench.servers(&Kind::ALL, &["--open-files", "4000"])?;
     if let Some(length) = load.catalog.length().filter(|length| *length <= COPIED) {
@@ -38,6 +39,7 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
             &arguments,
         )?);
     }
+
     let named: Vec<_> = servers
         .iter()
         .map(|server| (server.kind.name().to_owned(), server))
@@ -49,7 +51,9 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
             .position(|server| server.kind == kind)
             .map(|n| costs[n].cpu.clone())
     };
-    let (nginx, limit) = (of(Kind::Nginx), of(Kind::Limit));
+
+    let nginx = of(Kind::Nginx);
+    let limit = of(Kind::Limit);
     for (server, Costs { cpu, rate }) in servers.iter().zip(costs) {
         let name = server.kind.name();
         bench.row(case, name, "cpu_us_per_request", "us", cpu.clone());
@@ -61,6 +65,7 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
             bench.ratio(case, name, ("ratio_to_limit", limit.as_ref()), &cpu);
         }
     }
+
     Ok(())
 }
 
@@ -90,6 +95,7 @@ pub(super) fn measure(
             .filter_map(|l| Some(l.split_once(':')?.0))
             .collect();
         let fact = format!("head of {} bytes: {}", head.len(), fields.join(", "));
+
         if server.kind.name() == name
             && !bench
                 .facts
@@ -113,11 +119,13 @@ pub(super) fn measure(
             .map(|_| ())
             .with_context(|| (*name).clone())
     };
+
     let rounds = Rounds {
         name: &format!("web: {case}"),
         runs: bench.runs,
         turn: bench.turn,
     };
+
     let processes: Vec<&Process> = servers.iter().map(|(_, server)| &***server).collect();
     let command = |server: &Process, length| {
         let mut command = wrk::command(
@@ -128,6 +136,7 @@ pub(super) fn measure(
         command.arg("-s").arg(&script);
         command
     };
+
     let costs = rounds.run(&processes, command, wrk::requests, sample)?;
     let counted = servers
         .iter()
@@ -137,6 +146,7 @@ pub(super) fn measure(
     } else {
         "threads of the processes"
     };
+
     bench
         .facts
         .push(("CPU counted by", format!("{how} ({case})")));
@@ -144,6 +154,7 @@ pub(super) fn measure(
         (n, true) => format!("{n} at a time, one for each request"),
         (n, false) => format!("{n}, kept alive"),
     };
+
     bench.facts.push((
         "load",
         format!(

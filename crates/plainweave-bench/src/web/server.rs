@@ -90,6 +90,7 @@ impl Kind {
             } else {
                 ""
             };
+
             let root = format!("root {};", site.root().display());
             let settings = nginx::Settings {
                 workers,
@@ -98,9 +99,11 @@ impl Kind {
                 defaults,
                 ..Default::default()
             };
+
             let (command, address) = nginx::command(site.dir(), &settings)?;
             return Ok((command, Some(address)));
         }
+
         if self == Kind::Limit {
             return Ok((limit::command("http", extra)?, None));
         }
@@ -118,6 +121,7 @@ impl Kind {
             command.args(["--architecture", "fibers"]);
         }
         command.env("PLAINWEAVE_IO", self.driver());
+
         Ok((command, None))
     }
 }

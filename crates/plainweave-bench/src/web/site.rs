@@ -174,6 +174,7 @@ impl<S: Read + Write> Checker<S> {
         self.stream
             .get_mut()
             .write_all(request(path, fields).as_bytes())?;
+
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             let read = self
@@ -185,11 +186,13 @@ impl<S: Read + Write> Checker<S> {
                 "the connection ended within the answer for {path}: {head}"
             );
         }
+
         ensure!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
         let got = match is_chunked(&head) {
             true => self.chunks(),
             false => self.exactly(body.len()),
         };
+
         ensure!(
             got.with_context(|| format!("the body of {path}"))? == body,
             "{path} came with another content"
@@ -216,6 +219,7 @@ impl<S: Read + Write> Checker<S> {
                 .with_context(|| format!("a chunk of {line:?}"))?;
             ensure!(len <= LONGEST_CHUNK, "a chunk of {len} bytes");
             let chunk = self.exactly(len + 2)?;
+
             ensure!(
                 chunk.ends_with(b"\r\n"),
                 "a chunk of {len} bytes does not end there"

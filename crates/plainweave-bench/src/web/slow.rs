@@ -47,21 +47,24 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, why);
         return Ok(());
     }
+
     if !descriptors::at_least(bench.idle) {
         bench.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
+
     let large = Catalog::of(&bench.site, 4, 1 << 20)?;
     // nginx's: no client times out while the others are served.
     let patient = ["--header-timeout", "60s", "--write-timeout", "60s"];
-    let (servers, witnesses) = (
-        bench.servers(&Kind::ALL, &patient)?,
-        bench.servers(&Kind::ALL, &patient)?,
-    );
+
+    let servers = bench.servers(&Kind::ALL, &patient)?;
+    let witnesses = bench.servers(&Kind::ALL, &patient)?;
     for (server, witness) in servers.iter().zip(&witnesses) {
-        let (mut alone, mut newcomers, mut beside) =
-            (Vec::new(), Pairs::default(), Pairs::default());
-        let (mut memory, mut cpu) = (Vec::new(), Vec::new());
+        let mut alone = Vec::new();
+        let mut newcomers = Pairs::default();
+        let mut beside = Pairs::default();
+        let mut memory = Vec::new();
+        let mut cpu = Vec::new();
         for round in 1..=bench.runs.min(3) {
             report::progress(&format!(
                 "web: {CASE}, round {round}, {}",
@@ -72,10 +75,14 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             let [before_them, _] = ask_both(bench, pair)?;
             alone.push(before_them);
             let before = server.memory()?;
-            let (ended, dripped) = (AtomicBool::new(false), AtomicU64::new(0));
-            let (ended, dripped) = (&ended, &dripped);
+            let ended = AtomicBool::new(false);
+            let dripped = AtomicU64::new(0);
+            let ended = &ended;
+            let dripped = &dripped;
             let result = std::thread::scope(|scope| {
-                let (path, address, count) = (&large.items[0].path, server.address, bench.idle);
+                let path = &large.items[0].path;
+                let address = server.address;
+                let count = bench.idle;
                 let crowd = scope.spawn(move || crowd(address, path, count, ended, dripped));
                 let measure = || -> anyhow::Result<_> {
                     while dripped.load(Ordering::Relaxed) < count as u64 / 2 && !crowd.is_finished()
@@ -83,6 +90,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                         std::thread::sleep(Duration::from_millis(10));
                     }
                     let newcomers = ask_both(bench, pair)?;
+
                     // A test's turn is short, and so is its patience.
                     std::thread::sleep(SETTLE.min(8 * bench.turn));
                     let asked = ask_both(bench, pair)?;
@@ -93,21 +101,25 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                         server.memory()?,
                     ))
                 };
+
                 let result = {
                     let _end = SetOnDrop(ended);
                     measure()
                 };
+
                 crowd
                     .join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 result
             });
+
             let (came, asked, price, after) = result?;
             cpu.push(price);
             newcomers.push(came);
             beside.push(asked);
             memory.push((after - before) / bench.idle as f64);
         }
+
         let name = server.kind.name();
         for (metric, unit, values) in latencies(&alone, &newcomers, &beside) {
             bench.row(CASE, name, metric, unit, values);
@@ -115,6 +127,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.row(CASE, name, "cpu_us_per_dripped_byte", "us", cpu);
         bench.row(CASE, name, "bytes_per_slow_client", "B", memory);
     }
+
     let fact = format!(
         "{} of them; fast ones of each server {RATE}/s on {FAST} connections, Poisson",
         bench.idle
@@ -145,6 +158,7 @@ fn latencies(alone: &[Asked], newcomers: &Pairs, beside: &Pairs) -> Vec<Column> 
             rows.push((metrics[metric], "us", asked));
         }
     }
+
     for (asked, ratio) in [
         (newcomers, "p99_newcomers_to_witness"),
         (beside, "p99_beside_to_witness"),
@@ -153,6 +167,7 @@ fn latencies(alone: &[Asked], newcomers: &Pairs, beside: &Pairs) -> Vec<Column> 
             .map(|asked| asked.iter().map(|asked| asked.p99).collect::<Vec<_>>());
         rows.push((ratio, "1", ratios(&own, &witness)));
     }
+
     rows
 }
 
@@ -264,6 +279,7 @@ fn ask(bench: &Bench, server: &Server, csv: &str) -> anyhow::Result<Asked> {
     ];
     let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
     figures.check(server.kind.name())?;
+
     let asked = Asked::of(&figures)?;
     if asked.lateness.is_none() {
         let name = server.kind.name();
@@ -271,6 +287,7 @@ fn ask(bench: &Bench, server: &Server, csv: &str) -> anyhow::Result<Asked> {
             "warning: {CASE}, {name}: the fast clients were behind all the time; no lateness of theirs"
         ));
     }
+
     Ok(asked)
 }
 
@@ -284,12 +301,14 @@ fn crowd(
 ) -> anyhow::Result<()> {
     // On Linux, of this thread. Not allowed: then it is in the way a little.
     let _ = rustix::process::nice(19);
-    let (drip, whole) = (request(&site::path(1), FIELDS[1]), request(path, FIELDS[0]));
+    let drip = request(&site::path(1), FIELDS[1]);
+    let whole = request(path, FIELDS[0]);
     let connect = || -> anyhow::Result<TcpStream> {
         let stream = TcpStream::connect(address).context("a slow client")?;
         stream.set_nonblocking(true)?;
         Ok(stream)
     };
+
     let mut drippers = Vec::new();
     let mut deaf = Vec::new();
     for _ in 0..count / 2 {
@@ -299,7 +318,9 @@ fn crowd(
         let _ = stream.write_all(whole.as_bytes());
         deaf.push(stream);
     }
-    let (start, mut dripped) = (Instant::now(), 0);
+
+    let start = Instant::now();
+    let mut dripped = 0;
     while !ended.load(Ordering::Relaxed) {
         // Evenly over the second: slow clients know nothing of each other.
         let due = start.elapsed().as_secs_f64() / DRIP.as_secs_f64() * drippers.len() as f64;
@@ -307,6 +328,7 @@ fn crowd(
             let turn = dripped % drippers.len();
             let (stream, at) = &mut drippers[turn];
             let byte = &drip.as_bytes()[*at % drip.len()..][..1];
+
             // A server that has had enough answers 408 and closes: another one comes.
             let open = stream
                 .read(&mut [0; 512])
@@ -316,11 +338,13 @@ fn crowd(
             } else {
                 (*stream, *at) = (connect()?, 0);
             }
+
             dripped += 1;
             sent.store(dripped as u64, Ordering::Relaxed);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+
     drop(deaf);
     Ok(())
 }
@@ -335,11 +359,13 @@ mod tests {
             let figures = Figures(format!("latency_p50,us,10\nlatency_p99,us,30\n{lateness}"));
             Asked::of(&figures).expect("latencies are enough")
         };
+
         let on_time = "lateness_p99,us,5\n";
         let pairs = |own: &str| Pairs {
             own: vec![asked(own)],
             witness: vec![asked(on_time)],
         };
+
         let rows = latencies(&[asked(on_time)], &pairs(""), &pairs(on_time));
         let of = |metric: &str| rows.iter().find(|row| row.0 == metric).map(|row| row.2[0]);
         assert_eq!(of("p99_us_newcomers"), Some(30.0));

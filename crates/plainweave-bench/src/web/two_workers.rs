@@ -23,16 +23,19 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         bench.missing(CASE, "wrk is not installed");
         return Ok(());
     }
+
     if machine::cpus() < 2 {
         bench.missing(CASE, "it takes two CPUs");
         return Ok(());
     }
+
     let mut servers = Vec::new();
     for kind in Kind::ALL {
         if let Some(why) = kind.absence() {
             bench.missing(kind.name(), why);
             continue;
         }
+
         for workers in [1, 2] {
             let purpose = format!("{workers}-workers");
             let Some(group) =
@@ -41,6 +44,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                 bench.missing(CASE, NO_QUOTA);
                 return Ok(());
             };
+
             let server = Server::start_workers(
                 kind,
                 &bench.site,
@@ -51,6 +55,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             servers.push((workers, server));
         }
     }
+
     let load = Load::kept(CONNECTIONS, Catalog::small());
     let script = wrk::script(&bench.site, CASE, &load)?;
     for (_, server) in &servers {
@@ -60,6 +65,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             .iter()
             .try_for_each(|item| checker.check(&item.path, &item.content()).map(drop))?;
     }
+
     // Not in slices: in those each server finds both CPUs' caches as the others have left them.
     let turn = Duration::from_secs_f64(bench.turn.as_secs_f64().ceil());
     let mut costs = vec![Costs::default(); servers.len()];
@@ -74,7 +80,9 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                 wrk::command(&format!("http://{}/", server.address), CONNECTIONS, turn);
             let before = server.cpu_ns()?;
             let answered = wrk::run(command.arg("-s").arg(&script))?;
+
             anyhow::ensure!(answered > 0.0, "{name} answered nothing within {turn:?}");
+
             // The first round warms up.
             if round > 0 {
                 costs
@@ -84,9 +92,11 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             }
         }
     }
+
     for (n, (workers, server)) in servers.iter().enumerate() {
         let mut row = |metric, unit, values| {
-            let (case, system) = (CASE.to_owned(), server.kind.name().to_owned());
+            let case = CASE.to_owned();
+            let system = server.kind.name().to_owned();
             bench.rows.push(Row {
                 experiment: "web",
                 case,
@@ -97,6 +107,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                 values,
             });
         };
+
         row("cpu_us_per_request", "us", costs[n].cpu.clone());
         row("requests_per_second", "1/s", costs[n].rate.clone());
         let of = |kind: Kind, wanted: usize| {
@@ -104,6 +115,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                 .iter()
                 .position(|(w, s)| *w == wanted && s.kind == kind)
         };
+
         if let (2, Some(one)) = (*workers, of(server.kind, 1)) {
             row(
                 "ratio_to_1_worker",
@@ -111,6 +123,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                 ratios(&costs[n].cpu, &costs[one].cpu),
             );
         }
+
         if let (true, Some(nginx)) = (server.kind != Kind::Nginx, of(Kind::Nginx, *workers)) {
             row(
                 "ratio_to_nginx",
@@ -119,5 +132,6 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             );
         }
     }
+
     Ok(())
 }

@@ -34,6 +34,7 @@ pub(super) fn script(site: &Site, name: &str, load: &Load) -> anyhow::Result<Pat
     } else {
         ""
     };
+
     let mut text = "local sets = {\n".to_owned();
     for fields in load.heads {
         let fields = fields
@@ -45,6 +46,7 @@ pub(super) fn script(site: &Site, name: &str, load: &Load) -> anyhow::Result<Pat
             "  {{ [\"Host\"] = \"www.example.com\", {close}{fields} }},"
         );
     }
+
     text += "}\nlocal paths = {\n";
     for &n in &load.catalog.order {
         let _ = writeln!(text, "  {:?},", load.catalog.items[n].path);
@@ -65,6 +67,7 @@ pub(super) fn script(site: &Site, name: &str, load: &Load) -> anyhow::Result<Pat
         end\n";
     let path = site.dir().join(format!("{name}.lua"));
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+
     Ok(path)
 }
 
@@ -102,5 +105,6 @@ pub(crate) fn requests(output: &Output) -> anyhow::Result<f64> {
     }
     let line = text.lines().find(|line| line.contains(" requests in "));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+
     number.with_context(|| format!("wrk said nothing of its requests: {text}"))
 }

@@ -131,16 +131,19 @@ impl Found {
                 }
                 Part::Memory => {}
             }
+
             for (n, (case, _)) in curve.cases.iter().enumerate() {
                 for (metric, unit, of) in METRICS {
                     let values = curve.values(n, of);
                     rows.push(curve.row(case, metric, unit, values));
                 }
+
                 for (metric, values) in self.ratios(curve, n) {
                     rows.push(curve.row(case, metric, "1", values));
                 }
             }
         }
+
         rows.retain(|row| !row.values.is_empty());
         rows
     }
@@ -148,7 +151,8 @@ impl Found {
     /// Returns a case's figures as ratios to nginx's with `aio threads`, and to those with all
     /// memory.
     fn ratios(&self, curve: &Curve, case: usize) -> Vec<(&'static str, Vec<f64>)> {
-        let (threads, nginx) = (Kind::NginxThreads.name(), Kind::Nginx.name());
+        let threads = Kind::NginxThreads.name();
+        let nginx = Kind::Nginx.name();
         let of = |other: &str, metric: fn(&Step) -> f64| {
             let other = self
                 .curves
@@ -160,6 +164,7 @@ impl Found {
             both.map(move |(own, other)| metric(&own[case]) / metric(&other[case]))
                 .filter(|ratio| ratio.is_finite())
         };
+
         match curve.part {
             Part::Rates => vec![("answers_to_nginx", of(nginx, ANSWERS.2).collect())],
             Part::Memory => {
@@ -225,10 +230,13 @@ impl Found {
             Part::Rates => ("in memory", "requests/s asked for"),
             Part::Memory => ("from a slow disk", "percent of the files that memory holds"),
         };
+
         let title = format!("{title}: {}", upwards.split(',').next().unwrap_or_default());
-        let (across, upwards, unit) =
-            (across.to_owned(), (*upwards).to_owned(), (*unit).to_owned());
+        let across = across.to_owned();
+        let upwards = (*upwards).to_owned();
+        let unit = (*unit).to_owned();
         let log_across = part == Part::Memory;
+
         Some(
             Panel {
                 title,
@@ -247,7 +255,8 @@ impl Found {
 
 impl Curve {
     fn row(&self, case: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {
-        let (case, system) = (case.to_owned(), self.system.clone());
+        let case = case.to_owned();
+        let system = self.system.clone();
         Row {
             experiment: "web-sweep",
             case,

@@ -96,6 +96,7 @@ impl Bench {
             .map(|&n| format!("{}\n", catalog.items[n].path))
             .collect();
         std::fs::write(&paths, drawn)?;
+
         let logs = [
             ("sessions", times.off),
             ("eager-sessions", Duration::from_millis(1)),
@@ -120,6 +121,7 @@ impl Bench {
                 String::from_utf8_lossy(&output.stderr)
             );
         }
+
         Ok(Self {
             site,
             catalog,
@@ -169,7 +171,9 @@ impl Bench {
             )?,
             &csv,
         )?;
+
         figures.check(&system.name)?;
+
         figures.get("rate")
     }
 
@@ -211,10 +215,8 @@ impl Bench {
             "all.txt",
             &mut self.catalog.items.iter().map(|item| item.path.as_str()),
         )?;
-        let (csv, all) = (
-            self.site.dir().join("warm.csv"),
-            self.catalog.items.len().to_string(),
-        );
+        let csv = self.site.dir().join("warm.csv");
+        let all = self.catalog.items.len().to_string();
         let mut command = Command::new(
             plainweave_program().context("plainweave is not beside plainweave-bench")?,
         );
@@ -233,6 +235,7 @@ impl Bench {
         command
             .args(["--io", "epoll", "--timeout", "60s", "--csv"])
             .arg(&csv);
+
         run_load(&mut command, &csv)?.check("the warm-up")
     }
 
@@ -295,10 +298,8 @@ impl Bench {
 
     /// Offers a server this many requests a second, and looks at its connections meanwhile.
     pub(super) fn step(&self, server: &Server, rate: f64) -> anyhow::Result<Step> {
-        let (logs, sessions) = (
-            self.logs[0].to_string_lossy(),
-            self.size.sessions.to_string(),
-        );
+        let logs = self.logs[0].to_string_lossy();
+        let sessions = self.size.sessions.to_string();
         let csv = "step.csv";
         let mut command = self.open(
             server,
@@ -306,7 +307,9 @@ impl Bench {
             csv,
             &["--sessions", &logs, "--connections", &sessions],
         )?;
-        let (ended, mut close_wait) = (AtomicBool::new(false), 0);
+        let ended = AtomicBool::new(false);
+        let mut close_wait = 0;
+
         // At its end the load closes all connections at once.
         let end = Instant::now() + self.times.warm_up + self.size.length;
         let figures = std::thread::scope(|scope| {
@@ -322,7 +325,9 @@ impl Bench {
         std::thread::sleep(self.times.pause);
         drain(server.address);
         let mut step = Step::read(rate, &figures)?;
+
         step.close_wait = close_wait as f64;
+
         Ok(step)
     }
 }
@@ -436,6 +441,7 @@ impl Step {
             else {
                 anyhow::bail!("half a point was kept");
             };
+
             Ok(Self {
                 target,
                 rate,
@@ -468,6 +474,7 @@ mod tests {
         );
         let values = [step.values(), step.values()].concat();
         let again = Step::all_of(&values).unwrap();
+
         assert!(again.len() == 2 && format!("{:?}", again[1]) == format!("{step:?}"));
         assert!(Step::all_of(&values[..NAMES.len() + 1]).is_err());
     }

@@ -52,6 +52,7 @@ pub(super) fn sweep(
         let room = (share * files as f64).max((LARGEST * largest) as f64);
         turn(bench, system, own + room, rate)
     };
+
     cases.iter().map(point).collect()
 }
 
@@ -80,14 +81,18 @@ fn turn(bench: &Bench, system: &System, memory: f64, rate: f64) -> anyhow::Resul
     bench.sample(&server)?;
     bench.warm(&server)?;
     let group = || server.group().context("no group");
+
     group()?
         .throttle(bench.site.dir(), DISK)
         .context("cannot throttle the disk that the files lie on")?;
-    let (before, start) = (group()?.disk_bytes()?, Instant::now());
+    let before = group()?.disk_bytes()?;
+    let start = Instant::now();
     let hot = Hot::start(bench, &server)?;
     let mut step = bench.step(&server, rate)?;
+
     (step.hot_p99, step.hot_failed) = hot.end(bench)?;
     let read = (group()?.disk_bytes()? - before) as f64;
+
     (step.megabytes, step.limit) = (read / 1e6 / start.elapsed().as_secs_f64(), memory / 1e6);
     Ok(step)
 }
@@ -118,6 +123,7 @@ impl Hot {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+
         Ok(Self(command.spawn().context("cannot run plainweave load")?))
     }
 

@@ -42,6 +42,7 @@ impl System {
         } else {
             Kind::Epoll
         };
+
         let name = format!("plainweave {} {architecture}", driver.name());
         let arguments = [&["--architecture", architecture], &ENOUGH[..]].concat();
         Self {

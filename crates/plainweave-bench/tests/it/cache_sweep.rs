@@ -39,12 +39,14 @@ fn every_rate_gives_its_rows() {
         "1",
     ];
     let (code, text) = run(&[&size[..], &["--runs", "1", "--out", out.to_str().unwrap()]].concat());
+
     let lacks = ["cannot start memcached", "not beside", "no control group"];
     if let Some(what) = lacks.iter().find(|what| text.contains(**what)) {
         skip::skip(&format!("cache-sweep: {what}"));
         assert_eq!(code, Some(1), "{text}");
         return;
     }
+
     assert_eq!(code, Some(0), "{text}");
     let csv = std::fs::read_to_string(out.join("cache-sweep.csv")).unwrap();
     let rows: Vec<Vec<&str>> = csv
@@ -58,6 +60,7 @@ fn every_rate_gives_its_rows() {
         "plainweave epoll before-start/shared",
         "plainweave epoll anytime/own",
     ];
+
     for updates in ["3 %", "50 %"] {
         for system in systems {
             let find = |case: &str, metric: &str| {
@@ -68,6 +71,7 @@ fn every_rate_gives_its_rows() {
                     .parse::<f64>()
                     .unwrap()
             };
+
             assert!(find(updates, "knee_per_s") >= 0.0);
             for share in ["0.10", "0.75", "1.40"] {
                 let case = format!("{updates} at {share}");
@@ -77,6 +81,7 @@ fn every_rate_gives_its_rows() {
                     "{case}, {system}"
                 );
                 assert!((0.0..=1.0).contains(&find(&case, "points_that_count")));
+
                 // A client that shares its CPU with others is late, and then there is no p99.
                 let counts = find(&case, "points_that_count") == 1.0;
                 let p99 = rows
@@ -86,6 +91,7 @@ fn every_rate_gives_its_rows() {
             }
         }
     }
+
     let page = std::fs::read_to_string(out.join("cache-sweep.html")).unwrap();
     // A median, a least and a greatest value for each of two shares of updates.
     let lines = page.matches("<polyline").count();
@@ -118,10 +124,12 @@ fn systems_are_listed_and_values_checked() {
         ]
     );
     let (code, said) = run(&["--modes", "sometimes"]);
+
     assert!(
         code == Some(1) && said.contains("'sometimes'") && said.contains("anytime/own"),
         "{said}"
     );
+
     for (flag, value) in [
         ("--share", "2"),
         ("--steps", "1"),

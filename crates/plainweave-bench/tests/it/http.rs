@@ -47,6 +47,7 @@ impl Found {
             .args(SIZE);
         let output = command.arg("--out").arg(&out).output().unwrap();
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+
         assert_eq!(output.status.code(), Some(0), "{text}");
         let csv = std::fs::read_to_string(out.join(format!("{experiment}.csv"))).unwrap();
         let mut lines = csv.lines().filter(|line| !line.starts_with("# "));
@@ -54,7 +55,9 @@ impl Found {
         let rows = lines
             .map(|line| line.split(',').map(str::to_owned).collect())
             .collect();
+
         assert!(out.join(format!("{experiment}.html")).exists());
+
         Self {
             experiment,
             text,
@@ -115,6 +118,7 @@ const CRATES: [&str; 2] = ["hyper", "may_minihttp"];
 fn hello_and_the_load_of_the_seed() {
     let found = Found::run("hello", "hello", &[]);
     let go = installed("go") || Path::new("/usr/local/go/bin/go").exists();
+
     let cases = [
         ("hello", skipped(&["wrk"])),
         ("seed", skipped(&["plainweave"])),
@@ -132,12 +136,14 @@ fn hello_and_the_load_of_the_seed() {
             );
         }
     }
+
     for (case, _) in cases.iter().filter(|(_, skipped)| !skipped) {
         for system in OURS.iter().chain(&CRATES) {
             assert!(found.median(case, system, "cpu_us_per_request") > 0.0);
             assert!(found.median(case, system, "requests_per_second") > 0.0);
             assert!(found.median(case, system, "ratio_to_limit") > 0.0);
         }
+
         assert!(found.median(case, "limit", "cpu_us_per_request") > 0.0);
         for (peer, ratio, there) in [
             ("hyper", "ratio_to_hyper", true),
@@ -150,11 +156,13 @@ fn hello_and_the_load_of_the_seed() {
             }
         }
     }
+
     if !cases[1].1 {
         OURS.iter().for_each(|system| {
             assert_eq!(found.median("seed", system, "failures"), 0.0, "{system}")
         });
     }
+
     if !installed("ghc") {
         let said = found
             .text
@@ -162,6 +170,7 @@ fn hello_and_the_load_of_the_seed() {
             .any(|line| line.starts_with("warp: not measured (ghc is not installed"));
         assert!(said, "{}", found.text);
     }
+
     assert!(
         found.text.contains("crates: hyper 1.") && found.text.contains("may_minihttp 0."),
         "{}",
@@ -186,6 +195,7 @@ fn files_and_handshakes_by_tls() {
         "{}",
         found.text
     );
+
     for system in [ours, "nginx"] {
         assert_eq!(found.median("handshakes", system, "failures"), 0.0);
         let [alone, median, p99, max] = [
@@ -204,6 +214,7 @@ fn files_and_handshakes_by_tls() {
             "a handshake signs"
         );
     }
+
     found.median("handshakes", ours, "p99_to_nginx");
 }
 
@@ -225,6 +236,7 @@ fn files_by_http_2() {
     let found = Found::run("http", "h2", &["--cases", "h2"]);
     assert!(found.median("h2", "nginx", "cpu_us_per_request") > 0.0);
     let ours = found.rows.iter().any(|row| row[2] == OURS[0]);
+
     assert_ne!(
         ours,
         found
@@ -245,7 +257,9 @@ fn what_is_not_installed_is_said() {
         .env("PATH", "/nowhere");
     let output = command.output().unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+
     assert_eq!(output.status.code(), Some(0), "{text}");
+
     for absent in [
         "hello: not measured (wrk",
         "tls: not measured (wrk",
@@ -265,6 +279,7 @@ fn cases_are_listed_and_values_checked() {
             String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
         )
     };
+
     let (code, listed) = run(&["http", "--list"]);
     assert_eq!(code, Some(0));
     for case in [
@@ -283,6 +298,7 @@ fn cases_are_listed_and_values_checked() {
             "{case}: {listed}"
         );
     }
+
     let (code, said) = run(&["http", "--cases", "nonsense"]);
     assert!(
         code == Some(1) && said.contains("'nonsense'") && said.contains("handshakes"),
@@ -302,6 +318,7 @@ fn cases_are_listed_and_values_checked() {
             );
         }
     }
+
     let (code, help) = run(&["hello", "--help"]);
     assert!(
         code == Some(0)

@@ -40,6 +40,7 @@ fn predict() {
         &at[..],
     ]
     .concat());
+
     assert_eq!(code, Some(0), "{text}");
     // Should a checker of the simulator object to so short a run, two figures are not there.
     let objections = text.matches("a checker objects").count();
@@ -58,6 +59,7 @@ fn predict() {
         of.filter(|r| r[6].parse::<f64>().unwrap().is_finite())
             .count()
     };
+
     // Ten workloads, two of them not covered; four policies, one worker and two.
     let predicted = 59 - 2 * objections;
     assert_eq!(
@@ -74,6 +76,7 @@ fn predict() {
         ),
         (5, predicted)
     );
+
     for metric in ["median_error", "worst_error"] {
         assert_eq!(
             (count("simulated", metric), count("goal", metric)),
@@ -81,6 +84,7 @@ fn predict() {
             "{metric}"
         );
     }
+
     let machine = out.join("machine.toml");
     let text = std::fs::read_to_string(&machine).unwrap();
     for constant in [
@@ -88,6 +92,7 @@ fn predict() {
     ] {
         assert!(text.contains(&format!("\n{constant} = ")), "{text}");
     }
+
     let simulated = Command::new(simulator)
         .arg(&machine)
         .args(["--workload=yield", "--size=1000"])
@@ -106,5 +111,6 @@ fn predict() {
     );
     let (code, text) =
         run(&[&["predict", "--calibrate-only", "--scale", "7000"], &at[..]].concat());
+
     assert!(code == Some(2) && text.contains("0.01 to 10"), "{text}");
 }

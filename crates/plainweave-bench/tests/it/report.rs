@@ -43,13 +43,13 @@ fn a_page_for_each_run_and_one_for_all() {
     .unwrap();
     std::fs::write(dir.join("2026-01-02-lab/web.csv"), rows(30.0, 10.0)).unwrap();
     let (code, said) = report(&dir);
+
     assert_eq!(code, Some(0), "{said}");
     let read = |file: &str| std::fs::read_to_string(dir.join(file)).unwrap();
-    let (first, second, all) = (
-        read("2026-01-01-lab/index.html"),
-        read("2026-01-02-lab/index.html"),
-        read("index.html"),
-    );
+    let first = read("2026-01-01-lab/index.html");
+    let second = read("2026-01-02-lab/index.html");
+    let all = read("index.html");
+
     assert!(
         first.contains("2\u{d7} better") && first.contains("plainweave bench web --runs 5"),
         "{first}"
@@ -65,6 +65,7 @@ fn a_page_for_each_run_and_one_for_all() {
             && all.contains("2026-01-01-lab"),
         "{all}"
     );
+
     for page in [&first, &second, &all] {
         assert!(
             !page.contains("<script") && !page.contains("http://")
@@ -76,6 +77,7 @@ fn a_page_for_each_run_and_one_for_all() {
             "{page}"
         );
     }
+
     let readme = read("2026-01-02-lab/README.md");
     assert!(
         readme.contains("worse in 1") && readme.lines().all(|line| line.chars().count() <= 120),
@@ -96,6 +98,7 @@ fn simulated_figures_are_shown_as_such() {
             "sim,\"open on epyc at 50 %, cost group=40\",\"simulated {policy}\",{workers},throughput,1/s,{spread}\n"
         )
     };
+
     let rows: String = ["fifo", "lifo"]
         .iter()
         .flat_map(|p| [2, 8, 64].map(|n| row(p, n, n * 100)))
@@ -106,11 +109,13 @@ fn simulated_figures_are_shown_as_such() {
         format!("{head}{COLUMNS}{rows}"),
     )
     .unwrap();
+
     // What somebody has written there is kept, which is no failure.
     std::fs::write(dir.join("run/README.md"), "my own words\n").unwrap();
     let (code, said) = report(&dir.join("run"));
     assert_eq!(code, Some(0), "{said}");
     let page = std::fs::read_to_string(dir.join("run/index.html")).unwrap();
+
     for part in [
         "<b>Simulated</b>: every figure; seeds from 1.",
         "<code>plainweave sim --workers 2,8,64 --csv</code></figcaption>",
@@ -120,6 +125,7 @@ fn simulated_figures_are_shown_as_such() {
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
+
     assert!(
         !page.contains("sim-open.html") && page.matches("<svg").count() == 1,
         "{page}"
@@ -141,6 +147,7 @@ fn packets() -> String {
         };
         line("throughput", "1/s", rate) + &line("p99_us", "us", p99)
     };
+
     let head = "# commit: abc\n# command: plainweave bench packets\n# case: base: packets=50000 spawners=1\n";
     format!("{head}{COLUMNS}{}", rows.map(row).concat())
 }
@@ -152,12 +159,15 @@ fn published_figures_stand_beside_ours() {
     std::fs::write(dir.join("2026-01-02-lab/web.csv"), rows(5.0, 10.0)).unwrap();
     assert_eq!(report(&dir).0, Some(0));
     let read = |file: &str| std::fs::read_to_string(dir.join(file)).unwrap();
-    let (index, page) = (read("index.html"), read("published.html"));
+    let index = read("index.html");
+    let page = read("published.html");
+
     assert!(
         index.contains("<a href='published.html'>")
             && index.contains("holding here: 0, not holding: 1,"),
         "{index}"
     );
+
     for part in [
         "<td>FIFO</td><td>5 domains</td><td class='even'>0.33 M/s</td>",
         ">0.4 M/s<br><small>base: ot-fifo-base",
@@ -170,6 +180,7 @@ fn published_figures_stand_beside_ours() {
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
+
     let fib = page.split("id='fib'").nth(1).unwrap();
     assert!(
         fib.contains("349 ms") && fib.contains("not measured"),
@@ -195,6 +206,7 @@ fn measured_rows_find_their_published_lines() {
         "--iterations",
         "2",
     ];
+
     let queues = [
         "queues", "--cases", "thesis", "--items", "1000", "--runs", "1", "--far",
     ];
@@ -209,6 +221,7 @@ fn measured_rows_find_their_published_lines() {
             "{output:?}"
         );
     }
+
     let (code, said) = report(&run);
     assert_eq!(code, Some(0), "{said}");
     let page = std::fs::read_to_string(run.join("published.html")).unwrap();
@@ -217,6 +230,7 @@ fn measured_rows_find_their_published_lines() {
             .find(|part| part.starts_with(&format!("id='{id}'")))
             .unwrap()
     };
+
     for (id, workers) in [("fib", "1 worker"), ("queues--thesis", "2 workers")] {
         let section = section(id);
         assert!(
@@ -237,6 +251,7 @@ fn bad_files_are_named_and_the_others_shown() {
     std::fs::write(run.join("binary.csv"), [0xff, 0xfe, 0x00]).unwrap();
     std::fs::write(run.join("README.md"), "my own words\n").unwrap();
     let (code, said) = report(&run);
+
     assert_eq!(code, Some(1), "{said}");
     for part in [
         "cut.csv: skipped: line",
@@ -246,6 +261,7 @@ fn bad_files_are_named_and_the_others_shown() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
+
     assert!(
         said.contains("README.md: kept") && !said.contains("good.csv"),
         "{said}"
@@ -270,6 +286,7 @@ fn a_folder_without_results_is_an_error() {
         "{said}"
     );
     let (code, said) = report(&dir.join("absent"));
+
     assert!(
         code == Some(1) && said.contains("cannot read") && said.contains("absent"),
         "{said}"

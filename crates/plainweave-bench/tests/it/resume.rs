@@ -31,9 +31,11 @@ fn a_run_of_the_thesis_goes_on_where_it_was_cut() {
     ];
     let go = |more: &[&str]| run(&[&small[..], &["--out", out.to_str().unwrap()], more].concat());
     let (code, text) = go(&[]);
+
     assert_eq!(code, Some(0), "{text}");
     let turns = out.join("raw/fib-turns.csv");
     let whole = std::fs::read_to_string(&turns).unwrap();
+
     // A head, and for each policy a repetition and one with an observer.
     assert_eq!(whole.lines().count(), 5, "{whole}");
     let csv = || {
@@ -43,6 +45,7 @@ fn a_run_of_the_thesis_goes_on_where_it_was_cut() {
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
+
     let rows = csv();
     // Cut within the last turn, which alone is measured again.
     std::fs::write(&turns, &whole[..whole.len() - 4]).unwrap();
@@ -50,6 +53,7 @@ fn a_run_of_the_thesis_goes_on_where_it_was_cut() {
     assert_eq!(code, Some(0), "{text}");
     let again = std::fs::read_to_string(&turns).unwrap();
     let kept = whole[..whole.trim_end().rfind('\n').unwrap()].len();
+
     assert!(
         again.lines().count() == 5 && again[..kept] == whole[..kept],
         "{again}"

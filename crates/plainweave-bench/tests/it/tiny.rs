@@ -43,6 +43,7 @@ fn rows_in(dir: &str, experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
     assert!(html.contains("<svg") && html.contains("kernel"), "{html}");
     let csv = std::fs::read_to_string(out.join(format!("{experiment}.csv"))).unwrap();
     let mut lines = csv.lines().filter(|line| !line.starts_with("# "));
+
     assert_eq!(lines.next(), Some(COLUMNS));
     let rows: Vec<Vec<String>> = lines
         .map(|line| line.split(',').map(str::to_owned).collect())
@@ -53,6 +54,7 @@ fn rows_in(dir: &str, experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
         pictures.len(),
         "one of each case and metric"
     );
+
     rows
 }
 
@@ -79,6 +81,7 @@ fn micro() {
                  select,select-1,broadcast,mutex,rwlock,parked-fibers,wake-sleeper,select-beside,idle,resume-suspend";
     let rows = rows("micro", &[&args[..], &["--cases", cases]].concat());
     let ours = ["plainweave", "plainweave lifo-slot anytime/shared"];
+
     for case in cases.split(',') {
         for workers in ["1", "2"] {
             let own = matches!(
@@ -91,6 +94,7 @@ fn micro() {
                 "broadcast" => &["tokio"],
                 _ => &["threads", "tokio", "may"],
             };
+
             for system in ours.iter().chain(peers) {
                 let found = rows
                     .iter()
@@ -104,6 +108,7 @@ fn micro() {
             }
         }
     }
+
     for metric in [
         "ns_per_op",
         "ops",
@@ -115,6 +120,7 @@ fn micro() {
     ] {
         assert!(rows.iter().any(|r| r[4] == metric), "no {metric}");
     }
+
     check_migrations(&rows);
     check_counts(&rows);
     let blocks = rows
@@ -151,6 +157,7 @@ fn check_counts(rows: &[Vec<String>]) {
             "{ours:?}"
         );
     }
+
     let steals = rows
         .iter()
         .filter(|r| r[4] == "steals" && r[3] == "2")
@@ -177,6 +184,7 @@ fn check_migrations(rows: &[Vec<String>]) {
                 let per_op: f64 = row[6].parse().unwrap();
                 most = most.max(per_op);
                 let ours = row[2].starts_with("plainweave");
+
                 // A runtime of one worker may add spare ones, which fibers move to under `anytime`.
                 let anytime = row[2].ends_with("anytime/shared");
                 let stays = (row[3] == "1" && !anytime)
@@ -213,6 +221,7 @@ fn micro_says_what_peers_lack() {
         &[&args[..], &["--systems", "threads,tokio,may,go"]].concat(),
     );
     let html = std::fs::read_to_string(folder_of("micro-peers").join("micro.html")).unwrap();
+
     for case in ["rwlock", "select", "select-1", "broadcast"] {
         for system in ["threads", "tokio", "may", "go"]
             .iter()
@@ -223,6 +232,7 @@ fn micro_says_what_peers_lack() {
                 "broadcast" => *system != "tokio",
                 _ => *system == "may",
             };
+
             let title = format!("{case} iterations=20");
             let has = rows
                 .iter()
@@ -282,6 +292,7 @@ fn micro_by_iterations() {
         "select iterations=25" | "select-1 iterations=25" | "broadcast iterations=25" => 1.0,
         other => panic!("no case has the title '{other}'"),
     };
+
     let ours = "plainweave fifo anytime/shared";
     for system in [ours, "threads", "tokio"] {
         let ops: Vec<_> = rows
@@ -294,6 +305,7 @@ fn micro_by_iterations() {
             "tokio" => 11,
             _ => 12,
         };
+
         assert_eq!(ops.len(), cases, "{ops:?}");
         for row in ops {
             let spread: Vec<f64> = row[6..11]
@@ -318,6 +330,7 @@ fn micro_by_iterations() {
             );
         }
     }
+
     let html = std::fs::read_to_string(folder_of("micro-iterations").join("micro.html")).unwrap();
     assert!(
         html.contains("--words=40") && html.contains("spots=2 words=40 writes=3 share=true"),
@@ -334,6 +347,7 @@ fn wrong_sizes_of_micro_are_refused() {
             "{args:?}: {text}"
         );
     };
+
     for option in ["threads", "rings"] {
         for value in ["0", "10001", "-1", "many"] {
             refused(
@@ -344,6 +358,7 @@ fn wrong_sizes_of_micro_are_refused() {
         }
         refused(&[&format!("--{option}=0")], 2, &["1..=10000"]);
     }
+
     for option in ["spots", "words", "writes"] {
         for value in ["0", "1000001"] {
             refused(
@@ -353,6 +368,7 @@ fn wrong_sizes_of_micro_are_refused() {
             );
         }
     }
+
     refused(&["--share=perhaps"], 2, &["--share <on|off>", "on, off"]);
     for value in ["0", "NaN", "-1", "1e9"] {
         refused(
@@ -361,6 +377,7 @@ fn wrong_sizes_of_micro_are_refused() {
             &["--seconds <S>", "0.001 to 3600"],
         );
     }
+
     refused(
         &["--iterations=0"],
         2,
@@ -406,6 +423,7 @@ fn wrong_sizes_of_micro_are_refused() {
         1,
         &["--share", "these do: locality"],
     );
+
     refused(
         &["--cases=idle", "--iterations=3"],
         1,
@@ -527,6 +545,7 @@ fn check_stall(rows: &[Vec<String>], systems: &[&str]) {
             } else {
                 f64::MIN_POSITIVE
             };
+
             assert!(
                 of_system
                     .iter()
@@ -617,6 +636,7 @@ fn wrong_values_of_stall_are_refused() {
             "{rate}: {text}"
         );
     }
+
     for workers in ["0", "65", "-1", "many"] {
         let (code, text) = run(&["stall", &format!("--workers={workers}")]);
         assert!(
@@ -624,6 +644,7 @@ fn wrong_values_of_stall_are_refused() {
             "{workers}: {text}"
         );
     }
+
     let (code, text) = run(&["stall", "--slow-by", "nonsense"]);
     assert!(
         code == Some(2) && text.contains("[possible values: compute, sleep]"),
@@ -677,6 +698,7 @@ fn cache() {
         return; // Built by `cargo test --workspace`; without it there is nothing to measure.
     }
     let of = |metric: &str| rows.iter().filter(|r| r[4] == metric).count();
+
     assert!(
         of("cpu_us_per_request") >= 8 && of("hit_ratio") >= 1 && of("items") >= 1,
         "{rows:?}"
@@ -686,6 +708,7 @@ fn cache() {
         rows.iter()
             .any(|r| r[1] == case && r[2] == "limit" && r[4] == "cpu_us_per_request")
     };
+
     assert!(
         ["64", "512", "64x16", "15360"].into_iter().all(limit) && of("ratio_to_limit") >= 6,
         "{rows:?}"
@@ -700,6 +723,7 @@ fn cache() {
         .iter()
         .filter(|r| r[1] == "1024-2" && r[3] == "2" && r[4] == "cpu_us_per_request")
         .count();
+
     assert!(
         two == of("ratio_to_1_worker") && (of("p99_us") == 0 || two >= 2),
         "{rows:?}"
@@ -729,6 +753,7 @@ fn compose() {
     ];
     let rows = rows("compose", &[&size[..], &systems[..]].concat());
     let pair = "local-fifo/1 + global-fifo/1";
+
     for case in ["compute", "block"] {
         let of_case: Vec<_> = rows
             .iter()
@@ -747,10 +772,12 @@ fn compose() {
                 assert!(row[3] == "2" && row[11] == "2", "{row:?}");
                 row[6].parse::<f64>().unwrap()
             };
+
             assert!(of("packets_per_s") > 0.0 && of("side_per_s") > 0.0 && of("p50_us") > 0.0);
             assert!(of("p50_us") <= of("p99_us") && of("p99_us") <= of("p9999_us"));
         }
     }
+
     // What there is is not measured again, except for the turn whose line was cut.
     let kept = folder_of("compose").join("raw/compose-turns.csv");
     let turns = std::fs::read_to_string(&kept).unwrap();
@@ -764,12 +791,14 @@ fn compose() {
     ]
     .concat();
     let (code, said) = run(&again);
+
     assert!(code == Some(0) && said.contains(", 1 to measure"), "{said}");
     let last = |text: &str| {
         text.lines()
             .last()
             .map(|line| line.split(',').next().map(str::to_owned))
     };
+
     let after = std::fs::read_to_string(&kept).unwrap();
     assert!(
         after.starts_with(
@@ -793,6 +822,7 @@ fn compose() {
         "{said}"
     );
     let html = std::fs::read_to_string(folder_of("compose").join("compose.html")).unwrap();
+
     for part in [
         "quartiles",
         "of 2 single policies",
@@ -826,6 +856,7 @@ fn storm() {
                 .find(|r| r[1] == case && r[2] == system && r[4] == metric);
             row.map(|row| row[6].parse::<f64>().unwrap())
         };
+
         for system in ["fifo before-start/shared", "fifo anytime/own"] {
             let metrics = [
                 "others_before",
@@ -846,12 +877,14 @@ fn storm() {
                 } else {
                     f64::MIN_POSITIVE
                 };
+
                 assert!(
                     value.is_some_and(|value| value >= least),
                     "{metric} of {case}, {system}: {value:?}"
                 );
             }
         }
+
         assert_eq!(of("goal", "during_to_before"), Some(0.5), "{case}");
         assert_eq!(of("goal", "worker_cpu_ms"), Some(1000.0), "{case}");
     }
@@ -878,11 +911,13 @@ fn thesis(experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
             .all(|row| value(row) > 0.0 && row[11] == "2"),
         "two iterations count: {throughputs:?}"
     );
+
     for row in throughputs {
         let of = |metric: &str| {
             let found = rows.iter().find(|r| r[1..4] == row[1..4] && r[4] == metric);
             found.map(value)
         };
+
         let quantiles: Vec<_> = ["p50_us", "p99_us", "p999_us", "p9999_us"]
             .iter()
             .filter_map(|p| of(p))
@@ -897,6 +932,7 @@ fn thesis(experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
             "{row:?}: {jain}"
         );
         let ours = row[2].starts_with("plainweave");
+
         for metric in ["insert_retries", "steal_attempts", "steals"] {
             assert_eq!(of(metric).is_some(), ours, "{metric} of {row:?}");
         }
@@ -905,6 +941,7 @@ fn thesis(experiment: &str, args: &[&str]) -> Vec<Vec<String>> {
             "{row:?}"
         );
     }
+
     rows
 }
 
@@ -960,6 +997,7 @@ fn packets() {
         );
         has(&rows, &format!("{case} packets=300"), "rank_error", 2, &[]);
     }
+
     let swept = [
         "--cases",
         "base",
@@ -1034,6 +1072,7 @@ fn bimodal() {
     }
     has(&rows, &case("staged"), "p99_us", 2, &[]);
     let slow = |row: &&Vec<String>| row[4] == "p9999_us" && row[6].parse::<f64>().unwrap() < 4000.0;
+
     assert_eq!(rows.iter().find(slow), None, "a heavy packet sleeps twice");
 }
 
@@ -1059,6 +1098,7 @@ fn mixer() {
         "plainweave,tokio,threads,may",
     ];
     let rows = rows("mixer", &[&size[..], &length].concat());
+
     for mixers in [2, 4] {
         for (case, ours, peers) in [
             ("base", 2, &PEERS[..2]),
@@ -1071,6 +1111,7 @@ fn mixer() {
             has(&rows, &case, "excellent_share", ours, &peers);
         }
     }
+
     let html = std::fs::read_to_string(folder_of("mixer").join("mixer.html")).unwrap();
     assert!(
         html.contains("this needs at least 3") && html.contains("are Plainweave's alone"),
@@ -1142,6 +1183,7 @@ fn overload_stages() {
     ];
     let rows = thesis("overload-stages", &size);
     let rest = "seconds=0.1 work-us=200 queue=10";
+
     for load in ["0.3", "2"] {
         for metric in [
             "shed_share",
@@ -1159,6 +1201,7 @@ fn overload_stages() {
             has(&rows, &format!("staged load={load} {rest}"), metric, 1, &[]);
         }
     }
+
     let shed = rows
         .iter()
         .filter(|row| row[1].contains("load=2") && row[4] == "shed_share");
@@ -1273,6 +1316,7 @@ fn wrong_parameters_of_the_thesis_are_refused() {
             "{experiment} {option}: {text}"
         );
     }
+
     let (exit, text) = run(&[
         "bimodal",
         "--cases=staged",
@@ -1299,6 +1343,7 @@ fn wrong_sizes_of_compose_and_storm_are_refused() {
             "{args:?}: {text}"
         );
     };
+
     for (option, range) in [
         ("--packets=9", "10..=10000000"),
         ("--in-flight=0", "1..=1000000"),
@@ -1315,6 +1360,7 @@ fn wrong_sizes_of_compose_and_storm_are_refused() {
         let name = option.split('=').next().unwrap();
         refused(&["compose", option], 2, &[name, range]);
     }
+
     refused(
         &["compose", "--packets=100", "--one-in=101"],
         1,
@@ -1337,6 +1383,7 @@ fn wrong_sizes_of_compose_and_storm_are_refused() {
         let name = option.split('=').next().unwrap();
         refused(&["storm", option], 2, &[name, range]);
     }
+
     refused(
         &["storm", "--modes=nonsense"],
         1,
@@ -1363,10 +1410,9 @@ fn shapes() {
         return; // Built by `cargo test --workspace`; without it there is nothing to measure.
     }
     let rows = rows("shapes", &args);
-    let (web, cache) = (
-        ["web 8", "web 20", "web connect", "web block"],
-        ["cache 8", "cache 20", "cache block"],
-    );
+
+    let web = ["web 8", "web 20", "web connect", "web block"];
+    let cache = ["cache 8", "cache 20", "cache block"];
     for case in web.into_iter().chain(cache) {
         for system in ["driver", "fibers", "acceptors", "event-loops", "pipeline"] {
             let of = |metric: &str| {
@@ -1377,6 +1423,7 @@ fn shapes() {
                     .parse::<f64>()
                     .unwrap()
             };
+
             for metric in [
                 "cpu_per_request",
                 "requests_per_s",
@@ -1387,15 +1434,18 @@ fn shapes() {
             ] {
                 assert!(of(metric) > 0.0, "{metric} of {case}, {system}");
             }
+
             assert!(of("errors") == 0.0, "{case}, {system}");
         }
     }
+
     let of = |case: &str, system: &str, metric: &str| {
         let row = rows
             .iter()
             .find(|r| r[1] == case && r[2] == system && r[4] == metric);
         row.map(|row| row[6].parse::<f64>().unwrap())
     };
+
     for case in web
         .into_iter()
         .chain(cache)
@@ -1426,6 +1476,7 @@ fn wrong_names_list_the_valid_ones() {
             "{text}"
         );
     }
+
     let (code, text) = run(&["micro", "--cases", "nonsense"]);
     assert!(
         code == Some(1) && text.contains("'nonsense'") && text.contains("spawn-join"),
@@ -1437,11 +1488,13 @@ fn wrong_names_list_the_valid_ones() {
         "{text}"
     );
     let (code, text) = run(&["micro", "--libfibre", "/nonsense"]);
+
     assert!(
         code == Some(1) && text.contains("--libfibre /nonsense"),
         "{text}"
     );
     let (code, text) = run(&["micro", "--libfibre", "/"]);
+
     assert!(
         code == Some(1) && text.contains("/libfibre.a is not there"),
         "{text}"
@@ -1454,6 +1507,7 @@ fn wrong_names_list_the_valid_ones() {
         "{text}"
     );
     let (code, text) = run(&["queues", "--cases", "nonsense"]);
+
     assert!(
         code == Some(1) && text.contains("'nonsense'") && text.contains("steal-lifo"),
         "{text}"
@@ -1499,6 +1553,7 @@ fn fairness() {
             .find(|r| r[1] == case && r[2] == system && r[3] == workers && r[4] == metric);
         row.map(|row| row[6].parse::<f64>().unwrap())
     };
+
     for case in ["cache", "web"] {
         for system in [
             "helping anytime/own epoll",
@@ -1509,6 +1564,7 @@ fn fairness() {
                 of(case, system, "1", metric)
                     .unwrap_or_else(|| panic!("no {metric}: {case}, {system}"))
             };
+
             for metric in [
                 "cpu_per_request",
                 "requests_per_s",
@@ -1518,6 +1574,7 @@ fn fairness() {
             ] {
                 assert!(alone(metric) > 0.0, "{metric} of {case}, {system}");
             }
+
             assert_eq!(alone("errors"), 0.0, "{case}, {system}");
             assert!(alone("greatest_wait_us") >= alone("wait_us"));
             assert!(alone("greatest_rank_error") >= alone("rank_error"));
@@ -1525,6 +1582,7 @@ fn fairness() {
                 of(case, system, "1", "cpu_to_base").is_none(),
                 system == "helping anytime/own epoll"
             );
+
             // Where there are quotas.
             if of(case, system, "2", "cpu_per_request").is_some() {
                 assert_eq!(
@@ -1535,6 +1593,7 @@ fn fairness() {
             }
         }
     }
+
     for case in ["cache", "web"] {
         assert!(
             of(case, "limit", "1", "cpu_per_request") > Some(0.0),
@@ -1555,6 +1614,7 @@ fn fairness() {
             "the raw loop has one worker"
         );
     }
+
     assert_eq!(
         of("transfer", "helping anytime/own", "2", "starved"),
         Some(0.0)
@@ -1580,6 +1640,7 @@ fn load() {
         );
         return skip::skip("bench load: the program plainweave is not built");
     }
+
     let rows = rows(
         "load",
         &["--runs", "1", "--seconds", "0.3", "--connections", "4"],
@@ -1591,6 +1652,7 @@ fn load() {
         let row = row.unwrap_or_else(|| panic!("no {metric} of {system} in {case}: {rows:?}"));
         row[6].parse().unwrap()
     };
+
     for metric in [
         "server_cpu_us_per_request",
         "client_cpu_us_per_request",
@@ -1598,12 +1660,14 @@ fn load() {
     ] {
         assert!(value("generators", "plainweave load epoll", metric) >= 0.0);
     }
+
     if installed("wrk") {
         assert!(value("generators", "wrk again", "server_cpu_to_wrk") > 0.0);
         assert!(value("generators", "plainweave load epoll", "server_cpu_to_wrk") > 0.0);
     } else {
         skip::skip("bench load beside wrk: wrk is not installed");
     }
+
     for case in ["oracle-http", "oracle-cache"] {
         // Nobody has an answer before the server has slept.
         assert!(value(case, "plainweave load epoll", "noted_p50_us") >= 9_990.0);

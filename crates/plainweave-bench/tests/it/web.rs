@@ -49,6 +49,7 @@ impl Run {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+
         Self {
             child: Some(child),
             out,
@@ -66,10 +67,12 @@ impl Run {
         assert_eq!(status.code(), Some(0), "{text}");
         let csv = std::fs::read_to_string(self.out.join("web.csv")).unwrap();
         let mut lines = csv.lines().filter(|line| !line.starts_with("# "));
+
         assert_eq!(
             lines.next(),
             Some("experiment,case,system,workers,metric,unit,median,q1,q3,min,max,runs")
         );
+
         (
             text,
             lines
@@ -97,7 +100,8 @@ fn every_case_gives_its_rows() {
     let ours = Path::new(env!("CARGO_BIN_EXE_plainweave-bench"))
         .with_file_name("plainweave")
         .exists();
-    let (mut text, mut rows) = (String::new(), Vec::new());
+    let mut text = String::new();
+    let mut rows = Vec::new();
     for beside in [
         [
             (
@@ -118,6 +122,7 @@ fn every_case_gives_its_rows() {
             rows.extend(more);
         }
     }
+
     let expect = |case: &str, system: &str, metric: &str| {
         let row = rows
             .iter()
@@ -128,13 +133,16 @@ fn every_case_gives_its_rows() {
             "{row:?}"
         );
     };
-    let (nginx, wrk) = (installed("nginx"), installed("wrk"));
+
+    let nginx = installed("nginx");
+    let wrk = installed("wrk");
     for (there, what) in [(nginx, "nginx"), (wrk, "wrk"), (ours, "plainweave")] {
         if !there {
             skip::skip(&format!("bench web: {what} is not installed"));
             assert!(text.contains("not measured"), "{text}");
         }
     }
+
     for (system, there) in [
         ("nginx", nginx),
         ("nginx defaults", nginx),
@@ -156,10 +164,12 @@ fn every_case_gives_its_rows() {
                 expect(case, system, "requests_per_second");
             }
         }
+
         if there && system != "nginx defaults" {
             expect("idle-10000", system, "bytes_per_connection");
         }
     }
+
     if wrk {
         for case in [
             "1k-64",
@@ -172,12 +182,14 @@ fn every_case_gives_its_rows() {
         ] {
             expect(case, "limit", "cpu_us_per_request");
         }
+
         let limits = |case: &str| rows.iter().any(|row| row[1] == case && row[2] == "limit");
         assert!(
             !limits("mix") && !limits("1m"),
             "files of many lengths, or so long that copying them is no limit"
         );
     }
+
     if wrk && ours {
         expect("100k", "plainweave epoll", "ratio_to_limit");
         expect("access-log", "plainweave epoll", "cpu_us_per_request");
@@ -187,6 +199,7 @@ fn every_case_gives_its_rows() {
             "ratio_to_silent",
         );
     }
+
     if wrk
         && ours
         && !text.contains("CPU quota is available")
@@ -208,10 +221,12 @@ fn every_case_gives_its_rows() {
         }
         expect("overload-2x", "plainweave epoll", "goodput_to_peak");
     }
+
     if nginx && ours {
         expect("slow-10000", "plainweave epoll", "p99_us_newcomers");
         expect("slow-10000", "plainweave epoll", "p99_us_beside");
     }
+
     if ours && !text.contains("blkio are available") {
         expect("disk", "plainweave epoll", "cached_p99_us_beside_disk");
     }
@@ -225,6 +240,7 @@ fn cases_are_listed_and_checked() {
             .output()
             .unwrap()
     };
+
     let listed = String::from_utf8(run(&["web", "--list"]).stdout).unwrap();
     assert!(
         ["1k-64", "1k-1024", "idle-10000", "quota-p99"]
@@ -233,6 +249,7 @@ fn cases_are_listed_and_checked() {
     );
     let wrong = run(&["web", "--cases", "nonsense"]);
     let said = String::from_utf8(wrong.stderr).unwrap();
+
     assert!(
         wrong.status.code() == Some(1) && said.contains("'nonsense'") && said.contains("quota-p99"),
         "{said}"

@@ -44,6 +44,7 @@ fn every_point_gives_its_rows() {
     let ours = ["--drivers", "epoll", "--architectures", "driver"];
     let (code, text) = run(&[&size[..], &ours, &["--out", out.to_str().unwrap()]].concat());
     let lacks = ["is not installed", "not beside", "no control group"];
+
     if let Some(what) = lacks
         .iter()
         .find(|what| code == Some(1) && text.contains(**what))
@@ -66,6 +67,7 @@ fn every_point_gives_its_rows() {
             .parse::<f64>()
             .unwrap()
     };
+
     for system in ["nginx", "plainweave epoll driver"] {
         for case in ["rate 0.25", "rate 1.50"] {
             assert!(find(case, system, "answers_per_s") > 0.0);
@@ -73,6 +75,7 @@ fn every_point_gives_its_rows() {
         }
         assert!(find("past the peak", system, "answers_to_own_peak") > 0.0);
     }
+
     // Where there is no group for memory, or the files lie on no disk, all of the second part is
     // missing, and is said.
     if csv.contains("no control group") || csv.contains("cannot throttle") {
@@ -80,6 +83,7 @@ fn every_point_gives_its_rows() {
             "web-sweep with less memory: no control group for memory, or no disk below it",
         );
     }
+
     let controls = ["control: blocking sendfile", "control: spinning sendfile"];
     for system in ["nginx", "nginx aio threads", "plainweave epoll driver"]
         .into_iter()
@@ -95,12 +99,14 @@ fn every_point_gives_its_rows() {
                     && find(case, system, "hot_failed_share") >= 0.0
             );
         }
+
         assert!(
             find("memory 100 %", system, "memory_mb")
                 > find("memory 3 %", system, "memory_mb") + 5.0
         );
     }
     let page = std::fs::read_to_string(out.join("web-sweep.html")).unwrap();
+
     assert!(
         page.contains("in memory: answers")
             && page.contains("from a slow disk: read from the disk"),
@@ -120,6 +126,7 @@ fn systems_are_listed_and_values_checked() {
     ] {
         assert!(listed.contains(part), "{listed}");
     }
+
     for (flag, value) in [
         ("--share", "2"),
         ("--steps", "1"),

@@ -81,13 +81,17 @@ fn hot_keys(cache: &Cache) -> String {
             Escaped(&hot.key)
         );
     }
+
     text
 }
 
 /// Prometheus' text format.
 fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
     let mut figures = Figures::default();
-    let (sums, stored, clients) = (cache.scratch.sums(), cache.store.stats(), &cache.clients);
+    let sums = cache.scratch.sums();
+    let stored = cache.store.stats();
+    let clients = &cache.clients;
+
     for (name, count) in NAMES.iter().zip(sums.counts) {
         figures.one(
             &format!("{PREFIX}_{name}_total"),
@@ -96,21 +100,22 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
             count,
         );
     }
-    let (name, labels) = (
-        format!("{PREFIX}_runtime_info"),
-        cache.settings.runtime.as_str(),
-    );
+
+    let name = format!("{PREFIX}_runtime_info");
+    let labels = cache.settings.runtime.as_str();
     figures.metric(
         &name,
         "gauge",
         "What the runtime was started with.",
         [(labels, 1)],
     );
+
     if let Some(runtimes) = runtimes.upgrade() {
         let metrics = runtimes.metrics();
         figures.inserts(PREFIX, &metrics);
         figures.workers(PREFIX, &metrics);
     }
+
     let uptime = cache.clock.now().since(super::store::Time::START);
     for (name, help, value) in [
         ("connections", "Open connections.", clients.open() as u64),
@@ -160,6 +165,7 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
     ] {
         figures.one(&format!("{PREFIX}_{name}"), "gauge", help, value);
     }
+
     for (name, help, value) in [
         (
             "connections_opened",
@@ -219,6 +225,7 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
     ] {
         figures.one(&format!("{PREFIX}_{name}_total"), "counter", help, value);
     }
+
     let (user, system) = super::stats::cpu_seconds();
     for (name, help, value) in [
         ("user", "CPU time in this program.", user),
@@ -231,6 +238,7 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
             value,
         );
     }
+
     latencies(&mut figures, &sums);
     figures.into_text()
 }
@@ -254,6 +262,7 @@ fn latencies(figures: &mut Figures, sums: &Sums) {
                 count,
             );
         }
+
         figures.sample(&bucket, &format!("{command},le=\"+Inf\""), latency.count());
         figures.sample(&format!("{name}_sum"), &command, latency.seconds());
         figures.sample(&format!("{name}_count"), &command, latency.count());

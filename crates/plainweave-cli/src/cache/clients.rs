@@ -93,6 +93,7 @@ impl Clients {
                 return;
             }
         }
+
         if waited {
             self.pauses.fetch_add(1, Relaxed);
             self.paused_us
@@ -122,6 +123,7 @@ impl Clients {
             unread: AtomicUsize::new(0),
             stream: stream.try_clone()?,
         };
+
         let client = Arc::new(client);
         let key = self.lock().clients.insert(client.clone());
         self.open.fetch_add(1, Relaxed);

@@ -68,7 +68,8 @@ impl HasSocket for Conn {
 
 impl Conn {
     pub(crate) fn new(stream: TcpStream, place: Place) -> Self {
-        let (session, last) = (Session::default(), Time::START);
+        let session = Session::default();
+        let last = Time::START;
         Self {
             stream,
             session,
@@ -110,6 +111,7 @@ impl Cache {
                 closed (a higher memory limit or --max-memory, or a lower -m; logged once, see shed_connections)"
             ));
         }
+
         let _ = conn
             .stream
             .set_write_timeout(Some(PATIENCE))
@@ -127,6 +129,7 @@ impl Cache {
                 }
                 Err(error) => return Err(error),
             };
+
             let arrived = self.begins(scratch);
             loop {
                 let (step, kinds) = self.handling.call(|| self.execute(conn, scratch))?;
@@ -134,12 +137,14 @@ impl Cache {
                     write_replies(self, conn, scratch)?;
                 }
                 record(scratch, arrived, kinds);
+
                 match step {
                     Step::Hungry => break,
                     Step::Busy => yield_turn(scratch),
                     Step::End(after) => return Ok(next(after)),
                 }
             }
+
             // What filled the buffer may have been all there was: to wait for more is not a turn's
             // business.
             if !more {
@@ -158,6 +163,7 @@ impl Cache {
             conn.last = exec.now;
             conn.place.client.last.store(exec.now.0, Relaxed);
         }
+
         let (done, step) =
             conn.session
                 .run(scratch.input.filled(), &mut exec, self.settings.commands);
@@ -199,8 +205,10 @@ impl Cache {
                 client.peer_address()
             ));
         }
+
         if self.watchers.kinds() & watch::CONNEVENTS != 0 {
-            let (client, peer) = (conn.place.id, conn.place.client.peer_words());
+            let client = conn.place.id;
+            let peer = conn.place.client.peer_words();
             self.watchers.send(
                 watch::CONNEVENTS,
                 &Event::Opened {
@@ -218,8 +226,10 @@ impl Cache {
                 conn.place.id, conn.reason
             ));
         }
+
         if self.watchers.kinds() & watch::CONNEVENTS != 0 {
-            let (client, peer) = (conn.place.id, conn.place.client.peer_words());
+            let client = conn.place.id;
+            let peer = conn.place.client.peer_words();
             self.watchers.send(
                 watch::CONNEVENTS,
                 &Event::Closed {
@@ -248,6 +258,7 @@ fn read_commands(conn: &mut Conn, scratch: &mut Scratch) -> io::Result<Option<bo
             other => break other?,
         }
     };
+
     scratch.input.extend(len);
     scratch.work.tally.add(Count::BytesRead, len as u64);
     Ok((len > 0).then_some(len == room))
@@ -265,6 +276,7 @@ fn write_replies(cache: &Cache, conn: &mut Conn, scratch: &mut Scratch) -> io::R
         .add(Count::BytesWritten, out.len() as u64);
     let sent = unread::send(cache, &mut conn.stream, &conn.place.client, out);
     out.clear();
+
     sent
 }
 

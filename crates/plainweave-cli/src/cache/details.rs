@@ -73,6 +73,7 @@ impl Details {
             out.extend_from_slice(prefix);
             let mut text = String::new();
             let _ = write!(text, " get {gets} hit {hits} set {sets} del {deletes}\r\n");
+
             out.extend_from_slice(text.as_bytes());
         }
         out.extend_from_slice(b"END\r\n");

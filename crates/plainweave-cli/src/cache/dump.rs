@@ -13,7 +13,10 @@ const ITEMS: usize = 100;
 
 /// Sends the list; items that come and go meanwhile may be on it or not.
 pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
-    let (mut cursor, mut more, mut lines) = (Cursor::default(), true, Vec::new());
+    let mut cursor = Cursor::default();
+    let mut more = true;
+    let mut lines = Vec::new();
+
     while more {
         lines.clear();
         more = cache
@@ -27,6 +30,7 @@ pub(super) fn send(cache: &Cache, stream: &mut TcpStream) -> io::Result<()> {
         stream.write_all(&lines)?;
         plainweave::yield_now();
     }
+
     Ok(())
 }
 

@@ -97,6 +97,7 @@ impl<'a> Exec<'a> {
             *start = end + 1;
             Some(line)
         });
+
         // Of a value's bytes a few may be taken for a command; no harm is done.
         let keys = ends.filter_map(|line| Some(line.strip_prefix(b"get ")?.trim_ascii_end()));
         self.cache.store.prefetch(keys.take(PREFETCHED));
@@ -155,6 +156,7 @@ impl<'a> Exec<'a> {
                 return Some(keys);
             }
         }
+
         self.out.push(b"END\r\n");
         None
     }
@@ -187,6 +189,7 @@ impl<'a> Exec<'a> {
                 Some(lengths)
             }
         };
+
         self.count_get(key, touch.is_some(), lengths);
     }
 
@@ -203,6 +206,7 @@ impl<'a> Exec<'a> {
             (true, Some(_)) => self.tally.count(Stat::TouchHits),
             (true, None) => self.tally.count(Stat::TouchMisses),
         }
+
         if self.cache.details.is_on() {
             self.cache.details.get(key, found.is_some());
         }
@@ -238,6 +242,7 @@ impl<'a> Exec<'a> {
             Command::MetaStore(meta, _) => (meta.key.bytes(), false, true),
             _ => (&b""[..], false, false),
         };
+
         // An old value must not outlive the attempt to replace it.
         if set {
             self.cache.store.remove(key, &Removal::default(), self.now);
@@ -273,6 +278,7 @@ impl<'a> Exec<'a> {
             compare,
             ..Write::new(store.key, value)
         };
+
         let text = match self.write(&write, store.verb) {
             Stored::Stored(_) => "STORED",
             Stored::NotStored => "NOT_STORED",
@@ -281,6 +287,7 @@ impl<'a> Exec<'a> {
             Stored::TooLarge => TOO_LARGE,
             Stored::OutOfMemory => OUT_OF_MEMORY,
         };
+
         self.say(text, store.quiet);
     }
 
@@ -295,6 +302,7 @@ impl<'a> Exec<'a> {
             (_, Stored::OutOfMemory) => self.tally.count(Stat::StoreNoMemory),
             _ => {}
         }
+
         if self.cache.details.is_on() {
             self.cache.details.set(write.key);
         }
@@ -310,6 +318,7 @@ impl<'a> Exec<'a> {
             };
             self.cache.watchers.send(watch::MUTATIONS, &event);
         }
+
         stored
     }
 
@@ -330,6 +339,7 @@ impl<'a> Exec<'a> {
             Removed::Removed => self.tally.count(Stat::DeleteHits),
             Removed::NotFound | Removed::Exists => self.tally.count(Stat::DeleteMisses),
         }
+
         if self.cache.details.is_on() {
             self.cache.details.delete(key);
         }
@@ -343,6 +353,7 @@ impl<'a> Exec<'a> {
         } else {
             Count::down(delta)
         };
+
         match self.counted(key, &count) {
             Counted::Value { value, .. } if !quiet => {
                 self.out.number(value);
@@ -421,6 +432,7 @@ impl<'a> Exec<'a> {
             } => return After::Watch(*kinds),
             Manage::Fine { quiet } => self.say("OK", *quiet),
         }
+
         After::Next
     }
 
@@ -434,6 +446,7 @@ impl<'a> Exec<'a> {
         } else {
             None
         };
+
         self.cache.store.flush(at.unwrap_or(self.now), self.now);
         self.say("OK", quiet);
     }

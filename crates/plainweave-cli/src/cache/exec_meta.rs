@@ -15,7 +15,8 @@ impl Exec<'_> {
             .map(|end| end.since(self.now));
         let (touch, vivify) = self.ends(meta);
         let touch_first = recache.is_some() && meta.in_order(b'T', b'R');
-        let (cas, no_update) = (meta.new_cas, meta.no_update);
+        let cas = meta.new_cas;
+        let no_update = meta.no_update;
         let lookup = Lookup {
             touch,
             vivify,
@@ -25,9 +26,11 @@ impl Exec<'_> {
             no_update,
             peek: false,
         };
+
         let hit = self.cache.store.lookup(meta.key.bytes(), &lookup, self.now);
         let lengths = hit.as_ref().map(|hit| (hit.item.len(), hit.item.size()));
         self.count_get(meta.key.bytes(), meta.exptime.is_some(), lengths);
+
         match hit {
             Some(hit) => self.meta_hit(meta, hit),
             None if meta.quiet => {}
@@ -39,12 +42,14 @@ impl Exec<'_> {
     /// that they create.
     fn ends(&self, meta: &Meta<'_>) -> (Option<Expiry>, Option<Expiry>) {
         let expiry = |exptime: Option<i32>| exptime.map(|exptime| self.expiry(exptime));
-        let (touch, vivify) = (expiry(meta.exptime), expiry(meta.vivify));
+        let touch = expiry(meta.exptime);
+        let vivify = expiry(meta.vivify);
         let last = if vivify.is_some() && meta.in_order(b'N', b'T') {
             touch
         } else {
             vivify
         };
+
         (touch, last)
     }
 
@@ -59,12 +64,14 @@ impl Exec<'_> {
         } else {
             item.expiry()
         };
+
         if meta.value {
             self.out.push(b"VA");
             self.out.field(item.len());
         } else {
             self.out.push(b"HD");
         }
+
         for word in meta.words() {
             expiry = self.end_behind(word[0], meta, created).unwrap_or(expiry);
             match word[0] {
@@ -77,6 +84,7 @@ impl Exec<'_> {
                 _ => self.echo(word, &meta.key),
             }
         }
+
         for (set, text) in [
             (token.sent, b" Z"),
             (token.stale, b" X"),
@@ -86,6 +94,7 @@ impl Exec<'_> {
                 self.out.push(text);
             }
         }
+
         self.out.push(b"\r\n");
         if meta.value {
             self.out.value(item);
@@ -129,9 +138,11 @@ impl Exec<'_> {
     }
 
     pub(super) fn meta_store(&mut self, meta: &Meta<'_>, value: &[u8]) {
-        let (key, verb) = (meta.key.bytes(), meta.verb());
+        let key = meta.key.bytes();
+        let verb = meta.verb();
         self.note(Kind::MetaSet, key);
         let joins = matches!(verb, Verb::Append | Verb::Prepend);
+
         // A CAS number of 0 asks for nothing when values are joined, and add never looks at it.
         let compare = meta
             .cas
@@ -140,7 +151,9 @@ impl Exec<'_> {
             .exptime
             .map_or(Expiry::NEVER, |exptime| self.expiry(exptime));
         let stale = meta.stale && verb == Verb::Cas;
-        let (flags, mode, cas) = (meta.flags, mode(verb), meta.new_cas);
+        let flags = meta.flags;
+        let mode = mode(verb);
+        let cas = meta.new_cas;
         let write = Write {
             key,
             value,
@@ -151,6 +164,7 @@ impl Exec<'_> {
             cas,
             stale,
         };
+
         debug_assert!(verb != Verb::Cas || write.mode == Mode::Set);
         let stored = self.write(&write, verb);
         let (status, cas): (&[u8], u64) = match stored {
@@ -170,6 +184,7 @@ impl Exec<'_> {
                 });
             }
         };
+
         self.out.push(status);
         for word in meta.words() {
             match word[0] {
@@ -177,6 +192,7 @@ impl Exec<'_> {
                 _ => self.echo(word, &meta.key),
             }
         }
+
         self.out.push(b"\r\n");
     }
 
@@ -190,6 +206,7 @@ impl Exec<'_> {
             expiry,
             cas: meta.new_cas,
         };
+
         match self.remove(key, &removal) {
             Removed::Removed if meta.quiet => {}
             Removed::Removed => self.status(b"HD", meta),
@@ -212,6 +229,7 @@ impl Exec<'_> {
             compare,
             cas: meta.new_cas,
         };
+
         match self.counted(key, &count) {
             Counted::Value { created: false, .. } if meta.quiet => {}
             Counted::Value {
@@ -235,12 +253,14 @@ impl Exec<'_> {
         let mut expiry = found.unwrap_or(Expiry::NEVER);
         let mut text = itoa::Buffer::new();
         let text = text.format(value);
+
         if meta.value {
             self.out.push(b"VA");
             self.out.field(text.len());
         } else {
             self.out.push(b"HD");
         }
+
         for word in meta.words() {
             expiry = self
                 .end_behind(word[0], meta, found.is_none())
@@ -251,6 +271,7 @@ impl Exec<'_> {
                 _ => self.echo(word, &meta.key),
             }
         }
+
         self.out.push(b"\r\n");
         if meta.value {
             self.out.line(text);
@@ -264,6 +285,7 @@ impl Exec<'_> {
             peek: true,
             ..Lookup::default()
         };
+
         let Some(hit) = self.cache.store.lookup(key.bytes(), &lookup, self.now) else {
             return self.out.line("EN");
         };
@@ -282,6 +304,7 @@ impl Exec<'_> {
             super::store::class_of(item.size()) + 1,
             item.size(),
         );
+
         self.out.line(&text);
     }
 }

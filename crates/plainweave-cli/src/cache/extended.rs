@@ -120,6 +120,7 @@ mod tests {
                 && options.and(&Extended::default()).maxconns_fast()
         );
         assert_eq!("".parse(), Ok(Extended::default()));
+
         assert!(
             "idle_timeout".parse::<Extended>().is_err()
                 && "ext_path=/x".parse::<Extended>().is_err()

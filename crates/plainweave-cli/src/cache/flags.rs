@@ -438,6 +438,7 @@ fn scaled(text: &str, units: [(char, usize); 2]) -> Option<usize> {
             unit,
         ))
     };
+
     let (number, unit) = units.into_iter().find_map(with).unwrap_or((text, 1));
     number.parse::<usize>().ok()?.checked_mul(unit)
 }
@@ -495,6 +496,7 @@ mod tests {
                 && flags.meaningless.given()[0].starts_with("-N")
         );
         assert_eq!(parse("cache -m 64m").unwrap().memory.memory_limit.get(), 64);
+
         assert_eq!(
             parse("cache --admin 9180").unwrap().listen.admin,
             Some("127.0.0.1:9180".parse().unwrap())
@@ -517,6 +519,7 @@ mod tests {
             (settings.connections, flags.limits.max_reqs_per_event.get()),
             (1024, 20)
         );
+
         assert_eq!(
             (
                 flags.listen.unix_mask,
@@ -541,6 +544,7 @@ mod tests {
                 "{line}: {remedy}"
             );
         }
+
         assert!(parse("cache -B binary").is_err());
         assert_eq!(parse("cache -B auto").unwrap().absent.given(), None);
     }

@@ -46,6 +46,7 @@ impl Sampler {
         self.random ^= self.random >> 17;
         self.random ^= self.random << 5;
         self.left = 1 + self.random % (2 * SAMPLED - 1);
+
         true
     }
 }
@@ -76,12 +77,12 @@ pub(crate) struct Hot {
 
 impl Default for HotKeys {
     fn default() -> Self {
-        let (counts, errors) = (Vec::with_capacity(COUNTERS), Vec::with_capacity(COUNTERS));
-        let (places, keys, halved) = (
-            HashMap::default(),
-            Vec::with_capacity(COUNTERS),
-            Instant::now(),
-        );
+        let counts = Vec::with_capacity(COUNTERS);
+        let errors = Vec::with_capacity(COUNTERS);
+        let places = HashMap::default();
+        let keys = Vec::with_capacity(COUNTERS);
+        let halved = Instant::now();
+
         Self(Mutex::new(Sketch {
             places,
             keys,
@@ -111,6 +112,7 @@ impl HotKeys {
             share: share(sketch.counts[*place]),
             error: share(sketch.errors[*place]),
         });
+
         let mut keys: Vec<Hot> = hot.collect();
         keys.sort_by(|a, b| b.share.total_cmp(&a.share).then_with(|| a.key.cmp(&b.key)));
         keys.truncate(most);
@@ -128,6 +130,7 @@ impl Sketch {
             self.counts[*place] += 1;
             return;
         }
+
         if self.counts.len() < COUNTERS {
             let key = Arc::from(key);
             self.places.insert(Arc::clone(&key), self.counts.len());
@@ -136,6 +139,7 @@ impl Sketch {
             self.errors.push(0);
             return;
         }
+
         let least = (0..COUNTERS)
             .min_by_key(|place| self.counts[*place])
             .unwrap_or_default();
@@ -177,6 +181,7 @@ mod tests {
             };
             hot.note(key.as_bytes());
         }
+
         let (top, seen) = hot.top(1);
         assert_eq!((&*top[0].key, seen), (&b"hot"[..], 100_000));
         assert!(
@@ -188,10 +193,13 @@ mod tests {
 
     #[test]
     fn samples_see_every_key_of_a_cycle() {
-        let (mut sampler, mut seen, cycle) = (Sampler::default(), [0u32; 64], 64);
+        let mut sampler = Sampler::default();
+        let mut seen = [0u32; 64];
+        let cycle = 64;
         for n in 0..SAMPLED as usize * 6400 {
             seen[n % cycle] += u32::from(sampler.takes());
         }
+
         assert!(
             seen.iter().all(|n| (50..200).contains(n)),
             "100 each: {seen:?}"

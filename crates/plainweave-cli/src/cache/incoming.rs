@@ -51,7 +51,8 @@ impl Incoming {
         match self {
             Self::Heap(bytes) if room < LONG || !crowded => bytes.reserve_exact(room - bytes.len()),
             _ => {
-                let (mut memory, len) = (Table::zeroed(room), self.len());
+                let mut memory = Table::zeroed(room);
+                let len = self.len();
                 memory[..len].copy_from_slice(self.bytes());
                 *self = Self::Mapped(memory, len);
             }
@@ -77,7 +78,9 @@ mod tests {
     #[test]
     fn bytes_stay_as_room_grows() {
         for crowded_from in [0, LONG, 4 * LONG, usize::MAX] {
-            let (mut incoming, mut sent) = (Incoming::new(), Vec::new());
+            let mut incoming = Incoming::new();
+            let mut sent = Vec::new();
+
             let mut room = 1 << 10;
             while room <= 8 * LONG {
                 incoming.grow(room, room >= crowded_from);

@@ -42,6 +42,7 @@ impl fmt::Display for Listeners {
                 .local_addr()
                 .map_or(Ok(()), |address| write!(f, " {address}"))?;
         }
+
         if let Some((_, file)) = &self.unix {
             write!(f, " {}", file.path().display())?;
         }
@@ -68,6 +69,7 @@ pub(super) fn all(flags: &Listen) -> anyhow::Result<Listeners> {
     } else {
         tcp(flags)?
     };
+
     if tcp.is_empty() && unix.is_none() {
         bail!("there is nothing to listen on: give a port with -p or a Unix socket with -s");
     }
@@ -98,12 +100,14 @@ fn tcp(flags: &Listen) -> anyhow::Result<Vec<TcpListener>> {
             .flatten()
             .collect());
     }
+
     let mut listeners = Vec::new();
     for text in &flags.listen {
         for address in addresses(text, port)? {
             listeners.push(bind(address, flags.listen_backlog, address.is_ipv6())?);
         }
     }
+
     Ok(listeners)
 }
 
@@ -114,6 +118,7 @@ fn addresses(text: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
             "cannot listen on {text} (write ADDRESS or ADDRESS:PORT, as in 127.0.0.1 or [::1]:11211)"
         )
     };
+
     if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
@@ -122,6 +127,7 @@ fn addresses(text: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
     } else {
         (text, port).to_socket_addrs()
     };
+
     Ok(found.with_context(remedy)?.collect())
 }
 
@@ -148,6 +154,7 @@ pub(super) fn warn_of_root(listeners: &Listeners) {
             .local_addr()
             .is_ok_and(|address| address.ip().is_unspecified())
     });
+
     if everywhere && geteuid().is_root() {
         let text = "plainweave cache: warning: it runs as root, listens on all addresses and has no authentication";
         say(

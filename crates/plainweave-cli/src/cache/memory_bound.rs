@@ -53,7 +53,9 @@ impl MemoryBound {
         let budget = MemoryBudget::wanted(store.memory, store.item_max).min(count(rest / 2));
         let rest = rest.saturating_sub(held(budget));
         let turn = TURN + if counts_sockets { 2 * SOCKET } else { 0 };
-        let (connections, turns) = (rest / 4 / CONNECTION, rest / 4 * 3 / turn);
+        let connections = rest / 4 / CONNECTION;
+        let turns = rest / 4 * 3 / turn;
+
         Self {
             connections: count(connections.max(LEAST.0)),
             turns: count(turns.max(LEAST.1)),
@@ -104,6 +106,7 @@ mod tests {
             evict: true,
             shards: 1,
         };
+
         (
             MemoryBound::new(MemoryLimit::choose(Some(limit * MIB)), &store),
             store,
@@ -159,6 +162,7 @@ mod tests {
             "no more than there are"
         );
         let bound = MemoryBound::new(None, &store);
+
         assert!(
             bound.connections > 1 << 40 && bound.turns > 1 << 40 && bound.warning(&store).is_none()
         );

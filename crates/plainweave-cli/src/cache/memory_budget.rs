@@ -97,6 +97,7 @@ impl Reservation {
         if grown {
             self.bytes += more;
         }
+
         grown
     }
 }
@@ -114,7 +115,8 @@ mod tests {
     #[test]
     fn the_sum_has_a_bound_and_all_comes_back() {
         let budget = MemoryBudget::new(16 << 20);
-        let (mut one, mut two) = (budget.reserve(), budget.reserve());
+        let mut one = budget.reserve();
+        let mut two = budget.reserve();
         assert!(one.grow_to(10 << 20) && two.grow_to(6 << 20));
         assert!(!two.grow_to((6 << 20) + 1) && two.grow_to(6 << 20) && two.grow_to(1));
         drop(one);

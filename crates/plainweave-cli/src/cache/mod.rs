@@ -77,6 +77,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         say(io::stdout(), version::LICENSE);
         return Ok(());
     }
+
     if let Some(remedy) = flags.absent.given() {
         bail!("{remedy}");
     }
@@ -95,21 +96,26 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             4 * workers.get()
         },
     };
+
     let memory = MemoryBound::new(MemoryLimit::choose(flags.limits.max_memory), &config);
     let mut settings = Settings::of(flags, workers.get(), &memory);
     // By the time that there is a thread, root may have been given up, which alone can raise some
     // limits.
     let others = OTHER_DESCRIPTORS + 3 * workers.get() + engine.mode().spare_descriptors();
     settings.connections = connections(settings.connections, others);
+
     // As in memcached, before anything is opened: the files of -s and -P are the user's, and a port
     // below 1024 is out of reach.
     if let Some(user) = &engine.user {
         privileges::assume("plainweave cache", user, &[])?;
     }
-    let (workers, policy) = (Some(workers), engine.policy.as_deref());
+    let workers = Some(workers);
+    let policy = engine.policy.as_deref();
     let stalls = engine.report_stalls.then(Arc::<Stalls>::default);
-    let (mode, io) = (engine.mode(), Some(engine.io));
-    let (waits, traced) = (engine.bench.waits.as_deref(), engine.trace.is_some());
+    let mode = engine.mode();
+    let io = Some(engine.io);
+    let waits = engine.bench.waits.as_deref();
+    let traced = engine.trace.is_some();
     let setup = Setup {
         name: "cache",
         workers,
@@ -120,6 +126,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         stalls: stalls.as_ref(),
         traced,
     };
+
     let runtimes = Runtimes::start(setup, engine.architecture.architecture, None)?;
     settings.runtime = runtimes.labels();
     let trace = engine
@@ -133,10 +140,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     let bounds = memory.description(settings.connections);
     let (mut cache, asked) = Cache::new(config, settings);
+
     if let Some(delimiter) = flags.allowed.prefix_delimiter {
         let delimiter = u8::try_from(delimiter).context("-D takes one ASCII character")?;
         cache.details = details::Details::new(delimiter, true);
     }
+
     cache.handling = runtimes.handling(engine.bench.block);
     let listeners = listen::all(&flags.listen)?;
     if let Some(bytes) = memory.socket_buffers {
@@ -145,12 +154,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     listen::warn_of_root(&listeners);
     port_file::write(&listeners.tcp);
     let stop = Stop::install().context("the signals could not be caught")?;
+
     warn_of_meaningless(flags);
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
     let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
     let server = server::Server::new(runtimes, cache, stalls);
     let _attention = Attention::pay(server.operated(trace.clone()))
         .context("the signals could not be caught")?;
+
     say(io::stdout(), &line);
     let finished = server.run(
         listeners,
@@ -158,6 +169,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         asked,
         Duration::from_secs(flags.limits.grace.into()),
     )?;
+
     drop(pidfile);
     TraceFile::write_last(trace.as_deref(), "plainweave cache");
     if !finished {
@@ -166,6 +178,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             "plainweave cache: stopped with commands in progress; --grace gives them longer",
         );
     }
+
     Ok(())
 }
 
@@ -196,6 +209,7 @@ fn connections(wanted: usize, others: usize) -> usize {
             current: Some(needed),
             maximum: limit.maximum.map(|most| most.max(needed)),
         };
+
         if setrlimit(Resource::Nofile, root).is_err() {
             let _ = setrlimit(
                 Resource::Nofile,
@@ -206,6 +220,7 @@ fn connections(wanted: usize, others: usize) -> usize {
             );
         }
     }
+
     let allowed = getrlimit(Resource::Nofile)
         .current
         .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
@@ -221,6 +236,7 @@ fn connections(wanted: usize, others: usize) -> usize {
             ),
         );
     }
+
     fit
 }
 

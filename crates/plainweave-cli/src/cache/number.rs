@@ -41,6 +41,7 @@ fn scan(text: &[u8]) -> Option<(bool, u64)> {
         b'+' => (false, &text[start + 1..]),
         _ => (false, &text[start..]),
     };
+
     let len = digits
         .iter()
         .position(|byte| !byte.is_ascii_digit())
@@ -53,11 +54,13 @@ fn scan(text: &[u8]) -> Option<(bool, u64)> {
         return None;
     }
     let mut value: u64 = 0;
+
     for digit in &digits[..len] {
         value = value
             .checked_mul(10)?
             .checked_add(u64::from(digit - b'0'))?;
     }
+
     Some((negative, value))
 }
 
@@ -91,6 +94,7 @@ mod tests {
             assert_eq!(unsigned64(text.as_bytes()), unsigned, "{text}");
             assert_eq!(signed32(text.as_bytes()), signed, "{text}");
         }
+
         assert_eq!(unsigned32(b"4294967297"), Some(1));
         assert_eq!(unsigned64(b"5\0garbage"), Some(5));
     }

@@ -23,6 +23,7 @@ impl PidFile {
                 path.display()
             )
         };
+
         if std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0)
             && !holds_a_number(path)
         {
@@ -33,6 +34,7 @@ impl PidFile {
         }
         let text = format!("{}\n", std::process::id());
         std::fs::write(path, &text).with_context(remedy)?;
+
         Ok(Self {
             path: path.to_owned(),
             text,

@@ -52,6 +52,7 @@ impl Pinned {
             *held.entry(*segment).or_default() += 1;
         }
         drop(held);
+
         Some(Pins {
             pinned: self.clone(),
             segments: segments.into(),
@@ -93,6 +94,7 @@ mod tests {
         assert_eq!(pinned.used(), 400);
         drop((same, four));
         assert_eq!(pinned.used(), 0);
+
         // A value that is larger than the bound can still be read by one client.
         let large = pinned.hold(&[1, 2, 3, 4, 5, 6], usize::MAX).unwrap();
         assert!(pinned.hold(&[7], usize::MAX).is_none() && pinned.hold(&[6], 0).is_some());

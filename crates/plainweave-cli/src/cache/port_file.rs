@@ -19,6 +19,7 @@ pub(super) fn write(listeners: &[TcpListener]) {
     else {
         return;
     };
+
     let (path, mut unfinished) = (PathBuf::from(&path), path);
     unfinished.push(".lck");
     if let Err(error) =
@@ -37,6 +38,7 @@ fn lines(listeners: &[TcpListener]) -> String {
         let family = if address.is_ipv6() { "INET6" } else { "INET" };
         format!("TCP {family}: {}\n", address.port())
     };
+
     listeners
         .iter()
         .filter_map(|listener| listener.local_addr().ok())

@@ -118,6 +118,7 @@ impl Replies {
             self.bytes.truncate(from);
             self.bytes.shrink_to(KEPT);
         }
+
         enough
     }
 
@@ -128,12 +129,14 @@ impl Replies {
 
     /// Returns all pieces in their order.
     pub(crate) fn pieces(&self) -> Vec<IoSlice<'_>> {
-        let (mut pieces, mut from) = (Vec::new(), 0);
+        let mut pieces = Vec::new();
+        let mut from = 0;
         for (place, item) in &self.values {
             pieces.push(IoSlice::new(&self.bytes[from..*place]));
             pieces.extend(item.slices().map(IoSlice::new));
             from = *place;
         }
+
         pieces.push(IoSlice::new(&self.bytes[from..]));
         pieces
     }
@@ -159,6 +162,7 @@ impl Replies {
             skip -= from;
             rest.extend_from_slice(&piece[from..]);
         }
+
         (self.bytes, self.len, self.held) = (rest, 0, Some(held));
         self.values.clear();
     }

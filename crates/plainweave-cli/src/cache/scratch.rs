@@ -60,6 +60,7 @@ impl Input {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+
         if self.end == self.bytes.len() {
             self.bytes.resize(self.end + INPUT, 0);
         }
@@ -90,6 +91,7 @@ impl Input {
             *rest = self.filled().to_vec();
             return;
         }
+
         let own = std::mem::take(&mut self.own);
         *rest = std::mem::replace(
             &mut self.bytes,
@@ -175,10 +177,12 @@ impl ScratchPool {
             [only] => only,
             many => &many[rustix::thread::sched_getcpu() % many.len()],
         };
+
         let mut in_use = InUse {
             pool: self,
             scratch: Some(place.take().or_else(|| self.another())?),
         };
+
         let result = work(in_use.scratch.as_mut()?);
         let mut scratch = in_use.scratch.take()?;
         scratch.input.clear();
@@ -186,6 +190,7 @@ impl ScratchPool {
         if let Some(extra) = place.swap(Some(scratch)) {
             self.put_by(extra);
         }
+
         Some(result)
     }
 
@@ -200,6 +205,7 @@ impl ScratchPool {
             return None;
         }
         let tally = Arc::new(Tally::default());
+
         tallies.live.push(tally.clone());
         drop(tallies);
         let work = Work {
@@ -207,6 +213,7 @@ impl ScratchPool {
             tally,
             sampler: Sampler::default(),
         };
+
         Some(Box::new(Scratch {
             input: Input::new(),
             work,
@@ -294,6 +301,7 @@ mod tests {
         assert_eq!(input.filled(), b"ef");
         assert_eq!(input.space().len(), INPUT - 2);
         let mut rest = Vec::new();
+
         input.keep(&mut rest);
         input.clear();
         input.restore(&mut rest);
@@ -304,10 +312,13 @@ mod tests {
 
     #[test]
     fn a_long_rest_moves_with_its_buffer() {
-        let (mut input, mut rest, mut sent) = (Input::new(), Vec::new(), Vec::new());
+        let mut input = Input::new();
+        let mut rest = Vec::new();
+        let mut sent = Vec::new();
         input.space()[..3].copy_from_slice(b"abc");
         input.extend(3);
         input.consume(3);
+
         for n in 0..50_u8 {
             input.restore(&mut rest);
             let space = input.space();
@@ -317,6 +328,7 @@ mod tests {
             sent.resize(sent.len() + len, n);
             assert_eq!(input.filled(), sent);
             let buffer = input.filled().as_ptr();
+
             input.keep(&mut rest);
             assert_eq!(
                 rest.as_ptr() == buffer,
@@ -331,6 +343,7 @@ mod tests {
                 "it has a buffer of its own again"
             );
         }
+
         input.restore(&mut rest);
         assert_eq!(input.filled(), sent);
     }
@@ -385,6 +398,7 @@ mod tests {
             pool.with(|scratch| scratch.work.tally.count(Count::CmdGet))
                 .expect("there is always another");
         };
+
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
             scope
@@ -393,16 +407,19 @@ mod tests {
                 .expect("both have one now");
             let locks = (lock(&pool.idle), lock(&pool.tallies));
             for cpu in [even, odd] {
-                let (turn, tell) = (&turn, tell.clone());
+                let turn = &turn;
+                let tell = tell.clone();
                 scope.spawn(move || {
                     (0..1000).for_each(|_| turn(cpu));
                     tell.send(()).expect("awaited");
                 });
             }
+
             let ended = [even, odd].map(|_| told.recv_timeout(Duration::from_secs(20)));
             drop(locks);
             assert_eq!(ended, [Ok(()), Ok(())], "a lock was waited for");
         });
+
         assert_eq!(pool.sums().get(Count::CmdGet), 2002);
     }
 

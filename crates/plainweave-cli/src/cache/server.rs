@@ -58,8 +58,11 @@ struct Shared {
 
 impl Server {
     pub(super) fn new(runtimes: Runtimes, cache: Cache, stalls: Option<Arc<Stalls>>) -> Self {
-        let (architecture, loops) = (runtimes.architecture, runtimes.loops.clone());
-        let (runtimes, cache) = (Arc::new(runtimes), Arc::new(cache));
+        let architecture = runtimes.architecture;
+        let loops = runtimes.loops.clone();
+        let runtimes = Arc::new(runtimes);
+        let cache = Arc::new(cache);
+
         Self {
             runtimes,
             shared: Shared {
@@ -101,18 +104,22 @@ impl Server {
                 shared.cache.settings.summary(shared.cache.store.config())
             ));
         }
-        let (mut open, mut handles) = (Vec::new(), Vec::new());
+
+        let mut open = Vec::new();
+        let mut handles = Vec::new();
         for listener in listeners.tcp {
             let listener = net::TcpListener::from_std(listener)?;
             handles.push(listener.try_clone()?);
             open.push(Listening::Tcp(listener));
         }
+
         let (unix, file) = listeners.unix.map(take_over).transpose()?.unzip();
         open.extend(unix);
         for listener in &open {
             shared.start(&runtimes.main, listener.try_clone()?);
         }
-        let (cache, watched) = (shared.cache.clone(), Arc::downgrade(&runtimes));
+        let cache = shared.cache.clone();
+        let watched = Arc::downgrade(&runtimes);
         let shown = Shown {
             cache,
             runtimes: watched.clone(),
@@ -120,6 +127,7 @@ impl Server {
             stalls,
             start: Instant::now(),
         };
+
         let start = |listener| {
             Admin::start(
                 listener,
@@ -128,22 +136,26 @@ impl Server {
                 move |asked| shown.page(asked),
             )
         };
+
         let admin = listeners.admin.map(start).transpose()?;
         let cache = shared.cache.clone();
         runtimes.main.spawn(move || maintain(&cache));
         let asker = wait(stop, asked);
+
         if shared.cache.verbosity() >= 1 {
             let open = shared.cache.clients.open();
             shared
                 .cache
                 .tell(&format!("{asker} has asked to stop; connections: {open}"));
         }
+
         shared.cache.begin_to_stop();
         open.iter().for_each(Listener::close);
         runtimes.close_idle_connections();
         shared.cache.clients.end();
         drop(file);
         let finished = wait_idle(&runtimes, &shared.cache, grace);
+
         // A page in progress holds the runtimes.
         drop(admin);
         if let Some(runtimes) = Arc::into_inner(runtimes) {
@@ -190,8 +202,10 @@ impl signals::Operated for Operated {
     }
 
     fn counts(&self) -> String {
-        let (clients, stored) = (&self.cache.clients, self.cache.store.stats());
-        let (now, accepted) = (clients.open(), clients.total.load(Relaxed));
+        let clients = &self.cache.clients;
+        let stored = self.cache.store.stats();
+        let now = clients.open();
+        let accepted = clients.total.load(Relaxed);
         format!(
             "{now} connections, {accepted} accepted, {} items of {} bytes",
             stored.items, stored.bytes
@@ -216,6 +230,7 @@ fn wait(stop: Stop, asked: mpsc::Receiver<()>) -> &'static str {
             let _ = other.send("a client");
         }
     });
+
     any.recv().unwrap_or("nobody")
 }
 
@@ -229,11 +244,13 @@ fn maintain(cache: &Cache) {
         } else {
             1
         };
+
         let reclaim = |_| {
             cache
                 .store
                 .maintain(LOOKS, cache.clock.now(), plainweave::yield_now)
         };
+
         let removed: usize = (0..rounds).map(reclaim).sum();
         pause = if removed > LOOKS / 10 {
             MUCH_TO_RECLAIM
@@ -251,8 +268,10 @@ impl Shared {
             return in_turn(runtime, move || shared.accept_each(listener));
         };
         let listener = Arc::new(listener);
+
         for _ in 0..number.get() {
-            let (shared, listener) = (shared.clone(), listener.clone());
+            let shared = shared.clone();
+            let listener = listener.clone();
             in_turn(runtime, move || shared.accept(&listener));
         }
     }
@@ -286,6 +305,7 @@ impl Shared {
         if cache.is_stopping() {
             return false;
         }
+
         match accept() {
             Ok((stream, _peer)) => {
                 // A Unix socket has no such option.
@@ -331,11 +351,13 @@ impl Shared {
                 .and_then(|()| stream.write_all(TOO_MANY));
             return None;
         }
+
         let _ = stream.set_write_timeout(Some(cache.settings.write_timeout));
         let _ = stream.set_read_timeout(cache.settings.idle_timeout);
         let place = cache.clients.enter(&stream, cache.clock.now().0).ok()?;
         let conn = Conn::new(stream, place);
         cache.opened(&conn);
+
         Some(conn)
     }
 
@@ -346,6 +368,7 @@ impl Shared {
                 Ok(()) => {}
                 Err(error) => return self.silent(&mut conn, &error),
             }
+
             if !self.turn(&mut conn) {
                 return self.cache.closed(&conn);
             }

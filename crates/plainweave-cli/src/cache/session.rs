@@ -89,11 +89,13 @@ impl Pending {
             } else {
                 (2 * need).max(LEAST).min(self.want)
             };
+
             if !self.held.grow_to(self.line.len() + room) {
                 return None;
             }
             self.value.grow(room, self.held.budget().is_crowded());
         }
+
         self.value.append(&input[..took]);
         Some(took)
     }
@@ -108,6 +110,36 @@ pub(crate) enum Step {
     Busy,
     /// Send the replies and do this.
     End(After),
+}
+
+/// What was done with some input.
+struct Taken {
+    /// Bytes of it that are done with.
+    bytes: usize,
+    /// What follows the command; `None`: there is not enough input for one.
+    after: Option<After>,
+}
+
+impl Taken {
+    /// Takes what is no whole command.
+    fn all_of(bytes: usize) -> Self {
+        Self { bytes, after: None }
+    }
+
+    fn then(bytes: usize, after: After) -> Self {
+        Self {
+            bytes,
+            after: Some(after),
+        }
+    }
+
+    /// Counts what was taken before it, too.
+    fn behind(self, bytes: usize) -> Self {
+        Self {
+            bytes: bytes + self.bytes,
+            ..self
+        }
+    }
 }
 
 impl Session {
@@ -125,11 +157,13 @@ impl Session {
             }
             self.begun = true;
         }
-        let (mut done, mut left) = (0, commands);
+
+        let mut done = 0;
+        let mut left = commands;
         loop {
-            let (took, step) = self.step(&input[done..], exec);
-            done += took;
-            match step {
+            let taken = self.step(&input[done..], exec);
+            done += taken.bytes;
+            match taken.after {
                 Some(After::Next) if matches!(self.state, State::Keys(_)) => {
                     return (done, Step::Busy);
                 }
@@ -138,6 +172,7 @@ impl Session {
                 Some(after) => return (done, Step::End(after)),
                 None => return (done, Step::Hungry),
             }
+
             if left == 0 || exec.out.len() >= OUTPUT {
                 return (done, Step::Busy);
             }
@@ -147,58 +182,55 @@ impl Session {
         }
     }
 
-    /// Takes one command, or a part of it. `None`: there is not enough input.
-    fn step(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
+    /// Takes one command, or a part of it.
+    fn step(&mut self, input: &[u8], exec: &mut Exec<'_>) -> Taken {
         match &mut self.state {
             State::Line => self.line(input, None, exec),
             State::Swallow(left) => {
                 let took = input.len().min(*left);
                 *left -= took;
                 if *left > 0 {
-                    return (took, None);
+                    return Taken::all_of(took);
                 }
                 self.state = State::Line;
-                (took, Some(After::Next))
+                Taken::then(took, After::Next)
             }
             State::Value(_) => self.value(input, exec),
             State::Keys(_) => self.keys(input, exec),
             State::Long(_) => {
                 let State::Long(long) = std::mem::take(&mut self.state) else {
-                    return (0, None);
+                    return Taken::all_of(0);
                 };
                 self.line(input, Some(*long), exec)
             }
             State::Skip => {
                 let Some(end) = memchr::memchr(b'\n', input) else {
-                    return (input.len(), None);
+                    return Taken::all_of(input.len());
                 };
                 self.state = State::Line;
-                (end + 1, Some(After::Next))
+                Taken::then(end + 1, After::Next)
             }
         }
     }
 
     /// `long`: what is known of the line, if a part of it was looked at before and is long.
-    fn line(
-        &mut self,
-        input: &[u8],
-        long: Option<Long>,
-        exec: &mut Exec<'_>,
-    ) -> (usize, Option<After>) {
+    fn line(&mut self, input: &[u8], long: Option<Long>, exec: &mut Exec<'_>) -> Taken {
         let (line, len) = match proto::take(input, long.as_ref().map_or(0, |long| long.seen)) {
             Line::Complete(line, len) => (line, len),
             Line::Partial => return self.partial(input, long, exec),
-            Line::NoCommand => return (input.len(), Some(After::Close)),
+            Line::NoCommand => return Taken::then(input.len(), After::Close),
             Line::TooLong => {
                 exec.too_long();
                 self.state = State::Skip;
-                return (input.len(), Some(After::Next));
+                return Taken::then(input.len(), After::Next);
             }
         };
+
         let command = match proto::parse(line) {
             Ok(command) => command,
-            Err(reject) => return (len, Some(self.reject(&reject, exec))),
+            Err(reject) => return Taken::then(len, self.reject(&reject, exec)),
         };
+
         let value = match &command {
             Command::Get { keys, cas, touch } => {
                 let before = line.len() - keys.0.len();
@@ -211,19 +243,21 @@ impl Session {
                     line: len - before,
                     _held,
                 };
-                let (took, after) = self.get(*keys, left, exec);
-                return (before + took, after);
+
+                return self.get(*keys, left, exec).behind(before);
             }
             Command::Store(Store { len, .. }) | Command::MetaStore(_, len) => len + 2,
-            _ => return (len, Some(exec.run(&command))),
+            _ => return Taken::then(len, exec.run(&command)),
         };
+
         if let Err(reject) = exec.admit(&command, value - 2) {
-            return (len, Some(self.reject(&reject, exec)));
+            return Taken::then(len, self.reject(&reject, exec));
         }
         if let Some(value) = input.get(len..len + value) {
             exec.store(&command, value);
-            return (len + value.len(), Some(After::Next));
+            return Taken::then(len + value.len(), After::Next);
         }
+
         let held = exec.cache.memory_budget.reserve();
         self.state = State::Value(Box::new(Pending {
             line: line.to_vec(),
@@ -231,83 +265,74 @@ impl Session {
             want: value,
             held,
         }));
-        let (took, after) = self.value(&input[len..], exec);
-        (len + took, after)
+        self.value(&input[len..], exec).behind(len)
     }
 
     /// Takes a line whose end has not come.
-    fn partial(
-        &mut self,
-        input: &[u8],
-        long: Option<Long>,
-        exec: &mut Exec<'_>,
-    ) -> (usize, Option<After>) {
+    fn partial(&mut self, input: &[u8], long: Option<Long>, exec: &mut Exec<'_>) -> Taken {
         if input.len() > proto::LONG {
             let mut held =
                 long.map_or_else(|| exec.cache.memory_budget.reserve(), |long| long.held);
             // It is in a buffer that grows by doubling.
             if !held.grow_to(2 * input.len()) {
                 exec.say("SERVER_ERROR out of memory reading request", false);
-                return (input.len(), Some(After::Close));
+                return Taken::then(input.len(), After::Close);
             }
+
             self.state = State::Long(Box::new(Long {
                 seen: input.len(),
                 held,
             }));
         }
-        (0, None)
+        Taken::all_of(0)
     }
 
     /// Takes a part of a value.
-    fn value(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
+    fn value(&mut self, input: &[u8], exec: &mut Exec<'_>) -> Taken {
         let State::Value(pending) = &mut self.state else {
-            return (0, None);
+            return Taken::all_of(0);
         };
         let took = pending.take(input);
         if took.is_some() && pending.value.len() < pending.want {
-            return (input.len(), None);
+            return Taken::all_of(input.len());
         }
         let State::Value(pending) = std::mem::take(&mut self.state) else {
-            return (0, None);
+            return Taken::all_of(0);
         };
+
         // It was understood before; it borrows from the line, so it was not kept.
         let Ok(command) = proto::parse(&pending.line) else {
-            return (0, Some(After::Close));
+            return Taken::then(0, After::Close);
         };
         match took {
             Some(took) => {
                 exec.store(&command, pending.value.bytes());
-                (took, Some(After::Next))
+                Taken::then(took, After::Next)
             }
             None => {
                 let reject = exec.no_memory(&command, pending.want - pending.value.len());
-                (0, Some(self.reject(&reject, exec)))
+                Taken::then(0, self.reject(&reject, exec))
             }
         }
     }
 
     /// More keys of a get.
-    fn keys(&mut self, input: &[u8], exec: &mut Exec<'_>) -> (usize, Option<After>) {
+    fn keys(&mut self, input: &[u8], exec: &mut Exec<'_>) -> Taken {
         let State::Keys(left) = std::mem::take(&mut self.state) else {
-            return (0, None);
+            return Taken::all_of(0);
         };
         self.get(Keys(&input[..left.keys]), *left, exec)
     }
 
     /// As many keys as one turn may take.
-    fn get(
-        &mut self,
-        keys: Keys<'_>,
-        mut left: Remaining,
-        exec: &mut Exec<'_>,
-    ) -> (usize, Option<After>) {
+    fn get(&mut self, keys: Keys<'_>, mut left: Remaining, exec: &mut Exec<'_>) -> Taken {
         let Some(rest) = exec.get(keys, left.cas, left.touch, KEYS) else {
-            return (left.line, Some(After::Next));
+            return Taken::then(left.line, After::Next);
         };
         let took = left.keys - rest.0.len();
         (left.keys, left.line) = (left.keys - took, left.line - took);
         self.state = State::Keys(Box::new(left));
-        (took, Some(After::Next))
+        Taken::then(took, After::Next)
     }
 
     fn reject(&mut self, reject: &Reject, exec: &mut Exec<'_>) -> After {
@@ -330,11 +355,13 @@ fn refuse_binary(input: &[u8], exec: &mut Exec<'_>) -> (usize, Step) {
         return (0, Step::Hungry);
     };
     let mut answer = [0; BINARY.1];
+
     // Magic, opcode, key length, extras length, data type, status (unknown command), body length,
     // opaque, CAS.
     (answer[0], answer[1], answer[7], answer[11]) = (0x81, head[1], 0x81, TEXT.len() as u8);
     answer[12..16].copy_from_slice(&head[12..16]);
     exec.out.push(&answer);
     exec.out.push(TEXT);
+
     (input.len(), Step::End(After::Close))
 }

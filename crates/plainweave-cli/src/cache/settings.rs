@@ -66,7 +66,9 @@ impl Default for Settings {
 
 impl Settings {
     pub(super) fn of(flags: &Flags, threads: usize, memory: &MemoryBound) -> Self {
-        let (listen, limits, allowed) = (&flags.listen, &flags.limits, &flags.allowed);
+        let listen = &flags.listen;
+        let limits = &flags.limits;
+        let allowed = &flags.allowed;
         let or_null = |text: String| {
             if text.is_empty() {
                 "NULL".to_owned()
@@ -74,6 +76,7 @@ impl Settings {
                 text
             }
         };
+
         let socket = listen
             .unix_socket
             .as_ref()
@@ -110,7 +113,8 @@ impl Settings {
             connections,
             ..
         } = self;
-        let (memory, item) = (store.memory >> 20, store.item_max);
+        let memory = store.memory >> 20;
+        let item = store.item_max;
         format!(
             "-m {memory} -I {item} -t {threads} -c {connections} -R {}",
             self.commands

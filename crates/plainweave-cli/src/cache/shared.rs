@@ -41,6 +41,7 @@ impl Cache {
         let wanted = memory_budget::MemoryBudget::wanted(store.memory, store.item_max);
         let memory_budget = memory_budget::MemoryBudget::new(wanted.min(settings.budget));
         let mut store = store::Store::new(store);
+
         // As much of the store's own memory, whatever else there is.
         let pinned = pinned::Pinned::new(wanted, store.segment_len());
         let tell = watchers.clone();
@@ -62,6 +63,7 @@ impl Cache {
             stop,
             settings,
         };
+
         (cache, asked)
     }
 

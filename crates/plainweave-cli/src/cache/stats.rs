@@ -52,6 +52,7 @@ fn list(cache: &Cache, words: &[u8], now: Time, out: &mut Replies) {
         }
         _ => return out.line("ERROR"),
     }
+
     out.push(b"END\r\n");
 }
 
@@ -67,7 +68,8 @@ impl List<'_> {
 }
 
 fn general(cache: &Cache, list: &mut List<'_>) {
-    let (now, clients) = (cache.clock.now(), &cache.clients);
+    let now = cache.clock.now();
+    let clients = &cache.clients;
     let usage = cpu_seconds();
     list.add("pid", std::process::id());
     list.add("uptime", now.since(super::store::Time::START));
@@ -84,6 +86,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("cut_connections", clients.cut.load(Relaxed));
     list.add("long_lines", clients.long_lines.load(Relaxed));
     let sums = cache.scratch.sums();
+
     for (name, count) in NAMES.iter().zip(sums.counts) {
         list.add(name, count);
     }
@@ -99,6 +102,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     );
     list.add("threads", cache.settings.threads);
     let stored = cache.store.stats();
+
     list.add("hash_power_level", stored.table_power);
     list.add("hash_bytes", stored.table_bytes);
     let (watchers, skipped) = cache.watchers.figures();
@@ -134,7 +138,8 @@ pub(super) fn cpu_seconds() -> (f64, f64) {
 }
 
 fn settings(cache: &Cache, list: &mut List<'_>) {
-    let (settings, config) = (&cache.settings, cache.store.config());
+    let settings = &cache.settings;
+    let config = cache.store.config();
     let yes = |on: bool| if on { "yes" } else { "no" };
     list.add("maxbytes", config.memory);
     list.add("maxconns", settings.connections);
@@ -169,7 +174,8 @@ fn settings(cache: &Cache, list: &mut List<'_>) {
 /// By size, for there are no slab classes: class `n` holds items of up to `stats slabs`'
 /// `n:chunk_size` bytes.
 fn items(cache: &Cache, now: Time, list: &mut List<'_>) {
-    let (stats, ages) = (cache.store.stats(), ages(cache, now));
+    let stats = cache.store.stats();
+    let ages = ages(cache, now);
     for (n, class) in (0..CLASSES)
         .map(|n| (n + 1, stats.classes[n]))
         .filter(|(_, class)| class.items > 0)
@@ -219,7 +225,9 @@ fn ages(cache: &Cache, now: Time) -> [Option<u32>; CLASSES] {
 /// `total_pages` says how many the items of the class would fill, the last one in part.
 fn slabs(cache: &Cache, list: &mut List<'_>) {
     const PAGE: u64 = 1 << 20;
-    let (stats, hits) = (cache.store.stats(), cache.scratch.sums().hits);
+    let stats = cache.store.stats();
+    let hits = cache.scratch.sums().hits;
+
     let used =
         (0..CLASSES).filter(|n| stats.classes[*n].items + stats.classes[*n].cmd_set + hits[*n] > 0);
     for n in used.clone() {
@@ -240,6 +248,7 @@ fn slabs(cache: &Cache, list: &mut List<'_>) {
             list.add(format_args!("{}:{name}", n + 1), value);
         }
     }
+
     list.add("active_slabs", used.count());
     list.add("total_malloced", stats.memory_used);
 }
@@ -259,6 +268,7 @@ fn conns(cache: &Cache, list: &mut List<'_>) {
             Some(address) => format!("tcp:{address}"),
             None => format!("unix:{}", cache.settings.unix_socket),
         };
+
         list.add(format_args!("{id}:addr"), address(client.peer));
         list.add(format_args!("{id}:listen_addr"), address(client.local));
         let unread = client.unread.load(Relaxed);
@@ -350,6 +360,7 @@ fn cache_dump(cache: &Cache, words: &Tokens<'_>, now: Time, out: &mut Replies) {
     let (Some(class), Some(limit)) = numbers else {
         return out.line(BAD_FORMAT);
     };
+
     if class >= 64 {
         return out.line("CLIENT_ERROR Illegal slab id");
     }
@@ -358,6 +369,7 @@ fn cache_dump(cache: &Cache, words: &Tokens<'_>, now: Time, out: &mut Replies) {
     } else {
         (limit as usize).min(LIMIT)
     };
+
     let mut left = limit;
     let text = out.bytes_mut();
     look(cache, now, |record| {
@@ -376,7 +388,10 @@ fn cache_dump(cache: &Cache, words: &Tokens<'_>, now: Time, out: &mut Replies) {
 
 /// Has `visit` look at items until it returns `false`, at about [`LOOK`] at most: others wait.
 fn look(cache: &Cache, now: Time, mut visit: impl FnMut(&Record<'_>) -> bool) {
-    let (mut cursor, mut wants, mut seen) = (super::store::Cursor::default(), true, 0);
+    let mut cursor = super::store::Cursor::default();
+    let mut wants = true;
+    let mut seen = 0;
+
     let mut more = true;
     while more && wants && seen < LOOK {
         more = cache.store.dump(&mut cursor, LIMIT, now, |record| {

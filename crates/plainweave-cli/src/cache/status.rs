@@ -15,7 +15,9 @@ const HOT: usize = 20;
 
 /// Returns the server's own figures.
 pub(super) fn own(cache: &Cache, details: bool) -> Value {
-    let (sums, stored, clients) = (cache.scratch.sums(), cache.store.stats(), &cache.clients);
+    let sums = cache.scratch.sums();
+    let stored = cache.store.stats();
+    let clients = &cache.clients;
     let sum = |parts: &[Count]| parts.iter().map(|part| sums.get(*part)).sum::<u64>();
     let outcomes = [
         ("hits", sum(&[Count::GetHits])),
@@ -60,6 +62,7 @@ pub(super) fn own(cache: &Cache, details: bool) -> Value {
         .iter()
         .zip(&sums.latency)
         .filter(|(_, times)| times.count() > 0);
+
     json!({
         "requests": outcomes.iter().map(|(_, count)| count).sum::<u64>(),
         "bytes": sum(&[Count::BytesWritten]),

@@ -106,6 +106,7 @@ impl Default for Tally {
             buckets: std::array::from_fn(|_| zero()),
             nanoseconds: zero(),
         };
+
         Self {
             counts: std::array::from_fn(|_| zero()),
             hits: std::array::from_fn(|_| zero()),
@@ -182,7 +183,8 @@ fn bucket(time: Duration) -> usize {
 
 /// Returns the upper end of a bucket, in microseconds.
 pub(crate) fn upper(bucket: usize) -> f64 {
-    let (power, part) = (bucket / PARTS, bucket % PARTS);
+    let power = bucket / PARTS;
+    let part = bucket % PARTS;
     f64::from(1u32 << power) * (1.0 + part as f64 / PARTS as f64)
 }
 
@@ -208,6 +210,7 @@ impl Default for Sums {
             buckets: [0; BUCKETS],
             nanoseconds: 0,
         };
+
         Self {
             counts: [0; NAMES.len()],
             hits: [0; CLASSES],
@@ -239,6 +242,7 @@ impl Sums {
                 .zip(&before.buckets)
                 .for_each(|(now, before)| *now -= before);
         }
+
         self
     }
 }
@@ -261,6 +265,7 @@ impl Latency {
             seen += n;
             seen >= rank
         });
+
         found.map_or(0.0, upper)
     }
 
@@ -304,7 +309,9 @@ mod tests {
 
     #[test]
     fn sums_and_quantiles() {
-        let (one, two, mut sums) = (Tally::default(), Tally::default(), Sums::default());
+        let one = Tally::default();
+        let two = Tally::default();
+        let mut sums = Sums::default();
         one.count(Count::CmdGet);
         two.add(Count::CmdGet, 4);
         one.took(Kind::Get, Duration::from_micros(10), 99);
@@ -312,6 +319,7 @@ mod tests {
         one.sum_into(&mut sums);
         two.sum_into(&mut sums);
         let latency = &sums.latency[Kind::Get as usize];
+
         assert_eq!((sums.get(Count::CmdGet), latency.count()), (5, 100));
         assert!((10.0..12.5).contains(&latency.quantile(0.5)) && latency.quantile(1.0) > 5000.0);
         assert_eq!(latency.powers().last().map(|(_, n)| n), Some(100));

@@ -59,6 +59,7 @@ fn send_some(stream: &TcpStream, out: &Replies) -> io::Result<usize> {
     }
     let pieces = out.pieces();
     let mut sent = 0;
+
     for some in pieces.chunks(PIECES) {
         let len: usize = some.iter().map(|piece| piece.len()).sum();
         let took = or_none(sendmsg(
@@ -72,6 +73,7 @@ fn send_some(stream: &TcpStream, out: &Replies) -> io::Result<usize> {
             break;
         }
     }
+
     Ok(sent)
 }
 
@@ -92,7 +94,8 @@ fn hold(
     out: &mut Replies,
     sent: usize,
 ) -> io::Result<(Option<Pins>, usize)> {
-    let (left, segments) = (out.len() - sent, out.segments());
+    let left = out.len() - sent;
+    let segments = out.segments();
     if segments.is_empty() {
         return Ok((None, sent));
     }
@@ -100,10 +103,12 @@ fn hold(
         return Ok((Some(held), sent));
     }
     let mut copy = cache.memory_budget.reserve();
+
     if copy.grow_within_half(left) {
         out.copy_rest(sent, copy);
         return Ok((None, 0));
     }
+
     if let Some(held) = cache.pinned.hold(&segments, usize::MAX) {
         return Ok((Some(held), sent));
     }
@@ -114,6 +119,7 @@ fn hold(
             client.peer_address()
         ));
     }
+
     Err(ErrorKind::OutOfMemory.into())
 }
 
@@ -128,6 +134,7 @@ fn send_rest(
     let mut pieces = out.pieces();
     let mut pieces = &mut pieces[..];
     IoSlice::advance_slices(&mut pieces, sent);
+
     while !pieces.is_empty() {
         client.unread.store(left, Relaxed);
         match stream.write_vectored(pieces) {
@@ -140,5 +147,6 @@ fn send_rest(
             Err(error) => return Err(error),
         }
     }
+
     Ok(())
 }

@@ -102,6 +102,7 @@ impl Watchers {
                 self.skipped.fetch_add(1, Relaxed);
                 continue;
             }
+
             let wake = buffer.is_empty();
             buffer.extend_from_slice(line.as_bytes());
             drop(buffer);
@@ -127,15 +128,18 @@ impl Watchers {
             fiber,
             gone: AtomicBool::new(false),
         });
+
         if self.lock().len() >= WATCHERS {
             let _ = stream.write_all(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
             return;
         }
+
         self.change(|list| list.push(watcher.clone()));
         if let Ok(reader) = stream.try_clone() {
             let watcher = watcher.clone();
             plainweave::spawn(move || until_gone(reader, &watcher));
         }
+
         if stream.write_all(b"OK\r\n").is_ok() {
             watcher.serve(&mut stream);
         }
@@ -167,6 +171,7 @@ impl Watcher {
             } else {
                 stream.write_all(&lines)
             };
+
             if done.is_err() {
                 return;
             }
@@ -213,7 +218,8 @@ fn worded(event: &Event<'_>, number: u64) -> String {
             client,
             size,
         } => {
-            let (status, verb) = (status(*stored), format!("{verb:?}").to_lowercase());
+            let status = status(*stored);
+            let verb = format!("{verb:?}").to_lowercase();
             let key = Escaped(key);
             writeln!(
                 line,
@@ -221,15 +227,16 @@ fn worded(event: &Event<'_>, number: u64) -> String {
             )
         }
         Event::Evicted { record, now } => {
-            let (key, fetch) = (
-                Escaped(record.key),
-                if record.fetched { "yes" } else { "no" },
-            );
+            let key = Escaped(record.key);
+            let fetch = if record.fetched { "yes" } else { "no" };
             let ttl = record
                 .expiry
                 .time()
                 .map_or(-1, |end| i64::from(end.since(*now)));
-            let (la, class, size) = (now.since(record.access), record.class + 1, record.size);
+            let la = now.since(record.access);
+            let class = record.class + 1;
+            let size = record.size;
+
             writeln!(
                 line,
                 "eviction key={key} fetch={fetch} ttl={ttl} la={la} clsid={class} size={size}"
@@ -242,6 +249,7 @@ fn worded(event: &Event<'_>, number: u64) -> String {
             reason,
         } => writeln!(line, "conn_close {peer} reason={reason} cfd={client}"),
     };
+
     line
 }
 

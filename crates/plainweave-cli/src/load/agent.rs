@@ -61,13 +61,16 @@ pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
     } else {
         "on this host"
     };
+
     say(
         stdout(),
         &format!(
             "plainweave load agent: {address}; carries out any load that coordinators {known} ask for"
         ),
     );
-    let (secret, busy, greetings) = (Arc::new(secret), Arc::new(Mutex::new(())), Arc::new(()));
+    let secret = Arc::new(secret);
+    let busy = Arc::new(Mutex::new(()));
+    let greetings = Arc::new(());
     for stream in listener.incoming() {
         let stream = match stream {
             Ok(stream) => stream,
@@ -80,13 +83,17 @@ pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
                 continue;
             }
         };
+
         if Arc::strong_count(&greetings) > GREETINGS {
             let busy =
                 json!({ "error": "too many connections that have not greeted; try again in 10 s" });
             let _ = Link::new(stream).and_then(|link| link.send(&busy));
             continue;
         }
-        let (secret, busy, greeting) = (secret.clone(), busy.clone(), greetings.clone());
+
+        let secret = secret.clone();
+        let busy = busy.clone();
+        let greeting = greetings.clone();
         let started = thread::Builder::new().spawn(move || {
             let peer = stream
                 .peer_addr()
@@ -98,6 +105,7 @@ pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
                 );
             }
         });
+
         if let Err(error) = started {
             say(
                 stderr(),
@@ -106,6 +114,7 @@ pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
             thread::sleep(TICK);
         }
     }
+
     Ok(())
 }
 
@@ -125,10 +134,12 @@ fn attend(
         Some(_turn) => obey(&sender, receiver),
         None => Err(anyhow!("the agent is busy with another coordinator")),
     };
+
     if let Err(error) = &done {
         // The coordinator may be gone; then nobody asks why.
         let _ = sender.send(&json!({ "error": format!("{error:#}") }));
     }
+
     done
 }
 
@@ -169,6 +180,7 @@ impl Orders {
             }
             stopped.store(true, Ordering::Relaxed);
         })?;
+
         Ok(Self { messages, stop })
     }
 
@@ -212,8 +224,10 @@ fn obey(sender: &Sender, receiver: Receiver) -> anyhow::Result<()> {
             .and_then(|n| usize::try_from(n).ok())
             .context("no part")
     };
+
     let part = (number("part")?, number("parts")?);
     ensure!(part.0 < part.1, "part {} of {}", part.0, part.1);
+
     let line = Line::try_parse_from(args.context("arguments that are no text")?)
         .map_err(|error| anyhow!("{error}"))?;
     match &line.flags.what {
@@ -257,6 +271,7 @@ impl<P: Protocol> Work<P> {
             .map(|target| target.probe(plan.timeout))
             .collect::<anyhow::Result<Vec<_>>>()?;
         target::enough_ports(own.connections, &addresses)?;
+
         Ok(Self {
             plan,
             part,
@@ -269,6 +284,7 @@ impl<P: Protocol> Work<P> {
         let workers = self.plan.part(self.part.0, self.part.1)?.workers;
         let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
         sender.send(&json!({ "prepared": { "workers": workers, "addresses": addresses } }))?;
+
         while let Some(message) = orders.next() {
             let run = &message["run"];
             if run.is_null() {
@@ -279,8 +295,10 @@ impl<P: Protocol> Work<P> {
                 Some(rate) => self.plan.at_rate(rate, loads)?,
                 None => self.plan.clone(),
             };
+
             self.run(&plan.part(self.part.0, self.part.1)?, sender, orders)?;
         }
+
         Ok(())
     }
 
@@ -290,6 +308,7 @@ impl<P: Protocol> Work<P> {
             // `stop` and the end of the connection are no `go`: the run begins, and ends at once.
             orders.next().map(drop).context("the coordinator is gone")
         };
+
         let mut lost = None;
         let mut collect = |piece| {
             if lost.is_none() {
@@ -299,6 +318,7 @@ impl<P: Protocol> Work<P> {
                 orders.stop.store(true, Ordering::Relaxed);
             }
         };
+
         let ran = engine::run(
             plan,
             &self.protocol,
@@ -312,6 +332,7 @@ impl<P: Protocol> Work<P> {
         } = ran?;
         lost.map_or(Ok(()), Err)?;
         let done = json!({ "wall": nanos(wall), "cpu": nanos(cpu), "driver": driver });
+
         Ok(sender.send(&json!({ "done": done }))?)
     }
 }

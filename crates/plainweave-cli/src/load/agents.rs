@@ -81,10 +81,12 @@ impl Agents {
         interrupt: Interrupt,
         watchers: Watchers,
     ) -> anyhow::Result<Self> {
-        let (names, silence) = (&common.agents, common.agent_timeout.unwrap_or(SILENCE));
+        let names = &common.agents;
+        let silence = common.agent_timeout.unwrap_or(SILENCE);
         let (news, messages) = mpsc::sync_channel(WAITING);
         let args = own_args()?;
-        let (links, addresses) = (Vec::new(), BTreeSet::new());
+        let links = Vec::new();
+        let addresses = BTreeSet::new();
         let mut agents = Self {
             links,
             messages,
@@ -93,6 +95,7 @@ impl Agents {
             watchers,
             addresses,
         };
+
         for (part, name) in names.iter().enumerate() {
             let (sender, mut receiver) =
                 connect(name, secret).with_context(|| format!("agent {name}"))?;
@@ -102,7 +105,9 @@ impl Agents {
             sender
                 .send(&json!({ "prepare": prepare }))
                 .with_context(|| format!("agent {name}"))?;
-            let (name, heard) = (name.clone(), Instant::now());
+            let name = name.clone();
+            let heard = Instant::now();
+
             agents.links.push(Agent {
                 name,
                 sender,
@@ -112,6 +117,7 @@ impl Agents {
                 reached: Vec::new(),
             });
             let news = news.clone();
+
             thread::spawn(move || {
                 loop {
                     let message = receiver
@@ -124,6 +130,7 @@ impl Agents {
                 }
             });
         }
+
         for (part, prepared) in agents.one_of_each("prepared")? {
             let workers = prepared["workers"]
                 .as_u64()
@@ -136,11 +143,13 @@ impl Agents {
                 .addresses
                 .extend(addresses.filter_map(|address| address.as_str().map(shown)));
         }
+
         let mut first = 0;
         for link in &mut agents.links {
             link.first = first;
             first += link.workers;
         }
+
         Ok(agents)
     }
 
@@ -165,10 +174,12 @@ impl Agents {
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             Err(RecvTimeoutError::Disconnected) => bail!("all agents are gone"),
         };
+
         let Agent { name, heard, .. } = &mut self.links[part];
         let message = message.with_context(|| format!("agent {name} is lost"))?;
         let message = wire::parse(&message).with_context(|| format!("agent {name}"))?;
         *heard = Instant::now();
+
         match message["error"].as_str() {
             Some(error) => Err(anyhow!("agent {name}: {}", shown(error))),
             None if message["alive"] == true => Ok(None),
@@ -203,6 +214,7 @@ impl Agents {
             ensure!(!self.interrupt.is_interrupted(), "interrupted");
             let answered = |part: usize| all.iter().any(|(number, _)| *number == part);
             self.none_silent(|part| !answered(part))?;
+
             if let Some((part, mut message)) = self.next()? {
                 let asked =
                     !message[kind].is_null() && all.iter().all(|(number, _)| *number != part);
@@ -214,6 +226,7 @@ impl Agents {
                 all.push((part, message[kind].take()));
             }
         }
+
         Ok(all)
     }
 
@@ -228,17 +241,22 @@ impl Agents {
             cpu: 0,
             drivers: BTreeSet::new(),
         };
+
         let mut at_work = vec![true; self.links.len()];
-        let (began, mut stopping, mut room) = (Instant::now(), None, COUNTED);
+        let began = Instant::now();
+        let mut stopping = None;
+        let mut room = COUNTED;
         for link in &mut self.links {
             link.heard = began;
             link.reached = vec![None; link.workers];
         }
+
         while at_work.contains(&true) {
             if stopping.is_none() && self.interrupt.is_interrupted() {
                 self.send_all(&json!({ "stop": true }))?;
                 stopping = Some(Instant::now());
             }
+
             ensure!(
                 stopping.is_none_or(|since| since.elapsed() < STOPPING),
                 "an agent does not stop"
@@ -253,11 +271,13 @@ impl Agents {
                 "agent {} sends what nobody asked for",
                 link.name
             );
+
             if !message["done"].is_null() {
                 done.add(&message["done"]);
                 at_work[part] = false;
                 continue;
             }
+
             let piece = link.piece(&message["piece"], began.elapsed(), &mut room);
             collector.take(
                 &piece.with_context(|| format!("agent {}", link.name))?,
@@ -274,6 +294,7 @@ impl Agents {
                 );
             }
         }
+
         Ok(done)
     }
 
@@ -291,10 +312,12 @@ impl Agents {
         let done = self.collect(&mut collector, &mut watch);
         let tally = collector.finish(&mut watch);
         let seconds = watch.end();
+
         self.watchers = watchers;
         let Done { wall, cpu, drivers } = done?;
         let [wall, cpu] = [wall, cpu].map(Duration::from_nanos);
         let driver = drivers.into_iter().collect::<Vec<_>>().join(" and ");
+
         Ok(outcome(
             plan,
             Ran {
@@ -361,11 +384,14 @@ impl Agent {
                 .as_u64()
                 .with_context(|| format!("a piece without its {name}"))
         };
-        let (worker, second) = (usize::try_from(number("worker")?)?, number("second")?);
+
+        let worker = usize::try_from(number("worker")?)?;
+        let second = number("second")?;
         let reached = self
             .reached
             .get_mut(worker)
             .with_context(|| format!("a piece of worker {worker}"))?;
+
         // It was let go later than our clock began; clocks of two hosts may differ by a thousandth.
         let passed = passed.as_secs() + passed.as_secs() / 1000 + 1;
         ensure!(
@@ -377,6 +403,7 @@ impl Agent {
             "a second piece of second {second}, worker {worker}"
         );
         let last = value["last"] == true;
+
         *reached = Some(if last { u64::MAX } else { second });
         let tally = tally_json::read(&value["tally"], room)?;
         Ok(Piece {
@@ -415,6 +442,7 @@ fn connect(name: &str, secret: &Secret) -> anyhow::Result<(Sender, wire::Receive
             }
         }
     }
+
     Err(last)
 }
 
@@ -431,7 +459,8 @@ fn own_args() -> anyhow::Result<Vec<String>> {
 }
 
 fn for_agents(args: impl Iterator<Item = String>) -> Vec<String> {
-    let (mut kept, mut args) = (Vec::new(), args);
+    let mut kept = Vec::new();
+    let mut args = args;
     while let Some(arg) = args.next() {
         if OWN.contains(&arg.as_str()) {
             args.next();
@@ -442,6 +471,7 @@ fn for_agents(args: impl Iterator<Item = String>) -> Vec<String> {
             kept.push(arg);
         }
     }
+
     kept
 }
 

@@ -80,6 +80,7 @@ impl Cache {
             Some(file) => keys_of(file, &files.read(file)?, flags)?,
             None => numbered(flags)?,
         };
+
         let longest = keys.iter().map(|(_, size)| *size).max().unwrap_or(0) as usize;
         let cache = Self {
             text,
@@ -97,6 +98,7 @@ impl Cache {
             any_size: flags.no_load && flags.keys_from.is_some(),
             said: OnceLock::new(),
         };
+
         Ok((targets, cache))
     }
 
@@ -135,6 +137,7 @@ impl Cache {
                         },
                     );
                 }
+
                 if numbers.len() > 1 {
                     out.extend_from_slice(b"mn\r\n");
                 }
@@ -222,7 +225,9 @@ impl Cache {
             Dialect::Meta if numbers.len() > 1 => Commands::MetaMany,
             Dialect::Meta => Commands::Meta,
         };
-        let (mut bytes, mut outcome, mut found) = (0, Ok(true), 0);
+        let mut bytes = 0;
+        let mut outcome = Ok(true);
+        let mut found = 0;
         loop {
             // Values come in the order of the keys; those that are missing are left out.
             let keys = |n: usize| {
@@ -331,13 +336,16 @@ fn draw(random: &mut SmallRng, distribution: Distribution, most: usize) -> usize
 /// Makes keys that are numbers.
 fn numbered(flags: &CacheFlags) -> anyhow::Result<Keys> {
     let mut random = SmallRng::seed_from_u64(flags.common.seed);
-    let (mut text, mut keys) = (Vec::new(), Vec::with_capacity(flags.keys.get() as usize));
+    let mut text = Vec::new();
+
+    let mut keys = Vec::with_capacity(flags.keys.get() as usize);
     for number in 0..flags.keys.get() {
         let width = draw(&mut random, flags.key_size, KEY);
         write!(text, "{number:0width$}")?;
         let size = draw(&mut random, flags.value_size, VALUE);
         keys.push((text.len() as u64, size as u32));
     }
+
     Ok((text, keys))
 }
 
@@ -345,8 +353,10 @@ fn numbered(flags: &CacheFlags) -> anyhow::Result<Keys> {
 fn keys_of(file: &Path, bytes: &[u8], flags: &CacheFlags) -> anyhow::Result<Keys> {
     let mut random = SmallRng::seed_from_u64(flags.common.seed);
     let name = file.display();
-    let (mut text, mut keys) = (Vec::new(), Vec::new());
+    let mut text = Vec::new();
+    let mut keys = Vec::new();
     let mut sizes = HashMap::new();
+
     for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
         let mut words = line
             .split(u8::is_ascii_whitespace)
@@ -360,6 +370,7 @@ fn keys_of(file: &Path, bytes: &[u8], flags: &CacheFlags) -> anyhow::Result<Keys
             let size = str::from_utf8(size).ok()?.parse().ok()?;
             (size <= VALUE).then_some(size)
         });
+
         ensure!(
             given != Some(None) && words.next().is_none(),
             "{name}:{number}: write a key, or a key and the bytes of its value, {VALUE} at most"
@@ -371,6 +382,7 @@ fn keys_of(file: &Path, bytes: &[u8], flags: &CacheFlags) -> anyhow::Result<Keys
         text.extend_from_slice(key);
         keys.push((text.len() as u64, size as u32));
     }
+
     ensure!(!keys.is_empty(), "{name}: there is no key in it");
     Ok((text, keys))
 }
@@ -397,6 +409,7 @@ fn target_of(server: &str) -> anyhow::Result<Target> {
         ),
         _ => (server, PORT),
     };
+
     let host = host.trim_start_matches('[').trim_end_matches(']');
     ensure!(
         !host.is_empty() && !host.contains('/'),
@@ -471,6 +484,7 @@ impl Protocol for Cache {
                 let mut refused = None;
                 let mut done = |reply: Reply| refused = refused.or(reply.outcome.err());
                 let asked = time::with_timeout(timeout, || self.ask(&mut connection, &mut done));
+
                 asked.map_err(|broken| broken.failure)?;
                 refused.map_or(Ok(()), Err)?;
             }
@@ -484,7 +498,10 @@ impl Protocol for Cache {
 
     fn connect(&self, _server: usize, address: &Place) -> Result<(Connection, Opening), Failure> {
         let (stream, connect) = target::connect(address)?;
-        let (asked, numbers, out, buffer) = (Vec::new(), Vec::new(), Vec::new(), vec![0; BUFFER]);
+        let asked = Vec::new();
+        let numbers = Vec::new();
+        let out = Vec::new();
+        let buffer = vec![0; BUFFER];
         Ok((
             Connection {
                 stream,

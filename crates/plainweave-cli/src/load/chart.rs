@@ -58,6 +58,7 @@ impl Range {
         if least > greatest {
             (least, greatest) = (1.0, 1.0);
         }
+
         match scale {
             Scale::Linear => {
                 least = least.min(0.0);
@@ -74,6 +75,7 @@ impl Range {
                 greatest = 10f64.powf(greatest.log10().ceil()).max(least * 10.0);
             }
         }
+
         Self {
             scale,
             least,
@@ -141,6 +143,7 @@ impl Chart {
             top,
         );
         let mut svg = format!("<figure><figcaption>{}", escape(self.title));
+
         for (number, line) in self.lines.iter().enumerate() {
             let _ = write!(
                 svg,
@@ -149,6 +152,7 @@ impl Chart {
                 escape(&line.name)
             );
         }
+
         let _ = write!(
             svg,
             "</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">"
@@ -163,6 +167,7 @@ impl Chart {
                 .iter()
                 .map(|p| format!("{:.1},{:.1}", x.place(p.0), y.place(p.1)));
             let path = path.collect::<Vec<_>>().join(" ");
+
             let _ = write!(
                 svg,
                 "<polyline class=\"l{}\" points=\"{path}\"/>",
@@ -171,7 +176,8 @@ impl Chart {
             for p in places.iter().filter(|_| places.len() <= 120) {
                 let [at, value] =
                     [(self.x.write)(p.0), (self.y.write)(p.1)].map(|text| escape(&text));
-                let (cx, cy) = (x.place(p.0), y.place(p.1));
+                let cx = x.place(p.0);
+                let cy = y.place(p.1);
                 let name = escape(&line.name);
                 let dot = format!(
                     "<circle class=\"d{}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\">",
@@ -180,12 +186,15 @@ impl Chart {
                 let _ = write!(svg, "{dot}<title>{name}: {value} at {at}</title></circle>");
             }
         }
+
         svg + "</svg></figure>\n"
     }
 
     fn grid(&self, svg: &mut String, x: &Range, y: &Range) {
         let (left, right, top, bottom) = MARGIN;
-        let (end, floor) = (WIDTH - right, HEIGHT - bottom);
+        let end = WIDTH - right;
+        let floor = HEIGHT - bottom;
+
         for tick in y.ticks() {
             let at = y.place(tick);
             let text = escape(&(self.y.write)(tick));
@@ -200,6 +209,7 @@ impl Chart {
                 at + 4.0
             );
         }
+
         for tick in x.ticks() {
             let at = x.place(tick);
             let text = escape(&(self.x.write)(tick));
@@ -213,6 +223,7 @@ impl Chart {
                 floor + 20.0
             );
         }
+
         let [across, up] = [self.x.title, self.y.title].map(escape);
         let middle = (left + end) / 2.0;
         let _ = write!(
@@ -249,11 +260,13 @@ mod tests {
             scale: Scale::Linear,
             write: |value| value.to_string(),
         };
+
         let y = Axis {
             title: "a<b",
             scale,
             write: |value| value.to_string(),
         };
+
         Chart {
             title: "t&u",
             x,
@@ -281,6 +294,7 @@ mod tests {
             Scale::Log,
             vec![(0.0, 1.0), (5.0, 10.0), (6.0, 0.0), (10.0, 100.0)],
         );
+
         assert!(
             svg.contains("points=\"112.0,274.0 394.0,154.0 676.0,34.0\""),
             "0 has no place: {svg}"
@@ -300,6 +314,7 @@ mod tests {
                 assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             }
         }
+
         let many = chart(
             Scale::Linear,
             (0..100_000).map(|n| (f64::from(n), 1.0)).collect(),

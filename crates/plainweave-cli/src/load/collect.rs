@@ -80,6 +80,7 @@ impl Collector {
             until: 0,
             tally: Tally::new(),
         });
+
         open.tally.add(&piece.tally);
         open.until = open.until.max(piece.until);
         self.reached[piece.worker] = Some(if piece.last { u64::MAX } else { piece.second });
@@ -149,12 +150,14 @@ mod tests {
 
     #[test]
     fn a_second_is_shown_when_all_have_handed_it_over() {
-        let (mut collector, mut seen) = (Collector::new(2), Seen::default());
+        let mut collector = Collector::new(2);
+        let mut seen = Seen::default();
         collector.take(&piece(0, 0, SECOND, 1, false), &mut seen);
         collector.take(&piece(0, 1, 2 * SECOND, 2, false), &mut seen);
         assert_eq!(seen.0, []);
         collector.take(&piece(1, 0, SECOND + 5, 3, false), &mut seen);
         assert_eq!(seen.0, [(0, SECOND, 4)]);
+
         // One ends early; the other goes on alone.
         collector.take(&piece(1, 1, SECOND + 7, 1, true), &mut seen);
         collector.take(&piece(0, 2, 2 * SECOND + 9, 4, false), &mut seen);
@@ -164,7 +167,8 @@ mod tests {
 
     #[test]
     fn what_a_lost_worker_left_is_not_lost() {
-        let (mut collector, mut seen) = (Collector::new(2), Seen::default());
+        let mut collector = Collector::new(2);
+        let mut seen = Seen::default();
         collector.take(&piece(0, 0, SECOND, 5, false), &mut seen);
         assert_eq!(
             (collector.finish(&mut seen).ok, seen.0.as_slice()),

@@ -32,6 +32,7 @@ impl<P: Protocol> Runs for Conductor<P> {
             began.set(SystemTime::now());
             Ok(())
         };
+
         let mut collect = |piece| collector.take(&piece, &mut watch);
         let stop = &self.interrupt.stop;
         let ran = engine::run(
@@ -44,6 +45,7 @@ impl<P: Protocol> Runs for Conductor<P> {
         );
         let tally = collector.finish(&mut watch);
         let seconds = watch.end();
+
         match ran {
             Err(_) if self.interrupt.is_interrupted() => Ok(None),
             Err(error) => Err(error),
@@ -79,11 +81,13 @@ pub(super) fn outcome(
     } else {
         tally.last
     });
+
     let measured = measured.saturating_sub(plan.warm_up);
     let elapsed = match plan.duration {
         Some(duration) if plan.requests.is_none() && !interrupted => duration,
         duration => measured.min(duration.unwrap_or(Duration::MAX)),
     };
+
     let Ran {
         began,
         wall,

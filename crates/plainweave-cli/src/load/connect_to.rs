@@ -68,6 +68,7 @@ fn parts(mut text: &str) -> Option<Vec<&str>> {
             Some(inner) => inner.split_once(']')?,
             None => text.split_at(text.find(':').unwrap_or(text.len())),
         };
+
         parts.push(part);
         if rest.is_empty() {
             return Some(parts);

@@ -26,6 +26,7 @@ pub(super) fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Row>> {
     } else {
         of_json(file, text)?
     };
+
     ensure!(!rows.is_empty(), "{file}: there is no request in it");
     Ok(rows)
 }
@@ -44,6 +45,7 @@ fn of_json(file: &str, text: &str) -> anyhow::Result<Vec<Row>> {
             place,
             ..Row::default()
         };
+
         for (key, value) in object {
             match key.as_str() {
                 "url" => row.url = Some(string(&row.place, &key, value)?),
@@ -56,6 +58,7 @@ fn of_json(file: &str, text: &str) -> anyhow::Result<Vec<Row>> {
                 ),
             }
         }
+
         Ok(row)
     });
     rows.collect()
@@ -103,6 +106,7 @@ fn of_csv(file: &str, text: &str) -> anyhow::Result<Vec<Row>> {
             place: format!("{file}:{line}"),
             ..Row::default()
         };
+
         let cells = head.iter().zip(&record);
         for (name, cell) in cells.filter(|(_, cell)| !cell.is_empty()) {
             let cell = cell.to_owned();
@@ -113,8 +117,10 @@ fn of_csv(file: &str, text: &str) -> anyhow::Result<Vec<Row>> {
                 _ => row.fields.push((name.to_owned(), cell)),
             }
         }
+
         Ok(row)
     };
+
     reader.records().map(row).collect()
 }
 

@@ -95,6 +95,7 @@ impl Distribution {
             0.0 => at - scale * x.ln(),
             shape => at + scale * (x.powf(-shape) - 1.0) / shape,
         };
+
         match self {
             Distribution::Fixed(n) => n,
             Distribution::Uniform(max) => u * max,
@@ -194,7 +195,8 @@ mod tests {
 
     #[test]
     fn a_normal_law_has_its_spread() {
-        let (distribution, steps) = (Distribution::Normal(10.0, 2.0), 500);
+        let distribution = Distribution::Normal(10.0, 2.0);
+        let steps = 500;
         let draw = |n: i32| (f64::from(n) + 0.5) / f64::from(steps);
         let drawn: Vec<_> = (0..steps)
             .flat_map(|u| (0..steps).map(move |v| distribution.at(draw(u), draw(v))))
@@ -202,6 +204,7 @@ mod tests {
         let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
         let deviation =
             (drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / drawn.len() as f64).sqrt();
+
         assert!(
             (mean - 10.0).abs() < 0.01 && (deviation - 2.0).abs() < 0.02,
             "{mean} {deviation}"

@@ -101,6 +101,7 @@ impl Broken {
         } else {
             failure
         };
+
         Self {
             failure,
             silent: false,
@@ -215,12 +216,14 @@ pub(super) fn run<P: Protocol>(
                 ready,
                 may_go,
             };
+
             workers.push((
                 threads.spawn(move || runtime.run(move || start.run())),
                 is_ready,
                 go,
             ));
         }
+
         drop(pieces);
         // A worker that fails before hangs up; its result says why.
         let ready = workers.iter().fold(true, |ready, (_, is_ready, _)| {
@@ -242,12 +245,14 @@ pub(super) fn run<P: Protocol>(
                 .collect::<Vec<_>>(),
         )
     });
+
     let mut ran = Ran {
         began: SystemTime::now(),
         wall: Duration::ZERO,
         cpu: Duration::ZERO,
         driver,
     };
+
     for result in results {
         let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let said = protocol
@@ -260,6 +265,7 @@ pub(super) fn run<P: Protocol>(
         ran.wall = ran.wall.max(part.wall);
         ran.began = ran.began.min(part.began);
     }
+
     opened.map(|()| ran)
 }
 
@@ -333,7 +339,8 @@ impl<P: Protocol> Start<'_, P> {
 
     fn load(&self, lane: &Rc<Lane<P>>) -> Result<Part, Failure> {
         let plan = self.plan;
-        let (protocol, addresses) = (self.protocol.clone(), self.addresses.to_vec());
+        let protocol = self.protocol.clone();
+        let addresses = self.addresses.to_vec();
         let (worker, workers) = plan.among_all(self.worker);
         if plan.loads {
             lane.join(lane.spawn(move |_| protocol.load(&addresses, worker, workers)))?;
@@ -349,7 +356,8 @@ impl<P: Protocol> Start<'_, P> {
         let _ = self.may_go.recv();
         lane.epoch.set(time::now());
         lane.running.set(true);
-        let (before, began) = (thread_cpu(), SystemTime::now());
+        let before = thread_cpu();
+        let began = SystemTime::now();
         let fibers: Vec<_> = connections
             .into_iter()
             .flat_map(|(server, kept)| lane.start(server, kept))
@@ -480,11 +488,13 @@ impl<P: Protocol> Lane<P> {
             } else {
                 tick
             });
+
             if self.stop.load(Ordering::Relaxed) {
                 let fibers = self.fibers.borrow();
                 fibers[cancelled..].iter().for_each(Fiber::cancel);
                 cancelled = fibers.len();
             }
+
             let now = self.now();
             // Not if the clock has just started, which it may have done meanwhile.
             if self.running.get() && now / SECOND > second {
@@ -520,25 +530,29 @@ impl<P: Protocol> Lane<P> {
     /// Opens the first connections, each with its server. One that cannot be made is left to its
     /// fiber.
     fn open(self: &Rc<Self>, count: usize) -> Vec<(Option<usize>, Option<P::Connection>)> {
-        let (opened, left) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(count)));
+        let opened = Rc::new(RefCell::new(Vec::new()));
+        let left = Rc::new(Cell::new(count));
         let fibers: Vec<_> = (0..count.min(OPENING))
             .map(|_| {
-                let (opened, left) = (opened.clone(), left.clone());
+                let opened = opened.clone();
+                let left = left.clone();
                 self.spawn(move |lane| {
                     while left.get() > 0 {
                         left.set(left.get() - 1);
-                        let (server, limit) =
-                            (lane.next_server(), Duration::from_nanos(lane.timeout));
+                        let server = lane.next_server();
+                        let limit = Duration::from_nanos(lane.timeout);
                         let connect = || lane.protocol.connect(server, &lane.addresses[server]);
                         let connection = time::with_timeout(limit, connect)
                             .ok()
                             .map(|made| lane.opened(made));
+
                         opened.borrow_mut().push((Some(server), connection));
                     }
                 })
             })
             .collect();
         fibers.into_iter().for_each(|fiber| self.join(fiber));
+
         opened.take()
     }
 
@@ -562,6 +576,7 @@ impl<P: Protocol> Lane<P> {
             let group = group.clone();
             self.spawn(move |lane| lane.drive(server, connection, group))
         });
+
         streams.collect()
     }
 
@@ -572,8 +587,10 @@ impl<P: Protocol> Lane<P> {
         connection: Option<P::Connection>,
         group: Rc<Group<P::Connection>>,
     ) {
-        let (now, starts) = (self.now(), Vec::with_capacity(self.depth));
-        let (memory, pause) = (P::Memory::default(), PAUSE.0);
+        let now = self.now();
+        let starts = Vec::with_capacity(self.depth);
+        let memory = P::Memory::default();
+        let pause = PAUSE.0;
         let mut client = Client {
             connection,
             group,
@@ -584,6 +601,7 @@ impl<P: Protocol> Lane<P> {
             pause,
             away: None,
         };
+
         while self.take(&mut client.starts, &mut client.now) {
             let mut goes_on = self.request(&mut client);
             while goes_on && let Some(pause) = self.protocol.pause(&mut client.memory) {
@@ -601,6 +619,7 @@ impl<P: Protocol> Lane<P> {
             client.connection = None;
             return false;
         }
+
         if !pause.is_zero() && time::sleep_until(self.at(due)).is_err() {
             return false;
         }
@@ -610,6 +629,7 @@ impl<P: Protocol> Lane<P> {
         }
         client.starts.clear();
         client.starts.push(due);
+
         true
     }
 
@@ -632,11 +652,13 @@ impl<P: Protocol> Lane<P> {
         } else {
             time::with_deadline(self.at(deadline), || self.ask(client))
         };
+
         let Err(failure) = result else {
             client.pause = PAUSE.0;
             self.failing_since.set(None);
             return true;
         };
+
         client.memory = P::Memory::default();
         client.now = self.now();
         if self.is_stopping() {
@@ -649,6 +671,7 @@ impl<P: Protocol> Lane<P> {
             self.tally.borrow_mut().unanswered += measured;
             return false;
         }
+
         self.fail(&client.starts, failure, client.now);
         let since = self.failing_since.get().unwrap_or(client.starts[0]);
         self.failing_since.set(Some(since));
@@ -656,6 +679,7 @@ impl<P: Protocol> Lane<P> {
             self.schedule.borrow_mut().stop();
         }
         self.back_off(client, failure);
+
         false
     }
 
@@ -690,6 +714,7 @@ impl<P: Protocol> Lane<P> {
             return false;
         };
         starts.push(first);
+
         if first > *now {
             if time::sleep_until(self.at(first)).is_err() {
                 return false;
@@ -699,6 +724,7 @@ impl<P: Protocol> Lane<P> {
                 self.tally.borrow_mut().late(now.saturating_sub(first));
             }
         }
+
         let mut schedule = self.schedule.borrow_mut();
         while starts.len() < self.depth
             && let Some(start) = schedule.take_due(*now)
@@ -816,12 +842,14 @@ impl<P: Protocol> Lane<P> {
             self.tally.borrow_mut().warming += 1;
             return;
         }
+
         let tally = &mut *self.tally.borrow_mut();
         tally.answers_in_time += u64::from(now <= self.due_end || start > self.due_end);
         tally.last = tally.last.max(now);
         if reply.status > 0 {
             tally.statuses.add(reply.status, 1);
         }
+
         match reply.outcome {
             Ok(found) => {
                 tally.answered(now.saturating_sub(start));

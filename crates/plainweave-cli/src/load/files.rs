@@ -76,6 +76,7 @@ impl Files {
             }
             _ => return Ok(vec![path.to_owned()]),
         }
+
         anyhow::ensure!(
             !found.is_empty(),
             "{} has no file that ends with .{extension}",

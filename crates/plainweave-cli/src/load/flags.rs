@@ -560,6 +560,7 @@ mod tests {
                 .all(|text| time(text).is_err())
         );
         assert_eq!(precision("0.01"), Ok(0.01));
+
         assert!(
             ["", "0", "-1", "nan", "2"]
                 .iter()

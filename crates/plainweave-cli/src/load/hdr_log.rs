@@ -29,7 +29,8 @@ impl HdrLog {
     pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
         let file =
             File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        let (mut file, base) = (BufWriter::new(file), SystemTime::now());
+        let mut file = BufWriter::new(file);
+        let base = SystemTime::now();
         let mut head = IntervalLogWriterBuilder::new();
         head.add_comment("[Histogram log format version 1.3]")
             .with_start_time(base)
@@ -37,6 +38,7 @@ impl HdrLog {
         let failed = head
             .begin_log_with(&mut file, &mut V2DeflateSerializer::new())
             .err();
+
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -62,6 +64,7 @@ impl HdrLog {
             + Duration::from_secs(second.number);
         let length = Duration::from_nanos(second.length);
         let mut serializer = V2DeflateSerializer::new();
+
         // A writer without a head: there is one already.
         let mut writer =
             IntervalLogWriterBuilder::new().begin_log_with(&mut self.file, &mut serializer)?;

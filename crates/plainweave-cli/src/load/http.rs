@@ -57,6 +57,7 @@ impl Http {
                 .filter(|line| !line.is_empty() && !line.starts_with('#'));
             urls.extend(lines.map(str::to_owned));
         }
+
         let mut writer = Writer::new(flags, files)?;
         let mut client = Self {
             requests: Vec::new(),
@@ -69,6 +70,7 @@ impl Http {
             targets: Vec::new(),
             tls: None,
         };
+
         if let Some(path) = &flags.data {
             let rows = data::parse(&path.display().to_string(), &files.text(path)?)?;
             client.requests = writer.rows(&urls, &rows)?;
@@ -77,6 +79,7 @@ impl Http {
         } else {
             client.read_sessions(flags, files, &mut writer, &urls)?;
         }
+
         let bytes: usize = client
             .requests
             .iter()
@@ -89,11 +92,13 @@ impl Http {
         );
         let mut targets = writer.into_targets();
         target::lead_elsewhere(&flags.connect_to, &mut targets)?;
+
         if let Some(path) = &flags.unix_socket {
             for target in &mut targets {
                 target.via = Via::Unix(path.clone());
             }
         }
+
         let mut by_tls = targets.iter().filter(|target| target.secure);
         by_tls
             .clone()
@@ -101,6 +106,7 @@ impl Http {
         let protocol = if flags.http2 { "h2" } else { "http/1.1" };
         client.tls = Tls::new(&flags.tls, files, by_tls.next().is_some(), protocol)?;
         client.targets.clone_from(&targets);
+
         Ok((targets, client))
     }
 
@@ -117,6 +123,7 @@ impl Http {
         );
         writer.servers(urls)?;
         let mut logs = Vec::new();
+
         for path in &flags.sessions {
             for log in files.within(path, "log")? {
                 logs.push(
@@ -124,6 +131,7 @@ impl Http {
                 );
             }
         }
+
         // One session of each log, then the next of each: logs are clients, and go on side by side.
         while !logs.is_empty() {
             logs.retain_mut(|log| {
@@ -139,6 +147,7 @@ impl Http {
                 true
             });
         }
+
         self.requests = writer.visits()?;
         Ok(())
     }
@@ -324,7 +333,8 @@ impl Protocol for Http {
         let mut location = self.location(connection, &head);
         let (mut wire, mut body) = connection.body(&mut head)?;
 
-        let (mut next, mut left) = (None, self.redirects);
+        let mut next = None;
+        let mut left = self.redirects;
         while let Some(place) = location.take().filter(|_| left > 0 && !head.close) {
             let asked: &[u8] = next.as_deref().unwrap_or(&request.bytes);
             let server = &self.targets[connection.server];
@@ -495,6 +505,7 @@ mod tests {
             "host: other",
         ])
         .unwrap();
+
         assert_eq!((targets[0].host.as_str(), targets[0].port), ("::1", 80));
         assert_eq!(
             &*http.requests[0][0].bytes,
@@ -518,6 +529,7 @@ mod tests {
             http.requests.iter().map(Vec::len).collect::<Vec<_>>(),
             [2, 1, 1]
         );
+
         assert!(
             http.requests[1][0]
                 .bytes
@@ -538,10 +550,12 @@ mod tests {
             b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"
         );
         let (_, http) = prepare(&["http://h/", "--method", "DELETE"]).unwrap();
+
         assert_eq!(
             &*http.requests[0][0].bytes,
             b"DELETE / HTTP/1.1\r\nHost: h\r\n\r\n"
         );
+
         assert!(
             prepare(&["http://h/", "--method", "HEAD"])
                 .unwrap()

@@ -71,6 +71,7 @@ impl Http2 {
                 .map(|request| Asked::new(&request.bytes, target.secure))
                 .collect::<anyhow::Result<_>>()
         };
+
         let requests = http
             .requests()
             .iter()
@@ -101,18 +102,19 @@ impl Asked {
             httparse::Status::Partial => bytes.len(),
         };
         let mut head = http::Request::new(());
+
         *head.version_mut() = Version::HTTP_2;
         *head.method_mut() = parsed.method.unwrap_or_default().parse()?;
         let mut host = "";
+
         for field in parsed.headers.iter() {
-            let (name, value) = (
-                field.name.parse::<HeaderName>()?,
-                HeaderValue::from_bytes(field.value)?,
-            );
+            let name = field.name.parse::<HeaderName>()?;
+            let value = HeaderValue::from_bytes(field.value)?;
             ensure!(
                 !FOREIGN.contains(&name),
                 "--header '{name}': HTTP/2 has no such field; leave it out"
             );
+
             match name {
                 HOST => {
                     host = std::str::from_utf8(field.value).context("--header 'Host': no text")?
@@ -122,6 +124,7 @@ impl Asked {
                 _ => drop(head.headers_mut().append(name, value)),
             }
         }
+
         let scheme = if secure { "https" } else { "http" };
         let url = format!("{scheme}://{host}{}", parsed.path.unwrap_or("/"));
         *head.uri_mut() = url
@@ -219,6 +222,7 @@ mod tests {
         );
         let Asked { head, body } =
             Asked::new(b"GET / HTTP/1.1\r\nhost: other\r\n\r\n", false).unwrap();
+
         assert_eq!(
             (head.uri().to_string().as_str(), body.len()),
             ("http://other/", 0)

@@ -27,10 +27,8 @@ pub(super) struct Interrupt {
 impl Interrupt {
     /// Takes the signals over.
     pub(super) fn install() -> anyhow::Result<Self> {
-        let (stop, signal) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicUsize::new(0)),
-        );
+        let stop = Arc::new(AtomicBool::new(false));
+        let signal = Arc::new(AtomicUsize::new(0));
         for number in [SIGINT, SIGTERM] {
             let caught = || "cannot catch signals";
             flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&stop))
@@ -39,6 +37,7 @@ impl Interrupt {
                 .with_context(caught)?;
             flag::register(number, Arc::clone(&stop)).with_context(caught)?;
         }
+
         Ok(Self { stop, signal })
     }
 

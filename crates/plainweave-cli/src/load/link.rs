@@ -105,7 +105,8 @@ impl Link {
             lost: Cell::new(None),
             spent: Cell::new(false),
         });
-        let (reader, writer) = (core.clone(), core.clone());
+        let reader = core.clone();
+        let writer = core.clone();
         let reader = spawn_local(move || reader.read());
         let writer = spawn_local(move || writer.write());
         let link = Self {
@@ -215,6 +216,7 @@ impl Core {
         let Some(connection) = engine.as_mut() else {
             return;
         };
+
         let waker = Waker::from(self.to_send.clone());
         if let Poll::Ready(end) = Pin::new(connection).poll(&mut Context::from_waker(&waker)) {
             let failure = end.map_or_else(
@@ -238,11 +240,13 @@ impl Core {
                 Err(error) => Err(error.into()),
             };
         }
+
         if let Err(failure) = received {
             self.lost.set(self.lost.get().or(Some(failure)));
             self.pipe.0.borrow_mut().ended = true;
             self.turn();
         }
+
         *self.engine.borrow_mut() = None;
         self.heard.notify_one();
         // The last words.
@@ -250,7 +254,8 @@ impl Core {
     }
 
     fn receive(&self, bytes: &[u8]) -> Result<(), Failure> {
-        let (mut opened, mut answers) = (Ok(()), false);
+        let mut opened = Ok(());
+        let mut answers = false;
         {
             let input = &mut self.pipe.0.borrow_mut().input;
             match &self.records {
@@ -280,7 +285,8 @@ impl Core {
 
     /// The life of the writer.
     fn write(&self) {
-        let (mut plain, mut sealed) = (Vec::new(), Vec::new());
+        let mut plain = Vec::new();
+        let mut sealed = Vec::new();
         loop {
             self.turn();
             let full = self.pipe.take(&mut plain);
@@ -292,6 +298,7 @@ impl Core {
                     &sealed
                 }
             };
+
             if !wire.is_empty() {
                 // If that fails, the reader finds out why.
                 if (&self.socket).write_all(wire).is_err() {
@@ -299,6 +306,7 @@ impl Core {
                 }
                 self.sent.notify_one();
             }
+
             if !full && (self.engine.borrow().is_none() || self.to_send.0.wait().is_err()) {
                 return;
             }
@@ -356,6 +364,7 @@ impl AsyncRead for Pipe {
             state.input.clear();
             state.start = 0;
         }
+
         Poll::Ready(Ok(()))
     }
 }
@@ -373,6 +382,7 @@ impl AsyncWrite for Pipe {
             state.full = true;
             return Poll::Pending;
         }
+
         Poll::Ready(Ok(len))
     }
 

@@ -38,6 +38,7 @@ impl Live {
             points: Vec::new(),
             errors: Failures::default(),
         };
+
         Self {
             terminal: stderr().is_terminal(),
             quiet,
@@ -52,6 +53,7 @@ impl Live {
         } else {
             String::new()
         };
+
         self.drawn = 0;
         format!("{back}\r\x1b[J")
     }
@@ -116,6 +118,7 @@ impl View {
         } else {
             ""
         };
+
         format!("{at:.0}{of} s{warm}")
     }
 
@@ -131,6 +134,7 @@ impl View {
                 text::time(latency[2])
             )
         });
+
         let errors = self.errors.total();
         format!(
             "{}: {:.0}/s, {errors} errors{}",
@@ -163,6 +167,7 @@ impl View {
                 .map(|(name, us)| format!("{name} {}", text::time(us)));
             parts.collect::<Vec<_>>().join("  ")
         });
+
         let lines = [
             self.time(),
             format!(
@@ -212,6 +217,7 @@ mod tests {
             points: Vec::new(),
             errors: Failures::default(),
         };
+
         for (n, (rate, p99)) in points.iter().enumerate() {
             let latency = p99.map(|p99| [p99 / 10.0, p99 / 5.0, p99, p99, p99 * 2.0]);
             view.points.push(Point {
@@ -221,6 +227,7 @@ mod tests {
                 latency,
             });
         }
+
         view
     }
 
@@ -271,11 +278,13 @@ mod tests {
                 tally: &tally,
             })
         };
+
         let mut view = view(&[(500.0, None)]);
         view.take(point(1, 1_000_000), &tally);
         assert_eq!(view.line(), "1 of 30 s, warming up: 500/s, 0 errors");
         view.take(point(1, 500_000_000), &tally);
         assert_eq!(view.line(), "2 of 30 s: 10/s, 0 errors");
+
         assert_eq!(
             point(0, 1_000_000).map(|point| point.rate),
             Some(5000.0),

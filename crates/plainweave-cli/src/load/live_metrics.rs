@@ -63,6 +63,7 @@ impl LiveMetrics {
             rate: None,
         }));
         let shown = totals.clone();
+
         // The workers' fibers are nobody's concern: what they do is what is measured.
         let fibers = FiberPages::new(Weak::new());
         let admin = Admin::start(listener, fibers, false, move |asked| match asked.path {
@@ -110,6 +111,7 @@ fn text(totals: &Totals) -> String {
         let help = "Requests a second that the run of now offers.";
         figures.one(&name("offered_rate"), "gauge", help, rate);
     }
+
     let outcomes = [
         ("outcome=\"ok\"", tally.ok),
         ("outcome=\"failed\"", tally.failures.total()),
@@ -137,6 +139,7 @@ fn text(totals: &Totals) -> String {
         .by_status()
         .map(|(status, count)| (format!("status=\"{status}\""), count))
         .collect();
+
     figures.metric(
         &name("answers_total"),
         "counter",
@@ -145,6 +148,7 @@ fn text(totals: &Totals) -> String {
             .iter()
             .map(|(label, count)| (label.as_str(), count)),
     );
+
     for (figure, help, count) in [
         (
             "misses_total",
@@ -185,6 +189,7 @@ fn text(totals: &Totals) -> String {
         figures.sample(&format!("{of}_bucket"), label, count);
     }
     let sum = latency.mean() * latency.len() as f64 / 1e9;
+
     figures.sample(&format!("{of}_sum"), "", sum);
     figures.sample(&format!("{of}_count"), "", latency.len());
     figures.into_text()
@@ -209,6 +214,7 @@ mod tests {
             length: 2_000_000_000,
             rate: Some(500.0),
         });
+
         for line in [
             "plainweave_load_seconds_total 2",
             "plainweave_load_offered_rate 500",

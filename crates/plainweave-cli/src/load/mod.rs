@@ -117,10 +117,12 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
             agent::serve(own).map(|()| Exit::Met)
         }
     };
+
     let exit = done.unwrap_or_else(|error| {
         say(stderr(), &format!("plainweave: {error:#}"));
         Exit::Failed
     });
+
     ExitCode::from(exit.code())
 }
 
@@ -158,6 +160,7 @@ fn drive<P: Protocol>(
         let texts = addresses.iter().map(ToString::to_string).collect();
         let interrupt = Interrupt::install()?;
         let protocol = Arc::new(protocol);
+
         (
             Box::new(Conductor {
                 protocol,
@@ -178,19 +181,23 @@ fn drive<P: Protocol>(
             (Err(_), Some(exit)) => return Ok(exit),
             (engaged, _) => engaged?,
         };
+
         plan.workers = agents.workers();
         let addresses = agents.addresses.iter().cloned().collect();
         (Box::new(agents), addresses, interrupt)
     };
+
     let objectives = Objectives::new(common);
     let target = Named {
         name: &name,
         addresses: &addresses,
     };
+
     let exit = match Course::new(common) {
         None => target.once(common, &plan, &objectives, &mut *runs)?,
         Some(course) => {
-            let (name, pause) = (name.as_str(), common.pause);
+            let name = name.as_str();
+            let pause = common.pause;
             let sweep = Sweep {
                 name,
                 plan: &plan,
@@ -198,9 +205,11 @@ fn drive<P: Protocol>(
                 pause,
                 steps: Vec::new(),
             };
+
             target.steps(common, sweep, &course, &mut *runs)?
         }
     };
+
     runs.finish()?;
     Ok(interrupt.exit().unwrap_or(exit))
 }
@@ -231,6 +240,7 @@ impl Named<'_> {
             summary,
             verdict: &verdict,
         };
+
         let html = page::run(&report.head(), &verdict, &summary);
         publish(
             common,
@@ -259,13 +269,16 @@ impl Named<'_> {
             objective: conditions.to_string(),
             rate,
         });
-        let (name, addresses) = (self.name, self.addresses);
+
+        let name = self.name;
+        let addresses = self.addresses;
         let steps = Steps {
             name,
             addresses,
             steps: &sweep.steps,
             search: found.as_ref(),
         };
+
         let notes = sweep.steps.iter().flat_map(|step| {
             let rate = step.plan.rate.unwrap_or(0.0);
             step.verdict
@@ -273,6 +286,7 @@ impl Named<'_> {
                 .into_iter()
                 .map(move |note| format!("at {rate} requests/s: {note}"))
         });
+
         let notes: Vec<_> = notes.collect();
         let html = page::steps(name, &notes, &steps);
         publish(
@@ -291,6 +305,7 @@ impl Named<'_> {
                 .iter()
                 .any(|step| step.verdict.steps_exit() == exit)
         };
+
         Ok(match found {
             Some(found) if found.rate.is_none() => Exit::Missed,
             Some(_) => Exit::Met,

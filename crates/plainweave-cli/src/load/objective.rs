@@ -81,7 +81,8 @@ impl Condition {
     /// # Errors
     /// As for [`Condition::parse`].
     pub(super) fn parse_all(text: &str) -> Result<Conditions, String> {
-        let (mut all, mut at) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut at = 0;
         for part in text.split(',') {
             let condition = Reader { text, at }.condition(at + part.len());
             all.push(condition.map_err(|fault| fault.shown(text))?);
@@ -282,6 +283,7 @@ fn statuses(text: &str) -> Option<Metric> {
         Some(class) => (class, 100),
         None => (text, 1),
     };
+
     let first = number.parse::<u16>().ok()?.checked_mul(width)?;
     let known = text.len() == 3 && (100..=599).contains(&first);
     known.then_some(Metric::Statuses(first, first + width - 1))
@@ -387,6 +389,7 @@ mod tests {
                 "{text}"
             );
         }
+
         assert!(
             Condition::parse("max<=3ms").unwrap().holds(3000.0)
                 && !Condition::parse("max<3ms").unwrap().holds(3e3)
@@ -425,6 +428,7 @@ mod tests {
                 "{text}: {error}"
             );
         }
+
         let error = Condition::parse_all("p99<5ms,errors<1x").unwrap_err();
         assert!(
             error.contains(COUNT) && error.ends_with(&format!("\n    {:16}^", "")),

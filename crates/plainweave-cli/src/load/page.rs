@@ -48,6 +48,7 @@ pub(super) fn run(head: &str, verdict: &Verdict, summary: &Summary<'_>) -> Strin
     body += &over_time(&summary.outcome.seconds);
     body += &distribution(summary);
     body += &table(summary);
+
     page(head, &notes, &body)
 }
 
@@ -70,16 +71,19 @@ pub(super) fn steps(head: &str, notes: &[String], steps: &Steps<'_>) -> String {
             points,
         }
     };
+
     let asked = Axis {
         title: "requests/s asked for",
         scale: Scale::Linear,
         write: text::short_rate,
     };
+
     let answers = Axis {
         title: "answers/s",
         scale: Scale::Linear,
         write: text::short_rate,
     };
+
     let latencies = [
         ("p50", 50.0),
         ("p99", 99.0),
@@ -98,6 +102,7 @@ pub(super) fn steps(head: &str, notes: &[String], steps: &Steps<'_>) -> String {
         scale: Scale::Linear,
         write: |value| format!("{value:.3}"),
     };
+
     let charts = [
         Chart {
             title: "Throughput",
@@ -139,6 +144,7 @@ fn key_figures(summary: &Summary<'_>) -> String {
             .latency(percentile)
             .map_or("none".to_owned(), text::time)
     };
+
     let figures = [
         ("answers", format!("{}/s", text::short_rate(summary.rate()))),
         ("p50", latency(50.0)),
@@ -164,6 +170,7 @@ fn table(summary: &Summary<'_>) -> String {
             "1/s" => format!("{:.1}/s", figure.value),
             unit => format!("{:.3} {unit}", figure.value),
         };
+
         let _ = write!(
             rows,
             "<tr><td>{}<td>{}",
@@ -171,6 +178,7 @@ fn table(summary: &Summary<'_>) -> String {
             escape(&value)
         );
     }
+
     let tally = &summary.outcome.tally;
     for (failure, count) in tally.failures.by_kind() {
         let _ = write!(
@@ -179,6 +187,7 @@ fn table(summary: &Summary<'_>) -> String {
             escape(&failure.name())
         );
     }
+
     for (status, count) in tally.statuses.by_status() {
         let _ = write!(rows, "<tr><td>status {status}<td>{count}");
     }
@@ -193,11 +202,13 @@ fn over_time(seconds: &[Point]) -> String {
         }
         all => all,
     };
+
     let x = Axis {
         title: "seconds",
         scale: Scale::Linear,
         write: |value| format!("{value:.0}"),
     };
+
     let line = |name: &str, value: &dyn Fn(&Point) -> Option<f64>| {
         let points = seconds
             .iter()
@@ -207,11 +218,13 @@ fn over_time(seconds: &[Point]) -> String {
             points: points.collect(),
         }
     };
+
     let per_second = Axis {
         title: "per second",
         scale: Scale::Linear,
         write: text::short_rate,
     };
+
     let latencies =
         [0, 2, 4].map(|n: usize| line(NAMES[n], &|point| point.latency.map(|latency| latency[n])));
     let counts = vec![
@@ -224,12 +237,14 @@ fn over_time(seconds: &[Point]) -> String {
         y: per_second,
         lines: counts,
     };
+
     let latencies = Chart {
         title: "Latency",
         x,
         y: LATENCY,
         lines: latencies.into(),
     };
+
     rates.html() + &latencies.html()
 }
 
@@ -248,10 +263,12 @@ fn distribution(summary: &Summary<'_>) -> String {
         scale: Scale::Log,
         write,
     };
+
     let line = Line {
         name: "latency".to_owned(),
         points,
     };
+
     Chart {
         title: "Latency by percentile",
         x,

@@ -76,6 +76,7 @@ impl Plan {
         let warm_up = given.warm_up.unwrap_or_default() + lead;
         let open = given.rate.is_some() || given.rates.is_some() || given.search.is_some();
         let closed = |flag: &str| format!("{flag} needs an open loop: add --rate");
+
         ensure!(
             open || given.arrivals == Arrivals::Constant,
             closed("--arrivals")
@@ -90,6 +91,7 @@ impl Plan {
         }
         let steps = given.rates.is_some() || given.search.is_some();
         let changes = given.rate.is_some_and(|rate| rate.from != rate.to);
+
         ensure!(
             !(steps && changes),
             "--search goes by steps: give --rate as one number"
@@ -100,6 +102,7 @@ impl Plan {
         );
         let measured =
             nanos(warm_up)..duration.map_or(u64::MAX, |duration| nanos(warm_up + duration));
+
         // Steps have their own rates, which a lead-in precedes too.
         let lead_in = (!lead.is_zero()).then(|| Ramp::new(0.0, 0, nanos(lead)));
         let (pace, peak, rate, ramp) = match given.rate {
@@ -129,6 +132,7 @@ impl Plan {
                 )
             }
         };
+
         Ok(Self {
             connections,
             workers,
@@ -169,7 +173,8 @@ impl Plan {
 
     /// Returns the part of `total` that falls to one of the workers.
     pub(super) fn share(&self, total: u64, worker: usize) -> u64 {
-        let (worker, workers) = (worker as u64, self.workers as u64);
+        let worker = worker as u64;
+        let workers = self.workers as u64;
         total / workers + u64::from(worker < total % workers)
     }
 
@@ -189,9 +194,11 @@ impl Plan {
             self.connections
         );
         let share = |total: u64, part: usize| {
-            let (part, parts) = (part as u64, parts as u64);
+            let part = part as u64;
+            let parts = parts as u64;
             total / parts + u64::from(part < total % parts)
         };
+
         let connections = share(self.connections as u64, part) as usize;
         let before: u64 = (0..part)
             .map(|part| share(self.connections as u64, part))
@@ -256,15 +263,15 @@ impl Plan {
             .requests
             .map_or(u64::MAX, |requests| self.share(requests, worker));
         let (number, all) = self.among_all(worker);
-        let (phase, seed) = (
-            number as f64 / all as f64,
-            self.seed ^ (number as u64) << 32,
-        );
+        let phase = number as f64 / all as f64;
+        let seed = self.seed ^ (number as u64) << 32;
+
         Schedule::new(self.pace.share(all), end, count, phase, seed).with_ramp(self.ramp)
     }
 
     pub(super) fn runtime(&self) -> anyhow::Result<Runtime> {
-        let (workers, policy) = (Some(NonZeroUsize::MIN), self.policy.as_deref());
+        let workers = Some(NonZeroUsize::MIN);
+        let policy = self.policy.as_deref();
         Setup {
             name: "load",
             workers,
@@ -296,6 +303,7 @@ fn turns(given: &Common, connections: usize, servers: usize) -> anyhow::Result<V
         weights.len()
     );
     let total: u32 = weights.iter().sum();
+
     // Always the server that is furthest behind its share.
     let mut given = vec![0; servers];
     Ok((1..=total)
@@ -386,10 +394,12 @@ mod tests {
         assert_eq!(whole.due_end(), 16_666_666);
         let unbounded = plan(&["--rate", "600", "-d", "1s", "--workers", "2"], 1).unwrap();
         let mut starts = Vec::new();
+
         for (part, worker) in (0..3).flat_map(|part| [(part, 0), (part, 1)]) {
             let mut schedule = unbounded.part(part, 3).unwrap().schedule(worker);
             starts.extend(std::iter::from_fn(|| schedule.take(0)));
         }
+
         starts.sort_unstable();
         // Evenly spaced over all hosts and workers.
         assert!(

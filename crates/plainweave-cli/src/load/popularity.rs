@@ -126,6 +126,7 @@ mod tests {
         );
         let even = picks(Popularity::new(4, Some(0.0), 0), 40_000);
         let count = |item| even.iter().filter(|d| **d == item).count();
+
         assert!((0..4).all(|item| (9_500..10_500).contains(&count(item))));
     }
 }

@@ -45,6 +45,7 @@ pub(super) fn publish(flags: &Common, forms: &Forms) -> anyhow::Result<()> {
     if let Some(path) = &flags.html {
         write(path, &forms.html)?;
     }
+
     flags
         .csv
         .as_deref()

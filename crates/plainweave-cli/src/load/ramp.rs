@@ -36,6 +36,7 @@ impl Ramp {
         let length = end - begin;
         let left = work - before;
         let within = length * (1.0 + from) / 2.0;
+
         if left >= within {
             return end + left - within;
         }
@@ -60,7 +61,9 @@ impl Ramp {
                 + (1.0 - self.from) * t * t / (2.0 * length)
                 + after
         };
-        let (since, until) = (since as f64, until as f64);
+
+        let since = since as f64;
+        let until = until as f64;
         if until > since {
             (work(until) - work(since)) / (until - since)
         } else {
@@ -98,6 +101,7 @@ mod tests {
         assert_eq!(times, [50.0, 100.0, 213.0, 300.0, 350.0]);
         assert_eq!(ramp.mean(100, 300), 2.0);
         let steps: Vec<_> = (0..800).map(|work| ramp.stretch(f64::from(work))).collect();
+
         assert!(
             steps.windows(2).all(|pair| pair[0] < pair[1]),
             "time goes on"

@@ -68,7 +68,8 @@ fn part_of(text: &str) -> Result<Vec<f64>, String> {
         .ok()
         .filter(|steps| (2..=STEPS).contains(steps));
     let steps = steps.ok_or_else(|| format!("write 2 to {STEPS} steps, as in 10k..70k/13"))?;
-    let (from, to) = (number(from)?, number(to)?);
+    let from = number(from)?;
+    let to = number(to)?;
     let part = (to - from) / (steps - 1) as f64;
     Ok((0..steps).map(|step| from + part * step as f64).collect())
 }
@@ -122,6 +123,7 @@ mod tests {
             thousands(&[5.0, 3.0, 1.0, 8.0])
         );
         assert_eq!(Rates::parse("10k..70k/13").unwrap().0.len(), 13);
+
         for (text, said) in [
             ("10k..70k", "FROM..TO/STEPS"),
             ("1..2/1", "2 to 1000"),

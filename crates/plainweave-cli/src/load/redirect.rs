@@ -21,7 +21,8 @@ pub(super) fn follow(
     let (head, body) = request.split_at(head_len);
     let (first, fields) = str::from_utf8(head).ok()?.split_once("\r\n")?;
     let mut words = first.split(' ');
-    let (method, path) = (words.next()?, words.next()?);
+    let method = words.next()?;
+    let path = words.next()?;
 
     let path = path_of(location, path, server)?;
     // As browsers do: what was posted has arrived.
@@ -30,16 +31,19 @@ pub(super) fn follow(
         301 | 302 => method == "POST",
         _ => false,
     };
+
     if !becomes_get {
         let head = format!("{method} {path} HTTP/1.1\r\n{fields}");
         return Some(([head.as_bytes(), body].concat(), method == "HEAD"));
     }
+
     let of_body = |line: &&str| {
         let name = line.split(':').next().unwrap_or_default();
         ["content-length", "content-type"]
             .iter()
             .any(|own| name.eq_ignore_ascii_case(own))
     };
+
     let fields: String = fields
         .split_inclusive("\r\n")
         .filter(|line| !of_body(line))
@@ -78,6 +82,7 @@ fn path_of(location: &str, base: &str, server: &Target) -> Option<String> {
         let folder = &base_path[..=base_path.rfind('/')?];
         format!("{folder}{location}")
     };
+
     // A server may send what is no path, with blanks in it, say.
     resolved.parse::<Uri>().ok()?;
     Some(without_dots(&resolved))
@@ -87,6 +92,7 @@ fn path_of(location: &str, base: &str, server: &Target) -> Option<String> {
 fn without_dots(path: &str) -> String {
     let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
     let mut kept: Vec<&str> = Vec::new();
+
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
         let is_last = segments.peek().is_none();
@@ -102,6 +108,7 @@ fn without_dots(path: &str) -> String {
             _ => kept.push(segment),
         }
     }
+
     format!("/{}{query}", kept.join("/"))
 }
 
@@ -153,6 +160,7 @@ mod tests {
             let (bytes, no_body) = follow(request.as_bytes(), status, "/b", &server()).unwrap();
             (String::from_utf8(bytes).unwrap(), no_body)
         };
+
         for status in [301, 302, 303] {
             assert_eq!(next(post, status), (get.to_owned(), false));
         }

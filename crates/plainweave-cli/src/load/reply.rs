@@ -52,6 +52,7 @@ pub(super) fn parse(bytes: &[u8], commands: Commands, expected: Expected<'_>) ->
             Err(Failure::Garbage)
         };
     };
+
     let line = bytes[..end].strip_suffix(b"\r").ok_or(Failure::Garbage)?;
     let whole = |part| Ok(Some((end + 1, part)));
     let done = |outcome| whole(Part::End(outcome));
@@ -65,6 +66,7 @@ pub(super) fn parse(bytes: &[u8], commands: Commands, expected: Expected<'_>) ->
             done(Err(Failure::ErrorReply))
         };
     }
+
     match (commands, expected, line) {
         (Commands::Classic, Expected::Stored, b"STORED") => done(Ok(true)),
         (Commands::Classic, Expected::Stored, b"NOT_STORED") => done(Err(Failure::ErrorReply)),
@@ -97,16 +99,20 @@ fn value<'a>(
     let mut words = line.split(|b| *b == b' ');
     let mut word = || words.next().ok_or(Failure::Garbage);
     let (name, key, size) = if commands == Commands::Classic {
-        let (name, key, _flags) = (word()?, word()?, word()?);
+        let name = word()?;
+        let key = word()?;
+        let _flags = word()?;
         (name == b"VALUE", key, word()?)
     } else {
-        let (name, size) = (word()?, word()?);
+        let name = word()?;
+        let size = word()?;
         (
             name == b"VA",
             word()?.strip_prefix(b"k").ok_or(Failure::Garbage)?,
             size,
         )
     };
+
     if !name || words.next().is_some() {
         return Err(Failure::Garbage);
     }
@@ -121,6 +127,7 @@ fn value<'a>(
     const END: &[u8] = b"\r\n";
     let there = &bytes[bytes.len().min(data + size)..];
     let there = &there[..there.len().min(END.len())];
+
     if !END.starts_with(there) {
         return Err(Failure::Garbage);
     }
@@ -136,6 +143,7 @@ fn value<'a>(
             fits: size == expected,
         }
     };
+
     Ok((there.len() == END.len()).then_some((data + size + END.len(), part)))
 }
 
@@ -199,6 +207,7 @@ mod tests {
             assert_eq!(len, text.len());
             part
         };
+
         for (text, commands, expected, outcome) in [
             ("STORED\r\n", Commands::Classic, Expected::Stored, Ok(true)),
             (
@@ -255,6 +264,7 @@ mod tests {
                 "{text:?}"
             );
         }
+
         for text in [
             "VALUE k 0 3\r\n",
             "VA 3\r\n",
@@ -264,6 +274,7 @@ mod tests {
         ] {
             assert_eq!(get(text, Commands::Meta), Err(Failure::Garbage), "{text:?}");
         }
+
         assert_eq!(
             get(&"x".repeat(LINE), Commands::Classic),
             Err(Failure::Garbage)

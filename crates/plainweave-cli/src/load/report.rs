@@ -77,6 +77,7 @@ impl Report<'_> {
                 .find(|figure| figure.metric == name)
                 .map_or(0.0, |f| f.value)
         };
+
         let mut text = self.head();
         let requests = value("requests");
         let _ = writeln!(
@@ -92,6 +93,7 @@ impl Report<'_> {
             tally.failures.total(),
             tally.failures
         );
+
         if tally.unanswered > 0 {
             let _ = writeln!(
                 text,
@@ -99,6 +101,7 @@ impl Report<'_> {
                 tally.unanswered
             );
         }
+
         let statuses = tally.statuses.to_string();
         if !statuses.is_empty() {
             let _ = writeln!(text, "statuses  {statuses}");
@@ -112,6 +115,7 @@ impl Report<'_> {
         } else {
             0.0
         };
+
         let _ = writeln!(
             text,
             "this program's CPU  {:.3} s, {each:.2} us a request",
@@ -128,6 +132,7 @@ impl Report<'_> {
                     .iter()
                     .find(|f| f.metric == format!("{prefix}_{name}"))
             };
+
             let shown = PERCENTILES
                 .iter()
                 .filter_map(|(name, _)| Some((name, of(name)?.value)));
@@ -138,6 +143,7 @@ impl Report<'_> {
                 let _ = writeln!(text, "{title:<9} {}", shown.join("  "));
             }
         }
+
         if let Some(reason) = &self.verdict.invalid {
             let _ = writeln!(text, "INVALID   {reason}");
         }
@@ -166,6 +172,7 @@ impl Report<'_> {
             "valid,bool,{}",
             u8::from(self.verdict.invalid.is_none())
         );
+
         text
     }
 
@@ -188,6 +195,7 @@ impl Report<'_> {
             };
             (key(&figure.metric, figure.unit), value)
         });
+
         json!({
             "target": self.name,
             "addresses": self.addresses,

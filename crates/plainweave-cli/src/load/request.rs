@@ -51,6 +51,7 @@ impl Writer {
                 lines.map(|(n, line)| (line.to_owned(), format!("{}:{}", path.display(), n + 1))),
             );
         }
+
         given.extend(
             flags
                 .headers
@@ -62,6 +63,7 @@ impl Writer {
             (None, Some(path)) => Some(files.read(path)?),
             (None, None) => None,
         };
+
         let usual = if body.is_some() { "POST" } else { "GET" };
         let mut fields = String::new();
         for (field, place) in &given {
@@ -70,6 +72,7 @@ impl Writer {
         if flags.no_keep_alive {
             fields += "Connection: close\r\n";
         }
+
         Ok(Self {
             method: method(flags.method.as_deref().unwrap_or(usual))?,
             has_host: fields
@@ -91,6 +94,7 @@ impl Writer {
         let is_it =
             |target: &Target| target.host == host && target.port == port && target.secure == secure;
         let known = self.servers.iter().position(|(_, target)| is_it(target));
+
         Ok(known.unwrap_or_else(|| {
             let target = Target {
                 name: format!("{}://{authority}", uri.scheme_str().unwrap_or("http")),
@@ -99,6 +103,7 @@ impl Writer {
                 secure,
                 via: Via::Itself,
             };
+
             self.servers.push((authority.to_string(), target));
             self.servers.len() - 1
         }))
@@ -114,6 +119,7 @@ impl Writer {
             requests.resize_with(self.servers.len(), Vec::new);
             requests[server].push(self.request(server, &self.method, path_of(&uri)));
         }
+
         Ok(requests)
     }
 
@@ -140,6 +146,7 @@ impl Writer {
                 (None, Some(_)) if self.method == Method::GET => Method::POST,
                 _ => self.method.clone(),
             };
+
             let fields: Vec<_> = row
                 .fields
                 .iter()
@@ -200,6 +207,7 @@ impl Writer {
             self.wrong.get_or_insert_with(|| error.to_string());
             Method::GET
         });
+
         let key = (visit.path.clone(), method);
         *self.visits.entry(key.clone()).or_insert_with(|| {
             self.order.push(key);
@@ -245,6 +253,7 @@ impl Writer {
             own.iter()
                 .any(|own| name_of(own).eq_ignore_ascii_case(name_of(line)))
         };
+
         let common = self
             .fields
             .split_inclusive('\n')
@@ -255,6 +264,7 @@ impl Writer {
         } else {
             format!("Host: {}\r\n", self.servers[server].0)
         };
+
         let length = body
             .map(|body| format!("Content-Length: {}\r\n", body.len()))
             .unwrap_or_default();
@@ -293,6 +303,7 @@ fn parse(url: &str) -> anyhow::Result<Uri> {
     } else {
         ""
     };
+
     let wrong = || format!("{url} is not a URL; write http://HOST[:PORT]/PATH or https://{remedy}");
     let uri: Uri = url.parse().with_context(wrong)?;
     match uri.scheme_str() {
@@ -310,6 +321,7 @@ fn line(field: &str, place: &str) -> anyhow::Result<String> {
     ensure!(valid, "{place} '{field}' is no valid header field");
     let own = ["content-length", "transfer-encoding", "connection"];
     let own = own.contains(&name.to_ascii_lowercase().as_str());
+
     ensure!(!own, "{place} '{field}': this program sets {name} itself");
     Ok(format!("{name}: {}\r\n", value.trim()))
 }

@@ -39,7 +39,9 @@ pub(super) fn parse(bytes: &[u8], no_body: bool) -> Result<Option<Head>, Failure
     let (Some(status), Some(minor)) = (raw.code, raw.version) else {
         return Err(Failure::Garbage);
     };
-    let (mut length, mut chunked, mut close) = (None, false, minor == 0);
+    let mut length = None;
+    let mut chunked = false;
+    let mut close = minor == 0;
     for field in raw.headers.iter() {
         match field.name.len() {
             10 if field.name.eq_ignore_ascii_case("connection") => {
@@ -257,6 +259,7 @@ mod tests {
             body: Body::Length(5),
             close: false,
         };
+
         assert_eq!(head(text), Ok(Some(expected)));
         for end in 0..text.len() - 5 {
             assert_eq!(head(&text[..end]), Ok(None), "{end}");
@@ -274,6 +277,7 @@ mod tests {
             "the body ends with the connection"
         );
         let no_content = head("HTTP/1.1 204 No Content\r\n\r\n").unwrap().unwrap();
+
         assert!(no_content.body.is_done() && !no_content.close);
         assert!(
             parse(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", true)
@@ -312,12 +316,14 @@ mod tests {
                 "A: b\r\n".repeat(fields)
             ))
         };
+
         assert_eq!(with(FIELDS).unwrap().unwrap().status, 204);
         assert_eq!(with(FIELDS + 1), Err(Failure::TooManyFields));
         let folded = head("HTTP/1.1 200 OK\r\nA: b\r\n  c\r\nContent-Length: 5\r\n\r\n")
             .unwrap()
             .unwrap();
         assert_eq!(folded.body, Body::Length(5));
+
         // What says where the answer ends does so in one line.
         assert_eq!(
             head("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n 6\r\n\r\n"),
@@ -356,6 +362,7 @@ mod tests {
             Ok((true, 1, 0))
         );
         assert_eq!(chunks("5\r\nhel"), Ok((false, 3, 0)));
+
         for text in [
             "\r\n",
             "x\r\n",

@@ -91,6 +91,7 @@ impl Schedule {
             left: count,
             random,
         };
+
         schedule.next = match pace {
             Pace::OnAnswer => 0.0,
             Pace::Constant(gap) => gap * phase,
@@ -145,7 +146,8 @@ impl Schedule {
     /// Takes all starts up to and including a time. Returns how many of them lie at `measured` or
     /// later.
     pub(super) fn skip(&mut self, until: u64, measured: u64) -> u64 {
-        let (until, mut counted) = (until.min(self.end.saturating_sub(1)), 0);
+        let until = until.min(self.end.saturating_sub(1));
+        let mut counted = 0;
         if let (Pace::Constant(gap), None) = (self.pace, self.ramp) {
             // A rate far above what can be kept leaves millions behind: to take each would hold up
             // the worker.
@@ -162,11 +164,13 @@ impl Schedule {
             }
             return counted;
         }
+
         while self.pace.is_open() && self.left > 0 && self.due() <= until {
             counted += u64::from(self.due() >= measured);
             self.left -= 1;
             self.next += self.gap();
         }
+
         counted
     }
 
@@ -192,6 +196,7 @@ mod tests {
         // is made up.
         let late: Vec<_> = std::iter::from_fn(|| schedule.take_due(750)).collect();
         assert_eq!(late, [200, 300, 400, 500, 600, 700]);
+
         assert_eq!(
             (schedule.take(750), schedule.take(750), schedule.take(750)),
             (Some(800), Some(900), None)
@@ -222,6 +227,7 @@ mod tests {
                 1,
             )
         };
+
         let mut all: Vec<_> = (0..4).flat_map(|worker| starts(of(worker))).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
@@ -231,6 +237,7 @@ mod tests {
     fn what_is_skipped_is_counted_as_if_taken() {
         let poisson = || Schedule::new(Pace::Poisson(7.0), 1000, u64::MAX, 0.0, 3);
         let constant = || Schedule::new(Pace::Constant(7.3), 1000, u64::MAX, 0.5, 3);
+
         let few = || Schedule::new(Pace::Constant(7.3), 1000, 20, 0.0, 3);
         for schedule in [poisson, constant, few] {
             for (until, measured) in [
@@ -251,9 +258,11 @@ mod tests {
                     .count();
                 assert_eq!(counted, expected as u64, "{until} {measured}");
                 let left: Vec<_> = all.iter().copied().filter(|start| *start > until).collect();
+
                 assert_eq!(starts(skipping), left, "{until} {measured}");
             }
         }
+
         assert_eq!(
             Schedule::new(Pace::OnAnswer, 1000, 5, 0.0, 1).skip(500, 0),
             0
@@ -304,6 +313,7 @@ mod tests {
             "{mean} {deviation}"
         );
         let again = starts(Schedule::new(Pace::Poisson(1000.0), u64::MAX, 100, 0.0, 7));
+
         assert_eq!(all[..100], again);
     }
 }

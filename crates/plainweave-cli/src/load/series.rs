@@ -33,8 +33,10 @@ impl Point {
         if second.number > 0 && second.length < TOO_SHORT {
             return None;
         }
-        let (tally, length) = (second.tally, second.length as f64 / 1e9);
+        let tally = second.tally;
+        let length = second.length as f64 / 1e9;
         let latency = |percentile| tally.latency.value_at_percentile(percentile) as f64 / 1e3;
+
         Some(Self {
             at: second.number as f64 + length,
             rate: (tally.ok + tally.warming) as f64 / length,
@@ -49,6 +51,7 @@ impl Point {
             "rate_per_second": self.rate,
             "errors_per_second": self.errors,
         });
+
         for (name, us) in self
             .latency
             .iter()

@@ -27,7 +27,8 @@ const LONGEST: f64 = 86_400.0;
 /// # Errors
 /// Names the line and what is wrong with it.
 pub(super) fn parse(name: &str, text: &str) -> anyhow::Result<Vec<Vec<Visit>>> {
-    let (mut sessions, mut session) = (Vec::new(), Vec::new());
+    let mut sessions = Vec::new();
+    let mut session = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let content = line.split('#').next().unwrap_or_default().trim();
         if !content.is_empty() {
@@ -36,6 +37,7 @@ pub(super) fn parse(name: &str, text: &str) -> anyhow::Result<Vec<Vec<Visit>>> {
             sessions.push(std::mem::take(&mut session));
         }
     }
+
     sessions.extend(Some(session).filter(|session| !session.is_empty()));
     ensure!(!sessions.is_empty(), "{name} has no session");
     Ok(sessions)
@@ -53,6 +55,7 @@ fn visit(line: &str) -> anyhow::Result<Visit> {
         method: None,
         think: Duration::ZERO,
     };
+
     for word in words {
         match word.split_once('=') {
             Some(("think", seconds)) => {
@@ -67,6 +70,7 @@ fn visit(line: &str) -> anyhow::Result<Visit> {
             _ => bail!("{word}: only think=SECONDS and method=NAME are allowed after a path"),
         }
     }
+
     Ok(visit)
 }
 
@@ -89,6 +93,7 @@ pub(super) fn write(out: &mut String, session: &[(bool, Visit)]) {
         } else {
             format!(" think={:.3}", think.as_secs_f64())
         };
+
         out.push_str(&format!(
             "{}{path}{method}{think}\n",
             if *embedded { "  " } else { "" }

@@ -82,6 +82,7 @@ pub(super) fn write(flags: &SessionFlags) -> anyhow::Result<String> {
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .collect();
     ensure!(!paths.is_empty(), "{} has no path", flags.paths.display());
+
     for path in &paths {
         let whole =
             path.starts_with('/') && !path.contains(|c: char| c.is_whitespace() || c == '#');
@@ -91,6 +92,7 @@ pub(super) fn write(flags: &SessionFlags) -> anyhow::Result<String> {
             flags.paths.display()
         );
     }
+
     let occupied = std::fs::read_dir(&flags.dir).is_ok_and(|mut entries| entries.next().is_some());
     ensure!(
         !occupied,
@@ -99,13 +101,16 @@ pub(super) fn write(flags: &SessionFlags) -> anyhow::Result<String> {
     );
     std::fs::create_dir_all(&flags.dir)
         .with_context(|| format!("cannot create {}", flags.dir.display()))?;
-    let (mut requests, mut pauses) = (0, Duration::ZERO);
+    let mut requests = 0;
+    let mut pauses = Duration::ZERO;
+
     for log in 0..flags.logs.get() {
         let (text, drawn) = flags.log(&paths, log);
         write_file(&flags.dir.join(format!("client-{:03}.log", log + 1)), &text)?;
         requests += drawn.requests;
         pauses += drawn.pauses;
     }
+
     let sessions = flags.logs.get() as u64 * u64::from(flags.sessions.get());
     Ok(format!(
         "{} logs in {}: {sessions} sessions, {requests} requests, {:.2} a session; pauses of {:.2} s a session",
@@ -137,7 +142,8 @@ impl SessionFlags {
         let mut picker = Picker::new(seed, vec![Popularity::new(paths.len(), Some(self.zipf), 0)]);
         // Numbers and times are drawn apart, so that other files do not change them.
         let mut random = SmallRng::seed_from_u64(!seed);
-        let (mut text, mut drawn) = (String::new(), Drawn::default());
+        let mut text = String::new();
+        let mut drawn = Drawn::default();
         let _ = writeln!(
             text,
             "# plainweave load sessions: client {} of {}, seed {}",
@@ -146,6 +152,7 @@ impl SessionFlags {
             self.seed
         );
         text.push('\n');
+
         for _ in 0..self.sessions.get() {
             let mut session = Vec::new();
             let pages = number(self.pages, &mut random);
@@ -157,12 +164,14 @@ impl SessionFlags {
                     } else {
                         self.inactive_off
                     };
+
                     let last = page == pages && file == files;
                     let think = if last {
                         Duration::ZERO
                     } else {
                         self.off(off, &mut random)
                     };
+
                     let path = paths[picker.pick(0)].to_owned();
                     session.push((
                         file > 1,
@@ -175,9 +184,11 @@ impl SessionFlags {
                     drawn.pauses += think;
                 }
             }
+
             drawn.requests += session.len() as u64;
             session_log::write(&mut text, &session);
         }
+
         (text, drawn)
     }
 
@@ -250,6 +261,7 @@ mod tests {
         );
         let sessions = session_log::parse("log", &text).unwrap();
         assert_eq!(sessions.len(), 500);
+
         for session in &sessions {
             let millis: Vec<_> = session
                 .iter()
@@ -261,6 +273,7 @@ mod tests {
                 "off for no longer than 2 s"
             );
         }
+
         // Zipf's law over three files: 6/11, 3/11, 2/11.
         let share = sessions
             .iter()

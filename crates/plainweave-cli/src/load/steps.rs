@@ -65,6 +65,7 @@ impl Steps<'_> {
             let _ = write!(text, " {name:>9}");
         }
         let _ = writeln!(text, " {:>9}  verdict", "late p99");
+
         for step in self.steps {
             let summary = Summary::new(&step.plan, &step.outcome);
             let [intended, rate] =
@@ -80,6 +81,7 @@ impl Steps<'_> {
                     .find(|p| p.0 == name)
                     .and_then(|p| summary.latency(p.1))
             };
+
             for time in SHOWN
                 .iter()
                 .map(|name| latency(name))
@@ -89,12 +91,14 @@ impl Steps<'_> {
             }
             let _ = writeln!(text, "  {}", step.verdict.word());
         }
+
         if let Some(Found { objective, rate }) = self.search {
             let rate = rate.map_or("none was found".to_owned(), |rate| {
                 format!("{rate} requests/s")
             });
             let _ = writeln!(text, "highest rate with {objective}: {rate}");
         }
+
         text
     }
 
@@ -111,6 +115,7 @@ impl Steps<'_> {
             .collect();
         let names: Vec<_> = columns.iter().map(|(name, unit)| key(name, unit)).collect();
         let mut text = names.join(",") + "\n";
+
         for (number, step) in self.steps.iter().enumerate() {
             let figures = Summary::new(&step.plan, &step.outcome).figures();
             let fields = columns.iter().map(|(column, _)| match column.as_str() {
@@ -124,6 +129,7 @@ impl Steps<'_> {
             });
             text += &(fields.collect::<Vec<_>>().join(",") + "\n");
         }
+
         text
     }
 

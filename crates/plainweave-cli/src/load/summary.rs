@@ -133,6 +133,7 @@ impl<'a> Summary<'a> {
         let under_way = requests / due * self.latency(10.0).unwrap_or(0.0) / 1e6;
         let under_way = under_way.min(self.plan.most_under_way() as f64);
         let missing = requests - self.outcome.tally.answers_in_time as f64 - under_way;
+
         (missing > 2.0 * requests.sqrt()).then(|| 1.0 - missing / requests)
     }
 
@@ -191,6 +192,7 @@ impl<'a> Summary<'a> {
             unit,
             value,
         };
+
         let mut figures = vec![
             // Since 1970.
             figure(
@@ -218,6 +220,7 @@ impl<'a> Summary<'a> {
             figures.push(figure("handshakes", "1", tally.handshake.len() as f64));
             figures.push(figure("resumed_handshakes", "1", tally.resumed as f64));
         }
+
         if let Some(rate) = self.plan.rate {
             figures.push(figure("intended_rate", "1/s", rate));
         }
@@ -234,6 +237,7 @@ impl<'a> Summary<'a> {
             handshake,
             ..
         } = tally;
+
         for (prefix, histogram) in [
             ("latency", latency),
             ("lateness", lateness),
@@ -245,6 +249,7 @@ impl<'a> Summary<'a> {
                 figures.push(figure(&format!("{prefix}_{name}"), "us", value));
             }
         }
+
         figures
     }
 }

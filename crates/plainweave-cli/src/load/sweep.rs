@@ -33,6 +33,7 @@ impl Course {
                 precision: common.precision,
             });
         }
+
         common
             .rates
             .as_ref()
@@ -110,15 +111,15 @@ impl Sweep<'_> {
         let verdict = self
             .objectives
             .judge(self.name, &Summary::new(&plan, &outcome));
-        let (met, interrupted) = (
-            verdict.missed.is_empty() && verdict.unjudged.is_empty(),
-            outcome.interrupted,
-        );
+        let met = verdict.missed.is_empty() && verdict.unjudged.is_empty();
+        let interrupted = outcome.interrupted;
+
         self.steps.push(Step {
             plan,
             outcome,
             verdict,
         });
+
         Ok((!interrupted).then_some(met))
     }
 }
@@ -164,6 +165,7 @@ impl Search {
         } else {
             self.missed = Some(rate);
         }
+
         self.next = match (self.met, self.missed) {
             (Some(met), Some(missed)) => round((met * missed).sqrt(), self.precision),
             (Some(met), None) => met * 2.0,
@@ -191,12 +193,14 @@ mod tests {
 
     /// Searches with a server that bears up to `limit`; what was found, and in how many runs.
     fn search(first: f64, precision: f64, limit: f64) -> (Option<f64>, usize) {
-        let (mut search, mut rates) = (Search::new(first, precision), Vec::new());
+        let mut search = Search::new(first, precision);
+        let mut rates = Vec::new();
         while let Some(rate) = search.next() {
             assert!(!rates.contains(&rate), "{rate} is tried again");
             rates.push(rate);
             search.learn(rate, rate <= limit);
         }
+
         (search.met, search.tried)
     }
 
@@ -219,6 +223,7 @@ mod tests {
             );
             assert!(runs < 20, "{runs}");
         }
+
         assert_eq!(
             search(1000.0, 0.05, 0.0),
             (None, 10),

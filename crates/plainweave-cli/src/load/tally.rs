@@ -154,7 +154,8 @@ impl Failure {
     /// Returns a number that stands for it between an agent and its coordinator: its place among
     /// [`Self::ALL`], and beyond these statuses and error codes.
     pub(super) fn code(self) -> u64 {
-        let (all, codes) = (Self::ALL.len() as u64, ERROR_CODES.len() as u64);
+        let all = Self::ALL.len() as u64;
+        let codes = ERROR_CODES.len() as u64;
         match self {
             Failure::Status(status) => all + u64::from(status),
             Failure::StreamReset(code) => all + STATUSES + u64::from(code),
@@ -479,6 +480,7 @@ mod tests {
         assert_eq!(Failure::of_code(u64::MAX), None);
         let names =
             [Failure::StreamReset(REFUSED_STREAM), Failure::GoneAway(14)].map(Failure::name);
+
         assert_eq!(
             names,
             [
@@ -497,6 +499,7 @@ mod tests {
         }
         failures.add(Failure::TimedOut, 1);
         failures.add(Failure::Reset, 0);
+
         assert_eq!(
             (failures.total(), failures.to_string().as_str()),
             (7, "timeout 1, status 404 2, status 503 4")

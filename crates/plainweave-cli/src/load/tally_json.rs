@@ -43,6 +43,7 @@ pub(super) fn read(value: &Value, room: &mut u64) -> anyhow::Result<Tally> {
             .context("more is counted than can be")?;
         Ok(count)
     };
+
     let Tally {
         latency,
         lateness,
@@ -60,12 +61,14 @@ pub(super) fn read(value: &Value, room: &mut u64) -> anyhow::Result<Tally> {
             histogram.record_n(value, take(count)?)?;
         }
     }
+
     for (code, count) in pairs_of(&value["failures"])? {
         tally.failures.add(
             Failure::of_code(code).context("an unknown kind of failure")?,
             take(count)?,
         );
     }
+
     for (status, count) in pairs_of(&value["statuses"])? {
         let status = u16::try_from(status)
             .ok()
@@ -73,6 +76,7 @@ pub(super) fn read(value: &Value, room: &mut u64) -> anyhow::Result<Tally> {
             .context("a status")?;
         tally.statuses.add(status, take(count)?);
     }
+
     let given = value["counts"].as_array().context("no counts")?;
     let own = counts(&mut tally);
     ensure!(given.len() == own.len(), "counts of another version");
@@ -82,6 +86,7 @@ pub(super) fn read(value: &Value, room: &mut u64) -> anyhow::Result<Tally> {
     tally.last = value["last"]
         .as_u64()
         .context("no time of the last answer")?;
+
     Ok(tally)
 }
 
@@ -148,6 +153,7 @@ mod tests {
             tally.connect.record(n).unwrap();
             tally.handshake.record(2 * n).unwrap();
         }
+
         for (n, failure) in Failure::ALL
             .into_iter()
             .chain([Failure::Status(503), Failure::GoneAway(11)])
@@ -162,6 +168,7 @@ mod tests {
         tally.last = 7;
         let mut room = 1_000_000;
         let mut read = read(&write(&mut tally), &mut room).unwrap();
+
         assert_eq!(read.latency, tally.latency);
         assert_eq!(read.lateness, tally.lateness);
         assert_eq!(
@@ -175,6 +182,7 @@ mod tests {
             ([10, 11, 12, 13, 14, 15, 16, 17, 18, 19], 7)
         );
         let failures = tally.failures.total();
+
         assert_eq!(
             room,
             1_000_000 - 4 * 1000 - failures - 7 - (10..=19).sum::<u64>()

@@ -72,15 +72,18 @@ impl Target {
                 return Ok(Place::Unix(path.clone()));
             }
         };
+
         let found = (host, port).to_socket_addrs();
         let addresses = found.with_context(|| format!("cannot resolve {host}"))?;
         let mut last = None;
+
         for address in addresses {
             match TcpStream::connect_timeout(&address, timeout) {
                 Ok(_) => return Ok(Place::Ip(address)),
                 Err(error) => last = Some(error),
             }
         }
+
         let Some(error) = last else {
             bail!("{host} has no address")
         };
@@ -89,10 +92,12 @@ impl Target {
             ErrorKind::TimedOut => "; does a firewall drop the packets?",
             _ => "",
         };
+
         let by = match self.via {
             Via::Host(..) => format!(" by way of {host}:{port}"),
             _ => String::new(),
         };
+
         Err(anyhow::Error::new(error).context(format!("cannot reach {}{by}{remedy}", self.name)))
     }
 }
@@ -109,12 +114,14 @@ pub(super) fn lead_elsewhere(rules: &[ConnectTo], targets: &mut [Target]) -> any
             "--connect-to {rule} fits none of the URLs"
         );
     }
+
     for target in targets {
         if let Some(rule) = rules.iter().find(|rule| fits(rule, target)) {
             let (host, port) = rule.lead(&target.host, target.port);
             target.via = Via::Host(host, port);
         }
     }
+
     Ok(())
 }
 
@@ -150,6 +157,7 @@ pub(super) fn enough_ports(connections: usize, places: &[Place]) -> anyhow::Resu
     let ports = (last + 1).saturating_sub(first);
     let by_port = places.iter().filter(|place| matches!(place, Place::Ip(_)));
     let different: BTreeSet<_> = by_port.collect();
+
     if different.is_empty() {
         return Ok(());
     }
@@ -160,6 +168,7 @@ pub(super) fn enough_ports(connections: usize, places: &[Place]) -> anyhow::Resu
              net.ipv4.ip_local_port_range ({first} {last} now), or name more addresses of the server"
         );
     }
+
     Ok(())
 }
 
@@ -177,6 +186,7 @@ pub(super) fn allow_descriptors(connections: usize, workers: usize) -> anyhow::R
             "{connections} connections need {needed} descriptors and {most} are allowed; raise it with ulimit -n"
         );
     }
+
     setrlimit(
         Resource::Nofile,
         Rlimit {
@@ -200,12 +210,14 @@ mod tests {
             secure: false,
             via: Via::Itself,
         };
+
         let rules = ["a:80:127.0.0.1:8080", "::[::1]:", "b:::81"]
             .map(|text| ConnectTo::parse(text).unwrap());
         let mut targets = [target("A", 80), target("a", 81), target("b", 80)];
         lead_elsewhere(&rules, &mut targets).unwrap();
         let via = targets.map(|target| target.via);
         let expected = [("127.0.0.1", 8080), ("::1", 81), ("::1", 80)];
+
         assert_eq!(
             via,
             expected.map(|(host, port)| Via::Host(host.to_owned(), port))
@@ -222,13 +234,15 @@ mod tests {
     #[test]
     fn too_few_ports_are_said_with_the_remedy() {
         let place = |last| Place::Ip(([127, 0, 0, last], 80).into());
-        let (one, two) = (place(1), place(2));
+        let one = place(1);
+        let two = place(2);
         let path = Place::Unix("/run/socket".into());
         assert!(enough_ports(2, std::slice::from_ref(&one)).is_ok());
         assert!(enough_ports(65_537, &[path]).is_ok());
         let error = enough_ports(65_537, &[one.clone(), one.clone()])
             .unwrap_err()
             .to_string();
+
         assert!(
             error.contains("65537 connections") && error.contains("ip_local_port_range"),
             "{error}"

@@ -46,6 +46,7 @@ pub(super) fn short_rate(rate: f64) -> String {
         let text = format!("{value:.1}");
         format!("{}{unit}", text.trim_end_matches(".0"))
     };
+
     match rate {
         ..1e4 => scaled(rate, ""),
         1e4..1e6 => scaled(rate / 1e3, "k"),

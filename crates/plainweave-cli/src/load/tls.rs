@@ -79,6 +79,7 @@ impl Tls {
                     .build()?;
             Trust::Some { by_authority, own }
         };
+
         let builder = builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Verifier { trust, provider }));
@@ -87,6 +88,7 @@ impl Tls {
         if flags.no_resumption {
             config.resumption = Resumption::disabled();
         }
+
         Ok(Some(Self {
             config: Arc::new(config),
             protocol,
@@ -133,7 +135,8 @@ fn authorities(
     file: Option<&Path>,
     files: &Files,
 ) -> anyhow::Result<(RootCertStore, Vec<CertificateDer<'static>>)> {
-    let (mut roots, mut own) = (RootCertStore::empty(), Vec::new());
+    let mut roots = RootCertStore::empty();
+    let mut own = Vec::new();
     let Some(file) = file else {
         let found = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(found.certs);
@@ -147,6 +150,7 @@ fn authorities(
         );
         return Ok((roots, own));
     };
+
     for certificate in CertificateDer::pem_slice_iter(&files.read(file)?) {
         let bad = |error: &dyn std::fmt::Display| {
             anyhow!("{}: not a certificate: {error}", file.display())
@@ -157,6 +161,7 @@ fn authorities(
             .map_err(|error| bad(&error))?;
         own.push(certificate);
     }
+
     ensure!(
         !roots.is_empty(),
         "{}: there is no certificate in it (write it in PEM)",

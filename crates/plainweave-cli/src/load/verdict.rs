@@ -96,7 +96,8 @@ impl Objectives {
 
     /// Judges a run against `name`.
     pub(super) fn judge(&self, name: &str, summary: &Summary<'_>) -> Verdict {
-        let (tally, mut verdict) = (&summary.outcome.tally, Verdict::default());
+        let tally = &summary.outcome.tally;
+        let mut verdict = Verdict::default();
         if tally.ok == 0 {
             if summary.outcome.interrupted && tally.failures.total() == 0 {
                 return verdict;
@@ -109,6 +110,7 @@ impl Objectives {
             verdict.failed = !self.fail_if.is_empty();
             return verdict;
         }
+
         verdict.invalid = self.invalid(summary);
         let share = summary.error_share();
         if share > self.max_errors {
@@ -120,6 +122,7 @@ impl Objectives {
             );
             verdict.missed.push(format!("{failed}: {kinds}"));
         }
+
         verdict.missed.extend(self.shortfall(summary));
         let conditions = self.fail_if.iter().map(|condition| (condition, true));
         for (condition, fails) in
@@ -142,6 +145,7 @@ impl Objectives {
                 verdict.failed |= fails;
             }
         }
+
         verdict
     }
 
@@ -170,6 +174,7 @@ impl Objectives {
         } else {
             String::new()
         };
+
         Some(format!(
             "the rate was not kept: of {rate} requests/s, {:.1} % were answered in time, and --min-rate asks for \
              {:.0} %{limit}",
@@ -224,7 +229,8 @@ mod tests {
 
     impl Default for Run {
         fn default() -> Self {
-            let (latency, late) = (Duration::from_millis(10), Duration::from_micros(50));
+            let latency = Duration::from_millis(10);
+            let late = Duration::from_micros(50);
             Self {
                 answered: 10_000,
                 failed: 0,
@@ -248,6 +254,7 @@ mod tests {
                 tally.answered(self.latency.as_nanos() as u64);
                 tally.late(self.late.as_nanos() as u64);
             }
+
             tally.answers_in_time = self.answered;
             tally.misses = self.misses;
             for (status, count) in self.statuses {
@@ -255,8 +262,9 @@ mod tests {
             }
             tally.failures.add(Failure::TimedOut, self.failed);
             let elapsed = Duration::from_secs(10);
-            let (began, driver, interrupted) =
-                (SystemTime::UNIX_EPOCH, String::new(), self.interrupted);
+            let began = SystemTime::UNIX_EPOCH;
+            let driver = String::new();
+            let interrupted = self.interrupted;
             let outcome = Outcome {
                 tally,
                 seconds: Vec::new(),
@@ -267,6 +275,7 @@ mod tests {
                 driver,
                 interrupted,
             };
+
             Objectives::new(&common).judge("server", &Summary::new(&plan, &outcome))
         }
     }
@@ -302,6 +311,7 @@ mod tests {
             failed: 100,
             ..Run::default()
         };
+
         assert_eq!(errors.judged(&["--fail-if", "errors>1%"]).exit(), Exit::Met);
         assert_eq!(
             errors.judged(&["--fail-if", "errors>=1%"]).exit(),
@@ -320,6 +330,7 @@ mod tests {
             statuses: &[(200, 9_940), (304, 50), (404, 7), (503, 3)],
             ..Run::default()
         };
+
         for (condition, exit) in [
             ("404>7", Exit::Met),
             ("404>=7", Exit::Missed),
@@ -342,6 +353,7 @@ mod tests {
             failed: 6_000,
             ..Run::default()
         };
+
         let args = ["--max-errors", "1"];
         let verdict = slow.judged(&args);
         assert_eq!(
@@ -364,6 +376,7 @@ mod tests {
             ..slow
         }
         .judged(&args);
+
         assert!(
             saturated.missed[0].contains("may be the limit itself"),
             "{saturated:?}"
@@ -378,6 +391,7 @@ mod tests {
         }
         .judged(&args);
         assert!(queued.missed[0].contains("10.6 %"), "{queued:?}");
+
         // What a signal kept from being asked is nobody's failure.
         let interrupted = Run {
             answered: 4_000,
@@ -385,6 +399,7 @@ mod tests {
             interrupted: true,
             ..Run::default()
         };
+
         assert_eq!(interrupted.judged(&args).exit(), Exit::Met);
     }
 
@@ -394,10 +409,12 @@ mod tests {
             late: Duration::from_millis(2),
             ..Run::default()
         };
+
         let verdict = late.judged(&[]);
         assert_eq!((verdict.exit(), verdict.word()), (Exit::Met, "invalid"));
         // Without its lateness the latency would be less, so that it cannot exceed 20 ms.
         assert_eq!(late.judged(&["--fail-if", "p99>20ms"]).exit(), Exit::Met);
+
         for condition in ["p99>5ms", "p99<5ms"] {
             let verdict = late.judged(&["--fail-if", condition]);
             assert_eq!(
@@ -406,6 +423,7 @@ mod tests {
             );
             assert!(verdict.invalid.unwrap().contains("sent 2.00 ms late"));
         }
+
         let rate = late.judged(&["--fail-if", "rate<95%", "--fail-if", "p50>1s"]);
         assert_eq!(
             rate.exit(),
@@ -426,6 +444,7 @@ mod tests {
             failed: 10,
             ..Run::default()
         };
+
         let verdict = none.judged(&["--max-errors", "1", "--min-rate", "0"]);
         assert_eq!(
             verdict.missed,
@@ -436,6 +455,7 @@ mod tests {
             Exit::Met,
             "a sweep without conditions may go that far"
         );
+
         for condition in ["errors>0", "p99>20ms", "rate<50%"] {
             assert_eq!(
                 none.judged(&["--fail-if", condition]).steps_exit(),

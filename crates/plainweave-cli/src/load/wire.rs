@@ -145,6 +145,7 @@ impl Link {
             .with_interval(Duration::from_secs(5));
         SockRef::from(&stream).set_tcp_keepalive(&alive.with_retries(3))?;
         let output = Sender(Arc::new(Mutex::new(stream.try_clone()?)));
+
         Ok(Self {
             output,
             input: BufReader::new(Timed {
@@ -188,6 +189,7 @@ impl Link {
         let proof = secret
             .as_ref()
             .map(|secret| proof(secret, "agent", &own, &theirs));
+
         Ok(self.send(&json!({ "proof": proof }))?)
     }
 
@@ -208,6 +210,7 @@ impl Link {
             .context("no challenge")?
             .to_owned();
         let asks = greeting["secret"] == true;
+
         ensure!(
             !asks || secret.is_some(),
             "it asks for a secret: give --agent-secret-file"
@@ -220,6 +223,7 @@ impl Link {
         let proof = secret
             .as_ref()
             .map(|secret| proof(secret, "coordinator", &theirs, &own));
+
         self.send(&json!({ "challenge": own, "proof": proof }))?;
         let answer = self.receive_greeting().context("it has another secret")?;
         if let Some(secret) = secret {
@@ -304,13 +308,15 @@ mod tests {
         coordinator: Option<&str>,
     ) -> (anyhow::Result<()>, anyhow::Result<()>) {
         let secret = |text: Option<&str>| text.map(|text| text.as_bytes().to_vec());
-        let (agent, coordinator) = (secret(agent), secret(coordinator));
+        let agent = secret(agent);
+        let coordinator = secret(coordinator);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let other = thread::spawn(move || {
             let mut link = Link::new(listener.accept().unwrap().0).unwrap();
             link.greet_coordinator(&agent)
         });
+
         let result = Link::new(TcpStream::connect(address).unwrap())
             .unwrap()
             .greet_agent(&coordinator);
@@ -319,7 +325,8 @@ mod tests {
 
     #[test]
     fn both_sides_prove_that_they_know_the_secret() {
-        let (one, other) = (Some("a secret of theirs"), Some("another secret"));
+        let one = Some("a secret of theirs");
+        let other = Some("another secret");
         for (agent, coordinator, fine) in [
             (None, None, true),
             (one, one, true),
@@ -350,12 +357,14 @@ mod tests {
                 thread::sleep(Duration::from_millis(20));
             }
         });
+
         let mut link = Link::new(listener.accept().unwrap().0).unwrap();
         link.input.get_mut().until = Some(Instant::now() + Duration::from_millis(300));
         let error = link.greet_coordinator(&None).unwrap_err();
         drop(link);
         drips.join().unwrap();
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+
         assert!(
             matches!(
                 kind,
@@ -380,6 +389,7 @@ mod tests {
                 .all(|(n, proof)| !all[n + 1..].contains(proof))
         );
         assert!(verify(b"secret", "agent", "1", "2", &json!(all[0])).is_ok());
+
         for wrong in [json!(all[1]), json!(""), Value::Null, json!("%"), json!(7)] {
             assert!(
                 verify(b"secret", "agent", "1", "2", &wrong).is_err(),

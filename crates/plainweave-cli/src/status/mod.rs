@@ -85,6 +85,7 @@ impl Common<'_> {
                 "last": self.stalls.map(|stalls| self.past(stalls)).unwrap_or_default(),
             },
         });
+
         if let (Value::Object(figures), Value::Object(own)) = (&mut figures, own) {
             figures.extend(own);
         }
@@ -94,7 +95,8 @@ impl Common<'_> {
     /// Returns how many connections wait in the kernel, by listener.
     fn waiting(&self) -> Vec<Value> {
         let waiting = self.listeners.iter().filter_map(|listener| {
-            let (address, queued) = (listener.local_addr().ok()?, listener.queued().ok()?);
+            let address = listener.local_addr().ok()?;
+            let queued = listener.queued().ok()?;
             Some(queue(
                 &format!("to be accepted on {address}"),
                 queued.into(),
@@ -114,6 +116,7 @@ impl Common<'_> {
                     Some(name) => format!("#{id} {}", visible(name.as_bytes())),
                     None => format!("#{id}"),
                 });
+
             let calls = past
                 .calls
                 .iter()

@@ -14,6 +14,7 @@ pub(crate) fn visible(bytes: &[u8]) -> String {
                 _ => text.extend(letter.escape_debug()),
             }
         }
+
         for byte in chunk.invalid() {
             let _ = write!(text, "\\x{byte:02x}");
         }

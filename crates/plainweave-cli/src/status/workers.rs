@@ -39,7 +39,8 @@ fn times(schedstat: &str) -> Option<(f64, f64)> {
     let mut numbers = schedstat
         .split_ascii_whitespace()
         .map(|word| word.parse::<u64>().ok());
-    let (busy, waiting) = (numbers.next()??, numbers.next()??);
+    let busy = numbers.next()??;
+    let waiting = numbers.next()??;
     Some((busy as f64 / 1e9, waiting as f64 / 1e9))
 }
 

@@ -59,6 +59,7 @@ impl Acceptor {
             connection_limit,
             send_buffers,
         };
+
         Self { acceptor, crowd }
     }
 
@@ -145,6 +146,7 @@ impl SharedAcceptor {
         if self.free.fetch_sub(1, Relaxed) == 1 {
             turn.all_serve = Some(now());
         }
+
         next
     }
 }

@@ -101,12 +101,14 @@ impl AccessLog {
             reopen: AtomicBool::new(false),
             wake,
         });
+
         let mut out = Out {
             log: log.clone(),
             asleep,
             target,
             left: Vec::new(),
         };
+
         let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || out.run())?;
@@ -146,6 +148,7 @@ impl AccessLog {
             }
             return;
         }
+
         let before = buffer.bytes.len();
         let now = clock_gettime(ClockId::RealtimeCoarse);
         let second = now.tv_sec.unsigned_abs();
@@ -156,6 +159,7 @@ impl AccessLog {
                 SystemTime::UNIX_EPOCH + Duration::from_secs(second),
             );
         }
+
         let Buffer { bytes, time, .. } = &mut *buffer;
         line::append(bytes, self.format, time, exchange);
         let pressing = before < PRESSING && bytes.len() >= PRESSING;
@@ -164,6 +168,7 @@ impl AccessLog {
             self.pressing.store(true, Ordering::Release);
             self.wake();
         }
+
         if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
             self.wake();
         }
@@ -183,6 +188,7 @@ impl Drop for Writer {
             return;
         };
         let start = Instant::now();
+
         while !thread.is_finished() {
             if start.elapsed() >= ENDING {
                 // A pipe without a reader, for instance: the process ends without it.
@@ -193,6 +199,7 @@ impl Drop for Writer {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+
         let _ = thread.join();
     }
 }
@@ -252,6 +259,7 @@ impl Out {
             }
             self.log.pressing.store(false, Ordering::Release);
             self.log.dirty.store(false, Ordering::Release);
+
             for buffer in self.log.buffers.iter() {
                 let mut buffer = lock(buffer);
                 // What could not be written waits for its turn; until then the buffers fill up to
@@ -262,6 +270,7 @@ impl Out {
                     self.log.dirty.store(true, Ordering::Release);
                 }
             }
+
             self.write();
             if last {
                 return;
@@ -313,6 +322,7 @@ impl Out {
                 Err(error) => break Some(error),
             }
         };
+
         self.left.drain(..done);
         self.log.failing.store(failure.is_some(), Ordering::Relaxed);
         if let Some(error) = failure {

@@ -59,10 +59,12 @@ impl ContentFlags {
                 .with_fallback(path)
                 .context("--fallback cannot be sent (give a file of the directory)")?;
         }
+
         for (status, path) in &self.error_page {
             let remedy = "--error-page cannot be sent (give a file of the directory)";
             files = files.with_error_page(*status, path).context(remedy)?;
         }
+
         Ok(files)
     }
 }
@@ -108,6 +110,7 @@ mod tests {
         ] {
             assert!(error_page(text).is_err(), "{text}");
         }
+
         for status in [408, 413, 414, 417, 431, 505, 418, 599] {
             let error = error_page(&format!("{status}=/e.html")).unwrap_err();
             assert!(

@@ -22,7 +22,10 @@ const BOUNDS: [u64; 71] = bounds();
 
 const fn bounds() -> [u64; 71] {
     let steps = [10, 12, 15, 20, 25, 30, 40, 50, 60, 75];
-    let (mut bounds, mut n, mut unit) = ([0; 71], 0, 100);
+    let mut bounds = [0; 71];
+    let mut n = 0;
+    let mut unit = 100;
+
     while n < bounds.len() {
         bounds[n] = steps[n % steps.len()] * unit;
         n += 1;
@@ -30,6 +33,7 @@ const fn bounds() -> [u64; 71] {
             unit *= 10;
         }
     }
+
     bounds
 }
 
@@ -92,6 +96,7 @@ impl Counters {
             latency: from_fn(|_| zeros()),
             nanoseconds: zeros(),
         };
+
         Self {
             lines: PerCpu::new(line),
         }
@@ -105,11 +110,13 @@ impl Counters {
         });
         let before = line.classes[class].fetch_add(1, Relaxed);
         line.body_bytes.fetch_add(exchange.body_bytes, Relaxed);
+
         if exchange.head.is_some() {
             let nanoseconds = u64::try_from(exchange.duration.as_nanos()).unwrap_or(u64::MAX);
             line.latency[bucket(nanoseconds)].fetch_add(1, Relaxed);
             line.nanoseconds.fetch_add(nanoseconds, Relaxed);
         }
+
         before.is_multiple_of(SAMPLED)
     }
 

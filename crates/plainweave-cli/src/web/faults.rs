@@ -137,6 +137,7 @@ impl Faults {
             ),
             _ => (Kind::Files, "the file could not be read"),
         };
+
         self.tell(kind, || {
             format!("{path:?} is answered {}: {why}", status.as_u16())
         });
@@ -161,6 +162,7 @@ impl Faults {
         let reported = &self.reported[kind as usize];
         let last = reported.load(Ordering::Relaxed);
         let due = last == 0 || u128::from(now - last.min(now)) >= QUIET.as_millis();
+
         // Of several at once one tells.
         if due
             && reported
@@ -178,13 +180,15 @@ mod tests {
 
     #[test]
     fn a_lasting_fault_is_reported_once() {
-        let (faults, mut lines) = (Faults::new(), 0);
+        let faults = Faults::new();
+        let mut lines = 0;
         for _ in 0..10 {
             faults.tell(Kind::Panic, || {
                 lines += 1;
                 String::new()
             });
         }
+
         assert_eq!(lines, 1);
     }
 }

@@ -144,6 +144,7 @@ impl Flags {
             true => vec![LISTEN.into()],
             false => self.listen.clone(),
         };
+
         Addresses {
             plain,
             tls: self.tls.addresses(),
@@ -392,6 +393,7 @@ mod tests {
             let Addresses { plain, tls, .. } = flags.addresses();
             (plain.len(), tls.len(), flags.tls.check(&plain).is_ok())
         };
+
         assert_eq!(addresses(&[]), (1, 1, true));
         assert_eq!(addresses(&["--tls-client-ca", "a"]), (0, 1, true));
         assert_eq!(
@@ -415,6 +417,7 @@ mod tests {
             http2: own.http2.clone(),
             ..Limits::default()
         };
+
         assert_eq!(format!("{own:?}"), format!("{limits:?}"));
         assert_eq!(flags.caching.caching(bound.cache), Caching::default());
     }

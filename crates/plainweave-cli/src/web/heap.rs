@@ -39,6 +39,7 @@ impl HeapKeeper {
                 last: 0,
                 trimmed: resident().unwrap_or(0),
             };
+
             while !is_over(&ended, INTERVAL) {
                 let Some(now) = resident() else { return };
                 if heap.is_worth_it(now) && in_progress.now() <= CALM {
@@ -47,6 +48,7 @@ impl HeapKeeper {
                 }
             }
         };
+
         let thread = std::thread::Builder::new()
             .name("heap".to_owned())
             .spawn(keep)
@@ -112,6 +114,7 @@ mod tests {
             last: 0,
             trimmed: 20 * MIB,
         };
+
         for (now, worth_it) in [
             (30, false),
             (30, false),
@@ -122,6 +125,7 @@ mod tests {
         ] {
             assert_eq!(heap.is_worth_it(now * MIB), worth_it, "{now}");
         }
+
         // It was used: another trim would gain nothing.
         heap.trimmed = 380 * MIB;
         for (now, worth_it) in [(390, false), (390, false), (412, false), (412, true)] {

@@ -55,6 +55,7 @@ impl Http2Flags {
             connection_window: WINDOW,
             ..Http2Limits::default()
         };
+
         let share = u32::try_from(requests / SHARE).unwrap_or(u32::MAX).max(1);
         let streams = self
             .http2_streams
@@ -64,6 +65,7 @@ impl Http2Flags {
             streams,
             ..windows
         };
+
         Limits {
             http2: self.is_on().then_some(own),
             ..limits
@@ -76,7 +78,8 @@ impl Http2Flags {
         in_progress: &Arc<InProgress>,
         faults: &Arc<Faults>,
     ) -> Server<H> {
-        let (in_progress, faults) = (in_progress.clone(), faults.clone());
+        let in_progress = in_progress.clone();
+        let faults = faults.clone();
         server.with_admission(move || {
             let permit = in_progress.begin_owned();
             if permit.is_none() {

@@ -47,12 +47,14 @@ fn location(head: &RequestHead<'_>, port: u16) -> Option<String> {
         Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,
         _ => authority,
     };
+
     let rest = match head.target() {
         Target::Origin(rest) => rest,
         Target::Absolute { rest: "", .. } => "/",
         Target::Absolute { rest, .. } => rest,
         Target::Authority(_) | Target::Asterisk => return None,
     };
+
     Some(match port {
         443 => format!("https://{host}{rest}"),
         port => format!("https://{host}:{port}{rest}"),

@@ -73,6 +73,7 @@ impl InProgress {
                 return None;
             }
         }
+
         Some(processor)
     }
 
@@ -140,7 +141,8 @@ mod tests {
     #[test]
     fn permits_are_as_many_as_allowed_and_come_back() {
         let requests = InProgress::new(2);
-        let (one, two) = (requests.begin(), requests.begin());
+        let one = requests.begin();
+        let two = requests.begin();
         assert!(
             one.is_some()
                 && two.is_some()
@@ -150,6 +152,7 @@ mod tests {
         assert_eq!(requests.now(), 2);
         drop(one);
         let three = requests.begin();
+
         assert!(three.is_some() && requests.begin().is_none());
         drop((two, three));
         assert_eq!(requests.now(), 0);
@@ -159,7 +162,8 @@ mod tests {
     fn processors_share_what_is_free() {
         for max in [1, 3, 8, 100, 1000] {
             let requests = InProgress::new(max);
-            let (begun, over) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let begun = AtomicUsize::new(0);
+            let over = AtomicUsize::new(0);
             std::thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
@@ -177,6 +181,7 @@ mod tests {
                     });
                 }
             });
+
             assert_eq!((over.into_inner(), requests.now()), (0, 0), "{max}");
             // All of them can be had by one.
             let permits: Vec<_> = (0..max).map_while(|_| requests.begin()).collect();

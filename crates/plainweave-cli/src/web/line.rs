@@ -19,7 +19,11 @@ pub(super) enum Format {
 /// Returns the time of a second, as the format writes it.
 pub(super) fn time(format: Format, time: SystemTime) -> String {
     let text = httpdate::fmt_http_date(time); // "Sun, 06 Nov 1994 08:49:37 GMT"
-    let (day, month, year, clock) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
+    let day = &text[5..7];
+    let month = &text[8..11];
+    let year = &text[12..16];
+    let clock = &text[17..25];
+
     match format {
         Format::Combined => format!("{day}/{month}/{year}:{clock} +0000"),
         Format::Json => {
@@ -58,9 +62,11 @@ fn combined(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
         Some(peer) => address(out, peer.ip()),
         None => out.push(b'-'),
     }
+
     out.extend_from_slice(b" - - [");
     out.extend_from_slice(time.as_bytes());
     out.extend_from_slice(b"] \"");
+
     if let Some(head) = exchange.head {
         out.extend_from_slice(head.method().as_str().as_bytes());
         out.push(b' ');
@@ -70,10 +76,12 @@ fn combined(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     } else {
         out.push(b'-');
     }
+
     out.extend_from_slice(b"\" ");
     number(out, status(exchange));
     out.push(b' ');
     number(out, exchange.body_bytes);
+
     for value in referer_and_agent(exchange) {
         out.extend_from_slice(b" \"");
         match value {
@@ -82,6 +90,7 @@ fn combined(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
         }
         out.push(b'"');
     }
+
     out.push(b'\n');
 }
 
@@ -108,10 +117,12 @@ fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.iter().fold(true, |all, byte| all & is_plain(byte)) {
         return out.extend_from_slice(bytes);
     }
+
     for part in bytes.chunk_by(|before, after| is_plain(before) && is_plain(after)) {
         match part {
             [byte] if !is_plain(byte) => {
-                let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+                let high = HEX[usize::from(byte >> 4)];
+                let low = HEX[usize::from(byte & 15)];
                 out.extend_from_slice(&[b'\\', b'x', high, low]);
             }
             plain => out.extend_from_slice(plain),
@@ -127,6 +138,7 @@ fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
     out.extend_from_slice(b"{\"time\":\"");
     out.extend_from_slice(time.as_bytes());
     out.extend_from_slice(b"\",\"peer\":");
+
     match exchange.peer {
         Some(peer) => {
             out.push(b'"');
@@ -135,6 +147,7 @@ fn json(out: &mut Vec<u8>, time: &str, exchange: &Exchange<'_>) {
         }
         None => out.extend_from_slice(b"null"),
     }
+
     text(out, "method", head.map(|head| head.method().as_str()));
     text(out, "target", head.map(|head| head.target_text()));
     text(out, "version", head.map(|_| version(exchange)));
@@ -170,6 +183,7 @@ fn address(out: &mut Vec<u8>, address: IpAddr) {
         let _ = write!(out, "{address}");
         return;
     };
+
     let [first, rest @ ..] = address.octets();
     number(out, first);
     for octet in rest {
@@ -184,6 +198,7 @@ fn socket_address(out: &mut Vec<u8>, peer: SocketAddr) {
         let _ = write!(out, "{peer}");
         return;
     }
+
     address(out, peer.ip());
     out.push(b':');
     number(out, peer.port());
@@ -239,6 +254,7 @@ mod tests {
             write(&mut out);
             String::from_utf8(out).unwrap()
         };
+
         for shown in [
             "127.0.0.1",
             "0.0.0.0",
@@ -249,12 +265,14 @@ mod tests {
         ] {
             assert_eq!(text(&|out| address(out, shown.parse().unwrap())), shown);
         }
+
         for shown in ["127.0.0.1:80", "[::1]:65535", "[fe80::1%2]:443"] {
             assert_eq!(
                 text(&|out| socket_address(out, shown.parse().unwrap())),
                 shown
             );
         }
+
         for micros in [0, 7, 999_999, 1_000_000, 61_020_304] {
             let time = Duration::from_micros(micros);
             assert_eq!(

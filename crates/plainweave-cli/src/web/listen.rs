@@ -34,6 +34,7 @@ impl Listeners {
                 );
             }
         }
+
         let each =
             |addresses: &[SocketAddr]| addresses.iter().map(|address| bind(*address)).collect();
         let (plain, tls): (anyhow::Result<_>, _) = (each(&addresses.plain), each(&addresses.tls));
@@ -89,7 +90,9 @@ impl Listeners {
             .map(|listener| Ok((tcp(listener)?, tls.cloned())));
         let mut all: Vec<_> = plain.chain(encrypted).collect::<io::Result<_>>()?;
         let (unix, file) = self.unix.map(listening::take_over).transpose()?.unzip();
+
         all.extend(unix.map(|listener| (listener, None)));
+
         Ok((all, file))
     }
 }

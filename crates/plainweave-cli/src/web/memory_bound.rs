@@ -89,6 +89,7 @@ impl MemoryBound {
         let counts_sockets = limit.as_ref().is_some_and(MemoryLimit::counts_sockets);
         let eighth = bytes / 8;
         let cache = cache.unwrap_or(CACHE.min(eighth));
+
         // An eighth is left to the page cache, without which every read is one of the disk.
         let rest = bytes
             .saturating_sub(PROGRAM)
@@ -99,6 +100,7 @@ impl MemoryBound {
         } else {
             (0, 0)
         };
+
         let request = REQUEST + SENDING + tls.1 + if counts_sockets { RECEIVING } else { 0 };
         let connection = CONNECTION + tls.0;
         let (connections, requests, handshakes, least) = if each.fiber {
@@ -112,6 +114,7 @@ impl MemoryBound {
             } else {
                 u64::MAX
             };
+
             (
                 rest / 4 / connection,
                 rest / 16 * sixteenths / request,
@@ -119,12 +122,14 @@ impl MemoryBound {
                 LEAST,
             )
         };
+
         // Where each connection has a fiber, it has what a request needs too.
         let http2_idle = if each.fiber {
             connections
         } else {
             rest / 16 / HTTP2_CONNECTION
         };
+
         Self {
             cache: count(cache),
             connections: count(connections.max(least.0)),
@@ -180,7 +185,9 @@ mod tests {
     fn what_is_taken_on_fits_the_limit() {
         for mebibytes in [24, 40, 64, 100, 512, 1 << 10, 16 << 10] {
             for n in 0..8 {
-                let (fiber, tls, http2) = (n & 1 > 0, n & 2 > 0, n & 4 > 0);
+                let fiber = n & 1 > 0;
+                let tls = n & 2 > 0;
+                let http2 = n & 4 > 0;
                 let limit = MemoryLimit::choose(Some(mebibytes * MIB));
                 let bound = MemoryBound::new(limit, None, Each { fiber, tls, http2 });
                 let (connection, request) = if tls {
@@ -188,12 +195,14 @@ mod tests {
                 } else {
                     (0, 0)
                 };
+
                 assert_eq!(bound.handshakes == usize::MAX, fiber || !tls);
                 let handshakes = if tls && !fiber {
                     bound.handshakes as u64 * TLS_HANDSHAKE
                 } else {
                     0
                 };
+
                 let taken = PROGRAM
                     + bound.cache as u64
                     + bound.connections as u64 * (CONNECTION + connection)
@@ -216,7 +225,8 @@ mod tests {
 
     #[test]
     fn more_memory_is_more_of_everything() {
-        let (small, large) = (within(40), within(1 << 10));
+        let small = within(40);
+        let large = within(1 << 10);
         assert!(small.connections < large.connections && small.requests < large.requests);
         assert!(small.cache < large.cache && small.send_buffers.crowd < large.send_buffers.crowd);
         let huge = within(64 << 10);
@@ -232,6 +242,7 @@ mod tests {
             "{warning}"
         );
         assert_eq!((bound.connections, bound.requests), (64, 4));
+
         // A flag that takes all of it.
         assert!(
             MemoryBound::new(

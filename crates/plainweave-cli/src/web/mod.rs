@@ -84,6 +84,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         tls: flags.tls.is_on(),
         http2: flags.http2.is_on(),
     };
+
     let memory = MemoryBound::new(limit, flags.caching.cache, each);
     let caching = flags.caching.caching(memory.cache);
     let max_connections = max_connections(flags, caching.open_files, memory.connections);
@@ -92,6 +93,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let faults = Arc::new(Faults::new());
     let disk_waits = disk_waits(&faults);
     let addresses = flags.addresses();
+
     flags.tls.check(&addresses.plain)?;
     let files = files(flags, caching, &faults)?.with_disk_waits(disk_waits.clone());
     let tls = flags.tls.load(engine.workers(), flags.http2.is_on())?;
@@ -110,6 +112,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let server = flags.proxy.apply(server);
     let server = Http2Flags::admit(server, &in_progress, &faults);
     let server = Arc::new(observers.watch(server, faults.clone()));
+
     prepare(&listeners, &memory, &connection_limit)?;
     if let Some(user) = &flags.user {
         privileges::assume("plainweave web", user, &listeners.files())?;
@@ -130,6 +133,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         tls: tls.clone(),
         root: served.clone(),
     };
+
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(
         io::stdout(),
@@ -142,10 +146,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         send_buffers: memory.send_buffers,
         faults,
     };
+
     let handles = listeners
         .tcp()
         .map(|listener| net::TcpListener::from_std(listener.try_clone()?));
-    let (runtimes, handles) = (engine.runtimes(), handles.collect::<io::Result<_>>()?);
+    let runtimes = engine.runtimes();
+    let handles = handles.collect::<io::Result<_>>()?;
     let shown = Shown {
         admission: admission.clone(),
         runtimes,
@@ -155,6 +161,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         tls: tls.clone(),
         root: served,
     };
+
     let observation = observers.open(&server, shown)?;
     let heap = HeapKeeper::start(admission.in_progress.clone());
     let (listeners, _socket_file) = listeners.with(tls.as_ref())?;
@@ -162,12 +169,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     drop((attention, observation, heap));
     engine.end();
     TraceFile::write_last(trace.as_deref(), "plainweave web");
+
     if !finished {
         say(
             io::stderr(),
             "plainweave: stopped with requests in progress; --grace gives them longer",
         );
     }
+
     Ok(())
 }
 
@@ -235,6 +244,7 @@ impl signals::Operated for Operated {
             Ok(()) => "the directory is reopened".to_owned(),
             Err(error) => format!("{} cannot be opened: {error}", self.root.path().display()),
         };
+
         Some(match &self.tls {
             Some(tls) => format!("{}; {served}", tls.reload()),
             None => served,
@@ -244,13 +254,15 @@ impl signals::Operated for Operated {
     fn counts(&self) -> String {
         let limit = &self.connection_limit;
         let counts = limit.counts();
-        let (now, accepted) = (counts.open, counts.accepted);
+        let now = counts.open;
+        let accepted = counts.accepted;
         let metrics = self
             .runtimes
             .upgrade()
             .map(|runtimes| runtimes.metrics())
             .unwrap_or_default();
         let fibers: u64 = metrics.iter().map(|metrics| metrics.live_fibers).sum();
+
         format!(
             "{now} connections of at most {}, {accepted} accepted, {fibers} fibers",
             limit.max()
@@ -276,6 +288,7 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
     let descriptors = getrlimit(Resource::Nofile)
         .current
         .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+
     // Few descriptors: half of them for the rest, and half of those for connections, whatever the
     // cache would like.
     let others = OTHER_DESCRIPTORS + flags.runtime.spare_descriptors();
@@ -287,6 +300,7 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
         .architecture
         .most_connections()
         .saturating_mul(flags.addresses().count());
+
     flags
         .limits
         .max_connections
@@ -331,5 +345,6 @@ fn start_line(
         line.push_str(&format!(", admin {url}"));
     }
     line.push(')');
+
     Ok(line)
 }

@@ -81,6 +81,7 @@ impl Observers {
                 slowest: Slowest::new(),
             })
         };
+
         Ok(Self {
             log,
             record: listener.is_some().then(record),
@@ -98,6 +99,7 @@ impl Observers {
                 record.counters.count_error(error);
             }
         });
+
         let log = self.log.as_ref().map(|(log, _)| log.clone());
         match (log, self.record.clone()) {
             (None, None) => server,
@@ -144,6 +146,7 @@ impl Observers {
                     log,
                     start: Instant::now(),
                 };
+
                 let fibers = FiberPages::new(pages.shown.runtimes.clone());
                 Some(Admin::start(
                     listener,
@@ -154,6 +157,7 @@ impl Observers {
             }
             _ => None,
         };
+
         Ok(Observation {
             _admin: admin,
             _writer: writer,
@@ -202,10 +206,9 @@ impl<H: Handler> Pages<H> {
             stalls: self.shown.stalls.as_deref(),
             links: &["/metrics", "/health", "/fibers"],
         };
-        let (sums, slowest) = (
-            self.record.counters.sums(),
-            details.then_some(&self.record.slowest),
-        );
+
+        let sums = self.record.counters.sums();
+        let slowest = details.then_some(&self.record.slowest);
         let own = own(
             &sums,
             slowest,
@@ -224,6 +227,7 @@ fn metrics(counters: &Counters, shown: &Shown, log: Option<&AccessLog>, start: I
     let figures = in_progress(figures, &shown.admission.in_progress);
     let figures = disk(figures, &shown.disk_waits);
     let figures = connections(figures, &shown.admission.connection_limit, log);
+
     Ok((
         Figures::KIND,
         process(figures, &shown.runtimes, start).into_text(),
@@ -237,8 +241,10 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     figures.metric(name, "counter", help, CLASSES.into_iter().zip(sums.classes));
     let name = "plainweave_http_errors_total";
     let help = "Connections that ended badly; leaving between two requests is not counted.";
+
     figures.metric(name, "counter", help, ERRORS.into_iter().zip(sums.errors));
     let name = "plainweave_http_body_bytes_total";
+
     figures.one(
         name,
         "counter",
@@ -249,6 +255,7 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     let name = "plainweave_http_duration_seconds";
     let help = "From a request's complete head to its answer handed over.";
     figures.metric::<u64>(name, "histogram", help, []);
+
     for (bound, count) in BUCKETS.iter().zip(sums.cumulative()) {
         figures.sample(
             &format!("{name}_bucket"),
@@ -256,10 +263,12 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
             count,
         );
     }
+
     let count = sums.timed();
     figures.sample(&format!("{name}_bucket"), "le=\"+Inf\"", count);
     figures.sample(&format!("{name}_sum"), "", sums.time.as_secs_f64());
     figures.sample(&format!("{name}_count"), "", count);
+
     figures
 }
 
@@ -280,12 +289,14 @@ fn in_progress(mut figures: Figures, in_progress: &InProgress) -> Figures {
         in_progress.max(),
     );
     let help = "Requests answered 503 because there was memory for no more.";
+
     figures.one(
         "plainweave_requests_shed_total",
         "counter",
         help,
         in_progress.shed(),
     );
+
     figures
 }
 
@@ -324,6 +335,7 @@ fn connections(
         connection_limit.max(),
     );
     let counts = connection_limit.counts();
+
     for (name, help, count) in [
         ("accepted", "Connections accepted.", counts.accepted),
         (
@@ -349,6 +361,7 @@ fn connections(
             count,
         );
     }
+
     let help = "HTTP/2 requests answered 503 because their address had its share in progress.";
     figures.one(
         "plainweave_requests_refused_total",
@@ -367,6 +380,7 @@ fn connections(
     let backlogs = backlogs
         .iter()
         .map(|(listener, limit)| (listener.as_str(), limit));
+
     figures.metric("plainweave_connections_backlog", "gauge", &help, backlogs);
     if let Some(log) = log {
         let name = "plainweave_access_log_dropped_lines_total";
@@ -377,6 +391,7 @@ fn connections(
             log.dropped(),
         );
     }
+
     figures
 }
 
@@ -391,6 +406,7 @@ fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> F
         .filter_map(|metrics| metrics.stack_high_water)
         .max()
         .unwrap_or(0) as u64;
+
     for (name, kind, help, value) in [
         ("fibers", "gauge", "Fibers alive.", sum(|of| of.live_fibers)),
         (
@@ -426,6 +442,7 @@ fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> F
     ] {
         figures.one(&format!("plainweave_{name}"), kind, help, value);
     }
+
     figures.inserts("plainweave", &metrics);
     figures.workers("plainweave", &metrics);
     let name = "plainweave_runtime_info";
@@ -437,6 +454,7 @@ fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> F
         [(labels.as_str(), 1)],
     );
     let cpu = admin::cpu_seconds();
+
     figures.one(
         "process_cpu_seconds_total",
         "counter",

@@ -84,7 +84,8 @@ impl Engine {
         stalls: Option<&Arc<Stalls>>,
         traced: bool,
     ) -> anyhow::Result<Self> {
-        let (workers, policy) = (flags.workers, flags.policy.as_deref());
+        let workers = flags.workers;
+        let policy = flags.policy.as_deref();
         let setup = Setup {
             name: "web",
             workers,
@@ -95,6 +96,7 @@ impl Engine {
             stalls,
             traced,
         };
+
         Ok(Self(Arc::new(Runtimes::start(
             setup,
             flags.architecture.architecture,
@@ -164,23 +166,28 @@ impl Engine {
                 handshakes,
                 faults,
             });
+
             self.accept(acceptor, service);
         }
+
         stop.wait()?;
         server.stop();
         listeners.iter().for_each(|(listener, _)| listener.close());
         self.0.close_idle_connections();
+
         Ok(self.0.wait_idle(grace))
     }
 
     /// Starts what accepts a listener's connections.
     fn accept(&self, acceptor: Acceptor, service: Arc<Service>) {
-        let (runtime, loops) = (&self.0.main, self.0.loops.clone());
+        let runtime = &self.0.main;
+        let loops = self.0.loops.clone();
         match self.0.architecture {
             Architecture::Acceptors(number) => {
                 let acceptor = Arc::new(SharedAcceptor::new(acceptor));
                 for _ in 0..number.get() {
-                    let (acceptor, service) = (acceptor.clone(), service.clone());
+                    let acceptor = acceptor.clone();
+                    let service = service.clone();
                     in_turn(runtime, move || accept_and_serve(&acceptor, &service));
                 }
             }
@@ -275,6 +282,7 @@ impl Service {
             } else {
                 limits.header_timeout
             };
+
             self.leave_idle(connection, state, limit);
         }
     }
@@ -294,6 +302,7 @@ impl Service {
                     self.server.end(&mut connection.stream, state);
                     return ControlFlow::Break(());
                 }
+
                 let Next::Idle(next) = self.turn(&mut connection.stream, state) else {
                     return ControlFlow::Break(());
                 };
@@ -318,10 +327,12 @@ impl Service {
                 self.faults.shed_handshake(self.handshakes.max());
                 return Next::Close;
             };
+
             if let Some(waits) = shake_hands(stream, self.server.limits()) {
                 return waits;
             }
         }
+
         // Over HTTP/2 each request has a permit of its own.
         if state.is_http2() {
             return self.server.serve_ready(stream, state);
@@ -341,6 +352,7 @@ impl Service {
             self.in_progress.count_shed();
             self.faults.shed(self.in_progress.max());
         }
+
         Next::Close
     }
 }

@@ -59,6 +59,7 @@ impl Slowest {
             before: Vec::new(),
             batch: (0, 0),
         };
+
         Self {
             bound: AtomicU64::new(0),
             windows: Mutex::new(windows),
@@ -76,7 +77,10 @@ impl Slowest {
     #[cold]
     fn look(&self, exchange: &Exchange<'_>) {
         let Some(head) = exchange.head else { return };
-        let (took, status, body_bytes) = (exchange.duration, exchange.status, exchange.body_bytes);
+        let took = exchange.duration;
+        let status = exchange.status;
+        let body_bytes = exchange.body_bytes;
+
         self.note(
             head.path(),
             Slow {
@@ -97,6 +101,7 @@ impl Slowest {
         if windows.turn(slow.at) {
             self.bound.store(0, Relaxed);
         }
+
         let nanoseconds = u64::try_from(slow.took.as_nanos()).unwrap_or(u64::MAX);
         if nanoseconds > self.bound.load(Relaxed) {
             let (count, sum) = windows.batch;
@@ -106,6 +111,7 @@ impl Slowest {
                 windows.batch = (0, 0);
             }
         }
+
         insert(&mut windows.now, cut(path), slow);
     }
 
@@ -122,6 +128,7 @@ impl Slowest {
         all.dedup_by(|later, kept| later.path == kept.path);
         all.sort_by_key(|slow| std::cmp::Reverse(slow.took));
         all.truncate(most);
+
         all
     }
 }
@@ -138,6 +145,7 @@ impl Windows {
             self.before.clear();
         }
         (self.began, self.batch) = (now, (0, 0));
+
         true
     }
 }
@@ -182,7 +190,8 @@ mod tests {
 
     fn note(slowest: &Slowest, path: &str, micros: u64) {
         let took = Duration::from_micros(micros);
-        let (path_later, status) = (Box::default(), Some(StatusCode::OK));
+        let path_later = Box::default();
+        let status = Some(StatusCode::OK);
         slowest.note(
             path,
             Slow {
@@ -226,6 +235,7 @@ mod tests {
             (PATHS, "/999", "/968")
         );
         note(&slowest, &format!("/{}", "\u{fc}".repeat(1000)), 5000);
+
         assert_eq!(
             slowest.top(1)[0].path.len(),
             PATH_BYTES - 1,
@@ -235,7 +245,10 @@ mod tests {
 
     #[test]
     fn few_requests_are_looked_at() {
-        let (slowest, mut state, mut looked) = (Slowest::new(), 1u64, 0);
+        let slowest = Slowest::new();
+        let mut state = 1u64;
+        let mut looked = 0;
+
         for _ in 0..1_000_000 {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -246,6 +259,7 @@ mod tests {
                 note(&slowest, "/", micros);
             }
         }
+
         assert!(looked < 5000, "{looked}");
     }
 
@@ -258,6 +272,7 @@ mod tests {
         assert!(windows.turn(later) && !windows.turn(later + WINDOW / 2));
         assert_eq!((windows.now.len(), windows.before.len()), (0, 1));
         let much_later = windows.began + 2 * WINDOW;
+
         assert!(windows.turn(much_later) && windows.before.is_empty());
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn own(
             count,
         )
     });
+
     let more = [
         (
             "connections refused: their address had its share",

@@ -106,7 +106,8 @@ impl TlsFlags {
 
     /// Reads the files. `workers`: those that connections are served by; `http2`: it is offered.
     pub(super) fn load(&self, workers: usize, http2: bool) -> anyhow::Result<Option<Tls>> {
-        let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
+        let certificates = self.tls_cert.len();
+        let keys = self.tls_key.len();
         ensure!(
             certificates == keys,
             "--tls-cert is given {certificates} times and --tls-key {keys} times (give a key for each certificate)"
@@ -123,6 +124,7 @@ impl TlsFlags {
             Some(file) => config.with_required_client_certificates(file),
             None => config,
         };
+
         let workers = NonZeroUsize::new(workers).unwrap_or(NonZeroUsize::MIN);
         let config = config.with_handshakes_at_once(self.tls_handshakes.unwrap_or(workers));
         let config = if http2 {
@@ -130,6 +132,7 @@ impl TlsFlags {
         } else {
             config
         };
+
         Ok(Some(Tls(
             Acceptor::new(config).context("TLS is not possible with these files")?
         )))
@@ -192,15 +195,15 @@ impl Tls {
                 count,
             );
         }
+
         let since = self
             .0
             .expires()
             .and_then(|expires| expires.duration_since(UNIX_EPOCH).ok());
-        let (name, help) = (
-            "plainweave_tls_expiry_seconds",
-            "When the first certificate expires, since 1970.",
-        );
+        let name = "plainweave_tls_expiry_seconds";
+        let help = "When the first certificate expires, since 1970.";
         figures.one(name, "gauge", help, since.unwrap_or_default().as_secs());
+
         figures
     }
 }

@@ -26,12 +26,15 @@ fn site() -> Scratch {
 /// Sends and reads until the answer to each GET is there.
 fn exchange(stream: &mut (impl Read + Write), request: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
-    let (mut text, mut buf) = (String::new(), [0; 4096]);
+    let mut text = String::new();
+    let mut buf = [0; 4096];
+
     while text.matches("\r\n\r\nhere").count() < request.matches("GET ").count() {
         let len = stream.read(&mut buf).unwrap();
         assert!(len > 0, "{text}");
         text.push_str(str::from_utf8(&buf[..len]).unwrap());
     }
+
     text
 }
 
@@ -40,8 +43,11 @@ fn a_unix_socket_is_served_beside_a_port() {
     const GET: &str = "GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
     for driver in DRIVERS {
         for architecture in [&[][..], &["--architecture", "fibers"]] {
-            let (site, folder) = (site(), Scratch::new());
-            let (socket, log) = (folder.path("web.sock"), folder.path("log"));
+            let site = site();
+            let folder = Scratch::new();
+            let socket = folder.path("web.sock");
+            let log = folder.path("log");
+
             // Left behind by one that was killed.
             drop(UnixListener::bind(&socket).unwrap());
             let flags = [
@@ -54,6 +60,7 @@ fn a_unix_socket_is_served_beside_a_port() {
             ];
             let flags = [&flags, &["--io", driver][..], architecture].concat();
             let server = Running::start_in(site.root(), &flags);
+
             assert!(
                 server.line.contains(&format!("unix:{socket}")),
                 "{}",
@@ -71,6 +78,7 @@ fn a_unix_socket_is_served_beside_a_port() {
                     assert!(exchange(client, &GET.repeat(2)).starts_with("HTTP/1.1 200 OK"));
                 }
             }
+
             assert!(exchange(&mut server.connect(), GET).starts_with("HTTP/1.1 200 OK"));
             let lines = lines_of(&log, 81);
             let of_unix = lines.iter().filter(|line| line.starts_with("- - - ["));
@@ -85,7 +93,8 @@ fn a_unix_socket_is_served_beside_a_port() {
 
 #[test]
 fn a_unix_socket_may_be_all() {
-    let (site, folder) = (site(), Scratch::new());
+    let site = site();
+    let folder = Scratch::new();
     let socket = folder.path("web.sock");
     let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
     command.args([
@@ -95,8 +104,10 @@ fn a_unix_socket_may_be_all() {
         &socket,
     ]);
     let child = Kept::spawn(command.stdout(Stdio::null())).unwrap();
+
     eventually("the socket", || UnixStream::connect(&socket).is_ok());
     let mut client = UnixStream::connect(&socket).unwrap();
+
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(exchange(&mut client, "GET /f HTTP/1.1\r\nHost: h\r\n\r\n").contains("200 OK"));
     // It is a proxy's, whose clients are the world: nothing is listed unless a flag says so.
@@ -137,12 +148,14 @@ fn the_proxy_protocol_says_who_asks() {
         let header = "PROXY TCP4 192.0.2.7 127.0.0.1 4711 80\r\n";
         let request = format!("{header}GET /f HTTP/1.1\r\nHost: h\r\n\r\n");
         let mut stream = server.connect();
+
         // In pieces, so that it waits for the rest without a fiber.
         let (first, second) = request.split_at(9);
         stream.write_all(first.as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         assert!(exchange(&mut stream, second).contains("200 OK"));
         assert!(lines_of(&log, 1)[0].starts_with("192.0.2.7 - - ["));
+
         // Without one.
         let mut stream = server.connect();
         stream
@@ -178,7 +191,8 @@ fn fields_say_who_asks() {
         let request = format!("GET /f HTTP/1.1\r\nHost: h\r\n{field}\r\nConnection: close\r\n\r\n");
         for (trusted, expected) in [("127.0.0.1", "192.0.2.7 - - ["), ("::1", "127.0.0.1 - - [")] {
             let folder = Scratch::new();
-            let (log, socket) = (folder.path("log"), folder.path("web.sock"));
+            let log = folder.path("log");
+            let socket = folder.path("web.sock");
             let flags = ["--behind-proxy", how, "--trusted-proxies", trusted];
             let flags = [
                 &flags[..],
@@ -186,11 +200,13 @@ fn fields_say_who_asks() {
             ]
             .concat();
             let server = Running::start_in(site.root(), &flags);
+
             assert!(ask(server.address, &request).starts_with("HTTP/1.1 200"));
             assert!(
                 lines_of(&log, 1)[0].starts_with(expected),
                 "{how} {trusted}"
             );
+
             // Over a Unix socket comes only a proxy.
             let mut client = UnixStream::connect(&socket).unwrap();
             client.write_all(request.as_bytes()).unwrap();
@@ -201,6 +217,7 @@ fn fields_say_who_asks() {
             );
         }
     }
+
     for flags in [
         &["--trusted-proxies", "10.0.0.0/8"][..],
         &[
@@ -217,11 +234,13 @@ fn fields_say_who_asks() {
 
 #[test]
 fn root_becomes_the_user_once_all_is_open() {
-    let (site, folder) = (site(), Scratch::new());
+    let site = site();
+    let folder = Scratch::new();
     for folder in [&site, &folder] {
         std::fs::set_permissions(folder.root(), PermissionsExt::from_mode(0o755)).unwrap();
     }
-    let (socket, log) = (folder.path("web.sock"), folder.path("log"));
+    let socket = folder.path("web.sock");
+    let log = folder.path("log");
     let flags = [
         "-u",
         "nobody",
@@ -235,11 +254,13 @@ fn root_becomes_the_user_once_all_is_open() {
         server.address,
         "GET /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
     );
+
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
     assert_eq!(lines_of(&log, 1).len(), 1);
     if geteuid().is_root() {
         let nobody = std::fs::metadata(&socket).unwrap().uid();
         assert_ne!(nobody, 0, "the socket is the user's");
+
         let tasks = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
         for task in tasks {
             let status = task.unwrap().path().join("status");
@@ -250,12 +271,14 @@ fn root_becomes_the_user_once_all_is_open() {
             let expected = vec![nobody.to_string(); 4].join("\t");
             assert_eq!(users.unwrap().trim(), expected, "of each thread");
         }
+
         let (code, said) = output(&["-u", "no-such-user", "--listen", "127.0.0.1:0"]);
         assert!(
             code == Some(1) && said.contains("no user no-such-user"),
             "{said}"
         );
     }
+
     server.signal();
     let (code, said) = server.end();
     let is_ignored = said.contains("-u nobody is ignored");

@@ -10,7 +10,9 @@ use std::time::SystemTime;
 /// Makes this program appear in a folder.
 fn program(folder: &Path) -> PathBuf {
     fs::create_dir_all(folder).unwrap();
-    let (own, program) = (env!("CARGO_BIN_EXE_plainweave"), folder.join("plainweave"));
+    let own = env!("CARGO_BIN_EXE_plainweave");
+    let program = folder.join("plainweave");
+
     // Without a copy where one file system will do: a file that was just written may be busy.
     if fs::hard_link(own, &program).is_err() {
         fs::copy(own, &program).unwrap();
@@ -35,6 +37,7 @@ fn beside(program: &Path, cargo: &Path, args: &[&str]) -> (Option<i32>, String, 
         .env("PATH", "/usr/bin:/bin");
     let output = child::output(&mut command).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
+
     (
         output.status.code(),
         text(output.stdout),
@@ -60,6 +63,7 @@ fn the_program_that_measures_is_found_or_built() {
     );
     script(&place.join("bin/plainweave-bench"), "echo \"measures: $*\"");
     let (code, out, error) = bench(&installed, &cargo);
+
     assert_eq!(
         (code, out.as_str()),
         (Some(0), "measures: micro --quick\n"),
@@ -88,6 +92,7 @@ fn the_program_that_measures_is_found_or_built() {
         let expected =
             format!("cargo build --package plainweave-bench --profile {profile} --manifest-path ");
         let ending = format!("/Cargo.toml --target-dir {}\n", target.display());
+
         assert!(
             out.starts_with(&expected) && out.ends_with(&ending),
             "{out}"
@@ -106,6 +111,7 @@ fn the_program_that_measures_is_found_or_built() {
             error.starts_with("plainweave: builds plainweave-bench first"),
             "{error}"
         );
+
         // It is newer than its sources now, and older again.
         script(&cargo, "echo built");
         assert_eq!(
@@ -116,6 +122,7 @@ fn the_program_that_measures_is_found_or_built() {
         old.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         drop(old);
         assert_eq!(bench(&built, &cargo).1, "built\nfresh\n");
+
         // A machine without cargo has what was copied there.
         assert_eq!(bench(&built, Path::new("/no/such/cargo")).1, "fresh\n");
     }

@@ -25,6 +25,7 @@ fn scratch() -> Scratch {
     let scratch = Scratch::new();
     let site = scratch.root().join("site");
     fs::create_dir_all(&site).unwrap();
+
     for (name, size) in FILES {
         let content: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
         fs::write(site.join(name), content).unwrap();
@@ -35,6 +36,7 @@ fn scratch() -> Scratch {
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(TIME))
             .unwrap();
     }
+
     scratch
 }
 
@@ -58,6 +60,7 @@ impl Outcome {
             content: Vec::new(),
             parts: Vec::new(),
         };
+
         if matches!(answer.status, 206 | 416) {
             outcome.range = answer.field("content-range").map(str::to_owned);
         }
@@ -68,6 +71,7 @@ impl Outcome {
                 None => outcome.content.clone_from(&answer.body),
             }
         }
+
         outcome
     }
 }
@@ -82,6 +86,7 @@ fn parts(body: &[u8], boundary: &str) -> Vec<(String, Vec<u8>)> {
     let Some(start) = find(&body, delimiter.as_bytes()) else {
         return parts;
     };
+
     let mut rest = &body[start + delimiter.len()..];
     while !rest.starts_with(b"--") {
         let head = find(rest, b"\r\n\r\n").expect("a part's head") + 4;
@@ -92,6 +97,7 @@ fn parts(body: &[u8], boundary: &str) -> Vec<(String, Vec<u8>)> {
         parts.push((place, rest[head..end].to_vec()));
         rest = &rest[end + delimiter.len()..];
     }
+
     parts
 }
 
@@ -229,7 +235,9 @@ fn compare(name: &str, classes: &[Class], ours: &mut Peer, theirs: &mut Peer) {
         };
         etags.push((file, tag(ours), tag(theirs)));
     }
-    let (mut counts, mut unexplained) = (vec![0; classes.len()], Vec::new());
+
+    let mut counts = vec![0; classes.len()];
+    let mut unexplained = Vec::new();
     for asked in Requests::new(7).take(REQUESTS) {
         let (_, our_tag, their_tag) = etags.iter().find(|(file, ..)| *file == asked.file).unwrap();
         let ours = Outcome::of(&ours.ask(&asked.text(our_tag)));
@@ -256,6 +264,7 @@ fn compare(name: &str, classes: &[Class], ours: &mut Peer, theirs: &mut Peer) {
                         outcome.content.len()
                     )
                 };
+
                 unexplained.push(format!(
                     "{asked:?}\n   here {}\n  there {}",
                     brief(&ours),
@@ -264,6 +273,7 @@ fn compare(name: &str, classes: &[Class], ours: &mut Peer, theirs: &mut Peer) {
             }
         }
     }
+
     println!("{name}: {REQUESTS} requests");
     for (class, count) in classes.iter().zip(&counts) {
         println!("{count:6} {}", class.why);
@@ -279,6 +289,7 @@ fn compare(name: &str, classes: &[Class], ours: &mut Peer, theirs: &mut Peer) {
         "{} differences from {name} are not explained:\n{shown}",
         unexplained.len()
     );
+
     for (class, count) in classes.iter().zip(&counts) {
         assert!(
             *count > 0,
@@ -295,6 +306,7 @@ fn beside_nginx() {
         skip::skip("nginx is not installed");
         return;
     };
+
     compare(
         "nginx",
         NGINX,
@@ -310,6 +322,7 @@ fn beside_go() {
         skip::skip("Go is not installed");
         return;
     };
+
     compare(
         "Go",
         GO,

@@ -100,6 +100,7 @@ fn answer(stream: &mut TcpStream) -> Option<String> {
             Err(error) => panic!("{error} after {}", String::from_utf8_lossy(&text)),
         }
     }
+
     let head = String::from_utf8(text).unwrap();
     let length = head
         .lines()
@@ -109,6 +110,7 @@ fn answer(stream: &mut TcpStream) -> Option<String> {
         .unwrap();
     let mut body = vec![0; length];
     stream.read_exact(&mut body).expect("a whole body");
+
     Some(head)
 }
 
@@ -139,6 +141,7 @@ fn bad_requests_get_their_status_and_a_closed_connection() {
         (&long, &[414]),
         (&big, &[431]),
     ];
+
     for style in STYLES {
         let server = Running::start(style);
         for (request, statuses) in &cases {
@@ -148,12 +151,14 @@ fn bad_requests_get_their_status_and_a_closed_connection() {
             let _ = stream.shutdown(Shutdown::Write);
             let text = rest(stream);
             let status: u16 = text.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
+
             assert!(
                 statuses.contains(&status),
                 "{style:?} {:?}: {text:?}",
                 &request[..request.len().min(60)]
             );
         }
+
         server.signal();
         assert_eq!(server.end().0, Some(0));
     }
@@ -167,6 +172,7 @@ fn a_client_that_vanishes_at_any_byte_leaks_nothing() {
         first.write_all(GET).unwrap();
         answer(&mut first).expect("an answer");
         let before = server.descriptors();
+
         let pipelined = [GET, GET].concat();
         for at in 0..=pipelined.len() {
             let mut stream = server.connect();
@@ -177,6 +183,7 @@ fn a_client_that_vanishes_at_any_byte_leaks_nothing() {
                 let _ = stream.read(&mut [0]);
             }
         }
+
         eventually("the number of descriptors before", || {
             server.descriptors() <= before
         });
@@ -213,6 +220,7 @@ fn a_stop_under_load_cuts_no_answer() {
                     }
                 });
             }
+
             eventually("load", || answers.load(Ordering::Relaxed) > 500);
             drop(signalled);
         });
@@ -228,6 +236,7 @@ fn out_of_descriptors_it_pauses_and_goes_on() {
         first.write_all(GET).unwrap();
         answer(&mut first).expect("an answer");
         let crowd: Vec<_> = (0..100).map(|_| server.connect()).collect();
+
         // No descriptor is left to accept with; files cannot be opened either, which is an answer
         // of its own.
         first
@@ -265,9 +274,11 @@ fn a_limit_lowered_meanwhile_is_said_once() {
             )
             .unwrap()
         };
+
         limit(Some(5));
         let mut second = server.connect();
         second.write_all(GET).unwrap();
+
         // Meanwhile who is connected is served, from memory.
         thread::sleep(Duration::from_millis(200));
         first.write_all(GET).unwrap();
@@ -276,6 +287,7 @@ fn a_limit_lowered_meanwhile_is_said_once() {
         answer(&mut second).expect("an answer, once there are descriptors");
         server.signal();
         let (code, said) = server.end();
+
         assert!(
             code == Some(0) && said.contains("cannot accept connections: Too many open files"),
             "{said}"
@@ -301,12 +313,14 @@ fn a_directory_that_is_gone_is_said_and_answered() {
                 "{style:?} {status}"
             );
         };
+
         ask("200 OK");
         std::fs::remove_dir_all(&root).unwrap();
         ask("503 ");
         ask("503 ");
         server.signal();
         let (code, said) = server.end();
+
         assert!(
             code == Some(0)
                 && said.contains("\"/f\" is answered 503: the served directory is gone"),
@@ -329,6 +343,7 @@ fn a_link_that_leads_out_is_said() {
     }
     let server = Running::start_in(&root, &[]);
     let status = |path| crate::common::get(server.address, path).contains("404 Not Found");
+
     assert!(status("/dangling") && !status("/in"));
     assert!((0..3).all(|_| status("/out")));
     server.signal();
@@ -344,18 +359,22 @@ fn a_link_that_leads_out_is_said() {
 fn a_directory_that_is_replaced_is_served() {
     for style in &STYLES[..2] {
         let base = Scratch::new();
-        let (root, link) = (base.root().join("dist"), base.root().join("current"));
+        let root = base.root().join("dist");
+        let link = base.root().join("current");
         let build = |text: &str| {
             std::fs::create_dir_all(&root).unwrap();
             std::fs::write(root.join("f"), text).unwrap();
         };
+
         build("one");
         let flags = [*style, &["--staleness", "100ms", "--admin", "127.0.0.1:0"]].concat();
         let server = Running::start_in(&root, &flags);
         let admin = admin(&server);
         let serves = |text: &str| crate::common::get(server.address, "/f").ends_with(text);
         let health = |status: &str| crate::common::get(admin, "/health").contains(status);
+
         assert!(serves("one") && health("200 OK"));
+
         for text in ["two", "three"] {
             std::fs::remove_dir_all(&root).unwrap();
             eventually("503", || {
@@ -366,6 +385,7 @@ fn a_directory_that_is_replaced_is_served() {
             eventually(text, || serves(text));
             assert!(health("200 OK"));
         }
+
         drop(server);
 
         std::os::unix::fs::symlink("dist", &link).unwrap();
@@ -385,6 +405,7 @@ fn a_directory_that_is_replaced_is_served() {
         });
         server.signal();
         let (code, said) = server.end();
+
         assert!(
             code == Some(0) && said.contains("SIGHUP: the directory is reopened"),
             "{said}"

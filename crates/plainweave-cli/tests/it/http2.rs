@@ -16,7 +16,8 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 fn serve(scratch: &Scratch, more: &[&str]) -> Running {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let (chain, key) = (scratch.path("cert.pem"), scratch.path("key.pem"));
+    let chain = scratch.path("cert.pem");
+    let key = scratch.path("key.pem");
     fs::write(&chain, cert.pem()).unwrap();
     fs::write(&key, signing_key.serialize_pem()).unwrap();
     let flags = [
@@ -27,6 +28,7 @@ fn serve(scratch: &Scratch, more: &[&str]) -> Running {
         "--tls-listen",
         "127.0.0.1:0",
     ];
+
     Running::start_in(scratch.root(), &[&flags, more].concat())
 }
 
@@ -58,6 +60,7 @@ fn curl(args: &[&str]) -> Option<String> {
         skip::skip("this curl has no HTTP/2");
         return None;
     }
+
     let out = run("curl", &[&["-ksSi"], args].concat())?;
     assert!(
         out.status.success(),
@@ -75,6 +78,7 @@ fn curl_is_served_as_by_http_1() {
     let log = scratch.path("log");
     scratch.file("page.html", "0123456789");
     scratch.file("page.html.gz", "gz");
+
     for io in IO {
         let server = serve(
             &scratch,
@@ -111,6 +115,7 @@ fn curl_is_served_as_by_http_1() {
                 .0;
             let ask = |args: &[&str]| curl(&[&[version, &url], args].concat()).unwrap();
             let answer = ask(&["-H", "Range: bytes=2-4"]);
+
             assert!(
                 answer.starts_with("HTTP/2 206") && answer.ends_with("\r\n\r\n234"),
                 "{answer}"
@@ -119,11 +124,13 @@ fn curl_is_served_as_by_http_1() {
             assert!(ask(&["-H", "Range: bytes=20-"]).starts_with("HTTP/2 416"));
             assert!(ask(&["-H", &format!("If-None-Match: {etag}")]).starts_with("HTTP/2 304"));
             let answer = ask(&["-H", "Accept-Encoding: gzip"]);
+
             assert!(
                 answer.contains("content-encoding: gzip") && answer.ends_with("\r\n\r\ngz"),
                 "{answer}"
             );
             let answer = ask(&["-I"]);
+
             assert!(
                 answer.contains("content-length: 10") && answer.ends_with("\r\n\r\n"),
                 "{answer}"
@@ -137,6 +144,7 @@ fn curl_is_served_as_by_http_1() {
                     .starts_with("HTTP/2 404")
             );
         }
+
         server.signal();
         assert_eq!(server.end(), (Some(0), String::new()));
         let log = fs::read_to_string(&log).unwrap();
@@ -150,6 +158,7 @@ fn large_files_arrive_whole() {
     let scratch = Scratch::new();
     let bytes: Vec<u8> = (0..5_000_001_u32).map(|n| (n % 251) as u8).collect();
     scratch.file("large", &bytes);
+
     for io in IO {
         let server = serve(&scratch, &[io]);
         let mut args = vec![
@@ -164,6 +173,7 @@ fn large_files_arrive_whole() {
                 format!("{}/large", by_tls(&server)),
             ]);
         }
+
         let Some(out) = run("curl", &args.iter().map(String::as_str).collect::<Vec<_>>()) else {
             return;
         };
@@ -252,6 +262,7 @@ fn h2load_is_served_in_every_architecture() {
                 "{architecture}: {text}"
             );
         }
+
         let admin = admin(&server);
         eventually("the end of all requests", || {
             figure(admin, "plainweave_requests_in_progress") == 0.0
@@ -293,6 +304,7 @@ fn a_connection_has_its_share_of_the_requests_in_progress() {
     let scratch = Scratch::new();
     scratch.file("large", vec![b'x'; 4 << 20]);
     scratch.file("small", "small");
+
     for io in IO {
         for (more, expected) in [
             (&["--max-memory", "128m"][..], 8..=40),
@@ -310,6 +322,7 @@ fn a_connection_has_its_share_of_the_requests_in_progress() {
             hog.write_all(&preface().into_iter().chain(requests).collect::<Vec<u8>>())
                 .unwrap();
             let in_progress = || figure(admin, "plainweave_requests_in_progress") as i32;
+
             eventually("what it is allowed", || {
                 in_progress() == *expected.end() || !more.is_empty()
             });
@@ -324,6 +337,7 @@ fn a_connection_has_its_share_of_the_requests_in_progress() {
                     "{io} {more:?}: {answer}"
                 );
             }
+
             assert!(
                 expected.contains(&in_progress()),
                 "{io} {more:?}: {}",
@@ -342,6 +356,7 @@ fn memory_comes_back_after_a_crowd() {
     let scratch = Scratch::new();
     scratch.file("large", vec![b'x'; 4 << 20]);
     scratch.file("small", "small");
+
     for io in IO {
         let server = serve(&scratch, &[io, "--admin", "127.0.0.1:0"]);
         let admin = admin(&server);
@@ -369,6 +384,7 @@ fn memory_comes_back_after_a_crowd() {
             })
             .collect();
         let in_progress = || figure(admin, "plainweave_requests_in_progress") as usize;
+
         eventually("the crowd", || in_progress() == CROWD * 100);
         eventually("its memory", || server.resident() > before + (100 << 20));
         drop(crowd);
@@ -388,11 +404,13 @@ fn whatever_waits_for_its_client_counts_once() {
         let server = serve(&scratch, &[io, "--admin", "127.0.0.1:0"]);
         let admin = admin(&server);
         let in_progress = || figure(admin, "plainweave_requests_in_progress");
+
         // As much as the window of the connection takes: the request is in progress, in the first
         // turn.
         let mut asks = server.connect();
         asks.write_all(&[preface(), frame(HEADERS.0, HEADERS.1, 1, LARGE)].concat())
             .unwrap();
+
         let mut data = 0;
         while data < 65_535 {
             let mut header = [0; 9];
@@ -402,6 +420,7 @@ fn whatever_waits_for_its_client_counts_once() {
             io::copy(&mut (&asks).take(len.into()), &mut io::sink()).unwrap();
             data += if kind == 0 { len } else { 0 };
         }
+
         assert_eq!(in_progress(), 1.0, "{io}");
         // In the middle of a frame, in a later turn.
         let mut begins = server.connect();
@@ -438,6 +457,7 @@ fn h2spec_finds_nothing() {
     } else {
         "h2spec"
     };
+
     for io in IO {
         let server = serve(&scratch, &[io]);
         let base = by_tls(&server);
@@ -448,6 +468,7 @@ fn h2spec_finds_nothing() {
         ) else {
             return;
         };
+
         let text = String::from_utf8_lossy(&out.stdout);
         let (_, failures) = text.split_once("Failures:").unwrap_or_default();
         let failures = failures
@@ -457,6 +478,7 @@ fn h2spec_finds_nothing() {
         let run = text
             .lines()
             .find_map(|line| line.split_once(" tests, ")?.0.trim().parse::<usize>().ok());
+
         assert!(
             failures == 0 && run >= Some(CASES) && text.contains(" 0 skipped"),
             "{io}: {text}"

@@ -58,6 +58,7 @@ fn head(stream: &mut TcpStream) -> (u16, usize) {
         stream.read_exact(&mut byte).unwrap();
         text.push(byte[0]);
     }
+
     let text = String::from_utf8(text).unwrap();
     let length = text
         .lines()
@@ -97,6 +98,7 @@ fn whole_files_and_parts_of_them() {
         );
         assert_eq!(head(&mut stream), (206, 1_000_000));
         let part = body(&mut stream, 1_000_000);
+
         assert!(
             part.iter()
                 .enumerate()
@@ -116,11 +118,13 @@ fn who_does_not_read_holds_up_nobody() {
         let mut slow: Vec<TcpStream> = (0..20).map(|_| server.connect()).collect();
         slow.iter_mut().for_each(|stream| ask(stream, "/big", ""));
         let mut other = server.connect();
+
         for _ in 0..10 {
             ask(&mut other, "/small", "");
             assert_eq!(head(&mut other), (200, 5));
             assert_eq!(body(&mut other, 5), b"small");
         }
+
         // Nothing was lost by the waiting.
         assert_eq!(head(&mut slow[0]), (200, LEN));
         assert!(
@@ -147,10 +151,12 @@ fn a_reader_that_has_shut_its_own_side_gets_its_file() {
         stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(head(&mut stream), (200, LEN));
         let mut got = Vec::new();
+
         for _ in 0..5 {
             std::thread::sleep(Duration::from_millis(20));
             got.extend(body(&mut stream, 500_000));
         }
+
         stream.read_to_end(&mut got).unwrap();
         assert_eq!(got.len(), LEN, "{style:?}");
         assert!(
@@ -168,6 +174,7 @@ fn a_file_that_shrinks_meanwhile_is_cut_off_and_the_server_goes_on() {
         let mut stream = server.connect();
         ask(&mut stream, "/big", "");
         assert_eq!(head(&mut stream), (200, LEN));
+
         // More than the socket's buffers hold, so that the server is still at it.
         let file = File::options()
             .write(true)
@@ -177,7 +184,9 @@ fn a_file_that_shrinks_meanwhile_is_cut_off_and_the_server_goes_on() {
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
-        let (mut got, mut buf) = (0, vec![0; 65_536]);
+        let mut got = 0;
+        let mut buf = vec![0; 65_536];
+
         loop {
             match stream.read(&mut buf) {
                 Ok(0) => break,
@@ -186,6 +195,7 @@ fn a_file_that_shrinks_meanwhile_is_cut_off_and_the_server_goes_on() {
                 Err(error) => panic!("{error} after {got} bytes"),
             }
         }
+
         assert!(
             got <= 7_500_000,
             "{got}: nothing stands in for what is no longer there"
@@ -195,6 +205,7 @@ fn a_file_that_shrinks_meanwhile_is_cut_off_and_the_server_goes_on() {
         assert_eq!(head(&mut other), (200, 5));
         server.signal();
         let (code, said) = server.end();
+
         assert!(
             code == Some(0) && said.contains("an answer was cut off: the body ended"),
             "{said}"

@@ -19,6 +19,7 @@ fn site() -> Scratch {
     let site = Scratch::new();
     site.file("f", "here");
     site.file("f.gz", "packed");
+
     // More than both ends' buffers hold; a hole.
     fs::File::create(site.root().join("large"))
         .unwrap()
@@ -36,6 +37,7 @@ fn seen(server: &Running, pieces: &[&[u8]], pause: Duration) -> String {
         let _ = stream.write_all(piece);
         thread::sleep(pause);
     }
+
     let mut text = Vec::new();
     match stream.read_to_end(&mut text) {
         Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => {
@@ -86,6 +88,7 @@ fn a_client_that_reads_nothing_is_cut_off() {
         ];
         let server = Running::start_in(site.root(), &flags);
         let admin = admin(&server);
+
         // Also one that has nothing more to say: the state of its socket must not pass for room to
         // send.
         for (cuts, half_closed) in [(1.0, false), (2.0, true)] {
@@ -97,11 +100,13 @@ fn a_client_that_reads_nothing_is_cut_off() {
                 deaf.shutdown(Shutdown::Write).unwrap();
             }
             let cut = "plainweave_http_errors_total{kind=\"timeout\"}";
+
             eventually(cut, || figure(admin, cut) == cuts);
             eventually("no connection", || {
                 figure(admin, "plainweave_connections") == 0.0
             });
             let used = server.cpu_time() - used;
+
             assert!(
                 used < Duration::from_millis(250),
                 "{driver}, {half_closed}: waiting took {used:?} of CPU"
@@ -141,6 +146,7 @@ fn who_is_slow_is_cut_off_by_the_rate_alone() {
                         .skip(1)
                         .map(|answer| &answer[..3])
                         .collect();
+
                     assert_eq!(got, statuses, "{driver} {rate}: {text}");
                 });
             }
@@ -181,6 +187,7 @@ fn refused_uploads_get_their_status() {
     let site = site();
     let head = format!("PUT /f HTTP/1.1\r\nHost: h\r\nContent-Length: {LEN}\r\n\r\n");
     let block = vec![b'x'; 1 << 16];
+
     for driver in DRIVERS {
         let server = Running::start_in(site.root(), &["--io", driver]);
         for upload in 0..30 {
@@ -190,6 +197,7 @@ fn refused_uploads_get_their_status() {
                 let written = stream.write_all(&block);
                 written.unwrap_or_else(|error| panic!("upload {upload}, {driver}: {error}"));
             }
+
             let text = rest(stream);
             assert!(
                 text.starts_with("HTTP/1.1 413 "),
@@ -225,6 +233,7 @@ fn unacknowledged(server: &Running) -> Vec<u64> {
         .skip(1)
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
     let established = rows.filter(|row| row[1].ends_with(&ours) && row[3] == "01");
+
     established
         .map(|row| u64::from_str_radix(row[4].split(':').next().unwrap(), 16).unwrap())
         .collect()
@@ -241,6 +250,7 @@ fn of_a_crowd_that_does_not_read_each_takes_little_memory() {
             stream.write_all(GET).unwrap();
             stream
         };
+
         let mut crowd: Vec<TcpStream> = (0..300).map(client).collect();
         eventually("answers under way, large ones to the first 256", || {
             let held = unacknowledged(&server);
@@ -252,6 +262,7 @@ fn of_a_crowd_that_does_not_read_each_takes_little_memory() {
         let mut last = crowd.pop().unwrap();
         drop(crowd);
         let mut answer = vec![0; 2 << 20];
+
         last.read_exact(&mut answer).unwrap();
     }
 }

@@ -33,6 +33,7 @@ fn site() -> Scratch {
         )
         .unwrap();
     }
+
     scratch
 }
 
@@ -71,6 +72,7 @@ fn in_a_browser() {
         skip::skip("Chromium is not installed");
         return;
     };
+
     let scratch = site();
     let root = scratch.root().join("site");
     let server = Running::spawn(command(&[
@@ -97,6 +99,7 @@ fn in_a_browser() {
         .join("listing");
     fs::create_dir_all(&pictures).unwrap();
     let mut seen = Vec::new();
+
     for (name, width, height) in [("phone", 390, 844), ("desktop", 1200, 760)] {
         for (scheme, flag) in [("light", None), ("dark", Some("--force-dark-mode"))] {
             let path = pictures.join(format!("{name}-{scheme}.png"));
@@ -105,12 +108,14 @@ fn in_a_browser() {
             shot.arg(format!("--window-size={width},{height}"))
                 .arg(format!("--screenshot={}", path.display()));
             let done = child::output(shot.args(flag).arg(&url)).unwrap();
+
             assert!(
                 done.status.success(),
                 "{}",
                 String::from_utf8_lossy(&done.stderr)
             );
             let picture = fs::read(&path).unwrap();
+
             assert_eq!(size(&picture), (width, height));
             assert!(!seen.contains(&picture), "light and dark look the same");
             seen.push(picture);

@@ -27,7 +27,8 @@ fn on_drivers(address: SocketAddr, code: i32, args: &[&str]) -> Vec<Figures> {
 
 /// Reads a request's head; `None` at the end of the stream.
 fn request(stream: &mut TcpStream) -> Option<String> {
-    let (mut text, mut byte) = (Vec::new(), [0]);
+    let mut text = Vec::new();
+    let mut byte = [0];
     while !text.ends_with(b"\r\n\r\n") {
         match stream.read(&mut byte) {
             Ok(1) => text.push(byte[0]),
@@ -36,6 +37,7 @@ fn request(stream: &mut TcpStream) -> Option<String> {
             Err(error) => panic!("{error}"),
         }
     }
+
     Some(String::from_utf8(text).unwrap())
 }
 
@@ -62,10 +64,9 @@ fn a_closed_loop_counts_answers() {
         );
         assert_eq!(result.figure("received_bytes"), (100 * OK.len()) as f64);
         assert_eq!(result.0["loop"], "closed");
-        let (p50, max) = (
-            result.figure("latency_p50_us"),
-            result.figure("latency_max_us"),
-        );
+        let p50 = result.figure("latency_p50_us");
+        let max = result.figure("latency_max_us");
+
         assert!(p50 > 1.0 && max >= p50 && max < 60e6, "{p50} {max}");
     }
 }
@@ -94,6 +95,7 @@ fn large_bodies_are_read_to_their_end() {
             }
         }
     });
+
     for result in on_drivers(
         address,
         0,
@@ -110,6 +112,7 @@ fn a_body_may_end_with_the_connection() {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").unwrap();
         }
     });
+
     for result in on_drivers(address, 0, &["-c", "2", "-n", "10", "--body-length", "5"]) {
         assert_eq!(
             (
@@ -134,6 +137,7 @@ fn a_connection_a_request() {
             assert_eq!(request(&mut stream), None);
         }
     });
+
     for result in on_drivers(address, 0, &["-c", "2", "-n", "10", "--no-keep-alive"]) {
         assert_eq!(
             (
@@ -154,6 +158,7 @@ fn an_idle_connection_that_was_given_up_is_no_error() {
             stream.write_all(OK.as_bytes()).unwrap();
         }
     });
+
     for result in on_drivers(address, 0, &["-c", "1", "-n", "5"]) {
         assert_eq!(
             (
@@ -181,6 +186,7 @@ fn urls_and_fields_are_sent_as_given() {
             stream.write_all(OK.as_bytes()).unwrap();
         }
     });
+
     let list = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("urls.txt");
     std::fs::write(&list, format!("# a list\n\nhttp://{address}/b?c\n")).unwrap();
     let url = format!("http://{address}/a");
@@ -195,6 +201,7 @@ fn urls_and_fields_are_sent_as_given() {
         "X-Two:2",
     ];
     let result = Figures::of(0, &[&args[..], &["-c", "1", "-n", "3", "--json"]].concat());
+
     assert_eq!((result.figure("ok"), result.figure("errors")), (3.0, 0.0));
 }
 
@@ -215,8 +222,10 @@ fn bodies_are_sent_whole() {
             stream.write_all(OK.as_bytes()).unwrap();
         }
     });
+
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (file, fields) = (dir.join("body"), dir.join("fields"));
+    let file = dir.join("body");
+    let fields = dir.join("fields");
     std::fs::write(&file, body).unwrap();
     std::fs::write(&fields, "# fields\nX-A: 1\n\nX-B:2\n").unwrap();
     let url = format!("http://{address}/item");
@@ -230,6 +239,7 @@ fn bodies_are_sent_whole() {
         "http", &url, "--method", "PATCH", "--header", "X-C: 3", "-c", "2", "-n", "6", "--json",
     ];
     let result = Figures::of(0, &[&args[..], &files].concat());
+
     assert_eq!(
         (
             result.figure("ok"),
@@ -253,6 +263,7 @@ fn several_servers_get_their_own_urls() {
             }
         })
     });
+
     let servers: Vec<_> = servers.collect();
     let urls = [(0, "a"), (1, "b"), (0, "c")]
         .map(|(server, path)| format!("http://{}/{path}", servers[server]));
@@ -276,6 +287,7 @@ fn several_servers_get_their_own_urls() {
         .iter()
         .map(|seen| seen.lock().unwrap().clone())
         .collect();
+
     assert!(seen[0].len() + seen[1].len() == 40 && !seen[1].is_empty());
     assert!(
         seen[0]
@@ -332,6 +344,7 @@ fn too_many_errors_fail_a_run() {
             }
         }
     });
+
     let url = format!("http://{address}/");
     for (allowed, expected) in [
         (&[][..], 1),
@@ -370,6 +383,7 @@ fn peers_that_vanish_are_counted_by_kind() {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
+
         for result in on_drivers(address, 1, &["-c", "2", "-n", "4"]) {
             assert_eq!(
                 (result.figure("ok"), result.errors(kind)),
@@ -408,6 +422,7 @@ fn an_answer_that_never_ends_is_a_time_out() {
             }
         }
     });
+
     for result in on_drivers(address, 1, &["-c", "1", "-n", "1", "--timeout", "300ms"]) {
         // Both are right: the bytes that came by then are no head.
         assert_eq!(
@@ -459,6 +474,7 @@ fn a_target_that_goes_away_ends_a_run_of_so_many_requests() {
             "--json",
         ],
     );
+
     assert!(
         result.figure("ok") == 1.0 && result.errors("connection refused") > 1,
         "{}",
@@ -479,6 +495,7 @@ fn a_server_that_was_away_gets_its_connections_back() {
                 2..=4 if which == 0 => 0,
                 _ => usize::MAX,
             };
+
             for _ in 0..answers {
                 if request(&mut stream).is_none() || stream.write_all(OK.as_bytes()).is_err() {
                     return;
@@ -487,6 +504,7 @@ fn a_server_that_was_away_gets_its_connections_back() {
             }
         })
     });
+
     let urls = servers.map(|address| format!("http://{address}/"));
     let args = [
         "http",
@@ -528,6 +546,7 @@ fn a_server_that_is_gone_leaves_the_requests_to_the_others() {
         });
         address
     };
+
     let there =
         server(
             |mut stream, _| {
@@ -558,6 +577,7 @@ fn a_server_that_is_gone_leaves_the_requests_to_the_others() {
         "0",
     ];
     let result = Figures::of(0, &[&args[..], &more].concat());
+
     assert!(result.figure("ok") >= 200.0, "{}", result.0);
 }
 
@@ -588,6 +608,7 @@ fn a_server_that_is_down_is_tried_later_and_later() {
         "--json",
     ];
     let result = Figures::of(1, &args);
+
     // Requests fail when they are due, and seldom by an attempt: 10, 20, 40 ... ms after each
     // other.
     assert!(result.errors("connection refused") > 100, "{}", result.0);
@@ -615,6 +636,7 @@ fn an_open_loop_leaves_nothing_out() {
             stream.write_all(OK.as_bytes()).unwrap();
         }
     });
+
     for result in on_drivers(
         address,
         0,
@@ -699,20 +721,24 @@ fn a_warm_up_is_not_counted() {
 fn results_are_written_where_asked() {
     let address = always(OK);
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (csv, json) = (dir.join("load.csv"), dir.join("load.json"));
+    let csv = dir.join("load.csv");
+    let json = dir.join("load.json");
     let args = ["-c", "3", "-n", "30", "--workers", "2"];
     let url = format!("http://{address}/");
+
     // What follows a bare --json is no file.
     let result = Figures::of(0, &[&["http", "--json"][..], &args, &[&url]].concat());
     assert_eq!(result.figure("ok"), 30.0);
     let into = format!("--json={}", json.display());
     let files = ["--csv", csv.to_str().unwrap(), &into];
     let (code, out, error) = load(&[&["http", &url][..], &args, &files].concat());
+
     assert_eq!(
         (code, error.as_str()),
         (Some(0), ""),
         "no progress line without a terminal"
     );
+
     for said in [
         "closed loop",
         "3 connections",
@@ -724,6 +750,7 @@ fn results_are_written_where_asked() {
     ] {
         assert!(out.contains(said), "{said}: {out}");
     }
+
     let csv = std::fs::read_to_string(csv).unwrap();
     assert!(
         csv.starts_with("metric,unit,value\n") && csv.contains("\nok,1,30\n"),
@@ -763,6 +790,7 @@ fn wrong_usage_is_told_apart() {
             "{args:?}: {code:?} {error}"
         );
     }
+
     let (code, _, error) = load(&["http", "http://127.0.0.1/", "--connections", "100000000"]);
     assert!(
         code == Some(3) && error.contains("ulimit -n"),

@@ -48,6 +48,7 @@ impl Agent {
             .next()
             .unwrap()
             .to_owned();
+
         Self { child, address }
     }
 
@@ -62,6 +63,7 @@ impl Agent {
             .write_all(b"{\"challenge\":\"x\",\"proof\":null}\n")
             .unwrap();
         assert!(line(&mut stream)["proof"].is_null());
+
         stream
     }
 }
@@ -78,6 +80,7 @@ fn two_agents_make_a_load_together() {
         .map(|agent| agent.address.as_str())
         .join(",");
     let (address, seen) = sleeper(Duration::ZERO);
+
     // What the list names is on this machine alone; the agents get it sent.
     let list = file("agents-urls");
     std::fs::write(&list, format!("http://{address}/a\nhttp://{address}/b\n")).unwrap();
@@ -103,6 +106,7 @@ fn two_agents_make_a_load_together() {
     ];
     let result = Figures::of(0, &[&urls[..], &args].concat());
     let ok = result.figure("ok");
+
     assert!(
         (200.0..=202.0).contains(&ok) && result.figure("errors") == 0.0,
         "{}",
@@ -118,6 +122,7 @@ fn two_agents_make_a_load_together() {
         result.figure("latency_p50_us") > 0.0
             && !result.0["seconds"].as_array().unwrap().is_empty()
     );
+
     // Agents serve one coordinator after the other, and several runs of each.
     let sweep = [
         "--rates", "50,100", "-d", "200ms", "--pause", "1ms", "-c", "2", "--json",
@@ -129,6 +134,7 @@ fn two_agents_make_a_load_together() {
         let ok = sweep["steps"][step]["figures"]["ok"].as_u64().unwrap();
         assert!((expected..=expected + 2).contains(&ok), "{out}");
     }
+
     let closed = Figures::of(
         0,
         &[&urls[..], &["-c", "4", "-n", "101", "--json"]].concat(),
@@ -165,6 +171,7 @@ fn agents_make_a_cache_load_together() {
         ]
         .concat(),
     );
+
     assert_eq!(
         ["ok", "errors", "misses"].map(|name| result.figure(name)),
         [2000.0, 0.0, 0.0]
@@ -190,6 +197,7 @@ fn other_hosts_need_the_secret() {
         "--secret-file",
         short.to_str().unwrap(),
     ]);
+
     assert!(
         code == Some(3) && error.contains("at least 16 bytes"),
         "{error}"
@@ -206,6 +214,7 @@ fn other_hosts_need_the_secret() {
         "--agents",
         &agent.address,
     ];
+
     for (secret, code, said) in [
         (None, 3, "give --agent-secret-file"),
         (Some(&wrong), 3, "another secret"),
@@ -219,6 +228,7 @@ fn other_hosts_need_the_secret() {
             "{secret:?}: {out}{error}"
         );
     }
+
     let open = Agent::start(&[]);
     let flags = [
         "--agents",
@@ -238,6 +248,7 @@ fn an_agent_reads_no_files_of_its_own_and_bears_garbage() {
     let agent = Agent::start(&[]);
     let secret = file("not-sent");
     std::fs::write(&secret, "it must stay here").unwrap();
+
     for (message, said) in [
         (
             json!({ "args": ["http", "http://h/", "--body-file", secret.to_str().unwrap()] }),
@@ -262,6 +273,7 @@ fn an_agent_reads_no_files_of_its_own_and_bears_garbage() {
             .write_all(format!("{}\n", json!({ "prepare": prepare })).as_bytes())
             .unwrap();
         let answer = line(&mut stream);
+
         assert!(
             answer["error"]
                 .as_str()
@@ -269,6 +281,7 @@ fn an_agent_reads_no_files_of_its_own_and_bears_garbage() {
             "{message}: {answer}"
         );
     }
+
     for garbage in [
         "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
         "{}\n",
@@ -281,10 +294,12 @@ fn an_agent_reads_no_files_of_its_own_and_bears_garbage() {
         let _ = stream.write_all(garbage.as_bytes());
         let _ = stream.shutdown(Shutdown::Write);
         let mut rest = Vec::new();
+
         // It may reset what it has not read.
         let _ = stream.read_to_end(&mut rest);
         assert!(!String::from_utf8_lossy(&rest).contains("prepared"));
     }
+
     let url = format!("http://{}/", sleeper(Duration::ZERO).0);
     let result = Figures::of(
         0,
@@ -321,6 +336,7 @@ fn few_connections_that_do_not_greet_are_kept() {
             .as_str()
             .is_some_and(|error| error.contains("not greeted"))
     };
+
     let count = greetings
         .iter()
         .filter(|greeting| refused(greeting))
@@ -331,6 +347,7 @@ fn few_connections_that_do_not_greet_are_kept() {
         format!("http://{}/", sleeper(Duration::ZERO).0),
         Instant::now(),
     );
+
     while load(&[
         "http",
         &url,
@@ -362,15 +379,18 @@ fn long(names: &str) -> Kept {
         .stderr(Stdio::piped());
     let child = Kept::spawn(&mut command).unwrap();
     let start = Instant::now();
+
     while seen.load(Ordering::Relaxed) < 10 {
         assert!(start.elapsed() < PATIENCE, "no request came");
         std::thread::sleep(Duration::from_millis(10));
     }
+
     child
 }
 
 fn end(mut child: Kept) -> (Option<i32>, String, String) {
-    let (mut out, mut error) = (String::new(), String::new());
+    let mut out = String::new();
+    let mut error = String::new();
     child
         .stdout
         .take()
@@ -383,6 +403,7 @@ fn end(mut child: Kept) -> (Option<i32>, String, String) {
         .unwrap()
         .read_to_string(&mut error)
         .unwrap();
+
     (child.wait().unwrap().code(), out, error)
 }
 
@@ -394,6 +415,7 @@ fn a_signal_ends_the_agents_too() {
         .map(|agent| agent.address.as_str())
         .join(",");
     let coordinator = long(&names);
+
     // One coordinator at a time.
     let (code, _, error) = load(&[
         "http",
@@ -420,6 +442,7 @@ fn a_signal_ends_the_agents_too() {
             "http", &url, "-c", "2", "-n", "20", "--agents", &names, "--json",
         ],
     );
+
     assert_eq!(result.figure("ok"), 20.0, "they are free again");
 }
 
@@ -433,8 +456,10 @@ fn an_agent_that_is_lost_ends_the_load() {
     let coordinator = long(&names);
     agents[1].child.kill().unwrap();
     let (code, out, error) = end(coordinator);
+
     assert!(code == Some(3) && error.contains("is lost"), "{out}{error}");
     let url = format!("http://{}/", sleeper(Duration::ZERO).0);
+
     // The one that is left notices, and serves the next.
     let start = Instant::now();
     let again = [
@@ -451,6 +476,7 @@ fn an_agent_that_is_lost_ends_the_load() {
         assert!(start.elapsed() < PATIENCE, "it is still at work");
     }
     let (code, _, error) = load(&["http", &url, "-n", "2", "--agents", &agents[1].address]);
+
     assert!(
         code == Some(3) && error.contains("is `plainweave load agent` running?"),
         "{error}"
@@ -475,16 +501,16 @@ fn judged(script: impl FnOnce(&mut BufReader<TcpStream>) + Send + 'static) -> St
     let (code, out, error) = load(&args);
     assert_eq!((code, out.as_str()), (Some(3), ""), "{error}");
     assert!(error.contains(&format!("agent {address}")), "{error}");
+
     error
 }
 
 #[test]
 fn an_agent_that_is_silent_is_lost() {
     let lost = "is lost: no message for 2 s";
-    let (first, second) = (
-        std::thread::spawn(|| judged(|_| {})),
-        std::thread::spawn(|| judged(prepared)),
-    );
+    let first = std::thread::spawn(|| judged(|_| {}));
+    let second = std::thread::spawn(|| judged(prepared));
+
     // One that has much to prepare says that it is there.
     let slow = judged(|stream| {
         for _ in 0..6 {
@@ -493,6 +519,7 @@ fn an_agent_that_is_silent_is_lost() {
         }
         say(stream, &json!({ "error": "it was \x1b[31mnothing" }));
     });
+
     assert!(slow.contains(": it was  [31mnothing"), "{slow:?}");
     for error in [first.join().unwrap(), second.join().unwrap()] {
         assert!(error.contains(lost), "{error}");
@@ -532,11 +559,13 @@ fn an_agent_that_lies_takes_no_memory() {
                 .for_each(|piece| say(stream, &json!({ "piece": piece })));
         })
     };
+
     let with = |change: fn(&mut Value)| {
         let mut piece = piece();
         change(&mut piece);
         piece
     };
+
     for (pieces, said) in [
         (
             vec![with(|piece| piece["second"] = json!(1_000_000_000))],
@@ -567,10 +596,12 @@ fn an_agent_that_lies_takes_no_memory() {
         let error = run(pieces);
         assert!(error.contains(said), "{said}: {error}");
     }
+
     let endless = judged(|stream| {
         let many = [b'['; 1 << 16];
         while stream.get_mut().write_all(&many).is_ok() {}
     });
+
     assert!(
         endless.contains("is longer than 2097152 bytes"),
         "{endless}"
@@ -582,6 +613,7 @@ fn an_agent_that_lies_takes_no_memory() {
             &json!({ "prepared": { "workers": 1, "addresses": [] } }),
         );
     });
+
     assert!(twice.contains("sends what nobody asked for"), "{twice}");
 }
 
@@ -594,7 +626,8 @@ impl Namespaces {
         let id = std::process::id();
         let names = Self(["a", "b"].map(|side| format!("plainweave-{id}-{side}")));
         let [a, b] = &names.0;
-        let (left, right) = (format!("pwa{id}"), format!("pwb{id}"));
+        let left = format!("pwa{id}");
+        let right = format!("pwb{id}");
         let steps = [
             format!("netns add {a}"),
             format!("netns add {b}"),
@@ -613,6 +646,7 @@ impl Namespaces {
                 .status();
             done.is_ok_and(|status| status.success())
         };
+
         steps.iter().all(ip).then_some(names)
     }
 
@@ -645,6 +679,7 @@ fn agents_on_hosts_of_their_own() {
         skip::skip("no network namespaces may be made here");
         return;
     };
+
     let secret = file("hosts-secret");
     std::fs::write(&secret, "known to both of the hosts").unwrap();
     let secret = secret.to_str().unwrap();
@@ -659,6 +694,7 @@ fn agents_on_hosts_of_their_own() {
             secret,
         ]))
     };
+
     let mut web = hosts.command(0);
     web.args(["web", env!("CARGO_MANIFEST_DIR"), "--listen", "10.77.0.1:0"])
         .stdout(Stdio::piped());
@@ -687,6 +723,7 @@ fn agents_on_hosts_of_their_own() {
         "load", "http", &url, "-c", "4", "-n", "200", "--agents", &names,
     ];
     let output = hosts.command(1).args(args).args(flags).output().unwrap();
+
     assert!(
         output.status.success(),
         "{}",

@@ -48,6 +48,7 @@ fn cache(lose: fn(&str) -> bool) -> (SocketAddr, Arc<Mutex<Seen>>) {
                         answer.resize(answer.len() + size, b'v');
                         answer.extend_from_slice(b"\r\n");
                     }
+
                     answer.extend_from_slice(b"END\r\n");
                 }
             }
@@ -57,6 +58,7 @@ fn cache(lose: fn(&str) -> bool) -> (SocketAddr, Arc<Mutex<Seen>>) {
             line.clear();
         }
     });
+
     (address, seen)
 }
 
@@ -91,17 +93,20 @@ fn keys_come_from_a_file() {
         "--value-size",
         "9",
     ];
+
     for result in on_drivers(address, 0, &args) {
         assert_eq!(
             ["ok", "errors", "misses"].map(|name| result.figure(name)),
             [100.0, 0.0, 0.0]
         );
     }
+
     let sizes = |seen: &Seen| {
         let mut stored: Vec<_> = seen.stored.clone().into_iter().collect();
         stored.sort();
         stored
     };
+
     let expected = [("session/\u{fc}", 9), ("user:7", 40), ("user:8", 9)];
     let expected = expected.map(|(key, size)| (key.to_owned(), size));
     assert_eq!(sizes(&seen.lock().unwrap()), expected);
@@ -118,6 +123,7 @@ fn keys_come_from_a_file() {
             [100.0, 0.0, 0.0]
         );
     }
+
     assert_eq!(seen.lock().unwrap().sets, sets);
 }
 
@@ -139,11 +145,13 @@ fn a_wrong_line_of_keys_is_named() {
         ),
         ("\n \n", "keys: there is no key in it"),
     ];
+
     for (text, expected) in cases {
         let file = folder.file("keys", text);
         let (_, _, error) = load(&["cache", "127.0.0.1:9", "--keys-from", &file]);
         assert!(error.contains(expected), "{text:?}: {error}");
     }
+
     let missing = folder.path("missing");
     let (_, _, error) = load(&["cache", "127.0.0.1:9", "--keys-from", &missing]);
     assert!(error.contains("missing: No such file"), "{error}");
@@ -174,6 +182,7 @@ fn keys_are_stored_then_asked_for() {
             let figures = ["ok", "errors", "misses"].map(|name| result.figure(name));
             assert_eq!(figures, [1000.0, 0.0, 0.0]);
         }
+
         let seen = seen.lock().unwrap();
         let runs = all.len();
         assert_eq!(
@@ -182,8 +191,10 @@ fn keys_are_stored_then_asked_for() {
         );
         assert!(seen.stored.keys().all(|key| key.len() == 12), "{seen:?}");
         let sets = (seen.sets - runs * 50) as f64 / (runs * 1000) as f64;
+
         assert!((0.2..0.3).contains(&sets), "{sets} of the requests stored");
         let sizes: std::collections::HashSet<_> = seen.stored.values().collect();
+
         assert!(
             sizes.len() > 20 && seen.stored.values().all(|size| *size < 300),
             "{sizes:?}"
@@ -205,6 +216,7 @@ fn misses_are_counted() {
             "{misses}"
         );
     }
+
     assert!(seen.lock().unwrap().gets >= 500);
     for result in on_drivers(cache(|_| false).0, 0, &["-c", "1", "-n", "10", "--no-load"]) {
         assert_eq!(
@@ -260,6 +272,7 @@ fn all_servers_are_loaded() {
         &[&["cache", &addresses[0], &addresses[1]], &args[..]].concat(),
     );
     assert_eq!((result.figure("ok"), result.figure("misses")), (400.0, 0.0));
+
     for (_, seen) in &servers {
         let seen = seen.lock().unwrap();
         assert!(seen.stored.len() == 20 && seen.gets > 0, "{seen:?}");
@@ -285,6 +298,7 @@ fn failures_are_counted_by_kind() {
                 }
             }
         });
+
         for result in on_drivers(address, 1, &["-c", "2", "-n", "6", "--no-load"]) {
             assert_eq!(
                 (result.figure("ok"), result.errors(kind)),
@@ -298,7 +312,8 @@ fn failures_are_counted_by_kind() {
 #[test]
 fn a_load_phase_that_fails_is_said() {
     let address = server(|stream, _| {
-        let (mut stream, mut line) = (BufReader::new(stream), String::new());
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
         // A command and its value.
         while (0..2).all(|_| stream.read_line(&mut line).is_ok_and(|read| read > 0)) {
             if stream.get_mut().write_all(b"SERVER_ERROR no\r\n").is_err() {
@@ -306,6 +321,7 @@ fn a_load_phase_that_fails_is_said() {
             }
         }
     });
+
     let (code, _, error) = load(&["cache", &address.to_string(), "--timeout", "2s"]);
     assert!(
         code == Some(3)
@@ -324,6 +340,7 @@ fn a_cache_answers_classic_and_meta_commands() {
             &[&["-c", "2", "-n", "600", "--keys", "40"], args].concat(),
         )
     };
+
     for protocol in ["classic", "meta"] {
         for (many, depth) in [("1", "1"), ("10", "1"), ("7", "4")] {
             let args = [
@@ -340,6 +357,7 @@ fn a_cache_answers_classic_and_meta_commands() {
                 let figures = ["ok", "errors", "misses"].map(|name| result.figure(name));
                 assert_eq!(figures, [600.0, 0.0, 0.0], "{args:?}: {}", result.0);
             }
+
             // What was deleted is missing.
             for result in
                 of(&[&args[..], &["--set-ratio", "0.1", "--delete-ratio", "0.2"]].concat())
@@ -352,6 +370,7 @@ fn a_cache_answers_classic_and_meta_commands() {
                 );
             }
         }
+
         for result in of(&["--protocol", protocol, "--delete-ratio", "1"]) {
             assert_eq!(
                 (result.figure("ok"), result.figure("misses")),
@@ -385,6 +404,7 @@ fn values_of_another_key_or_length_are_noticed() {
         } else {
             "\r\n"
         };
+
         let address = server(move |stream: TcpStream, _| {
             let mut stream = BufReader::new(stream);
             let mut line = String::new();
@@ -395,6 +415,7 @@ fn values_of_another_key_or_length_are_noticed() {
                 line.clear();
             }
         });
+
         // The only key is `0`.
         let args = [
             &[
@@ -449,6 +470,7 @@ fn servers_get_connections_by_weight() {
     let gets = servers
         .each_ref()
         .map(|(_, seen)| seen.lock().unwrap().gets);
+
     assert!(gets[0] > gets[1] && gets[1] > 0, "{gets:?}");
     for (args, said) in [
         (&["--weights", "1"][..], "--weights has 1"),

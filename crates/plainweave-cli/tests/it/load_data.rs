@@ -22,7 +22,8 @@ fn noting() -> (SocketAddr, Seen) {
     let address = server(move |mut stream, _| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         loop {
-            let (mut request, mut length) = (String::new(), 0);
+            let mut request = String::new();
+            let mut length = 0;
             while !request.ends_with("\r\n\r\n") {
                 let at = request.len();
                 if reader.read_line(&mut request).unwrap_or(0) == 0 {
@@ -33,6 +34,7 @@ fn noting() -> (SocketAddr, Seen) {
                     length = value.trim().parse().unwrap();
                 }
             }
+
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
             request += &String::from_utf8(body).unwrap();
@@ -42,6 +44,7 @@ fn noting() -> (SocketAddr, Seen) {
             }
         }
     });
+
     (address, seen)
 }
 
@@ -56,6 +59,7 @@ fn each_line_is_a_request() {
     ];
     let folder = Scratch::new();
     let json = folder.file("rows.jsonl", lines.join("\n"));
+
     let csv = folder.file(
         "rows.csv",
         "url,method,body,X-Id,accept\n/a,,,1,text/plain\n/b?x=1,PUT,\"{\"\"n\"\":2}\",,\n,,three,,\n",
@@ -83,6 +87,7 @@ fn each_line_is_a_request() {
             format!("POST /base HTTP/1.1\r\n{host}Accept: */*\r\nContent-Length: 5\r\n\r\nthree"),
         ];
         let mut seen = seen.lock().unwrap().clone();
+
         assert_eq!(seen.pop().as_ref(), Some(&expected[0]), "in turn: {seen:?}");
         // Keys of JSON are in the order of the alphabet.
         let in_order = |text: &String| {
@@ -90,6 +95,7 @@ fn each_line_is_a_request() {
             lines.sort_unstable();
             lines
         };
+
         let lines = |texts: &[String]| texts.iter().map(in_order).collect::<Vec<_>>();
         assert_eq!(lines(&seen), lines(&expected));
     }
@@ -97,13 +103,15 @@ fn each_line_is_a_request() {
 
 #[test]
 fn a_line_may_name_another_server_and_its_host() {
-    let (one, other) = (noting(), noting());
+    let one = noting();
+    let other = noting();
     let text = format!(
         "url,Host\nhttp://{}/x,\nhttp://{}/y,example.org\n",
         one.0, other.0
     );
     let folder = Scratch::new();
     let file = &folder.file("servers.csv", text);
+
     // By a clock: in a closed loop the faster connection may take all.
     let args = ["http", "--data", file, "-n", "40", "-c", "2"];
     let rate = ["--rate", "200", "--min-rate", "0"];
@@ -117,6 +125,7 @@ fn a_line_may_name_another_server_and_its_host() {
         "{counts:?}"
     );
     let other = other.1.lock().unwrap().clone();
+
     assert!(
         other
             .iter()
@@ -156,6 +165,7 @@ fn wrong_lines_are_refused_before_the_load() {
         let (code, _, error) = load(&["http", "http://127.0.0.1:1/", "--data", file]);
         assert!(code == Some(2) && error.contains(what), "{name}: {error}");
     }
+
     let file = &folder.file("g.csv", "url\n/a\n");
     let (code, _, error) = load(&["http", "--data", file]);
     assert!(
@@ -209,6 +219,7 @@ fn page(address: &str, path: &str) -> String {
     .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
+
     text
 }
 
@@ -220,6 +231,7 @@ fn figures_are_served_while_the_load_runs() {
     let admin = port.local_addr().unwrap().to_string();
     let url = format!("http://{address}/");
     let taken = load(&["http", &url, "-n", "1", "--admin", &admin]);
+
     assert!(
         taken.0.is_some_and(|code| code != 0) && taken.2.contains("(--admin)"),
         "{}",
@@ -247,6 +259,7 @@ fn figures_are_served_while_the_load_runs() {
             break text;
         }
     };
+
     for line in [
         "HTTP/1.1 200 OK",
         "plainweave_load_offered_rate 200",
@@ -255,6 +268,7 @@ fn figures_are_served_while_the_load_runs() {
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
+
     assert!(page(&admin, "/none").starts_with("HTTP/1.1 404"));
     drop(running);
 }
@@ -275,12 +289,14 @@ fn leading() -> (SocketAddr, Seen) {
                 "loop" => ("loop".to_owned(), ""),
                 n => (format!("/{}", n.parse::<u32>().unwrap() - 1), ""),
             };
+
             let answer = format!(
                 "HTTP/1.1 302 Found\r\nLocation: {location}\r\n{more}Content-Length: 4\r\n\r\nmore"
             );
             stream.write_all(answer.as_bytes()).is_ok() && more.is_empty()
         });
     });
+
     (address, seen)
 }
 
@@ -294,8 +310,10 @@ fn redirects_are_followed_when_asked() {
         let json: serde_json::Value =
             serde_json::from_str(&out).unwrap_or_else(|_| panic!("{path}: {out}{error}"));
         let seen = std::mem::take(&mut *seen.lock().unwrap()).len();
+
         (json["figures"]["ok"].as_f64().unwrap(), seen)
     };
+
     for driver in drivers() {
         let with = |most| ["--redirects", most, "--io", driver];
         assert_eq!(run("3", &["--io", driver]), (2.0, 2), "a 302 is an answer");
@@ -305,6 +323,7 @@ fn redirects_are_followed_when_asked() {
         assert_eq!(run("end", &with("9")), (0.0, 2));
         assert_eq!(run("loop", &with("4")), (0.0, 10));
     }
+
     let (code, _, error) = load(&["http", "http://h/", "--redirects", "1", "--http2"]);
     assert!(code == Some(2) && error.contains("--http2"), "{error}");
 }
@@ -335,6 +354,7 @@ fn by_path(answer: fn(&str) -> Option<String>) -> PathBuf {
             });
         }
     });
+
     path
 }
 

@@ -14,6 +14,7 @@ fn conditions_decide_on_the_exit_code() {
     let (address, _) = sleeper(Duration::from_millis(30));
     let url = format!("http://{address}/");
     let args = ["http", &url, "-c", "2", "-n", "10", "--workers", "1"];
+
     for (conditions, code, said) in [
         (&["p50>60s", "errors>0", "max>=60s", "rate<0.01"][..], 0, ""),
         (&["p50>20ms"], 1, "plainweave: p50>20ms: it was "),
@@ -85,6 +86,7 @@ fn a_rate_that_cannot_be_kept_is_an_error() {
         "{error}"
     );
     let (code, out, error) = load(&[&args[..], &["--min-rate", "0"]].concat());
+
     assert_eq!(code, Some(0), "{out}{error}");
     // Twenty connections suffice, on any machine that gives a server of as many threads a tenth of
     // a second.
@@ -111,6 +113,7 @@ fn what_cannot_begin_is_told_apart() {
         .unwrap();
     let (up, _) = sleeper(Duration::ZERO);
     let (down, up) = (format!("http://{down}/"), format!("http://{up}/"));
+
     for (args, said) in [
         (&["http", &down][..], "is the server running"),
         (&["http", &up, "-c", "100000000"], "ulimit -n"),
@@ -146,6 +149,7 @@ fn interrupted(
         assert!(start.elapsed() < Duration::from_secs(60), "no request came");
         std::thread::sleep(Duration::from_millis(10));
     }
+
     let sent = Instant::now();
     kill_process(Pid::from_child(&child), signal).unwrap();
     let mut out = String::new();
@@ -155,6 +159,7 @@ fn interrupted(
         .unwrap()
         .read_to_string(&mut out)
         .unwrap();
+
     (out, child.wait().unwrap().code(), sent.elapsed())
 }
 
@@ -195,6 +200,7 @@ fn a_signal_ends_a_run_that_has_long_to_wait() {
     let args = ["http", &url, "-c", "1", "--rate", "0.001", "-d", "1h"];
     let (out, got, _) = interrupted(&args, &seen, Signal::INT);
     assert_eq!(got, Some(130), "{out}");
+
     assert!(
         out.contains("answers   1 in ") || out.contains("answers   0 in "),
         "{out}"
@@ -211,6 +217,7 @@ fn a_signal_ends_a_sweep_with_what_there_is() {
         Signal::INT,
     );
     assert_eq!(got, Some(130), "{out}");
+
     assert!(
         out.contains("\n       50 ") && !out.contains("\n       60 "),
         "{out}"

@@ -43,6 +43,7 @@ fn web(authority: &Authority, more: &[&str]) -> (Kept, [String; 2]) {
     )
     .unwrap();
     let mut line = String::new();
+
     BufReader::new(web.stdout.as_mut().unwrap())
         .read_line(&mut line)
         .unwrap();
@@ -56,6 +57,7 @@ fn web(authority: &Authority, more: &[&str]) -> (Kept, [String; 2]) {
             .unwrap();
         format!("{scheme}{address}/")
     };
+
     let urls = [url("https://"), url("http://")];
     (web, urls)
 }
@@ -65,12 +67,14 @@ fn answers_come_by_tls_and_in_clear_text() {
     let authority = Authority::new();
     let (_web, urls) = web(&authority, &[]);
     let ca = authority.path("ca.pem");
+
     for url in &urls {
         let trust: &[&str] = if url.starts_with("https") {
             &["--ca", &ca]
         } else {
             &[]
         };
+
         let file = format!("{url}Cargo.toml");
         for driver in drivers() {
             for more in [
@@ -108,6 +112,7 @@ fn answers_come_by_tls_and_in_clear_text() {
                 );
                 assert_eq!(result.figure("reconnects"), 0.0, "{}", result.0);
                 let handshakes = (!trust.is_empty()).then_some(3.0);
+
                 assert_eq!(
                     result.0["figures"]["handshakes"].as_f64(),
                     handshakes,
@@ -117,6 +122,7 @@ fn answers_come_by_tls_and_in_clear_text() {
                 let bytes = std::fs::metadata(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
                     .unwrap()
                     .len() as f64;
+
                 assert_eq!(
                     result.figure("received_bytes"),
                     90.0 * bytes,
@@ -125,6 +131,7 @@ fn answers_come_by_tls_and_in_clear_text() {
                 );
             }
         }
+
         // A body of more than the windows that the protocol begins with.
         let body = authority.path("body");
         std::fs::write(&body, vec![b'x'; 200_000]).unwrap();
@@ -166,11 +173,13 @@ fn answers_come_by_tls_and_in_clear_text() {
             ]
             .concat(),
         );
+
         assert!(
             code == Some(1) && out.contains("2 streams each") && out.contains("status 404 4"),
             "{out}{error}"
         );
     }
+
     // Both servers at once; no answer is as long as is asked for.
     let args = [
         "http", "--http2", &urls[0], &urls[1], "--ca", &ca, "-c", "2", "-n", "20", "--status",
@@ -196,7 +205,8 @@ fn answers_come_by_tls_and_in_clear_text() {
 fn sessions_and_new_connections_are_there_too() {
     let authority = Authority::new();
     let (_web, [by_tls, _]) = web(&authority, &[]);
-    let (ca, log) = (authority.path("ca.pem"), authority.path("1.log"));
+    let ca = authority.path("ca.pem");
+    let log = authority.path("1.log");
     std::fs::write(&log, "/Cargo.toml think=0.01\n  /Cargo.toml\n").unwrap();
     let args = [
         "http",
@@ -213,6 +223,7 @@ fn sessions_and_new_connections_are_there_too() {
         "--json",
     ];
     let result = Figures::of(0, &args);
+
     assert_eq!(
         (result.figure("ok"), result.figure("errors")),
         (8.0, 0.0),
@@ -234,6 +245,7 @@ fn sessions_and_new_connections_are_there_too() {
         "--json",
     ];
     let result = Figures::of(0, &args);
+
     assert_eq!(
         (result.figure("ok"), result.figure("handshakes")),
         (5.0, 5.0),
@@ -267,6 +279,7 @@ fn a_server_without_http_2_is_named() {
         } else {
             &[]
         };
+
         let result = Figures::of(1, &[&args[..], trust].concat());
         assert_eq!(
             (result.figure("ok"), result.errors(kind)),
@@ -280,8 +293,10 @@ fn a_server_without_http_2_is_named() {
 #[test]
 fn streams_are_in_progress_together_on_one_connection() {
     // It answers four requests at a time, and none before.
-    let (most, connections) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (seen, counted) = (most.clone(), connections.clone());
+    let most = Arc::new(AtomicUsize::new(0));
+    let connections = Arc::new(AtomicUsize::new(0));
+    let seen = most.clone();
+    let counted = connections.clone();
     let address = http2(move |stream, number| {
         counted.fetch_max(number + 1, Ordering::Relaxed);
         let mut waiting = Vec::new();
@@ -299,6 +314,7 @@ fn streams_are_in_progress_together_on_one_connection() {
             }
         }
     });
+
     let url = format!("http://{address}/");
     let args = [
         "http",
@@ -321,6 +337,7 @@ fn streams_are_in_progress_together_on_one_connection() {
         "{}",
         result.0
     );
+
     assert_eq!(
         (
             most.load(Ordering::Relaxed),
@@ -341,6 +358,7 @@ fn latency_counts_from_when_a_request_was_due() {
             }
         }
     });
+
     let url = format!("http://{address}/");
     let args = [
         "http",
@@ -358,6 +376,7 @@ fn latency_counts_from_when_a_request_was_due() {
     ];
     let result = Figures::of(0, &args);
     assert_eq!(result.figure("ok"), 40.0, "{}", result.0);
+
     assert!(
         result.figure("latency_p50_us") > 300_000.0 && result.figure("latency_max_us") > 900_000.0,
         "{}",
@@ -380,9 +399,11 @@ fn requests_that_a_server_did_not_begin_with_are_repeated() {
             let Some(id) = request(stream) else { return };
             (last, _) = (id, stream.write_all(&answer(id)));
         }
+
         let _ = stream.write_all(&goaway(last, NO_ERROR));
         while request(stream).is_some() {}
     });
+
     for more in [
         &["-n", "30"][..],
         &["-n", "30", "--rate", "300", "--min-rate", "0"],
@@ -404,6 +425,7 @@ fn requests_that_a_server_did_not_begin_with_are_repeated() {
             result.0
         );
     }
+
     // It refuses each second stream.
     let refuses = http2(|stream, _| {
         let mut count = 0;
@@ -414,11 +436,13 @@ fn requests_that_a_server_did_not_begin_with_are_repeated() {
             } else {
                 answer(id)
             };
+
             if stream.write_all(&bytes).is_err() {
                 return;
             }
         }
     });
+
     let result = asked(&format!("http://{refuses}/"), 0, &["-c", "1", "-n", "9"]);
     assert_eq!(
         (result.figure("ok"), result.figure("errors")),
@@ -445,6 +469,7 @@ fn failures_are_counted_by_kind() {
             }
         })
     };
+
     /// Sends this for the first request of a connection, and closes it.
     fn once(bytes: fn(u32) -> Vec<u8>) -> std::net::SocketAddr {
         http2(move |stream, _| {
@@ -461,14 +486,17 @@ fn failures_are_counted_by_kind() {
             .set_linger(Some(Duration::ZERO))
             .unwrap();
     });
+
     let garbage = server(|mut stream: TcpStream, _| {
         let _ = stream.write_all(b"SSH-2.0-x\r\nwhat else is there to say\r\n");
         while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {}
     });
+
     let closes = server(|mut stream: TcpStream, _| {
         let _ = stream.shutdown(Shutdown::Write);
         while stream.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {}
     });
+
     for (address, kind) in [
         (
             each(|id| reset(id, CANCEL)),
@@ -534,6 +562,7 @@ fn silence_is_a_timeout_of_one_stream() {
             }
         }
     });
+
     let args = [
         "-c",
         "1",
@@ -571,6 +600,7 @@ fn silence_is_a_timeout_of_one_stream() {
         1,
         &["-c", "1", "-n", "2", "--timeout", "500ms"],
     );
+
     assert!(
         result.figure("ok") == 0.0 && result.errors("timeout") >= 1,
         "{}",
@@ -583,6 +613,7 @@ fn what_does_not_go_together_is_wrong_usage() {
     let authority = Authority::new();
     let log = authority.path("1.log");
     std::fs::write(&log, "/\n").unwrap();
+
     for (args, said) in [
         (&["http", "http://h/", "--streams", "2"][..], "--http2"),
         (
@@ -629,11 +660,14 @@ fn what_does_not_go_together_is_wrong_usage() {
 fn nginx_answers() {
     let authority = Authority::new();
     authority.certify("fine", &["127.0.0.1"], NOW);
-    let (ca, by_tls, plain) = (authority.path("ca.pem"), free_port(), free_port());
+    let ca = authority.path("ca.pem");
+    let by_tls = free_port();
+    let plain = free_port();
     let listen = format!("listen 127.0.0.1:{by_tls} ssl http2; listen 127.0.0.1:{plain} http2;");
     let Some(_server) = nginx(&authority, &listen, plain) else {
         return;
     };
+
     for url in [
         format!("https://127.0.0.1:{by_tls}/Cargo.toml"),
         format!("http://127.0.0.1:{plain}/Cargo.toml"),
@@ -643,6 +677,7 @@ fn nginx_answers() {
         } else {
             &[]
         };
+
         // It ends connections after 1000 requests, whatever is in progress.
         let result = asked(
             &url,
@@ -675,6 +710,7 @@ fn nghttpd_answers() {
     };
     let url = format!("http://127.0.0.1:{port}/Cargo.toml");
     let result = asked(&url, 0, &["-c", "2", "--streams", "16", "-n", "300"]);
+
     assert_eq!(
         (result.figure("ok"), result.figure("errors")),
         (300.0, 0.0),

@@ -57,6 +57,7 @@ fn a_run_is_written_in_every_form() {
         "0",
     ];
     let (code, out, error) = load(&args.into_iter().chain(files).collect::<Vec<_>>());
+
     assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
     let json: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     let ok = json["figures"]["ok"].as_u64().unwrap();
@@ -88,6 +89,7 @@ fn a_run_is_written_in_every_form() {
         .max()
         .unwrap() as f64
         / 1e3;
+
     assert!(
         (greatest - json["figures"]["latency_max_us"].as_f64().unwrap()).abs() <= greatest / 500.0,
         "nanoseconds"
@@ -114,6 +116,7 @@ fn a_run_is_written_in_every_form() {
             && !html.contains("<script")
             && !html.contains("NaN")
     );
+
     for outside in ["src=", "href=", "@import", "url("] {
         assert!(
             !html.contains(outside),
@@ -136,9 +139,11 @@ fn a_sweep_is_written_in_every_form() {
         "http", &url, "-c", "2", "--rates", "50,100", "-d", "200ms", "--pause", "1ms", "--json",
     ];
     let (code, out, error) = load(&[&args[..], &files].concat());
+
     assert_eq!(code, Some(0), "{error}");
     let json: Value = serde_json::from_str(&out).unwrap();
     let intervals = intervals(&std::fs::read(log).unwrap());
+
     for (step, tag) in ["rate=50", "rate=100"].into_iter().enumerate() {
         let of = intervals
             .iter()
@@ -146,6 +151,7 @@ fn a_sweep_is_written_in_every_form() {
         let count: u64 = of.map(|interval| interval.3.len()).sum();
         assert_eq!(json["steps"][step]["figures"]["ok"], count, "{tag}");
     }
+
     let html = std::fs::read_to_string(html).unwrap();
     assert!(
         html.contains("Throughput") && html.contains("Errors") && html.matches("<svg").count() == 3

@@ -22,6 +22,7 @@ fn recorder(answer: &'static str) -> (SocketAddr, Seen) {
             stream.write_all(answer.as_bytes()).is_ok()
         });
     });
+
     (address, seen)
 }
 
@@ -45,6 +46,7 @@ fn a_session_keeps_its_connection_and_its_pauses() {
     .unwrap();
     std::fs::write(place.join("2.log"), "/d\n").unwrap();
     std::fs::write(place.join("notes.txt"), "no log").unwrap();
+
     for driver in drivers() {
         let (address, seen) = recorder(OK);
         let url = format!("http://{address}/");
@@ -61,6 +63,7 @@ fn a_session_keeps_its_connection_and_its_pauses() {
             "1",
         ];
         let result = Figures::of(0, &[&args[..], &["--json", "--io", driver]].concat());
+
         // Logs go on side by side: a session of each, then the next.
         let seen = seen.lock().unwrap();
         let asked: Vec<_> = seen.iter().map(|(_, asked)| asked.as_str()).collect();
@@ -96,6 +99,7 @@ fn nobody_connects_before_a_session_is_due() {
             *kept.lock().unwrap() += 1;
             requests(stream, |_, stream| stream.write_all(OK.as_bytes()).is_ok());
         });
+
         let url = format!("http://{address}/");
         let args = [
             "http",
@@ -113,6 +117,7 @@ fn nobody_connects_before_a_session_is_due() {
             0,
             &[&args[..], &["--workers", "1", "--io", driver, "--json"]].concat(),
         );
+
         // The fourth asks whether anybody listens.
         assert_eq!(
             (result.figure("ok"), *seen.lock().unwrap()),
@@ -129,6 +134,7 @@ fn sessions_arrive_at_the_rate_of_their_requests() {
     std::fs::write(place.join("1.log"), "/a\n/b\n\n/c\n").unwrap();
     let (address, seen) = recorder(OK);
     let url = format!("http://{address}/");
+
     // 20 sessions a second, of 1.5 requests.
     let args = [
         "http",
@@ -170,6 +176,7 @@ fn pauses_of_sessions_do_not_break_the_rate() {
             left >= 0 && stream.write_all(OK.as_bytes()).is_ok()
         });
     });
+
     for address in [answered, dropped] {
         let url = format!("http://{address}/");
         let args = [
@@ -220,6 +227,7 @@ fn a_session_that_fails_is_given_up() {
         "200ms",
     ];
     let result = Figures::of(1, &[&args[..], &["--workers", "1", "--json"]].concat());
+
     assert!(
         result.figure("ok") == 0.0 && result.errors("timeout") >= 1,
         "{}",
@@ -236,7 +244,9 @@ fn a_session_that_fails_is_given_up() {
 #[test]
 fn logs_are_drawn_from_a_seed_and_replayed() {
     let place = place("drawn");
-    let (paths, logs, again) = (place.join("paths"), place.join("logs"), place.join("again"));
+    let paths = place.join("paths");
+    let logs = place.join("logs");
+    let again = place.join("again");
     std::fs::write(&paths, "# the most popular first\n/a\n/b\n/c\n").unwrap();
     let draw = |dir: &Path| {
         let args = [
@@ -262,6 +272,7 @@ fn logs_are_drawn_from_a_seed_and_replayed() {
             .concat(),
         )
     };
+
     let (code, out, error) = draw(&logs);
     assert!(
         code == Some(0) && out.contains("15 sessions"),
@@ -270,11 +281,13 @@ fn logs_are_drawn_from_a_seed_and_replayed() {
     assert_eq!(draw(&again).0, Some(0));
     let names = ["client-001.log", "client-002.log", "client-003.log"];
     let texts = names.map(|name| std::fs::read_to_string(logs.join(name)).unwrap());
+
     assert_eq!(
         texts,
         names.map(|name| std::fs::read_to_string(again.join(name)).unwrap())
     );
     let (code, _, error) = draw(&logs);
+
     assert!(
         code == Some(3) && error.contains("is not empty; name a new folder"),
         "{error}"
@@ -301,6 +314,7 @@ fn logs_are_drawn_from_a_seed_and_replayed() {
         "--json",
     ];
     let result = Figures::of(0, &args);
+
     assert_eq!(
         (result.figure("ok"), seen.lock().unwrap().len()),
         (requests as f64, requests)
@@ -326,6 +340,7 @@ fn faults_in_logs_name_their_place() {
         ]);
         assert!(code == Some(2) && error.contains(said), "{text:?}: {error}");
     }
+
     std::fs::remove_file(log).unwrap();
     let (code, _, error) = load(&[
         "http",

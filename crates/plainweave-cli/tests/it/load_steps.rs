@@ -46,6 +46,7 @@ fn a_sweep_measures_each_rate() {
         "1ms",
         "--json",
     ];
+
     let result = steps(0, &[&args[..], &["--csv", csv.to_str().unwrap()]].concat());
     let figures: Vec<_> = result["steps"]
         .as_array()
@@ -61,6 +62,7 @@ fn a_sweep_measures_each_rate() {
             (0.0..=1.0).contains(&(ok - rate / 2.0)),
             "the server answers everything: {figures}"
         );
+
         // The server is the oracle: nothing comes sooner than it sleeps. Histograms have three
         // digits.
         assert!(
@@ -68,6 +70,7 @@ fn a_sweep_measures_each_rate() {
             "{figures}"
         );
     }
+
     assert!(
         figures.len() == 3 && (90..=93).contains(&seen.load(Ordering::Relaxed)),
         "{seen:?}"
@@ -84,6 +87,7 @@ fn a_sweep_measures_each_rate() {
         rows.len() == 4 && rows.iter().all(|row| row.len() == rows[0].len()),
         "{text}"
     );
+
     assert_eq!(
         rows[1..]
             .iter()
@@ -117,6 +121,7 @@ fn a_search_finds_what_a_server_bears() {
         .concat(),
     );
     let highest = result["search"]["highest_rate"].as_f64().unwrap();
+
     // What chance may account for, at so few requests, is a third.
     assert!((1.0..150.0).contains(&highest), "{result}");
     let tried = result["steps"].as_array().unwrap();
@@ -128,6 +133,7 @@ fn a_search_finds_what_a_server_bears() {
             .as_f64()
             .unwrap()
     });
+
     assert!(lowest.fold(f64::MAX, f64::min) > highest, "{result}");
 }
 
@@ -140,6 +146,7 @@ fn a_search_without_success_is_an_error() {
     ];
     let (code, out, error) = load(&[&["http", &url, "-c", "1"], &args[..]].concat());
     assert_eq!(code, Some(1), "{out}{error}");
+
     assert!(
         out.contains("highest rate with p50<1us: none was found"),
         "{out}"
@@ -195,6 +202,7 @@ fn rates_may_change_during_a_run() {
         "{}",
         result.0
     );
+
     // What comes while the rate grows is not counted.
     let (address, seen) = sleeper(Duration::ZERO);
     let url = format!("http://{address}/");
@@ -215,6 +223,7 @@ fn rates_may_change_during_a_run() {
         "{}",
         result.0
     );
+
     assert!(
         (74..=78).contains(&seen.load(Ordering::Relaxed)),
         "{seen:?}"

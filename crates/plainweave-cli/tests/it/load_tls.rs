@@ -41,6 +41,7 @@ impl Web {
             .args(pair);
         let mut child = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
         let mut line = String::new();
+
         BufReader::new(child.stdout.as_mut().unwrap())
             .read_line(&mut line)
             .unwrap();
@@ -52,6 +53,7 @@ impl Web {
             .next()
             .unwrap();
         let address: SocketAddr = address.parse().unwrap();
+
         Self {
             _child: child,
             port: address.port(),
@@ -89,24 +91,29 @@ fn by_tls(
             stream,
         ));
     });
+
     format!("https://{address}/")
 }
 
 fn head(stream: &mut impl Read) -> bool {
-    let (mut text, mut byte) = (Vec::new(), [0]);
+    let mut text = Vec::new();
+    let mut byte = [0];
     while !text.ends_with(b"\r\n\r\n") {
         if !stream.read(&mut byte).is_ok_and(|read| read > 0) {
             return false;
         }
         text.push(byte[0]);
     }
+
     true
 }
 
 #[test]
 fn answers_come_by_tls_and_openings_are_counted_apart() {
     let authority = Authority::new();
-    let (web, ca) = (Web::start(&authority, &[]), authority.path("ca.pem"));
+    let web = Web::start(&authority, &[]);
+    let ca = authority.path("ca.pem");
+
     for driver in drivers() {
         let args = [
             "http",
@@ -142,6 +149,7 @@ fn answers_come_by_tls_and_openings_are_counted_apart() {
             result.0
         );
     }
+
     let (code, out, error) = load(&[
         "http",
         &web.url("127.0.0.1"),
@@ -160,7 +168,8 @@ fn answers_come_by_tls_and_openings_are_counted_apart() {
 #[test]
 fn sessions_are_resumed_unless_told_otherwise() {
     let authority = Authority::new();
-    let (web, ca) = (Web::start(&authority, &[]), authority.path("ca.pem"));
+    let web = Web::start(&authority, &[]);
+    let ca = authority.path("ca.pem");
     let url = web.url("localhost");
     let args = [
         "http",
@@ -186,6 +195,7 @@ fn sessions_are_resumed_unless_told_otherwise() {
         );
         result.figure("resumed_handshakes")
     };
+
     assert_eq!((resumed(&[]), resumed(&["--no-resumption"])), (9.0, 0.0));
 }
 
@@ -197,8 +207,10 @@ fn the_name_of_the_url_is_asked_for_and_checked() {
     let web = Web::start(&authority, &first.each_ref().map(String::as_str));
     let ca = authority.path("ca.pem");
     let args = ["-c", "1", "-n", "3", "--json"];
-    let (by_name, by_address) = (web.url("localhost"), web.url("127.0.0.1"));
+    let by_name = web.url("localhost");
+    let by_address = web.url("127.0.0.1");
     let result = Figures::of(0, &[&["http", &by_name, "--ca", &ca], &args[..]].concat());
+
     assert_eq!(result.figure("ok"), 3.0);
     let result = Figures::of(
         1,
@@ -233,6 +245,7 @@ fn a_certificate_that_is_trusted_itself_need_have_no_authority() {
     let answers = |stream: &mut StreamOwned<ServerConnection, TcpStream>| {
         while head(stream) && stream.write_all(OK.as_bytes()).is_ok() {}
     };
+
     for (served, trusted, kind) in [
         ("own", "own", None),
         ("leaf", "leaf", None),
@@ -245,10 +258,8 @@ fn a_certificate_that_is_trusted_itself_need_have_no_authority() {
         ),
         ("name", "name", Some("TLS: certificate of another name")),
     ] {
-        let (url, ca) = (
-            by_tls(&authority, served, answers),
-            authority.path(&format!("{trusted}.pem")),
-        );
+        let url = by_tls(&authority, served, answers);
+        let ca = authority.path(&format!("{trusted}.pem"));
         let args = [
             "http",
             &url,
@@ -263,6 +274,7 @@ fn a_certificate_that_is_trusted_itself_need_have_no_authority() {
             "--json",
         ];
         let result = Figures::of(i32::from(kind.is_some()), &args);
+
         match kind {
             None => assert_eq!(result.figure("ok"), 4.0, "{served}: {}", result.0),
             Some(kind) => assert_eq!(
@@ -277,7 +289,8 @@ fn a_certificate_that_is_trusted_itself_need_have_no_authority() {
 
 #[test]
 fn handshakes_that_fail_are_counted_by_kind() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let authority = Authority::new();
+    let stranger = Authority::new();
     let ca = authority.path("ca.pem");
     authority.certify("fine", &["127.0.0.1"], NOW);
     authority.certify("past", &["127.0.0.1"], PAST);
@@ -289,6 +302,7 @@ fn handshakes_that_fail_are_counted_by_kind() {
         let _ = stream.read(&mut [0; 1000]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
+
     let cut = server(|mut stream, _| drop(stream.read(&mut [0; 1000])));
     let (silent, _) = silent();
     // What servers send for a ClientHello: an alert (handshake failure), TLS 1.1 and a cipher of
@@ -303,6 +317,7 @@ fn handshakes_that_fail_are_counted_by_kind() {
             }
         })
     };
+
     let impostor = authority.impostor();
     impostor.certify("forged", &["127.0.0.1"], NOW);
     for (url, kind) in [
@@ -366,12 +381,14 @@ fn an_end_without_close_notify_is_one_between_answers_only() {
     let authority = Authority::new();
     authority.certify("fine", &["127.0.0.1"], NOW);
     let ca = authority.path("ca.pem");
+
     // It answers once, and is gone without a word.
     let gone = by_tls(&authority, "fine", |stream| {
         if head(stream) {
             stream.write_all(OK.as_bytes()).unwrap();
         }
     });
+
     let result = Figures::of(
         0,
         &["http", &gone, "--ca", &ca, "-c", "1", "-n", "5", "--json"],
@@ -389,6 +406,7 @@ fn an_end_without_close_notify_is_one_between_answers_only() {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhel").unwrap();
         }
     });
+
     let result = Figures::of(
         1,
         &["http", &short, "--ca", &ca, "-c", "1", "-n", "3", "--json"],
@@ -399,16 +417,15 @@ fn an_end_without_close_notify_is_one_between_answers_only() {
 #[test]
 fn agents_and_sessions_go_by_tls_too() {
     let authority = Authority::new();
-    let (web, ca) = (Web::start(&authority, &[]), authority.path("ca.pem"));
+    let web = Web::start(&authority, &[]);
+    let ca = authority.path("ca.pem");
     std::fs::write(
         authority.path("1.log"),
         "/Cargo.toml think=0.01\n  /Cargo.toml\n",
     )
     .unwrap();
-    let (url, log) = (
-        web.url("127.0.0.1").replace("Cargo.toml", ""),
-        authority.path("1.log"),
-    );
+    let url = web.url("127.0.0.1").replace("Cargo.toml", "");
+    let log = authority.path("1.log");
     let sessions = [
         "http",
         &url,
@@ -423,6 +440,7 @@ fn agents_and_sessions_go_by_tls_too() {
         "--json",
     ];
     let result = Figures::of(0, &sessions);
+
     assert_eq!(
         (result.figure("ok"), result.figure("errors")),
         (8.0, 0.0),
@@ -436,6 +454,7 @@ fn agents_and_sessions_go_by_tls_too() {
         .stderr(Stdio::null());
     let mut agent = Kept::spawn(&mut command).unwrap();
     let mut line = String::new();
+
     BufReader::new(agent.stdout.as_mut().unwrap())
         .read_line(&mut line)
         .unwrap();
@@ -445,6 +464,7 @@ fn agents_and_sessions_go_by_tls_too() {
         .split(';')
         .next()
         .unwrap();
+
     // The agent gets the file sent.
     let result = Figures::of(0, &[&sessions[..], &["--agents", address]].concat());
     assert_eq!(
@@ -464,7 +484,9 @@ fn agents_and_sessions_go_by_tls_too() {
 fn openssl_answers() {
     let authority = Authority::new();
     authority.certify("fine", &["127.0.0.1"], NOW);
-    let (ca, port) = (authority.path("ca.pem"), free_port());
+    let ca = authority.path("ca.pem");
+    let port = free_port();
+
     for version in ["-tls1_3", "-tls1_2"] {
         let mut command = Command::new("openssl");
         command.args([
@@ -484,6 +506,7 @@ fn openssl_answers() {
         let Some(_server) = started(command, port) else {
             return;
         };
+
         // It serves one connection at a time, each with one answer.
         let url = format!("https://127.0.0.1:{port}/");
         let result = Figures::of(
@@ -508,11 +531,13 @@ fn openssl_answers() {
 fn nginx_answers() {
     let authority = Authority::new();
     authority.certify("fine", &["127.0.0.1"], NOW);
-    let (ca, port) = (authority.path("ca.pem"), free_port());
+    let ca = authority.path("ca.pem");
+    let port = free_port();
     let Some(_server) = nginx(&authority, &format!("listen 127.0.0.1:{port} ssl;"), port) else {
         return;
     };
     let url = format!("https://127.0.0.1:{port}/Cargo.toml");
+
     for more in [&[][..], &["--no-keep-alive"]] {
         let args = [
             "http",
@@ -544,6 +569,7 @@ fn what_cannot_be_trusted_is_wrong_usage() {
         authority.certify("fine", &["127.0.0.1"], NOW);
         authority.path("fine.key")
     };
+
     for (args, said) in [
         (
             &["http", "https://h/", "--ca", &key][..],

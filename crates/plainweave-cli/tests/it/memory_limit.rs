@@ -59,11 +59,13 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
         return skip::skip(&why);
     }
     let site = site();
+
     for driver in DRIVERS {
         let group = match Group::new(&format!("web-{driver}"), 40 << 20) {
             Ok(group) => group,
             Err(why) => return skip::skip(&why),
         };
+
         let root = site.root().to_str().unwrap();
         let flags = [
             root,
@@ -83,6 +85,7 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
         let mut clients = crowd(&server, CROWD);
         let most = settled(&server, CROWD);
         let mut answers: Vec<String> = clients.iter_mut().map(status).collect();
+
         answers.sort();
         assert_eq!(
             answers,
@@ -100,6 +103,7 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
         );
         server.signal();
         let (code, said) = server.end();
+
         // On a busy machine they are also more than it has time for.
         let refusals = said
             .matches("there is memory for no more; others are answered 503")
@@ -132,6 +136,7 @@ fn above_the_bound_requests_are_refused_and_connections_are_kept() {
             server.line
         );
         let most = figure(admin(&server), "plainweave_requests_in_progress_max") as usize;
+
         // It has asked before, and is idle meanwhile.
         let mut idle = server.connect();
         idle.write_all(b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -142,6 +147,7 @@ fn above_the_bound_requests_are_refused_and_connections_are_kept() {
             figure(admin(&server), in_progress) == 0.0
         });
         let deaf = crowd(&server, most);
+
         eventually("as many requests as there may be", || {
             figure(admin(&server), in_progress) == most as f64
         });
@@ -179,6 +185,7 @@ fn flags_come_before_the_memory_limit() {
     let line = started(&["--max-memory", "24m", "--architecture", "fibers"]);
     let count = |text: &str| text.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
     let (connections, rest) = line.split_once(" connections, ").unwrap();
+
     assert_eq!(
         count(connections),
         rest.split(' ').next().unwrap().parse::<usize>().unwrap(),
@@ -196,6 +203,7 @@ fn a_limit_that_is_too_low_is_told() {
         "{said}"
     );
     let (code, said) = output(&["--max-memory", "4x"]);
+
     assert!(
         code == Some(2) && said.contains("write a number of bytes"),
         "{said}"

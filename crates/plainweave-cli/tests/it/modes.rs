@@ -75,6 +75,7 @@ impl Server {
             .unwrap()
             .parse()
             .unwrap();
+
         Self {
             asked,
             line,
@@ -129,6 +130,7 @@ fn the_start_line_says_the_mode() {
                 serves(&server, 8);
             }
         }
+
         assert!(
             Server::start(asked, &[])
                 .line
@@ -186,6 +188,7 @@ fn the_metrics_page_has_inserts_without_room() {
             .trim_end()
             .parse()
             .unwrap();
+
         for name in ["retries", "overflows"].map(|kind| format!("{prefix}_insert_{kind}_total")) {
             crate::common::eventually(&name, || {
                 serves(&server, 50);
@@ -229,6 +232,7 @@ fn the_metrics_page_has_figures_of_each_worker() {
                 .parse()
                 .unwrap();
             serves(&server, 20);
+
             for label in labels {
                 for name in [
                     "switches_total",
@@ -242,12 +246,14 @@ fn the_metrics_page_has_figures_of_each_worker() {
                     );
                 }
             }
+
             let finished = |label: &str| {
                 crate::common::figure(
                     admin,
                     &format!("{prefix}_worker_fibers_finished_total{{{label}}}"),
                 )
             };
+
             crate::common::eventually("fibers that served", || {
                 serves(&server, 20);
                 labels.iter().map(|label| finished(label)).sum::<f64>() > 0.0
@@ -290,10 +296,12 @@ fn ten_thousand_connections_are_served_while_fibers_move() {
         current: Some(11_000),
         maximum: limit.maximum.map(|most| most.max(11_000)),
     };
+
     if setrlimit(Resource::Nofile, raised).is_err() {
         skip::skip("this user may not have 11,000 descriptors");
         return;
     }
+
     for asked in SERVERS {
         for io in ["epoll", "uring"] {
             serves(
@@ -340,12 +348,14 @@ fn every_architecture_serves_in_every_mode() {
 fn acceptors_serve_as_many_connections_as_they_are() {
     for asked in SERVERS {
         let server = Server::start(asked, &["--architecture", "acceptors:2"]);
-        let (mut first, mut second, mut third) =
-            (server.connect(), server.connect(), server.connect());
+        let mut first = server.connect();
+        let mut second = server.connect();
+        let mut third = server.connect();
         for stream in [&mut first, &mut second] {
             server.ask(stream);
             server.hear(stream);
         }
+
         server.ask(&mut third);
         third
             .set_read_timeout(Some(Duration::from_millis(100)))
@@ -374,6 +384,7 @@ fn nine_of_ten_are_answered(asked: Asked, more: &[&str]) {
         server.hear(stream);
     });
     server.ask(&mut streams[9]);
+
     // The tenth request holds one of the two threads; the nine after it find the second one.
     streams[9]
         .set_read_timeout(Some(Duration::from_millis(100)))
@@ -411,16 +422,15 @@ fn two_pools_serve_and_are_described() {
                 "web:fifo/1,files:priority/2/never/own",
             ],
         );
-        let (web, files) = (
-            "1 worker, policy fifo, mode anytime/own",
-            "2 workers, policy priority, mode never/own",
-        );
+        let web = "1 worker, policy fifo, mode anytime/own";
+        let files = "2 workers, policy priority, mode never/own";
         let line = &server.line;
         assert!(line.contains(&format!("(driver {io}, {web}")), "{line}");
         assert!(
             line.contains(&format!(", pool files: driver {io}, {files}")),
             "{line}"
         );
+
         // More than the second pool takes at once.
         serves(&server, 200);
     }
@@ -437,6 +447,7 @@ fn pools_that_cannot_be_are_refused() {
             "{arguments:?}: {text}"
         );
     };
+
     for (pools, said) in [
         (
             "web:fifo/1,files:prio/2",
@@ -463,6 +474,7 @@ fn pools_that_cannot_be_are_refused() {
     ] {
         refused(&["--pools", pools], said);
     }
+
     for (flag, value) in [
         ("--workers", "2"),
         ("--policy", "lifo"),

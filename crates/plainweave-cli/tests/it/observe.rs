@@ -52,6 +52,7 @@ fn combined_lines_that_no_client_can_break() {
         "GET /none HTTP/1.0\r\nUser-Agent: a \"b\" c\\\r\nReferer: http://x/\r\n\r\n",
     );
     ask(server.address, "nonsense\r\n\r\n");
+
     // Each CPU has its lines; those of 200 ms are written together.
     let mut lines = log.lines(3);
     lines.sort_by_key(|line| {
@@ -71,6 +72,7 @@ fn combined_lines_that_no_client_can_break() {
         lines[0]
     );
     let expected = "\"GET /none HTTP/1.0\" 404 14 \"http://x/\" \"a \\x22b\\x22 c\\x5c\"";
+
     assert!(lines[1].ends_with(expected), "{}", lines[1]);
     assert!(lines[2].contains("] \"-\" 400 "), "{}", lines[2]);
 }
@@ -96,6 +98,7 @@ fn json_lines_are_json() {
         .iter()
         .map(|l| serde_json::from_str(l).unwrap())
         .collect();
+
     lines.sort_by_key(|line| line["status"].as_u64());
     assert_eq!(
         (&lines[0]["status"], &lines[0]["method"]),
@@ -115,7 +118,8 @@ fn json_lines_are_json() {
 
 #[test]
 fn a_log_that_was_moved_away_is_opened_anew() {
-    let (log, old) = (Log::new("moved"), Log::new("moved-old"));
+    let log = Log::new("moved");
+    let old = Log::new("moved-old");
     let server = Running::start(&["--access-log", log.path()]);
     get(server.address, "/1");
     log.lines(1);
@@ -141,6 +145,7 @@ fn ask_at_length(server: &Running) -> TcpStream {
         stream.write_all(request.as_bytes()).unwrap();
         assert!(stream.read(&mut answer).unwrap() > 0);
     }
+
     stream
 }
 
@@ -159,6 +164,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
     drop(stream);
     server.signal();
     let (code, said) = server.end();
+
     assert_eq!(code, Some(0));
     assert!(
         said.contains("access log /dev/full: No space left") && said.contains("served on"),
@@ -202,10 +208,12 @@ fn a_disk_that_hangs_costs_log_lines_and_nothing_else() {
         .open(&log.0)
         .unwrap();
     let mut server = Running::start(&["--access-log", log.path()]);
+
     drop(ask_at_length(&server));
     server.signal();
     eventually("the end", || server.child.try_wait().unwrap().is_some());
     let (code, said) = server.end();
+
     drop(reader);
     assert!(
         code == Some(0) && said.contains("it takes lines too slowly; 1 lines lost so far"),
@@ -238,6 +246,7 @@ fn figures_tell_what_was_answered() {
             get(server.address, path);
         }
         ask(server.address, "nonsense\r\n\r\n");
+
         for (name, count) in [
             ("plainweave_http_responses_total{status=\"2xx\"}", 2.0),
             ("plainweave_http_responses_total{status=\"3xx\"}", 1.0),
@@ -249,6 +258,7 @@ fn figures_tell_what_was_answered() {
         ] {
             eventually(name, || figure(admin, name) == count);
         }
+
         eventually("no connection", || {
             figure(admin, "plainweave_connections") == 0.0
         });
@@ -278,7 +288,9 @@ fn an_answer_that_could_not_be_sent_is_counted() {
         stream.write_all(request).unwrap();
         assert!(stream.read(&mut [0; 8192]).unwrap() > 0);
         let paused = server.paused();
+
         stream.write_all(request).unwrap();
+
         // The kernel sends a reset: the request can be read, no answer can be sent.
         SockRef::from(&stream)
             .set_linger(Some(Duration::ZERO))
@@ -286,6 +298,7 @@ fn an_answer_that_could_not_be_sent_is_counted() {
         let ports = [server.address, stream.local_addr().unwrap()];
         let ports = ports.map(|address| format!(":{:04X} ", address.port()));
         drop(stream);
+
         // On a loaded machine it may arrive after the request by as much as a turn of the server.
         eventually("the reset", || {
             let table = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -333,15 +346,18 @@ fn more_connections_than_there_may_be_wait_and_are_served() {
         );
         let request = b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\n\r\n";
         let mut held: Vec<TcpStream> = (0..3).map(|_| server.connect()).collect();
+
         for stream in &mut held {
             stream.write_all(request).unwrap();
             assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
         }
+
         let mut fourth = server.connect();
         fourth.write_all(request).unwrap();
         eventually("a pause", || {
             figure(admin(&server), "plainweave_connections_accept_pauses_total") >= 1.0
         });
+
         // Established connections are served as before.
         held[1].write_all(request).unwrap();
         assert!(held[1].read(&mut [0; 4096]).unwrap() > 0);
@@ -384,6 +400,7 @@ fn stalls_are_looked_into_on_demand() {
             .unwrap();
         let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
         let bit = rustix::process::Signal::URG.as_raw() - 1;
+
         assert_eq!(caught >> bit & 1 == 1, asks, "{flags:?}");
     }
 }
@@ -406,6 +423,7 @@ fn fibers_are_listed_for_this_machine_and_without_addresses_for_others() {
         );
         assert!(!text.contains("\n    "), "{text}");
         let text = get(admin, "/fibers?x&stacks=1");
+
         assert!(text.contains("\n    "), "{text}");
         // What a browser sends for a name that somebody else has pointed here.
         let text = ask(
@@ -413,6 +431,7 @@ fn fibers_are_listed_for_this_machine_and_without_addresses_for_others() {
             "GET /fibers?stacks=1 HTTP/1.1\r\nHost: elsewhere.example\r\nConnection: close\r\n\r\n",
         );
         assert!(text.starts_with("HTTP/1.1 403"), "{text}");
+
         for path in ["/fibers.json", "/fibers.json?stacks=1"] {
             let text = get(admin, path);
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -423,6 +442,7 @@ fn fibers_are_listed_for_this_machine_and_without_addresses_for_others() {
             );
             let json: serde_json::Value = serde_json::from_str(body).unwrap();
             let dump = &json["runtimes"][0]["dump"];
+
             assert_eq!(json["runtimes"][0]["name"], "main");
             let waits = dump["fibers"]
                 .as_array()
@@ -430,6 +450,7 @@ fn fibers_are_listed_for_this_machine_and_without_addresses_for_others() {
                 .iter()
                 .find(|fiber| fiber["reason"] == "io")
                 .unwrap();
+
             assert_eq!(
                 waits["frames"].as_array().unwrap().is_empty(),
                 path == "/fibers.json",
@@ -437,6 +458,7 @@ fn fibers_are_listed_for_this_machine_and_without_addresses_for_others() {
             );
         }
     }
+
     let server = Running::start(&["--admin", "0.0.0.0:0"]);
     let admin = (std::net::Ipv4Addr::LOCALHOST, admin(&server).port()).into();
     for path in ["/fibers?stacks=1", "/fibers.json?stacks=1"] {
@@ -446,5 +468,6 @@ fn fibers_are_listed_for_this_machine_and_without_addresses_for_others() {
             "{text}"
         );
     }
+
     assert!(get(admin, "/fibers").contains("\r\n\r\nruntime main: "));
 }

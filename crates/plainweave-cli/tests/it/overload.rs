@@ -60,6 +60,7 @@ fn overload(server: &Running) {
                 thread::sleep(HELD.saturating_sub(start.elapsed()));
                 burst
             };
+
             // Fewer, if the queue is short already. Its bound comes back within a second, so it is
             // asked for as soon as the first one has its answer: before that comes the look.
             let mut burst = burst.into_iter();
@@ -87,6 +88,7 @@ fn overload_shortens_the_queue_for_as_long_as_it_lasts() {
         let server = Running::start(&["--io", driver, "--admin", "127.0.0.1:0"]);
         assert_eq!(bound(&server), 4096.0);
         overload(&server);
+
         // Nobody comes any more: neither the figure nor the kernel waits for somebody to.
         eventually("the longest queue", || bound(&server) == 4096.0);
         let paused = server.paused();
@@ -96,6 +98,7 @@ fn overload_shortens_the_queue_for_as_long_as_it_lasts() {
         answered(burst);
         server.signal();
         let (code, said) = server.end();
+
         assert!(
             code == Some(0) && said.contains("more clients come than can be served"),
             "{said}"
@@ -126,6 +129,7 @@ fn a_reached_connection_limit_is_no_overload() {
                 stream.write_all(KEEP).unwrap();
                 assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
             }
+
             let mut waiting = crowd(&server, 200, KEEP).into_iter();
             // A permit now and then, taken at once.
             for _ in 0..6 {
@@ -133,10 +137,12 @@ fn a_reached_connection_limit_is_no_overload() {
                 let mut next = waiting.next().unwrap();
                 assert!(next.read(&mut [0; 4096]).unwrap() > 0);
                 admitted.insert(0, next);
+
                 // Time for a look, which would shorten the queue if this were overload.
                 thread::sleep(Duration::from_millis(150));
                 assert_eq!(bound(&server), 4096.0);
             }
+
             drop(admitted);
             for mut stream in waiting {
                 assert!(
@@ -144,6 +150,7 @@ fn a_reached_connection_limit_is_no_overload() {
                     "served, once there are permits"
                 );
             }
+
             server.signal();
             let (code, said) = server.end();
             assert!(

@@ -23,6 +23,7 @@ fn all_are_listed() {
             .find(|line| line.split_whitespace().next() == Some(preset.name));
         assert!(line.is_some(), "{}: {table}", preset.name);
     }
+
     assert!(table.lines().all(|line| line.len() <= 100), "{table}");
 }
 
@@ -44,6 +45,7 @@ fn the_list_is_had_as_json() {
             .unwrap()["conservation"]
             .clone()
     };
+
     for (name, class) in [
         ("fifo", "always"),
         ("ot-fifo-near-13", "after-searches"),
@@ -51,6 +53,7 @@ fn the_list_is_had_as_json() {
     ] {
         assert_eq!(conserves(name), class, "{name}");
     }
+
     assert!(
         list[0]["parameters"]
             .as_array()
@@ -88,5 +91,6 @@ fn what_is_wrong_is_told_with_what_is_valid() {
         "{said}"
     );
     let (code, _, said) = plainweave(&["web", "--policy", "fifo:poll=0"]);
+
     assert!(code == Some(2) && said.contains("1..65535"), "{said}");
 }

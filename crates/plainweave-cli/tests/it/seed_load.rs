@@ -42,6 +42,7 @@ impl Size {
                 full: false,
             };
         };
+
         // The server of each connection has a second descriptor on threads.
         group::raise_descriptors(5000).unwrap();
         child::extend(times * 60);
@@ -63,7 +64,9 @@ fn load(name: &str, address: SocketAddr, path: &str) {
         full,
     } = Size::chosen();
     let (url, start) = (format!("http://{address}{path}"), Instant::now());
-    let (count, at_once) = (requests.to_string(), clients.to_string());
+    let count = requests.to_string();
+    let at_once = clients.to_string();
+
     for time in 1..=times {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
         command.args([
@@ -88,6 +91,7 @@ fn load(name: &str, address: SocketAddr, path: &str) {
         let report: Value =
             serde_json::from_str(&out).unwrap_or_else(|why| panic!("{why}: {out}{error}"));
         let done = ["ok", "errors"].map(|figure| report["figures"][figure].as_f64());
+
         assert_eq!(
             done,
             [Some(f64::from(requests)), Some(0.0)],
@@ -100,6 +104,7 @@ fn load(name: &str, address: SocketAddr, path: &str) {
             );
         }
     }
+
     if full {
         ab(name, &url, &count, &at_once);
     }
@@ -113,12 +118,14 @@ fn ab(name: &str, url: &str, count: &str, at_once: &str) {
     else {
         return skip::skip(&format!("{name}: ab is not installed"));
     };
+
     let said = String::from_utf8_lossy(&done.stdout);
     let field = |name: &str| {
         said.lines()
             .find_map(|line| line.strip_prefix(name))
             .map(str::trim)
     };
+
     let counts = (field("Complete requests:"), field("Failed requests:"));
     assert_eq!(
         counts,
@@ -146,11 +153,10 @@ fn hello_on_fibers() {
         .build()
         .unwrap();
     let listener = plainweave::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, closing) = (
-        listener.local_addr().unwrap(),
-        listener.try_clone().unwrap(),
-    );
+    let address = listener.local_addr().unwrap();
+    let closing = listener.try_clone().unwrap();
     let serving = runtime.spawn(move || hello::serve(listener));
+
     load("hello, fibers", address, "/");
     closing.close();
     serving.join().unwrap().unwrap();
@@ -159,10 +165,8 @@ fn hello_on_fibers() {
 #[test]
 fn hello_on_threads() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, closing) = (
-        listener.local_addr().unwrap(),
-        listener.try_clone().unwrap(),
-    );
+    let address = listener.local_addr().unwrap();
+    let closing = listener.try_clone().unwrap();
     std::thread::scope(|scope| {
         let serving = scope.spawn(move || hello::serve(listener));
         load("hello, threads", address, "/");

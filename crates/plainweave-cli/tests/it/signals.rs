@@ -36,6 +36,7 @@ impl Server {
         let at = line.find("127.0.0.1:").expect(&line);
         let address = line[at..].split([' ', ',', '(']).next().unwrap().to_owned();
         let said = BufReader::new(child.stderr.take().unwrap());
+
         Self {
             child,
             said,
@@ -119,11 +120,13 @@ fn no_signal_of_an_operator_ends_a_server() {
                 "{line}"
             );
         }
+
         // After the counts, each fiber: of a cache, the one that reclaims what has expired.
         let last = match name {
             "plainweave cache" => "fiber #",
             _ => "worker ",
         };
+
         let mut lines = Vec::new();
         while lines
             .last()
@@ -148,6 +151,7 @@ fn logs_are_opened_anew() {
     let name = format!("plainweave-signals-{}.log", std::process::id());
     let log = std::env::temp_dir().join(name);
     let mut server = Server::web(&["--access-log", log.to_str().unwrap()]);
+
     for signal in [Signal::HUP, Signal::USR1] {
         std::fs::remove_file(&log).unwrap();
         assert!(server.signal(signal).contains("the log is reopened"));
@@ -158,6 +162,7 @@ fn logs_are_opened_anew() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+
     server.serves();
     server.stop();
     let _ = std::fs::remove_file(&log);
@@ -212,6 +217,7 @@ fn a_trace_is_written_on_demand_and_at_the_end() {
         let written = format!("plainweave {name}: SIGUSR2: the trace is written to {file}\n");
         assert_eq!(server.signal(Signal::USR2), written);
         let first = slices(&file);
+
         assert!(first.0 >= 1 && first.1 == runtimes, "{more:?}: {first:?}");
         for _ in 0..20 {
             server.serves();
@@ -239,6 +245,7 @@ fn a_trace_that_cannot_be_written_is_reported() {
             .unwrap()
             .success()
     );
+
     for (subcommand, file) in [
         ("web", "/nowhere/trace.json"),
         ("cache", "/nowhere/trace.json"),
@@ -251,6 +258,7 @@ fn a_trace_that_cannot_be_written_is_reported() {
         } else {
             &["-p", "-1"]
         };
+
         let output =
             child::output(command.arg(subcommand).args(listen).args(["--trace", file])).unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -262,6 +270,7 @@ fn a_trace_that_cannot_be_written_is_reported() {
             "{said}"
         );
     }
+
     for start in [Server::web as fn(&[&str]) -> Server, Server::cache] {
         // The disk is full from the start.
         let mut server = start(&["--trace", "/dev/full"]);
@@ -273,12 +282,14 @@ fn a_trace_that_cannot_be_written_is_reported() {
         assert!(said.ends_with("; the server goes on\n"), "{said}");
         server.serves();
         server.stop();
+
         // The folder goes away, and comes back.
         let (gone, file) = (folder.path("gone"), folder.path("gone/trace.json"));
         std::fs::create_dir(&gone).unwrap();
         let mut server = start(&["--trace", &file]);
         std::fs::remove_dir_all(&gone).unwrap();
         let said = server.signal(Signal::USR2);
+
         assert!(
             said.contains(&format!(
                 "cannot write the trace to {file}, which is as it was: No such file"

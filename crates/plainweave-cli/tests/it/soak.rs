@@ -78,11 +78,13 @@ const CLOSE: &str = "Connection: close\r\n";
 
 /// Reads an answer with a length. Returns its status line, and how long its body is.
 fn answer(stream: &mut impl Read) -> io::Result<(String, u64)> {
-    let (mut head, mut byte) = (Vec::new(), [0]);
+    let mut head = Vec::new();
+    let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte)?;
         head.push(byte[0]);
     }
+
     let head = String::from_utf8(head).unwrap();
     let length = head
         .lines()
@@ -92,6 +94,7 @@ fn answer(stream: &mut impl Read) -> io::Result<(String, u64)> {
         .unwrap();
     let body = io::copy(&mut stream.take(length), &mut io::sink())?;
     assert_eq!(body, length, "cut short: {head}");
+
     Ok((head.lines().next().unwrap().to_owned(), body))
 }
 
@@ -130,6 +133,7 @@ fn by_tls(target: &Target, authority: &Authority, n: usize) {
         stream.write_all(get("/small", "").as_bytes()).unwrap();
         is_ok(answer(&mut stream), SMALL.len());
     }
+
     if n.is_multiple_of(2) {
         stream.write_all(get("/large", CLOSE).as_bytes()).unwrap();
         is_ok(answer(&mut stream), LARGE);
@@ -151,12 +155,14 @@ fn by_http2(target: &Target, _: &Authority, n: usize) {
         .flat_map(|id| frame(HEADERS, 5, *id, FIELDS))
         .collect();
     stream.write_all(&requests).unwrap();
+
     let cancels = n.is_multiple_of(2);
     if cancels {
         stream
             .write_all(&frame(3, 0, 5, &8_u32.to_be_bytes()))
             .unwrap();
     }
+
     let mut answered = [0; 2];
     while answered.iter().filter(|len| **len == SMALL.len()).count() < 2 {
         let mut header = [0; 9];
@@ -164,6 +170,7 @@ fn by_http2(target: &Target, _: &Authority, n: usize) {
         let [high, middle, low, kind, _, .., id] = header;
         let mut content = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
         stream.read_exact(&mut content).unwrap();
+
         // Of data, the length; the first byte of an answer's fields is 200.
         match (kind, id) {
             (0, 1 | 3) => answered[usize::from(id / 2)] += content.len(),
@@ -195,6 +202,7 @@ fn shakes_half_a_hand(target: &Target, authority: &Authority, n: usize) {
     stream
         .write_all(&hello[..(n * 37) % (hello.len() + 1)])
         .unwrap();
+
     if n.is_multiple_of(2) {
         reset(&stream);
     }
@@ -227,6 +235,7 @@ fn is_slow(target: &Target, _: &Authority, _: usize) {
         stream.write_all(piece).unwrap();
         thread::sleep(Duration::from_millis(3));
     }
+
     let mut pauses = 0;
     let mut slowly = ReadSlowly(&mut stream, &mut pauses);
     is_ok(answer(&mut slowly), LARGE);
@@ -277,6 +286,7 @@ fn streams(target: &Target, _: &Authority, n: usize) {
         let _ = stream.read(&mut [0; 1000]);
         return;
     }
+
     let mut all = Vec::new();
     stream.read_to_end(&mut all).unwrap();
     assert!(all.starts_with(b"HTTP/1.1 200 OK\r\n") && all.ends_with(b"\r\n0\r\n\r\n"));
@@ -302,6 +312,7 @@ fn handle(request: &mut Request<'_>) -> Response {
             Err(_) => Response::plain(plainweave_http::StatusCode::BAD_REQUEST),
         };
     }
+
     match request.path() {
         "/large" => Response::ok(vec![b'x'; LARGE]),
         "/stream" => Response::ok(Body::writer(|out| {
@@ -333,6 +344,7 @@ fn load(targets: &[Target], authority: &Authority, time: Duration) -> Vec<Vec<us
             .collect();
         let mut samples = vec![Vec::new(); targets.len()];
         let mut minute = 0;
+
         while start.elapsed() < time && clients.iter().all(|client| !client.is_finished()) {
             samples
                 .iter_mut()
@@ -347,6 +359,7 @@ fn load(targets: &[Target], authority: &Authority, time: Duration) -> Vec<Vec<us
             }
             thread::sleep(EACH);
         }
+
         samples
     })
 }
@@ -365,7 +378,8 @@ fn quarters(samples: &[usize]) -> [usize; 4] {
 
 #[test]
 fn mixed_clients_leave_nothing_behind() {
-    let (time, authority) = (time(), Authority::new());
+    let time = time();
+    let authority = Authority::new();
     let site = authority.directory.join("site");
     fs::create_dir_all(&site).unwrap();
     fs::write(site.join("small"), SMALL).unwrap();
@@ -410,6 +424,7 @@ fn mixed_clients_leave_nothing_behind() {
             server.start(acceptor.listen(bind())).unwrap(),
         ]
     });
+
     let [plain, tls] = addresses.map(|address| address.tcp().unwrap());
     let library = Target {
         name: "the library",
@@ -428,6 +443,7 @@ fn mixed_clients_leave_nothing_behind() {
     });
     thread::sleep(Duration::from_millis(200));
     let before: Vec<_> = targets.iter().map(Target::descriptors).collect();
+
     let samples = load(&targets, &authority, time);
     for ((target, samples), before) in targets.iter().zip(&samples).zip(before) {
         eventually("the descriptors from before", || {
@@ -445,6 +461,7 @@ fn mixed_clients_leave_nothing_behind() {
             target.name
         );
     }
+
     assert!(runtime.run(|| server.shutdown(HANG)));
     web.signal();
     let (code, said) = web.end();

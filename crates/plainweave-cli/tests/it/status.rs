@@ -71,6 +71,7 @@ fn figures_tell_how_the_server_is_doing() {
         });
         let now = figures(admin);
         let outcomes = ["2xx", "3xx", "4xx", "5xx"].map(|name| count(&now, "outcomes", name));
+
         assert_eq!(outcomes, [3, 1, 1, 0]);
         assert_eq!(
             (&now["state"], &now["connections"]["accepted"]),
@@ -91,6 +92,7 @@ fn figures_tell_how_the_server_is_doing() {
             "{now}"
         );
         let mut paths = paths(&now);
+
         paths.sort_unstable();
         assert_eq!(
             paths,
@@ -107,6 +109,7 @@ fn figures_tell_how_the_server_is_doing() {
             "{now}"
         );
         let counted = std::path::Path::new("/proc/self/schedstat").exists();
+
         assert!(
             workers
                 .iter()
@@ -159,6 +162,7 @@ fn every_runtime_s_workers_are_there() {
         let found: Vec<_> = workers
             .map(|worker| worker["name"].as_str().unwrap())
             .collect();
+
         assert_eq!(found, names, "{now}");
     }
 }
@@ -172,10 +176,12 @@ fn a_path_cannot_break_out_of_the_figures() {
         ask(server.address, &format!("GET {strange} HTTP/1.0\r\n\r\n")).starts_with("HTTP/1.1 404")
     );
     let long = format!("/{}", "x".repeat(5000));
+
     get(server.address, &long);
     eventually("both are listed", || paths(&figures(admin)).len() == 2);
     let now = figures(admin);
     let mut paths = paths(&now);
+
     paths.sort_by_key(|path| path.len());
     assert_eq!((paths[0], paths[1].len()), (strange, 200));
     // Nor can it be taken for anything but JSON.
@@ -192,6 +198,7 @@ fn the_page_runs_its_own_script_and_nothing_else() {
     let server = Running::start(&["--admin", "127.0.0.1:0"]);
     let admin = admin(&server);
     let mut nonces = Vec::new();
+
     for _ in 0..2 {
         let (head, body) = page(admin, "localhost", "/");
         assert!(
@@ -202,6 +209,7 @@ fn the_page_runs_its_own_script_and_nothing_else() {
             line.to_ascii_lowercase()
                 .starts_with("content-security-policy:")
         });
+
         let policy = policy.unwrap();
         assert!(
             policy.contains("default-src 'none'") && !policy.contains("unsafe"),
@@ -227,6 +235,7 @@ fn the_page_runs_its_own_script_and_nothing_else() {
             ),
             (1, 1)
         );
+
         for absent in [
             "{nonce}",
             "src=",
@@ -238,8 +247,10 @@ fn the_page_runs_its_own_script_and_nothing_else() {
         ] {
             assert!(!body.contains(absent), "{absent}");
         }
+
         nonces.push(nonce);
     }
+
     assert_ne!(nonces[0], nonces[1]);
     for path in ["/metrics", "/health", "/status.json", "/none"] {
         let (head, _) = page(admin, "localhost", path);
@@ -280,6 +291,7 @@ fn details_are_for_this_machine_unless_a_flag_says_so() {
             "{flags:?}: {now}"
         );
     }
+
     let (code, said) = crate::common::output(&[".", "--admin-details"]);
     assert!(
         code == Some(2) && said.contains("--admin"),
@@ -308,6 +320,7 @@ fn stalls_are_listed_with_what_the_worker_was_in() {
             last.iter()
                 .any(|stall| !stall[name].is_null() && stall[name] != Value::Array(vec![]))
         };
+
         // On a busy machine a worker may be without a processor, and not answer in time.
         eventually("a stall", || {
             get(server.address, "/Cargo.toml");
@@ -317,6 +330,7 @@ fn stalls_are_listed_with_what_the_worker_was_in() {
             } else {
                 !reports || has(&now, "held")
             };
+
             now["stalls"]["count"].as_u64().unwrap() > 0 && reported
         });
         let now = figures(admin);
@@ -369,6 +383,7 @@ impl Browser {
                 .output()
                 .is_ok_and(|out| out.status.success())
         };
+
         let profile =
             std::env::temp_dir().join(format!("plainweave-status-{}", std::process::id()));
         names
@@ -390,11 +405,13 @@ impl Browser {
         command.arg(format!("--user-data-dir={}", self.profile.display()));
         command.arg(format!("--virtual-time-budget={milliseconds}"));
         let done = child::output(&mut command).unwrap();
+
         assert!(
             done.status.success(),
             "{}",
             String::from_utf8_lossy(&done.stderr)
         );
+
         String::from_utf8(done.stdout).unwrap()
     }
 }
@@ -432,6 +449,7 @@ fn in_a_browser() {
         skip::skip("Chromium is not installed");
         return;
     };
+
     let server = Running::start(&["--admin", "127.0.0.1:0"]);
     let admin = admin(&server);
     let strange = "/<script>document.title='taken'</script><b>bold";
@@ -439,6 +457,7 @@ fn in_a_browser() {
     eventually("it is listed", || !paths(&figures(admin)).is_empty());
     let dom = browser.dom(&format!("http://{admin}/"), 3500);
     let (shown, _) = dom.split_once("<script").unwrap();
+
     assert!(
         shown.contains("&lt;script&gt;document.title='taken'&lt;/script&gt;&lt;b&gt;bold"),
         "{shown}"

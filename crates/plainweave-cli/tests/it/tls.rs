@@ -57,6 +57,7 @@ fn try_ask(client: &mut Client, path: &str) -> io::Result<String> {
         client.read_exact(&mut byte)?;
         head.push(byte[0]);
     }
+
     let head = String::from_utf8(head).unwrap();
     let len = head
         .split_once("Content-Length: ")
@@ -106,11 +107,13 @@ fn a_connection_is_kept_in_every_architecture() {
                     );
                 }
             }
+
             server.signal();
             for client in &mut clients {
                 // The end, told from a break.
                 assert_eq!(client.read(&mut [0]).ok(), Some(0), "{architecture} {io}");
             }
+
             assert_eq!(
                 server.end(),
                 (Some(0), String::new()),
@@ -133,11 +136,10 @@ fn curl_fetches_files_small_and_large() {
         .chain(["--tls-listen", "127.0.0.1:0"]);
     let server = Running::start_in(&authority.directory, &flags.collect::<Vec<_>>());
     let base = format!("https://{}", address(&server));
-    let (ca, got, small) = (
-        authority.path("ca.pem"),
-        authority.path("got"),
-        authority.path("small"),
-    );
+    let ca = authority.path("ca.pem");
+    let got = authority.path("got");
+    let small = authority.path("small");
+
     for version in ["--tlsv1.3", "--tls-max=1.2"] {
         let version: Vec<&str> = version.split('=').collect();
         let urls = [format!("{base}/large"), format!("{base}/ca.pem")];
@@ -154,6 +156,7 @@ fn curl_fetches_files_small_and_large() {
         let Some(out) = run("curl", &args) else {
             return;
         };
+
         assert_eq!(
             String::from_utf8_lossy(&out.stdout),
             "1 1.1\n0 1.1\n",
@@ -163,6 +166,7 @@ fn curl_fetches_files_small_and_large() {
         assert!(fs::read(&got).unwrap() == bytes);
         assert_eq!(fs::read(&small).unwrap(), fs::read(&ca).unwrap());
     }
+
     // Without the authority it is refused, as it should be.
     let Some(out) = run("curl", &["-sS", &base]) else {
         return;
@@ -183,7 +187,9 @@ fn openssl_gets_names_protocols_and_sessions() {
         &authority,
         &second.iter().map(String::as_str).collect::<Vec<_>>(),
     );
-    let (to, ca) = (address(&server).to_string(), authority.path("ca.pem"));
+    let to = address(&server).to_string();
+    let ca = authority.path("ca.pem");
+
     for (name, subject) in [
         ("localhost", "localhost"),
         ("second.example", "second.example"),
@@ -202,6 +208,7 @@ fn openssl_gets_names_protocols_and_sessions() {
         ]) else {
             return;
         };
+
         let line = text
             .lines()
             .find(|line| line.starts_with("subject="))
@@ -215,11 +222,13 @@ fn openssl_gets_names_protocols_and_sessions() {
         } else {
             "ALPN protocol: http/1.1"
         };
+
         assert!(
             text.contains("Verify return code: 0 (ok)") && text.contains(protocol),
             "{text}"
         );
     }
+
     let Some(text) = openssl(&["-connect", &to, "-CAfile", &ca, "-tls1_2", "-reconnect"]) else {
         return;
     };
@@ -256,12 +265,14 @@ fn http_leads_to_https() {
             "{text}"
         );
         let head = ask(&mut connect(&authority, &server), "/Cargo.toml");
+
         assert!(
             head.starts_with("HTTP/1.1 200")
                 && head.contains("Strict-Transport-Security: max-age=600\r\n"),
             "{head}"
         );
     }
+
     // Without the flag both are served alike.
     let server = serve(&authority, &[]);
     assert!(crate::common::get(server.address, "/Cargo.toml").starts_with("HTTP/1.1 200"));
@@ -270,9 +281,11 @@ fn http_leads_to_https() {
 
 #[test]
 fn clients_are_asked_for_certificates() {
-    let (authority, other) = (Authority::new(), Authority::new());
+    let authority = Authority::new();
+    let other = Authority::new();
     let ca = authority.path("ca.pem");
     let server = serve(&authority, &["--tls-client-ca", &ca, "--https-redirect"]);
+
     // Whoever comes without TLS has shown none.
     assert!(crate::common::get(server.address, "/Cargo.toml").starts_with("HTTP/1.1 308 "));
     let url = format!("https://{}/Cargo.toml", address(&server));
@@ -288,6 +301,7 @@ fn clients_are_asked_for_certificates() {
         "%{http_code}",
         &url,
     ];
+
     for (certificate, key, code) in [
         (
             authority.path("alice.pem"),
@@ -302,6 +316,7 @@ fn clients_are_asked_for_certificates() {
         ) else {
             return;
         };
+
         assert_eq!(
             String::from_utf8_lossy(&out.stdout),
             code,
@@ -309,6 +324,7 @@ fn clients_are_asked_for_certificates() {
             String::from_utf8_lossy(&out.stderr)
         );
     }
+
     let Some(out) = run("curl", &base) else {
         return;
     };
@@ -351,6 +367,7 @@ fn certificates_are_loaded_again() {
     );
     let renewed = authority.certify("localhost", &["localhost"], NOW);
     let key = fs::read(&renewed[3]).unwrap();
+
     fs::remove_file(&renewed[3]).unwrap();
     assert!(
         hang_up(&server, &mut said).starts_with(&format!("{start}{}: cannot be read", renewed[3]))
@@ -370,6 +387,7 @@ fn certificates_are_loaded_again() {
         shown(&client),
         CertificateDer::from_pem_file(&file).unwrap()
     );
+
     // Who was connected is served on.
     ask(&mut before, "/Cargo.toml");
     server.signal();
@@ -404,6 +422,7 @@ fn half_open_handshakes_are_cut_and_counted() {
             stream.write_all(bytes).unwrap();
             stream
         });
+
         // Its own handshake has as little time, on a machine that may be busy: it tries again.
         eventually("an answer", || {
             try_ask(&mut connect(&authority, &server), "/Cargo.toml")
@@ -414,6 +433,7 @@ fn half_open_handshakes_are_cut_and_counted() {
             let _ = stream.read_to_string(&mut text);
             text
         });
+
         assert!(said[0].is_empty() && said[1].is_empty(), "{said:?}");
         assert!(
             said[2].starts_with("HTTP/1.1 400 Bad Request\r\n")
@@ -450,11 +470,13 @@ fn a_crowd_of_handshakes_does_not_refuse_requests() {
         let most = figure(admin, "plainweave_requests_in_progress_max") as usize;
         assert!(most * 2 < CROWD, "{most}");
         let mut established = connect(&authority, &server);
+
         ask(&mut established, "/Cargo.toml");
         let mut crowd: Vec<Client> = (0..CROWD).map(|_| connect(&authority, &server)).collect();
         eventually("all connections", || {
             figure(admin, "plainweave_connections") as usize == CROWD + 1
         });
+
         // All of them say hello before the server looks.
         let paused = server.paused();
         for client in &mut crowd {
@@ -467,8 +489,10 @@ fn a_crowd_of_handshakes_does_not_refuse_requests() {
         .unwrap();
         drop(paused);
         let mut status = [0; 15];
+
         established.read_exact(&mut status).unwrap();
         assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 200 OK");
+
         // Each of the crowd goes on, or is closed and counted.
         let served = crowd.iter_mut().map(|client| {
             try_ask(client, "/Cargo.toml").is_ok_and(|head| head.starts_with("HTTP/1.1 200 "))
@@ -493,6 +517,7 @@ fn errors_name_the_remedy() {
     let [_, chain, _, key] = authority.certify("good", &["localhost"], NOW);
     let [_, old, _, old_key] = authority.certify("old", &["localhost"], PAST);
     let chain = chain.as_str();
+
     for (args, code, said) in [
         (&["--tls-cert", chain][..], 2, "--tls-key"),
         (&["--tls-key", &key], 2, "--tls-cert"),
@@ -581,6 +606,7 @@ fn addresses_are_those_that_are_given() {
         .stderr(Stdio::piped());
     let mut child = child::Kept::spawn(&mut command).unwrap();
     let mut line = String::new();
+
     BufReader::new(child.stdout.as_mut().unwrap())
         .read_line(&mut line)
         .unwrap();
@@ -602,9 +628,11 @@ fn chromium_loads_a_page() {
         skip::skip("Chromium is not installed");
         return;
     };
+
     let authority = Authority::new();
     let log = authority.path("access.log");
     let server = serve(&authority, &["--https-redirect", "--access-log", &log]);
+
     for (url, lines) in [
         (format!("https://{}/", address(&server)), 1),
         (format!("http://{}/", server.address), 2),
@@ -622,6 +650,7 @@ fn chromium_loads_a_page() {
             .arg(url);
         let dom = child::output(&mut chromium).unwrap();
         let dom = String::from_utf8_lossy(&dom.stdout);
+
         assert!(
             dom.contains("Cargo.toml") && dom.contains("<table"),
             "{dom}"
@@ -630,6 +659,7 @@ fn chromium_loads_a_page() {
             fs::read_to_string(&log)
                 .is_ok_and(|log| log.matches("\"GET / HTTP/2.0\" 200").count() >= lines)
         };
+
         eventually(
             "a line of the access log for a request over HTTP/2",
             by_http2,

@@ -19,6 +19,7 @@ fn serves_and_says_what() {
     ] {
         assert!(server.line.contains(said), "{}", server.line);
     }
+
     let mut stream = server.connect();
     stream
         .write_all(b"GET /Cargo.toml HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
@@ -55,12 +56,14 @@ fn directories_are_listed_on_loopback() {
             .write_all(b"GET /src/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
             .unwrap();
         let text = rest(stream);
+
         // The fallback is there in place of 404.
         let status = if listed || args.contains(&"--fallback") {
             "200 OK"
         } else {
             "404 Not Found"
         };
+
         assert!(
             text.starts_with(&format!("HTTP/1.1 {status}\r\n")),
             "{args:?}: {text}"
@@ -112,7 +115,9 @@ fn sends_what_the_flags_say() {
 #[test]
 fn stops_gracefully() {
     let server = Running::start(&[]);
-    let (idle, mut kept, mut busy) = (server.connect(), server.connect(), server.connect());
+    let idle = server.connect();
+    let mut kept = server.connect();
+    let mut busy = server.connect();
     kept.write_all(b"GET /none HTTP/1.1\r\nHost: h\r\n\r\n")
         .unwrap();
     kept.read_exact(&mut [0]).unwrap();
@@ -124,6 +129,7 @@ fn stops_gracefully() {
     assert!(TcpStream::connect(server.address).is_err());
     busy.write_all(b"Host: h\r\n\r\n").unwrap();
     let text = rest(busy);
+
     assert!(
         text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("Connection: close\r\n"),
         "{text}"
@@ -172,6 +178,7 @@ fn a_stop_has_a_deadline() {
     std::thread::sleep(Duration::from_millis(200));
     server.signal();
     let (code, said) = server.end();
+
     assert!(
         code == Some(0) && said.contains("--grace"),
         "{code:?} {said}"
@@ -191,8 +198,10 @@ fn both_families_have_the_same_port() {
         ["0.0.0.0", "::1"].map(|host| TcpListener::bind((host, *port)).is_ok()) == [true; 2]
     };
     let port = (first..).find(is_free).unwrap();
-    let (v4, v6) = (format!("0.0.0.0:{port}"), format!("[::]:{port}"));
+    let v4 = format!("0.0.0.0:{port}");
+    let v6 = format!("[::]:{port}");
     let server = Running::start(&["--listen", &v4, "--listen", &v6]);
+
     for host in ["127.0.0.1", "[::1]"] {
         let address = format!("{host}:{port}").parse().unwrap();
         assert!(
@@ -200,6 +209,7 @@ fn both_families_have_the_same_port() {
             "{host}"
         );
     }
+
     drop(server);
 
     // Alone it is for IPv6 alone, as that of nginx and of `plainweave cache`. On another port: the

@@ -39,7 +39,8 @@ impl Connector for FiberConnector {
     ) -> Result<Option<FiberTransport>, Error> {
         let stream = within(details.timeout, || TcpStream::connect(&*details.addrs))?;
         stream.set_nodelay(details.config.no_delay())?;
-        let (socket, config) = (Arc::new(Socket(stream)), details.config);
+        let socket = Arc::new(Socket(stream));
+        let config = details.config;
         let handle = Arc::downgrade(&socket);
         (details.register_shutdown)(handle as Weak<dyn ShutdownHandle>)?;
         let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());

@@ -28,5 +28,6 @@ pub(crate) fn drop_hops(fields: &mut HeaderMap) {
         .chain(fields.keys().filter(unlisted).cloned())
         .chain(HOPS)
         .collect();
+
     hops.iter().for_each(|name| drop(fields.remove(name)));
 }

@@ -105,6 +105,7 @@ pub(crate) fn handler(upstream: SocketAddr) -> impl Handler {
         .user_agent(AutoHeaderValue::None)
         .accept(AutoHeaderValue::None);
     let agent = client::agent(config.accept_encoding(AutoHeaderValue::None));
+
     move |request: &mut Request<'_>| match request.path() {
         // `OPTIONS *`, `CONNECT`.
         "" => Response::plain(StatusCode::NOT_IMPLEMENTED),

@@ -46,9 +46,12 @@ impl<'a> Input<'a> {
                 lengths & 16 == 0,
             )
         };
+
         let fields = (0..4).map(field).collect();
-        let (kind, piece) = (self.byte() % 5, 1 + usize::from(self.byte()));
+        let kind = self.byte() % 5;
+        let piece = 1 + usize::from(self.byte());
         let status = StatusCode::from_u16(status).expect("in range");
+
         Answer {
             status,
             fields,
@@ -72,8 +75,10 @@ impl Read for Pieces {
 impl Answer {
     /// Returns the response, and the fields in it that were not refused.
     fn response(&self) -> (Response, Vec<(String, Vec<u8>)>) {
-        let (mut lines, mut taken) = (HeaderLines::default(), Vec::new());
+        let mut lines = HeaderLines::default();
+        let mut taken = Vec::new();
         let mut response = Response::new(self.status).with_body(self.body());
+
         for (name, value, in_map) in &self.fields {
             if *in_map {
                 let Ok(name) = HeaderName::from_bytes(name) else {
@@ -90,11 +95,13 @@ impl Answer {
                 taken.push((name.to_owned(), value.clone()));
             }
         }
+
         (response.with_lines(lines), taken)
     }
 
     fn body(&self) -> Body {
-        let (body, piece) = (self.body.clone(), self.piece);
+        let body = self.body.clone();
+        let piece = self.piece;
         let len = body.len() as u64;
         match self.kind {
             0 => body.into(),
@@ -103,10 +110,11 @@ impl Answer {
             3 => Body::writer(move |out| {
                 for part in body.chunks(piece) {
                     out.write_all(part)?;
-                    if piece % 2 == 0 {
+                    if piece.is_multiple_of(2) {
                         out.flush()?;
                     }
                 }
+
                 out.add_trailer(
                     HeaderName::from_static("x-end"),
                     HeaderValue::from_static("here"),
@@ -123,13 +131,12 @@ impl Answer {
 pub(crate) fn response(data: &[u8]) {
     let mut input = Input(data);
     let choice = input.byte();
-    let (method, version) = (
-        ["GET", "HEAD"][usize::from(choice & 1)],
-        ["1.1", "1.0"][usize::from((choice >> 1) & 1)],
-    );
+    let method = ["GET", "HEAD"][usize::from(choice & 1)];
+    let version = ["1.1", "1.0"][usize::from((choice >> 1) & 1)];
     let answer = input.answer();
     let told = answer.clone();
     let server = Server::new(move |_: &mut Request<'_>| told.response().0);
+
     let request = format!("{method} / HTTP/{version}\r\nHost: h\r\n\r\n");
     let said = in_memory(&server, request.repeat(2));
     let rest = one(&said, method == "HEAD", &answer);
@@ -146,14 +153,19 @@ fn one<'a>(bytes: &'a [u8], to_head: bool, answer: &Answer) -> &'a [u8] {
     let mut slots = [httparse::EMPTY_HEADER; 16];
     let mut head = httparse::Response::new(&mut slots);
     let end = head.parse(bytes).expect("a head").unwrap();
-    let (taken, rest) = (answer.response().1, &bytes[end..]);
+    let taken = answer.response().1;
+    let rest = &bytes[end..];
     let bodiless = to_head || matches!(answer.status.as_u16(), 204 | 304);
+
     if answer.kind == 4 && !bodiless && head.code != Some(answer.status.as_u16()) {
         assert_eq!(head.code, Some(500), "nothing else was said");
         return &[];
     }
+
     assert_eq!(head.code, Some(answer.status.as_u16()));
-    let (mut length, mut chunked) = (None, false);
+    let mut length = None;
+    let mut chunked = false;
+
     for field in head.headers.iter() {
         match field.name {
             "Content-Length" => {
@@ -184,6 +196,7 @@ fn one<'a>(bytes: &'a [u8], to_head: bool, answer: &Answer) -> &'a [u8] {
             }
         }
     }
+
     if bodiless {
         return rest;
     }
@@ -196,6 +209,7 @@ fn one<'a>(bytes: &'a [u8], to_head: bool, answer: &Answer) -> &'a [u8] {
         (None, true) => return unchunked(rest, &answer.body),
         (None, false) => (rest, &[][..]),
     };
+
     assert!(body == answer.body, "another body");
     rest
 }
@@ -216,6 +230,7 @@ fn unchunked<'a>(mut rest: &'a [u8], expected: &[u8]) -> &'a [u8] {
         };
         rest = &rest[len..];
     }
+
     assert!(body == expected, "another body");
     rest
 }

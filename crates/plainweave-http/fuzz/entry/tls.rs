@@ -31,5 +31,6 @@ fn shake(input: &[u8], step: usize) -> (String, Option<u8>) {
         .accept(Memory::new(input, &mut said).with_step(step))
         .handshake();
     let ended = ended.expect_err("the keys are random: nobody foresees them");
+
     (ended.to_string(), said.first().copied())
 }

@@ -70,7 +70,9 @@ pub(super) enum Finding {
 
 impl Backlog {
     pub(super) fn new(now: Instant) -> Self {
-        let (accepted, at_limit, queued) = (0, Duration::ZERO, 0);
+        let accepted = 0;
+        let at_limit = Duration::ZERO;
+        let queued = 0;
         Self {
             limit: MOST,
             looked: now,
@@ -105,12 +107,11 @@ impl Backlog {
 
     /// Judges a queue of length `queued`, and sets the limit.
     pub(super) fn look(&mut self, now: Instant, queued: u32) -> Finding {
-        let (length, count) = (
-            now - std::mem::replace(&mut self.looked, now),
-            std::mem::take(&mut self.accepted),
-        );
+        let length = now - std::mem::replace(&mut self.looked, now);
+        let count = std::mem::take(&mut self.accepted);
         let at_limit = std::mem::take(&mut self.at_limit);
         let busy = count <= std::mem::replace(&mut self.queued, queued);
+
         if at_limit * 2 >= length {
             (self.rate, self.long) = (None, false);
             self.grow();
@@ -120,19 +121,23 @@ impl Backlog {
                 Finding::Nothing
             };
         }
+
         if length > QUIET && !busy {
             (self.rate, self.long, self.limit) = (None, false, MOST);
             return Finding::Nothing;
         }
+
         let rate = self.learn(f64::from(count) / length.as_secs_f64(), busy);
         let bearable = ((rate * BEARABLE.as_secs_f64()) as u32).clamp(LEAST, MOST);
         let long = std::mem::replace(&mut self.long, queued >= bearable);
         let before = self.limit;
+
         match self.long {
             true if long => self.limit = bearable,
             false if queued < self.limit / 2 => self.grow(),
             _ => {}
         }
+
         if self.limit < before {
             Finding::Overload
         } else {
@@ -169,6 +174,7 @@ mod tests {
             backlog.look(now, *queued);
             backlog.limit
         };
+
         queues.iter().map(look).collect()
     }
 
@@ -203,6 +209,7 @@ mod tests {
             backlog.accepted = 100;
             findings.push(backlog.look(start + LOOK * tenth, 4000));
         }
+
         assert_eq!((backlog.limit, backlog.patience()), (200, Some(LOOK)));
         assert_eq!(findings, [Finding::Nothing, Finding::Overload]);
         backlog
@@ -256,6 +263,7 @@ mod tests {
                 (Finding::AtConnectionLimit, limit)
             );
         }
+
         backlog.waited_for_permit(LOOK * 4 / 10);
         assert_eq!(
             backlog.look(start + LOOK * 3 + QUIET * 2, 4000),

@@ -129,8 +129,12 @@ impl ConnectionLimit {
     /// Returns all counts. They need not be of one moment.
     pub fn counts(&self) -> ConnectionCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let (accepted, refused, failed) = (of(&self.accepted), of(&self.refused), of(&self.failed));
-        let (pauses, refused_requests) = (of(&self.full), of(&self.refused_requests));
+        let accepted = of(&self.accepted);
+        let refused = of(&self.refused);
+        let failed = of(&self.failed);
+        let pauses = of(&self.full);
+        let refused_requests = of(&self.refused_requests);
+
         ConnectionCounts {
             open: self.connections(),
             accepted,
@@ -301,6 +305,7 @@ mod tests {
             drop(first);
             second.join().unwrap().unwrap();
         });
+
         assert!(limit.connections() == 0 && lock(&limit.waiting).list.is_empty());
     }
 
@@ -317,6 +322,7 @@ mod tests {
             phase.fetch_add(1, Ordering::SeqCst);
             drop(permit);
         };
+
         // Two threads soon fall into step, so there are many.
         for _ in 0..100 {
             // Odd: something is there.

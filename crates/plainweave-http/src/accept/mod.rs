@@ -71,7 +71,8 @@ pub struct Acceptor<L> {
 impl<L: Listener> Acceptor<L> {
     /// Gives the listener the longest queue.
     pub fn new(listener: L, connection_limit: Arc<ConnectionLimit>) -> Self {
-        let (backlog, address) = (Backlog::new(now()), listener.address());
+        let backlog = Backlog::new(now());
+        let address = listener.address();
         let acceptor = Self {
             listener,
             address,
@@ -79,6 +80,7 @@ impl<L: Listener> Acceptor<L> {
             on_fault: None,
             backlog,
         };
+
         acceptor.set_backlog();
         acceptor
     }
@@ -114,6 +116,7 @@ impl<L: Listener> Acceptor<L> {
                 Err(_) => {}
             }
         }
+
         // A look may have had it listen again after it was closed.
         self.listener.close();
         None
@@ -205,6 +208,7 @@ impl<L: Listener> Acceptor<L> {
             let waited = with_timeout(FULL_LOOK, || self.connection_limit.wait(&stopping));
             let now = now();
             self.backlog.waited_for_permit(now - start);
+
             match waited {
                 Err(error) if is_over(&error, now - start, FULL_LOOK) => self.look(now),
                 Ok(()) if stopping() => return Err(io::ErrorKind::NotConnected.into()),
@@ -222,6 +226,7 @@ impl<L: Listener> Acceptor<L> {
         if self.backlog.limit() != before {
             self.set_backlog();
         }
+
         match finding {
             Finding::Nothing => {}
             Finding::Overload => self.report(&Fault::Overload {
@@ -279,6 +284,7 @@ where
             // The runtime ends.
             Err(_) => return false,
         }
+
         match self.try_next() {
             Ok(Some((stream, permit))) => {
                 let taken = (self.take)(stream, permit);
@@ -316,6 +322,7 @@ where
             each_of.acceptor.listener.close();
             return ControlFlow::Break(());
         }
+
         if each_of.acceptor.backlog.patience() == patience {
             return ControlFlow::Continue(());
         }
@@ -421,12 +428,14 @@ mod tests {
             .checked_sub(Duration::from_secs(1))
             .expect("a clock that runs for a second");
         acceptor.backlog = Backlog::new(start);
+
         for tenth in 1..=2 {
             (0..100).for_each(|_| _ = acceptor.backlog.accepted(start));
             acceptor
                 .backlog
                 .look(start + Duration::from_millis(100) * tenth, 4000);
         }
+
         assert!(acceptor.backlog.patience().is_some());
         assert!(acceptor.next(|| false).is_none());
         let Deserted { accepts, looks } = acceptor.listener;

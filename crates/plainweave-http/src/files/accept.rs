@@ -26,6 +26,7 @@ fn element(text: &[u8]) -> Option<(&[u8], Weight)> {
         part.split_at_checked(2)
             .filter(|(name, _)| name.eq_ignore_ascii_case(b"q="))
     });
+
     Some((
         what,
         weight.map_or(Some(FULL), |(_, value)| parse_weight(value))?,
@@ -39,6 +40,7 @@ fn parse_weight(value: &[u8]) -> Option<Weight> {
         [whole, b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),
         _ => return None,
     };
+
     let digit = |byte: &u8| byte.is_ascii_digit().then(|| Weight::from(byte - b'0'));
     let mut weight = digit(whole)? * FULL;
     for (place, byte) in [100, 10, 1].into_iter().zip(decimals) {

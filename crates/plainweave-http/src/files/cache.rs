@@ -140,6 +140,7 @@ impl Cache {
             bytes: caching.bytes - caching.bytes / FRONTS,
             ..caching
         };
+
         Arc::new(Self {
             fronts,
             shards,
@@ -156,7 +157,8 @@ impl Cache {
         root: &Arc<ServedRoot>,
         blocking: &B,
     ) -> io::Result<Arc<Entry>> {
-        let (key, now) = (wanted.key(), coarse_millis());
+        let key = wanted.key();
+        let now = coarse_millis();
         root.check(now, self.caching.staleness, blocking)?;
         let hash = self.hasher.hash_one(&*key);
         let generation = root.generation();
@@ -218,7 +220,8 @@ impl Cache {
         if let Some(flight) = shard.flights.get(key) {
             return Err(Turn::Wait(Arc::clone(flight)));
         }
-        let (key, flight) = (Arc::<[u8]>::from(key), Arc::<Flight>::default());
+        let key = Arc::<[u8]>::from(key);
+        let flight = Arc::<Flight>::default();
         shard.flights.insert(Arc::clone(&key), Arc::clone(&flight));
         Err(Turn::Look(
             Landing {
@@ -248,6 +251,7 @@ impl Cache {
                 true => Look::Failed(StatusCode::SERVICE_UNAVAILABLE),
                 false => self.look_beneath(wanted, old, directory, blocking)?,
             };
+
             // Perhaps it stands in a directory that has taken the place of this one.
             if look.is_absence() && root.has_changed(generation, blocking)? {
                 continue;
@@ -271,6 +275,7 @@ impl Cache {
                 (Look::Failed(status), _) => Entry::new(Found::Nothing(status), generation, start),
                 (Look::Same, None) => unreachable!("nothing was known"),
             };
+
             landing.found = Some(Arc::clone(&entry));
             return Ok(entry);
         }
@@ -292,6 +297,7 @@ impl Cache {
             name.extend_from_slice(if name.is_empty() { b"" } else { b"/" });
             name.extend_from_slice(INDEX);
         }
+
         let known = old.and_then(|old| old.found.known());
         let job = Job {
             root,
@@ -301,6 +307,7 @@ impl Cache {
             known,
             whole_up_to: self.whole_up_to(),
         };
+
         match if B::TRY_FIRST { job.try_now() } else { None } {
             Some(look) => Ok(look),
             None => blocking.run(move || job.run()),
@@ -331,7 +338,8 @@ impl Cache {
 
 impl Shard {
     fn insert(&mut self, key: &Arc<[u8]>, entry: &Arc<Entry>, caching: &Caching) {
-        let (max_bytes, max_open) = (caching.bytes / SHARDS, caching.open_files / SHARDS);
+        let max_bytes = caching.bytes / SHARDS;
+        let max_open = caching.open_files / SHARDS;
         let weight = entry.weight(key);
         self.forget(key);
         if weight > max_bytes || (entry.is_open() && max_open == 0) {
@@ -341,6 +349,7 @@ impl Shard {
         self.open += usize::from(entry.is_open());
         self.entries.insert(Arc::clone(key), Arc::clone(entry));
         self.queue.push_back(Arc::clone(key));
+
         while self.bytes > max_bytes || self.open > max_open {
             let Some(oldest) = self.queue.pop_front() else {
                 return;
@@ -432,6 +441,7 @@ mod tests {
         only.set(processor);
         sched_setaffinity(None, &only).expect("one of ours");
         let path = FilePath::decode("/Cargo.toml").expect("a path");
+
         cache
             .find(
                 Wanted {
@@ -461,6 +471,7 @@ mod tests {
             staleness: Duration::from_secs(3600),
             ..Caching::default()
         });
+
         let (told, tell) = mpsc::channel();
         std::thread::scope(|scope| {
             // Looked at, found twice and then copied.
@@ -474,10 +485,14 @@ mod tests {
                 .iter()
                 .map(|shard| shard.lock().expect("free"))
                 .collect();
+
             for processor in [one, other] {
-                let (cache, root, told) = (&cache, &root, told.clone());
+                let cache = &cache;
+                let root = &root;
+                let told = told.clone();
                 scope.spawn(move || told.send(ask(cache, root, processor)).expect("awaited"));
             }
+
             let found = [one, other].map(|_| tell.recv_timeout(Duration::from_secs(20)));
             drop(locks);
             let [Ok(one), Ok(other)] = found else {
@@ -488,6 +503,7 @@ mod tests {
                     Some(Content::Whole(content)) => content.as_ptr(),
                     _ => panic!("a small file"),
                 });
+
             assert!(!Arc::ptr_eq(&one, &other) && places[0] != places[1]);
         });
     }

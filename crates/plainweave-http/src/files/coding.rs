@@ -91,7 +91,9 @@ impl Accepted {
     }
 
     fn from_elements<'b>(elements: impl Iterator<Item = (&'b [u8], Weight)>) -> Self {
-        let (mut codings, mut identity, mut others) = ([None; 3], None, None);
+        let mut codings = [None; 3];
+        let mut identity = None;
+        let mut others = None;
         for (name, weight) in elements {
             let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
             let coding = Coding::ALL.into_iter().find(|coding| is(coding.name()));
@@ -101,8 +103,10 @@ impl Accepted {
                 None if is("*") => &mut others,
                 None => continue,
             };
+
             *place = Some(2 * weight);
         }
+
         Self {
             codings: codings.map(|weight| weight.or(others).unwrap_or(0)),
             identity: identity.or(others).unwrap_or(UNSAID),
@@ -120,7 +124,8 @@ impl Accepted {
     /// Returns the best of the available codings. The inner `None`: the file as it is; the outer
     /// one: nothing.
     pub(super) fn best(&self, available: Codings) -> Option<Option<Coding>> {
-        let (mut best, mut choice) = (self.identity, self.accepts_identity().then_some(None));
+        let mut best = self.identity;
+        let mut choice = self.accepts_identity().then_some(None);
         // From the least preferred on: what comes later wins a tie.
         for coding in Coding::ALL
             .into_iter()
@@ -132,6 +137,7 @@ impl Accepted {
                 (best, choice) = (weight, Some(Some(coding)));
             }
         }
+
         choice
     }
 }

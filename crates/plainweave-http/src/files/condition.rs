@@ -184,6 +184,7 @@ pub(super) fn judge(head: &RequestHead<'_>, fields: Fields, current: &Validators
     {
         return Verdict::Failed;
     }
+
     if fields.has(Fields::IF_NONE_MATCH) {
         if any_tag(head, "if-none-match", |tag| tag.is_weakly(etag)) {
             return Verdict::NotModified;
@@ -250,6 +251,7 @@ fn parse_early_date(text: &str) -> Option<SystemTime> {
         24 => (text.get(..20)?, ""),
         _ => return None,
     };
+
     let digits = text.get(before.len()..before.len() + 4)?;
     let year: u64 = digits
         .bytes()
@@ -258,6 +260,7 @@ fn parse_early_date(text: &str) -> Option<SystemTime> {
     let cycles = 1970_u64.checked_sub(year)?.div_ceil(400);
     let later =
         httpdate::parse_http_date(&format!("{before}{}{after}", year + 400 * cycles)).ok()?;
+
     later.checked_sub(Duration::from_secs(cycles * DAYS * 86_400))
 }
 
@@ -314,6 +317,7 @@ impl<'b> Iterator for Tags<'b> {
             [b'W', b'/', tag @ ..] => (true, tag),
             tag => (false, tag),
         };
+
         let end = memchr::memchr(b'"', tag.strip_prefix(b"\"")?)? + 2;
         let (opaque, rest) = tag.split_at(end);
         // What follows must be the end or a comma; otherwise the list says nothing more.
@@ -346,6 +350,7 @@ mod tests {
             settled.opaque(&FILE, Some(Coding::Br)),
             "\"2ebc98a1.ab-10-br\""
         );
+
         // Recent, in the future, pinned.
         assert!(
             Tagged::time(&FILE, at(784_111_779)).is_weak() && Tagged::time(&FILE, at(0)).is_weak()
@@ -356,6 +361,7 @@ mod tests {
                 "{seconds}"
             );
         }
+
         assert!(
             Tagged::time(
                 &Version {
@@ -382,6 +388,7 @@ mod tests {
             .last_modified()
             .ends_with("GMT")
         );
+
         assert!(
             Version {
                 seconds: i64::MIN,

@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn a_burst_is_let_in_and_a_queue_that_lasts_is_not() {
-        let (waits, start) = (DiskWaits::default(), coarse_millis());
+        let waits = DiskWaits::default();
+        let start = coarse_millis();
         assert!(!waits.were_there(start));
         let mut queue: Vec<_> = (1..BURST.0).map(|_| waits.begin(start)).collect();
         assert!(
@@ -162,6 +163,7 @@ mod tests {
                 && waits.were_there(start + BURST.1)
         );
         let later = start + BURST.1 + 1;
+
         assert!(waits.are_long(later), "no burst takes that long");
         queue.push(waits.begin(start));
         assert!(waits.are_long(start), "no burst is that large");
@@ -181,10 +183,13 @@ mod tests {
 
     #[test]
     fn as_many_may_wait_as_are_served_in_time() {
-        let (waits, start) = (DiskWaits::default(), coarse_millis());
+        let waits = DiskWaits::default();
+        let start = coarse_millis();
         let mut queue = vec![waits.begin(start)];
+
         // No clock that anybody else reads comes near this time.
         let later = start + 1_000_000;
+
         for (served, longest) in [(FEW * 3, FEW * 3), (1, FEW), (FEW * 10, FEW * 10)] {
             waits.served.store(served - 1, Relaxed);
             waits.window.store(later - LONG, Relaxed);

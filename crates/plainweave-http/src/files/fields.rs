@@ -43,6 +43,7 @@ impl Fields {
             (19, _) => (Self::IF_UNMODIFIED_SINCE, "if-unmodified-since"),
             _ => return Self(0),
         };
+
         if name.eq_ignore_ascii_case(full) {
             field
         } else {
@@ -86,6 +87,7 @@ mod tests {
         ] {
             assert_eq!(Fields::named(name), field, "{name}");
         }
+
         for field in [
             Fields::IF_MATCH,
             Fields::IF_UNMODIFIED_SINCE,
@@ -94,6 +96,7 @@ mod tests {
         ] {
             assert!(Fields::CONDITIONAL.has(field));
         }
+
         assert!(!Fields::CONDITIONAL.has(Fields::IF_RANGE));
     }
 }

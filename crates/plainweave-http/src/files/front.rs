@@ -115,6 +115,7 @@ impl Front {
         } else if std::mem::replace(&mut place.asked, hash) != hash {
             return;
         }
+
         let weight = entry.weight(key);
         let Some(copied) = (weight <= COPIED.min(self.most))
             .then(|| entry.copied())
@@ -126,6 +127,7 @@ impl Front {
                 .map_or(0, |copy| copy.weight);
             return;
         };
+
         let replaced = place.copy.take().map_or(0, |copy| copy.weight);
         self.bytes = self.bytes - replaced + weight;
         if self.bytes > self.most {
@@ -133,12 +135,14 @@ impl Front {
             self.places.iter_mut().for_each(|place| place.copy = None);
             self.bytes = weight;
         }
+
         let copy = Copied {
             key: key.into(),
             entry: Arc::new(copied),
             weight,
             of: Arc::downgrade(entry),
         };
+
         self.places[hash as usize % PLACES].copy = Some(copy);
     }
 }
@@ -167,7 +171,9 @@ mod tests {
 
     #[test]
     fn an_entry_is_copied_when_it_is_asked_for_twice_in_a_row() {
-        let (mut front, one, other) = (Front::new(1 << 20), entry(1), entry(1));
+        let mut front = Front::new(1 << 20);
+        let one = entry(1);
+        let other = entry(1);
         let asked: Vec<_> = (0..4)
             .map(|_| ask(&mut front, 7, b"/one", &one, 1))
             .collect();
@@ -176,6 +182,7 @@ mod tests {
             &front.find(7, b"/one", |_| true).unwrap(),
             &one
         ));
+
         // Another key of the same place, and keys in turn.
         let hash = 7 + PLACES as u64;
         assert!((0..10).all(|_| !ask(&mut front, hash, b"/other", &other, 1)
@@ -189,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_copy_is_as_old_as_its_entry() {
-        let (mut front, one) = (Front::new(1 << 20), entry(1));
+        let mut front = Front::new(1 << 20);
+        let one = entry(1);
         (0..2).for_each(|_| front.note(7, b"/one", &one));
         let copy = front.find(7, b"/one", |_| true).unwrap();
         assert!(!ask(&mut front, 7, b"/one", &one, 2));
@@ -199,6 +207,7 @@ mod tests {
             &front.find(7, b"/one", |_| true).unwrap(),
             &copy
         ));
+
         // In place of the entry there is another now.
         assert!(!ask(&mut front, 7, b"/one", &entry(3), 3) && ask(&mut front, 7, b"/one", &one, 3));
     }
@@ -221,10 +230,12 @@ mod tests {
             (weight, false)
         );
         assert!(front.find(9, b"/9", |_| true).is_some());
+
         // The longer key goes, and the shorter one takes its place.
         (0..2).for_each(|_| front.note(9, b"/a", &one));
         (0..2).for_each(|_| front.note(9, b"/", &one));
         assert_eq!(front.bytes, one.weight(b"/"));
+
         // What is too large has no copy.
         let mut front = Front::new(weight - 1);
         assert!((0..4).all(|_| !ask(&mut front, 0, b"/0", &one, 1)) && front.bytes == 0);

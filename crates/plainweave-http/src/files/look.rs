@@ -118,6 +118,7 @@ impl FoundFile {
         }
         lines.push_known("Accept-Ranges", &["bytes"]);
         let validators_at = lines.as_bytes().len();
+
         if coding.is_some() || !twins.is_empty() {
             lines.push_known("Vary", &["Accept-Encoding"]);
         }
@@ -127,6 +128,7 @@ impl FoundFile {
             Content::Whole(bytes) => Tagged::content(bytes),
             Content::Open(_) => Tagged::time(&identity.version, now),
         };
+
         let weak = if tagged.is_weak() { "W/" } else { "" };
         lines.push_known("ETag", &[weak, &tagged.opaque(&identity.version, coding)]);
         let recent = identity.is_recent(now);
@@ -176,10 +178,8 @@ impl FoundFile {
 
     /// Returns what the preconditions of a request are compared with.
     pub(super) fn validators(&self) -> Validators {
-        let (etag, weak) = (
-            self.tagged.opaque(self.version(), self.coding),
-            self.tagged.is_weak(),
-        );
+        let etag = self.tagged.opaque(self.version(), self.coding);
+        let weak = self.tagged.is_weak();
         Validators {
             etag,
             weak,
@@ -249,6 +249,7 @@ impl Job {
             Ok(file) => file,
             Err(error) => return Some(self.failed(error)),
         };
+
         let twins = self.twins(|name| self.root.read_cached(name).map(|opened| opened.is_ok()))?;
         self.examine(file, twins, read_resident)
             .unwrap_or_else(|error| Some(self.failed(error)))
@@ -260,6 +261,7 @@ impl Job {
             Ok(file) => file,
             Err(error) => return self.failed(error),
         };
+
         let twins = self
             .twins(|name| Some(self.root.read(name).is_ok()))
             .unwrap_or_default();
@@ -269,6 +271,7 @@ impl Job {
             read.map_err(|error| failure = Errno::from_io_error(&error).unwrap_or(Errno::IO))
                 .ok()
         };
+
         let examined = self.examine(file, twins, read);
         match examined {
             Ok(Some(look)) => look,
@@ -382,6 +385,7 @@ fn read_whole(
             len => done += len,
         }
     }
+
     content.truncate(done);
     Some(content)
 }
@@ -405,10 +409,12 @@ fn content_type(extension: Option<&str>) -> (&'static str, &'static str) {
             .iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(extension))
     };
+
     let essence = extension.and_then(|extension| match registered(extension) {
         Some((_, essence)) => Some(*essence),
         None => mime_guess::from_ext(extension).first_raw(),
     });
+
     let essence = essence.unwrap_or("application/octet-stream");
     (
         essence,

@@ -47,6 +47,7 @@ impl Pages {
             let why = format!("files are never answered {}, see PAGED", status.as_str());
             return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
+
         let path = existing(root, path)?;
         self.errors.retain(|(other, _)| *other != status);
         self.errors.push((status, path));
@@ -79,6 +80,7 @@ fn existing(root: &Root, path: &str) -> io::Result<FilePath<'static>> {
     let file = root
         .read(decoded.name())
         .map_err(|error| wrong(&io::Error::from(error).to_string()))?;
+
     match file.metadata()?.is_file() {
         true => Ok(decoded.into_owned()),
         false => Err(wrong("not a regular file")),

@@ -75,8 +75,10 @@ fn multiple<B: Blocking>(file: &FoundFile, ranges: &[Range<u64>], disk: &Disk<B>
     let boundary = boundary();
     let mut segments = Vec::with_capacity(2 * ranges.len() + 1);
     let mut begin = "--";
+
     for range in ranges {
-        let (kind, place) = (file.content_type(), content_range(range, size));
+        let kind = file.content_type();
+        let place = content_range(range, size);
         let head =
             format!("{begin}{boundary}\r\nContent-Type: {kind}\r\nContent-Range: {place}\r\n\r\n");
         segments.extend([
@@ -85,6 +87,7 @@ fn multiple<B: Blocking>(file: &FoundFile, ranges: &[Range<u64>], disk: &Disk<B>
         ]);
         begin = "\r\n--";
     }
+
     segments.push(Segment::Text(
         format!("\r\n--{boundary}--\r\n").into_bytes(),
     ));
@@ -99,6 +102,7 @@ fn multiple<B: Blocking>(file: &FoundFile, ranges: &[Range<u64>], disk: &Disk<B>
             Body::Stream(Box::new(parts), Some(len))
         }
     };
+
     let kind = text(format!("multipart/byteranges; boundary={boundary}"));
     let response = Response::new(StatusCode::PARTIAL_CONTENT).with_lines(file.lines_but_type());
     response
@@ -188,6 +192,7 @@ impl<B: Blocking> BufRead for Multipart<B> {
                 None => return Ok(&[]),
             };
         }
+
         match &mut self.now {
             Current::Text { text, used } => Ok(&text[*used..]),
             Current::File(pieces) => pieces.fill_buf(),

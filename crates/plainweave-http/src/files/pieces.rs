@@ -104,9 +104,11 @@ impl<B: Blocking> Disk<B> {
         let care = Care::at(now, &self.waits);
         let first = range.start..range.end.min(range.start + care.window);
         let admitted = B::TRY_FIRST && file.has(first, now, care);
+
         if !admitted {
             self.waits.refuse();
         }
+
         admitted
     }
 }
@@ -179,6 +181,7 @@ impl Opened {
             return true;
         }
         drop(seen);
+
         // Without cachestat(2), which says no here, the read that follows is exact.
         let cached = plainweave::fs::is_resident(&self.file, range.clone()).unwrap_or(false);
         if !cached || !self.has_arrived(range.clone(), care.probed) {
@@ -211,6 +214,7 @@ impl Opened {
         } else {
             Advice::Normal
         };
+
         let _ = fadvise(&self.file, 0, None, advice);
         if crowded {
             let _ = fadvise(&self.file, offset, NonZeroU64::new(AHEAD), Advice::WillNeed);
@@ -269,7 +273,8 @@ impl<B: Blocking> Pieces<B> {
     }
 
     fn next(&mut self) -> io::Result<()> {
-        let (mut piece, offset) = (std::mem::take(&mut self.piece), self.left.start);
+        let mut piece = std::mem::take(&mut self.piece);
+        let offset = self.left.start;
         let size = self.left.end.saturating_sub(offset).min(PIECE as u64) as usize;
         piece.resize(size, 0);
         let resident = if B::TRY_FIRST {
@@ -277,6 +282,7 @@ impl<B: Blocking> Pieces<B> {
         } else {
             None
         };
+
         let (mut piece, len) = match resident {
             Some(len) => (piece, Ok(len)),
             None => {
@@ -284,17 +290,20 @@ impl<B: Blocking> Pieces<B> {
                 drop(piece);
                 self.cold = offset + COLD;
                 self.file.forget();
-                let (file, crowded) = (Arc::clone(&self.file), self.disk.waits.are_many());
+                let file = Arc::clone(&self.file);
+                let crowded = self.disk.waits.are_many();
                 let read = move || {
                     file.limit_read_ahead(crowded, offset);
                     let mut piece = vec![0; size];
                     let len = file.read_at(&mut piece, offset);
                     (piece, len)
                 };
+
                 let _wait = self.disk.waits.begin(coarse_millis());
                 self.disk.blocking.run(read)?
             }
         };
+
         piece.truncate(*len.as_ref().unwrap_or(&0));
         self.left.start += piece.len() as u64;
         (self.piece, self.used) = (piece, 0);
@@ -332,6 +341,7 @@ impl<B: Blocking> FilePart for Pieces<B> {
         if start < self.cold {
             return None;
         }
+
         let care = Care::at(now, &self.disk.waits);
         if end <= start || now.saturating_sub(when) >= care.believed {
             end = self.left.end.min(start + max.min(care.window));
@@ -340,6 +350,7 @@ impl<B: Blocking> FilePart for Pieces<B> {
             }
             self.checked = (end, now);
         }
+
         Some((&self.file, start, (end - start) as usize))
     }
 

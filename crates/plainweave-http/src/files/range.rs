@@ -33,7 +33,8 @@ fn parse_set(value: &[u8], size: u64) -> Option<Ranges> {
         return None;
     }
     let mut ranges = Vec::new();
-    let (mut specs, mut bytes) = (0, 0);
+    let mut specs = 0;
+    let mut bytes = 0;
     for spec in set
         .split(|&byte| byte == b',')
         .map(<[u8]>::trim_ascii)
@@ -44,6 +45,7 @@ fn parse_set(value: &[u8], size: u64) -> Option<Ranges> {
             return None;
         }
         let range = parse_spec(spec, size)?;
+
         // Of an empty file, a suffix is all there is of it, and no Content-Range can say so.
         if size == 0 && range.is_some() {
             return None;
@@ -53,6 +55,7 @@ fn parse_set(value: &[u8], size: u64) -> Option<Ranges> {
             ranges.push(range);
         }
     }
+
     match ranges.len() {
         _ if specs == 0 || bytes > size.into() => None,
         0 => Some(Ranges::Unsatisfiable),
@@ -75,6 +78,7 @@ fn parse_spec(spec: &[u8], size: u64) -> Option<Option<Range<u64>>> {
             } else {
                 number(last)?
             };
+
             if last < first {
                 return None;
             }
@@ -138,6 +142,7 @@ mod tests {
         ] {
             assert_eq!(parse(value.as_bytes(), 1000), expected, "{value}");
         }
+
         for value in [
             "",
             "bytes",
@@ -196,6 +201,7 @@ mod tests {
                 repeat_n("0-0", count).collect::<Vec<_>>().join(",")
             )
         };
+
         assert_eq!(
             parse(list(MAX_RANGES).as_bytes(), 1000),
             some(&vec![0..1; MAX_RANGES])
@@ -250,6 +256,7 @@ mod tests {
             let value = format!("bytes={}", specs.iter().map(Spec::text).collect::<Vec<_>>().join(&gap));
             let wanted: Vec<_> = specs.iter().map(|spec| spec.positions(size)).filter(|all| !all.is_empty()).collect();
             let total: usize = wanted.iter().map(Vec::len).sum();
+
             match parse(value.as_bytes(), size) {
                 Ranges::Ignored => prop_assert!(total as u64 > size, "{}", value),
                 Ranges::Unsatisfiable => prop_assert_eq!(total, 0),

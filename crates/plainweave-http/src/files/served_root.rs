@@ -127,6 +127,7 @@ impl ServedRoot {
         {
             self.look_up(now, blocking)?;
         }
+
         Ok(())
     }
 
@@ -149,6 +150,7 @@ impl ServedRoot {
         } else {
             None
         };
+
         match cached {
             Some(found) => self.take(found, now),
             None => {
@@ -156,6 +158,7 @@ impl ServedRoot {
                 blocking.run(move || this.take(Root::open(&this.path), now))?;
             }
         }
+
         Ok(())
     }
 

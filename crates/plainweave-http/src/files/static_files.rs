@@ -165,6 +165,7 @@ impl<B: Blocking> StaticFiles<B> {
             Err(Refusal::Malformed) => return Response::plain(StatusCode::BAD_REQUEST),
             Err(Refusal::Hidden) => return Response::plain(StatusCode::NOT_FOUND),
         };
+
         let Ok(entry) = self.find(&path, None) else {
             return Response::plain(StatusCode::SERVICE_UNAVAILABLE); // Cancelled.
         };
@@ -175,6 +176,7 @@ impl<B: Blocking> StaticFiles<B> {
             Found::Directory | Found::Outside => StatusCode::NOT_FOUND,
             Found::Nothing(status) => *status,
         };
+
         let is_fault = status.is_server_error() || matches!(entry.found, Found::Outside);
         if let Some(hook) = self.on_fault.as_ref().filter(|_| is_fault) {
             hook(status, head.path());
@@ -242,6 +244,7 @@ impl<B: Blocking> StaticFiles<B> {
                 }
             }
         }
+
         let size = file.version().size;
         let body = match *head.method() {
             Method::HEAD => Body::Omitted(size),
@@ -250,6 +253,7 @@ impl<B: Blocking> StaticFiles<B> {
                 None => return partial::busy(),
             },
         };
+
         Response::ok(body).with_lines(file.lines())
     }
 
@@ -262,12 +266,14 @@ impl<B: Blocking> StaticFiles<B> {
         else {
             return Response::plain(status);
         };
+
         // A script or an image that is missing must not be answered with a page.
         let name = head.path().rsplit('/').next().unwrap_or_default();
         let is_for_page = match name.contains('.') {
             true => fields.has(Fields::ACCEPT) && weight_of(head, "text/html") > 0,
             false => takes(head, "text/html"),
         };
+
         if is_for_page {
             let entry = self.find(path, None);
             if let Some(file) = entry.as_ref().ok().and_then(|entry| entry.found.file()) {
@@ -276,6 +282,7 @@ impl<B: Blocking> StaticFiles<B> {
                     .with_header(header::VARY, VARY);
             }
         }
+
         Response::plain(status).with_header(header::VARY, VARY)
     }
 
@@ -303,6 +310,7 @@ impl<B: Blocking> StaticFiles<B> {
                 None => return response,
             },
         };
+
         response
             .with_header(header::CONTENT_TYPE, kind)
             .with_body(body)
@@ -340,6 +348,7 @@ impl<B: Blocking> StaticFiles<B> {
             generation = now;
             response = self.respond_once(head);
         }
+
         response
     }
 
@@ -361,6 +370,7 @@ impl<B: Blocking> StaticFiles<B> {
             }
             _ => Response::plain(StatusCode::NOT_IMPLEMENTED),
         };
+
         match response.status().as_u16() {
             400.. => self.with_page(response, head),
             _ => response,
@@ -376,6 +386,7 @@ fn redirect(path: &FilePath<'_>, query: Option<&str>) -> Response {
         location.push('?');
         location.push_str(query);
     }
+
     let Ok(location) = HeaderValue::from_maybe_shared(crate::Bytes::from(location)) else {
         return Response::plain(StatusCode::BAD_REQUEST);
     };

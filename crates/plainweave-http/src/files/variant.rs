@@ -35,6 +35,7 @@ impl<B: Blocking> StaticFiles<B> {
             true => Accepted::of(head),
             false => Accepted::IDENTITY,
         };
+
         if fields.has(Fields::RANGE) && *head.method() == Method::GET && accepted.accepts_identity()
         {
             let continued = if_range_tag(head)
@@ -50,6 +51,7 @@ impl<B: Blocking> StaticFiles<B> {
                 _ => self.representation(file, head, fields),
             };
         }
+
         let mut available = file.twins;
         while let Some(choice) = accepted.best(available) {
             let Some(coding) = choice else {
@@ -64,6 +66,7 @@ impl<B: Blocking> StaticFiles<B> {
                 None => available.remove(coding), // It has gone since the file was looked at.
             }
         }
+
         let vary = HeaderValue::from_static("Accept-Encoding");
         Response::plain(StatusCode::NOT_ACCEPTABLE).with_header(header::VARY, vary)
     }

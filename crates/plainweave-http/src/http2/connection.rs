@@ -131,7 +131,8 @@ fn run<S: Transport, H: Handler>(
         drains,
         ..
     } = http2;
-    let (shared, pipe) = (&*shared, &*pipe);
+    let shared = &*shared;
+    let pipe = &*pipe;
     plainweave::scope(|scope| {
         let mut turn = Turn {
             server,
@@ -336,12 +337,15 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             // The client has reset others, whose handlers go on.
             return respond.send_reset(Reason::REFUSED_STREAM);
         }
-        let (server, shared) = (self.server, self.shared);
+
+        let server = self.server;
+        let shared = self.shared;
         let alive = Alive { shared, id };
         let fiber = self.scope.spawn(move || {
             let _alive = alive;
             stream::serve(server, shared, request, respond);
         });
+
         self.streams.insert(id, fiber.fiber());
     }
 
@@ -370,6 +374,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
                     let len = len.unwrap_or(0);
                     room |= pipe.sent(len);
                     sending.progress(len);
+
                     // An answer leaves; answers to pings are silence.
                     if self.engine.has_streams() {
                         *self.idle = Instant::now();
@@ -393,6 +398,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             self.engine.drain();
             *self.drains = Some(Instant::now());
         }
+
         asked
     }
 
@@ -479,6 +485,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
         } else {
             FAREWELL
         };
+
         send_last(self.stream, self.pipe, self.shared, limit);
     }
 }

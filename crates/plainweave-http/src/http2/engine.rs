@@ -115,6 +115,7 @@ impl Engine {
                 Self::Over => return Step::Over,
             }
         };
+
         // Whatever a request waits for fails.
         *self = Self::Over;
         step

@@ -42,11 +42,13 @@ impl Joined {
                     None => continue,
                 },
             };
+
             fields.push(httparse::Header {
                 name: name.as_str(),
                 value,
             });
         }
+
         fields
     }
 }

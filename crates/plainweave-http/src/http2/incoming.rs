@@ -54,8 +54,11 @@ impl<'a> Incoming<'a> {
             return Err(too_large());
         }
         let pace = Pace::new(limits.body_timeout, limits.min_rate);
-        let (data, trailers, done) = (Bytes::new(), HeaderMap::new(), stream.is_end_stream());
-        let (withheld, error) = (head.expects_continue(), None);
+        let data = Bytes::new();
+        let trailers = HeaderMap::new();
+        let done = stream.is_end_stream();
+        let withheld = head.expects_continue();
+        let error = None;
         Ok(Self {
             stream,
             shared,
@@ -230,6 +233,7 @@ impl Read for Reading<'_, '_> {
             true => outgoing.ask_for_body(),
             false => Ok(()),
         };
+
         body.withheld = false;
         asked.and_then(|()| body.next(buf)).map_err(|error| {
             body.error = Some(error.clone());

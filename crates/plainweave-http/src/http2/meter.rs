@@ -147,11 +147,13 @@ impl Frames {
                 *bytes = &bytes[len..];
                 continue;
             };
+
             let wanted = if frame.kind == SETTINGS {
                 PARAMETER
             } else {
                 size_of::<u32>()
             };
+
             self.parameter[self.parameter_filled] = bytes[0];
             self.parameter_filled += 1;
             self.rest -= 1;
@@ -173,15 +175,18 @@ impl Frames {
             flags,
             stream: u32::from_be_bytes(id) & 0x7fff_ffff,
         };
+
         self.filled = 0;
         self.rest = len as usize;
         self.parameter_filled = 0;
+
         // One of another length than the rules say is the engine's to refuse.
         let is_whole = match kind {
             SETTINGS => flags & ACK == 0 && self.rest.is_multiple_of(PARAMETER),
             WINDOW_UPDATE => self.rest == size_of::<u32>(),
             _ => false,
         };
+
         self.inside = is_whole.then_some(frame);
         frame
     }
@@ -288,6 +293,7 @@ impl Meter {
             .clamp(least, most)
             .min(u64::from(initial).div_ceil(4))
             .max(1);
+
         piece as usize
     }
 
@@ -382,6 +388,7 @@ mod tests {
             control_frames,
             ..Http2Limits::default()
         });
+
         meter.received(PREFACE);
         meter
     }
@@ -437,6 +444,7 @@ mod tests {
             with_payload(WINDOW_UPDATE, 0, &[0, 1]),
             frame(3, HEADERS, END_HEADERS, 1),
         ];
+
         let bytes = [&PREFACE[..], &frames.concat()].concat();
         for step in 1..bytes.len() {
             let mut meter = Meter::new(&Http2Limits::default());
@@ -463,6 +471,7 @@ mod tests {
         ] {
             assert_eq!(meter.least_piece(streams), piece, "{streams}");
         }
+
         for (window, piece) in [
             (0, 1),
             (1, 1),
@@ -475,6 +484,7 @@ mod tests {
             meter.received(&with_payload(SETTINGS, 0, &parameter));
             assert_eq!(meter.least_piece(1), piece, "{window}");
         }
+
         meter.received(&with_payload(
             WINDOW_UPDATE,
             0,
@@ -503,7 +513,8 @@ mod tests {
 
     #[test]
     fn what_asks_for_nothing_is_bounded_and_data_pays_for_it() {
-        let (ping, reset) = (frame(8, 6, 0, 0), frame(4, RST_STREAM, 0, 1));
+        let ping = frame(8, 6, 0, 0);
+        let reset = frame(4, RST_STREAM, 0, 1);
         let mut meter = self::meter(2, 2);
         (0..2).for_each(|_| meter.received(&ping));
         assert!(!meter.is_flooded());

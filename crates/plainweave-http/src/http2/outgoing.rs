@@ -48,7 +48,10 @@ impl<'a> Outgoing<'a> {
         limits: RequestLimits,
     ) -> Self {
         let pace = Pace::new(limits.write_timeout, limits.min_rate);
-        let (stream, head, status) = (None, None, None);
+        let stream = None;
+        let head = None;
+        let status = None;
+
         Self {
             respond,
             stream,
@@ -147,9 +150,11 @@ impl<'a> Outgoing<'a> {
         let server = self
             .server
             .filter(|_| !response.headers.contains_key(header::SERVER));
+
         if let Some(server) = server.and_then(|server| HeaderValue::from_str(server).ok()) {
             fields.insert(header::SERVER, server);
         }
+
         for line in response.lines.as_bytes().split(|&byte| byte == b'\n') {
             let Some(colon) = memchr::memchr(b':', line) else {
                 continue;
@@ -159,6 +164,7 @@ impl<'a> Outgoing<'a> {
                 fields.append(name, value);
             }
         }
+
         for (name, value) in &response.headers {
             fields.append(name, value.clone());
         }

@@ -39,7 +39,8 @@ pub(super) struct State {
 
 impl Pipe {
     pub(super) fn new(limits: &Http2Limits) -> Self {
-        let (input, out) = (Vec::new(), Vec::new());
+        let input = Vec::new();
+        let out = Vec::new();
         let meter = Meter::new(limits);
         Self(Arc::new(Mutex::new(State {
             input,
@@ -86,6 +87,7 @@ impl State {
             self.out.drain(..self.sent);
             self.sent = 0;
         }
+
         len > 0 && std::mem::take(&mut self.full)
     }
 
@@ -146,6 +148,7 @@ impl AsyncWrite for Pipe {
             state.full = true;
             return Poll::Pending;
         }
+
         Poll::Ready(Ok(len))
     }
 

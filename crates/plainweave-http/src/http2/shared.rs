@@ -100,11 +100,13 @@ impl Shared {
             return !held.denied;
         }
         drop(held);
+
         // The server's code, which may take its time.
         let spare = ask();
         let mut held = lock(&self.permits);
         held.denied = spare.is_none();
         held.spare = spare;
+
         !held.denied
     }
 

@@ -41,6 +41,7 @@ pub(super) fn serve<H: Handler>(
         head_only: parts.method == Method::HEAD,
         asked,
     };
+
     let ends = body.is_end_stream();
     let head = head(&parts, &fields, ends, asked, server.limits());
     // Before anything that may wait for the client. One address must not take all that there is.
@@ -48,6 +49,7 @@ pub(super) fn serve<H: Handler>(
     if counted.is_some() {
         exchange.permit = shared.admit(|| server.admit());
     }
+
     match head {
         head if exchange.permit.is_none() => exchange.turn_away(head.as_ref().ok()),
         Ok(head) => exchange.run(&head, body),
@@ -79,6 +81,7 @@ impl<'a, H: Handler> Answer<'a, H> {
         let mut rest = None;
         let done = self.answer(head, body, &mut rest);
         self.end(Some(head), done);
+
         match rest {
             Some(Rest::Body(mut body)) => body.drain(),
             Some(Rest::Tunnel(take_over, tunnel)) => {
@@ -193,14 +196,17 @@ impl<'a, H: Handler> Answer<'a, H> {
                 Some(error)
             }
         };
+
         if self.server.has_exchange_hook() {
-            let (status, body_bytes) = (self.outgoing.status, self.outgoing.body_bytes);
+            let status = self.outgoing.status;
+            let body_bytes = self.outgoing.body_bytes;
             let duration = self
                 .started
                 .filter(|_| head.is_some())
                 .map_or(Duration::ZERO, |started| started.elapsed());
             let status = error.as_ref().and_then(Error::status).or(status);
             let error = error.as_ref();
+
             self.server.exchanged(&Exchange {
                 peer: self.shared.peer,
                 head,
@@ -217,6 +223,7 @@ impl<'a, H: Handler> Answer<'a, H> {
             Some(status) => self.outgoing.send(Response::plain(status), self.head_only),
             None => Err(error.clone()),
         };
+
         match sent {
             Ok(()) => {}
             // The client is the one that is slow, or has left.

@@ -83,6 +83,7 @@ impl<'a> Asked<'a> {
             _ if response.status.is_success() => false,
             _ => return response,
         };
+
         if !agrees {
             return Response::plain(StatusCode::NOT_IMPLEMENTED);
         }
@@ -143,6 +144,7 @@ impl State {
                 0 => {}
                 room => return Poll::Ready(Ok(room.min(wanted))),
             }
+
             match ready!(self.send.poll_capacity(cx)) {
                 Some(more) => drop(more.map_err(broken)?),
                 None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
@@ -169,6 +171,7 @@ impl Tunnel {
             ended: false,
             shut: false,
         };
+
         Self {
             state: Mutex::new(state),
             read_timeout,
@@ -257,6 +260,7 @@ impl NonBlocking for Tunnel {
             let mut state = self.state();
             // Both, so that either wakes.
             let input = wait.reads && state.poll_input(cx).is_ready();
+
             let room = wait.writes && state.poll_room(cx, 1).is_ready();
             if input || room {
                 Poll::Ready(())

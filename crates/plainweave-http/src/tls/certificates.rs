@@ -39,7 +39,9 @@ impl Certificates {
         provider: &CryptoProvider,
         now: SystemTime,
     ) -> Result<Self, Error> {
-        let (all, exact, wildcard) = (Vec::new(), HashMap::new(), HashMap::new());
+        let all = Vec::new();
+        let exact = HashMap::new();
+        let wildcard = HashMap::new();
         let mut certificates = Self {
             all,
             exact,
@@ -58,6 +60,7 @@ impl Certificates {
                     Some(parent) => (&mut certificates.wildcard, parent),
                     None => (&mut certificates.exact, name.as_str()),
                 };
+
                 map.entry(name.to_owned())
                     .or_insert_with(Vec::new)
                     .push(certificates.all.len());
@@ -92,6 +95,7 @@ impl Certificates {
         let best = candidates()
             .find(|pair| verifies(pair))
             .or_else(|| candidates().next());
+
         best.or_else(|| self.all.iter().find(|pair| verifies(pair)))
             .or(self.all.first())
             .cloned()
@@ -186,10 +190,8 @@ fn load_pair(
         }
     }
     let validity = parsed.tbs_certificate.validity;
-    let (from, until) = (
-        validity.not_before.to_system_time(),
-        validity.not_after.to_system_time(),
-    );
+    let from = validity.not_before.to_system_time();
+    let until = validity.not_after.to_system_time();
     let expired = |what: String| Err(Error::of_file(Kind::Validity, chain_file, &what));
     if now > until {
         return expired(format!("it has expired on {} (renew it)", http_date(until)));
@@ -215,6 +217,7 @@ fn names(certificate: &x509_cert::Certificate) -> Vec<String> {
         GeneralName::DnsName(name) => Some(name.as_str().to_ascii_lowercase()),
         _ => None,
     });
+
     dns.collect()
 }
 

@@ -217,6 +217,7 @@ impl Engine {
             else {
                 return;
             };
+
             let _ = append(&mut self.out.bytes, 0, |room| {
                 data.encode(room).map_err(|error| needed(&error))
             });
@@ -234,7 +235,8 @@ impl Engine {
         self.out
             .bytes
             .reserve(len + len.div_ceil(RECORD) * OVERHEAD);
-        let (mut gathered, mut left) = (Vec::new(), len);
+        let mut gathered = Vec::new();
+        let mut left = len;
         for buf in bufs {
             let mut rest = &buf[..buf.len().min(left)];
             left -= rest.len();
@@ -295,7 +297,8 @@ impl Engine {
     /// Has rustls go on until it needs something: more from the peer, or, if it could send data, a
     /// reason to. Returns how much plaintext went to `buf`, and what has stopped it if not that.
     fn drive(&mut self, mut buf: &mut [u8], write: &Write<'_>) -> (usize, Option<rustls::Error>) {
-        let (mut given, mut written) = (0, false);
+        let mut given = 0;
+        let mut written = false;
         loop {
             let received = &mut self.received;
             let UnbufferedStatus {
@@ -349,6 +352,7 @@ impl Engine {
                 }
                 Err(error) => Err(error),
             };
+
             received.discard(discard);
             self.has_begun |= discard > 0;
             if state.is_err() || waits || (written && !matches!(write, Write::Nothing)) {

@@ -37,6 +37,7 @@ impl<S: Transport> NonBlocking for TlsStream<S> {
         let taken = engine
             .encrypt(&[io::IoSlice::new(buf)])
             .map_err(|error| broken(&error))?;
+
         // The records cannot be taken back: an error is for the next call, which meets it again.
         let _ = send_now(stream, engine);
         Ok(taken)
@@ -57,6 +58,7 @@ impl<S: Transport> NonBlocking for TlsStream<S> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait.writes = true,
             sent => sent?,
         }
+
         below(stream)?.wait(&wait)
     }
 }

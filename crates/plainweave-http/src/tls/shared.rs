@@ -41,9 +41,11 @@ pub struct Counts {
 impl Shared {
     pub(super) fn new(config: Config) -> Result<Self, Error> {
         let loaded = RwLock::new(Arc::new(Loaded::read(&config, None)?));
-        let (completed, resumed, failed) =
-            (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let (stage, on_failure) = (Stage::new(config.handshakes), OnceLock::new());
+        let completed = AtomicU64::new(0);
+        let resumed = AtomicU64::new(0);
+        let failed = AtomicU64::new(0);
+        let stage = Stage::new(config.handshakes);
+        let on_failure = OnceLock::new();
         let reloads = Mutex::new(());
         Ok(Self {
             config,

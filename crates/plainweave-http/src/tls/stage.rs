@@ -60,18 +60,18 @@ mod tests {
                 .max_workers(1)
                 .report_stalls(false);
             let runtime = runtime.build().expect("a runtime");
-            let (stage, order) = (
-                Arc::new(Stage::new(at_once)),
-                Arc::new(Mutex::new(Vec::new())),
-            );
+            let stage = Arc::new(Stage::new(at_once));
+            let order = Arc::new(Mutex::new(Vec::new()));
             let seen = order.clone();
             runtime.run(move || {
                 let steps = (0..1000).map(|_| {
-                    let (stage, order) = (stage.clone(), order.clone());
+                    let stage = stage.clone();
+                    let order = order.clone();
                     plainweave::spawn(move || {
                         stage.run(soon(), || order.lock().expect("not poisoned").push(true))
                     })
                 });
+
                 let steps: Vec<_> = steps.collect();
                 let other = plainweave::spawn(move || {
                     for _ in 0..500 {
@@ -79,6 +79,7 @@ mod tests {
                         plainweave::yield_now();
                     }
                 });
+
                 other.join().expect("no panic");
                 steps
                     .into_iter()
@@ -91,6 +92,7 @@ mod tests {
                 .split(|step| !step)
                 .map(<[bool]>::len)
                 .max();
+
             // Permits that come back are given out at once, so a few more than `at_once` can lie
             // between two turns.
             assert!(

@@ -88,7 +88,8 @@ impl<S: Transport> TlsStream<S> {
         let phase = Phase::New {
             deadline: saturating_add(now(), Limits::default().handshake_timeout),
         };
-        let (late, proxy) = (false, ProxyHeader::None);
+        let late = false;
+        let proxy = ProxyHeader::None;
         Self {
             stream,
             shared,
@@ -293,6 +294,7 @@ impl<S: Transport> TlsStream<S> {
                 *lowered = true;
                 stream.set_read_timeout(left)?;
             }
+
             match retried(|| stream.read(engine.space()))? {
                 0 => *truncated = true,
                 len => engine.extend(len),
@@ -308,6 +310,7 @@ impl<S: Transport> TlsStream<S> {
         self.drain()?;
         let (_, engine, _) = self.opened()?;
         let taken = engine.encrypt(bufs).map_err(|error| broken(&error))?;
+
         // The records cannot be taken back: an error is for the next call, which meets it again.
         self.late = self.drain().is_err();
         Ok(taken)
@@ -327,9 +330,11 @@ impl<S: Transport> TlsStream<S> {
             self.stream.set_write_timeout(LOOK)?;
         }
         let sent = send_all(&mut self.stream, engine, self.write_timeout, &mut lowered);
+
         if lowered {
             self.stream.set_write_timeout(self.write_timeout)?;
         }
+
         sent
     }
 
@@ -425,12 +430,14 @@ fn send_all<S: Transport>(
     limit: Duration,
     lowered: &mut bool,
 ) -> io::Result<()> {
-    let (mut deadline, mut left_since) = (None, 0);
+    let mut deadline = None;
+    let mut left_since = 0;
     while !engine.out().is_empty() {
         if let Some(left) = time_left(&mut deadline, limit)? {
             *lowered = true;
             stream.set_write_timeout(left)?;
         }
+
         let len = retried(|| stream.write(engine.out()))?;
         if len == 0 {
             return Err(io::ErrorKind::WriteZero.into());
@@ -460,6 +467,7 @@ fn time_left(deadline: &mut Option<Instant>, limit: Duration) -> io::Result<Opti
         *deadline = Some(saturating_add(now(), limit));
         return Ok(None);
     };
+
     let left = deadline.saturating_duration_since(now());
     if left.is_zero() {
         Err(io::ErrorKind::TimedOut.into())
@@ -550,6 +558,7 @@ impl<S: Transport> Transport for TlsStream<S> {
                 return Ok(false);
             }
         }
+
         self.left()?;
         self.drain()?;
         if self.holds_input() {

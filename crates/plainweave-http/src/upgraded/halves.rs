@@ -110,10 +110,12 @@ pub(super) fn split<'a>(
         is_waited_with: AtomicBool::new(false),
         aside: Default::default(),
     });
+
     let writer = WriteHalf {
         duplex: duplex.clone(),
         timeout: write_timeout,
     };
+
     Ok((
         ReadHalf {
             duplex,
@@ -150,6 +152,7 @@ impl<'a> Duplex<'a> {
         }
         let aside = &self.aside[me as usize].is_there;
         aside.store(true, Ordering::SeqCst);
+
         // A caller that gives up looks here after it is no caller any more.
         self.callers.load(Ordering::SeqCst) > 0 || !aside.swap(false, Ordering::SeqCst)
     }
@@ -174,6 +177,7 @@ impl<'a> Duplex<'a> {
             if let Some(done) = done {
                 return done;
             }
+
             if goes_aside {
                 let waited = with_timeout(left(deadline).unwrap_or_default(), || {
                     self.aside[me as usize].turn.wait()
@@ -202,6 +206,7 @@ impl<'a> Duplex<'a> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return None,
             done => return Some(done),
         }
+
         let Some(left) = left(deadline) else {
             return Some(Err(io::ErrorKind::TimedOut.into()));
         };
@@ -217,6 +222,7 @@ impl<'a> Duplex<'a> {
         } else {
             stream.wait(&wait)
         };
+
         self.is_waited_with.store(false, Ordering::SeqCst);
         // One that has come too late would end the next wait.
         self.wakeups.take();

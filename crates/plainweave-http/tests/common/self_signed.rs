@@ -11,10 +11,13 @@ pub(crate) fn self_signed(name: &str) -> (Acceptor, CertificateDer<'static>) {
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let directory = std::env::temp_dir().join(format!("plainweave-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("made");
-    let (chain, key) = (directory.join("chain.pem"), directory.join("key.pem"));
+    let chain = directory.join("chain.pem");
+    let key = directory.join("key.pem");
+
     std::fs::write(&chain, cert.pem()).expect("written");
     std::fs::write(&key, signing_key.serialize_pem()).expect("written");
     let acceptor = Acceptor::new(Config::new(chain, key)).expect("good files");
+
     std::fs::remove_dir_all(directory).expect("removed");
     (acceptor, cert.der().clone())
 }

@@ -54,6 +54,7 @@ fn a_limit_is_lowered_in_the_middle() {
                     Step::Framing(start.len())
                 );
             }
+
             assert_eq!(decoder.step(b"123456", 99).unwrap(), Step::Data(6));
             assert_eq!(
                 decoder.set_limit(limit).is_ok(),
@@ -142,6 +143,7 @@ fn framing_is_bounded() {
     );
     let trailers =
         |len: usize| chunked(format!("0\r\nA: {}\r\n\r\n", "b".repeat(len)).as_bytes()).map(|_| ());
+
     assert_eq!((trailers(8_000), trailers(8_192)), (Ok(()), Err(431)));
     // Tiny chunks with long extensions; then modest chunks with the same ones.
     let stream = |data: usize| {
@@ -150,6 +152,7 @@ fn framing_is_bounded() {
     let decoded = |data| decode(Framing::Chunked, &[stream(data).as_bytes()], u64::MAX).map(|_| ());
     assert!(decoded(1).is_err_and(|error| error.is_parse()));
     assert!(decoded(1000).is_ok());
+
     // One-byte chunks alone are wasteful, not an attack.
     assert!(
         decode(
@@ -184,15 +187,18 @@ proptest! {
             raw.extend_from_slice(chunk);
             raw.extend_from_slice(b"\r\n");
         }
+
         raw.extend_from_slice(b"0\r\nT: u\r\n\r\n");
         if garble.is_none() {
             let (body, unused) = decode(Framing::Chunked, &[&raw], 1000).unwrap();
             prop_assert_eq!((body, unused), (Some(chunks.concat()), 0));
         }
+
         if let Some((place, byte)) = garble {
             let place = place.index(raw.len());
             raw[place] = byte;
         }
+
         let plain = |result: Result<(Option<Vec<u8>>, usize), Error>| result.map_err(|error| error.status());
         let whole = plain(decode(Framing::Chunked, &[&raw], 1000));
         let (left, right) = raw.split_at(cut.index(raw.len()));
@@ -238,8 +244,10 @@ fn faults_in_the_body_of_a_get() {
             .iter()
             .map(|answer| answer.status)
             .collect();
+
         assert_eq!(statuses, expected, "{body:?}");
     }
+
     for cut in ["", "1", "1\r\n", "1\r\na", "1\r\na\r\n0\r\n"] {
         assert_eq!(statuses(format!("{get}{cut}")), [400], "{cut:?}");
     }

@@ -85,6 +85,7 @@ fn a_file_is_looked_up_once_in_its_time() {
         staleness: Duration::from_secs(3600),
         ..Caching::default()
     };
+
     let files = StaticFiles::with_blocking(&site.0, pool.clone())
         .unwrap()
         .with_caching(hour);
@@ -92,6 +93,7 @@ fn a_file_is_looked_up_once_in_its_time() {
     assert_eq!(text(&server, "/a"), "one");
     site.replace("a", "two");
     fs::remove_file(site.0.join("a")).unwrap();
+
     for path in ["/a", "//a", "/%61", "/a?query"] {
         assert_eq!(
             text(&server, path),
@@ -99,6 +101,7 @@ fn a_file_is_looked_up_once_in_its_time() {
             "still believed, however it is written"
         );
     }
+
     assert_eq!(pool.0.load(Ordering::Relaxed), 1);
     for _ in 0..2 {
         assert_eq!(get(&server, "/none").0, 404);
@@ -122,6 +125,7 @@ fn a_file_that_has_shrunk_is_announced_with_the_length_it_has() {
         staleness: Duration::from_secs(3600),
         ..Caching::default()
     };
+
     let server = with(&site, hour);
     assert_eq!(text(&server, "/log"), whole);
 
@@ -134,6 +138,7 @@ fn a_file_that_has_shrunk_is_announced_with_the_length_it_has() {
         file.set_len(length).unwrap();
         assert_eq!(text(&server, "/log"), whole[..length as usize]);
     }
+
     drop(file);
     // What is in memory is whole, and believed for its time.
     site.write("log", "short");
@@ -154,12 +159,14 @@ fn a_change_is_seen_once_the_time_is_over() {
             },
         );
         assert_eq!(text(&server, "/a"), "one");
+
         for (content, expected) in [("two", "two"), ("a longer one", "a longer one"), ("", "")] {
             site.replace("a", content);
             // The coarse clock is a few milliseconds wrong.
             std::thread::sleep(Duration::from_millis(70));
             assert_eq!(text(&server, "/a"), expected);
         }
+
         fs::remove_file(site.0.join("a")).unwrap();
         std::thread::sleep(Duration::from_millis(70));
         assert_eq!(get(&server, "/a").0, 404);
@@ -182,6 +189,7 @@ fn an_unchanged_file_is_not_read_again() {
     );
     assert_eq!(text(&server, "/a"), "one");
     let time = fs::metadata(site.0.join("a")).unwrap().modified().unwrap();
+
     // Written in place, time and size as before: only the time of change tells, and it is looked
     // at.
     site.write("a", "two");
@@ -201,12 +209,14 @@ fn memory_and_descriptors_are_bounded() {
         site.write(&format!("small{n}"), &"s".repeat(3000));
         site.write(&format!("large{n}"), &"l".repeat(20_000));
     }
+
     // A part of 16,384 bytes for each shard: four files, or a quarter of one file of 20,000 bytes.
     let caching = Caching {
         bytes: 16 * 16_384,
         open_files: 32,
         ..Caching::default()
     };
+
     let server = with(&site, caching);
     let before = open_descriptors(&site);
     for _ in 0..2 {
@@ -216,6 +226,7 @@ fn memory_and_descriptors_are_bounded() {
             assert_eq!(get(&server, &format!("/none{n}")).0, 404);
         }
     }
+
     let open = open_descriptors(&site) - before;
     assert!((1..=32).contains(&open), "{open} files are open");
 }
@@ -306,6 +317,7 @@ fn many_requests_for_one_file_make_one_look() {
         std::thread::sleep(Duration::from_millis(100));
         pool.0.1.open();
     });
+
     assert_eq!(pool.0.0.load(Ordering::Relaxed), 1);
 }
 
@@ -346,6 +358,7 @@ fn a_cancelled_look_is_taken_over_by_who_waits() {
             .map(|thread| thread.join().unwrap())
             .collect::<Vec<_>>()
     });
+
     assert_eq!(
         statuses.iter().filter(|&&status| status == 503).count(),
         1,
@@ -371,6 +384,7 @@ fn a_root_that_is_deleted_is_an_outage_and_no_404() {
     );
     assert_eq!(text(&server, "/a"), "one");
     fs::remove_dir_all(&site.0).unwrap();
+
     for path in ["/a", "/b", "/"] {
         assert_eq!(get(&server, path).0, 503, "{path}");
     }
@@ -398,7 +412,8 @@ fn while_the_disk_is_too_slow_what_is_in_memory_is_served() {
     let site = Site::new();
     site.write("small", "in memory");
     site.write("large", &"l".repeat(100_000));
-    let (pool, refusals) = (Stuck(Arc::default()), Arc::new(AtomicU32::new(0)));
+    let pool = Stuck(Arc::default());
+    let refusals = Arc::new(AtomicU32::new(0));
     let count = refusals.clone();
     let waits = Arc::new(DiskWaits::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
@@ -407,6 +422,7 @@ fn while_the_disk_is_too_slow_what_is_in_memory_is_served() {
         staleness: Duration::from_secs(3600),
         ..Caching::default()
     };
+
     let files = StaticFiles::with_blocking(&site.0, pool.clone())
         .unwrap()
         .with_caching(hour);
@@ -423,6 +439,7 @@ fn while_the_disk_is_too_slow_what_is_in_memory_is_served() {
         while waits.now() < WAITING && Instant::now() < give_up {
             std::thread::sleep(Duration::from_millis(5));
         }
+
         // More than a burst takes.
         std::thread::sleep(Duration::from_millis(200));
         let ranges = "GET /large HTTP/1.1\r\nHost: h\r\nRange: bytes=0-9,50-59\r\n\r\n";
@@ -430,10 +447,12 @@ fn while_the_disk_is_too_slow_what_is_in_memory_is_served() {
         let mut of_ranges = Script::of(ranges);
         play(&server, &mut of_ranges);
         let there = waits.now();
+
         pool.0.open();
         assert_eq!(there, WAITING);
         assert_eq!((answers[0].0, answers[1].0), (503, 200));
         let of_ranges = String::from_utf8(of_ranges.out).unwrap();
+
         assert!(
             of_ranges.starts_with("HTTP/1.1 503 ") && of_ranges.contains("Retry-After: 1\r\n"),
             "{of_ranges}"
@@ -442,6 +461,7 @@ fn while_the_disk_is_too_slow_what_is_in_memory_is_served() {
             assert_eq!(thread.join().unwrap().1.len(), 100_000);
         }
     });
+
     assert_eq!(
         (
             waits.now(),

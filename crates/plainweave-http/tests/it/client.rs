@@ -61,15 +61,19 @@ fn calls_on_one_worker_overlap() {
         Ok(_) => Response::ok(request.path().to_owned()),
         Err(_) => Response::plain(plainweave_http::StatusCode::SERVICE_UNAVAILABLE),
     });
+
     let server = TestServer::start(server).unwrap();
-    let (agent, runtime) = (agent(), one_worker());
+    let agent = agent();
+    let runtime = one_worker();
     runtime.run(|| {
         // The second round takes the connections of the first.
         for _ in 0..2 {
             let call = |n: usize| {
-                let (agent, url) = (agent.clone(), server.url(&format!("/{n}")));
+                let agent = agent.clone();
+                let url = server.url(&format!("/{n}"));
                 plainweave::spawn(move || fetch(&agent, &url).unwrap())
             };
+
             let calls: Vec<_> = (0..CALLS).map(call).collect();
             for (n, call) in calls.into_iter().enumerate() {
                 assert_eq!(call.join().unwrap(), format!("/{n}"));
@@ -77,6 +81,7 @@ fn calls_on_one_worker_overlap() {
         }
     });
     let accepted = usize::try_from(server.server().counts().accepted).unwrap();
+
     assert!(
         (CALLS..2 * CALLS).contains(&accepted),
         "{accepted} connections"
@@ -86,7 +91,8 @@ fn calls_on_one_worker_overlap() {
 #[test]
 fn a_connection_is_kept_for_the_next_call() {
     let server = paths();
-    let (agent, url) = (agent(), server.url("/again"));
+    let agent = agent();
+    let url = server.url("/again");
     one_worker().run(|| {
         for _ in 0..5 {
             assert_eq!(fetch(&agent, &url).unwrap(), "/again");
@@ -107,6 +113,7 @@ fn a_connection_that_has_ended_is_not_used_again() {
             write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{n}").unwrap();
         }
     });
+
     let agent = agent();
     one_worker().run(|| {
         assert_eq!(fetch(&agent, &url).unwrap(), "1");
@@ -130,9 +137,11 @@ fn a_deadline_ends_a_call() {
         stream
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
             .unwrap();
+
         // Until the client leaves.
         let _ = stream.read(&mut [0]);
     });
+
     let short = Duration::from_millis(30);
     one_worker().run(|| {
         let untimed = client::agent(Agent::config_builder());
@@ -148,6 +157,7 @@ fn a_deadline_ends_a_call() {
         );
         let timed = client::agent(Agent::config_builder().timeout_global(Some(short)));
         let error = fetch(&timed, &url).unwrap_err();
+
         assert!(
             matches!(error, Error::Timeout(ureq::Timeout::Global)),
             "{error:?}"
@@ -167,6 +177,7 @@ fn a_cancelled_fiber_ends_its_call() {
     assert!(stream.read(&mut [0; 1000]).unwrap() > 0, "its request");
     calling.cancel();
     let error = calling.join().unwrap().unwrap_err();
+
     assert!(is_cancelled(&error), "{error:?}");
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "and its connection");
 }
@@ -175,10 +186,12 @@ fn a_cancelled_fiber_ends_its_call() {
 #[test]
 fn a_shutdown_ends_calls_in_progress() {
     let (listener, url) = silent();
-    let (agent, runtime) = (agent(), one_worker());
+    let agent = agent();
+    let runtime = one_worker();
     let caller = agent.clone();
     let calling = runtime.spawn(move || fetch(&caller, &url));
     let (mut stream, _) = listener.accept().unwrap();
+
     stream.set_read_timeout(Some(HANG)).unwrap();
     assert!(stream.read(&mut [0; 1000]).unwrap() > 0, "its request");
     agent.shutdown();
@@ -188,17 +201,17 @@ fn a_shutdown_ends_calls_in_progress() {
 /// Names are looked up on the way, and certificates are judged.
 #[test]
 fn tls_with_an_authority_of_our_own() {
-    let (authority, other) = (Authority::new("authority"), Authority::new("another"));
-    let (server, runtime) = (
-        Arc::new(Server::new(|_: &mut Request<'_>| Response::ok("over TLS"))),
-        one_worker(),
-    );
+    let authority = Authority::new("authority");
+    let other = Authority::new("another");
+    let server = Arc::new(Server::new(|_: &mut Request<'_>| Response::ok("over TLS")));
+    let runtime = one_worker();
     let address = runtime.run(|| {
         let listener = authority
             .acceptor()
             .listen(TcpListener::bind("127.0.0.1:0").unwrap());
         server.start(listener).unwrap().tcp().unwrap()
     });
+
     let url = format!("https://localhost:{}/", address.port());
     let agent = |of: &Authority| {
         let tls = client::trusting(&std::fs::read(of.file("ca.pem")).unwrap()).unwrap();
@@ -208,7 +221,9 @@ fn tls_with_an_authority_of_our_own() {
                 .timeout_global(Some(HANG)),
         )
     };
-    let (good, bad) = (agent(&authority), agent(&other));
+
+    let good = agent(&authority);
+    let bad = agent(&other);
     runtime.run(|| {
         for _ in 0..3 {
             assert_eq!(fetch(&good, &url).unwrap(), "over TLS");

@@ -40,6 +40,7 @@ fn names_and_own_dates() {
         }
         response
     };
+
     assert!(
         Server::new(handler)
             .with_name("a\nb")
@@ -51,6 +52,7 @@ fn names_and_own_dates() {
         &mut script,
     );
     let text = String::from_utf8(script.out).unwrap();
+
     assert_eq!(
         text,
         "HTTP/1.1 200 OK\r\nServer: weave\r\nDate: then\r\nX: y\r\nContent-Length: 1\r\n\r\nx"
@@ -141,9 +143,11 @@ fn pieces_change_nothing() {
             .for_each(|answer| answer.headers.retain(|(name, _)| name != "Date"));
         answers
     };
+
     let mut whole = Script::of(&all);
     play(&server(), &mut whole);
     assert_eq!(strip(&whole.out).len(), 7);
+
     for (read_max, write_max) in [
         (1, usize::MAX),
         (1, 1),
@@ -157,6 +161,7 @@ fn pieces_change_nothing() {
             write_max,
             ..Script::of(&all)
         };
+
         play(&server(), &mut script);
         assert_eq!(
             strip(&script.out),
@@ -164,6 +169,7 @@ fn pieces_change_nothing() {
             "{read_max} {write_max}"
         );
     }
+
     for cut in 0..all.len() {
         let (left, right) = all.as_bytes().split_at(cut);
         let mut script = Script::new([left, right].map(|part| Event::Data(part.to_vec())));
@@ -177,10 +183,12 @@ fn pieces_change_nothing() {
 
 #[test]
 fn turns_end_when_nothing_is_buffered() {
-    let (server, limits) = (server(), Limits::default());
+    let server = server();
+    let limits = Limits::default();
     let mut script = Script::new([GET, GET].map(|part| Event::Data(part.into())));
     let mut state = server.open(&mut script).unwrap();
     assert!(size_of_val(&state) <= 56);
+
     for answered in 1..=2 {
         assert_eq!(
             server.serve_ready(&mut script, &mut state),
@@ -188,6 +196,7 @@ fn turns_end_when_nothing_is_buffered() {
         );
         assert_eq!(read_answers(&script.out).len(), answered);
     }
+
     assert_eq!(server.serve_ready(&mut script, &mut state), Next::Close);
     assert!(
         !script.ended,
@@ -214,6 +223,7 @@ fn requests_can_be_counted() {
         requests: 2,
         ..Limits::default()
     };
+
     let mut script = Script::of(GET.repeat(3));
     play(&server().with_limits(limits), &mut script);
     let answers = read_answers(&script.out);
@@ -238,6 +248,7 @@ fn answers_without_a_body() {
             && text.ends_with("\r\n\r\n"),
         "{text}"
     );
+
     for path in ["/none", "/same"] {
         let answers = answers_to(get(path) + GET);
         assert_eq!(answers.len(), 2);
@@ -249,6 +260,7 @@ fn answers_without_a_body() {
             (None, None)
         );
     }
+
     assert_eq!(statuses(get("/interim") + GET), [500, 200]);
 }
 
@@ -261,6 +273,7 @@ fn bodies_of_unknown_length() {
     );
     assert_eq!(answers.len(), 2);
     let answers = answers_to("GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+
     assert_eq!(
         (answers[0].header("connection"), &answers[0].body[..]),
         (Some("close"), &b"streamed"[..])
@@ -276,6 +289,7 @@ fn bodies_that_break_their_promise() {
         script.out.ends_with(b"\r\n\r\nshort"),
         "then it is closed: a client can tell"
     );
+
     // As long as nothing was sent it can still be told in words.
     assert_eq!(statuses(get("/broken") + GET), [500]);
 }
@@ -288,6 +302,7 @@ fn expect_continue() {
             "POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n"
         )
     };
+
     let events = |path: &str| [head(path), "abc".to_owned()].map(|part| Event::Data(part.into()));
     let mut script = Script::new(events("/echo"));
     play(&server(), &mut script);
@@ -297,6 +312,7 @@ fn expect_continue() {
         [100, 200]
     );
     assert_eq!(all[1].body, b"abc");
+
     // Not read: no 100, and nobody knows whether the body comes.
     let mut script = Script::new(events("/a"));
     play(&server(), &mut script);
@@ -306,6 +322,7 @@ fn expect_continue() {
         (1, 200, Some("close"))
     );
     assert!(script.ended, "it lingers");
+
     // Already there: no 100 needed.
     assert_eq!(statuses(head("/echo") + "abc" + GET), [200, 200]);
     assert_eq!(
@@ -322,11 +339,13 @@ fn unread_bodies() {
             "x".repeat(len)
         )
     };
+
     for (len, expected) in [(0, 2), (1, 2), (5_000, 2), (60_000, 2), (200_000, 1)] {
         let answers = answers_to(post(len) + GET);
         assert_eq!(answers.len(), expected, "{len}");
         assert!(answers.iter().all(|answer| answer.status == 200));
     }
+
     let chunked =
         "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
     assert_eq!(statuses(chunked.to_owned() + GET), [200, 200]);
@@ -345,6 +364,7 @@ fn large_bodies_arrive_whole() {
             read_max,
             ..Script::of(raw)
         };
+
         play(&server(), &mut script);
         let answers = read_answers(&script.out);
         assert_eq!((answers.len(), answers[0].body == body), (2, true));
@@ -366,6 +386,7 @@ fn heads_of_the_greatest_size_can_have_bodies() {
         format!("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10000\r\nA: {fill}\r\n\r\n");
     assert!((16_300..=16_384).contains(&head.len()), "{}", head.len());
     let answers = answers_to([GET, &head, &"y".repeat(10_000), GET].concat());
+
     assert_eq!(
         answers
             .iter()
@@ -381,6 +402,7 @@ fn time_outs_that_are_set() {
         header_timeout: Duration::from_secs(3),
         ..Limits::default()
     };
+
     let mut script = Script::of(GET);
     play(&server().with_limits(limits), &mut script);
     assert_eq!(script.timeout, Some(Duration::from_secs(3)));
@@ -401,6 +423,7 @@ fn time_outs_may_be_as_long_as_times_can_be() {
         body_bytes: 10_000,
         ..Limits::default()
     };
+
     let server = server().with_limits(limits);
     // In pieces, so that the rest of the head and of the body is waited for; then one that is
     // refused, and lingers.
@@ -418,8 +441,10 @@ fn time_outs_may_be_as_long_as_times_can_be() {
             .chunks(7)
             .map(|piece| Event::Data(piece.to_vec())),
     );
+
     play(&server, &mut script);
     let answers = read_answers(&script.out);
+
     assert_eq!(
         answers
             .iter()
@@ -435,6 +460,7 @@ fn a_refusal_is_503_and_the_end() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let record = told.clone();
     let server = server().on_exchange(move |exchange| record.lock().unwrap().push(exchange.status));
+
     for sent in [GET, "GE", &GET.repeat(3)] {
         let mut script = Script::of(sent);
         let mut state = server.open(&mut script).unwrap();
@@ -455,6 +481,7 @@ fn a_refusal_is_503_and_the_end() {
             "all is read before the end: {sent:?}"
         );
     }
+
     assert_eq!(
         *told.lock().unwrap(),
         [Some(StatusCode::SERVICE_UNAVAILABLE); 3]
@@ -476,7 +503,8 @@ fn a_peer_that_has_left_is_not_refused() {
         vec![Event::Fail(ErrorKind::ConnectionReset)],
         vec![Event::Stall],
     ] {
-        let (server, mut script) = (server(), Script::new(events));
+        let server = server();
+        let mut script = Script::new(events);
         let mut state = server.open(&mut script).unwrap();
         assert!(!server.refuse(&mut script, &mut state));
         assert!(script.out.is_empty());
@@ -485,7 +513,8 @@ fn a_peer_that_has_left_is_not_refused() {
 
 #[test]
 fn a_refusal_does_not_wait_for_a_peer_that_reads_nothing() {
-    let (server, mut script) = (server(), Script::of(GET));
+    let server = server();
+    let mut script = Script::of(GET);
     script.deaf_after = Some((10, ErrorKind::TimedOut));
     let mut state = server.open(&mut script).unwrap();
     assert!(server.refuse(&mut script, &mut state));

@@ -78,25 +78,23 @@ fn hello_on_fibers_and_on_threads() {
     let expected = b"hello, you asked for /x\n";
     std::thread::scope(|scope| {
         let listener = OsListener::bind("127.0.0.1:0").unwrap();
-        let (address, closing) = (
-            listener.local_addr().unwrap(),
-            listener.try_clone().unwrap(),
-        );
+        let address = listener.local_addr().unwrap();
+        let closing = listener.try_clone().unwrap();
         scope.spawn(move || hello::serve(listener).unwrap());
         assert_eq!(get(address), expected);
         Listener::close(&closing);
     });
+
     let runtime = plainweave::Runtime::builder()
         .workers(2)
         .report_stalls(false)
         .build()
         .unwrap();
     let listener = plainweave::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, closing) = (
-        listener.local_addr().unwrap(),
-        listener.try_clone().unwrap(),
-    );
+    let address = listener.local_addr().unwrap();
+    let closing = listener.try_clone().unwrap();
     let serving = runtime.spawn(move || hello::serve(listener).unwrap());
+
     assert_eq!(get(address), expected);
     closing.close();
     serving.join().unwrap();
@@ -115,6 +113,7 @@ fn streams() {
     let numbers = server
         .exchange(request("GET", "/numbers/1000", ""))
         .unwrap();
+
     assert!(numbers.ends_with(b"0\r\nX-Sum: 500500\r\n\r\n"));
     assert_eq!(
         ask(&server, "POST", "/", &"a line\n".repeat(5_000)),
@@ -127,7 +126,8 @@ fn streams() {
 #[test]
 fn https_and_the_way_there() {
     let authority = Authority::new("authority");
-    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let acceptor = authority.acceptor();
+    let config = Arc::new(authority.client(BOTH));
     let runtime = plainweave::Runtime::builder()
         .workers(2)
         .max_workers(2)
@@ -139,7 +139,9 @@ fn https_and_the_way_there() {
             .run(|| plainweave::net::TcpListener::bind("127.0.0.1:0"))
             .unwrap()
     };
-    let (plain, tls) = (bind(), bind());
+
+    let plain = bind();
+    let tls = bind();
     let to = [&plain, &tls].map(|listener| listener.local_addr().unwrap());
     let closing = [&plain, &tls].map(|listener| listener.try_clone().unwrap());
     let serving = runtime
@@ -149,6 +151,7 @@ fn https_and_the_way_there() {
         stream.set_read_timeout(Some(HANG)).unwrap();
         stream
     };
+
     let mut stream = connect(to[0]);
     stream
         .write_all(request("GET", "/a", "").as_bytes())
@@ -156,12 +159,14 @@ fn https_and_the_way_there() {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     let answer = answer_of(&bytes);
+
     assert_eq!(
         (answer.status, answer.header("location")),
         (308, Some(format!("https://{}/a", to[1]).as_str()))
     );
     let client = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
     let mut stream = StreamOwned::new(client, connect(to[1]));
+
     stream
         .write_all(request("GET", "/a", "").as_bytes())
         .unwrap();
@@ -193,6 +198,7 @@ fn uploads() {
         Directory(std::env::temp_dir().join(format!("plainweave-upload-{}", std::process::id())));
     std::fs::create_dir_all(&directory.0).unwrap();
     let server = TestServer::start(upload::server(directory.0.clone())).unwrap();
+
     // More than the limit of other requests.
     let body = "0123456789abcdef".repeat(2 << 20);
     assert_eq!(
@@ -200,6 +206,7 @@ fn uploads() {
         (201, format!("{} bytes\n", body.len()))
     );
     assert!(std::fs::read(directory.0.join("file.txt")).unwrap() == body.as_bytes());
+
     for (method, path) in [
         ("PUT", "/../file"),
         ("PUT", "/.hidden"),
@@ -208,6 +215,7 @@ fn uploads() {
     ] {
         assert_eq!(ask(&server, method, path, "x").0, 400, "{method} {path}");
     }
+
     // Names of one stem at the same time, beside what others have left there.
     let left: Vec<_> = (0..50)
         .map(|n| directory.0.join(format!(".upload-{n}")))
@@ -215,12 +223,15 @@ fn uploads() {
     left.iter()
         .for_each(|path| std::fs::write(path, "left").unwrap());
     let mut slow = server.connect().unwrap();
-    let (first, second) = ("a".repeat(100_000), "b".repeat(200_000));
+    let first = "a".repeat(100_000);
+    let second = "b".repeat(200_000);
     let sent = request("PUT", "/stem.txt", &first);
+
     slow.write_all(&sent.as_bytes()[..60_000]).unwrap();
     assert_eq!(ask(&server, "PUT", "/stem.html", &second).0, 201);
     slow.write_all(&sent.as_bytes()[60_000..]).unwrap();
     slow.read_to_end(&mut Vec::new()).unwrap();
+
     for (name, expected) in [("stem.txt", &first), ("stem.html", &second)] {
         assert!(
             std::fs::read(directory.0.join(name)).unwrap() == expected.as_bytes(),
@@ -228,10 +239,12 @@ fn uploads() {
         );
         std::fs::remove_file(directory.0.join(name)).unwrap();
     }
+
     for path in &left {
         assert_eq!(std::fs::read(path).unwrap(), b"left", "{}", path.display());
         std::fs::remove_file(path).unwrap();
     }
+
     // A client that leaves in the middle leaves nothing behind.
     let cut = request("PUT", "/cut", "whole").replace("whole", "who");
     let mut stream = server.connect().unwrap();
@@ -254,7 +267,9 @@ fn websockets() {
         assert_eq!(answer.status().as_u16(), 101);
         socket
     };
-    let (mut speaker, mut listener) = (join(), join());
+
+    let mut speaker = join();
+    let mut listener = join();
     for n in 0..20 {
         let message = tungstenite::Message::text("x".repeat(n * n * 100));
         // One of them says nothing, and hears all.
@@ -264,12 +279,14 @@ fn websockets() {
             (message.clone(), message)
         );
     }
+
     // Several in one segment.
     for n in 0..50 {
         speaker
             .write(tungstenite::Message::text(n.to_string()))
             .unwrap();
     }
+
     speaker.flush().unwrap();
     for n in 0..50 {
         assert_eq!(
@@ -277,9 +294,11 @@ fn websockets() {
             tungstenite::Message::text(n.to_string())
         );
     }
+
     speaker.close(None).unwrap();
     while speaker.read().is_ok() {}
     assert_eq!(ask(&server, "GET", "/", "").0, 426);
+
     // One that has left without a word is noticed, though nobody says anything.
     drop(listener);
     let start = std::time::Instant::now();
@@ -297,6 +316,7 @@ fn a_json_api() {
         let value: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
         (answer.status, value.to_string())
     };
+
     assert_eq!(
         ask("POST", "/notes", r#"{"text":"one"}"#),
         (201, r#"{"id":1}"#.to_owned())
@@ -307,6 +327,7 @@ fn a_json_api() {
         (200, r#"{"1":{"text":"two"}}"#.to_owned())
     );
     assert_eq!(ask("DELETE", "/notes/1", "").1, r#"{"text":"two"}"#);
+
     for (method, path, body, status) in [
         ("GET", "/notes/1", "", 404),
         ("GET", "/elsewhere", "", 404),
@@ -327,6 +348,7 @@ fn events_reach_those_who_listen() {
                 .write_all(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n")
                 .unwrap();
             let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+
             // The head comes at once; after that nothing is missed.
             let head: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
             assert!(
@@ -384,6 +406,7 @@ fn a_reverse_proxy() {
         (Some("300000"), 300_000)
     );
     let numbers = ask(&proxy, "GET", "/numbers/2000", "");
+
     assert_eq!(
         (numbers.0, numbers.1.lines().count()),
         (200, 2000),
@@ -396,6 +419,7 @@ fn a_reverse_proxy() {
     let chunked =
         "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
     let chunked = chunked.to_owned() + "4\r\na\nb\n\r\n0\r\n\r\n";
+
     assert_eq!(
         answer_of(&proxy.exchange(chunked).unwrap()).body,
         b"2 lines\n"
@@ -407,6 +431,7 @@ fn a_reverse_proxy() {
             .contains("Content-Length: 7\r\n")
     );
     assert_eq!(ask(&proxy, "GET", "/nothing", "").0, 404);
+
     // A fiber each, one after the other: so one connection.
     assert_eq!(upstream.server().counts().accepted, 1);
     drop(upstream);
@@ -431,6 +456,7 @@ fn a_reverse_proxy_keeps_its_own_connections() {
             .unwrap();
         head
     });
+
     let asked =
         "HEAD / HTTP/1.1\r\nHost: h\r\nX-Near: 1\r\nX-Far: 2\r\nConnection: X-Near, close\r\n\r\n";
     let answer = String::from_utf8(proxy.exchange(asked).unwrap()).unwrap();
@@ -442,6 +468,7 @@ fn a_reverse_proxy_keeps_its_own_connections() {
         "{head:?}"
     );
     let absent = ["Content-Length", "X-Hop", "x-hop"];
+
     assert!(
         answer.contains("X-End: 2\r\n") && !absent.iter().any(|name| answer.contains(name)),
         "{answer}"
@@ -453,7 +480,8 @@ fn a_reverse_proxy_keeps_its_own_connections() {
 fn database_peer(listener: &OsListener) {
     let mut count = 0;
     while let Ok((mut stream, _)) = listener.accept() {
-        let (mut received, mut piece) = (Vec::new(), [0; 256]);
+        let mut received = Vec::new();
+        let mut piece = [0; 256];
         loop {
             let Ok(Some((OwnedFrame::Array(words), len))) = decode(&received) else {
                 match stream.read(&mut piece) {
@@ -462,6 +490,7 @@ fn database_peer(listener: &OsListener) {
                 }
                 continue;
             };
+
             received.drain(..len);
             match &*words {
                 [OwnedFrame::BulkString(command), OwnedFrame::BulkString(key)]
@@ -494,12 +523,14 @@ fn a_synchronous_database_client() {
     )))
     .unwrap();
     let peer = std::thread::spawn(move || database_peer(&listener));
+
     for n in 1..=3 {
         assert_eq!(
             ask(&server, "GET", "/x", ""),
             (200, format!("visit {n} of /x\n"))
         );
     }
+
     assert_eq!(
         ask(&server, "GET", "/last", "").0,
         502,

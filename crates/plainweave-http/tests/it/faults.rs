@@ -26,6 +26,7 @@ fn ends() -> Vec<usize> {
         at += REQUESTS[at..].find(last).unwrap() + last.len();
         at
     });
+
     found.chain([REQUESTS.len()]).collect()
 }
 
@@ -51,6 +52,7 @@ fn run(script: &mut Script) -> Vec<Error> {
         linger_bytes: 1 << 20,
         ..Limits::default()
     };
+
     let server = server()
         .with_limits(limits)
         .on_error(move |error| record.lock().unwrap().push(error.clone()));
@@ -68,6 +70,7 @@ fn a_peer_that_leaves_at_any_byte() {
             script.events.extend(fault.map(Event::Fail));
             let errors = run(&mut script);
             let answers = read_answers(&script.out);
+
             // Of a body that is cut short the peer may still be told; one that is gone may not.
             let mut expected = vec![200; complete(len)];
             expected.extend((fault.is_none() && in_body(len)).then_some(400));
@@ -91,6 +94,7 @@ fn a_peer_that_takes_no_more_after_any_byte() {
                 deaf_after: Some((len, kind)),
                 ..Script::of(REQUESTS)
             };
+
             let errors = run(&mut script);
             assert_eq!(script.out.len(), len);
             assert_eq!(errors.len(), 1, "{len} {errors:?}");
@@ -120,6 +124,7 @@ fn a_peer_that_stalls_at_any_byte() {
             .collect();
         let between = complete(len) > complete(len - 1);
         let mut expected = vec![200; complete(len)];
+
         expected.extend((!between).then_some(408));
         assert_eq!(statuses, expected, "{len}");
         assert_eq!(
@@ -146,6 +151,7 @@ fn a_peer_that_drips() {
         min_rate: 1 << 20,
         ..Limits::default()
     };
+
     let head = "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 500\r\n\r\n";
     for (first, rest) in [
         ("GET / HTTP/1.1\r\n", "A: b\r\n".repeat(50)),

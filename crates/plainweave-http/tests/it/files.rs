@@ -24,6 +24,7 @@ impl Site {
         );
         let site = Self(std::env::temp_dir().join(unique));
         let root = site.root();
+
         for directory in [
             "root/sub/deep",
             "root/empty",
@@ -33,6 +34,7 @@ impl Site {
         ] {
             fs::create_dir_all(site.0.join(directory)).unwrap();
         }
+
         for (name, text) in [
             ("../secret", "secret"),
             ("index.html", "<p>home"),
@@ -48,6 +50,7 @@ impl Site {
         ] {
             fs::write(root.join(name), text).unwrap();
         }
+
         symlink("a.txt", root.join("inside")).unwrap();
         symlink("../secret", root.join("escape")).unwrap();
         symlink(site.0.join("secret"), root.join("absolute")).unwrap();
@@ -61,6 +64,7 @@ impl Site {
             0,
         )
         .unwrap();
+
         site
     }
 
@@ -89,6 +93,7 @@ fn ask<B: Blocking>(server: &Server<StaticFiles<B>>, request: &str, fields: &str
             .replace("Content-Length", "X-Length");
         return read_answers(text.as_bytes()).remove(0);
     }
+
     read_answers(&script.out).remove(0)
 }
 
@@ -131,6 +136,7 @@ fn paths() {
     ];
     let long = format!("/{}", "a".repeat(300));
     let more = [(long.as_str(), 404, "")];
+
     for server in [
         site.server(),
         Server::new(StaticFiles::new(site.root()).unwrap().without_links()),
@@ -141,6 +147,7 @@ fn paths() {
             assert!(*status != 200 || answer.body == body.as_bytes(), "{path}");
         }
     }
+
     assert_eq!(ask(&site.server(), "GET /inside", "").body, b"text");
     let without = Server::new(StaticFiles::new(site.root()).unwrap().without_links());
     assert_eq!(ask(&without, "GET /inside", "").status, 404);
@@ -210,6 +217,7 @@ fn fields() {
             "{path}"
         );
     }
+
     let head = ask(&site.server(), "HEAD /a.txt", "");
     let get = ask(&site.server(), "GET /a.txt", "");
     assert_eq!((head.status, head.header("x-length")), (200, Some("4")));
@@ -230,6 +238,7 @@ fn conditions() {
         staleness: Duration::ZERO,
         ..Caching::default()
     };
+
     let server = Server::new(StaticFiles::new(site.root()).unwrap().with_caching(always));
     let first = ask(&server, "GET /a.txt", "");
     let etag = first.header("etag").unwrap();
@@ -238,6 +247,7 @@ fn conditions() {
         first.header("last-modified"),
         Some("Sun, 06 Nov 1994 08:49:37 GMT")
     );
+
     for (fields, status) in [
         (format!("If-None-Match: {etag}\r\n"), 304),
         (format!("If-None-Match: \"x\", W/{etag}\r\n"), 304),
@@ -271,6 +281,7 @@ fn conditions() {
             assert_eq!(answer.header("etag"), Some(etag));
         }
     }
+
     file.set_modified(time + Duration::from_secs(1)).unwrap();
     let touched = ask(
         &server,
@@ -297,6 +308,7 @@ fn sizes() {
                 file_bytes,
                 ..Caching::default()
             };
+
             let server = Server::new(StaticFiles::new(site.root()).unwrap().with_caching(caching));
             for _ in 0..2 {
                 let mut script = Script::of("GET /f HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -309,6 +321,7 @@ fn sizes() {
                 } else {
                     len.div_ceil(65_536).max(1)
                 };
+
                 assert_eq!(
                     script.writes.len(),
                     writes,
@@ -349,6 +362,7 @@ fn files_that_change_while_they_are_sent() {
     let site = Site::new();
     let file = site.root().join("f");
     let next = "GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\n";
+
     for (len, answers) in [(70_000, 0), (500_000, 2)] {
         fs::write(&file, vec![b'x'; 200_000]).unwrap();
         let meddling = Meddling(std::sync::Arc::new((AtomicU32::new(0), file.clone(), len)));
@@ -356,12 +370,14 @@ fn files_that_change_while_they_are_sent() {
             file_bytes: 65_536,
             ..Caching::default()
         };
+
         let files = StaticFiles::with_blocking(site.root(), meddling)
             .unwrap()
             .with_caching(caching);
         let server = Server::new(files);
         let mut script = Script::of(format!("GET /f HTTP/1.1\r\nHost: h\r\n\r\n{next}"));
         play(&server, &mut script);
+
         // Shrunk: cut off, and nothing follows that could be taken for the rest. Grown: only what
         // was promised.
         assert_eq!(read_answers(&script.out).len(), answers, "{len}");

@@ -74,6 +74,7 @@ fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             drop(input.splice(at.., other[from.min(other.len())..].iter().copied()));
         }
     }
+
     input.truncate(LONGEST);
 }
 
@@ -114,6 +115,7 @@ fn every_target_is_here() {
         .iter()
         .map(|file| file.file_stem().unwrap().to_str().unwrap())
         .collect();
+
     assert_eq!(files, names);
 }
 
@@ -128,12 +130,14 @@ fn mutations((target, holds, cost): Target) {
         / cost;
     let corpus = corpus(target);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
+
     for n in 0..count {
         let mut input = corpus[n % corpus.len()].clone();
         for _ in 0..=random.below(6) {
             let other = random.below(corpus.len());
             mutate(&mut input, &corpus[other], &mut random);
         }
+
         if let Err(panic) = std::panic::catch_unwind(|| holds(&input)) {
             let shown: String = input
                 .iter()

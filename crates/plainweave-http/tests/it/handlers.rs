@@ -96,10 +96,12 @@ fn a_body_is_written_and_flushed() {
         assert!(head.contains("Transfer-Encoding: chunked"), "{head}");
         assert_eq!(body, chunks, "{path}");
     }
+
     for (path, len) in [("/big", 50_000), ("/huge", 50_000)] {
         let answers = read_answers(&in_memory(&server, get(path) + &get("/small")));
         assert_eq!((answers.len(), answers[0].body.len()), (2, len), "{path}");
     }
+
     let old = text(&server, "GET /trailers HTTP/1.0\r\n\r\n");
     assert!(
         old.ends_with("\r\n\r\nbody"),
@@ -116,7 +118,8 @@ fn a_peer_that_leaves_a_written_body_is_no_server_error() {
         let mut whole = Script::of(get(path));
         play(&Server::new(written), &mut whole);
         for deaf in [0, 1, 50, whole.out.len() / 2, whole.out.len() - 1] {
-            let (told, errors) = (Arc::new(Mutex::new(Vec::new())), Errors::default());
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let errors = Errors::default();
             let list = told.clone();
             let server = errors.of(Server::new(written));
             let server =
@@ -125,6 +128,7 @@ fn a_peer_that_leaves_a_written_body_is_no_server_error() {
                 deaf_after: Some((deaf, ErrorKind::BrokenPipe)),
                 ..Script::of(get(path))
             };
+
             play(&server, &mut script);
             assert_eq!(
                 *told.lock().unwrap(),
@@ -171,6 +175,7 @@ fn a_body_that_cannot_be_written_shows() {
             "{path}"
         );
     }
+
     assert_eq!(
         errors.taken(),
         [
@@ -200,6 +205,7 @@ fn a_peer_that_leaves_ends_a_body() {
             deaf_after: Some((deaf, ErrorKind::BrokenPipe)),
             ..Script::of(get("/"))
         };
+
         play(&server, &mut script);
         assert_eq!(
             errors.taken(),
@@ -222,6 +228,7 @@ fn with_trailers(request: &mut Request<'_>) -> Response {
             .collect(),
         Err(error) => vec![error.to_string()],
     };
+
     Response::ok(format!("{}:{}", body.len(), shown.join(",")))
 }
 
@@ -231,12 +238,14 @@ fn trailers_reach_the_handler_however_they_are_split() {
     let none = "3\r\nabc\r\n0\r\n\r\n";
     let some = "3\r\nabc\r\n0\r\nX-Sum: 42\r\nX-Empty:\r\nHost: evil\r\n\r\n";
     let server = Server::new(with_trailers);
+
     for read_max in (1..80).chain([usize::MAX]) {
         let all = [head, some, head, none, &get("/")].concat();
         let mut script = Script {
             read_max,
             ..Script::of(all)
         };
+
         play(&server, &mut script);
         let bodies: Vec<_> = read_answers(&script.out)
             .into_iter()
@@ -248,12 +257,14 @@ fn trailers_reach_the_handler_however_they_are_split() {
             "reads of {read_max} bytes"
         );
     }
+
     // Nobody reads them: the next request is found all the same.
     let unread = head.replace("POST /", "POST /unread");
     let answers = read_answers(&in_memory(&server, [&unread, some, &get("/")].concat()));
     assert_eq!(answers.len(), 2);
     let many = (0..101).fold("0\r\n".to_owned(), |all, n| all + &format!("a{n}: b\r\n"));
     let answer = text(&server, [head, &many, "\r\n"].concat());
+
     assert!(
         answer.ends_with("0:a malformed trailer section"),
         "{answer}"
@@ -271,6 +282,7 @@ fn shouting(request: &mut Request<'_>) -> Response {
                 .unwrap();
         }
     };
+
     match request.path() {
         "" => Response::tunnel(shout),
         _ => Response::upgrade(HeaderValue::from_static("shout"), shout),
@@ -281,6 +293,7 @@ fn shouting(request: &mut Request<'_>) -> Response {
 fn a_handler_takes_the_stream_over() {
     let errors = Errors::default();
     let server = errors.of(Server::new(shouting));
+
     let ask = upgrade("/up", "shout");
     // What comes with the request, and what comes later.
     for read_max in [1, 50, ask.len() + 3, usize::MAX] {
@@ -288,6 +301,7 @@ fn a_handler_takes_the_stream_over() {
             read_max,
             ..Script::of(ask.clone() + "hello\nworld\n")
         };
+
         play(&server, &mut script);
         let out = String::from_utf8(script.out).unwrap();
         let (head, rest) = out.split_once("\r\n\r\n").unwrap();
@@ -305,6 +319,7 @@ fn a_handler_takes_the_stream_over() {
         );
         assert_eq!(rest, "HELLO\nWORLD\n");
     }
+
     let tunnel = text(&server, "CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\nhello\n");
     assert!(
         tunnel.starts_with("HTTP/1.1 200 OK\r\n") && tunnel.ends_with("\r\n\r\nHELLO\n"),
@@ -313,6 +328,7 @@ fn a_handler_takes_the_stream_over() {
     assert!(!tunnel.contains("Content-Length"), "{tunnel}");
     assert!(errors.taken().is_empty());
     text(&server, ask + "panic\n");
+
     assert_eq!(
         errors.taken(),
         ["the handler panicked at GET /up: asked to panic"]
@@ -353,6 +369,7 @@ fn what_cannot_be_upgraded_is_refused() {
             &if status == 101 { ask } else { ask.repeat(2) },
         ));
         assert_eq!(answers.len(), if status == 101 { 1 } else { 2 }, "{fields}");
+
         for answer in answers {
             assert_eq!(
                 (answer.status, answer.header("upgrade")),
@@ -391,12 +408,14 @@ fn an_upgrade_on_sockets() {
         client
             .write_all(upgrade("/up", "shout").as_bytes())
             .unwrap();
+
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             client.read_exact(&mut byte).unwrap();
             head.push(byte[0]);
         }
+
         for line in [b"hello\n", b"again\n"] {
             client.write_all(line).unwrap();
             let mut back = [0; 6];
@@ -417,6 +436,7 @@ fn an_upgraded_stream_has_timeouts_of_its_own() {
                 write!(stream, "{:?}", error.kind()).unwrap();
             })
         });
+
         let server = if threads {
             TestServer::on_threads(server)
         } else {
@@ -438,6 +458,7 @@ fn routes_have_limits_of_their_own() {
         body_bytes: 10,
         ..Limits::default()
     };
+
     let server = Server::new(|request: &mut Request<'_>| {
         if request.path() == "/less" {
             let less = plainweave_http::RequestLimits {
@@ -446,11 +467,13 @@ fn routes_have_limits_of_their_own() {
             };
             request.set_limits(less);
         }
+
         match request.read_body(1000) {
             Ok(body) => Response::ok(body),
             Err(_) => Response::plain(StatusCode::IM_A_TEAPOT),
         }
     });
+
     let server = server
         .with_limits(limits)
         .with_request_limits(|head, limits| {
@@ -458,6 +481,7 @@ fn routes_have_limits_of_their_own() {
                 limits.body_bytes = 100;
             }
         });
+
     let send = |path: &str, len: usize, chunked: bool| {
         let (field, body) = match chunked {
             true => (
@@ -466,9 +490,11 @@ fn routes_have_limits_of_their_own() {
             ),
             false => (format!("Content-Length: {len}"), "x".repeat(len)),
         };
+
         let sent = format!("POST {path} HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n{body}");
         read_answers(&in_memory(&server, sent))[0].status
     };
+
     for chunked in [false, true] {
         let statuses = [
             ("/", 10),
@@ -495,6 +521,7 @@ fn timeouts_are_paused_and_resumed() {
         min_rate: 0,
         ..Limits::default()
     };
+
     let server = TestServer::start(
         Server::new(|request: &mut Request<'_>| {
             let mut byte = [0];
@@ -514,6 +541,7 @@ fn timeouts_are_paused_and_resumed() {
     std::thread::sleep(Duration::from_millis(60));
     client.write_all(b"x").unwrap();
     let mut answer = Vec::new();
+
     client.read_to_end(&mut answer).unwrap();
     assert_eq!(
         read_answers(&answer)[0].status,
@@ -529,6 +557,7 @@ fn a_pause_ends_with_its_handler() {
         linger_bytes: 0,
         ..Limits::default()
     };
+
     let server = Server::new(|request: &mut Request<'_>| {
         request.pause_timeouts();
         Response::ok("unread")
@@ -543,6 +572,7 @@ fn a_pause_ends_with_its_handler() {
     ]);
     play(&server, &mut script);
     assert_eq!(read_answers(&script.out)[0].status, 408);
+
     assert!(
         script.timeout.unwrap() <= limits.body_timeout,
         "{:?}",
@@ -558,14 +588,17 @@ fn timeouts_are_extended() {
         min_rate: 0,
         ..Limits::default()
     };
+
     let handler = |request: &mut Request<'_>| {
         let patient = plainweave_http::RequestLimits {
             body_timeout: Duration::from_secs(30),
             ..request.limits()
         };
+
         request.set_limits(patient);
         Response::ok(request.read_body(10).unwrap())
     };
+
     for threads in [false, true] {
         let server = Server::new(handler).with_limits(limits.clone());
         let server = if threads {
@@ -583,6 +616,7 @@ fn timeouts_are_extended() {
         std::thread::sleep(Duration::from_millis(60));
         client.write_all(b"xy").unwrap();
         let mut answer = Vec::new();
+
         client.read_to_end(&mut answer).unwrap();
         assert_eq!(read_answers(&answer)[0].body, b"xy");
     }
@@ -597,6 +631,7 @@ fn a_route_has_its_own_write_timeout() {
                 limits.write_timeout = Duration::from_secs(300);
             }
         });
+
     let mut script = Script::of(get("/") + &get("/slow") + &get("/slow") + &get("/"));
     play(&server, &mut script);
     let default = Limits::default().write_timeout;
@@ -615,12 +650,14 @@ fn a_panic_is_reported_and_the_connection_goes_on() {
         assert!(request.path() != "/panic", "asked to panic");
         Response::ok("fine")
     });
+
     let server = errors.of(server).on_exchange(move |exchange| {
         let panicked = exchange.error.is_some_and(|error| error.is_panic());
         list.lock()
             .unwrap()
             .push((exchange.status.map(|status| status.as_u16()), panicked));
     });
+
     let post = "POST /panic?secret HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
     let answers = read_answers(&in_memory(&server, [post, &get("/")].concat()));
     assert_eq!(
@@ -634,6 +671,7 @@ fn a_panic_is_reported_and_the_connection_goes_on() {
         errors.taken(),
         ["the handler panicked at POST /panic: asked to panic"]
     );
+
     assert_eq!(
         *told.lock().unwrap(),
         [(Some(500), true), (Some(200), false)]
@@ -651,6 +689,7 @@ fn a_panic_over_a_bad_body_is_reported_too() {
     let bad = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nno size";
     assert_eq!(read_answers(&in_memory(&server, bad))[0].status, 400);
     let errors = errors.taken();
+
     assert!(
         errors[0].starts_with("the handler panicked at POST /: called `Result::unwrap()`"),
         "{}",
@@ -666,6 +705,7 @@ fn continue_is_sent_at_the_first_read() {
         "/refuse" => Response::plain(StatusCode::FORBIDDEN),
         _ => Response::ok(request.read_body(10).unwrap()),
     });
+
     let fields = "Host: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
     let ask = |path: &str| format!("POST {path} HTTP/1.1\r\n{fields}");
     let mut script = Script::new([
@@ -674,11 +714,13 @@ fn continue_is_sent_at_the_first_read() {
     ]);
     play(&server, &mut script);
     let out = String::from_utf8(script.out).unwrap();
+
     assert!(
         out.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n") && out.ends_with("abc"),
         "{out}"
     );
     let refused = text(&server, ask("/refuse"));
+
     assert!(
         refused.starts_with("HTTP/1.1 403 ") && !refused.contains("100 Continue"),
         "{refused}"
@@ -700,6 +742,7 @@ fn a_test_server_of_each_kind() {
         let answer = server.exchange(last).unwrap();
         assert_eq!(read_answers(&answer)[0].body, b"Some(127.0.0.1)");
     }
+
     assert_eq!(
         read_answers(&in_memory(&Server::new(hello), last))[0].body,
         b"None"

@@ -164,6 +164,7 @@ fn authorities() {
         "a\"b",
         "a<b",
     ];
+
     let table = good
         .iter()
         .map(|host| (host, 200))
@@ -243,6 +244,7 @@ fn smuggling() {
         let raw = format!("POST /echo HTTP/1.1\r\nHost: a\r\n{fields}");
         assert_eq!(statuses(&raw), [*status], "{fields:?}");
     }
+
     // 6.1: an HTTP/1.0 client cannot mean it.
     assert_eq!(
         statuses("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
@@ -310,9 +312,11 @@ fn limits_on_size() {
             .map(|n| format!("A{n}: b\r\n"))
             .collect::<String>()
     };
+
     let head = |line: &str, fields: &str| format!("GET {line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let long = |len: usize| "a".repeat(len);
     let full = limits.line_bytes - "GET / HTTP/1.1\r\n".len();
+
     for (raw, status) in [
         (head("/", &fields(99)), 200),
         (head("/", &fields(100)), 431), // RFC 6585, 5.
@@ -359,7 +363,8 @@ fn feed(raw: &[u8], cuts: &[usize]) -> Result<Option<(usize, String)>, StatusCod
         headers: 4,
         ..Limits::default()
     };
-    let (mut scanner, mut start) = (HeadScanner::default(), 0);
+    let mut scanner = HeadScanner::default();
+    let mut start = 0;
     for &end in cuts.iter().chain([&raw.len()]) {
         loop {
             match scanner
@@ -419,6 +424,7 @@ fn byte_by_byte_is_linear() {
         line_bytes: 4 << 20,
         ..Limits::default()
     };
+
     let raw = [b"GET /".as_slice(), &vec![b'a'; 1 << 20]].concat();
     let start = std::time::Instant::now();
     let mut scanner = HeadScanner::default();

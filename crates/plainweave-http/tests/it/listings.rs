@@ -36,6 +36,7 @@ fn site() -> Site {
         0,
     )
     .unwrap();
+
     site
 }
 
@@ -76,6 +77,7 @@ fn what_can_be_served_is_listed() {
     ];
     assert_eq!(links(&page), expected);
     assert!(!page.contains("<b>") && !page.contains("<script"), "{page}");
+
     // Each link leads somewhere.
     for link in expected {
         let link = link.replace("&amp;", "&").replace("&#39;", "'");
@@ -85,6 +87,7 @@ fn what_can_be_served_is_listed() {
             "{link}"
         );
     }
+
     assert_eq!(text(&server, "/indexed/"), "index");
     for (path, status) in [
         ("/sub", 301),
@@ -99,6 +102,7 @@ fn what_can_be_served_is_listed() {
             "{path}"
         );
     }
+
     assert!(text(&server, "/sub/deep/").contains("href=\"../../\""));
     assert_eq!(links(&text(&server, "/empty/")), [""; 0]);
 }
@@ -130,6 +134,7 @@ fn orders() {
             "{query}"
         );
     }
+
     let page = text(&server, "/?sort=size");
     assert!(
         page.contains("aria-sort=\"ascending\"><a href=\"?sort=size&amp;order=desc\">"),
@@ -149,6 +154,7 @@ fn fields() {
     ] {
         assert_eq!(answer.header(name), Some(value));
     }
+
     assert!(
         answer
             .header("content-security-policy")
@@ -167,12 +173,14 @@ fn json() {
     let site = site();
     let server = server(&site);
     let body = text(&server, "/?format=json");
-    let (first, last) = (body.lines().next().unwrap(), body.lines().last().unwrap());
+    let first = body.lines().next().unwrap();
+    let last = body.lines().last().unwrap();
     assert_eq!(
         (first, last),
         ("{\"path\":\"/\",\"truncated\":false,\"entries\":[", "]}")
     );
     let stamp = "\"modified\":\"1994-11-06T08:49:37Z\"}";
+
     for entry in [
         format!("{{\"name\":\"b.txt\",\"href\":\"./b.txt\",\"type\":\"file\",\"size\":5,{stamp},"),
         format!(
@@ -187,6 +195,7 @@ fn json() {
             "{entry} in {body}"
         );
     }
+
     let html = "text/html; charset=utf-8";
     for (target, accept, kind) in [
         ("/", "application/json", "application/json"),
@@ -208,6 +217,7 @@ fn json() {
             "{target} {accept}"
         );
     }
+
     assert!(text(&server, "/sub/deep/?format=json").starts_with("{\"path\":\"/sub/deep/\""));
 }
 

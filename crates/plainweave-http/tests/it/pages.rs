@@ -68,6 +68,7 @@ fn a_fallback_is_for_pages_only() {
             "{request} {fields}"
         );
     }
+
     let page = ask(&server, "HEAD /page", BROWSER);
     assert_eq!(
         (page.status, page.header("x-length"), page.header("vary")),
@@ -84,6 +85,7 @@ fn a_fallback_is_for_pages_only() {
             "12.5.5: a cache must know"
         );
     }
+
     // It is a file like any other.
     let etag = page.header("etag").unwrap();
     assert_eq!(
@@ -113,6 +115,7 @@ fn error_pages_keep_the_status() {
             .unwrap(),
     );
     let lost = ask(&server, "GET /none", "");
+
     assert_eq!((lost.status, lost.body.as_slice()), (404, &b"lost"[..]));
     assert_eq!(
         lost.header("content-type"),
@@ -124,6 +127,7 @@ fn error_pages_keep_the_status() {
         "the page is not what was asked for"
     );
     let head = ask(&server, "HEAD /none", "");
+
     assert_eq!((head.status, head.header("x-length")), (404, Some("4")));
     let range = ask(&server, "GET /app.js", "Range: bytes=9-\r\n");
     assert_eq!((range.status, range.body.as_slice()), (416, &b"range"[..]));
@@ -137,6 +141,7 @@ fn error_pages_keep_the_status() {
         method.header("content-type"),
         Some("text/plain; charset=utf-8")
     );
+
     // Preconditions and ranges are not for error pages (13.2.1, 14.2).
     for fields in [
         "If-None-Match: *\r\n",
@@ -145,6 +150,7 @@ fn error_pages_keep_the_status() {
     ] {
         assert_eq!(ask(&server, "GET /none", fields).body, b"lost", "{fields}");
     }
+
     assert_eq!(
         ask(&server, "GET /%zz", "").body,
         b"400 Bad Request\n",
@@ -175,6 +181,7 @@ fn pages_that_are_not_there() {
             "{path}"
         );
     }
+
     assert!(
         site.files()
             .with_error_page(StatusCode::OK, "/404.html")
@@ -185,6 +192,7 @@ fn pages_that_are_not_there() {
         staleness: Duration::ZERO,
         ..Caching::default()
     };
+
     let files = site
         .files()
         .with_caching(caching)
@@ -193,6 +201,7 @@ fn pages_that_are_not_there() {
     let server = Server::new(files);
     fs::remove_file(site.root().join("404.html")).unwrap();
     let answer = ask(&server, "GET /none", "");
+
     assert_eq!(
         (answer.status, answer.body.as_slice()),
         (404, &b"404 Not Found\n"[..])
@@ -207,6 +216,7 @@ fn only_answers_of_files_have_pages() {
         let paged = site.files().with_error_page(status, "/404.html");
         assert_eq!(paged.is_ok(), PAGED.contains(&status), "{status}");
     }
+
     let files = PAGED.into_iter().try_fold(site.files(), |files, status| {
         files.with_error_page(status, "/404.html")
     });

@@ -226,6 +226,7 @@ fn rfc_9110_section_13() {
         let etag = whole.header("etag").unwrap();
         assert!(etag.starts_with('"'), "a strong validator");
         assert_eq!(whole.header("last-modified"), Some(AT));
+
         for (paragraph, fields, get, head) in TABLE {
             let lines = fields
                 .split('|')
@@ -233,6 +234,7 @@ fn rfc_9110_section_13() {
                 .collect::<String>();
             let lines = lines.replace("{etag}", etag).replace("{at}", AT);
             let lines = lines.replace("{before}", BEFORE).replace("{after}", AFTER);
+
             for (method, status) in [("GET", get), ("HEAD", head)] {
                 let answer = ask(&server, &format!("{method} /a.txt"), &lines);
                 assert_eq!(answer.status, *status, "{paragraph}: {method} {fields}");
@@ -245,6 +247,7 @@ fn rfc_9110_section_13() {
                         "{paragraph}: {fields}"
                     );
                 }
+
                 if answer.status == 304 {
                     assert_eq!(answer.header("content-type"), None, "{paragraph}: {fields}");
                 }
@@ -295,5 +298,6 @@ fn dates_of_this_second_do_not_vouch_for_ranges() {
         "GET /a",
         &format!("Range: bytes=0-0\r\nIf-Range: {date}\r\n"),
     );
+
     assert_eq!(answer.status, 200);
 }

@@ -45,7 +45,8 @@ fn binary_of(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
 
 fn line_of(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     let family = if client.is_ipv4() { "TCP4" } else { "TCP6" };
-    let (a, b) = (client.ip(), server.ip());
+    let a = client.ip();
+    let b = server.ip();
     format!(
         "PROXY {family} {a} {b} {} {}\r\n",
         client.port(),
@@ -62,15 +63,18 @@ fn headers() -> Vec<(Option<SocketAddr>, Vec<u8>)> {
         ("192.0.2.1:56324", "192.0.2.2:443"),
         ("[2001:db8::1]:1", "[2001:db8::2]:65535"),
     ] {
-        let (client, server) = (addr(client), addr(server));
+        let client = addr(client);
+        let server = addr(server);
         headers.push((Some(client), line_of(client, server)));
         headers.push((Some(client), binary_of(client, server)));
+
         // With an option behind the addresses.
         let mut longer = binary_of(client, server);
         longer.extend_from_slice(&[4, 0, 2, 9, 9]);
         longer[15] += 5;
         headers.push((Some(client), longer));
     }
+
     headers.push((None, b"PROXY UNKNOWN\r\n".to_vec()));
     headers.push((
         None,
@@ -79,6 +83,7 @@ fn headers() -> Vec<(Option<SocketAddr>, Vec<u8>)> {
     headers.push((None, binary(0, 0, b"")));
     headers.push((None, binary(0, 0x11, &[7; 12])));
     headers.push((None, binary(1, 0x31, &[7; 216])));
+
     headers
 }
 
@@ -89,6 +94,7 @@ fn headers_are_read_and_every_beginning_wants_more() {
             len: header.len(),
             client,
         };
+
         assert_eq!(parse(&header).unwrap(), whole);
         assert_eq!(
             parse(&[&header[..], b"GET / HTTP/1.1"].concat()).unwrap(),
@@ -132,6 +138,7 @@ fn what_is_no_header_is_refused() {
             String::from_utf8_lossy(header)
         );
     }
+
     let mut version_3 = binary(1, 0x11, &[0; 12]);
     version_3[12] = 0x31;
     assert!(parse(&version_3).is_err());
@@ -175,12 +182,14 @@ fn a_server_behind_a_proxy_knows_its_clients() {
     let list = told.clone();
     let server = server().on_exchange(move |exchange| list.lock().unwrap().push(exchange.peer));
     let get = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
     for (client, header) in headers() {
         for read_max in [1, 7, header.len(), header.len() + 1, usize::MAX] {
             let mut script = Script {
                 read_max,
                 ..Script::of([&header[..], get, get].concat())
             };
+
             play(&server, &mut script);
             let answers = read_answers(&script.out);
             let expected = format!("{client:?}").into_bytes();
@@ -210,6 +219,7 @@ fn a_server_behind_a_proxy_answers_nobody_else() {
         *errors.lock().unwrap(),
         ["the connection does not begin with a header of the PROXY protocol"]
     );
+
     // One that leaves in the middle of its header, and a health check that asks nothing.
     assert!(in_memory(&server, "PROXY TCP4 192").is_empty());
     assert!(in_memory(&server, binary(0, 0, b"")).is_empty());
@@ -234,6 +244,7 @@ impl Read for Behind {
         } else {
             0
         };
+
         Ok(held + rest)
     }
 }
@@ -272,10 +283,12 @@ const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9)
 #[test]
 fn a_header_comes_before_tls() {
     let authority = Authority::new("authority");
-    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let acceptor = authority.acceptor();
+    let config = Arc::new(authority.client(BOTH));
     let told = Arc::new(Mutex::new(Vec::new()));
     let list = told.clone();
     let server = server().on_exchange(move |exchange| list.lock().unwrap().push(exchange.peer));
+
     for (client, header) in headers() {
         for step in [1, 7, header.len(), header.len() + 1, usize::MAX] {
             let mut peer = Peer::new(&config, "localhost", GET.repeat(2));
@@ -285,6 +298,7 @@ fn a_header_comes_before_tls() {
                 step,
                 peer,
             });
+
             conversations::play(&server, &mut stream);
             let answers = read_answers(&stream.get_ref().peer.heard);
             let expected = Some(client.unwrap_or(PROXY));
@@ -300,13 +314,15 @@ fn a_header_comes_before_tls() {
             assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [expected; 2]);
         }
     }
+
     assert_eq!(acceptor.counts().failed, 0);
 }
 
 #[test]
 fn a_handshake_without_a_header_is_refused() {
     let authority = Authority::new("authority");
-    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let acceptor = authority.acceptor();
+    let config = Arc::new(authority.client(BOTH));
     let failures = Arc::new(Mutex::new(Vec::new()));
     let list = failures.clone();
     acceptor.on_failure(move |error, peer| list.lock().unwrap().push((error.to_string(), peer)));
@@ -333,6 +349,7 @@ fn a_handshake_without_a_header_is_refused() {
             client,
         ),
     ];
+
     for (header, says, from) in cases {
         let mut peer = Peer::new(&config, "localhost", GET);
         peer.cut = (!header.is_empty()).then_some((0, Silence::Vanish));
@@ -341,6 +358,7 @@ fn a_handshake_without_a_header_is_refused() {
             step: usize::MAX,
             peer,
         });
+
         conversations::play(&server(), &mut stream);
         assert!(stream.get_ref().peer.heard.is_empty());
         assert_eq!(

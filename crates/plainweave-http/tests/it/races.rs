@@ -41,6 +41,7 @@ fn while_changing(
         bytes: 256 << 20,
         ..Caching::default()
     };
+
     let server = Server::new(site.files().with_caching(caching));
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -54,7 +55,9 @@ fn while_changing(
         });
         // Ends the other thread, and with it the test, if a check panics.
         let _over = Over(&over);
-        let (mut seen, end) = (HashSet::new(), Instant::now() + Duration::from_secs(60));
+        let mut seen = HashSet::new();
+        let end = Instant::now() + Duration::from_secs(60);
+
         for n in 0.. {
             if n >= ROUNDS && seen.len() > 1 {
                 break;
@@ -93,6 +96,7 @@ fn a_renamed_file_is_one_or_the_other_or_none() {
                 fs::remove_file(root.join("f")).unwrap();
             }
         };
+
         while_changing(&site, open, "/f", change, |status, body, _| {
             assert!(
                 status == 404 || (status == 200 && is_whole(body, SIZES)),
@@ -114,6 +118,7 @@ fn a_renamed_directory_is_one_or_the_other_or_none() {
         fs::rename(root.join(name), root.join("d")).unwrap();
         fs::rename(root.join("d"), root.join(name)).unwrap();
     };
+
     while_changing(&site, false, "/d/f", change, |status, body, _| {
         assert!(
             status == 404 || (status == 200 && is_whole(body, SIZES)),
@@ -136,6 +141,7 @@ fn a_link_that_comes_and_goes_lets_nobody_out() {
             fs::rename(root.join("d"), root.join(name)).unwrap();
         }
     };
+
     while_changing(&site, false, "/d/f", change, |status, body, _| {
         assert!(
             status == 404 || (status == 200 && is_whole(body, SIZES)),
@@ -156,6 +162,7 @@ fn a_tag_names_one_content() {
         // Longer than a tick of the file system's clock.
         thread::sleep(Duration::from_millis(12));
     };
+
     let seen = Mutex::new(HashMap::<String, Vec<u8>>::new());
     while_changing(&site, false, "/f", change, |status, body, tag| {
         assert!(matches!(status, 200 | 500), "{status}");
@@ -178,6 +185,7 @@ fn unreadable_files() {
         crate::skip::skip("this user reads every file (root?)");
         return;
     }
+
     let server = Server::new(site.files().with_listings());
     for path in ["/f", "/d/f", "/d/"] {
         assert_eq!(
@@ -186,5 +194,6 @@ fn unreadable_files() {
             "{path}"
         );
     }
+
     fs::set_permissions(site.root().join("d"), fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -26,6 +26,7 @@ fn parts(answer: &Answer) -> Vec<Part> {
         .expect("a delimiter first");
     let delimiter = format!("\r\n--{boundary}");
     let mut parts = Vec::new();
+
     while rest != b"--\r\n" {
         rest = rest
             .strip_prefix(b"\r\n")
@@ -35,11 +36,13 @@ fn parts(answer: &Answer) -> Vec<Part> {
             .position(|end| end == b"\r\n\r\n")
             .expect("a head")
             + 4;
-        let (fields, content) = (str::from_utf8(&rest[..head]).unwrap(), &rest[head..]);
+        let fields = str::from_utf8(&rest[..head]).unwrap();
+        let content = &rest[head..];
         let len = content
             .windows(delimiter.len())
             .position(|end| end == delimiter.as_bytes())
             .expect("a delimiter");
+
         assert!(
             fields.contains("Content-Type: text/plain; charset=utf-8\r\n"),
             "14.6: {fields}"
@@ -48,9 +51,11 @@ fn parts(answer: &Answer) -> Vec<Part> {
             .lines()
             .find_map(|line| line.strip_prefix("Content-Range: "))
             .expect("14.6");
+
         parts.push((place.to_owned(), content[..len].to_vec()));
         rest = &content[len + delimiter.len()..];
     }
+
     parts
 }
 
@@ -158,6 +163,7 @@ fn rfc_9110_section_14() {
         let server = site.server(open);
         let whole = ask(&server, "GET /a.txt", "");
         assert_eq!(whole.header("accept-ranges"), Some("bytes"), "14.3");
+
         for (paragraph, range, status, places) in TABLE {
             let answer = ask(&server, "GET /a.txt", &format!("Range: {range}\r\n"));
             assert_eq!(answer.status, *status, "{paragraph}: {range}");
@@ -169,6 +175,7 @@ fn rfc_9110_section_14() {
                     .unwrap();
                 bytes[first.parse().unwrap()..=last.parse().unwrap()].to_vec()
             };
+
             match places {
                 [] => assert_eq!(
                     (&answer.body, answer.header("content-range")),
@@ -195,6 +202,7 @@ fn rfc_9110_section_14() {
                     assert_eq!(parts(&answer), expected, "{paragraph}: {range}");
                 }
             }
+
             if *status == 206 {
                 for field in ["etag", "last-modified", "accept-ranges"] {
                     assert_eq!(
@@ -204,6 +212,7 @@ fn rfc_9110_section_14() {
                     );
                 }
             }
+
             // 14.2: HEAD does not know ranges.
             let head = ask(&server, "HEAD /a.txt", &format!("Range: {range}\r\n"));
             assert_eq!(
@@ -212,6 +221,7 @@ fn rfc_9110_section_14() {
                 "{range}"
             );
         }
+
         let twice = ask(
             &server,
             "GET /a.txt",
@@ -253,6 +263,7 @@ fn by_the_thousand() {
             .collect::<Vec<_>>()
             .join(",")
     };
+
     for open in [false, true] {
         let server = site.server(open);
         for (count, status) in [(64, 206), (65, 200), (1_700, 200)] {
@@ -285,6 +296,7 @@ fn a_boundary_is_its_answer_s_own() {
             .unwrap()
             .to_owned()
     };
+
     assert_ne!(kind(), kind());
 }
 
@@ -299,6 +311,7 @@ proptest! {
         let ranges: Vec<_> = ends.chunks_exact(2).map(|pair| (pair[0].min(pair[1]), pair[0].max(pair[1]))).collect();
         let list = ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(",");
         let mut all = Vec::new();
+
         for open in [false, true] {
             let answer = ask(&site.server(open), "GET /a.txt", &format!("Range: bytes={list}\r\n"));
             let whole = ranges.iter().map(|(first, last)| last - first + 1).sum::<usize>() > bytes.len();
@@ -308,13 +321,16 @@ proptest! {
                 _ if ranges.len() == 1 => vec![answer.body],
                 _ => parts(&answer).into_iter().map(|(_, bytes)| bytes).collect(),
             };
+
             let expected: Vec<_> = match whole {
                 true => vec![bytes.clone()],
                 false => ranges.iter().map(|(first, last)| bytes[*first..=*last].to_vec()).collect(),
             };
+
             prop_assert!(got == expected, "{}", list);
             all.push(got);
         }
+
         prop_assert!(all[0] == all[1]);
     }
 }
@@ -369,6 +385,7 @@ fn a_file_that_shrinks_meanwhile() {
         );
         let fields = format!("Range: {range}\r\n\r\n");
         let mut script = Script::of(format!("GET /a.txt HTTP/1.1\r\nHost: h\r\n{fields}{next}"));
+
         play(&server, &mut script);
         assert!(script.out.starts_with(b"HTTP/1.1 206 "), "{range}");
         assert_eq!(read_answers(&script.out).len(), 0, "{range}");

@@ -38,6 +38,7 @@ fn server(root: &Path, staleness: Duration) -> Server<StaticFiles> {
         staleness,
         ..Caching::default()
     };
+
     Server::new(
         StaticFiles::new(root)
             .unwrap()
@@ -78,6 +79,7 @@ fn a_directory_that_is_made_anew_is_served() {
     PATHS
         .iter()
         .for_each(|path| assert_eq!(answered(&server, path), Ok(1)));
+
     for number in 2..6 {
         fs::remove_dir_all(&root).unwrap();
         if number % 2 == 0 {
@@ -85,6 +87,7 @@ fn a_directory_that_is_made_anew_is_served() {
             eventually(|| answered(&server, "/page") == Err(503));
             assert!(server.handler().root().is_missing());
         }
+
         release(&root, number);
         for path in PATHS {
             eventually(|| answered(&server, path) == Ok(number));
@@ -106,6 +109,7 @@ fn a_file_that_is_not_found_has_its_directory_looked_for() {
     fs::write(root.join("other"), "2 other").unwrap();
     assert_eq!(answered(&server, "/page"), Ok(1), "believed for an hour");
     assert_eq!(answered(&server, "/other"), Ok(2));
+
     PATHS
         .iter()
         .for_each(|path| assert_eq!(answered(&server, path), Ok(2)));
@@ -114,10 +118,12 @@ fn a_file_that_is_not_found_has_its_directory_looked_for() {
 #[test]
 fn it_is_opened_anew_when_that_is_asked_for() {
     let site = Site::new();
-    let (root, link) = (site.root().join("releases"), site.root().join("current"));
+    let root = site.root().join("releases");
+    let link = site.root().join("current");
     (1..3).for_each(|number| release(&root.join(number.to_string()), number));
     switch(&link, &root.join("1"));
     let server = server(&link, Duration::from_secs(3600));
+
     PATHS
         .iter()
         .for_each(|path| assert_eq!(answered(&server, path), Ok(1)));
@@ -127,6 +133,7 @@ fn it_is_opened_anew_when_that_is_asked_for() {
     PATHS
         .iter()
         .for_each(|path| assert_eq!(answered(&server, path), Ok(2)));
+
     // What cannot be opened changes nothing.
     fs::remove_file(&link).unwrap();
     assert!(server.handler().root().reopen().is_err());
@@ -148,6 +155,7 @@ fn a_directory_that_was_moved_away_is_served_no_longer_than_a_moment() {
     for path in PATHS {
         eventually(|| answered(&server, path) == Ok(1));
     }
+
     // And a file in its place is none.
     fs::remove_dir_all(&root).unwrap();
     fs::write(&root, "1 file").unwrap();
@@ -161,6 +169,7 @@ fn what_takes_its_place_is_served_by_the_same_rules() {
     let root = site.root().join("dist");
     release(&root, 1);
     fs::write(site.root().join("secret"), "9 secret").unwrap();
+
     for links in [true, false] {
         let files = StaticFiles::new(&root).unwrap();
         let files = if links { files } else { files.without_links() };
@@ -186,7 +195,8 @@ fn what_takes_its_place_is_served_by_the_same_rules() {
 #[test]
 fn no_answer_is_made_of_two_releases() {
     let site = Site::new();
-    let (root, link) = (site.root().join("releases"), site.root().join("current"));
+    let root = site.root().join("releases");
+    let link = site.root().join("current");
     let targets: Vec<_> = (0..2).map(|number| root.join(number.to_string())).collect();
     for (number, target) in targets.iter().enumerate() {
         fs::create_dir_all(target).unwrap();
@@ -196,6 +206,7 @@ fn no_answer_is_made_of_two_releases() {
             fs::write(target.join("page.gz"), "z".repeat(50)).unwrap();
         }
     }
+
     switch(&link, &targets[0]);
     let server = server(&link, Duration::ZERO);
     let over = AtomicBool::new(false);
@@ -216,21 +227,23 @@ fn no_answer_is_made_of_two_releases() {
             }
         }
         let _over = Over(&over);
-        let (mut seen, end) = ([false; 2], Instant::now() + Duration::from_secs(20));
+        let mut seen = [false; 2];
+        let end = Instant::now() + Duration::from_secs(20);
+
         let mut asked = 0;
         while asked < 2000 || seen != [true; 2] {
             assert!(Instant::now() < end, "{asked} answers, of both: {seen:?}");
             let answer = ask(&server, "GET /page", "Accept-Encoding: gzip\r\n");
             assert_eq!(answer.status, 200);
-            let (coding, varies) = (
-                answer.header("content-encoding"),
-                answer.header("vary").is_some(),
-            );
+            let coding = answer.header("content-encoding");
+            let varies = answer.header("vary").is_some();
+
             match answer.body.len() {
                 50 => assert_eq!((coding, varies), (Some("gzip"), true)),
                 101 => assert_eq!((coding, varies), (None, false)),
                 other => panic!("{other} bytes, {coding:?}"),
             }
+
             seen[usize::from(answer.body.len() == 101)] = true;
             asked += 1;
         }

@@ -52,6 +52,7 @@ fn connect(address: &Address) -> io::Result<Box<dyn Client>> {
         }
         other => panic!("{other}"),
     };
+
     client.patience();
     Ok(client)
 }
@@ -206,6 +207,7 @@ fn answers_and_counts(place: &impl Place) {
     let server = Arc::new(Server::new(hello));
     let address = place.start(&server);
     assert_eq!(server.addresses(), std::slice::from_ref(&address));
+
     for round in 1..=10 {
         let mut client = connect(&address).unwrap();
         for _ in 0..3 {
@@ -216,6 +218,7 @@ fn answers_and_counts(place: &impl Place) {
         });
         assert!(server.counts().open >= 1);
     }
+
     eventually("all have left", || server.counts().open == 0);
     let counts = server.counts();
     assert_eq!(
@@ -246,7 +249,8 @@ fn a_worker_that_is_held_up_holds_up_no_connection() {
         let server = Arc::new(Server::new(hello));
         let (tell, started) = mpsc::channel();
         let all_answered = Arc::new(AtomicBool::new(false));
-        let (held, is_over) = (server.clone(), all_answered.clone());
+        let held = server.clone();
+        let is_over = all_answered.clone();
         let holds_up = runtime.spawn(move || {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             tell.send(held.start(listener).unwrap()).unwrap();
@@ -256,11 +260,13 @@ fn a_worker_that_is_held_up_holds_up_no_connection() {
             }
             is_over.load(Ordering::SeqCst)
         });
+
         let address = started.recv_timeout(HANG).unwrap();
         for _ in 0..5 {
             let mut client = connect(&address).unwrap();
             assert_eq!(ask(&mut *client).unwrap(), b"hello");
         }
+
         all_answered.store(true, Ordering::SeqCst);
         assert!(
             holds_up.join().unwrap(),
@@ -276,17 +282,20 @@ fn at_the_limit_it_accepts_no_more(place: &impl Place) {
         connections: 2,
         ..Limits::default()
     };
+
     let server = Arc::new(Server::new(hello).with_limits(limits));
     let address = place.start(&server);
     let mut held: Vec<_> = (0..2).map(|_| connect(&address).unwrap()).collect();
     held.iter_mut()
         .for_each(|client| drop(ask(&mut **client).unwrap()));
     let mut third = connect(&address).unwrap();
+
     third.write_all(GET).unwrap();
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!((server.counts().open, server.counts().accepted), (2, 2));
     held.pop();
     let mut buf = [0; 1024];
+
     assert!(third.read(&mut buf).unwrap() > 0);
     assert_eq!(server.counts().accepted, 3);
     // A stop at the limit: the accept loop waits for a permit.
@@ -295,7 +304,8 @@ fn at_the_limit_it_accepts_no_more(place: &impl Place) {
 
 fn a_shutdown_waits_for_requests_in_progress(place: &impl Place) {
     let (entered, inside) = mpsc::channel();
-    let (entered, released) = (Mutex::new(entered), Arc::new(AtomicBool::new(true)));
+    let entered = Mutex::new(entered);
+    let released = Arc::new(AtomicBool::new(true));
     let may_answer = released.clone();
     let server = Arc::new(Server::new(move |_: &mut Request<'_>| {
         entered.lock().unwrap().send(()).unwrap();
@@ -305,7 +315,9 @@ fn a_shutdown_waits_for_requests_in_progress(place: &impl Place) {
         Response::ok("slow")
     }));
     let address = place.start(&server);
-    let (mut idle, mut busy) = (connect(&address).unwrap(), connect(&address).unwrap());
+    let mut idle = connect(&address).unwrap();
+    let mut busy = connect(&address).unwrap();
+
     assert_eq!(ask(&mut *idle).unwrap(), b"slow");
     inside.recv().unwrap();
     released.store(false, Ordering::SeqCst);
@@ -318,6 +330,7 @@ fn a_shutdown_waits_for_requests_in_progress(place: &impl Place) {
         });
         assert!(place.shutdown(&server, HANG));
     });
+
     let mut rest = Vec::new();
     busy.read_to_end(&mut rest).unwrap();
     let answers = read_answers(&rest);
@@ -339,12 +352,14 @@ fn a_shutdown_that_is_late_cuts_connections(place: &impl Place) {
     }));
     let address = place.start(&server);
     let mut client = connect(&address).unwrap();
+
     client
         .write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n")
         .unwrap();
     inside.recv_timeout(HANG).unwrap();
     assert!(!place.shutdown(&server, Duration::from_millis(10)));
     let _ = client.read_to_end(&mut Vec::new()); // An end, or a reset: but soon.
+
     eventually("the connection has ended", || server.counts().open == 0);
 }
 
@@ -352,7 +367,9 @@ fn hooks_are_called(place: &impl Place) {
     let (said, heard) = mpsc::channel();
     let said = Arc::new(Mutex::new(said));
     let say = move |what: String| said.lock().unwrap().send(what).unwrap();
-    let (opened, closed, answered) = (say.clone(), say.clone(), say);
+    let opened = say.clone();
+    let closed = say.clone();
+    let answered = say;
     let server = Server::new(hello)
         .on_open(move |peer| {
             opened(format!("open {}", peer.is_some()));
@@ -363,16 +380,19 @@ fn hooks_are_called(place: &impl Place) {
     let server = Arc::new(server);
     let address = place.start(&server);
     let mut client = connect(&address).unwrap();
+
     ask(&mut *client).unwrap();
     ask(&mut *client).unwrap();
     drop(client);
     let known = address.tcp().is_some();
+
     for expected in ["open", "exchange", "exchange"] {
         assert_eq!(
             heard.recv_timeout(HANG).unwrap(),
             format!("{expected} {known}")
         );
     }
+
     assert_eq!(
         heard.recv_timeout(HANG).unwrap(),
         format!("close {known} 2")
@@ -382,7 +402,8 @@ fn hooks_are_called(place: &impl Place) {
 
 fn a_veto_closes_without_a_word(place: &impl Place) {
     let allowed = Arc::new(AtomicBool::new(false));
-    let (may, closed) = (allowed.clone(), Arc::new(AtomicUsize::new(0)));
+    let may = allowed.clone();
+    let closed = Arc::new(AtomicUsize::new(0));
     let counted = closed.clone();
     let server = Server::new(hello).on_open(move |_| may.load(Ordering::SeqCst));
     let server = server.on_close(move |_| {
@@ -390,6 +411,7 @@ fn a_veto_closes_without_a_word(place: &impl Place) {
     });
     let server = Arc::new(server.on_error(|error| panic!("a veto is no error: {error}")));
     let address = place.start(&server);
+
     assert_eq!(connect(&address).unwrap().read(&mut [0]).unwrap(), 0);
     allowed.store(true, Ordering::SeqCst);
     assert_eq!(ask(&mut *connect(&address).unwrap()).unwrap(), b"hello");
@@ -410,6 +432,7 @@ fn an_idle_connection_has_no_fiber() {
         let server = Arc::new(server);
         let address = place.start(&server);
         let mut clients: Vec<_> = (0..50).map(|_| connect(&address).unwrap()).collect();
+
         for _ in 0..3 {
             clients
                 .iter_mut()
@@ -419,6 +442,7 @@ fn an_idle_connection_has_no_fiber() {
             });
             assert_eq!(server.counts().open, clients.len());
         }
+
         // One that leaves, and the end of the others.
         drop(clients.pop());
         eventually("it is gone", || server.counts().open == clients.len());
@@ -468,6 +492,7 @@ fn several_listeners_of_all_kinds() {
         UnixThreads.start(&server),
         FibersListenerOnThreads.start(&server),
     ];
+
     // That runtime has ended, and with it its listener.
     for address in &addresses[1..] {
         assert_eq!(ask(&mut *connect(address).unwrap()).unwrap(), b"hello");
@@ -503,7 +528,8 @@ fn a_listener_that_is_closed_ends_its_loop() {
     let server = Arc::new(Server::new(hello).on_fault(|fault| panic!("{fault:?}")));
     let fibers = TcpListener::bind("127.0.0.1:0").unwrap();
     let threads = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (one, other) = (fibers.try_clone().unwrap(), threads.try_clone().unwrap());
+    let one = fibers.try_clone().unwrap();
+    let other = threads.try_clone().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| server.serve(fibers).unwrap());
         scope.spawn(|| server.serve(threads).unwrap());
@@ -511,6 +537,7 @@ fn a_listener_that_is_closed_ends_its_loop() {
         Listener::close(&one);
         Listener::close(&other);
     });
+
     assert!(server.addresses().is_empty());
 }
 
@@ -531,6 +558,7 @@ fn a_server_that_has_stopped_closes_a_shared_listener() {
     let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
     server.start(listener.clone()).unwrap();
     assert!(server.shutdown(HANG));
+
     // Not by its address: it would listen at another port.
     assert!(!rustix::net::sockopt::socket_acceptconn(&listener).unwrap());
 }
@@ -555,7 +583,9 @@ fn a_deadline_ends_an_accept_loop() {
             drop(client);
             eventually("it has left", || server.counts().open == 0);
         }
-        let (on_fiber, on_thread) = (server.clone(), server.clone());
+
+        let on_fiber = server.clone();
+        let on_thread = server.clone();
         let fiber = runtime.spawn(move || serve(&on_fiber));
         let thread = std::thread::spawn(move || serve(&on_thread));
         let stop = StopOnDrop(&server);
@@ -584,7 +614,8 @@ fn a_peer_with_the_longest_path_is_served() {
     use rustix::net::{AddressFamily, SocketType, bind, socket};
 
     for io in [Io::Epoll, Io::Uring] {
-        let (place, server) = (UnixFibers(runtime(io)), Arc::new(Server::new(hello)));
+        let place = UnixFibers(runtime(io));
+        let server = Arc::new(Server::new(hello));
         let address = place.start(&server);
         let Address::Unix(name) = &address else {
             panic!("{address}")
@@ -596,6 +627,7 @@ fn a_peer_with_the_longest_path_is_served() {
         );
         let file = File(format!("{file:x<108}"));
         let client = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+
         bind(&client, &SocketAddrUnix::new(&*file.0).unwrap()).unwrap();
         let name =
             SocketAddrUnix::new_abstract_name(&name.to_str().unwrap().as_bytes()[1..]).unwrap();
@@ -681,6 +713,7 @@ fn an_accept_that_fails_is_tried_again() {
             );
             counted.fetch_add(1, Ordering::SeqCst);
         });
+
         let server = Arc::new(server);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server
@@ -705,6 +738,7 @@ fn an_address_has_its_share_of_connections() {
         connections_per_address: 1,
         ..Limits::default()
     };
+
     let server = Arc::new(Server::new(hello).with_limits(limits));
     let address = Threads.start(&server);
     let mut first = connect(&address).unwrap();
@@ -732,6 +766,7 @@ fn run_serves_until_its_fiber_is_cancelled() {
         );
         drop(listener);
         let serving = runtime.spawn(move || Server::run(address, hello));
+
         eventually("it listens", || {
             serving.is_finished() || OsTcp::connect(address).is_ok()
         });
@@ -741,6 +776,7 @@ fn run_serves_until_its_fiber_is_cancelled() {
                 b"hello"
             );
         }
+
         serving.cancel();
         serving.join().unwrap()?;
         assert!(OsTcp::connect(address).is_err());
@@ -751,6 +787,7 @@ fn run_serves_until_its_fiber_is_cancelled() {
         done.as_ref()
             .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
     };
+
     let done = (0..20).map(|_| attempt(&runtime)).find(|done| !taken(done));
     done.expect("a free port").unwrap();
 }
@@ -775,6 +812,7 @@ fn streams_of_every_kind_carry_connections() {
     let (ours, theirs) = OsUnix::pair().unwrap();
     serve(plainweave::net::UnixStream::from_std(ours).unwrap(), theirs);
     let (mut ours, theirs) = OsUnix::pair().unwrap();
+
     assert!(!Transport::wait_readable(&mut ours, Duration::from_millis(1)).unwrap());
     theirs.shutdown(Shutdown::Write).unwrap();
     assert!(Transport::wait_readable(&mut ours, Duration::from_millis(1)).unwrap());

@@ -43,6 +43,7 @@ impl Site {
             .unwrap()
             .set_modified(SystemTime::UNIX_EPOCH + TIME)
             .unwrap();
+
         self
     }
 
@@ -95,5 +96,6 @@ pub(crate) fn ask<H: Handler>(server: &Server<H>, request: &str, fields: &str) -
             .replace("\r\nContent-Length: ", "\r\nX-Length: ");
         return read_answers(text.as_bytes()).remove(0);
     }
+
     read_answers(&script.out).remove(0)
 }

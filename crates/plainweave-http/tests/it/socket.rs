@@ -20,6 +20,7 @@ fn connect(limits: Limits) -> (TcpStream, std::thread::JoinHandle<()>) {
     client.set_read_timeout(Some(HANG)).unwrap();
     client.set_write_timeout(Some(HANG)).unwrap();
     let (stream, _) = listener.accept().unwrap();
+
     (
         client,
         std::thread::spawn(move || server.serve_stream(stream)),
@@ -35,6 +36,7 @@ fn keep_alive() {
         let len = client.read(&mut buf).unwrap();
         assert_eq!(read_answers(&buf[..len])[0].body, path.as_bytes());
     }
+
     drop(client);
     serving.join().unwrap();
 }
@@ -53,6 +55,7 @@ fn a_refused_upload_is_told_why() {
     let mut out = Vec::new();
     client.read_to_end(&mut out).unwrap();
     let answers = read_answers(&out);
+
     assert_eq!(
         (answers[0].status, answers[0].header("connection")),
         (413, Some("close"))
@@ -70,8 +73,10 @@ fn slow_and_idle_peers_are_cut() {
         linger_timeout: short,
         ..Limits::default()
     };
+
     let default = Limits::default();
     let soonest = default.header_timeout.min(default.idle_timeout);
+
     let whole = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     for (sent, statuses) in [("", &[][..]), ("GET / HT", &[408]), (whole, &[200])] {
         let (mut client, serving) = connect(limits.clone());
@@ -88,6 +93,7 @@ fn slow_and_idle_peers_are_cut() {
         );
         drop(client);
         serving.join().unwrap();
+
         // Sooner than by the defaults: that is the limit's doing.
         assert!(
             (short / 2..soonest).contains(&start.elapsed()),
@@ -103,6 +109,7 @@ fn a_reader_that_never_reads_is_cut() {
         write_timeout: Duration::from_millis(80),
         ..Limits::default()
     };
+
     let (mut client, serving) = connect(limits);
     for _ in 0..400 {
         if client
@@ -112,6 +119,7 @@ fn a_reader_that_never_reads_is_cut() {
             break;
         }
     }
+
     serving.join().unwrap(); // Ends, although the client holds on.
     drop(client);
 }

@@ -97,6 +97,7 @@ fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
             header_timeout: HANG * 10,
             ..Limits::default()
         };
+
         let served = Arc::new(AtomicUsize::new(0));
         let (counted, (slow_began, slow_begins)) = (served.clone(), mpsc::channel());
         let handler = move |request: &mut Request<'_>| {
@@ -104,9 +105,11 @@ fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
                 slow_began.send(()).expect("awaited");
                 plainweave::time::sleep(Duration::from_millis(100)).expect("not cancelled");
             }
+
             counted.fetch_add(1, Ordering::SeqCst);
             Response::ok("x")
         };
+
         let server = Arc::new(Server::new(handler).with_limits(limits));
         let runtime = Runtime::builder()
             .workers(2)
@@ -117,7 +120,9 @@ fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
             .run(|| TcpListener::bind("127.0.0.1:0"))
             .expect("bound");
         let address = listener.local_addr().expect("bound");
-        let (accepting, accepted) = (listener.try_clone().expect("cloned"), server.clone());
+        let accepting = listener.try_clone().expect("cloned");
+        let accepted = server.clone();
+
         drop(runtime.spawn(move || accept(&accepted, &accepting, style)));
 
         let idle: Vec<_> = (0..5).map(|_| connect(address)).collect();
@@ -138,8 +143,10 @@ fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
             })
             .collect();
         let mut slow = connect(address);
+
         slow.write_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
             .expect("sent");
+
         // A request that has not been read by the stop, nor perhaps its connection accepted, is not
         // in progress.
         slow_begins.recv_timeout(HANG).expect("in progress");
@@ -159,6 +166,7 @@ fn a_stop_waits_for_requests_in_progress_and_for_nothing_else() {
         for mut client in idle.into_iter().chain([silent]) {
             assert!(matches!(client.read(&mut [0]), Ok(0)), "{io:?} {style:?}");
         }
+
         for client in busy {
             let last = client.join().expect("no panic");
             // The last answer says so, unless the connection was idle when the server stopped.

@@ -89,6 +89,7 @@ impl Write for Script {
                 return Err(kind.into());
             }
         }
+
         self.out.extend_from_slice(&buf[..len]);
         self.writes.push(len);
         Ok(len)
@@ -242,6 +243,7 @@ pub(crate) fn read_answer(bytes: &[u8]) -> Option<(Answer, &[u8])> {
         headers,
         body: Vec::new(),
     };
+
     let mut rest = &bytes[head..];
     if matches!(answer.status, 100 | 204 | 304) {
         return Some((answer, rest));
@@ -266,5 +268,6 @@ pub(crate) fn read_answer(bytes: &[u8]) -> Option<(Answer, &[u8])> {
         answer.body = rest.to_vec();
         rest = &[];
     }
+
     Some((answer, rest))
 }

@@ -42,6 +42,7 @@ fn copies_have_one_tag() {
         let tags = [&one, &two].map(|site| tag(&server(site, open), "/f"));
         assert_eq!(tags[0], tags[1], "open: {open}");
         assert!(tags[0].starts_with('"'), "strong");
+
         if !open {
             // What is kept in memory is known by its content: neither times nor names matter.
             set_time(&two.root().join("f"), TIME + Duration::from_secs(1));
@@ -67,6 +68,7 @@ fn another_content_of_the_same_size_and_time_has_another_tag() {
             } else {
                 file.clone()
             };
+
             fs::write(&written, "version 2").unwrap();
             set_time(&written, time);
             fs::rename(&written, &file).unwrap();
@@ -86,6 +88,7 @@ fn another_content_of_the_same_size_and_time_has_another_tag() {
                 "GET /f",
                 &format!("Range: bytes=4-\r\nIf-Range: {first}\r\n"),
             );
+
             assert_eq!(
                 continued.status, 200,
                 "no part of one with a part of the other"
@@ -111,6 +114,7 @@ fn a_time_that_is_not_to_be_trusted_makes_a_weak_tag() {
             .strip_prefix("W/")
             .unwrap_or_else(|| panic!("weak: {weak}"))
             .to_owned();
+
         for (fields, status) in [
             (format!("If-None-Match: {weak}"), 304),
             (format!("If-None-Match: {strong}"), 304), // The comparison is a weak one (13.1.2).
@@ -136,12 +140,15 @@ fn a_tag_becomes_strong_once_its_file_has_settled() {
     let site = Site::new();
     fs::write(site.root().join("f"), "now").unwrap();
     let server = server(&site, true);
-    let (first, start) = (tag(&server, "/f"), Instant::now());
+    let first = tag(&server, "/f");
+    let start = Instant::now();
     let strong = first.strip_prefix("W/").expect("weak");
+
     while tag(&server, "/f") != strong {
         assert!(start.elapsed() < Duration::from_secs(60), "still weak");
         sleep(Duration::from_millis(100));
     }
+
     let answer = ask(
         &server,
         "GET /f",
@@ -159,5 +166,6 @@ fn twins_with_one_content_differ_in_their_coding() {
         let answer = ask(&server, "GET /f", &format!("Accept-Encoding: {coding}\r\n"));
         answer.header("etag").unwrap().to_owned()
     });
+
     assert_ne!(tags[0], tags[1]);
 }

@@ -61,6 +61,7 @@ fn the_best_is_sent() {
                 Some("text/javascript; charset=utf-8"),
                 "{accept}"
             );
+
             if method == "GET" {
                 let expected = coding.unwrap_or("plain");
                 assert!(
@@ -71,6 +72,7 @@ fn the_best_is_sent() {
             }
         }
     }
+
     let refused = ask(
         &server(&site),
         "GET /app.js",
@@ -100,6 +102,7 @@ fn only_where_a_twin_is() {
         );
         assert_eq!(answer.header("vary").is_some(), vary, "{path}");
     }
+
     // Who accepts nothing of what there is gets what there is, where there is no choice (12.4.1).
     assert_eq!(
         ask(
@@ -115,6 +118,7 @@ fn only_where_a_twin_is() {
         (without.header("content-encoding"), without.header("vary")),
         (None, None)
     );
+
     // A directory of that name is none, and is found out when it is asked for.
     fs::create_dir(site.root().join("none.txt.br")).unwrap();
     let answer = ask(&server(&site), "GET /none.txt", every);
@@ -136,6 +140,7 @@ fn each_has_its_tag() {
             &format!("Accept-Encoding: {coding}\r\n{fields}"),
         )
     };
+
     let tags: Vec<_> = ["identity", "br", "zstd", "gzip"]
         .map(|coding| (coding, get(coding, "").header("etag").unwrap().to_owned()))
         .into();
@@ -176,6 +181,7 @@ fn ranges_are_the_file_s() {
             String::from_utf8(answer.body).unwrap(),
         )
     };
+
     let tag = |coding: &str| {
         let answer = ask(
             &server,
@@ -184,8 +190,12 @@ fn ranges_are_the_file_s() {
         );
         answer.header("etag").unwrap().to_owned()
     };
-    let (plain, gzip, zstd) = (tag("identity"), tag("gzip"), tag("zstd"));
-    let (some, none) = (|coding: &str| Some(coding.to_owned()), None::<String>);
+
+    let plain = tag("identity");
+    let gzip = tag("gzip");
+    let zstd = tag("zstd");
+    let some = |coding: &str| Some(coding.to_owned());
+    let none = None::<String>;
     assert_eq!(
         get("Range: bytes=0-1\r\n"),
         (206, none.clone(), "pl".into())
@@ -198,6 +208,7 @@ fn ranges_are_the_file_s() {
         get(&format!("Range: bytes=0-1\r\nIf-Range: {gzip}\r\n")),
         (206, some("gzip"), "gz".into())
     );
+
     // Not acceptable any more, or another state of it: the whole file.
     assert_eq!(
         get(&format!("Range: bytes=0-1\r\nIf-Range: {zstd}\r\n")),
@@ -225,6 +236,7 @@ fn twins_come_and_go() {
         staleness: Duration::ZERO,
         ..Caching::default()
     };
+
     let server = Server::new(site.files().with_precompressed().with_caching(caching));
     let coding = || {
         let answer = ask(&server, "GET /none.txt", "Accept-Encoding: br, gzip\r\n");
@@ -233,6 +245,7 @@ fn twins_come_and_go() {
             answer.header("vary").is_some(),
         )
     };
+
     assert_eq!(coding(), (None, false));
     fs::write(site.root().join("none.txt.gz"), "x").unwrap();
     assert_eq!(coding(), (Some("gzip".into()), true));
@@ -251,11 +264,13 @@ fn a_twin_is_looked_up_once_in_its_time() {
         staleness: Duration::from_secs(3600),
         ..Caching::default()
     };
+
     let server = Server::new(site.files().with_precompressed().with_caching(caching));
     let coding = |path: &str| {
         let answer = ask(&server, &format!("GET {path}"), "Accept-Encoding: br\r\n");
         answer.header("content-encoding").map(str::to_owned)
     };
+
     assert_eq!(
         (coding("/app.js"), coding("/none.txt")),
         (Some("br".into()), None)

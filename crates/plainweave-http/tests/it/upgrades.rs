@@ -70,10 +70,12 @@ impl Stream {
                 client.is_extended_connect_protocol_enabled()
             };
             let start = Instant::now();
+
             while !ready(&client) {
                 assert!(start.elapsed() < HANG, "the server does not offer it");
                 plainweave::time::sleep(Duration::from_millis(1)).unwrap();
             }
+
             let mut request = Request::builder()
                 .method("CONNECT")
                 .uri("http://localhost/")
@@ -86,10 +88,12 @@ impl Stream {
             send.send_data(Bytes::copy_from_slice(early.as_bytes()), false)
                 .unwrap();
             let (head, recv) = block_on(response).unwrap().unwrap().into_parts();
+
             assert_eq!(head.status, 200);
             assert!(!head.headers.contains_key("upgrade"), "{head:?}");
             (send, recv)
         });
+
         Self {
             send,
             recv,
@@ -108,10 +112,12 @@ impl Read for Stream {
                 Some(data) => self.data = data.map_err(io::Error::other)?,
                 None => return Ok(0),
             }
+
             let room = self.recv.flow_control();
             room.release_capacity(self.data.len())
                 .map_err(io::Error::other)?;
         }
+
         let len = buf.len().min(self.data.len());
         self.data.copy_to_slice(&mut buf[..len]);
         Ok(len)
@@ -125,6 +131,7 @@ impl Write for Stream {
             let more = with_timeout(HANG, || block_on(poll_fn(|cx| self.send.poll_capacity(cx))))?;
             more.expect("an open stream").map_err(io::Error::other)?;
         }
+
         let len = self.send.capacity().min(buf.len());
         let sent = self
             .send
@@ -173,6 +180,7 @@ fn each_transport(
     let authority = Authority::new("upgrades");
     let (chain, key) = authority.write("site", &["localhost"], NOW);
     let acceptor = Acceptor::new(Config::new(chain, key)).unwrap();
+
     let clients = EACH.map(|versions| Kind::Tls(Box::new(authority.client(versions))));
     for kind in clients.into_iter().chain([Kind::Plain, Kind::Http2]) {
         let runtime = Runtime::new().unwrap();
@@ -186,10 +194,12 @@ fn each_transport(
                 take_over(stream).expect("as planned")
             })
         });
+
         let panics = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = panics.clone();
         let server = server.on_error(move |error| seen.lock().unwrap().push(error.to_string()));
-        let (acceptor, is_tls) = (acceptor.clone(), matches!(kind, Kind::Tls(_)));
+        let acceptor = acceptor.clone();
+        let is_tls = matches!(kind, Kind::Tls(_));
         let serving = runtime.spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             if is_tls {
@@ -198,6 +208,7 @@ fn each_transport(
                 server.serve_stream(stream)
             }
         });
+
         let mut peer = connect(address, kind, early);
         play(&mut *peer);
         drop(peer);
@@ -216,6 +227,7 @@ fn connect(address: SocketAddr, kind: Kind, early: &str) -> Box<dyn Peer> {
             Box::new(StreamOwned::new(client, socket(address)))
         }
     };
+
     peer.write_all([ASK, early].concat().as_bytes()).unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -223,6 +235,7 @@ fn connect(address: SocketAddr, kind: Kind, early: &str) -> Box<dyn Peer> {
         peer.read_exact(&mut byte).unwrap();
         head.push(byte[0]);
     }
+
     let head = String::from_utf8_lossy(&head);
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     peer
@@ -262,12 +275,14 @@ fn both_directions_at_once() {
                 writer.write_all(&pattern(LEN, 1))?;
                 writer.shutdown_write()
             });
+
             let mut read = Vec::new();
             reader.read_to_end(&mut read)?;
             assert!(read == pattern(LEN, 2));
             writes.join().expect("no panic")
         })
     };
+
     each_transport(take_over, "", |peer| {
         peer.write_all(&pattern(LEN, 2)).unwrap();
         peer.end();
@@ -292,9 +307,11 @@ fn a_half_that_waits_does_not_hold_up_the_other() {
                 }
                 io::Result::Ok(writer)
             });
+
             let mut early = [0; 5];
             reader.read_exact(&mut early)?;
             assert_eq!(&early, b"early");
+
             // The peer says this when it has heard all ticks.
             let mut heard = [0; 1];
             reader.read_exact(&mut heard)?;
@@ -303,6 +320,7 @@ fn a_half_that_waits_does_not_hold_up_the_other() {
             writer.flush()
         })
     };
+
     each_transport(take_over, "early", |peer| {
         hears(peer, 20);
         peer.write_all(b"!").unwrap();
@@ -331,12 +349,15 @@ fn halves_have_times_of_their_own() {
                 let mut byte = [0];
                 reader.read_exact(&mut byte).map(|()| (byte, reader))
             });
+
             // The peer reads nothing, until this one has given up twice.
             let block = vec![7; 256 << 10];
             let switches = || plainweave::metrics().expect("on a fiber").switches;
             let mut written = 0;
+
             for _ in 0..2 {
-                let (mut before, mut blocks) = (switches(), 0);
+                let mut before = switches();
+                let mut blocks = 0;
                 let late = loop {
                     match writer.write(&block) {
                         Ok(len) => written += len,
@@ -344,6 +365,7 @@ fn halves_have_times_of_their_own() {
                     }
                     (before, blocks) = (switches(), blocks + 1);
                 };
+
                 assert_eq!(late.kind(), ErrorKind::TimedOut);
                 // Meanwhile both wait: one with the stream, the other aside.
                 assert!(
@@ -352,6 +374,7 @@ fn halves_have_times_of_their_own() {
                     switches() - before
                 );
             }
+
             assert!(written > 0 && !reads.is_finished());
             reads.cancel();
             let error = reads
@@ -363,6 +386,7 @@ fn halves_have_times_of_their_own() {
             Ok(())
         })
     };
+
     each_transport(take_over, "", |peer| {
         // Until the server has given up and left.
         std::thread::sleep(Duration::from_millis(500));
@@ -393,23 +417,27 @@ fn a_half_that_gives_up_holds_up_nobody() {
                 }
                 (written, writer)
             });
+
             for n in 0..BYTES {
                 let mut byte = [0];
                 reader.read_exact(&mut byte)?;
                 assert_eq!(byte, [n as u8]);
             }
+
             done.store(true, std::sync::atomic::Ordering::SeqCst);
             let (written, mut writer) = gives_up.join().expect("no panic");
             assert!(written > 0);
             writer.shutdown_write()
         })
     };
+
     each_transport(take_over, "", |peer| {
         for n in 0..BYTES {
             peer.write_all(&[n as u8]).unwrap();
             peer.flush().unwrap();
             std::thread::sleep(Duration::from_micros(300));
         }
+
         let mut all = Vec::new();
         peer.read_to_end(&mut all).unwrap();
         assert!(all.iter().all(|byte| *byte == b'x'));
@@ -428,7 +456,9 @@ fn readiness_is_a_branch_of_a_select() {
                 sender.send(n).expect("it listens");
             }
         });
-        let (mut heard, mut told) = (Vec::new(), 0);
+
+        let mut heard = Vec::new();
+        let mut told = 0;
         loop {
             let mut buf = [0; 3];
             match stream.read(&mut buf) {
@@ -440,20 +470,24 @@ fn readiness_is_a_branch_of_a_select() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
+
             let next = plainweave::select! {
                 readable(stream) => None,
                 recv(news) -> n, if told < 10 => Some(n),
             };
+
             if let Some(Ok(n)) = next? {
                 told += 1;
                 stream.write_all(&[n])?;
                 stream.flush()?;
             }
         }
+
         assert_eq!((heard.as_slice(), told), (&b"early and late"[..], 10));
         tells.join().expect("no panic");
         Ok(())
     };
+
     each_transport(take_over, "early ", |peer| {
         hears(peer, 10);
         peer.write_all(b"and late").unwrap();
@@ -476,6 +510,7 @@ fn threads_are_told_what_they_cannot_do() {
             stream.write_all(b"told").unwrap();
         })
     });
+
     let server = plainweave_http::testing::TestServer::on_threads(server).unwrap();
     assert!(server.exchange(ASK).unwrap().ends_with(b"\r\n\r\ntold"));
 }

@@ -86,6 +86,7 @@ impl<T> Mutex<T> {
                 return;
             }
         }
+
         meter::touch(self, Access::Exchange);
         if !self.is_taken() {
             return;

@@ -54,9 +54,11 @@ impl Timeline {
              orient='auto'><path d='M0 0L8 4L0 8z'/></marker></defs>"
         )?;
         let scale = Scale { length };
+
         axes(&scale, workers, bottom, out)?;
         self.bars(&scale, workers, out)?;
         self.arrows(&scale, out)?;
+
         writeln!(
             out,
             "<text x='{LEFT}' y='{}'>simulated time, us</text>\n<text x='{LEFT}' y='{}'>Each number is a simulated \
@@ -80,25 +82,31 @@ impl Timeline {
                 What::Sleeps => ("asleep".to_owned(), "#c8c8c8"),
                 What::Steals(..) => continue,
             };
-            let (x, end) = (scale.x(event.begin), scale.x(event.end));
+
+            let x = scale.x(event.begin);
+            let end = scale.x(event.end);
             if end <= drawn[event.worker] {
                 continue;
             }
             drawn[event.worker] = end.max(x + 1.0);
-            let (width, y) = (drawn[event.worker] - x, middle(event.worker));
+            let width = drawn[event.worker] - x;
+            let y = middle(event.worker);
             writeln!(
                 out,
                 "<rect x='{x:.1}' y='{:.1}' width='{width:.1}' height='{BAR}' fill='{colour}' stroke='white' \
                  stroke-width='.5'/>",
                 y - BAR / 2.0
             )?;
+
             if width > name.len() as f64 * CHARACTER + 4.0 {
                 let ink = if matches!(event.what, What::Sleeps) {
                     "black"
                 } else {
                     "white"
                 };
-                let (x, y) = (x + width / 2.0, y + 4.0);
+
+                let x = x + width / 2.0;
+                let y = y + 4.0;
                 writeln!(
                     out,
                     "<text x='{x:.1}' y='{y:.1}' font-size='11' fill='{ink}' text-anchor='middle'>{name}</text>"
@@ -117,13 +125,16 @@ impl Timeline {
             let What::Steals(victim, tasks) = event.what else {
                 continue;
             };
-            let (x, thief) = (scale.x(event.begin), event.worker);
+            let x = scale.x(event.begin);
+            let thief = event.worker;
+
             // It ends at the edge of the thief's bar.
             let edge = if victim < thief {
                 -BAR / 2.0
             } else {
                 BAR / 2.0
             };
+
             writeln!(
                 out,
                 "<path d='M{x:.1} {:.1}V{:.1}' stroke='black' marker-end='url(#head)'><title>simulated: worker {thief} \
@@ -146,6 +157,7 @@ fn axes(scale: &Scale, workers: usize, bottom: f64, out: &mut impl Write) -> io:
             middle(worker) + 4.0
         )?;
     }
+
     let length = micros(scale.length);
     let step = step(length);
     for i in 0..=(length / step) as u32 {
@@ -159,5 +171,6 @@ fn axes(scale: &Scale, workers: usize, bottom: f64, out: &mut impl Write) -> io:
             bottom + 18.0
         )?;
     }
+
     Ok(())
 }

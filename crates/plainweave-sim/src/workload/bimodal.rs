@@ -71,6 +71,7 @@ impl Bimodal {
                 Action::HoldUp(sleep)
             };
         }
+
         Action::Compute(scan(random.below(TEMPLATES as usize) as u64, &self.costs))
     }
 
@@ -96,8 +97,12 @@ impl Workload for Bimodal {
                 self.task(step.fibers, packet, 1, step.now)
             });
         }
-        let (packet, place, born) = (this.other as u64, this.kind as u64, this.born);
+
+        let packet = this.other as u64;
+        let place = this.kind as u64;
+        let born = this.born;
         this.step += 1;
+
         match this.step {
             1 => self.work(packet, place),
             2 if place < self.parameters.chain => {

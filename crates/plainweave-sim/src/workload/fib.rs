@@ -115,6 +115,7 @@ impl Fib {
             ended: [false; 2],
             joining: None,
         };
+
         if self.calls.len() <= fiber {
             self.calls.resize(fiber + 1, None);
         }
@@ -131,7 +132,8 @@ impl Fib {
     /// Returns what the fiber does, or nothing if a step took no time.
     fn advance(&mut self, fiber: TaskId, step: &mut Step<'_>) -> Option<Action> {
         let call = self.call(fiber);
-        let (phase, is_leaf) = (call.phase, call.n < 2);
+        let phase = call.phase;
+        let is_leaf = call.n < 2;
         call.phase = match phase {
             Phase::Begins if is_leaf => Phase::Writes,
             Phase::Begins => Phase::Spawns(0),
@@ -144,6 +146,7 @@ impl Fib {
             Phase::Writes => Phase::Wakes,
             Phase::Wakes | Phase::Ends => Phase::Ends,
         };
+
         match phase {
             Phase::Begins if is_leaf => Some(Action::Compute(self.costs.call)),
             Phase::Begins => Some(Action::Compute(self.costs.call + 2 * self.costs.task)),

@@ -119,10 +119,8 @@ impl Load {
     /// The workload has no such case: a message that says which there are.
     pub fn case(mut self, name: &str) -> Result<Self, String> {
         let Some(case) = self.row.cases().find(|case| case.name == name) else {
-            let (workload, names) = (
-                self.row.name,
-                self.row.cases().map(|case| case.name).collect::<Vec<_>>(),
-            );
+            let workload = self.row.name;
+            let names = self.row.cases().map(|case| case.name).collect::<Vec<_>>();
             let names = if names.is_empty() {
                 "none".to_owned()
             } else {
@@ -165,7 +163,8 @@ impl Load {
             }
             _ => return Ok(()),
         };
-        let (name, value) = (names[0], self.count(names[0]));
+        let name = names[0];
+        let value = self.count(names[0]);
         if (least..=most).contains(&value) {
             return Ok(());
         }
@@ -192,7 +191,8 @@ impl Load {
     pub(crate) fn pools(&self, workers: usize) -> Result<Vec<usize>, String> {
         let least = self.least_workers();
         if workers < least {
-            let (name, word) = (self.row.name, self.word("pools"));
+            let name = self.row.name;
+            let word = self.word("pools");
             return Err(format!(
                 "workers is {workers}: '{name}' with pools={word} needs {least} or more"
             ));
@@ -322,8 +322,11 @@ impl Load {
 
     /// `pools`: how many [`Self::pools`] has named.
     pub(crate) fn build(&self, machine: &Machine, seed: u64, pools: usize) -> Box<dyn Workload> {
-        let (size, percent, workers, costs) =
-            (self.size, self.percent, machine.workers(), &machine.costs);
+        let size = self.size;
+        let percent = self.percent;
+        let workers = machine.workers();
+        let costs = &machine.costs;
+
         match self.row.kind {
             Kind::Packets => Box::new(Packets::new(
                 size,

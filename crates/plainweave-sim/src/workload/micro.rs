@@ -126,6 +126,7 @@ impl Micro {
         } else {
             next
         };
+
         if self.is_over() {
             let passed_on = std::mem::replace(&mut this.other, usize::MAX) == usize::MAX;
             return if passed_on {
@@ -134,6 +135,7 @@ impl Micro {
                 Action::Wake(next)
             };
         }
+
         let begins_with_token = turn == 0 && fiber.is_multiple_of(RING);
         let was_given_token = std::mem::replace(&mut this.kind, 1) == 1;
         if !(begins_with_token || was_given_token) {
@@ -141,6 +143,7 @@ impl Micro {
         }
         this.kind = 0;
         self.done += 1;
+
         Action::Wake(next)
     }
 
@@ -181,6 +184,7 @@ impl Micro {
                     spot.permits = spot.permits.saturating_sub(1);
                     return Action::Compute(WORK);
                 }
+
                 spot.waiting.push_back(fiber);
                 Action::Wait
             }
@@ -232,6 +236,7 @@ impl Micro {
             }
             return Action::Yield;
         }
+
         if self.answers + 1 >= self.created.len() {
             self.done += 1;
             self.round += 1;
@@ -240,10 +245,12 @@ impl Micro {
             self.leader = self.created[self.random.below(self.created.len())];
             return Action::Touch(DATA);
         }
+
         if now.saturating_sub(self.since) > STARVED_AFTER {
             self.wanted = self.done;
             return Action::End;
         }
+
         Action::Compute(LOOK)
     }
 }
@@ -255,6 +262,7 @@ impl Workload for Micro {
             self.created = (0..self.fibers).map(|_| fibers.create(0, 0)).collect();
             self.leader = self.created[0];
         }
+
         let fiber = *self.created.get(self.arrived)?;
         self.arrived += 1;
         Some((0, fiber))
@@ -264,6 +272,7 @@ impl Workload for Micro {
         let this = step.fibers.get(fiber);
         let turn = this.step;
         this.step += 1;
+
         match self.case {
             Case::Yield => self.yields(turn),
             Case::Cycle => self.cycle(fiber, turn, step.fibers),

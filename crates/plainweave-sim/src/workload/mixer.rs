@@ -134,6 +134,7 @@ impl Mixer {
                 count as usize
             ]
         };
+
         Self {
             spawners: Spawners::new(1, mixers * (legs + 1), create),
             full: vec![false; (mixers * legs) as usize],
@@ -147,16 +148,19 @@ impl Mixer {
     /// Creates the fiber of a number: of each conference its legs, then its mixer.
     fn create(&self, number: u64, fibers: &mut Fibers) -> TaskId {
         let legs = self.parameters.legs;
-        let (conference, place) = (number / (legs + 1), number % (legs + 1));
+        let conference = number / (legs + 1);
+        let place = number % (legs + 1);
         let (kind, index) = if place < legs {
             (LEG, conference * legs + place)
         } else {
             (MIXER, conference)
         };
+
         let fiber = fibers.create(kind, 0);
         let this = fibers.get(fiber);
         this.other = index as usize;
         this.pool = self.parameters.pools.of(kind, conference);
+
         fiber
     }
 
@@ -196,6 +200,7 @@ impl Mixer {
                 (None, Phase::Makes)
             }
         };
+
         self.legs[index].phase = next;
         action
     }
@@ -231,6 +236,7 @@ impl Mixer {
                 (Some(Action::Spawn(send)), Phase::Spawns, round, at + 1)
             }
         };
+
         self.mixers[index] = State { phase, round, at };
         action
     }
@@ -252,7 +258,8 @@ impl Workload for Mixer {
 
     fn next(&mut self, fiber: TaskId, step: &mut Step<'_>) -> Action {
         let this = step.fibers.get(fiber);
-        let (kind, index) = (this.kind, this.other);
+        let kind = this.kind;
+        let index = this.other;
         loop {
             let action = match kind {
                 SPAWNER => {
@@ -270,6 +277,7 @@ impl Workload for Mixer {
                     Some(Action::End)
                 }
             };
+
             if let Some(action) = action {
                 return action;
             }
@@ -287,9 +295,11 @@ impl Workload for Mixer {
             rounds,
             ..
         } = self.parameters;
-        let (all, sent) = (mixers * legs * rounds, self.sent);
+        let all = mixers * legs * rounds;
+        let sent = self.sent;
         let unsent = all - sent.all;
         let share = |count: u64| count as f64 / all as f64;
+
         vec![
             ("breach_rate", "1", share(sent.breaches + unsent)),
             (

@@ -71,11 +71,13 @@ impl Workload for Open {
             return None;
         }
         self.started += 1;
+
         if self.started > self.burst {
             // Between 0, excluded, and 1.
             let draw = (self.random.below(1 << 30) + 1) as f64 / f64::from(1 << 30);
             self.due += (-draw.ln() * self.gap) as Picos;
         }
+
         Some((self.due, fibers.create(REQUEST, self.due)))
     }
 

@@ -76,8 +76,11 @@ impl Workload for Options {
                 task(step.fibers, BUILDS, self.depth(option))
             });
         }
-        let (left, builds) = (this.other as u64, this.kind == BUILDS);
+
+        let left = this.other as u64;
+        let builds = this.kind == BUILDS;
         this.step += 1;
+
         match this.step {
             // The time of the task that it spawns is in it.
             1 if builds => Action::Compute((left + 1) * self.costs.leaf + self.costs.task),

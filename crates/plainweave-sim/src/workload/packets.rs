@@ -80,6 +80,7 @@ impl Workload for Packets {
                 handler
             });
         }
+
         this.step += 1;
         match this.step {
             1 => return Action::Compute(scan(this.other as u64, &self.costs)),
@@ -91,6 +92,7 @@ impl Workload for Packets {
             },
             _ => {}
         }
+
         (step.latency)(step.now - this.born);
         Action::End
     }

@@ -51,8 +51,10 @@ impl Spawners {
         create: impl FnOnce(&mut Step<'_>, u64) -> TaskId,
     ) -> Action {
         let this = step.fibers.get(spawner);
-        let (turn, first) = (this.step, this.other as u64);
+        let turn = this.step;
+        let first = this.other as u64;
         this.step += 1;
+
         if turn >= 2 * self.share(first) {
             Action::End
         } else if turn.is_multiple_of(2) {

@@ -83,6 +83,7 @@ fn rows(arguments: &str) -> String {
         "delay-spin" | "spawners" | "10m" => command.args(["--case", workload]),
         _ => command.args(["--workload", workload]),
     };
+
     policies
         .split(',')
         .for_each(|policy| _ = command.args(["--policy", policy]));
@@ -97,6 +98,7 @@ fn rows(arguments: &str) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     let text = String::from_utf8(output.stdout).expect("text");
+
     text.lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| format!("{line}\n"))
@@ -108,17 +110,21 @@ fn figures_that_pages_cite_have_not_moved() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/moved");
     let write = std::env::var_os("PLAINWEAVE_MOVED").is_some();
     let mut moved = Vec::new();
+
     for (file, page, arguments) in CITED {
-        let (now, path) = (rows(arguments), kept.join(file));
+        let now = rows(arguments);
+        let path = kept.join(file);
         assert!(now.lines().count() > 2, "{file}: {now}");
         if write {
             std::fs::create_dir_all(&kept).expect("a folder");
             std::fs::write(&path, &now).expect("written");
         }
+
         if std::fs::read_to_string(&path).unwrap_or_default() != now {
             moved.push(format!("{file}, cited by {page}"));
         }
     }
+
     assert!(
         moved.is_empty(),
         "the model has changed, and these figures with it: {}",

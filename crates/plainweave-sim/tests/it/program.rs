@@ -28,16 +28,19 @@ fn the_same_flags_print_the_same_bytes() {
         "600",
         "--csv",
     ];
-    let (first, second) = (sim(&flags), sim(&flags));
+    let first = sim(&flags);
+    let second = sim(&flags);
     assert!(first.status.success(), "{}", text(&first.stderr));
     assert_eq!(text(&first.stdout), text(&second.stdout));
     let mut lines = text(&first.stdout).lines();
     let command = "# command: plainweave sim --policy fifo --policy ot-fifo-base --workers 2,9 --size 600 --csv";
+
     assert_eq!(lines.next(), Some(command));
     for head in ["# commit: ", "# profile: "] {
         let line = lines.next().expect("a line");
         assert!(line.starts_with(head) && line.len() > head.len(), "{line}");
     }
+
     assert!(
         lines
             .next()
@@ -68,11 +71,13 @@ fn a_search_repeats_and_ranks_what_it_found() {
         "--policy",
         "lifo",
     ];
-    let (first, second) = (sim(&flags), sim(&flags));
+    let first = sim(&flags);
+    let second = sim(&flags);
     assert!(first.status.success(), "{}", text(&first.stderr));
     assert_eq!(text(&first.stdout), text(&second.stdout));
     let mut lines = text(&first.stdout).lines();
     let head = lines.next().expect("a head");
+
     assert!(
         head.contains("12 policies tried")
             && head.contains("2, 8 workers")
@@ -84,11 +89,13 @@ fn a_search_repeats_and_ranks_what_it_found() {
         .collect();
     assert!(rows.iter().all(|row| row.len() == 6), "{rows:?}");
     assert_eq!((rows[0][3], rows[0][5]), ("1.00", "lifo"));
+
     for row in &rows {
         let [_, large, kept, tail] = [0, 1, 2, 3].map(|i| row[i].parse::<f64>().expect("a number"));
         assert_eq!(row[4] == "yes", kept >= 1.0 && tail <= 1.5, "{row:?}");
         assert!(large > 0.0);
     }
+
     assert!((2..=11).contains(&rows.len()), "{rows:?}");
     assert!(
         rows[1..].iter().all(|row| row[5].starts_with("fifo")),
@@ -121,6 +128,7 @@ fn real_time_goes_to_standard_error_alone() {
         text(&run.stdout)
     );
     let checked = sim(&["--check", "3"]);
+
     assert!(
         text(&checked.stderr).contains(" million a second"),
         "{}",
@@ -301,6 +309,7 @@ fn a_run_ends_while_no_worker_is_inside_the_policy() {
     ]
     .concat());
     assert!(ended.status.success(), "{}", text(&ended.stderr));
+
     for (policy, workload) in [
         ("global-fifo", "churn"),
         ("global-fifo", "yield"),
@@ -351,6 +360,7 @@ fn the_command_of_a_trial_repeats_it() {
             trial.command(),
             text(&again.stderr)
         );
+
         let rows = text(&again.stdout)
             .lines()
             .filter(|line| !line.starts_with("# "))
@@ -429,6 +439,7 @@ fn a_case_sets_size_and_parameters_and_flags_go_before_it() {
             .nth(1)
             .and_then(|rest| rest.split(',').next())
             .expect("a row");
+
         // 100 sleeps of 80.5 us, one after the other.
         assert!(
             (10_000.0..12_000.0).contains(&rate.parse::<f64>().expect("a number")),
@@ -452,6 +463,7 @@ fn a_case_has_policies_of_its_own_unless_others_are_named() {
             .filter_map(|row| Some(row.split_whitespace().next()?.to_owned()))
             .collect()
     };
+
     let [own, named]: [Vec<String>; 2] = [systems(&[]), systems(&["--policy", "lifo"])];
     assert!(
         own.len() == 8 && own[1] == "ot-fifo-base:victim=near:20",
@@ -469,6 +481,7 @@ fn a_scenario_describes_its_machine() {
         assert!(run.status.success(), "{}", text(&run.stderr));
         text(&run.stdout).to_owned()
     };
+
     let described = csv(&[]);
     let case = "\nsim,\"burst on a machine of core=2, group=8, slow=25, slowdown=1.5, socket=16, size=400\",\
          \"simulated fifo\",32,";
@@ -506,7 +519,9 @@ fn a_worker_that_spares_may_join_pays_for_it() {
             .parse::<f64>()
             .expect("a number")
     };
-    let (alone, joined) = (throughput(0), throughput(1));
+
+    let alone = throughput(0);
+    let joined = throughput(1);
     assert!(joined > 0.0 && joined < 0.9 * alone, "{joined} of {alone}");
 }
 
@@ -529,6 +544,7 @@ fn a_described_machine_is_the_named_one_of_the_same_shape() {
                 .map(|row| row.unwrap_or_default().to_owned())
                 .collect::<Vec<_>>()
         };
+
         assert_eq!(
             figures(&[file.path()]),
             figures(&["--machine", name]),
@@ -556,6 +572,7 @@ fn the_mixer_prints_its_breaches() {
         text(&table.stderr)
     );
     let csv = sim(&[&flags[..], &["--csv"]].concat());
+
     assert!(
         text(&csv.stdout).contains(",2,breach_rate,1,0,"),
         "{}",
@@ -678,6 +695,7 @@ fn a_trace_shows_runs_and_steals_and_overwrites_nothing() {
     let json = std::fs::read_to_string(&file.0).expect("the trace");
     let events: Vec<serde_json::Value> = serde_json::from_str(&json).expect("JSON");
     let count = |ph: &str| events.iter().filter(|event| event["ph"] == ph).count();
+
     assert!(
         count("X") > 300 && count("s") > 0 && count("s") == count("f"),
         "{} events",
@@ -708,11 +726,13 @@ fn a_plot_has_a_line_for_each_policy_and_the_published_points() {
     let run = sim(&flags);
     assert!(run.status.success(), "{}", text(&run.stderr));
     let svg = std::fs::read_to_string(&file.0).expect("the plot");
+
     assert!(
         svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
         "{svg}"
     );
     let count = |what: &str| svg.matches(what).count();
+
     // Two policies in three panels.
     assert!(
         count("Simulated: ") == 1 && count("<polyline ") == 6 && count("published (measured)") == 1,
@@ -726,6 +746,7 @@ fn a_plot_has_a_line_for_each_policy_and_the_published_points() {
     ] {
         assert_eq!(count(panel), 1, "{panel}: {svg}");
     }
+
     // Four points of each panel, and the background.
     assert_eq!(count("<rect "), 13, "{svg}");
 }
@@ -748,7 +769,9 @@ fn a_timeline_shows_the_beginning_of_a_run() {
         assert!(run.status.success(), "{}", text(&run.stderr));
         std::fs::read_to_string(&file.0).expect("the picture")
     };
-    let (short, long) = (draw("short.svg", "60"), draw("long.svg", "600"));
+
+    let short = draw("short.svg", "60");
+    let long = draw("long.svg", "600");
     for (svg, micros) in [(&short, 60), (&long, 600)] {
         let title =
             format!("Simulated: fifo, packets on epyc, size=300, seed 1, the first {micros} us");
@@ -761,6 +784,7 @@ fn a_timeline_shows_the_beginning_of_a_run() {
             "steals and sleeps: {svg}"
         );
     }
+
     let count = |svg: &str| svg.matches("<rect ").count();
     assert!(
         count(&long) > 2 * count(&short) && count(&short) > 10,

@@ -21,13 +21,15 @@ fn run(setup: &Setup) -> Outcome {
 fn a_seed_repeats_a_run_bit_for_bit() {
     for policy in ["fifo", "ot-lifo-base", "helping"] {
         let one = setup(policy, 12, 2_000);
-        let (first, second) = (run(&one), run(&one));
+        let first = run(&one);
+        let second = run(&one);
         assert_eq!(
             (first.digest, first.nanos),
             (second.digest, second.nanos),
             "{policy}"
         );
         let other = run(&Setup { seed: 2, ..one });
+
         assert_ne!(
             first.digest, other.digest,
             "{policy}: another seed is another run"
@@ -55,6 +57,7 @@ fn each_checker_finds_the_fault_that_is_planted_for_it() {
     ];
     let setup = setup("fifo", 4, 15_000);
     simulate_fault(&setup, None).expect("without a fault there is nothing to find");
+
     for (fault, expected) in cases {
         let found = simulate_fault(&setup, Some(fault))
             .map(|outcome| outcome.digest)
@@ -71,6 +74,7 @@ fn a_fiber_that_starves_is_found() {
         load,
         ..setup("fifo", 2, 1)
     };
+
     simulate_fault(&setup, None).expect("without a fault there is nothing to find");
     let found = simulate_fault(&setup, Some(Fault::Starves))
         .map(|outcome| outcome.digest)
@@ -119,6 +123,7 @@ fn a_spawner_with_a_full_queue_spins_while_time_passes() {
     let base = run(&setup("ot-fifo-base", 5, 5_000));
     assert!(figure(&base, "insert-retries") > 1_000.0);
     assert_eq!(figure(&base, "insert-overflows"), 0.0);
+
     // A worker alone must not wait for itself.
     assert_eq!(
         figure(&run(&setup("ot-fifo-base", 1, 500)), "insert-retries"),
@@ -208,6 +213,7 @@ fn a_delay_holds_up_handlers_and_spawners_share_the_packets() {
             .expect("a choice");
         on_flat("fifo", 4, load).nanos
     };
+
     let [spins, sleeps, suspends] = ["spin", "sleep", "suspend"].map(delayed);
     assert!(spins > 2 * plain.nanos, "{} and {spins} ns", plain.nanos);
     // A sleep of the thread takes 80 us more than it should.
@@ -221,19 +227,23 @@ fn a_delay_holds_up_handlers_and_spawners_share_the_packets() {
         plain.nanos
     );
     let spawned = on_flat("fifo", 4, with("packets", 1_000, &[("spawners", 7.0)]));
+
     assert_eq!((spawned.latency.len(), spawned.runs), (1_000, 1_007));
 }
 
 #[test]
 fn heavy_packets_sleep_and_hold_up_their_workers() {
     let run = |heavy| on_flat("fifo", 4, with("bimodal", 600, &[("heavy", heavy)]));
-    let (none, all) = (run(0.0), run(100.0));
+    let none = run(0.0);
+    let all = run(100.0);
+
     // Ten spawners, three tasks a packet.
     assert_eq!(
         (none.runs, none.latency.len(), none.operations),
         (1_810, 600, 600)
     );
     assert!(quantile(&none, 1.0) < 20_000_000);
+
     // 1,200 sleeps of 20 ms on four workers.
     assert!(
         quantile(&all, 0.0) > 40_000_000 && (6_000_000_000..6_200_000_000).contains(&all.nanos),
@@ -262,6 +272,7 @@ fn sleeps_that_suspend_hold_up_nobody() {
                 record: false,
                 limit: None,
             });
+
             // Two sleeps of 20 ms each, and they overlap; each wakes once.
             assert_eq!(outcome.runs, 10 + 600 * 3 + 600 * 2, "{policy}");
             assert!(
@@ -281,8 +292,11 @@ fn heavy_packets_with_a_pool_of_their_own_hold_up_no_others() {
             .expect("a choice");
         on_flat("fifo", 4, load)
     };
-    let (single, staged) = (run("single"), run("staged"));
+
+    let single = run("single");
+    let staged = run("staged");
     assert_eq!((single.runs, staged.runs), (1_810, 1_810));
+
     // The same packets are heavy in both, two sleeps of 20 ms for each: all on one worker, or on
     // four.
     let heavy = staged.latency.count_between(20_000_000, u64::MAX);
@@ -322,6 +336,7 @@ fn pools_need_a_worker_each() {
         load,
         ..setup("fifo", 2, 1)
     };
+
     let error = simulate(&setup)
         .map(|outcome| outcome.digest)
         .expect_err("two workers, three pools");
@@ -365,6 +380,7 @@ fn every_frame_is_mixed_and_sent_in_time_if_there_is_room() {
             [0.0, 1.0, 0.0, 0.0, 0.0],
             "{policy}"
         );
+
         // The third frames are due after 40 ms.
         assert!(
             (40_000_000..50_000_000).contains(&outcome.nanos),
@@ -402,6 +418,7 @@ fn a_mixer_without_room_breaches_its_deadlines_and_gives_up_in_the_end() {
     );
     let classes =
         ["excellent_share", "good_share", "poor_share"].map(|metric| figure(&overload, metric));
+
     assert!(
         (classes.iter().sum::<f64>() - 1.0).abs() < 1e-9,
         "{classes:?}"
@@ -423,6 +440,7 @@ fn options_are_priced_step_by_step_from_the_beginning() {
         with("options", 20, &[("deep-in", 1.0), ("deep", 100.0)]),
     );
     assert_eq!(deep.runs, 1 + 20 * 101);
+
     // One worker: the oldest first gives shallow trees their turns beside deep ones, the newest
     // first stays with a deep one until it is done.
     let p99 = |policy| {
@@ -431,6 +449,7 @@ fn options_are_priced_step_by_step_from_the_beginning() {
             0.99,
         )
     };
+
     assert!(2 * p99("ot-lifo") > 3 * p99("ot-fifo"));
 }
 
@@ -474,7 +493,9 @@ fn overload_makes_requests_wait_and_room_does_not() {
         assert_eq!(outcome.latency.len(), 8_000);
         outcome.latency.value_at_quantile(0.99)
     };
-    let (half, double) = (p99(50), p99(200));
+
+    let half = p99(50);
+    let double = p99(200);
     assert!(
         half < 100_000 && double > 1_000_000,
         "p99 of {half} and {double} ns"
@@ -505,7 +526,9 @@ fn slow_cores_take_twice_as_long() {
         })
         .nanos
     };
-    let (even, hybrid) = (time("flat"), time("hybrid"));
+
+    let even = time("flat");
+    let hybrid = time("hybrid");
     // Two fast ones do in 3 what one fast and one slow one do in 4.
     let ratio = hybrid as f64 / even as f64;
     assert!((1.25..1.42).contains(&ratio), "{ratio}");
@@ -517,6 +540,7 @@ fn machines_and_workloads_that_make_no_sense_are_refused() {
         let error = Machine::named("flat", workers).expect_err("a number that is not allowed");
         assert!(error.contains("1 to 256"), "{error}");
     }
+
     assert!(
         Machine::named("toaster", 2)
             .expect_err("no such machine")

@@ -111,14 +111,17 @@ mod loom_models {
                         called.notify_one();
                     }
                 };
+
             let worker = {
                 let shared = shared.clone();
                 loom::thread::spawn(move || wake(&shared))
             };
+
             let other = {
                 let shared = shared.clone();
                 loom::thread::spawn(move || wake(&shared))
             };
+
             let (bell, sleepers, token, called) = &*shared;
             bell.sleep_by(
                 || sleepers.load(Ordering::SeqCst) == 2,

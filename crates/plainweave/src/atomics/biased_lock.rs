@@ -78,6 +78,7 @@ impl BiasedLock {
                 self.wait();
             }
         }
+
         OwnerGuard(self)
     }
 
@@ -105,6 +106,7 @@ impl BiasedLock {
                     std::thread::sleep(NAP);
                 }
             }
+
             self.depth.store(1, Ordering::Relaxed);
             self.light();
         }
@@ -120,10 +122,12 @@ impl BiasedLock {
             fence(Ordering::SeqCst);
             true
         };
+
         if !passed || self.depth.load(Ordering::Acquire) != 0 {
             self.remote.store(false, Ordering::Release);
             return None;
         }
+
         Some(RemoteGuard(self))
     }
 }
@@ -202,11 +206,13 @@ mod loom_models {
                 }
                 claimed.is_some()
             });
+
             for _ in 0..2 {
                 let _inside = shared.0.lock();
                 drop(shared.0.lock());
                 add(&shared.1);
             }
+
             let claimed = watchdog.join().unwrap();
             let _inside = shared.0.lock();
             assert_eq!(shared.1.load(Ordering::Relaxed), 2 + u32::from(claimed));

@@ -91,11 +91,14 @@ mod loom_models {
         loom::model(|| {
             let claim = Arc::new(Claim::new());
             claim.open();
-            let (peer, notifier) = (claim.clone(), claim.clone());
+            let peer = claim.clone();
+            let notifier = claim.clone();
             let peer = loom::thread::spawn(move || peer.claim(4));
             let notifier = loom::thread::spawn(move || notifier.notify(3));
             let early = claim.close();
-            let (claimed, notified) = (peer.join().unwrap(), notifier.join().unwrap());
+            let claimed = peer.join().unwrap();
+            let notified = notifier.join().unwrap();
+
             assert!(!(claimed && notified), "both ended the wait");
             let ended = claimed
                 .then_some(Ended::Claimed(4))

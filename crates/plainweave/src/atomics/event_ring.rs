@@ -103,11 +103,13 @@ impl EventRing {
             let [first, second] = self.slot(number);
             [first.load(Relaxed), second.load(Relaxed)]
         };
+
         let mut events: Vec<Words> = (first..end).map(read).collect();
         fence(Acquire);
         let now = self.written.load(Relaxed);
         let whole = (now + 1).saturating_sub(capacity).clamp(first, end);
         events.drain(..(whole - first) as usize);
+
         Copied {
             lost: whole,
             events,
@@ -143,6 +145,7 @@ mod tests {
         for n in 3..10 {
             ring.write([n, n * 7]);
         }
+
         // The place of the oldest one is the writer's.
         assert_eq!(
             ring.copy(),
@@ -156,7 +159,8 @@ mod tests {
 
     #[test]
     fn copies_beside_the_writer_are_whole() {
-        let (ring, stop) = (EventRing::new(64), AtomicBool::new(false));
+        let ring = EventRing::new(64);
+        let stop = AtomicBool::new(false);
         std::thread::scope(|s| {
             s.spawn(|| {
                 let mut n = 0;
@@ -179,6 +183,7 @@ mod tests {
                     .zip(copied.lost..)
                     .all(|(words, n)| *words == [n, n * 7])
             };
+
             let whole = (0..2000).map(|_| ring.copy()).all(is_whole);
             stop.store(true, Relaxed);
             assert!(whole && seen > 0, "{whole} {seen}");
@@ -204,6 +209,7 @@ mod loom_models {
                 let ring = ring.clone();
                 thread::spawn(move || (2..5).for_each(|n| ring.write([n, n * 7])))
             };
+
             let copied = ring.copy();
             let expected = (copied.lost + 1..).map(|n| [n, n * 7]);
             assert!(

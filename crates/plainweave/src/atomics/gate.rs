@@ -66,10 +66,12 @@ mod loom_models {
                     Some(_pass) => done.fetch_add(1, Ordering::Relaxed),
                     None => refused.fetch_add(1, Ordering::Relaxed),
                 };
+
             let threads = [0; 2].map(|_| {
                 let shared = shared.clone();
                 loom::thread::spawn(move || enter(&shared))
             });
+
             shared.0.close();
             let done = shared.1.load(Ordering::Relaxed);
             let ended = threads.map(|thread| thread.join().unwrap());

@@ -63,6 +63,7 @@ impl<J, W> Jobs<J, W> {
             waiting: Vec::new(),
             closed: false,
         };
+
         Self {
             max_threads,
             max_queued,
@@ -95,6 +96,7 @@ impl<J, W> Jobs<J, W> {
             state.waiting.push(waker());
             return Submission::Full(job);
         }
+
         state.queue.push_back(job);
         if state.queue.len() <= state.free {
             self.work.notify_one();
@@ -109,6 +111,7 @@ impl<J, W> Jobs<J, W> {
             }
             // With a thread at work the job waits for that thread.
         }
+
         Submission::Queued
     }
 
@@ -126,6 +129,7 @@ impl<J, W> Jobs<J, W> {
                 waiting.into_iter().for_each(|waker| wake(&waker));
                 return Some(job);
             }
+
             if state.closed {
                 break;
             }
@@ -138,6 +142,7 @@ impl<J, W> Jobs<J, W> {
                 break;
             }
         }
+
         state.free -= 1;
         state.threads -= 1;
         None
@@ -187,9 +192,11 @@ mod loom_models {
                     theirs.done();
                 }
             });
+
             threads.0.lock().unwrap().push(thread);
             true
         };
+
         while let Submission::Full(back) = jobs.submit(job, || room.clone(), start) {
             job = back;
             room.wait();
@@ -212,7 +219,8 @@ mod loom_models {
     #[test]
     fn loom_jobs_that_wait_for_each_other_end() {
         loom::model(|| {
-            let (jobs, threads) = (Arc::new(Model::new(2, 8)), Threads::default());
+            let jobs = Arc::new(Model::new(2, 8));
+            let threads = Threads::default();
             submit(&jobs, &threads, || ());
             let ready = Arc::new(Notify::new());
             let waits = ready.clone();
@@ -227,13 +235,17 @@ mod loom_models {
     #[test]
     fn loom_callers_are_notified_of_room() {
         loom::model(|| {
-            let (jobs, threads) = (Arc::new(Model::new(1, 1)), Arc::new(Threads::default()));
+            let jobs = Arc::new(Model::new(1, 1));
+            let threads = Arc::new(Threads::default());
             let count = Arc::new(Mutex::new(0));
-            let (theirs, them, counted) = (jobs.clone(), threads.clone(), count.clone());
+            let theirs = jobs.clone();
+            let them = threads.clone();
+            let counted = count.clone();
             let other = loom::thread::spawn(move || {
                 submit(&theirs, &them, move || *counted.lock().unwrap() += 1)
             });
             let counted = count.clone();
+
             submit(&jobs, &threads, move || *counted.lock().unwrap() += 1);
             other.join().unwrap();
             end(

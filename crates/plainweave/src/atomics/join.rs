@@ -106,6 +106,7 @@ impl<W> Join<W> {
         if self.bits.fetch_or(WAITING, Ordering::AcqRel) & DONE == 0 {
             return true;
         }
+
         // SAFETY: DONE came before WAITING, so the finisher leaves the cell alone.
         drop(self.waiter.with_mut(|w| unsafe { (*w).take() }));
         false
@@ -120,6 +121,7 @@ impl<W> Join<W> {
         if is_taken_back.is_err() {
             return false;
         }
+
         // SAFETY: WAITING has been taken back before DONE came, so the finisher will not read the
         // cell.
         drop(self.waiter.with_mut(|w| unsafe { (*w).take() }));
@@ -132,6 +134,7 @@ impl<W> Join<W> {
             // Nobody looks at the word again, so it need not change.
             return Finished::Abandoned;
         }
+
         // `DONE` is set once, so it can be added: one instruction. An "or" whose old value is
         // tested for two bits compiles to a loop.
         let before = self.bits.fetch_add(DONE, Ordering::AcqRel);
@@ -141,6 +144,7 @@ impl<W> Join<W> {
         if before & WAITING == 0 {
             return Finished::Kept;
         }
+
         // SAFETY: WAITING was set before DONE: the joiner wrote the cell before and no longer
         // touches it.
         self.waiter
@@ -179,7 +183,9 @@ mod loom_models {
             result: UnsafeCell::new(0),
             woken: AtomicUsize::new(0),
         });
-        let (other, drops) = (m.clone(), drops.clone());
+
+        let other = m.clone();
+        let drops = drops.clone();
         let t = loom::thread::spawn(move || {
             // SAFETY: nobody reads before DONE.
             other.result.with_mut(|r| unsafe { *r = 7 });
@@ -194,6 +200,7 @@ mod loom_models {
                 }
             }
         });
+
         (m, t)
     }
 
@@ -214,6 +221,7 @@ mod loom_models {
                 // SAFETY: DONE was seen.
                 assert_eq!(m.result.with(|r| unsafe { *r }), 7);
             }
+
             t.join().unwrap();
             assert_eq!(m.woken.load(Ordering::Acquire), usize::from(registered));
         });
@@ -230,6 +238,7 @@ mod loom_models {
                 // SAFETY: DONE was seen.
                 assert_eq!(m.result.with(|r| unsafe { *r }), 7);
             }
+
             t.join().unwrap();
             assert!(m.join.is_done());
         });
@@ -244,6 +253,7 @@ mod loom_models {
                 m.drop_result();
                 drops.fetch_add(1, Ordering::Relaxed);
             }
+
             t.join().unwrap();
             assert_eq!(drops.load(Ordering::Relaxed), 1);
         });

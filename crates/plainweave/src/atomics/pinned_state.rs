@@ -138,6 +138,7 @@ impl State {
             local.phase.set(Phase::Awake);
             return false;
         }
+
         if !local.has_suspended.get() && !self.first_suspension(local) {
             return false;
         }
@@ -198,6 +199,7 @@ impl State {
             self.finish();
             return true;
         }
+
         let posted = self.0.swap(FINISHED, Ordering::AcqRel) & REMOTE_WAKE != 0;
         if posted {
             local.phase.set(Phase::Finished);
@@ -266,10 +268,13 @@ mod loom_models {
     #[test]
     fn loom_a_remote_wake_reaches_the_fiber() {
         loom::model(|| {
-            let (m, local, mut grants) = (model(), PinnedState::new(), 0);
+            let m = model();
+            let local = PinnedState::new();
+            let mut grants = 0;
             let first = waker(&m, WakePayload::Nothing);
             run_until(&m, &local, 1, &mut grants);
             let second = waker(&m, WakePayload::Nothing);
+
             run_until(&m, &local, 2, &mut grants);
             first.join().unwrap();
             second.join().unwrap();
@@ -281,11 +286,14 @@ mod loom_models {
     #[test]
     fn loom_one_message_at_a_time() {
         loom::model(|| {
-            let (m, local, mut grants) = (model(), PinnedState::new(), 0);
+            let m = model();
+            let local = PinnedState::new();
+            let mut grants = 0;
             let wakers = [
                 waker(&m, WakePayload::Grant),
                 waker(&m, WakePayload::Nothing),
             ];
+
             while grants == 0 {
                 grants += u32::from(m.state.take(WakePayload::Grant));
                 if grants == 0 && m.state.suspend_pinned(&local) {
@@ -294,6 +302,7 @@ mod loom_models {
                     }
                 }
             }
+
             wakers.into_iter().for_each(|w| w.join().unwrap());
             read(&m, &local, &mut grants);
             assert!(
@@ -308,12 +317,15 @@ mod loom_models {
     #[test]
     fn loom_no_message_outlives_its_fiber() {
         loom::model(|| {
-            let (m, local, mut grants) = (model(), PinnedState::new(), 0);
+            let m = model();
+            let local = PinnedState::new();
+            let mut grants = 0;
             let wakers = [
                 waker(&m, WakePayload::Nothing),
                 waker(&m, WakePayload::Token),
             ];
             run_until(&m, &local, 1, &mut grants);
+
             if !m.state.finish_pinned(&local) {
                 loop {
                     match read(&m, &local, &mut grants) {
@@ -322,6 +334,7 @@ mod loom_models {
                     }
                 }
             }
+
             wakers.into_iter().for_each(|w| w.join().unwrap());
             assert_eq!(
                 m.inbox.load(Ordering::Acquire),

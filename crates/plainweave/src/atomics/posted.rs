@@ -65,6 +65,7 @@ mod loom_models {
                 let posted = posted.clone();
                 loom::thread::spawn(move || posted.post(n))
             });
+
             let mut drained = Vec::new();
             posted.drain(|n| drained.push(n));
             posters

@@ -130,6 +130,7 @@ impl SignalSlot {
                 Ordering::Relaxed,
             )
             .ok()?;
+
         Some(Answer { slot: self, number })
     }
 }
@@ -230,6 +231,7 @@ mod loom_models {
                     assert_eq!(words, [target as usize; 2]);
                 }
             }
+
             handlers
                 .into_iter()
                 .for_each(|handler| handler.join().unwrap());

@@ -83,8 +83,10 @@ impl Sleepers {
             .map(|_| AtomicU64::new(0))
             .collect();
         let reached = AtomicUsize::new(workers.div_ceil(64));
-        let (searching, has_spares, max_searching) =
-            (AtomicUsize::new(0), spares > 0, workers.div_ceil(2));
+        let searching = AtomicUsize::new(0);
+        let has_spares = spares > 0;
+        let max_searching = workers.div_ceil(2);
+
         Self {
             asleep,
             reached,
@@ -133,6 +135,7 @@ impl Sleepers {
                 return None;
             }
             let worker = self.lowest_sleeper()?;
+
             // Counted before the bit is cleared: otherwise the sleeper could wake by itself and
             // subtract what was never added.
             self.searching.fetch_add(1, Ordering::SeqCst);
@@ -298,15 +301,18 @@ mod loom_models {
                     }
                     continue;
                 }
+
                 self.sleepers.begin_sleep(worker, searching);
                 if self.tasks.load(Ordering::Acquire) > 0 {
                     self.sleepers.cancel_sleep(worker);
                     searching = true;
                     continue;
                 }
+
                 self.sleep(worker);
                 searching = self.sleepers.end_sleep(worker) == Slept::Woken;
             }
+
             if searching {
                 let _ = self.sleepers.end_search();
             }
@@ -334,7 +340,8 @@ mod loom_models {
     fn loom_two_pushers_one_sleeper() {
         bounded(|| {
             let pool = Pool::new(1);
-            let (p, q) = (pool.clone(), pool.clone());
+            let p = pool.clone();
+            let q = pool.clone();
             let worker = loom::thread::spawn(move || p.run(0, 2));
             let pusher = loom::thread::spawn(move || q.push());
             pool.push();
@@ -349,7 +356,8 @@ mod loom_models {
     fn loom_searcher_cascades() {
         bounded(|| {
             let pool = Pool::new(2);
-            let (p, q) = (pool.clone(), pool.clone());
+            let p = pool.clone();
+            let q = pool.clone();
             let a = loom::thread::spawn(move || p.run(0, 1));
             let b = loom::thread::spawn(move || q.run(1, 1));
             pool.push();
@@ -380,6 +388,7 @@ mod loom_models {
                     signalled.notify_one();
                 }
             });
+
             pool.0.reach(WORKER);
             let worker = loom::thread::spawn(move || {
                 let (sleepers, tasks, signal, signalled) = &*pool;
@@ -391,6 +400,7 @@ mod loom_models {
                     }
                 }
             });
+
             pusher.join().unwrap();
             worker.join().unwrap();
         });

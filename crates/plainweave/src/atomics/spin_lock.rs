@@ -115,6 +115,7 @@ mod loom_models {
                     true
                 })
             };
+
             let thread = loom::thread::spawn(move || count(&other));
             let entered = u32::from(count(&lock)) + u32::from(thread.join().unwrap());
             assert!(entered > 0, "one of two finds it free");

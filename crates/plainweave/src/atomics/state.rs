@@ -104,6 +104,7 @@ impl State {
                 self.0.fetch_and(!NOTIFIED, Ordering::AcqRel);
                 return false;
             }
+
             // A failure need not acquire: nothing is done with the word before another operation on
             // it.
             match self.0.compare_exchange(
@@ -131,6 +132,7 @@ impl State {
             } else {
                 seen | NOTIFIED | payload.bit()
             };
+
             // Also when nothing changes: whoever takes the notification must see the waker's
             // earlier writes.
             match self

@@ -153,6 +153,7 @@ mod loom_models {
                 kernel: Kernel::default(),
                 work: [AtomicU32::new(0), AtomicU32::new(0)],
             });
+
             let wakers = [0, 1].map(|n| {
                 let model = model.clone();
                 loom::thread::spawn(move || {
@@ -164,6 +165,7 @@ mod loom_models {
                     }
                 })
             });
+
             let mut dozes = dozes_first;
             while model
                 .work

@@ -68,6 +68,7 @@ mod loom_models {
                     }
                 })
             });
+
             let (woken, poller) = &*shared;
             // A poll.
             while poller

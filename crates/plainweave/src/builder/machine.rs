@@ -22,16 +22,19 @@ fn read(cpu: &Path, workers: usize, spares: bool) -> Topology {
             .iter()
             .find_map(|file| list(&fs::read_to_string(cpu.join(file)).ok()?))
     };
+
     let flat = Topology {
         spares,
         ..Topology::flat(workers)
     };
+
     // The levels must fit into each other; virtual machines report sockets that are smaller than
     // their caches.
     let level = |found: Option<usize>, below: usize, other: usize| {
         let size = found.unwrap_or(other).clamp(1, workers.max(1));
         size.div_ceil(below) * below
     };
+
     let core = level(
         count(&["topology/core_cpus_list", "topology/thread_siblings_list"]),
         1,
@@ -55,7 +58,8 @@ fn read(cpu: &Path, workers: usize, spares: bool) -> Topology {
 fn list(text: &str) -> Option<usize> {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        let first = first.parse::<usize>().ok()?;
+        let last = last.parse::<usize>().ok()?;
         Some(last.checked_sub(first)? + 1)
     };
     text.trim().split(',').map(part).sum()
@@ -117,6 +121,7 @@ mod tests {
             [far(7, 8), far(63, 64)],
             [Distance::Socket, Distance::Machine]
         );
+
         // Few workers do not fill a cache.
         let few = read(&cpu.0, 3, false);
         assert_eq!((few.core, few.group, few.socket), (2, 4, 4));

@@ -108,6 +108,7 @@ impl RuntimeBuilder {
             (None, Some(_)) => "on_deadlock",
             (None, None) => "report_stalls",
         };
+
         let wanted = self.on_stall.is_some()
             || self.on_deadlock.is_some()
             || self.report_stalls == Some(true);
@@ -116,6 +117,7 @@ impl RuntimeBuilder {
                 "{reports}: without a limit (stall_after) there are no stalls to report"
             )));
         }
+
         Reports::wanted(self.report_stalls).map(drop)
     }
 
@@ -149,6 +151,7 @@ impl RuntimeBuilder {
             },
             None => None,
         };
+
         let reports = on_stall.is_some() || self.on_deadlock.is_some() || wanted.deadlocks;
         let silent = self.report_stalls == Some(false);
         let on_deadlock = self
@@ -160,18 +163,21 @@ impl RuntimeBuilder {
         };
         let thread = |role: &str| std::thread::Builder::new().name(format!("{}-{role}", self.name));
         let mut notes = None;
+
         if let Some(on_stall) = on_stall {
             let (sender, reporter) = Reporter::new(runtime.pool.clone(), on_stall);
             runtime.reporter = Some(sys::start_thread(thread("stalls"), || reporter.run())?);
             runtime.pool.reporters.store(1, Ordering::Relaxed);
             notes = Some(sender);
         }
+
         let spares = Spares::new(start, !silent);
         let spares = if runtime.pool.numbers.spares > 0 {
             spares.with_reserve()
         } else {
             spares
         };
+
         let watchdog = Watchdog::new(runtime.pool.clone(), limit, notes, on_deadlock, spares);
         runtime.watchdog = Some(sys::start_thread(thread("watchdog"), || watchdog.run())?);
         Ok(())
@@ -196,6 +202,7 @@ impl Reports {
             deadlocks: on,
             asked_for,
         };
+
         match (by_program, std::env::var_os(REPORTS)) {
             (Some(on), _) => Ok(all(on, true)),
             (None, Some(value)) if !value.is_empty() => Self::of(&value.to_string_lossy()),
@@ -209,6 +216,7 @@ impl Reports {
             deadlocks: false,
             asked_for: true,
         };
+
         for word in value.split(',').map(str::trim) {
             match word {
                 "stalls" => wanted.stalls = true,
@@ -224,6 +232,7 @@ impl Reports {
                 }
             }
         }
+
         Ok(wanted)
     }
 }
@@ -239,9 +248,11 @@ mod tests {
                 .map(|wanted| (wanted.stalls, wanted.deadlocks))
                 .ok()
         };
+
         assert_eq!(of("stalls"), Some((true, false)));
         assert_eq!(of(" deadlocks, stalls "), Some((true, true)));
         assert_eq!(of("none"), Some((false, false)));
+
         for wrong in ["all", "stalls,none", "stalls,,deadlocks"] {
             assert!(
                 Reports::of(wrong)
@@ -250,6 +261,7 @@ mod tests {
                     .contains("PLAINWEAVE_REPORT=")
             );
         }
+
         assert_eq!(
             Reports::wanted(Some(true)).expect("valid"),
             Reports {

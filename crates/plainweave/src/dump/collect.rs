@@ -13,6 +13,7 @@ use crate::sched::pool::PoolShared;
 use crate::sched::worker::current_worker;
 use crate::sys;
 use crate::time::saturating_add;
+use crate::timer::Nanos;
 use crate::watchdog::{self, Sample, Tables};
 
 /// How long to wait for the answer of a worker.
@@ -36,6 +37,7 @@ impl Names {
                 .or_insert_with(named)
                 .clone()
         };
+
         let mut frames: Vec<_> = addresses.iter().enumerate().flat_map(resolve).collect();
         watchdog::cut_nameless_end(&mut frames);
         frames
@@ -47,7 +49,7 @@ struct Collector<'a> {
     pool: &'a PoolShared,
     options: &'a Options,
     /// When the dump began, by the pool's clock.
-    now: u64,
+    now: Nanos,
     names: Names,
     /// Fibers by the lower half of their numbers, to find the holders of locks.
     numbers: HashMap<u32, u64>,
@@ -72,7 +74,9 @@ impl Dump {
         if !sys::has_memory(LEAST) {
             return Self::without_memory(start);
         }
-        let (numbers, fibers, missing) = (HashMap::new(), Vec::new(), Vec::new());
+        let numbers = HashMap::new();
+        let fibers = Vec::new();
+        let missing = Vec::new();
         let now = pool.clock();
         let mut collector = Collector {
             pool,
@@ -84,18 +88,21 @@ impl Dump {
             missing,
             reserve: Some(Vec::with_capacity(ONE)),
         };
+
         let deadline = saturating_add(start, options.limit);
         let stacks = if options.stacks {
             Stacks::Everybodys
         } else {
             Stacks::Nobodys
         };
+
         let ask = Ask {
             stacks,
             children: MOST_CHILDREN,
             deadline,
             patience: NO_LIMIT,
         };
+
         let inspected = pool.inspect(&ask, |view| {
             let has_memory = sys::has_memory(ONE);
             if has_memory {
@@ -105,6 +112,7 @@ impl Dump {
             }
             has_memory
         });
+
         let workers = collector.ask_workers();
         let started = pool.started() as u64;
         let not_started = pool.live().saturating_sub(started);
@@ -115,6 +123,7 @@ impl Dump {
             missing,
             ..
         } = collector;
+
         fibers.sort_by_key(|fiber| fiber.id);
         fibers.dedup_by_key(|fiber| fiber.id);
         Self {
@@ -130,12 +139,14 @@ impl Dump {
 impl Dump {
     /// Says so if even that can be said.
     fn without_memory(start: Instant) -> Self {
-        let (mut missing, mut all) = (Vec::new(), String::new());
+        let mut missing = Vec::new();
+        let mut all = String::new();
         const WHY: &str = "everything, because no memory is left";
         if missing.try_reserve_exact(1).is_ok() && all.try_reserve_exact(WHY.len()).is_ok() {
             all.push_str(WHY);
             missing.push(all);
         }
+
         Self {
             fibers: Vec::new(),
             workers: Vec::new(),
@@ -155,7 +166,8 @@ impl Collector<'_> {
             Does::Ended => Activity::Ended,
             Does::Waits(wait) => {
                 if let Some(stack) = wait.stack {
-                    let (instruction, frame) = (stack.instruction, stack.frame);
+                    let instruction = stack.instruction;
+                    let frame = stack.frame;
                     let sample = Sample {
                         fiber: None,
                         instruction,
@@ -163,8 +175,10 @@ impl Collector<'_> {
                         frame,
                         copy: stack.copy,
                     };
+
                     frames = self.names.of(&sample);
                 }
+
                 Activity::Waiting {
                     reason: wait.reason,
                     timed: wait.timed,
@@ -172,6 +186,7 @@ impl Collector<'_> {
                 }
             }
         };
+
         self.fibers.push(FiberState {
             id: view.id,
             name: view.name,
@@ -190,6 +205,7 @@ impl Collector<'_> {
             self.missing.push(format!("which fibers run: {error}"));
             asks = false;
         }
+
         let here = current_worker()
             .filter(|ctx| std::ptr::eq(ctx.pool(), self.pool))
             .map(|ctx| ctx.id());
@@ -217,6 +233,7 @@ impl Collector<'_> {
             runs: None,
             held: held.filter(|_| !asleep),
         };
+
         if is_here {
             let me = fiber::current().map(|me| (me.id(), me.name().map(str::to_owned)));
             state.runs = me.map(|(fiber, name)| self.runs(id, fiber, name, Vec::new()));
@@ -228,6 +245,7 @@ impl Collector<'_> {
                     } else {
                         Vec::new()
                     };
+
                     // A number of 0: the stack of a fiber that has not begun, or has ended.
                     let fiber = sample.fiber.take().filter(|(fiber, _)| *fiber != 0);
                     state.runs = fiber.map(|(fiber, name)| self.runs(id, fiber, name, frames));
@@ -237,6 +255,7 @@ impl Collector<'_> {
                 )),
             }
         }
+
         state
     }
 
@@ -248,7 +267,9 @@ impl Collector<'_> {
                     (Activity::Running, Some(worker), frames);
             }
             None => {
-                let (activity, worker, age) = (Activity::Running, Some(worker), Duration::ZERO);
+                let activity = Activity::Running;
+                let worker = Some(worker);
+                let age = Duration::ZERO;
                 self.fibers.push(FiberState {
                     id,
                     name,
@@ -284,11 +305,13 @@ impl Collector<'_> {
                 "fibers, because no memory was left after {count} of them"
             ));
         } else if inspected.cut {
-            let (limit, count) = (self.options.limit, self.fibers.len());
+            let limit = self.options.limit;
+            let count = self.fibers.len();
             self.missing.push(format!(
                 "fibers, because time ({limit:?}) was up after {count} of them"
             ));
         }
+
         for (worker, unknown) in &inspected.silent {
             let why = match workers.iter().find(|state| state.id == *worker) {
                 _ if self.pool.is_stopping() => "the runtime ends".to_owned(),
@@ -304,6 +327,7 @@ impl Collector<'_> {
                 }) => format!("busy; it runs fiber #{fiber}"),
                 _ => "busy".to_owned(),
             };
+
             self.missing.push(format!(
                 "{unknown} fibers that are pinned to worker {worker}, which did not answer in time: {why}"
             ));
@@ -336,6 +360,7 @@ mod tests {
         while runtime.pool.started() < fibers || !runtime.pool.is_asleep(0) {
             std::thread::sleep(Duration::from_millis(1));
         }
+
         runtime
     }
 
@@ -359,16 +384,19 @@ mod tests {
             seen += 1;
             true
         });
+
         assert!(
             (seen, inspected.cut, inspected.silent.len()) == (MANY, false, 0),
             "{seen} {inspected:?}"
         );
-        let (ask, mut late) = (ask(Duration::from_millis(100), HANG), 0);
+        let ask = ask(Duration::from_millis(100), HANG);
+        let mut late = 0;
         let inspected = runtime.pool.inspect(&ask, |_| {
             late += usize::from(Instant::now() >= ask.deadline);
             std::thread::sleep(Duration::from_millis(1));
             true
         });
+
         // The time may be up between the last look at the clock and this one.
         assert!(
             inspected.cut && inspected.silent.is_empty() && late <= 1,
@@ -379,11 +407,10 @@ mod tests {
     #[test]
     fn whoever_has_little_patience_does_not_wait_for_a_busy_worker() {
         let runtime = pinned(10);
-        let (busy, over) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let (theirs, done) = (busy.clone(), over.clone());
+        let busy = Arc::new(AtomicBool::new(false));
+        let over = Arc::new(AtomicBool::new(false));
+        let theirs = busy.clone();
+        let done = over.clone();
         let holder = runtime.spawn(move || {
             theirs.store(true, Ordering::SeqCst);
             let start = Instant::now();
@@ -392,6 +419,7 @@ mod tests {
             }
             start.elapsed() < HANG
         });
+
         while !busy.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
@@ -400,6 +428,7 @@ mod tests {
             .inspect(&ask(2 * HANG, Duration::from_millis(20)), |_| true);
         over.store(true, Ordering::SeqCst);
         assert!(holder.join().unwrap(), "the worker was waited for");
+
         assert_eq!(
             (inspected.cut, &inspected.silent[..]),
             (false, &[(0, 11)][..])

@@ -47,6 +47,7 @@ fn fiber(f: &mut fmt::Formatter<'_>, fiber: &FiberState) -> fmt::Result {
         Activity::Waiting { .. } => "waiting",
         Activity::Ended => "ended",
     };
+
     write!(f, ",\"state\":\"{state}\"")?;
     if let Activity::Waiting {
         reason,
@@ -67,6 +68,7 @@ fn fiber(f: &mut fmt::Formatter<'_>, fiber: &FiberState) -> fmt::Result {
         OrNull(fiber.worker),
         fiber.age.as_secs_f64()
     )?;
+
     write!(
         f,
         ",\"cancelled\":{},\"frames\":{}}}",

@@ -16,6 +16,7 @@ impl fmt::Display for Dump {
                 .filter(|fiber| wanted(&fiber.activity))
                 .count()
         };
+
         let running = count(|of| matches!(of, Activity::Running));
         let ready = count(|of| matches!(of, Activity::Ready));
         let waiting = count(|of| matches!(of, Activity::Waiting { .. }));
@@ -35,6 +36,7 @@ impl fmt::Display for Dump {
         self.fibers
             .iter()
             .try_for_each(|fiber| writeln!(f, "{fiber}"))?;
+
         self.missing
             .iter()
             .try_for_each(|missing| writeln!(f, "missing: {missing}"))
@@ -49,6 +51,7 @@ impl fmt::Display for WorkerState {
             Some(fiber) => write!(f, "runs fiber #{fiber}")?,
             None => f.write_str("awake")?,
         }
+
         self.held
             .map_or(Ok(()), |held| write!(f, ", held up for {held:.1?}"))
     }
@@ -68,6 +71,7 @@ impl fmt::Display for FiberState {
         if self.cancelled {
             f.write_str(", cancelled")?;
         }
+
         self.frames
             .iter()
             .try_for_each(|frame| write!(f, "\n    {frame}"))
@@ -104,6 +108,7 @@ impl fmt::Display for Object {
         if self.address != 0 && !own {
             write!(f, " at {:#x}", self.address)?;
         }
+
         if !self.fibers.is_empty() {
             f.write_str(if own { ": " } else { ", held by " })?;
             for (at, fiber) in self.fibers.iter().take(SHOWN).enumerate() {
@@ -113,6 +118,7 @@ impl fmt::Display for Object {
                 write!(f, " and {} more", self.fibers.len() - SHOWN)?;
             }
         }
+
         if self.about.is_empty() {
             Ok(())
         } else {

@@ -46,6 +46,7 @@ pub(crate) fn take(layout: Layout, here: Option<&Blocks>) -> NonNull<u8> {
     {
         return block;
     }
+
     // SAFETY: a fiber's layout has a size.
     NonNull::new(unsafe { alloc::alloc(rounded) }).unwrap_or_else(|| handle_alloc_error(rounded))
 }

@@ -175,6 +175,7 @@ impl CancelWord {
             CancelReason::ScopePanicked => 3,
             CancelReason::Shutdown => 4,
         };
+
         self.0
             .compare_exchange(0, code, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -247,6 +248,7 @@ impl<F: Clone> Node<F> {
             given_back: AtomicBool::new(false),
             is_awaited: AtomicBool::new(false),
         };
+
         let Some(parent) = parent else {
             return Arc::new(below(None));
         };
@@ -257,6 +259,7 @@ impl<F: Clone> Node<F> {
         ))));
         inner.children.insert(Arc::downgrade(&node));
         drop(inner);
+
         // Only now: whoever cancels the parent from here on finds this one in the list.
         if let Some(reason) = parent.word.get() {
             node.word.set(reason);
@@ -311,6 +314,7 @@ impl<F: Clone> Node<F> {
                 children.collect(),
             )
         };
+
         fibers.iter().for_each(wake);
         children
     }
@@ -335,6 +339,7 @@ impl Node {
                 .filter(|fiber| wanted(fiber));
             ids.extend(members.map(Header::id).take(most.saturating_sub(ids.len())));
         };
+
         let mut ids = Vec::new();
         own(self, &mut ids);
         self.with_places()
@@ -382,7 +387,8 @@ impl Node {
     /// Returns the places that nobody gets before the fibers of this node have ended: its own, and
     /// those above it, whose fibers wait for these.
     pub(crate) fn places(self: &Arc<Self>) -> Vec<PlaceId> {
-        let (mut places, mut node) = (Vec::new(), Some(self.clone()));
+        let mut places = Vec::new();
+        let mut node = Some(self.clone());
         while let Some(here) = node {
             places.extend(
                 here.place
@@ -393,6 +399,7 @@ impl Node {
                 .as_ref()
                 .and_then(|(parent, _)| parent.upgrade());
         }
+
         places
     }
 
@@ -449,6 +456,7 @@ mod tests {
         }
         chain[0].cancel(CancelReason::Shutdown);
         assert!(chain.iter().all(|node| node.cancelled().is_some()));
+
         // Dropped from the outermost inwards.
         chain.into_iter().for_each(drop);
     }
@@ -478,6 +486,7 @@ mod loom_models {
             }
             *woken = false;
         }
+
         scope.leave(key);
     }
 
@@ -489,6 +498,7 @@ mod loom_models {
                 let scope = scope.clone();
                 loom::thread::spawn(move || block_in(&scope))
             });
+
             scope.cancel_with(CancelReason::Requested, wake);
             fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
         });

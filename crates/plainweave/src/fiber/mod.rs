@@ -49,6 +49,7 @@ use crate::policy::{self, WorkerId};
 use crate::queue::inbox::Link;
 use crate::stack::{OverflowInfo, Stack};
 use crate::timer::KeyCell;
+use crate::timer::Nanos;
 use blocks::Blocks;
 use cancel::{CancelRules, CancelWord, Node};
 pub(crate) use handle::FiberHandle;
@@ -209,7 +210,7 @@ pub(crate) struct Own {
     yielder: Cell<*const Yielder<(), Switch>>,
     coroutine: UnsafeCell<Option<Coro>>,
     /// Nanoseconds since the pool's epoch; `NEVER` for none.
-    pub(crate) deadline: Cell<u64>,
+    pub(crate) deadline: Cell<Nanos>,
     pub(crate) node: RefCell<Option<Arc<Node>>>,
     /// Its fiber-local storage, from its start to its end; `None` where it shares the worker's.
     block: UnsafeCell<Option<fiber_local::Block>>,
@@ -226,7 +227,7 @@ pub(crate) struct Own {
     pub(crate) awaited: Cell<*const ()>,
     /// When it started, in nanoseconds since the pool's epoch; set once, before the fiber is put on
     /// record.
-    pub(crate) born: Cell<u64>,
+    pub(crate) born: Cell<Nanos>,
 }
 
 /// The functions that depend on the fiber's types.
@@ -257,7 +258,7 @@ pub(crate) struct FiberSpec {
     pub(crate) movement: Movement,
     pub(crate) pinned_to: Option<WorkerId>,
     pub(crate) node: Option<Arc<Node>>,
-    pub(crate) deadline: u64,
+    pub(crate) deadline: Nanos,
     pub(crate) urgency: Urgency,
 }
 
@@ -267,7 +268,7 @@ pub(crate) struct Urgency {
     pub(crate) priority: u8,
     pub(crate) weight: u32,
     /// When it should have run, in nanoseconds since the pool's epoch; `NEVER` for no such time.
-    pub(crate) due: u64,
+    pub(crate) due: Nanos,
 }
 
 impl Default for Urgency {
@@ -315,6 +316,7 @@ impl Header {
         let name_ptr = spec.name.map_or("".as_ptr(), |name| {
             Box::into_raw(name).cast::<u8>().cast_const()
         });
+
         // SAFETY: the caller's promise.
         unsafe {
             write_fields!(place, Header {
@@ -527,6 +529,7 @@ fn next_id() -> u64 {
             next = NEXT_ID.fetch_add(256, Ordering::Relaxed);
             end = next + 256;
         }
+
         ids.set((next + 1, end));
         next
     })

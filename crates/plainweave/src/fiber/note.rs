@@ -63,6 +63,7 @@ impl Note {
             // SAFETY: the caller's promise.
             unsafe { (*object.cast::<T>()).describe(asker, to) }
         }
+
         Self {
             object: std::ptr::from_ref(object).cast(),
             describe: describe::<T>,
@@ -148,6 +149,7 @@ impl Waits {
             SEEN => (EarlierLooks::One, SEEN | STACK_TRIMMED),
             _ => (EarlierLooks::More, 0),
         };
+
         self.0.set(before | now);
         earlier
     }
@@ -199,6 +201,7 @@ impl Header {
         // SAFETY: set before the suspension that set NOTED; the frame that it lies in has not gone
         // on since, nor has what it borrows.
         let note = unsafe { &*self.own.awaited.get().cast::<Note>() };
+
         // SAFETY: as `of` has made it.
         unsafe {
             (note.describe)(
@@ -211,6 +214,7 @@ impl Header {
                 &mut object,
             )
         };
+
         Some(object)
     }
 }

@@ -50,6 +50,7 @@ impl Header {
             // SAFETY: within the coroutine, which has no padding.
             unsafe { std::ptr::from_ref(coroutine).cast::<usize>().add(at).read() }
         });
+
         let bounds = coroutine.trap_handler();
         let inside = |address: &usize| bounds.stack_ptr_in_bounds(*address);
         // Where it is suspended, and where it began; more with AddressSanitizer. A fiber that is
@@ -62,6 +63,7 @@ impl Header {
         let base = words
             .into_iter()
             .find(|word| !inside(word) && inside(&word.wrapping_sub(1)))?;
+
         (pointer.is_multiple_of(size_of::<usize>()) && pointer + SAVED * size_of::<usize>() <= base)
             .then_some(pointer..base)
     }
@@ -93,6 +95,7 @@ impl Header {
         let used = unsafe { self.used_stack() }?;
         let at = |index: usize| used.start + index * size_of::<usize>();
         let count = used.len() / size_of::<usize>();
+
         // SAFETY: words of the stack, which stands still; aligned.
         let read = |index: usize| unsafe { word(at(index)) };
         let copy = (SAVED..count).take(most).map(read).collect();

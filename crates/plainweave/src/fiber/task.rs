@@ -19,6 +19,7 @@ use crate::fiber_local;
 use crate::policy::{Task, WorkerId};
 use crate::queue::inbox::{Link, Linked};
 use crate::stack::Stack;
+use crate::timer::Nanos;
 
 /// A fiber that is ready to run, as run queues hold it.
 ///
@@ -71,6 +72,7 @@ impl FiberTask {
                 (header.as_ref().vtable.run)(header);
             }
         });
+
         // SAFETY: the fiber does not run; this worker owns it.
         unsafe {
             *self.header().own.coroutine.get() = Some(coroutine);
@@ -124,6 +126,7 @@ impl FiberTask {
         if !unsafe { (*host).spare } {
             header.last_worker.store(worker as u32, Ordering::Relaxed);
         }
+
         // SAFETY: this worker owns the fiber, and the caller's promise.
         if let (Some(block), home) = unsafe { ((*header.own.block.get()).as_ref(), (*host).home) } {
             block.lend_malloc_cache(home);
@@ -157,6 +160,7 @@ impl FiberTask {
             // SAFETY: the caller's promise.
             unsafe { self.check_and_arrive(host, id, pool) };
         }
+
         // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never
         // touches its coroutine.
         let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");
@@ -167,6 +171,7 @@ impl FiberTask {
             // SAFETY: the fiber's block; this worker has the right to run it.
             return unsafe { fiber_local::resume(coroutine, block.base(), home) }.as_yield();
         }
+
         CURRENT.with(|c| c.set(header));
         let switch = coroutine.resume(()).as_yield();
         CURRENT.with(|c| c.set(ptr::null()));
@@ -210,9 +215,11 @@ impl FiberTask {
                 (*header.own.block.get()).take(),
             )
         };
+
         header.own.has_block.set(false);
         let stack = coroutine.map(Coro::into_stack);
         header.own.node.take();
+
         // SAFETY: gives up the fiber's reference on itself.
         unsafe { release(this.0, blocks) };
         (stack, block)
@@ -240,6 +247,7 @@ fn wrong_place(header: &Header, worker: WorkerId, foreign: bool) -> ! {
     } else {
         "is pinned elsewhere"
     };
+
     abort(format_args!(
         "a scheduling policy has given {header:?} to worker {worker}, and it {why}"
     ))
@@ -269,7 +277,7 @@ impl Task for FiberTask {
         self.header().stamp.load(Ordering::Relaxed)
     }
 
-    fn set_stamp(&self, now: u64) {
+    fn set_stamp(&self, now: Nanos) {
         self.header().stamp.store(now, Ordering::Relaxed);
     }
 
@@ -279,7 +287,7 @@ impl Task for FiberTask {
 
     /// Returns the earlier of the deadline given for policies and the one that its blocking calls
     /// heed.
-    fn deadline(&self) -> Option<u64> {
+    fn deadline(&self) -> Option<Nanos> {
         // The holder of the task owns the fiber's parts.
         let deadline = self
             .header()

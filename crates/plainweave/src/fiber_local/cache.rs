@@ -67,6 +67,7 @@ impl Cache {
         }
         let block = Block::new()?;
         BLOCKS.fetch_add(1, Ordering::Relaxed);
+
         Ok(block)
     }
 
@@ -96,11 +97,13 @@ pub(crate) fn tidy() -> bool {
         return false;
     }
     shared.free.look(Instant::now());
+
     if !shared.freeing && shared.free.due() > 0 {
         // Without a thread to do it the blocks stay until the next call.
         let thread = std::thread::Builder::new().name("plainweave-storage".into());
         shared.freeing = sys::start_thread(thread, free_aged).is_ok();
     }
+
     true
 }
 
@@ -114,8 +117,10 @@ fn free_aged() {
                 shared.freeing = false;
                 return;
             }
+
             aged
         };
+
         while let Some(block) = surplus.pop() {
             if let Err(block) = block.end() {
                 // No thread could be created for it.

@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use super::eventfd::Wakeup;
 use super::op::{Operation, RawResult};
+use crate::timer::Nanos;
 
 /// The address of an operation that the submitter keeps in place.
 pub(crate) type OpRef = NonNull<Operation>;
@@ -87,7 +88,7 @@ pub(crate) trait Driver {
     fn name(&self) -> &'static str;
 
     /// Returns nanoseconds since the runtime's epoch, from the monotonic clock or a virtual one.
-    fn now(&self) -> u64;
+    fn now(&self) -> Nanos;
 
     /// Returns for how many nanoseconds the calling thread has had a processor; on virtual time,
     /// what `now` does.

@@ -125,6 +125,7 @@ impl Registration {
             known: Known::Unsure,
             waiting: OpList::default(),
         };
+
         let stream = is_tcp(fd);
         let sides = [side(), side()];
         Self {
@@ -193,6 +194,7 @@ impl Epoll {
         // SAFETY: the descriptor is new and nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         let wakeup = Arc::new(Wakeup::new()?);
+
         // Edge-triggered: each write of the eventfd is an edge, so it never has to be read.
         control(
             raw,
@@ -229,6 +231,7 @@ impl Epoll {
         let data = u64::from(generation) << 32 | number as u64;
         let epoll = self.fd.as_raw_fd();
         let mut added = control(epoll, libc::EPOLL_CTL_ADD, fd, INTEREST, data);
+
         if added
             .as_ref()
             .is_err_and(|e| e.raw_os_error() == Some(libc::EEXIST))
@@ -241,6 +244,7 @@ impl Epoll {
             self.slots.remove(number);
             return Err(error);
         }
+
         self.by_source.insert(source, number as u32);
         self.by_fd.insert(fd, number as u32);
         Ok(number)
@@ -249,7 +253,8 @@ impl Epoll {
     /// Ends a registration that is unused here. The source may be gone, and its descriptor number
     /// reused.
     fn retire(&mut self, number: usize) {
-        let (source, fd) = (self.slots[number].source, self.slots[number].fd);
+        let source = self.slots[number].source;
+        let fd = self.slots[number].fd;
         if self.remove(source) {
             // Fails harmlessly if the number now belongs to a source that is not registered here.
             let _ = control(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -269,16 +274,19 @@ impl Epoll {
             "a source outlives its operations"
         );
         let last = self.by_fd.get(&slot.fd) == Some(&number);
+
         if last {
             self.by_fd.remove(&slot.fd);
         }
+
         last
     }
 
     /// Returns the source's slot. The hint may be another driver's, or outdated: the slot itself
     /// names its source.
     fn slot_of(&self, source: &Source) -> Option<usize> {
-        let (id, hint) = (source.id(), source.hint() as usize);
+        let id = source.id();
+        let hint = source.hint() as usize;
         if self.slots.get(hint).is_some_and(|slot| slot.source == id) {
             return Some(hint);
         }
@@ -294,17 +302,20 @@ impl Epoll {
             let result = unsafe { op.attempt() };
             return (result != -libc::EAGAIN).then_some(result);
         };
+
         let slot = &mut self.slots[number];
         slot.ignored = 0;
         let side = &mut slot.sides[side_of(op.op.interest())];
         if side.known == Known::Drained || !side.waiting.is_empty() {
             return None;
         }
+
         if let Op::Poll(interest) = op.op {
             let ready = readable_or_writable(op.borrow_fd(), interest);
             side.known = if ready { Known::Unsure } else { Known::Drained };
             return ready.then_some(0);
         }
+
         // SAFETY: as above.
         let result = unsafe { op.attempt() };
         slot.learn(&op.op, result);
@@ -322,12 +333,14 @@ impl Epoll {
         else {
             return; // A registration that is gone.
         };
+
         slot.more_to_see = events & MORE_TO_SEE != 0;
         let waited_for = slot.sides.iter().any(|side| !side.waiting.is_empty());
         slot.ignored = if waited_for { 0 } else { slot.ignored + 1 };
         if slot.ignored >= MOST_IGNORED {
             return self.retire(number);
         }
+
         for (side, mask) in [MAKES_READABLE, MAKES_WRITABLE].into_iter().enumerate() {
             if events & mask != 0 {
                 slot.sides[side].known = Known::Unsure;
@@ -368,6 +381,7 @@ impl Epoll {
                 // SAFETY: as above; its pointers are valid too.
                 _ => unsafe { operation.attempt() },
             };
+
             if !matches!(operation.op, Op::Poll(_)) {
                 slot.learn(&operation.op, result);
             }
@@ -375,6 +389,7 @@ impl Epoll {
                 slot.sides[side].known = Known::Drained;
                 return;
             }
+
             waiters.remove(&mut slot.sides[side].waiting, first);
             done.push(Completion { op, result });
         }
@@ -395,6 +410,7 @@ impl Epoll {
             .iter()
             .filter_map(reader)
             .for_each(|entry| self.waiters.fetch(entry));
+
         // An idle connection's box begins with its operation.
         let op = |entry| prefetch(self.waiters.op(entry).as_ptr(), OWNER_BYTES);
         events.iter().filter_map(reader).for_each(op);
@@ -409,7 +425,9 @@ impl Epoll {
         // Rounded up: returning early would make the worker spin until its timer is due.
         let milliseconds =
             nanoseconds.map_or(-1, |n| n.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
-        let (events, len) = (self.events.as_mut_ptr(), self.events.len() as i32);
+        let events = self.events.as_mut_ptr();
+        let len = self.events.len() as i32;
+
         // SAFETY: the kernel writes at most `len` events into our own buffer.
         Ok(check(unsafe { libc::epoll_wait(epoll, events, len, milliseconds) })? as usize)
     }
@@ -437,6 +455,7 @@ impl Driver for Epoll {
             // gets the error in either case.
             Err(error) => return Submitted::Done(-error.raw_os_error().unwrap_or(libc::EIO)),
         };
+
         if known.is_none() {
             source.note_registration(self.worker, number as u64);
         }
@@ -448,6 +467,7 @@ impl Driver for Epoll {
             place(number, side),
             op,
         )));
+
         Submitted::Pending
     }
 
@@ -458,6 +478,7 @@ impl Driver for Epoll {
         let list = &mut self.slots[(place >> 1) as usize].sides[(place & 1) as usize].waiting;
         let taken = self.waiters.remove(list, entry);
         debug_assert_eq!(taken, op, "cancel of an operation that is not pending here");
+
         done.push(Completion {
             op,
             result: -libc::ECANCELED,
@@ -477,11 +498,13 @@ impl Driver for Epoll {
                 Wait::Until(time) => Some(time.saturating_sub(self.now())),
                 Wait::Forever => None,
             };
+
             let count = match self.wait(timeout) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
+
             if count > 1 {
                 self.fetch(count);
             }
@@ -496,6 +519,7 @@ impl Driver for Epoll {
                     data => self.event(data, events as i32, done),
                 }
             }
+
             // An edge without a waiting operation is no reason to return.
             let in_vain = count > 0 && !woken && done.len() == before;
             if !in_vain || wait == Wait::No {
@@ -552,8 +576,11 @@ fn wait_nanoseconds(
         tv_sec: (n / 1_000_000_000) as libc::time_t,
         tv_nsec: (n % 1_000_000_000) as libc::c_long,
     });
+
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let (buffer, len) = (events.as_mut_ptr(), events.len() as libc::c_int);
+    let buffer = events.as_mut_ptr();
+    let len = events.len() as libc::c_int;
+
     // SAFETY: the kernel writes at most `len` events into the buffer and only reads the time; no
     // signal mask.
     let n = unsafe {
@@ -567,12 +594,14 @@ fn wait_nanoseconds(
             0usize,
         )
     };
+
     check(n as i32).map(|n| n as usize)
 }
 
 /// Returns whether the descriptor is a TCP socket.
 fn is_tcp(fd: RawFd) -> bool {
-    let (mut protocol, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+    let mut protocol = 0i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the option is an int and the length says so.
     let r = unsafe {
         libc::getsockopt(
@@ -583,5 +612,6 @@ fn is_tcp(fd: RawFd) -> bool {
             &mut len,
         )
     };
+
     r == 0 && protocol == libc::IPPROTO_TCP
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
 use super::eventfd::Wakeup;
+use crate::timer::Nanos;
 
 /// A driver that is always idle, so its worker sleeps on the wake-up alone.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Driver for NoDriver {
         "none"
     }
 
-    fn now(&self) -> u64 {
+    fn now(&self) -> Nanos {
         self.epoch.elapsed().as_nanos() as u64
     }
 

@@ -145,7 +145,8 @@ impl Operation {
     /// # Safety
     /// The operation's pointers are valid, as promised on construction.
     pub(crate) unsafe fn attempt(&self) -> RawResult {
-        let (fd, borrowed) = (self.fd, self.borrow_fd());
+        let fd = self.fd;
+        let borrowed = self.borrow_fd();
         const SEND: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         loop {
             // SAFETY: the buffers and addresses are valid for the lengths given, by the caller's
@@ -170,6 +171,7 @@ impl Operation {
                     Op::Connect { addr, len } => libc::connect(fd, addr.cast(), len) as isize,
                 }
             };
+
             if n >= 0 {
                 return n.min(i32::MAX as isize) as i32;
             }
@@ -217,7 +219,8 @@ fn raw_result(result: rustix::io::Result<usize>) -> RawResult {
 /// (or shut down before it got anywhere: then the descriptor is hung up), any other errno failed.
 /// The kernel reports a failure once.
 pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
-    let (mut error, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+    let mut error = 0i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the option is an int and the length says so.
     let asked = unsafe {
         libc::getsockopt(
@@ -228,6 +231,7 @@ pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
             &mut len,
         )
     };
+
     if asked < 0 {
         return -last_errno();
     }
@@ -237,6 +241,7 @@ pub(crate) fn connect_outcome(fd: RawFd) -> RawResult {
     // SAFETY: all-zero bytes are an address of an unspecified family.
     let mut peer: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+
     // SAFETY: the kernel writes at most `len` bytes.
     if unsafe { libc::getpeername(fd, (&raw mut peer).cast(), &mut len) } == 0 {
         return 0;

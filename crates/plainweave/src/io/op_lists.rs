@@ -71,6 +71,7 @@ impl Waiters {
             NONE => list.head = number,
             tail => self.entries[tail as usize].next = number,
         }
+
         list.tail = number;
         number
     }
@@ -97,10 +98,12 @@ impl Waiters {
             NONE => list.head = entry.next,
             prev => self.entries[prev as usize].next = entry.next,
         }
+
         match entry.next {
             NONE => list.tail = entry.prev,
             next => self.entries[next as usize].prev = entry.prev,
         }
+
         entry.op
     }
 }
@@ -126,12 +129,14 @@ mod tests {
 
     #[test]
     fn entries_leave_in_the_order_they_came() {
-        let (mut waiters, mut a, mut b) =
-            (Waiters::default(), OpList::default(), OpList::default());
+        let mut waiters = Waiters::default();
+        let mut a = OpList::default();
+        let mut b = OpList::default();
         for n in 1..=3 {
             waiters.push(&mut a, 0, op(n));
             waiters.push(&mut b, 1, op(10 + n));
         }
+
         assert_eq!(drain(&mut waiters, &mut a), [op(1), op(2), op(3)]);
         assert_eq!(drain(&mut waiters, &mut b), [op(11), op(12), op(13)]);
         assert_eq!(waiters.len(), 0);
@@ -140,12 +145,14 @@ mod tests {
     #[test]
     fn an_entry_can_be_taken_from_either_end_and_the_middle() {
         for taken in 1..=3 {
-            let (mut waiters, mut list) = (Waiters::default(), OpList::default());
+            let mut waiters = Waiters::default();
+            let mut list = OpList::default();
             let numbers: Vec<u32> = (1..=3).map(|n| waiters.push(&mut list, 7, op(n))).collect();
             assert_eq!(waiters.place(numbers[taken - 1]), 7);
             assert_eq!(waiters.remove(&mut list, numbers[taken - 1]), op(taken));
             waiters.push(&mut list, 7, op(4));
             let rest: Vec<OpRef> = (1..=4).filter(|n| *n != taken).map(op).collect();
+
             assert_eq!(drain(&mut waiters, &mut list), rest);
             assert!(list.is_empty());
         }

@@ -28,6 +28,7 @@ impl Tag {
             Some(slot) => *slot = true,
             None => taken.push(true),
         }
+
         SHARERS[number % BITS].fetch_add(1, Ordering::Relaxed);
         Self(number)
     }

@@ -22,6 +22,7 @@ use std::time::Duration;
 use super::driver::{Completion, Driver, OpRef, Submitted, Wait};
 use super::eventfd::Wakeup;
 use crate::sys::{self, PollFlags};
+use crate::timer::Nanos;
 
 /// The default duration of a `poll` without sleep, in nanoseconds.
 const POLL_COST: u64 = 1_000;
@@ -29,7 +30,7 @@ const POLL_COST: u64 = 1_000;
 /// A driver on virtual time.
 #[derive(Debug)]
 pub(crate) struct Sim {
-    now: u64,
+    now: Nanos,
     poll_cost: u64,
     wakeup: Arc<Wakeup>,
 }
@@ -74,7 +75,7 @@ impl Driver for Sim {
         "sim"
     }
 
-    fn now(&self) -> u64 {
+    fn now(&self) -> Nanos {
         self.now
     }
 

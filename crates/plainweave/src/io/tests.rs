@@ -238,6 +238,7 @@ impl Address {
         inet.sin_port = v4.port().to_be();
         inet.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
         this.len = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+
         this
     }
 
@@ -301,6 +302,7 @@ fn hanging_listener() -> (socket2::Socket, SocketAddr, Vec<socket2::Socket>) {
             s
         })
         .collect();
+
     std::thread::sleep(Duration::from_millis(5));
     (listener, address.as_socket().unwrap(), fill)
 }

@@ -163,6 +163,7 @@ impl Uring {
             polls_only: false,
             _not_send: PhantomData,
         };
+
         this.arm_wakeup();
         // A filter that allows io_uring_setup but not io_uring_enter is detected here.
         this.enter(0, Some(0))?;
@@ -242,6 +243,7 @@ impl Uring {
                 OWNER_BYTES,
             );
         }
+
         for entry in taken.drain(..) {
             match entry.user_data() {
                 WAKE => {
@@ -256,6 +258,7 @@ impl Uring {
                 }
             }
         }
+
         self.taken = taken;
         woken
     }
@@ -294,6 +297,7 @@ impl Uring {
         } else {
             result
         };
+
         // Kernels before 5.19 answer EAGAIN for a descriptor in non-blocking mode; an interrupted
         // call gives EINTR, and the end of the submitting thread ECANCELED.
         if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) {
@@ -307,6 +311,7 @@ impl Uring {
             }
             result = -libc::ECANCELED;
         }
+
         self.report(op, result, done);
     }
 
@@ -326,6 +331,7 @@ impl Uring {
                 }
             }
         }
+
         if more {
             return;
         }
@@ -337,6 +343,7 @@ impl Uring {
         }
         self.multishot &= result != -libc::EINVAL;
         operation.note.set(note & !EDGES);
+
         // The kernel ends such a poll when it likes, or the pause is over.
         if self.multishot {
             self.poll_edges(op)
@@ -367,6 +374,7 @@ impl Uring {
             true => poll_entry(operation, operation.op.interest(), true),
             false => opcode::Timeout::new(&PAUSE).build(),
         };
+
         self.push(entry.user_data(address_of(op)));
     }
 
@@ -482,12 +490,14 @@ impl Driver for Uring {
                         .take_readable()
                         .then(|| operation.attempt())
                 };
+
                 if let Some(result) = tried.filter(|&result| result != -libc::EAGAIN) {
                     return Submitted::Done(result);
                 }
             }
             Op::Poll(_) => {}
         }
+
         operation.note.set(note);
         self.in_flight += 1;
         #[cfg(test)]
@@ -495,6 +505,7 @@ impl Driver for Uring {
             self.poll_for(op);
             return Submitted::Pending;
         }
+
         self.push(entry_for(operation).user_data(address_of(op)));
         Submitted::Pending
     }
@@ -504,6 +515,7 @@ impl Driver for Uring {
         let note = &unsafe { op.as_ref() }.note;
         let before = note.get();
         note.set(before | CANCELLED);
+
         // One that has its result is being ended already.
         if before & DECIDED == 0 {
             self.push_cancel(op);
@@ -536,6 +548,7 @@ impl Driver for Uring {
                 Wait::Until(time) => Some(time.saturating_sub(self.now())),
                 Wait::Forever => None,
             };
+
             if timeout == Some(0) {
                 // The last round, or a poll without sleep: enter only if there is something to
                 // submit or to fetch.
@@ -545,6 +558,7 @@ impl Driver for Uring {
                 }
                 return Ok(woken);
             }
+
             // Armed by the worker, the only thread that sleeps here: the kernel wakes the thread
             // that submitted it.
             if !self.armed {
@@ -582,6 +596,7 @@ impl Drop for Uring {
             LEAKED.fetch_add(1, Ordering::Relaxed);
             return;
         }
+
         self.gate.close();
         // SAFETY: dropped once, here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.ring) };

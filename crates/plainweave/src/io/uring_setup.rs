@@ -42,6 +42,7 @@ fn build_with(entries: u32, access: Access, dontfork: bool) -> io::Result<IoUrin
             .setup_cqsize(entries * COMPLETIONS_PER_ENTRY);
         builder
     };
+
     // Linux 6.1: completions wait until the ring is entered, so they do not interrupt a running
     // fiber.
     let deferred = || {
@@ -53,6 +54,7 @@ fn build_with(entries: u32, access: Access, dontfork: bool) -> io::Result<IoUrin
             .setup_submit_all()
             .build(entries)
     };
+
     // Linux 5.19: no interrupt, but completions are processed at any return from the kernel.
     let cooperative = || {
         sized()
@@ -61,10 +63,12 @@ fn build_with(entries: u32, access: Access, dontfork: bool) -> io::Result<IoUrin
             .setup_submit_all()
             .build(entries)
     };
+
     let ring = match access {
         Access::OwnerThread => or_with_fewer_flags(deferred(), cooperative),
         Access::AnyThread => cooperative(),
     };
+
     or_with_fewer_flags(ring, || sized().build(entries))
 }
 
@@ -85,6 +89,7 @@ fn check_features(ring: &IoUring) -> io::Result<()> {
             format!("this kernel's io_uring lacks {what}"),
         ))
     };
+
     let features = ring.params();
     if !features.is_feature_ext_arg()
         || !features.is_feature_nodrop()
@@ -103,6 +108,7 @@ fn check_features(ring: &IoUring) -> io::Result<()> {
         ("ACCEPT", opcode::Accept::CODE),
         ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
     ];
+
     match needed.iter().find(|(_, code)| !probe.is_supported(*code)) {
         Some((name, _)) => lacks(name),
         None => Ok(()),
@@ -145,6 +151,7 @@ impl Gate {
             reserved: 0,
             fd: fd as u64,
         };
+
         let registered =
             access == Access::OwnerThread && register(fd, REGISTER_RING, &mut slot) == 1;
         Self {
@@ -169,6 +176,7 @@ impl Gate {
         flags.set(EnterFlags::EXT_ARG, nanoseconds.is_some());
         let fd = self.slot.map_or(self.fd, |slot| slot as RawFd);
         let n = nanoseconds.unwrap_or(0);
+
         // The kernel's own time type: two 64-bit numbers on every architecture.
         let time = [(n / 1_000_000_000) as i64, (n % 1_000_000_000) as i64];
         let argument = WaitArgument {
@@ -177,10 +185,12 @@ impl Gate {
             min_wait_us: 0,
             time: (&raw const time) as u64,
         };
+
         let (pointer, len) = match nanoseconds {
             Some(_) => (&raw const argument, size_of::<WaitArgument>()),
             None => (std::ptr::null(), 0),
         };
+
         // SAFETY: the argument and the time live across the call; the submitted entries are their
         // pushers' concern.
         let n = unsafe {
@@ -194,6 +204,7 @@ impl Gate {
                 len,
             )
         };
+
         if n < 0 {
             Err(io::Error::last_os_error())
         } else {

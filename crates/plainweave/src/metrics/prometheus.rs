@@ -152,6 +152,7 @@ impl Metrics {
                 sample(&mut text, name, None, value);
             }
         }
+
         for (name, kind, help, value) in WORKER_FIGURES {
             head(&mut text, name, kind, help);
             for worker in &self.workers {
@@ -160,12 +161,14 @@ impl Metrics {
                     .for_each(|value| sample(&mut text, name, Some(worker.worker), value));
             }
         }
+
         let name = "worker_idle_seconds_total";
         head(&mut text, name, "counter", "How long the worker has slept.");
         for worker in &self.workers {
             let idle = worker.idle.into_iter();
             idle.for_each(|idle| sample(&mut text, name, Some(worker.worker), idle.as_secs_f64()));
         }
+
         text
     }
 }

@@ -55,7 +55,8 @@ impl ToSocketAddrs for (&str, u16) {
         if let Ok(ip) = self.0.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.1)]);
         }
-        let (name, port) = (self.0.to_owned(), self.1);
+        let name = self.0.to_owned();
+        let port = self.1;
         blocking(move || Ok((name.as_str(), port).to_socket_addrs()?.collect()))?
     }
 }

@@ -32,7 +32,8 @@ pub(super) struct Connection {
 impl Connection {
     /// Takes over a descriptor that is in non-blocking mode.
     pub(super) fn new(source: Descriptor) -> Arc<Self> {
-        let (read_timeout, write_timeout) = (AtomicU64::new(NONE), AtomicU64::new(NONE));
+        let read_timeout = AtomicU64::new(NONE);
+        let write_timeout = AtomicU64::new(NONE);
         Arc::new(Self {
             source: Arc::new(source),
             read_timeout,
@@ -196,6 +197,7 @@ fn set_limit(word: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
             "a timeout of zero; None means no timeout",
         ));
     }
+
     word.store(limit.map_or(NONE, wait::nanos), Ordering::Relaxed);
     Ok(())
 }

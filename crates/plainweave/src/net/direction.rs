@@ -36,6 +36,7 @@ impl Waiting {
             let why = "an async call on a socket of plainweave has to wait, and can do so only on a fiber";
             io::Error::new(io::ErrorKind::Unsupported, why)
         };
+
         let (fiber, runtime) = fiber.zip(pool::try_current_pool()).ok_or_else(outside)?;
         Ok(Self {
             end: fiber.into_future(),
@@ -95,6 +96,7 @@ impl Direction {
                 self.waiting = None;
                 waited = joined.unwrap_or_else(|error| Err(error.into_io()));
             }
+
             source.check_open()?;
             match call() {
                 Ok(value) => return Poll::Ready(Ok(value)),
@@ -102,6 +104,7 @@ impl Direction {
                 Err(Errno::AGAIN) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
+
             // Only now: what has arrived is delivered, also when the wait has failed.
             std::mem::replace(&mut waited, Ok(()))?;
             self.waiting = Some(Waiting::start(source, self.interest)?);

@@ -188,6 +188,7 @@ impl TcpListener {
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
         let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
         let at = (&raw mut info).cast();
+
         // SAFETY: the kernel writes at most `len` bytes.
         let got = unsafe {
             libc::getsockopt(
@@ -198,6 +199,7 @@ impl TcpListener {
                 &mut len,
             )
         };
+
         // The kernel reports it in a field that is otherwise unused for listening sockets.
         if got < 0 {
             Err(io::Error::last_os_error())
@@ -231,6 +233,7 @@ pub(super) fn accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> 
     let mut len = storage.size_of();
     // SAFETY: a sockaddr_storage by another name.
     let addr = unsafe { storage.view_as::<libc::sockaddr_storage>() } as *mut _;
+
     // SAFETY: `perform` does not return while the kernel may write the address.
     let accepted = unsafe {
         perform(
@@ -242,10 +245,12 @@ pub(super) fn accept(source: &Descriptor) -> io::Result<(Descriptor, SockAddr)> 
             None,
         )
     };
+
     let fd = accepted.inspect_err(|error| pause_if_exhausted(source, error))?;
     source.note_accepted();
     // SAFETY: a new descriptor, and ours.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+
     // SAFETY: written by the kernel, with that length.
     Ok((Descriptor::new(fd), unsafe { SockAddr::new(storage, len) }))
 }
@@ -267,6 +272,7 @@ pub(super) fn try_accept(source: &Descriptor) -> io::Result<(Descriptor, SockAdd
                 libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
             )
         };
+
         match fd {
             0.. => break fd,
             _ => {
@@ -278,6 +284,7 @@ pub(super) fn try_accept(source: &Descriptor) -> io::Result<(Descriptor, SockAdd
             }
         }
     };
+
     source.note_accepted();
     // SAFETY: a new descriptor, and ours.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -305,6 +312,7 @@ fn pause_if_exhausted(source: &Descriptor, error: &io::Error) {
                 ),
             );
         }
+
         let pause = SHORTEST_PAUSE * (1 << source.note_exhausted().min(DOUBLINGS));
         // An interrupt is for the next call to report.
         let _ = sleep(pause);

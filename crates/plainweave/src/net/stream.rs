@@ -54,6 +54,7 @@ impl TcpStream {
             addr: addr.as_ptr().cast(),
             len: addr.len(),
         };
+
         // SAFETY: `addr` outlives the call.
         unsafe { perform(&source, op, limit) }?;
         Ok(Self::of(source))

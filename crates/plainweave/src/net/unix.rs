@@ -221,6 +221,7 @@ impl UnixStream {
         }
         let socket = socket().map_err(wait::failed_at_once)?;
         let (mut pause, longest) = PAUSE;
+
         // Such a connection exists at once or not at all, so no driver waits for it. When there is
         // room in a queue that was full no event says so: ask again.
         while let Err(error) = socket.connect(addr) {
@@ -231,6 +232,7 @@ impl UnixStream {
             }
             pause = longest.min(pause * 2);
         }
+
         Ok(Self::of(Descriptor::new(socket.into())))
     }
 

@@ -60,6 +60,7 @@ impl<T: Task + 'static> Policy<T> for GlobalFifo<T> {
             };
             wake = why.wake(|| local.pinned.is_empty() && self.queue.is_empty());
         }
+
         self.queue.push(0, task);
         wake
     }

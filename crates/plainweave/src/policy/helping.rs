@@ -80,6 +80,7 @@ impl<T: Task> Helping<T> {
         } else {
             self.params.average.scale(pinned)
         });
+
         if worst == 0 {
             0
         } else {
@@ -110,6 +111,7 @@ impl<T: Task> Helping<T> {
             local.target = picked.then_some(lane);
             return None;
         };
+
         if self.age(cx, target) <= self.cutoff(cx, local) {
             return None;
         }
@@ -119,13 +121,15 @@ impl<T: Task> Helping<T> {
         cx.stole(target / self.params.lanes, 1);
         cx.counts.helped += 1;
         local.target = Some(target);
+
         Some(task)
     }
 
     /// Step 4: the oldest of the worker's own, in turn when several came at the same time.
     fn pop_own(&self, cx: &mut Cx, local: &mut HelpingLocal<T>) -> Option<T> {
         local.turn = local.turn.wrapping_add(1);
-        let (own, count) = (self.own(local.worker), self.params.lanes);
+        let own = self.own(local.worker);
+        let count = self.params.lanes;
         let lanes = (0..count).map(|i| own.start + (local.turn + i) % count);
         let lane = lanes
             .filter_map(|lane| Some((self.lanes.oldest(lane)?, lane)))
@@ -137,12 +141,14 @@ impl<T: Task> Helping<T> {
             }
             (lane, _) => lane.is_some(),
         };
+
         if let Some((_, lane)) = lane.filter(|_| movable) {
             let found = self.lanes.pop(lane);
             if let Some(task) = self.take(cx, lane, found) {
                 return Some(task);
             }
         }
+
         local.pinned.tasks.pop_front().map(|(_, task)| task)
     }
 
@@ -155,8 +161,10 @@ impl<T: Task> Helping<T> {
         let (lane, found) = turn
             .filter_map(|lane| Some((lane, self.lanes.pop(lane)?)))
             .next()?;
+
         local.target = Some(lane).filter(|lane| !self.own(local.worker).contains(lane));
         self.count_foreign(cx, local.worker, lane);
+
         self.take(cx, lane, Some(found))
     }
 
@@ -184,7 +192,8 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
     }
 
     fn attach(&self, worker: WorkerId) -> HelpingLocal<T> {
-        let (left, next) = (self.params.every, self.own(worker).end);
+        let left = self.params.every;
+        let next = self.own(worker).end;
         HelpingLocal {
             worker,
             pinned: Pinned::new(VecDeque::new(), false),
@@ -205,10 +214,12 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
             self.lanes.push(cx, lane, task);
             return Wake::Any;
         };
+
         if local.pinned.keeps(&task) {
             local.pinned.tasks.push_back((cx.now(), task));
             return Wake::None;
         }
+
         let mut own = self.own(local.worker);
         let wake = why
             .wake(|| local.pinned.tasks.is_empty() && own.all(|l| self.lanes.oldest(l).is_none()));
@@ -218,6 +229,7 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
             self.own(local.worker).start + local.pushes % self.params.lanes,
             task,
         );
+
         wake
     }
 
@@ -235,11 +247,13 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
                 }
             }
         }
+
         let task = if self.topology.workers > 1 {
             self.help(cx, local)
         } else {
             None
         };
+
         let task = task.or_else(|| self.pop_own(cx, local));
         task.or_else(|| {
             if effort == Effort::Search {
@@ -255,7 +269,8 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
     }
 
     fn pop_spare(&self, cx: &mut Cx) -> Option<T> {
-        let (first, all) = (cx.below(self.lanes.count()), self.lanes.count());
+        let first = cx.below(self.lanes.count());
+        let all = self.lanes.count();
         (first..all)
             .chain(0..first)
             .find_map(|lane| self.lanes.pop(lane))

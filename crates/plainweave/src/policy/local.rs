@@ -129,7 +129,8 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
     }
 
     fn attach(&self, worker: WorkerId) -> LocalHalf<T> {
-        let (tasks, yielded) = (VecDeque::new(), VecDeque::new());
+        let tasks = VecDeque::new();
+        let yielded = VecDeque::new();
         LocalHalf {
             worker,
             tasks,
@@ -144,6 +145,7 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
             let last = task.last_worker();
             return self.send(task, last);
         };
+
         if why == Ready::Spawned && self.params.place == Place::Deal && task.pinned().is_none() {
             return self.send(task, None);
         }
@@ -152,6 +154,7 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
         } else {
             &mut local.tasks
         };
+
         lane.push_back(task);
         Wake::None
     }
@@ -164,11 +167,13 @@ impl<T: Task + 'static> Policy<T> for Local<T> {
                 return Some(task);
             }
         }
+
         let own = if self.params.lifo {
             local.tasks.pop_back()
         } else {
             local.tasks.pop_front()
         };
+
         own.or_else(|| self.pop_other(local))
     }
 

@@ -78,7 +78,9 @@ impl<T: Task> MultiQueue<T> {
     /// The better of two random lanes, if one of them has something.
     fn draw(&self, cx: &mut Cx) -> Option<usize> {
         let all = self.lanes.count();
-        let (a, b) = (cx.below(all), cx.below(all));
+        let a = cx.below(all);
+
+        let b = cx.below(all);
         match (self.lanes.oldest(a), self.lanes.oldest(b)) {
             (Some(first), Some(second)) => Some(if first <= second { a } else { b }),
             (Some(_), None) => Some(a),
@@ -91,12 +93,14 @@ impl<T: Task> MultiQueue<T> {
             let lane = self.draw(cx)?;
             self.lanes.try_pop(lane)
         });
+
         let all = || {
             let first = cx.below(self.lanes.count());
             (first..self.lanes.count())
                 .chain(0..first)
                 .find_map(|lane| self.lanes.pop(lane))
         };
+
         drawn.or_else(all).map(|(_, task)| task)
     }
 }
@@ -145,6 +149,7 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
             }
             None => None,
         };
+
         let lane = lane.unwrap_or_else(|| cx.below(self.lanes.count()));
         self.lanes.push(cx, lane, task);
         wake
@@ -164,6 +169,7 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
             }
             _ => None,
         };
+
         movable
             .or_else(|| local.pinned.tasks.pop_front())
             .map(|(_, task)| task)

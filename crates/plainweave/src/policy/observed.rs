@@ -153,7 +153,8 @@ impl Ledger {
     /// Takes out a task, and returns its rank error.
     fn remove(&mut self, number: u64) -> u64 {
         let bit = number - self.first;
-        let (word, bit) = ((bit / 64) as usize, 1 << (bit % 64));
+        let word = (bit / 64) as usize;
+        let bit = 1 << (bit % 64);
         let before: u32 = self
             .waiting
             .iter()
@@ -161,12 +162,15 @@ impl Ledger {
             .map(|word| word.count_ones())
             .sum();
         let rank_error = u64::from(before + (self.waiting[word] & (bit - 1)).count_ones());
+
         self.waiting[word] &= !bit;
+
         // The last word may have bits yet to be given out.
         while self.waiting.len() > 1 && self.waiting[0] == 0 {
             self.waiting.pop_front();
             self.first += 64;
         }
+
         rank_error
     }
 

@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn runs_of_tasks_go_to_each_idle_worker_that_has_less_than_half() {
-        let (mut cx, mut sent) = (Cx::new(1), [0; 5]);
+        let mut cx = Cx::new(1);
+        let mut sent = [0; 5];
         // Worker 2 is busy; worker 3 has too many; workers 1 and 4 take a run each of every five.
         let pool = Pool(vec![100, 0, 1, 34, 32]);
         let places: Vec<_> = (0..5 * RUN * 10).map(|_| by_load(&mut cx, &pool)).collect();

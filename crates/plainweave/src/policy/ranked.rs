@@ -164,9 +164,11 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
                 local.pinned.tasks.push(key, task);
                 return Wake::None;
             }
+
             wake =
                 why.wake(|| local.pinned.tasks.head() == EMPTY && self.head.load(Acquire) == EMPTY);
         }
+
         let mut heap = self.lock();
         heap.push(key, task);
         self.head.store(heap.head(), Release);
@@ -175,12 +177,14 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
 
     fn pop(&self, _: &mut Cx, local: &mut RankedLocal<T>, _: Effort) -> Option<T> {
         let pinned_first = local.pinned.go_first();
-        let (pinned, shared) = (local.pinned.tasks.head(), self.head.load(Acquire));
+        let pinned = local.pinned.tasks.head();
+        let shared = self.head.load(Acquire);
         let first = if shared < pinned || (shared == pinned && !pinned_first) {
             self.pop_shared()
         } else {
             None
         };
+
         let (key, task) = first
             .or_else(|| local.pinned.tasks.pop())
             .or_else(|| self.pop_shared())?;

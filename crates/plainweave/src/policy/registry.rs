@@ -167,6 +167,7 @@ const fn table() -> [Preset; 1 + thesis::ROWS.len() + OTHERS.len()] {
         };
         i += 1;
     }
+
     all
 }
 
@@ -263,11 +264,13 @@ impl From<StealingParams> for Family {
             capacity: params.capacity,
             poll: params.poll,
         };
+
         let same = StealingParams {
             capacity: simple.capacity,
             poll: simple.poll,
             ..StealingParams::default()
         };
+
         if params == same {
             Self::WorkStealing(simple)
         } else {

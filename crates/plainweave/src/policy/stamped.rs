@@ -47,6 +47,7 @@ impl<T: Send> Stamped<T> {
                 average: AtomicU64::new(0),
             })
         };
+
         let lane = || CachePadded::new(Mutex::new(Queue::new()));
         Self {
             lanes: (0..lanes).map(|_| lane()).collect(),

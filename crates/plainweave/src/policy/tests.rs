@@ -104,12 +104,14 @@ fn on_every_preset<C: Case>() {
             );
         }
     }
+
     // Policies have no `unsafe`: Miri follows the ring under these two, and takes an hour for all.
     let under_miri = |preset: &&Preset| !cfg!(miri) || matches!(preset.name, "fifo" | "lifo-slot");
     for preset in PRESETS.iter().filter(under_miri) {
         let _named = Named(preset.name);
         let choice = Choice::parse(preset.name).expect("a preset is well-formed");
         choice.visit(Run::<C>(preset, PhantomData));
+
         // To be observed changes nothing.
         if matches!(preset.name, "fifo" | "tokio" | "helping") {
             choice.visit(RunObserved::<C>(preset, PhantomData));
@@ -180,7 +182,9 @@ const SOON: usize = 40_000;
 
 fn loses_nothing<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(1));
-    let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+    let mut cx = Cx::new(1);
+    let mut local = policy.attach(0);
+
     for i in 0..3000 {
         match i % 4 {
             0 => policy.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Spawned),
@@ -194,6 +198,7 @@ fn loses_nothing<P: Policy<Probe>>(_: &Preset, params: P::Params) {
             _ => policy.push(&mut cx, None, Probe::new(i), Ready::Woken),
         };
     }
+
     let popped = pop_all(&policy, &mut cx, &mut local, Effort::Quick);
     assert_eq!(ids(popped), (0..3000).collect::<Vec<_>>());
     assert!(!policy.maybe_ready(0));
@@ -230,7 +235,9 @@ fn hidden(preset: &Preset) -> usize {
 fn keeps_pinned<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(2));
     let mut cx = Cx::new(2);
-    let (mut a, mut b) = (policy.attach(0), policy.attach(1));
+    let mut a = policy.attach(0);
+    let mut b = policy.attach(1);
+
     for i in 0..100 {
         let task = if i % 2 == 0 {
             Probe::pinned_to(i, 0)
@@ -239,6 +246,7 @@ fn keeps_pinned<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
         };
         policy.push(&mut cx, Some(&mut a), task, Ready::Woken);
     }
+
     let shares = preset.family != FamilyName::Local;
     assert_eq!(policy.maybe_ready(1), shares, "there is something to steal");
     let stolen = take_all(&policy, &mut cx, 1, &mut b);
@@ -248,6 +256,7 @@ fn keeps_pinned<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     } else {
         0..=0
     };
+
     assert!(
         all.contains(&stolen.len()),
         "a thief that searches on finds all that may move: {}",
@@ -260,7 +269,9 @@ fn keeps_pinned<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
 
 fn serves_outside<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(1));
-    let (mut cx, mut local) = (Cx::new(3), policy.attach(0));
+    let mut cx = Cx::new(3);
+    let mut local = policy.attach(0);
+
     for i in 0..10 {
         policy.push(
             &mut cx,
@@ -275,6 +286,7 @@ fn serves_outside<P: Policy<Probe>>(_: &Preset, params: P::Params) {
             Ready::Spawned,
         );
     }
+
     policy.push(&mut cx, None, Probe::new(999), Ready::Spawned);
     for now in 0..SOON {
         cx.set_now(now as u64 * 100_000);
@@ -286,12 +298,15 @@ fn serves_outside<P: Policy<Probe>>(_: &Preset, params: P::Params) {
         }
         policy.push(&mut cx, Some(&mut local), task, Ready::Yielded);
     }
+
     panic!("the task from outside has not run in {SOON} pops");
 }
 
 fn serves_yields<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(2));
-    let (mut cx, mut local, _other) = (Cx::new(3), policy.attach(0), policy.attach(1));
+    let mut cx = Cx::new(3);
+    let mut local = policy.attach(0);
+    let _other = policy.attach(1);
     for i in 0..10 {
         policy.push(
             &mut cx,
@@ -301,17 +316,20 @@ fn serves_yields<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
         );
         policy.push(&mut cx, Some(&mut local), Probe::new(100 + i), Ready::Woken);
     }
+
     // A soft yield waits in the worker's own queue, behind the slot as all that is there.
     let unbounded_slot = preset.settings.contains("slot=1000000");
     let yields = YIELDS
         .into_iter()
         .filter(|why| *why != Ready::YieldedLocal || !unbounded_slot);
     let mut left = 0;
+
     for (i, why) in yields.enumerate() {
         policy.push(&mut cx, Some(&mut local), Probe::new(200 + i), why);
         policy.push(&mut cx, Some(&mut local), Probe::pinned_to(300 + i, 0), why);
         left += 2;
     }
+
     for now in 0..SOON {
         cx.set_now(now as u64 * 100_000);
         let task = policy
@@ -324,23 +342,28 @@ fn serves_yields<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
             }
             continue;
         }
+
         policy.push(&mut cx, Some(&mut local), task, Ready::Woken);
     }
+
     panic!("{left} tasks that yielded have not run in {SOON} pops");
 }
 
 fn moves_started<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(2));
     let mut cx = Cx::new(3);
-    let (mut a, mut b) = (policy.attach(0), policy.attach(1));
+    let mut a = policy.attach(0);
+    let mut b = policy.attach(1);
     for i in 0..40 {
         policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Spawned);
     }
     let started: Vec<_> = (0..40)
         .filter_map(|_| policy.pop(&mut cx, &mut a, Effort::Quick))
         .collect();
+
     assert!(!started.is_empty());
     let all = started.len();
+
     for task in started {
         policy.push(&mut cx, Some(&mut a), task, Ready::Woken);
     }
@@ -360,9 +383,11 @@ fn serves_spares<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
             ..Topology::flat(1)
         },
     );
-    let (mut cx, mut local) = (Cx::new(6), policy.attach(0));
+    let mut cx = Cx::new(6);
+    let mut local = policy.attach(0);
     assert!(!policy.maybe_ready_spare());
     assert!(policy.pop_spare(&mut cx).is_none());
+
     for i in 0..600 {
         let pinned = (i % 3 == 0).then_some(0);
         let own = (i % 3 < 2).then_some(&mut local);
@@ -376,6 +401,7 @@ fn serves_spares<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
             [Ready::Spawned, Ready::Woken][i % 2],
         );
     }
+
     let mut found = Vec::new();
     while policy.maybe_ready_spare() {
         found.push(policy.pop_spare(&mut cx).expect("what it has said"));
@@ -386,6 +412,7 @@ fn serves_spares<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
     } else {
         400 - hidden(preset)
     };
+
     assert!(found.len() >= all, "{} of 400", found.len());
     while let Some(task) = policy.pop(&mut cx, &mut local, Effort::Search) {
         found.push(task);
@@ -398,19 +425,23 @@ fn bounds_waiting<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
         return;
     }
     let policy = P::new(params, &Topology::flat(1));
-    let (mut cx, mut local) = (Cx::new(4), policy.attach(0));
+    let mut cx = Cx::new(4);
+    let mut local = policy.attach(0);
     let mut ran = [0; 20];
+
     for i in 0..20 {
         let mut task = if i % 2 == 0 {
             Probe::pinned_to(i, 0)
         } else {
             Probe::new(i)
         };
+
         task.priority = if i < 2 { 255 } else { 0 };
         task.deadline = (i < 2).then_some(0);
         task.weight = if i < 2 { 1000 } else { 1 };
         policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
     }
+
     for now in 0..SOON {
         cx.set_now(now as u64 * 100_000);
         let task = policy
@@ -422,14 +453,18 @@ fn bounds_waiting<P: Policy<Probe>>(preset: &Preset, params: P::Params) {
         } else {
             Ready::Yielded
         };
+
         policy.push(&mut cx, Some(&mut local), task, why);
     }
+
     assert!(ran.iter().all(|&n| n > 0), "{ran:?}");
 }
 
 fn drains<P: Policy<Probe>>(_: &Preset, params: P::Params) {
     let policy = P::new(params, &Topology::flat(2));
-    let (mut cx, mut a, mut b) = (Cx::new(5), policy.attach(0), policy.attach(1));
+    let mut cx = Cx::new(5);
+    let mut a = policy.attach(0);
+    let mut b = policy.attach(1);
     for i in 0..900 {
         let why = [Ready::Woken, Ready::Spawned, YIELDS[i / 3 % 3]][i % 3];
         let local = [Some(&mut a), Some(&mut b), None]
@@ -441,6 +476,7 @@ fn drains<P: Policy<Probe>>(_: &Preset, params: P::Params) {
         } else {
             None
         };
+
         policy.push(
             &mut cx,
             local,
@@ -451,6 +487,7 @@ fn drains<P: Policy<Probe>>(_: &Preset, params: P::Params) {
             why,
         );
     }
+
     let mut drained = VecDeque::new();
     for local in [a, b] {
         policy.drain(local, &mut |t| drained.push_back(t));
@@ -474,15 +511,18 @@ fn run_workers<P: Policy<Probe>>(
         },
     );
     let runs: Vec<_> = (0..WORKERS * each).map(|_| AtomicUsize::new(0)).collect();
-    let (left, start) = (AtomicUsize::new(WORKERS * each), Barrier::new(WORKERS));
+    let left = AtomicUsize::new(WORKERS * each);
+    let start = Barrier::new(WORKERS);
     let work = |w: usize| {
-        let (mut cx, mut local) = (Cx::new(w as u64), policy.attach(w));
+        let mut cx = Cx::new(w as u64);
+        let mut local = policy.attach(w);
         start.wait();
         let mut now = 0;
         let mut next = (w * each..(w + 1) * each).map(|id| match id % 7 {
             0 => Probe::pinned_to(id, w),
             _ => Probe::new(id),
         });
+
         while left.load(Ordering::Acquire) > 0 {
             now += 1000;
             cx.set_now(now);
@@ -490,6 +530,7 @@ fn run_workers<P: Policy<Probe>>(
                 let own = task.pinned.is_some() || task.id % 11 != 1;
                 policy.push(&mut cx, own.then_some(&mut local), task, Ready::Spawned);
             }
+
             let Some(task) = policy.pop(&mut cx, &mut local, Effort::Search) else {
                 // Who has not brought everything goes on.
                 if next.len() == 0 {
@@ -497,6 +538,7 @@ fn run_workers<P: Policy<Probe>>(
                 }
                 continue;
             };
+
             assert!(
                 task.pinned.is_none_or(|a| a == w),
                 "a pinned task has moved"
@@ -513,6 +555,7 @@ fn run_workers<P: Policy<Probe>>(
             }
         }
     };
+
     std::thread::scope(|s| (0..WORKERS).for_each(|w| drop(s.spawn(move || work(w)))));
     assert!(runs.iter().all(|r| r.load(Ordering::Relaxed) == 2));
 }

@@ -44,7 +44,8 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
     const SPARES: bool = H::SPARES && L::SPARES;
 
     fn new(params: Self::Params, topology: &Topology) -> Self {
-        let (high, low) = (H::new(params.high, topology), L::new(params.low, topology));
+        let high = H::new(params.high, topology);
+        let low = L::new(params.low, topology);
         Self {
             high,
             low,
@@ -77,6 +78,7 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
                 return Some(task);
             }
         }
+
         // What is at hand below goes before a search above.
         let quick = self.high.pop(cx, &mut local.high, Effort::Quick);
         let quick = quick.or_else(|| self.low.pop(cx, &mut local.low, Effort::Quick));
@@ -84,6 +86,7 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
             return quick;
         }
         let found = self.high.pop(cx, &mut local.high, effort);
+
         found.or_else(|| self.low.pop(cx, &mut local.low, effort))
     }
 

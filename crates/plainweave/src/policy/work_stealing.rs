@@ -185,12 +185,14 @@ impl<T: Task> WorkStealing<T> {
         if stealer.is_empty() {
             return None;
         }
+
         if let Some(sole) = stealer.sole() {
             (0..SOLE_TASK_SPINS).for_each(|_| spin_loop());
             if stealer.sole() != Some(sole) {
                 return None;
             }
         }
+
         cx.counts.steal_attempts += 1;
         let (task, tasks) = stealer.steal_batch_into(ring, |len| len.div_ceil(2))?;
         cx.stole(victim, tasks);
@@ -211,6 +213,7 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
         } else {
             params.capacity.next_power_of_two()
         };
+
         let rings: Vec<_> = (0..topology.workers)
             .map(|_| ring::ring(capacity))
             .collect();
@@ -247,10 +250,12 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
             self.shared.push(PART, task);
             return Wake::Any;
         };
+
         let task = match local.pinned.push(task) {
             Ok(()) => return Wake::None,
             Err(task) => task,
         };
+
         if why == Ready::YieldedShared {
             return self.push_shared(local, task, why);
         }
@@ -275,6 +280,7 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
         } else {
             pinned.alternate(|| ring.pop())
         };
+
         own.or_else(|| self.pop_elsewhere(cx, local, effort))
     }
 
@@ -290,7 +296,8 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
     fn pop_spare(&self, cx: &mut Cx) -> Option<T> {
         self.shared.pop(PART).or_else(|| {
             let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-            let (first, all) = (cx.below(self.workers()), self.workers());
+            let first = cx.below(self.workers());
+            let all = self.workers();
             let mut victims = (first..all)
                 .chain(0..first)
                 .filter(|victim| !self.stealers[*victim].is_empty());

@@ -117,6 +117,7 @@ impl Limit {
         } else {
             self.wait()?;
         }
+
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         Ok(Place {
             limit: self.clone(),
@@ -136,10 +137,12 @@ impl Limit {
             self.free.acquire()?.forget();
             return Ok(());
         }
+
         let key = Waits::lock().begin(places, self)?;
         let waited = self.free.acquire();
         Waits::lock().end(key);
         waited?.forget();
+
         Ok(())
     }
 
@@ -167,6 +170,7 @@ impl Waits {
             places,
             target: target.clone(),
         });
+
         let stuck = self.stuck(target);
         if stuck.is_empty() {
             return Ok(key);
@@ -199,6 +203,7 @@ impl Waits {
             .map(|(_, w)| (w.target.id, &w.target))
             .collect();
         pools.retain(|_, pool| self.may_be_stuck(pool));
+
         loop {
             let before = pools.len();
             let waits = self
@@ -242,6 +247,7 @@ fn circle(target: &Limit, stuck: &[Arc<Limit>]) -> String {
         .collect();
     let names = names.join(" and ");
     let pool = &target.pool;
+
     format!(
         "waiting for room in the pool '{pool}' would never end: all fibers of {names} wait for room in these pools"
     )

@@ -100,11 +100,13 @@ impl PoolSpec {
                 "'{name}' is no name of a pool: use ASCII letters, digits, '-' and '_'"
             )));
         }
+
         if self.limit == Some(0) {
             return Err(invalid(format!(
                 "the pool '{name}': max_fibers: at least 1, not 0"
             )));
         }
+
         let builder = self
             .runtime
             .clone()
@@ -114,6 +116,7 @@ impl PoolSpec {
             Some(start) => start(builder),
             None => builder.build(),
         };
+
         let runtime = built
             .map_err(|error| io::Error::new(error.kind(), format!("the pool '{name}': {error}")))?;
         if runtime.pool.virtual_time {
@@ -121,6 +124,7 @@ impl PoolSpec {
                 "the pool '{name}': on virtual time (Io::Sim) pools have no common clock"
             )));
         }
+
         Ok(runtime)
     }
 }

@@ -203,7 +203,9 @@ impl<T: Send + 'static> Stage<T> {
                 stage: stage.clone(),
                 ended_well: false,
             };
-            let (queue, f) = (receiver.clone(), f.clone());
+
+            let queue = receiver.clone();
+            let f = f.clone();
             let fiber = pool.spawn(move || alive.run(&queue, &*f))?;
             stage.fibers().push(fiber.fiber());
             started.fibers.push(fiber);
@@ -249,6 +251,7 @@ impl<T: Send + 'static> Stage<T> {
         let Self { input, fibers } = self;
         let stage = input.stage.clone();
         drop(input);
+
         for fiber in fibers {
             match fiber.join() {
                 Err(error) if error.is_cancelled() || error.is_timed_out() => {
@@ -258,6 +261,7 @@ impl<T: Send + 'static> Stage<T> {
                 _ => {}
             }
         }
+
         let metrics = stage.metrics();
         if !metrics.failed {
             return Ok(metrics);
@@ -268,6 +272,7 @@ impl<T: Send + 'static> Stage<T> {
             stage.reason(),
             metrics.received
         );
+
         Err(io::Error::new(io::ErrorKind::BrokenPipe, text))
     }
 }
@@ -322,6 +327,7 @@ impl<T> StageSender<T> {
             );
             return io::Error::new(io::ErrorKind::WouldBlock, text);
         }
+
         unsent
             .interrupt()
             .map_or_else(|| self.stage.error(), io::Error::from)
@@ -434,6 +440,7 @@ impl Alive {
                 }
                 Err(error) => return self.stage.fail(io::Error::from(error).to_string()),
             };
+
             self.stage.begun.fetch_add(1, Ordering::Release);
             match catch_unwind(AssertUnwindSafe(|| f(item))) {
                 Ok(Ok(())) => self.stage.done.fetch_add(1, Ordering::Release),

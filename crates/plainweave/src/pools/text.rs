@@ -88,6 +88,7 @@ impl<'a> Rest<'a> {
             text,
             position: self.position,
         };
+
         *self = Rest {
             text: rest,
             position: self.position + text.len(),
@@ -293,6 +294,7 @@ mod tests {
             ["web", "disk", "b_2"]
         );
         let shown = format!("{:?}", specs[1]);
+
         for part in [
             "workers: Some(4)",
             "\"lifo:capacity=128,victim=near:13\"",
@@ -300,6 +302,7 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{shown}");
         }
+
         assert!(
             format!("{:?}", specs[0]).contains("movement: None"),
             "the runtime's default"
@@ -402,6 +405,7 @@ mod tests {
             .expect_err("a wider contract")
             .to_string();
         let all = "anytime/own, before-start/own, never/own, before-start/shared, never/shared";
+
         assert!(error.ends_with(all), "{error}");
     }
 
@@ -428,6 +432,7 @@ mod tests {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 text.push_str(parts[(state >> 16) as usize % parts.len()]);
             }
+
             if let Err(error) = PoolSpec::parse(&text) {
                 assert!(text.is_char_boundary(error.position()), "{text}: {error}");
             }

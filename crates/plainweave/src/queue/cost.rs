@@ -19,8 +19,11 @@ fn cost_of_each_operation() {
             start.elapsed().as_nanos() as f64 / f64::from(N)
         );
     };
-    let (mut owner, mut thief, inbox, injector) =
-        (ring(256), ring(256), Inbox::new(), Injector::new());
+
+    let mut owner = ring(256);
+    let mut thief = ring(256);
+    let inbox = Inbox::new();
+    let injector = Injector::new();
     (0..100).for_each(|i| owner.push(i).unwrap());
     time("ring, push and pop", &mut || {
         for i in 0..N {
@@ -28,6 +31,7 @@ fn cost_of_each_operation() {
         }
     });
     let stealer = owner.stealer();
+
     time(
         "ring, push alone and half a batch taken by a thief on this thread, per task",
         &mut || {
@@ -40,6 +44,7 @@ fn cost_of_each_operation() {
         },
     );
     let mut tasks: Vec<_> = (0..16).map(Boxed::new).collect();
+
     time(
         "inbox, push and take in batches of 16, per task",
         &mut || {

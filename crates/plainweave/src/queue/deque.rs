@@ -261,6 +261,7 @@ impl<T> Deque<T> {
         // Only the announcing thread leaves the announced state: once `ours` is set, a gate that is
         // not open is ours.
         let mut ours = false;
+
         loop {
             if !ours && (word.gate() != 0 || word.len(pushed.load(Acquire)) == 0) {
                 return None;
@@ -273,6 +274,7 @@ impl<T> Deque<T> {
                     continue;
                 }
             }
+
             // `wanted` may panic.
             let retract = Retract(shared);
             let len = announced.len(pushed.load(Acquire));
@@ -281,6 +283,7 @@ impl<T> Deque<T> {
             } else {
                 (wanted(len as usize) as u64).min(len)
             };
+
             if n == 0 {
                 return None;
             }
@@ -317,6 +320,7 @@ impl<T> Drop for Deque<T> {
             // once.
             drop(unsafe { self.slots().take(word.next() + i) });
         }
+
         let mut slots = self.slots.load(Relaxed);
         while !slots.is_null() {
             // SAFETY: made by `Box::into_raw`, on the list once, no longer read by anyone. Cells
@@ -358,6 +362,7 @@ pub(super) fn deque_at<T: Send>(capacity: usize, first: u64) -> Owner<T> {
         word: AtomicU64::new((first & FIELD) << NEXT),
         pushed: AtomicU64::new(first),
     };
+
     Owner::new(Arc::new(Deque {
         ends: CachePadded::new(ends),
         slots,

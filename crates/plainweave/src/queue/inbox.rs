@@ -106,6 +106,7 @@ impl<T: Linked> Inbox<T> {
         prefetch_write(&self.newest);
         let node = task.into_node();
         let mut newest = self.newest.load(Relaxed);
+
         loop {
             // SAFETY: ours until the CAS below succeeds; the reference ends before it.
             unsafe { T::link(node) }.0.store(newest, Relaxed);
@@ -237,6 +238,7 @@ impl<T: Linked> Iterator for Batch<T> {
         // SAFETY: a node of the chain, which is ours; not converted back yet.
         self.oldest = unsafe { T::link(node) }.0.load(Relaxed);
         self.len -= 1;
+
         // SAFETY: from `into_node` in `push`; the chain no longer contains it, so it is converted
         // back once.
         Some(unsafe { T::from_node(node) })

@@ -54,6 +54,7 @@ fn loom_a_thief_against_push_and_pop() {
         let mut owner = filled(2, &[1, 2]);
         let victim = owner.stealer();
         let thief = thread::spawn(move || steal_half(&victim, &mut ring(2)));
+
         // Full, until the pop or the thief's release: the push must never land on a slot being
         // copied.
         let mut own: Vec<u32> = owner.push(3).err().into_iter().collect();
@@ -61,6 +62,7 @@ fn loom_a_thief_against_push_and_pop() {
         own.extend(owner.push(4).err());
         let mut late = drained(&mut owner);
         let stolen = thief.join().unwrap();
+
         assert!(stolen.is_sorted());
         late.append(&mut own);
         assert_conserved(&[&late, &stolen], 4);
@@ -76,12 +78,14 @@ fn loom_a_thief_against_a_batch_of_pushes() {
             let first = steal_half(&victim, &mut ring(2));
             [first, steal_half(&victim, &mut ring(2))].concat()
         });
+
         // There is room for one or two, as the thief has come.
         let mut batch = [2, 3].into();
         owner.push_all(&mut batch);
         let mut own = drained(&mut owner);
         own.extend(batch);
         let stolen = thief.join().unwrap();
+
         assert!(own.is_sorted() && stolen.is_sorted());
         assert_conserved(&[&own, &stolen], 3);
     });
@@ -98,6 +102,7 @@ fn loom_a_ring_of_one() {
         own.extend(owner.push(3).err());
         own.extend(drained(&mut owner));
         let stolen: Vec<u32> = thief.join().unwrap().into_iter().flatten().collect();
+
         assert!(stolen.is_sorted());
         assert_conserved(&[&own, &stolen], 3);
     });
@@ -129,6 +134,7 @@ fn loom_two_thieves() {
         let mut own: Vec<u32> = owner.pop().into_iter().collect();
         own.extend(owner.push(4).err());
         let [x, y] = thieves.map(|thief| thief.join().unwrap());
+
         own.extend(drained(&mut owner));
         assert_conserved(&[&own, &x, &y], 4);
     });
@@ -139,10 +145,12 @@ fn loom_a_thief_is_robbed_while_it_steals() {
     loom::model(|| {
         let mut owner = filled(4, &[1, 2, 3]);
         let mut middle = filled(2, &[4]);
-        let (first, second) = (owner.stealer(), middle.stealer());
+        let first = owner.stealer();
+        let second = middle.stealer();
         let middle = thread::spawn(move || steal_half(&first, &mut middle));
         let last = thread::spawn(move || steal_half(&second, &mut ring(2)));
         let [x, y] = [middle, last].map(|thief| thief.join().unwrap());
+
         assert_conserved(&[&drained(&mut owner), &x, &y], 4);
     });
 }
@@ -158,6 +166,7 @@ fn loom_overflow_against_a_thief() {
             own.extend(owner.take_half());
             own.push(task);
         }
+
         own.extend(owner.push(4).err());
         own.extend(drained(&mut owner));
         assert_conserved(&[&own, &thief.join().unwrap()], 4);
@@ -178,6 +187,7 @@ fn assert_no_lost_wake<Q: Send + Sync + 'static>(
         fence(SeqCst);
         empty(&queue)
     });
+
     push();
     fence(SeqCst);
     let wakes = asleep.load(Relaxed);
@@ -232,16 +242,19 @@ fn loom_inbox_two_producers() {
             let inbox = Arc::clone(&inbox);
             thread::spawn(move || numbers.map(|number| inbox.push(Boxed::new(number))))
         });
+
         // Until all have come, yielding in between: loom does not preempt before a take whose look
         // (a plain load) is followed by a producer's own load, so a single early take would only
         // ever find the inbox empty.
-        let (mut seen, mut takes) = (Vec::new(), 0);
+        let mut seen = Vec::new();
+        let mut takes = 0;
         while seen.len() < 4 {
             let batch = inbox.take_all();
             takes += usize::from(batch.len() > 0);
             seen.extend(batch.map(|task| task.into_value()));
             thread::yield_now();
         }
+
         let firsts = producers.map(|producer| producer.join().unwrap()).concat();
         assert_eq!(
             firsts.into_iter().filter(|first| *first).count(),
@@ -263,7 +276,8 @@ fn loom_the_first_of_several_wakes() {
         let inbox = Arc::new(Inbox::new());
         let asleep = Arc::new(AtomicBool::new(false));
         let post = |number| {
-            let (inbox, asleep) = (Arc::clone(&inbox), Arc::clone(&asleep));
+            let inbox = Arc::clone(&inbox);
+            let asleep = Arc::clone(&asleep);
             move || {
                 inbox.push(Boxed::new(number)) && {
                     fence(SeqCst);
@@ -271,9 +285,12 @@ fn loom_the_first_of_several_wakes() {
                 }
             }
         };
-        let (first, second) = (thread::spawn(post(1)), post(2));
+
+        let first = thread::spawn(post(1));
+        let second = post(2);
         let sleeper = {
-            let (inbox, asleep) = (Arc::clone(&inbox), Arc::clone(&asleep));
+            let inbox = Arc::clone(&inbox);
+            let asleep = Arc::clone(&asleep);
             thread::spawn(move || {
                 // What it finds while awake, then its last look.
                 let before = inbox.take_all().count();
@@ -282,6 +299,7 @@ fn loom_the_first_of_several_wakes() {
                 (before, inbox.is_empty())
             })
         };
+
         let woken = [second(), first.join().unwrap()];
         let (before, empty) = sleeper.join().unwrap();
         let left = 2 - before;
@@ -301,6 +319,7 @@ fn loom_injector_length() {
             producer.push_all([1, 2]);
             producer.push(3);
         });
+
         let other = Arc::clone(&injector);
         let other = thread::spawn(move || other.pop());
         let mut own = ring(2);
@@ -308,6 +327,7 @@ fn loom_injector_length() {
         producer.join().unwrap();
         let other = other.join().unwrap();
         let mut rest = Vec::new();
+
         while let Some(task) = injector.pop() {
             rest.push(task);
         }

@@ -123,6 +123,7 @@ impl<T: Send> Mpmc<T> {
             turn: AtomicU64::new(turn),
             task: UnsafeCell::new(MaybeUninit::uninit()),
         };
+
         Self {
             head: CachePadded::new(AtomicU64::new(first)),
             tail: CachePadded::new(AtomicU64::new(first)),
@@ -141,7 +142,8 @@ impl<T: Send> Mpmc<T> {
             return Err(task);
         }
         let ticket = self.tail.fetch_add(1, AcqRel);
-        let (slot, free) = (self.slot(ticket), ticket.wrapping_mul(2));
+        let slot = self.slot(ticket);
+        let free = ticket.wrapping_mul(2);
         let mut spins = 0;
         while slot.turn.load(Acquire) != free {
             if self.is_full_at(ticket) && roll_back(&self.tail, ticket) {
@@ -168,6 +170,7 @@ impl<T: Send> Mpmc<T> {
             {
                 return None;
             }
+
             let ticket = self.head.fetch_add(1, AcqRel);
             match self.pop_at(ticket) {
                 Some(task) => return Some(task),
@@ -181,8 +184,10 @@ impl<T: Send> Mpmc<T> {
     /// Returns the task of `ticket`, or `None` once the ticket is rolled back.
     #[inline]
     fn pop_at(&self, ticket: u64) -> Option<T> {
-        let (slot, filled) = (self.slot(ticket), ticket.wrapping_mul(2).wrapping_add(1));
+        let slot = self.slot(ticket);
+        let filled = ticket.wrapping_mul(2).wrapping_add(1);
         let mut spins = 0;
+
         while slot.turn.load(Acquire) != filled {
             if ahead(self.tail.load(Acquire), ticket) <= 0 && roll_back(&self.head, ticket) {
                 return None;
@@ -190,6 +195,7 @@ impl<T: Send> Mpmc<T> {
             relax(spins);
             spins += 1;
         }
+
         // SAFETY: it is this ticket's turn, and this pop has the ticket; the push of this ticket
         // has filled the slot.
         let task = slot
@@ -241,7 +247,8 @@ fn roll_back(tickets: &AtomicU64, ticket: u64) -> bool {
 
 impl<T> Drop for Mpmc<T> {
     fn drop(&mut self) {
-        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        let head = self.head.load(Relaxed);
+        let tail = self.tail.load(Relaxed);
         for i in 0..tail.wrapping_sub(head) {
             let slot = &self.slots[head.wrapping_add(i) as usize & (self.slots.len() - 1)];
             // SAFETY: `&mut self`: no call is under way, so each ticket between the two has filled

@@ -121,6 +121,7 @@ fn mpsc_at<N>(capacity: usize, first: usize) -> (Arc<Mpsc<N>>, Reader<N>) {
         lines,
         capacity,
     });
+
     (
         queue.clone(),
         Reader {
@@ -149,6 +150,7 @@ impl<N> Mpsc<N> {
         debug_assert!(is_pointer(node.as_ptr()), "aligned to two at least");
         let mut position = self.tail.load(Relaxed);
         let mut expected = free(position);
+
         loop {
             match self
                 .slot(position)

@@ -162,6 +162,7 @@ impl<T> Ring<T> {
             } else {
                 (wanted(len as usize) as u64).min(len)
             };
+
             if n == 0 {
                 return None;
             }
@@ -235,6 +236,7 @@ pub(super) fn ring_at<T: Send>(capacity: usize, first: u64) -> Owner<T> {
         head: AtomicU64::new(first << HELD_BITS),
         tail: AtomicU64::new(first & POSITIONS),
     };
+
     let slots = (0..capacity)
         .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
         .collect();

@@ -102,6 +102,7 @@ impl<T: Send> Shard<T> {
                 max,
             );
         };
+
         let more = (max - 1).min(owner.free());
         if more > 0 && !ring.is_empty() {
             // A pop releases this store to whoever sees that it has taken a task.
@@ -116,6 +117,7 @@ impl<T: Send> Shard<T> {
             }
             self.moving.fetch_sub(1, Release);
         }
+
         Some(oldest)
     }
 }
@@ -142,6 +144,7 @@ impl<T: Send> Sharded<T> {
                 moving: AtomicUsize::new(0),
             })
         };
+
         Self {
             shards: (0..shards.max(1)).map(shard).collect(),
         }

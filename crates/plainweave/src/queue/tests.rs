@@ -55,6 +55,7 @@ fn steal_all(
                 seen.extend(std::iter::from_fn(|| own.pop()).map(|task| *task));
             }
         }
+
         if last && victims.iter().all(Stealer::is_empty) {
             return seen;
         }
@@ -65,24 +66,29 @@ fn steal_all(
 /// Pushes all tasks, singly and in batches, popping some and sending overflow to `spill`; returns
 /// what the owner ran itself.
 fn produce(owner: &mut Owner<Box<u32>>, spill: &mut Vec<u32>) -> Vec<u32> {
-    let (mut seen, mut batch) = (Vec::new(), VecDeque::new());
+    let mut seen = Vec::new();
+    let mut batch = VecDeque::new();
     for number in 0..TASKS {
         if number % 64 < 20 && number + 1 < TASKS {
             batch.push_back(Box::new(number));
             continue;
         }
+
         while !batch.is_empty() {
             owner.push_all(&mut batch);
             spill.extend(batch.pop_front().map(|task| *task));
         }
+
         if let Err(task) = owner.push(Box::new(number)) {
             spill.extend(owner.take_half().map(|task| *task));
             spill.push(*task);
         }
+
         if number % 3 == 0 {
             seen.extend(owner.pop().map(|task| *task));
         }
     }
+
     seen.extend(std::iter::from_fn(|| owner.pop()).map(|task| *task));
     seen
 }
@@ -91,7 +97,9 @@ fn produce(owner: &mut Owner<Box<u32>>, spill: &mut Vec<u32>) -> Vec<u32> {
 fn ring_conserves_tasks_and_each_thief_sees_them_in_order() {
     for capacity in [1, 2, 8, 64] {
         let mut owner = ring_at(capacity, BEFORE_WRAP);
-        let (victim, done, mut spill) = ([owner.stealer()], AtomicBool::new(false), Vec::new());
+        let victim = [owner.stealer()];
+        let done = AtomicBool::new(false);
+        let mut spill = Vec::new();
         let seen = thread::scope(|scope| {
             let thieves: Vec<_> = (0..2)
                 .map(|_| scope.spawn(|| steal_all(&victim, ring(capacity), &done)))
@@ -101,6 +109,7 @@ fn ring_conserves_tasks_and_each_thief_sees_them_in_order() {
             seen.extend(thieves.into_iter().map(|thief| thief.join().unwrap()));
             seen
         });
+
         assert!(
             seen.iter().all(|one| one.is_sorted()),
             "capacity {capacity}: out of order"
@@ -112,9 +121,11 @@ fn ring_conserves_tasks_and_each_thief_sees_them_in_order() {
 #[test]
 fn ring_conserves_tasks_when_thieves_are_robbed() {
     let mut owner = ring(16);
-    let (middle, last) = (ring(8), ring(4));
+    let middle = ring(8);
+    let last = ring(4);
     let victims = [owner.stealer(), middle.stealer()];
-    let (done, mut spill) = (AtomicBool::new(false), Vec::new());
+    let done = AtomicBool::new(false);
+    let mut spill = Vec::new();
     let seen = thread::scope(|scope| {
         let middle = scope.spawn(|| steal_all(&victims[..1], middle, &done));
         let last = scope.spawn(|| steal_all(&victims, last, &done));
@@ -122,6 +133,7 @@ fn ring_conserves_tasks_when_thieves_are_robbed() {
         done.store(true, Ordering::Release);
         [own, middle.join().unwrap(), last.join().unwrap()]
     });
+
     assert_conserved(seen.into_iter().chain([spill]));
 }
 
@@ -139,6 +151,7 @@ fn ring_drops_what_is_left_in_it_and_in_a_batch() {
         (2, 3)
     );
     let stealer = owner.stealer();
+
     drop(owner);
     assert_eq!(stealer.len(), 2);
     drop(stealer);
@@ -148,11 +161,13 @@ fn ring_drops_what_is_left_in_it_and_in_a_batch() {
 /// A predicate that panics leaves the deque as it was: others steal from it.
 #[test]
 fn a_panic_in_a_thiefs_predicate_takes_nothing() {
-    let (mut victim, mut thief) = (super::deque::deque(4), super::deque::deque(4));
+    let mut victim = super::deque::deque(4);
+    let mut thief = super::deque::deque(4);
     (0..3).for_each(|i| victim.push(i).unwrap());
     let stealer = victim.stealer();
     let steal =
         std::panic::AssertUnwindSafe(|| stealer.steal_into(&mut thief, |_| panic!("undecided")));
+
     std::panic::catch_unwind(steal).expect_err("a panic");
     assert_eq!((stealer.len(), stealer.steal_one()), (3, Some(0)));
     assert_eq!(victim.pop_oldest(), Some(1));
@@ -161,12 +176,14 @@ fn a_panic_in_a_thiefs_predicate_takes_nothing() {
 
 #[test]
 fn a_ring_does_not_rob_itself_and_stays_within_the_thiefs_room() {
-    let (mut victim, mut thief) = (ring(8), ring(2));
+    let mut victim = ring(8);
+    let mut thief = ring(2);
     (0..8).for_each(|i| victim.push(i).unwrap());
     assert_eq!(victim.stealer().steal_half_into(&mut victim), None);
     assert_eq!(victim.stealer().steal_into(&mut thief, |_| 0), None);
     assert_eq!(victim.stealer().steal_half_into(&mut thief), Some(0));
     assert_eq!((thief.len(), victim.len()), (2, 5));
+
     assert_eq!(
         victim.stealer().steal_half_into(&mut thief),
         Some(3),
@@ -182,10 +199,14 @@ fn ring_refuses_an_odd_capacity() {
 
 #[test]
 fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_take() {
-    let (inbox, firsts, running) = (Inbox::new(), AtomicUsize::new(0), AtomicUsize::new(2));
+    let inbox = Inbox::new();
+    let firsts = AtomicUsize::new(0);
+    let running = AtomicUsize::new(2);
     let (seen, takes) = thread::scope(|scope| {
         for start in 0..2 {
-            let (inbox, firsts, running) = (&inbox, &firsts, &running);
+            let inbox = &inbox;
+            let firsts = &firsts;
+            let running = &running;
             scope.spawn(move || {
                 for number in (start..TASKS).step_by(2) {
                     firsts.fetch_add(
@@ -196,7 +217,9 @@ fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_tak
                 running.fetch_sub(1, Ordering::Release);
             });
         }
-        let (mut seen, mut takes) = (Vec::new(), 0);
+
+        let mut seen = Vec::new();
+        let mut takes = 0;
         loop {
             let last = running.load(Ordering::Acquire) == 0;
             let batch = inbox.take_all();
@@ -208,6 +231,7 @@ fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_tak
             thread::yield_now();
         }
     });
+
     assert_eq!(firsts.into_inner(), takes);
     for producer in 0..2 {
         assert!(
@@ -216,6 +240,7 @@ fn inbox_conserves_tasks_keeps_each_producers_order_and_reports_empty_once_a_tak
                 .is_sorted()
         );
     }
+
     assert_conserved([seen]);
 }
 
@@ -247,6 +272,7 @@ fn what_was_taken_can_be_turned_round_in_steps_and_dropped_in_between() {
         let more: Vec<_> = (0..steps).map(|_| taken.step()).collect();
         assert_eq!(more, [true, true, true, false, false][..steps]);
         assert!(!taken.is_empty());
+
         // Tasks that come meanwhile belong to another batch. (Miri would report a leak.)
         inbox.push(Boxed::new(5));
         if steps % 2 == 0 {
@@ -258,6 +284,7 @@ fn what_was_taken_can_be_turned_round_in_steps_and_dropped_in_between() {
         } else {
             drop(taken);
         }
+
         assert_eq!(
             inbox
                 .take_all()
@@ -275,7 +302,8 @@ fn messages_arrive_once_in_each_pushers_order_and_wake_the_reader() {
     let reading = thread::current();
     let seen = thread::scope(|s| {
         for pusher in 0..PUSHERS {
-            let (queue, reading) = (&queue, &reading);
+            let queue = &queue;
+            let reading = &reading;
             s.spawn(move || {
                 for number in (0..TASKS).filter(|number| number % PUSHERS == pusher) {
                     // Any even address; 0 is none.
@@ -288,12 +316,14 @@ fn messages_arrive_once_in_each_pushers_order_and_wake_the_reader() {
                             push => break push,
                         }
                     };
+
                     if push == mpsc::Push::Wake {
                         reading.unpark();
                     }
                 }
             });
         }
+
         let mut seen = Vec::new();
         while seen.len() < TASKS as usize {
             seen.extend(
@@ -306,8 +336,10 @@ fn messages_arrive_once_in_each_pushers_order_and_wake_the_reader() {
                 reader.rouse();
             }
         }
+
         seen
     });
+
     assert!(reader.is_empty());
     for pusher in 0..PUSHERS {
         assert!(
@@ -316,35 +348,42 @@ fn messages_arrive_once_in_each_pushers_order_and_wake_the_reader() {
                 .is_sorted()
         );
     }
+
     assert_conserved([seen]);
 }
 
 #[test]
 fn injector_conserves_tasks_and_each_taker_sees_them_in_order() {
-    let (injector, done) = (Injector::new(), AtomicBool::new(false));
+    let injector = Injector::new();
+    let done = AtomicBool::new(false);
     let seen = thread::scope(|scope| {
         let taker = || {
-            let (mut own, mut seen) = (ring(8), Vec::new());
+            let mut own = ring(8);
+            let mut seen = Vec::new();
             loop {
                 let last = done.load(Ordering::Acquire);
                 while let Some(task) = injector.pop_batch_into(&mut own, 5) {
                     seen.push(task);
                     seen.extend(std::iter::from_fn(|| own.pop()));
                 }
+
                 if last && injector.is_empty() {
                     return seen;
                 }
                 thread::yield_now();
             }
         };
+
         let takers = [scope.spawn(taker), scope.spawn(taker)];
         for start in (0..TASKS).step_by(10) {
             injector.push(start);
             injector.push_all(start + 1..start + 10);
         }
+
         done.store(true, Ordering::Release);
         takers.map(|taker| taker.join().unwrap())
     });
+
     assert!(seen.iter().all(|one| one.is_sorted()));
     assert_conserved(seen);
 }
@@ -366,8 +405,11 @@ proptest! {
     #[test]
     fn queues_are_vecdeques(steps in prop::collection::vec((0u8..7, 0usize..6), 0..200), size in 0u32..4) {
         let capacity = 1 << size;
-        let (mut owner, mut thief, injector) = (ring_at(capacity, BEFORE_WRAP), ring(4), Injector::new());
+        let mut owner = ring_at(capacity, BEFORE_WRAP);
+        let mut thief = ring(4);
+        let injector = Injector::new();
         let [mut a, mut b, mut spill] = [const { VecDeque::new() }; 3];
+
         for (number, (step, amount)) in steps.into_iter().enumerate() {
             match step {
                 0 | 1 => match owner.push(number) {
@@ -403,6 +445,7 @@ proptest! {
                     prop_assert_eq!(injector.pop_batch_into(&mut owner, amount), first);
                 }
             }
+
             prop_assert_eq!([owner.len(), thief.len(), injector.len()], [a.len(), b.len(), spill.len()]);
             prop_assert_eq!([owner.free(), thief.free()], [capacity - a.len(), 4 - b.len()]);
         }

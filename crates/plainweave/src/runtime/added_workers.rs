@@ -67,6 +67,7 @@ impl Runtime {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         pool.watchdog_bell.ring();
+
         Ok(AddedWorkers { pool, count })
     }
 }

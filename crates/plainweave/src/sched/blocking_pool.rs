@@ -98,11 +98,13 @@ mod tests {
         let (finish, finished) = mpsc::channel::<()>();
         let mut finished = Some(finished);
         let (ran, report) = mpsc::channel();
+
         // The first job holds up the only thread, QUEUE jobs fill the queue, and the other callers
         // wait.
         let callers: Vec<_> = (0..1 + QUEUE + MORE)
             .map(|_| {
-                let (finished, ran) = (finished.take(), ran.clone());
+                let finished = finished.take();
+                let ran = ran.clone();
                 runtime.spawn(move || {
                     blocking(move || {
                         let _ = finished.map(|finished| finished.recv());
@@ -117,10 +119,12 @@ mod tests {
                 .blocking
                 .clone()
         });
+
         while pool.0.waiting().1 < MORE {
             assert!(Instant::now() < deadline, "they find the queue full");
             std::thread::sleep(Duration::from_millis(1));
         }
+
         assert_eq!(pool.0.waiting(), (QUEUE, MORE));
         drop(finish);
         for n in 0..callers.len() {
@@ -128,6 +132,7 @@ mod tests {
                 .recv_timeout(Duration::from_secs(20))
                 .unwrap_or_else(|_| panic!("only {n} jobs have run"));
         }
+
         callers
             .into_iter()
             .for_each(|caller| caller.join().expect("no panic").expect("not cancelled"));

@@ -77,6 +77,7 @@ impl ScopeData {
             *first = Some(payload);
             return;
         }
+
         drop(first);
         closure::drop_contained(payload);
     }

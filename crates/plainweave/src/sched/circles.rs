@@ -48,12 +48,14 @@ impl Circles {
             rounds.remove(&round);
             return false;
         }
+
         rounds.insert(round, edges);
         let next = rounds.values().flatten().copied().collect();
         let found = has_circle(&next);
         if found {
             self.suspect();
         }
+
         found
     }
 
@@ -84,6 +86,7 @@ fn has_circle(next: &HashMap<u32, u32>) -> bool {
                 Some(earlier) => return *earlier == walk,
                 None => walks.insert(at, walk),
             };
+
             match next.get(&at) {
                 Some(to) => at = *to,
                 None => return false,

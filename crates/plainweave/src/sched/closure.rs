@@ -202,6 +202,7 @@ fn publish_result<T>(packet: &Packet<T>, failed: bool) {
         Finished::Wake(waker) => waker.wake_and_drop(),
         Finished::Abandoned => drop_result(packet),
     }
+
     if let Some(scope) = &packet.scope {
         if failed {
             // Only after this panic was kept: a panic that it causes in a sibling comes second.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::policy::Counts;
+use crate::timer::Nanos;
 
 /// The published counts of a worker.
 #[derive(Debug, Default)]
@@ -80,7 +81,7 @@ impl IdleTime {
     /// Notes that the worker falls asleep now.
     ///
     /// Context: the worker.
-    pub(super) fn begin(&self, now: u64) {
+    pub(super) fn begin(&self, now: Nanos) {
         let slept = self.0.load(Ordering::Relaxed) >> 1;
         self.0
             .store(now.saturating_sub(slept) << 1 | 1, Ordering::Relaxed);
@@ -89,7 +90,7 @@ impl IdleTime {
     /// Notes that it is awake, after a [`Self::begin`].
     ///
     /// Context: the worker.
-    pub(super) fn end(&self, now: u64) {
+    pub(super) fn end(&self, now: Nanos) {
         self.0.store(
             now.saturating_sub(self.0.load(Ordering::Relaxed) >> 1) << 1,
             Ordering::Relaxed,
@@ -98,7 +99,7 @@ impl IdleTime {
 
     /// Returns how long it has slept. `now`: `None` if the caller does not know the pool's clock;
     /// then a sleep that has not ended is not counted.
-    pub(crate) fn read(&self, now: Option<u64>) -> Option<Duration> {
+    pub(crate) fn read(&self, now: Option<Nanos>) -> Option<Duration> {
         let word = self.0.load(Ordering::Relaxed);
         let slept = if word & 1 == 0 {
             word >> 1
@@ -143,6 +144,7 @@ mod tests {
             insert_overflows: 7,
             longest_wait: Some(Duration::from_nanos(wait)),
         };
+
         // Known, and too short for the clock.
         published.publish(&counts(0), 9);
         assert_eq!((published.policy(), published.messages()), (counts(1), 9));

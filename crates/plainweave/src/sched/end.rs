@@ -45,6 +45,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             ..
         } = self;
         ctx.policy = Rc::new(Drained);
+
         if let Ok(policy) = Rc::try_unwrap(policy).map_err(|_| ()) {
             let local = policy.inner.into_inner().0;
             let drain = || policy.shared.drain(local, &mut |task| tasks.push(task));
@@ -52,11 +53,13 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 drop_contained(payload);
             }
         }
+
         for task in tasks {
             if refuse(task, ctx.pool(), ctx.id(), Some(ctx.blocks())) {
                 ctx.count_end();
             }
         }
+
         ctx.shared().leave(mailbox.grants);
     }
 }

@@ -137,7 +137,10 @@ pub(crate) enum Decoded {
 
 /// Returns what an event says; `None` if it is none.
 pub(crate) fn decode([first, second]: Words) -> Option<Decoded> {
-    let (time, kind, fiber, detail) = (first >> 8, first as u8, second >> 16, second & 0xFFFF);
+    let time = first >> 8;
+    let kind = first as u8;
+    let fiber = second >> 16;
+    let detail = second & 0xFFFF;
     let event = match kind {
         SPAWNED => Event::Spawned { fiber },
         WOKEN => Event::Woken { fiber },
@@ -164,6 +167,7 @@ pub(crate) fn decode([first, second]: Words) -> Option<Decoded> {
         }
         _ => return None,
     };
+
     Some(Decoded::Event { time, event })
 }
 
@@ -211,12 +215,14 @@ mod tests {
             Event::Awake,
             Event::Thread { number: 4_194_304 },
         ];
+
         for event in others.into_iter().chain(stops) {
             assert_eq!(
                 decode(event.encode(time)),
                 Some(Decoded::Event { time, event })
             );
         }
+
         assert_eq!(decode([0, 0]), None);
         Reason::ALL
             .into_iter()
@@ -237,9 +243,11 @@ mod tests {
                 else {
                     panic!("no name")
                 };
+
                 begins.push(first);
                 all.extend(piece);
             }
+
             assert_eq!(begins.iter().position(|first| *first), Some(0));
             assert_eq!(begins.iter().filter(|first| **first).count(), 1);
             let end = all
@@ -249,6 +257,7 @@ mod tests {
             all.truncate(end);
             all
         };
+
         for name in ["x", "fifteen letters", "one more than that", "\u{1}\"\\\n"] {
             assert_eq!(read(name), name.as_bytes());
         }

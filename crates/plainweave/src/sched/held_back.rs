@@ -67,6 +67,7 @@ impl HeldBack {
             let scope = task.scope();
             task.is_joined() || scope.is_some_and(|scope| scope.waits_for_a_start())
         };
+
         if !self.is_on() || is_awaited() {
             return Some(task);
         }
@@ -92,6 +93,7 @@ impl HeldBack {
         let _fibers = self.fibers();
         self.may_start.store(0, Ordering::Relaxed);
         self.on.store(true, Ordering::Relaxed);
+
         // With the one in `let_start_for`, and the exchange in `note_awaited`: either they see
         // this, or `hold` sees who is waited for.
         fence(Ordering::SeqCst);

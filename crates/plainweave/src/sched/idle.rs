@@ -109,6 +109,7 @@ pub(crate) fn idle<W: Idler>(worker: &W) {
             return found(worker, task);
         }
     }
+
     worker.sleepers().begin_sleep(worker.id(), searching);
     if last_look(worker) {
         worker.sleepers().cancel_sleep(worker.id());
@@ -124,6 +125,7 @@ pub(crate) fn idle<W: Idler>(worker: &W) {
             worker.rouse();
         });
     }
+
     settle(worker);
 }
 

@@ -144,21 +144,25 @@ fn arm(me: &Header, mut conn: Box<IdleConn>) {
         let shutdown = Interrupt::Cancelled(CancelReason::Shutdown);
         return spawn_fiber(ctx.io_cx(&ctx.io()), Serving(conn), Err(shutdown.into()));
     }
+
     conn.op = Operation::new(Op::Poll(Interest::Read), &conn.source);
     conn.interrupt = None;
     let mut conn = NonNull::from(Box::leak(conn));
     let io = ctx.io();
+
     // SAFETY: leaked just now; only the holder of the I/O lock uses it until the operation
     // completes.
     let p = unsafe { conn.as_mut() };
     p.op.owner.set(OpOwner::IdleConn(conn.cast()));
     p.key = io.idle_conns.borrow_mut().all.insert(conn);
+
     if p.idle_ns != NEVER {
         let now = if p.idle_ns >= COARSE {
             ctx.last_reading()
         } else {
             ctx.now()
         };
+
         let deadline = now.saturating_add(p.idle_ns);
         p.timer = Some(
             io.timers
@@ -166,11 +170,13 @@ fn arm(me: &Header, mut conn: Box<IdleConn>) {
                 .insert(deadline, TimerTarget::IdleConn(conn)),
         );
     }
+
     bump(&ctx.shared().idle_conns);
     if p.kind == Kind::Listener {
         bump(&ctx.shared().idle_listeners);
     }
     let op = NonNull::from(&p.op);
+
     // SAFETY: the box stays where it is until `completed`, and keeps the source alive.
     let submitted = unsafe { io.driver.borrow_mut().submit(op) };
     match submitted {
@@ -257,6 +263,7 @@ fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
         interrupt: None,
         key,
     }));
+
     if let Some(timer) = p.timer.take() {
         cx.io.timers.borrow_mut().remove(timer);
     }
@@ -265,10 +272,12 @@ fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
     list.taken.push(conn);
     drop(list);
     let may_call = cx.io.driver.borrow().watched().is_some();
+
     if may_call {
         // Cancel at once: the watchdog may see the completion before the worker runs again.
         end_taken(cx);
     }
+
     spawn_fiber(cx, serving, outcome);
 }
 
@@ -284,6 +293,7 @@ fn spawn_fiber(cx: IoCx, serving: Serving, outcome: io::Result<()>) {
             serving.serve(outcome)
         })
     };
+
     cx.for_event(|| cx.pool.enqueue(task, cx.here));
 }
 
@@ -301,6 +311,7 @@ impl IdleConn {
                 p.interrupt.replace(interrupt).is_none(),
             )
         };
+
         if first {
             // SAFETY: pending, by the caller's promise; cancelled once.
             unsafe { cx.cancel(op) };
@@ -343,6 +354,7 @@ impl IdleConn {
         let mut conn = unsafe { Box::from_raw(this.as_ptr()) };
         let kind = conn.kind;
         conn.fetch();
+
         if !matches!(conn.resume, Resume::Taken) {
             if let Some(timer) = conn.timer.take() {
                 cx.io.timers.borrow_mut().remove(timer);
@@ -353,8 +365,10 @@ impl IdleConn {
                 (_, Some(interrupt)) => Err(interrupt.into()),
                 (errno, None) => Err(io::Error::from_raw_os_error(-errno)),
             };
+
             spawn_fiber(cx, Serving(conn), outcome);
         }
+
         // Count it last: a closing pool must see the connection or the fiber that has it.
         if kind == Kind::Listener {
             lower(&cx.pool.workers[cx.id].idle_listeners);
@@ -384,6 +398,7 @@ impl Serving {
                 return;
             }
         }
+
         if let Some(me) = fiber::current() {
             arm(me, conn);
         }

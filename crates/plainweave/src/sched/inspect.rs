@@ -36,6 +36,7 @@ use crate::fiber::note::Object;
 use crate::fiber::saved::SavedStack;
 use crate::fiber::{FiberHandle, FiberTask, Header, Movement, Reason, Switch};
 use crate::policy::{Policy, Ready, WorkerId};
+use crate::timer::Nanos;
 
 /// Fibers that are described at a time.
 pub(super) const SLICE: usize = 64;
@@ -76,7 +77,7 @@ pub(crate) struct View {
     /// Where it runs, or ran last.
     pub(crate) worker: Option<WorkerId>,
     /// When it started, in nanoseconds since the pool's epoch.
-    pub(crate) born: u64,
+    pub(crate) born: Nanos,
     pub(crate) cancelled: bool,
     pub(crate) does: Does,
 }
@@ -164,6 +165,7 @@ impl Wait {
         } else {
             None
         };
+
         // SAFETY: the caller's promise.
         let object = unsafe { header.awaited(ask.children) };
         Self {
@@ -219,6 +221,7 @@ pub(super) fn claimed<R>(header: &Header, f: impl FnOnce(&Header) -> R) -> Optio
             current_worker(),
         );
     }
+
     Some(result)
 }
 
@@ -264,6 +267,7 @@ impl PoolShared {
         if let Some(asked) = asked {
             self.take_answers(&asked, &mut inspected, &mut pass_on);
         }
+
         inspected
     }
 
@@ -275,6 +279,7 @@ impl PoolShared {
     ) -> Option<Vec<FiberHandle>> {
         let list = self.workers[worker].movable();
         let end = list.capacity().min(*cursor + MOST_ENTRIES);
+
         let mut some = Vec::new();
         while *cursor < end && some.len() < SLICE {
             // SAFETY: a fiber leaves the list, under this lock, before it gives up its own
@@ -285,6 +290,7 @@ impl PoolShared {
             );
             *cursor += 1;
         }
+
         (*cursor < list.capacity() || !some.is_empty()).then_some(some)
     }
 
@@ -303,6 +309,7 @@ impl PoolShared {
             answered: Default::default(),
             over: AtomicBool::new(false),
         });
+
         with_pinned
             .iter()
             .for_each(|worker| inspection.answer(*worker).asked = true);
@@ -313,6 +320,7 @@ impl PoolShared {
         with_pinned
             .iter()
             .for_each(|worker| self.workers[*worker].signal());
+
         Some(inspection)
     }
 
@@ -343,12 +351,14 @@ impl PoolShared {
             }
             pause(Some(asked));
         }
+
         asked.over.store(true, Ordering::Relaxed);
         let mut all = self.inspections.all();
         all.retain(|other| !std::ptr::eq(&**other, asked));
         self.inspections.count.store(all.len(), Ordering::SeqCst);
         drop(all);
         let out_of_time = inspected.cut || Instant::now() >= deadline;
+
         for worker in 0..asked.answers.len() {
             let answer = asked.answer(worker);
             if !answer.asked || (answer.finished && answer.views.is_empty()) {
@@ -391,6 +401,7 @@ impl PoolShared {
                 break;
             }
         }
+
         taken
     }
 
@@ -448,8 +459,11 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if !answer.asked || answer.finished || answer.views.len() >= MOST_AHEAD {
             return false;
         }
+
         let pinned = self.ctx.pinned.borrow();
-        let (end, mut found) = (pinned.capacity().min(answer.cursor + MOST_ENTRIES), 0);
+        let end = pinned.capacity().min(answer.cursor + MOST_ENTRIES);
+
+        let mut found = 0;
         while answer.cursor < end && found < SLICE {
             if let Some(header) = pinned.get(answer.cursor) {
                 // SAFETY: on the worker's own record, so not retired.
@@ -459,8 +473,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
             }
             answer.cursor += 1;
         }
+
         answer.finished = answer.cursor >= pinned.capacity();
-        let (finished, full) = (answer.finished, answer.views.len() >= MOST_AHEAD);
+        let finished = answer.finished;
+        let full = answer.views.len() >= MOST_AHEAD;
         drop(answer);
         if finished {
             inspection.left.fetch_sub(1, Ordering::AcqRel);
@@ -470,6 +486,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             drop(inspection.answered.0.lock());
             inspection.answered.1.notify_all();
         }
+
         true
     }
 }

@@ -32,6 +32,7 @@ use crate::sched::pending::Pending;
 use crate::sched::wait::{self, Pin, failed_at_once};
 use crate::sched::worker::current_worker;
 use crate::sys;
+use crate::timer::Nanos;
 
 /// A [`Source`] that notifies the drivers that keep state for it when it is dropped.
 #[derive(Debug)]
@@ -97,6 +98,7 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
         // SAFETY: the caller's promise.
         None => unsafe { on_thread(source, &operation, limit) },
     };
+
     match result {
         // A stream that is closed during the call ends like this: return the error that says so.
         Ok(0) if source.is_closed() && !matches!(op, Op::Accept { .. }) => {
@@ -136,6 +138,7 @@ unsafe fn on_fiber(
     if deadline != NEVER && header.worker().now() >= deadline {
         return Err(failed_at_once(Interrupt::TimedOut.into()));
     }
+
     if matches!(operation.op, Op::Send { .. } | Op::SendVectored { .. }) {
         // There is almost always room: then the driver is not involved.
         // SAFETY: the caller's promise.
@@ -144,10 +147,12 @@ unsafe fn on_fiber(
             return at_once(header, result);
         }
     }
+
     if !header.worker().has_driver() {
         // SAFETY: the caller's promise.
         return unsafe { on_borrowed_driver(header, operation, limit) };
     }
+
     // SAFETY: the caller's promise.
     unsafe { at_driver(header, operation, limit) }
 }
@@ -175,6 +180,7 @@ unsafe fn on_borrowed_driver(
             return at_once(header, result);
         }
     }
+
     let _lent = Lent::new(header);
     // SAFETY: the caller's promise.
     unsafe { at_driver(header, operation, limit) }
@@ -190,12 +196,14 @@ unsafe fn at_driver(
     operation: &Operation,
     limit: Option<Duration>,
 ) -> io::Result<u32> {
-    let (ctx, deadline) = (header.worker(), header.own.deadline.get());
+    let ctx = header.worker();
+    let deadline = header.own.deadline.get();
     let pin = Pin::new(header);
     let op = NonNull::from(operation);
     operation
         .owner
         .set(OpOwner::Fiber(NonNull::from(header).cast()));
+
     // SAFETY: this frame does not end before the completion has been seen.
     let submitted = unsafe { ctx.io().driver.borrow_mut().submit(op) };
     match submitted {
@@ -228,7 +236,7 @@ fn at_once(header: &Header, result: RawResult) -> io::Result<u32> {
 ///
 /// # Safety
 /// The operation is at the driver of the fiber's worker.
-unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io::Result<u32> {
+unsafe fn wait(header: &Header, operation: &Operation, mut deadline: Nanos) -> io::Result<u32> {
     let pending = Pending::one(operation);
     let mut late = false;
     loop {
@@ -238,6 +246,7 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io:
         if let Some(result) = operation.result.get() {
             return outcome(result, interrupt);
         }
+
         if interrupt().is_some() {
             // It stays late: the timer has gone.
             deadline = NEVER;
@@ -247,6 +256,7 @@ unsafe fn wait(header: &Header, operation: &Operation, mut deadline: u64) -> io:
                 continue;
             }
         }
+
         drop(io);
         late |= wait::suspend_pending(header, &pending, deadline);
     }
@@ -289,6 +299,7 @@ unsafe fn on_thread(
     let deadline = wait::earliest(wait::thread_deadline(), own);
     let interest = operation.op.interest();
     let mut ready = false;
+
     loop {
         let result = match operation.op {
             Op::Poll(_) if ready => 0,
@@ -296,6 +307,7 @@ unsafe fn on_thread(
             // SAFETY: the caller's promise.
             _ => unsafe { operation.attempt() },
         };
+
         if result != -libc::EAGAIN && result != -libc::EWOULDBLOCK {
             return outcome(result, || None);
         }

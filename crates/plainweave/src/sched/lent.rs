@@ -54,6 +54,7 @@ impl<'a> Lent<'a> {
         header.switch(Switch::Elsewhere);
         header.pin_to(None);
         header.own.waits.put_back(waits);
+
         Self(Some(header))
     }
 }

@@ -8,11 +8,12 @@ use crate::policy::{Counts, Cx, Effort, Policy, Ready, Wake, WorkerId};
 use crate::sched::outside::PolicyCall;
 use crate::sched::recorder::Steals;
 use crate::sched::worker::WorkerCtx;
+use crate::timer::Nanos;
 
 /// Pushes fibers to a policy of any type.
 pub(crate) trait PushLocal {
     fn push(&self, task: FiberTask, why: Ready) -> Wake;
-    fn set_now(&self, now: u64);
+    fn set_now(&self, now: Nanos);
     /// As [`Cx::set_handles_event`].
     fn set_handles_event(&self, event: bool) -> bool;
     /// Returns [`Cx::counts`].
@@ -36,7 +37,7 @@ impl<P: Policy<FiberTask>> PushLocal for LocalPolicy<P> {
     }
 
     #[inline]
-    fn set_now(&self, now: u64) {
+    fn set_now(&self, now: Nanos) {
         self.inner.borrow_mut().1.set_now(now);
     }
 
@@ -88,6 +89,7 @@ impl<P: Policy<FiberTask>> LocalPolicy<P> {
         let place = self.shared.place(cx, task, here);
         call.end();
         let place = place?;
+
         (place != here.id() && place < here.pool().regular()).then_some(place)
     }
 }

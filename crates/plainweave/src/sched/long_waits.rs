@@ -41,6 +41,7 @@ use super::worker::WorkerCtx;
 use crate::fiber::Header;
 use crate::fiber::note::EarlierLooks;
 use crate::policy::WorkerId;
+use crate::timer::Nanos;
 
 /// The time between the beginnings of two rounds, at least.
 const PERIOD_NS: u64 = 2_000_000_000;
@@ -63,7 +64,7 @@ pub(crate) struct Rounds {
 #[derive(Debug, Default)]
 struct Round {
     /// When it began; 0 before it has.
-    began: u64,
+    began: Nanos,
     list: usize,
     cursor: usize,
     /// It has found somebody in a new wait.
@@ -76,12 +77,12 @@ struct Round {
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     switches: Cell<u64>,
-    last: Cell<u64>,
+    last: Cell<Nanos>,
 }
 
 impl Activity {
     /// Notes the worker's switches so far; returns when it last ran a fiber.
-    fn note(&self, switches: u64, now: u64) -> u64 {
+    fn note(&self, switches: u64, now: Nanos) -> u64 {
         if self.switches.replace(switches) != switches {
             self.last.set(now);
         }
@@ -96,7 +97,7 @@ impl Rounds {
     fn look(
         &self,
         (me, now): (WorkerId, u64),
-        active: u64,
+        active: Nanos,
         slice: impl FnOnce(&mut Round) -> bool,
         ended: impl FnOnce(Vec<Edge>),
     ) -> Option<u64> {
@@ -115,11 +116,13 @@ impl Rounds {
         let Ok(mut round) = self.round.try_lock() else {
             return Some(now + PERIOD_NS);
         };
+
         if round.began == 0 {
             round.began = now;
         }
         self.by.store(me + 1, Ordering::Relaxed);
         let mut next = now + NEXT_NS;
+
         if slice(&mut round) {
             let round = std::mem::take(&mut *round);
             self.by.store(0, Ordering::Relaxed);
@@ -129,6 +132,7 @@ impl Rounds {
             }
             ended(round.edges);
         }
+
         self.next.store(next, Ordering::Relaxed);
         (self.clean.load(Ordering::Relaxed) <= active).then_some(next)
     }
@@ -149,6 +153,7 @@ impl Round {
         {
             self.edges.push((header.id() as u32, awaited));
         }
+
         match earlier {
             EarlierLooks::None => self.found_new = true,
             EarlierLooks::One => {
@@ -170,12 +175,14 @@ impl PoolShared {
                 (round.list, round.cursor) = (round.list + 1, 0);
                 continue;
             };
+
             for fiber in &some {
                 // SAFETY: claimed.
                 claimed(fiber.header(), |header| unsafe {
                     round.look_at(header, self);
                 });
             }
+
             return false;
         }
         true
@@ -187,7 +194,7 @@ impl WorkerCtx {
     /// next; `None` if there is nothing to do until this worker has run a fiber.
     ///
     /// Context: the worker at its turn.
-    pub(super) fn look_at_long_waits(&self, now: u64) -> [Option<u64>; 2] {
+    pub(super) fn look_at_long_waits(&self, now: Nanos) -> [Option<Nanos>; 2] {
         let (pool, (switches, _)) = (self.pool(), self.shared().beat());
         let active = self.activity.note(switches, now);
         let ended = |edges, over| {
@@ -195,6 +202,7 @@ impl WorkerCtx {
                 pool.watchdog_bell.notice();
             }
         };
+
         let here = (self.id(), now);
         let movable = pool.long_waits.look(
             here,
@@ -214,7 +222,9 @@ impl WorkerCtx {
     /// Looks at the next of the fibers that are pinned here. Returns whether they were the last.
     fn look_at_pinned(&self, round: &mut Round) -> bool {
         let pinned = self.pinned.borrow();
-        let (end, mut found) = (pinned.capacity().min(round.cursor + MOST_ENTRIES), 0);
+        let end = pinned.capacity().min(round.cursor + MOST_ENTRIES);
+
+        let mut found = 0;
         while round.cursor < end && found < SLICE {
             if let Some(header) = pinned.get(round.cursor) {
                 // SAFETY: on the worker's own record, so not retired.
@@ -227,6 +237,7 @@ impl WorkerCtx {
             }
             round.cursor += 1;
         }
+
         round.cursor >= pinned.capacity()
     }
 }

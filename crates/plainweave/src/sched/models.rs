@@ -96,10 +96,12 @@ impl Pool {
             capacity: 2,
             poll: 61,
         };
+
         let topology = Topology {
             spares: spares > 0,
             ..Topology::flat(2 - spares)
         };
+
         Arc::new(Self {
             policy: WorkStealing::new(params, &topology),
             sleepers: Sleepers::new(2 - spares, spares),
@@ -144,6 +146,7 @@ impl Pool {
                 missing = all_are_here.wait(missing).unwrap();
             }
         }
+
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.stopping.store(true, Ordering::SeqCst);
             self.drivers.iter().for_each(StubDriver::signal);
@@ -285,7 +288,8 @@ fn check(tasks: usize, push: impl Fn(&Pool) + Send + Sync + 'static) {
     builder.preemption_bound = Some(2);
     builder.check(move || {
         let pool = Pool::new(tasks, 0);
-        let (here, there) = (pool.clone(), pool.clone());
+        let here = pool.clone();
+        let there = pool.clone();
         let workers = [
             loom::thread::spawn(move || work(&here, 0)),
             loom::thread::spawn(move || work(&there, 1)),
@@ -327,7 +331,8 @@ fn check_with_spare(spare: fn(&Pool), outside: fn(&Pool)) {
     builder.preemption_bound = Some(2);
     builder.check(move || {
         let pool = Pool::new(1, 1);
-        let (here, there) = (pool.clone(), pool.clone());
+        let here = pool.clone();
+        let there = pool.clone();
         let workers = [
             loom::thread::spawn(move || work(&here, 0)),
             loom::thread::spawn(move || spare(&there)),
@@ -368,10 +373,12 @@ fn loom_a_push_beside_a_spare_worker_that_ends_and_starts_is_run() {
         pool.released.store(false, Ordering::Release);
         work_as_spare(pool, 1);
     };
+
     let release_and_push = |pool: &Pool| {
         release(pool);
         pool.schedule_outside();
     };
+
     check_with_spare(two_lives, release_and_push);
 }
 
@@ -388,7 +395,8 @@ fn check_together(spares: usize) {
     builder.preemption_bound = Some(if spares > 0 { 2 } else { 1 });
     builder.check(move || {
         let pool = Pool::of(2, spares, true);
-        let (first, second) = (pool.clone(), pool.clone());
+        let first = pool.clone();
+        let second = pool.clone();
         let first = loom::thread::spawn(move || work(&first, 0));
         let second = loom::thread::spawn(move || {
             if spares > 0 {
@@ -397,6 +405,7 @@ fn check_together(spares: usize) {
                 work(&second, 1)
             }
         });
+
         (0..2).for_each(|_| pool.schedule_outside());
         first.join().unwrap();
         second.join().unwrap();
@@ -438,18 +447,22 @@ fn loom_a_wake_up_that_the_watchdog_has_is_owed() {
             lock: BiasedLock::new(),
             owed: OwedWakeup::default(),
         });
-        let (pusher, watchdog) = (held.clone(), held.clone());
+
+        let pusher = held.clone();
+        let watchdog = held.clone();
         let pusher = loom::thread::spawn(move || {
             pusher.tasks.fetch_add(1, Ordering::Release);
             if pusher.sleepers.wake_any().is_some() {
                 pusher.driver.signal();
             }
         });
+
         let watchdog = loom::thread::spawn(move || {
             if let Some(_held) = watchdog.lock.try_lock_remote() {
                 watchdog.owed.note(watchdog.driver.poll());
             }
         });
+
         while held.tasks.load(Ordering::Acquire) == 0 {
             held.sleepers.begin_sleep(0, false);
             if held.tasks.load(Ordering::Acquire) > 0 {
@@ -466,6 +479,7 @@ fn loom_a_wake_up_that_the_watchdog_has_is_owed() {
                 let _ = held.sleepers.end_search();
             }
         }
+
         pusher.join().unwrap();
         watchdog.join().unwrap();
     });

@@ -54,6 +54,7 @@ impl<P: Policy<FiberTask>> PushOutside for Outside<P> {
         }
         let wake = self.policy.push(&mut cx, None, task, why);
         call.end();
+
         wake
     }
 

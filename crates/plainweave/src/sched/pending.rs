@@ -96,6 +96,7 @@ impl IoCx<'_> {
             self.unbind(header);
             return Some(task);
         }
+
         if !header.own.waits.is_pending() {
             return Some(task); // On its way to a driver (`sched/lent`).
         }
@@ -110,6 +111,7 @@ impl IoCx<'_> {
                 .iter()
                 .all(|operation| operation.result.get().is_some())
         };
+
         let is_late = || header.own.waits.is_timed() && header.own.timer_fired.get();
         loop {
             if !are_over() && (pending.ends_at_any || is_late() || header.cancelled().is_some()) {
@@ -122,10 +124,12 @@ impl IoCx<'_> {
                     unsafe { self.cancel_quietly(operation) };
                 }
             }
+
             if are_over() {
                 self.unbind(header);
                 return Some(task);
             }
+
             // From here on another thread may run the fiber, and free it.
             if header.suspended() {
                 task.leak();

@@ -32,6 +32,7 @@ use crate::sched::lent::Lent;
 use crate::sched::pending::Pending;
 use crate::sched::wait::{self, Pin};
 use crate::sys::{self, PollEntry, PollFlags};
+use crate::timer::Nanos;
 
 /// A descriptor that is waited for.
 pub(crate) struct Poll<'a> {
@@ -80,7 +81,7 @@ fn on_fiber(
 fn round(
     header: &Header,
     polls: &[Poll<'_>],
-    deadline: u64,
+    deadline: Nanos,
     over: &mut impl FnMut() -> Option<()>,
 ) -> Option<Result<(), Interrupt>> {
     let _lent = Lent::new(header);
@@ -154,6 +155,7 @@ fn end_all(header: &Header, operations: &[Operation], pending: &Pending) {
         // SAFETY: at the driver of this worker, to which the fiber is pinned, or it has its result.
         unsafe { header.worker().io_cx(&io).cancel_quietly(operation) };
     }
+
     loop {
         let locked = header.worker().io();
         let all = operations

@@ -103,6 +103,7 @@ use crate::fiber::{self, FiberHandle, FiberSpec, FiberTask, Header, Movement, NE
 use crate::fiber_local::Storage;
 use crate::policy::{Cx, Policy, WorkerId};
 use crate::stack::{Stack, StackConfig, StackPool};
+use crate::timer::Nanos;
 
 /// Fibers that a message names.
 const SHOWN: usize = 5;
@@ -271,12 +272,14 @@ impl PoolShared {
             regular: config.workers,
             spares: config.spares,
         };
+
         let workers = Workers::new(numbers);
         let outside = Box::new(Outside {
             policy,
             cx,
             epoch: (!config.virtual_time).then_some(epoch),
         });
+
         Ok(Arc::new(Self {
             epoch,
             movement: config.movement,
@@ -319,12 +322,14 @@ impl PoolShared {
         &self,
         home: Option<WorkerId>,
         node: Option<Arc<Node>>,
-        deadline: u64,
+        deadline: Nanos,
     ) -> FiberSpec {
         let pinned_to =
             (self.movement == Movement::Never).then(|| home.unwrap_or_else(|| self.next_home()));
         let pool = NonNull::from(self).cast();
-        let (movement, urgency) = (self.movement, Urgency::default());
+        let movement = self.movement;
+        let urgency = Urgency::default();
+
         FiberSpec {
             pool,
             name: None,
@@ -344,7 +349,7 @@ impl PoolShared {
 
     /// Returns the time by its clock, in nanoseconds since its epoch; on virtual time the latest
     /// that a worker has had.
-    pub(crate) fn clock(&self) -> u64 {
+    pub(crate) fn clock(&self) -> Nanos {
         if self.virtual_time {
             self.virtual_now.load(Ordering::Relaxed)
         } else {
@@ -354,7 +359,7 @@ impl PoolShared {
 
     /// Converts a point in time to the policies' clock: what lies before the epoch becomes zero,
     /// and what is too late for the clock, for ever.
-    pub(crate) fn nanos(&self, at: Instant) -> u64 {
+    pub(crate) fn nanos(&self, at: Instant) -> Nanos {
         u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(NEVER)
     }
 
@@ -374,6 +379,7 @@ impl PoolShared {
                 .map(|worker| word(worker).load(Ordering::Acquire))
                 .sum()
         };
+
         let ended = sum(|worker| &worker.finished);
         let idle = sum(|worker| &worker.idle_conns);
         let spawned = sum(|worker| &worker.spawned) + self.spawned_outside.load(Ordering::Acquire);
@@ -478,6 +484,7 @@ impl PoolShared {
                 .map(|(_, f)| FiberHandle::from_ref(unsafe { f.0.as_ref() }))
                 .collect()
         };
+
         // Woken without the locks: a wake-up may push to a policy, and a fiber that ends takes one
         // of them.
         let fibers: Vec<FiberHandle> = self.workers.first().iter().flat_map(handles).collect();
@@ -495,6 +502,7 @@ impl PoolShared {
             let movable = worker.movable();
             movable.iter().take(SHOWN).map(|(_, f)| named(f)).collect()
         };
+
         self.workers
             .first()
             .iter()
@@ -517,6 +525,7 @@ impl PoolShared {
             if left == 0 || now >= deadline {
                 return left;
             }
+
             // Workers look at `closing` to know whether to notify, and may just have missed it:
             // hence the bound.
             let wait = (deadline - now).min(Duration::from_millis(5));
@@ -551,6 +560,7 @@ impl PoolShared {
                         max_free: 16,
                         ..self.stacks.config().clone()
                     };
+
                     let pool = Arc::new(StackPool::new(config)?);
                     sized.insert(size, pool.clone());
                     pool

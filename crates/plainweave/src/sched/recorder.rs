@@ -89,12 +89,14 @@ impl Clock {
 
     /// Returns the scale as of now.
     pub(crate) fn scale(&self) -> Scale {
-        let (now, nanos) = (self.read(), self.epoch.elapsed().as_nanos() as u64);
+        let now = self.read();
+        let nanos = self.epoch.elapsed().as_nanos() as u64;
         let ticks = if self.counter {
             sys::read_counter().wrapping_sub(self.first)
         } else {
             nanos
         };
+
         Scale {
             now,
             nanos,
@@ -128,6 +130,7 @@ impl Recorder {
             ring: EventRing::new(capacity),
             thread: 0,
         });
+
         let rings = (0..workers).map(|_| OnceLock::new()).collect();
         Arc::new(Self {
             name,
@@ -161,6 +164,7 @@ impl Recorder {
         let thread = rustix::thread::gettid().as_raw_pid() as u32;
         let mut outside = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
         let time = self.clock.read();
+
         if outside.thread != thread {
             outside.thread = thread;
             outside.ring.write(
@@ -170,6 +174,7 @@ impl Recorder {
                 .encode(time),
             );
         }
+
         outside.ring.write(ready(fiber, why).encode(time));
     }
 
@@ -251,6 +256,7 @@ impl Lane {
             };
             self.ring.write(stole.encode(time));
         }
+
         if fiber.is_named() {
             self.name(fiber);
         }
@@ -259,7 +265,8 @@ impl Lane {
     }
 
     fn name(&self, fiber: &Header) {
-        let (id, now) = (fiber.id(), self.ring.written());
+        let id = fiber.id();
+        let now = self.ring.written();
         let slot = &self.named[id as usize % NAMED];
         let (named, at) = slot.get();
         if named != id || now - at > self.recorder.capacity as u64 / 2 {
@@ -328,6 +335,7 @@ mod tests {
             nanos: 500,
             nanos_per_tick: 0.5,
         };
+
         assert_eq!(
             [1000, 0, 900, 1010].map(|time| scale.nanos(time)),
             [500, 0, 450, 500]
@@ -338,6 +346,7 @@ mod tests {
             nanos: 500,
             nanos_per_tick: 1.0,
         };
+
         assert_eq!(scale.nanos((1 << TIME_BITS) - 90), 400);
     }
 
@@ -349,6 +358,7 @@ mod tests {
                 first: if counter { sys::read_counter() } else { 0 },
                 epoch: Instant::now(),
             };
+
             let before = clock.epoch.elapsed().as_nanos() as u64;
             let reading = clock.read();
             std::thread::sleep(std::time::Duration::from_millis(5));

@@ -7,6 +7,7 @@ use std::io;
 use crate::fiber_local::{self, Block, Storage};
 use crate::sched::pool::PoolShared;
 use crate::stack::{Left, Stack, StackCache};
+use crate::timer::Nanos;
 
 /// How often a worker looks for stacks and blocks that are no longer used, while there are any.
 const TIDY_NS: u64 = 150_000_000;
@@ -80,6 +81,7 @@ impl Recycler {
             self.put_stack(pool, stack, size);
             self.tidy.set((TIDY_ROUNDS, self.tidy.get().1));
         }
+
         if let Some(block) = block {
             self.blocks.borrow_mut().put(block);
         }
@@ -99,7 +101,7 @@ impl Recycler {
     ///
     /// Context: a worker at its turn.
     #[inline]
-    pub(crate) fn tidy(&self, pool: &PoolShared, now: u64) -> Option<u64> {
+    pub(crate) fn tidy(&self, pool: &PoolShared, now: Nanos) -> Option<Nanos> {
         match self.tidy.get() {
             (0, _) => None,
             (_, next) if now < next => Some(next),
@@ -108,7 +110,7 @@ impl Recycler {
     }
 
     #[cold]
-    fn tidy_now(&self, pool: &PoolShared, rounds: u8, now: u64) -> Option<u64> {
+    fn tidy_now(&self, pool: &PoolShared, rounds: u8, now: Nanos) -> Option<Nanos> {
         let stacks = pool.stacks.tidy(AT_A_TIME);
         let blocks = pool.storage == Storage::Own && fiber_local::tidy();
         let (rounds, next) = match stacks {
@@ -116,6 +118,7 @@ impl Recycler {
             Left::Nothing if !blocks => (rounds - 1, now + TIDY_NS),
             _ => (rounds, now + TIDY_NS),
         };
+
         self.tidy.set((rounds, next));
         (rounds > 0).then_some(next)
     }

@@ -130,7 +130,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Sleeps in the driver as `wait` says, then calls `awake`, and counts the time.
     pub(super) fn sleep(&self, wait: Wait, awake: impl FnOnce()) {
-        let (idle, lane) = (&self.ctx.shared().counts.idle, &self.ctx.lane);
+        let idle = &self.ctx.shared().counts.idle;
+        let lane = &self.ctx.lane;
         bump(&self.ctx.shared().sleeps);
         idle.begin(self.ctx.now());
         lane.iter().for_each(|lane| lane.sleeps());

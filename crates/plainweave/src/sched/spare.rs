@@ -231,6 +231,7 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
             },
         );
         debug_assert!(started, "the watchdog starts a spare worker that is absent");
+
         self.run_by(|worker| {
             match worker.role().get() {
                 Role::Active => {
@@ -268,7 +269,8 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
 
     /// Sleeps in the driver, once, and runs what only this worker may run.
     fn rest(&self) {
-        let (ctx, pool) = (&self.ctx, self.ctx.pool());
+        let ctx = &self.ctx;
+        let pool = self.ctx.pool();
         if self.has_mail() {
             self.read_mail();
         }
@@ -279,6 +281,7 @@ impl<P: Policy<FiberTask>> Worker<Spare<P>> {
         self.publish_counts(0);
         let tidy = ctx.tidy(ctx.last_reading());
         let next = earlier(ctx.io().timers.borrow().next_wake(), tidy);
+
         self.role().sleeps.store(true, Ordering::SeqCst);
         self.sleep(next.map_or(Wait::Forever, Wait::Until), || {
             self.role().sleeps.store(false, Ordering::SeqCst);

@@ -102,6 +102,7 @@ use crate::io::eventfd::Wakeup;
 use crate::sched::lent::Lent;
 use crate::sched::pending::Pending;
 use crate::sched::worker::TimerTarget;
+use crate::timer::Nanos;
 use std::ptr::NonNull;
 
 /// How long a panicking fiber may block its thread where a timeout is a possible answer.
@@ -519,13 +520,13 @@ fn abort_stuck(me: &Header, reason: Reason, target: Option<&Header>) -> ! {
 /// While a timer is armed the fiber is pinned to the worker whose wheel holds it, even if it may
 /// move.
 #[inline(always)]
-pub(crate) fn suspend(header: &Header, reason: Reason, deadline: u64) -> bool {
+pub(crate) fn suspend(header: &Header, reason: Reason, deadline: Nanos) -> bool {
     suspend_for(header, reason, None, deadline)
 }
 
 /// Does the work of [`suspend`], and leaves a note of the object waited for.
 #[inline(always)]
-fn suspend_for(header: &Header, reason: Reason, note: Option<&Note>, deadline: u64) -> bool {
+fn suspend_for(header: &Header, reason: Reason, note: Option<&Note>, deadline: Nanos) -> bool {
     // Plain stores: a dump reads them while it owns the suspended fiber (`sched/inspect`).
     header.own.waits.set(reason, note.is_some());
     if let Some(note) = note {
@@ -538,7 +539,7 @@ fn suspend_for(header: &Header, reason: Reason, note: Option<&Note>, deadline: u
 /// wakes it before these are over cancels them in its place (`sched/pending`). `pending` and what
 /// it points to lie in frames of the fiber's, and stay there until all results have been seen.
 #[inline(always)]
-pub(super) fn suspend_pending(header: &Header, pending: &Pending, deadline: u64) -> bool {
+pub(super) fn suspend_pending(header: &Header, pending: &Pending, deadline: Nanos) -> bool {
     header.own.waits.set_pending();
     header.own.awaited.set(std::ptr::from_ref(pending).cast());
     leave(header, deadline)
@@ -546,7 +547,7 @@ pub(super) fn suspend_pending(header: &Header, pending: &Pending, deadline: u64)
 
 /// Switches away, with a timer if there is a deadline; the reason has been noted.
 #[inline(always)]
-fn leave(header: &Header, deadline: u64) -> bool {
+fn leave(header: &Header, deadline: Nanos) -> bool {
     if deadline == NEVER {
         header.switch(Switch::Suspend);
         return false;
@@ -556,12 +557,13 @@ fn leave(header: &Header, deadline: u64) -> bool {
 
 /// Suspends with a timer in the worker's wheel: pin, arm, switch, disarm.
 #[inline(never)]
-fn suspend_until(header: &Header, deadline: u64) -> bool {
+fn suspend_until(header: &Header, deadline: Nanos) -> bool {
     let _lent = Lent::new(header);
     let pin = Pin::new(header);
     header.own.waits.set_timed();
     header.own.timer_fired.set(false);
     let target = TimerTarget::Fiber(NonNull::from(header));
+
     // The lock is not held across the switch.
     {
         let io = header.worker().io();
@@ -577,6 +579,7 @@ fn suspend_until(header: &Header, deadline: u64) -> bool {
         io.timers.borrow_mut().remove(timer);
     }
     drop((io, pin));
+
     fired
 }
 
@@ -604,7 +607,7 @@ impl Drop for Pin<'_> {
 }
 
 /// Converts a duration to nanoseconds; five centuries or more are for ever.
-pub(crate) fn nanos(duration: Duration) -> u64 {
+pub(crate) fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
 }
 

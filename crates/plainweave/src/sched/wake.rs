@@ -88,6 +88,7 @@ fn wake_with(header: &Header, payload: WakePayload, here: Option<&WorkerCtx>) {
     } else {
         header.state.wake_remote(payload)
     };
+
     if won {
         // SAFETY: `State::wake` or `State::wake_remote` gave the right to queue the fiber, or to
         // send its worker a message about it, to this caller alone.
@@ -132,11 +133,13 @@ pub(crate) unsafe fn grant(header: NonNull<Header>, home: *const WorkerShared) {
             // SAFETY: the caller's promise.
             return wake_here(unsafe { header.as_ref() }, WakePayload::Grant, ctx);
         }
+
         // SAFETY: the caller's promise.
         if unsafe { ctx.send_grant(home, header) } {
             return;
         }
     }
+
     // SAFETY: the caller's promise: the fiber waits until this call has given the grant.
     wake_with(unsafe { header.as_ref() }, WakePayload::Grant, here);
 }
@@ -181,6 +184,7 @@ impl PoolShared {
             Some(ctx) => ctx.record_ready(task.header(), Ready::Spawned),
             None => self.record_ready_outside(task.header(), Ready::Spawned),
         }
+
         send_to(self, home, task);
     }
 
@@ -216,6 +220,7 @@ impl PoolShared {
             Some(_) => None,
             None => Some(self.entry.enter()?),
         };
+
         let (task, handle) = create(here);
         self.enqueue(task, here);
         drop(pass);
@@ -257,6 +262,7 @@ pub(crate) fn schedule(task: FiberTask, why: Ready, here: Option<&WorkerCtx>) {
                 Arc::increment_strong_count(pool_ptr.as_ptr());
                 Arc::from_raw(pool_ptr.as_ptr())
             };
+
             pool.record_ready_outside(task.header(), why);
             match pinned {
                 Some(worker) => send_to(&pool, worker, task),
@@ -281,17 +287,20 @@ pub(super) unsafe fn lost(header: NonNull<Header>) {
             "a scheduling policy has dropped {task:?}, which has started and cannot be ended"
         ));
     }
+
     let pool_ptr = task.header().pool();
     // SAFETY: as in `schedule`.
     let pool = unsafe {
         Arc::increment_strong_count(pool_ptr.as_ptr());
         Arc::from_raw(pool_ptr.as_ptr())
     };
+
     let pinned = task.header().pinned_to();
     if pool.is_stopping() && pinned.is_none() {
         // No worker is left to do it, and nothing is pushed.
         return task.refuse(dropped(), None);
     }
+
     task.header().state.lose();
     send_to(&pool, pinned.unwrap_or(0), task);
 }
@@ -335,6 +344,7 @@ impl WorkerCtx {
             .lane
             .as_ref()
             .map(|lane| (lane, lane.now(), unsafe { fiber.as_ref() }.id()));
+
         // SAFETY: it points to one of this pool's workers.
         let home = unsafe { &*home };
         let push = home.granted.push(fiber);
@@ -344,6 +354,7 @@ impl WorkerCtx {
         if let Some((lane, time, id)) = ready.filter(|_| push != Push::Full) {
             lane.ready_at(time, id, Ready::Woken);
         }
+
         push != Push::Full
     }
 
@@ -410,13 +421,16 @@ impl WorkerCtx {
                 self.count_end();
                 return None;
             }
+
             if task.has_started() {
                 self.schedule_bound(task);
             } else {
                 self.push(task, Ready::Spawned);
             }
+
             return None;
         }
+
         match header
             .state
             .read(&header.own.pinned, |payload| header.bring(payload))
@@ -479,11 +493,13 @@ impl IoCx<'_> {
                 send_to(self.pool, self.id, task);
                 continue;
             }
+
             let why = if task.has_started() {
                 Ready::Woken
             } else {
                 Ready::Spawned
             };
+
             // What has to stay goes back into the inbox.
             self.settle(task)
                 .into_iter()

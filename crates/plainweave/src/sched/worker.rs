@@ -116,6 +116,7 @@ use crate::policy::{Cx, Effort, Policy, Ready, WorkerId};
 use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::{PoolShared, WorkerShared};
 use crate::stack;
+use crate::timer::Nanos;
 
 /// Limit on switches between two polls of driver and timers.
 const STRIDE: u32 = 64;
@@ -179,7 +180,7 @@ pub(crate) struct WorkerCtx {
     /// knowing the type.
     pub(super) policy: Rc<dyn PushLocal>,
     /// The clock at the last turn, for those to whom microseconds do not matter.
-    clock: Cell<u64>,
+    clock: Cell<Nanos>,
     /// Set while its turns leave timers that are due.
     storm: Cell<Option<Storm>>,
     /// Where it records what it does, if the pool has a recorder.
@@ -244,13 +245,13 @@ impl WorkerCtx {
 
     /// Returns the time in nanoseconds since the pool's epoch, read now.
     #[inline]
-    pub(crate) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> Nanos {
         self.io().driver.borrow().now()
     }
 
     /// Returns the time of the worker's last turn.
     #[inline]
-    pub(crate) fn last_reading(&self) -> u64 {
+    pub(crate) fn last_reading(&self) -> Nanos {
         self.clock.get()
     }
 
@@ -276,6 +277,7 @@ impl WorkerCtx {
             let driver = io.driver.borrow();
             (driver.is_idle(), driver.wants_poll())
         };
+
         // A driver with nothing pending need not be entered: the worker sleeps on its wake-up
         // alone.
         if wait != Wait::No && driver_is_idle {
@@ -289,6 +291,7 @@ impl WorkerCtx {
         } else {
             awake();
         }
+
         self.shared()
             .released
             .drain(|source| io.driver.borrow_mut().forget(source));
@@ -301,6 +304,7 @@ impl WorkerCtx {
         self.policy.set_now(now);
         self.clock.set(now);
         self.fire_timers(&io, now, wait);
+
         // Not in a storm, in which other fibers are short of time already.
         let busy = wait == Wait::No && !io.timers.borrow().is_behind();
         drop(io);
@@ -314,7 +318,7 @@ impl WorkerCtx {
 impl WorkerCtx {
     /// Fires timers that are due, and leaves some for the next turn if they are many: see
     /// [`TIMER_NS`].
-    fn fire_timers(&self, io: &IoState, now: u64, wait: Wait) {
+    fn fire_timers(&self, io: &IoState, now: Nanos, wait: Wait) {
         // The watchdog may have left some too: then the worker begins here.
         let behind = io.timers.borrow().is_behind() && self.storm.get().is_some();
         let least = match wait {
@@ -322,6 +326,7 @@ impl WorkerCtx {
             Wait::No => TIMERS,
             _ => TIMERS_IDLE,
         };
+
         let earned = if behind { self.earn_timers(io, now) } else { 0 };
         self.io_cx(io).expire(now, earned.max(least));
         if !io.timers.borrow().is_behind() {
@@ -336,7 +341,7 @@ impl WorkerCtx {
 
     /// Returns how many timers the processor time has earned since some were last fired for it.
     #[cold]
-    fn earn_timers(&self, io: &IoState, now: u64) -> usize {
+    fn earn_timers(&self, io: &IoState, now: Nanos) -> usize {
         // The processor's time is a system call away, so it is asked for only when some timers can
         // have been earned.
         let Some(storm) = self
@@ -346,6 +351,7 @@ impl WorkerCtx {
         else {
             return 0;
         };
+
         let earned = io
             .driver
             .borrow()
@@ -362,7 +368,7 @@ impl WorkerCtx {
     /// Gives back a little of what ended fibers have left, and waiting ones do not use, if it is
     /// time to; returns when to come again. Not on virtual time, which a sleep until then would
     /// drive on.
-    pub(super) fn tidy(&self, now: u64) -> Option<u64> {
+    pub(super) fn tidy(&self, now: Nanos) -> Option<Nanos> {
         if self.pool.virtual_time {
             return None;
         }
@@ -444,8 +450,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
         driver_tag: Option<Tag>,
         seed: u64,
     ) -> io::Result<Self> {
-        let (wakeup, driver_name, worker_io) =
-            (driver.wakeup(), driver.name(), WorkerIo::new(driver));
+        let wakeup = driver.wakeup();
+        let driver_name = driver.name();
+        let worker_io = WorkerIo::new(driver);
+
         // The last that may fail: what follows can be done once, and a worker that could not start
         // can be tried again.
         let watched = worker_io.watched().transpose()?;
@@ -458,6 +466,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             shared: policy,
             inner,
         });
+
         shared.set_wakeup(wakeup);
         shared.set_thread();
         let _ = shared.driver_name.set(driver_name);
@@ -469,6 +478,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         } else {
             0
         };
+
         let borrows = driver_tag.is_none();
         let ctx = WorkerCtx {
             host: Host {
@@ -495,6 +505,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             resumes_with_care: borrows || pool.recorder.is_some(),
             pool,
         };
+
         Ok(Self {
             watched,
             ctx,
@@ -530,6 +541,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             .shared()
             .open_remote_io(&self.ctx.worker_io, watched);
         while !pool.is_stopping() && step(&self) {}
+
         // Shut the watchdog out: everything is about to be dropped. This waits if it is at work
         // here.
         drop(remote_io);
@@ -615,6 +627,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if !self.mailbox.is_due(left) {
             return self.mailbox.reverse_next();
         }
+
         if self.has_mail() {
             // Where the watchdog may hand the inbox to others, nothing is taken that is not queued
             // at once.
@@ -627,6 +640,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 self.read_mail();
             }
         }
+
         if left == 0 {
             self.look();
         }
@@ -658,6 +672,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.extra.set(1);
         let now = self.ctx.now();
         let long = now.saturating_sub(self.last_turn.get()) > STRIDE_NS;
+
         self.stride.set(if long {
             (self.stride.get() / 2).max(1)
         } else {
@@ -678,6 +693,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if closed {
             idle_conn::cancel_all(self.ctx.io_cx(&self.ctx.io()));
         }
+
         let closing = self.ctx.pool.is_closing() && !self.closing_announced.replace(true);
         if closing {
             let pinned: Vec<_> = self
@@ -692,6 +708,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 .into_iter()
                 .for_each(|header| wake::wake(unsafe { header.as_ref() }, Some(&self.ctx)));
         }
+
         self.answer_if_asked() || closed || closing
     }
 
@@ -717,21 +734,25 @@ impl<P: Policy<FiberTask>> Worker<P> {
             if let Some(other) = self.policy.place(&task, ctx) {
                 return wake::send_to(&ctx.pool, other, task);
             }
+
             // No stack left: the fiber ends without having run, and its join gives the error.
             if let Err(error) = self.start(&task) {
                 task.refuse(error, Some(ctx.blocks()));
                 return ctx.count_refused();
             }
+
             // SAFETY: this worker's own context, of which `host_ptr` is a part.
             unsafe { task.arrive(ctx.host_ptr(), ctx.id()) };
             task
         };
+
         let switch = if ctx.resumes_with_care {
             self.resume_with_care(&task, pool)
         } else {
             // SAFETY: this worker's own context.
             unsafe { task.resume(ctx.host_ptr(), pool) }
         };
+
         match switch {
             Some(Switch::Yield) => {
                 let wake = self.policy.push(task, Ready::Yielded);
@@ -766,6 +787,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         if !self.ctx.has_driver() {
             task.forget_place();
         }
+
         switch
     }
 
@@ -792,7 +814,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// # Errors
     /// There is no stack.
     fn start(&self, task: &FiberTask) -> io::Result<()> {
-        let (ctx, header) = (&self.ctx, task.header());
+        let ctx = &self.ctx;
+        let header = task.header();
         // Only now: a fiber that waits for its first turn costs its heap block, not a stack.
         let (stack, storage) = ctx
             .recycler
@@ -802,6 +825,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             // From here on wake-ups by this worker are plain stores (`atomics/pinned_state`).
             header.pin_to(Some(ctx.id()));
         }
+
         header.own.born.set(ctx.last_reading());
         // Record it before it first checks whether the pool is closing: it sees that, or is found
         // and woken.
@@ -809,6 +833,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             Movement::Anytime => ctx.pool.register(ctx.id(), header),
             _ => ctx.put_on_record(header),
         };
+
         header
             .own
             .registered
@@ -826,6 +851,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             Movement::Anytime => ctx.pool.unregister(key),
             _ => ctx.strike_off(key),
         }
+
         let size = task.header().own.stack_size as usize;
         let (stack, storage) = task.retire(Some(ctx.blocks()));
         ctx.recycler.put(&ctx.pool, stack, storage, size);

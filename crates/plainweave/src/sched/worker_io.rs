@@ -25,6 +25,7 @@ use crate::io::op::{OpOwner, Operation};
 use crate::policy::WorkerId;
 use crate::sched::idle_conn::{self, IdleConn};
 use crate::sched::pool::PoolShared;
+use crate::timer::Nanos;
 use crate::timer::Wheel;
 
 /// Timers that the watchdog fires at a time at most, in the place of a worker that would fire them
@@ -85,6 +86,7 @@ impl WorkerIo {
             done: RefCell::default(),
             owed: OwedWakeup::default(),
         };
+
         Self {
             lock: BiasedLock::new(),
             io,
@@ -165,6 +167,7 @@ impl IoCx<'_> {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 false
             });
+
         awake();
         self.deliver(done);
         woken
@@ -184,6 +187,7 @@ impl IoCx<'_> {
             return;
         }
         let mut done = self.io.done.take();
+
         // SAFETY: pending, as it has no result: reports set it.
         unsafe { self.io.driver.borrow_mut().cancel(op, &mut done) };
         self.deliver(done);
@@ -205,13 +209,13 @@ impl IoCx<'_> {
     /// Does what the worker would do at its next turn.
     ///
     /// Context: the watchdog.
-    pub(crate) fn look(self, now: u64) {
+    pub(crate) fn look(self, now: Nanos) {
         self.io.owed.note(self.poll(Wait::No, || ()));
         self.expire(now, TIMERS_AT_A_LOOK);
     }
 
     /// Fires the timers that are due by `now`, at most this many.
-    pub(crate) fn expire(self, now: u64, most: usize) {
+    pub(crate) fn expire(self, now: Nanos, most: usize) {
         if self
             .io
             .timers
@@ -263,6 +267,7 @@ impl IoCx<'_> {
                     .for_each(|completion| self.completed(completion))
             });
         }
+
         // Keep the larger buffer: a delivery may itself have cancelled something.
         if self.io.done.borrow().capacity() < done.capacity() {
             self.io.done.replace(done);
@@ -276,6 +281,7 @@ impl IoCx<'_> {
             op.as_ref().result.set(Some(result));
             op.as_ref().owner.get()
         };
+
         match owner {
             OpOwner::Nobody => {}
             // SAFETY: the operation lies in the frame of that fiber, which has not ended: it takes

@@ -59,7 +59,8 @@ impl Numbers {
 
     /// Returns the spare workers that may run fibers at any time, in the order in which they start.
     pub(crate) fn ordinary_spares(self) -> impl DoubleEndedIterator<Item = WorkerId> + Clone {
-        let (waits, kept_back) = (self.waits_for_others(), self.kept_back());
+        let waits = self.waits_for_others();
+        let kept_back = self.kept_back();
         (self.regular..self.all()).filter(move |id| waits != Some(*id) && !kept_back.contains(id))
     }
 
@@ -96,6 +97,7 @@ impl Workers {
                 Role::Absent
             }
         };
+
         Self {
             first: (0..numbers.with_driver())
                 .map(|id| CachePadded::new(WorkerShared::new(role(id))))
@@ -178,9 +180,11 @@ mod tests {
                 .into_iter()
                 .chain(numbers.kept_back());
             let mut all: Vec<_> = (0..regular).chain(ordinary).chain(others).collect();
+
             all.sort_unstable();
             assert_eq!(all, (0..numbers.all()).collect::<Vec<_>>());
             let without = all.iter().filter(|id| !numbers.has_driver(**id)).count();
+
             assert_eq!(
                 without,
                 if spares > WITH_DRIVER {
@@ -203,6 +207,7 @@ mod tests {
             regular: 2,
             spares: 100,
         };
+
         let workers = Workers::new(numbers);
         assert_eq!(
             (workers.most(), workers.made(), workers.iter().count()),

@@ -48,6 +48,7 @@ impl Hold {
             held.nobody.store(false, Ordering::SeqCst);
             return Ok(Self(signal));
         }
+
         let nobody = Arc::new(AtomicBool::new(false));
         // One that was ignored, as `nohup` has it, or that somebody else handles, goes on like
         // that.
@@ -56,6 +57,7 @@ impl Hold {
             register_conditional_default(signal, nobody.clone())?;
         }
         held.insert(signal, Held { count: 1, nobody });
+
         Ok(Self(signal))
     }
 }

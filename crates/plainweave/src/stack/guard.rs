@@ -84,6 +84,7 @@ impl Guards {
         } else {
             GuardKind::Madvise
         };
+
         Self {
             mode,
             kind,
@@ -123,14 +124,17 @@ impl Guards {
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => return Err(error),
                 Err(error) => error,
             };
+
             if self.mode == GuardMode::Madvise {
                 let message = format!(
                     "this kernel refuses MADV_GUARD_INSTALL (Linux 6.13 has it): {refused}"
                 );
                 return Err(io::Error::new(io::ErrorKind::Unsupported, message));
             }
+
             self.kind = GuardKind::Mprotect;
         }
+
         self.maps.spend()?;
         mprotect_guard(slot).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOMEM) => self.maps.exhausted(None),
@@ -182,6 +186,7 @@ impl MapBudget {
             }
             self.granted = room.min(LEASE);
         }
+
         self.granted -= 1;
         Ok(())
     }
@@ -214,6 +219,7 @@ pub(super) fn mappings() -> usize {
         let mut maps = File::open("/proc/self/maps")?;
         let mut buffer = [0u8; 4096];
         let mut lines = 0;
+
         loop {
             match maps.read(&mut buffer)? {
                 0 => return Ok(lines),

@@ -263,9 +263,11 @@ pub(crate) unsafe fn trim_below(pointer: usize) -> Option<usize> {
     let start = std::ptr::with_exposed_provenance_mut::<u8>(bottom);
     let unused = pointer - pointer % slab::page_size() - bottom;
     let depth = slab::resident_depth(start, slot.size);
+
     if depth > slot.size - unused {
         slab::drop_pages(start, unused);
     }
+
     Some(depth)
 }
 

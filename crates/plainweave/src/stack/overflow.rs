@@ -150,6 +150,7 @@ fn stack_pointer(context: *mut libc::c_void) -> Option<usize> {
     // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
     #[cfg(target_arch = "x86_64")]
     let pointer = Some(unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] } as usize);
+
     // SAFETY: as above.
     #[cfg(target_arch = "aarch64")]
     let pointer = Some(unsafe { (*context).uc_mcontext.sp } as usize);
@@ -171,6 +172,7 @@ fn report(hit: &SlotHit, address: usize) {
         Some(info) => line.fiber(info),
         None => line.text(b"a fiber"),
     }
+
     line.text(b" has overflowed its stack of ");
     line.number((hit.size / 1024) as u64, 10);
     line.text(b" KiB at 0x");
@@ -211,9 +213,11 @@ impl Line {
             self.text(&name[..name.len().min(128)]);
             self.text(b"' ");
         }
+
         self.text(if named { b"(#" } else { b"#" });
         self.number(info.id, 10);
         self.text(if named { b")" } else { b"" });
+
         // A worker's name begins with that of its pool.
         let mut name = [0_u8; THREAD_NAME];
         // SAFETY: as many bytes as the kernel writes; a system call may be made in a handler.
@@ -235,6 +239,7 @@ impl Line {
                 break;
             }
         }
+
         self.text(&digits[first..]);
     }
 
@@ -316,6 +321,7 @@ pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
     // SAFETY: `getauxval` has no preconditions and returns 0 for what it does not know.
     let frame = (unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize).max(libc::MINSIGSTKSZ);
     let size = (NESTED * frame + (64 << 10)).next_multiple_of(page_size());
+
     let before = alt_stack();
     if before.ss_flags & libc::SS_DISABLE == 0 && before.ss_size >= size {
         return Ok(AltStack {
@@ -323,6 +329,7 @@ pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
             not_send,
         });
     }
+
     let guard = page_size();
     let mapping = Mapping::new(guard + size, libc::PROT_NONE)?;
     mapping.open(guard)?;
@@ -331,6 +338,7 @@ pub(crate) fn ensure_alt_stack() -> io::Result<AltStack> {
         ss_flags: 0,
         ss_size: size,
     };
+
     // SAFETY: the stack is `size` writable bytes that stay mapped until `AltStack::drop` has
     // withdrawn it.
     check(unsafe { libc::sigaltstack(&stack, ptr::null_mut()) })?;
@@ -346,6 +354,7 @@ fn alt_stack() -> libc::stack_t {
         ss_flags: libc::SS_DISABLE,
         ss_size: 0,
     };
+
     // SAFETY: a null new stack only queries.
     unsafe { libc::sigaltstack(ptr::null(), &mut stack) };
     stack
@@ -365,6 +374,7 @@ impl Drop for AltStack {
             return;
         };
         let stack = alt_stack();
+
         let ours = mapping.start().addr()..mapping.start().addr() + mapping.len();
         if ours.contains(&stack.ss_sp.addr()) {
             // SAFETY: withdraws the stack before its mapping goes; the one before is still there,

@@ -99,12 +99,14 @@ impl StackPool {
             size: checked_size(config.size)?,
             ..config
         };
+
         if config.max_stacks == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "a runtime needs at least one fiber stack",
             ));
         }
+
         let pool = StackPool {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             config,
@@ -117,6 +119,7 @@ impl StackPool {
             caches: Mutex::default(),
             high_water: AtomicUsize::new(0),
         };
+
         let first = pool.carve()?;
         locked(&pool.free).hot.extend([first]);
         Ok(pool)
@@ -198,6 +201,7 @@ impl StackPool {
             let warm = free.warm.take_aged(limit - hot.len());
             (hot, warm)
         };
+
         self.cool(hot);
         self.empty(warm, Vec::new());
         locked(&self.free).left()
@@ -215,11 +219,13 @@ impl StackPool {
                 stack.shrink(WARM_BYTES);
             }
         }
+
         let (warm, hot) = {
             let mut free = locked(&self.free);
             free.warm.extend(stacks);
             free.surplus(self.config.max_free)
         };
+
         self.empty(warm, hot);
     }
 
@@ -249,6 +255,7 @@ impl StackPool {
             .map(|count| count.load(Ordering::Relaxed))
             .sum();
         let growth = &mut *locked(&self.growth);
+
         let max = self.config.max_stacks + cached;
         if growth.slots >= max {
             let limit = self.config.max_stacks;
@@ -257,6 +264,7 @@ impl StackPool {
             );
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
         }
+
         loop {
             if let Some(slab) = growth.slabs.last_mut()
                 && let Some(stack) = slab.carve(&mut growth.guards, self.id)?
@@ -292,6 +300,7 @@ impl StackPool {
                 free.len(),
             )
         };
+
         // A stack may be taken during the query: the result is then the depth of its new fiber,
         // which is also true.
         hot.iter()
@@ -302,6 +311,7 @@ impl StackPool {
             .sum();
         let growth = locked(&self.growth);
         let free = (pooled + cached).min(growth.slots);
+
         StackStats {
             slots: growth.slots,
             in_use: growth.slots - free,

@@ -205,6 +205,7 @@ impl Slab {
             size: geometry.size,
             meta: meta.start().cast(),
         })?;
+
         Ok(Slab {
             memory,
             meta,
@@ -229,6 +230,7 @@ impl Slab {
         let stride = self.geometry.stride();
         let slot = self.memory.start().wrapping_add(self.carved * stride);
         guards.install(&self.memory, slot)?;
+
         // SAFETY: `carved < slots`, and the metadata mapping holds `slots` elements of zeroes,
         // valid for `SlotMeta`.
         let meta = unsafe { &*self.meta.start().cast::<SlotMeta>().add(self.carved) };
@@ -239,6 +241,7 @@ impl Slab {
         self.carved += 1;
         let base =
             NonNull::new(slot.wrapping_add(stride - colour)).expect("a slot does not end at null");
+
         Ok(Some(Stack {
             base,
             meta: NonNull::from(meta),
@@ -274,6 +277,7 @@ pub(super) fn resident_depth(start: *mut u8, len: usize) -> usize {
     const CHUNK: usize = 256;
     let page = page_size();
     let mut resident = [0u8; CHUNK];
+
     for first in (0..len / page).step_by(CHUNK) {
         let pages = CHUNK.min(len / page - first);
         // SAFETY: the kernel writes one byte per page, `pages` at most `CHUNK` of them; it only
@@ -285,6 +289,7 @@ pub(super) fn resident_depth(start: *mut u8, len: usize) -> usize {
                 resident.as_mut_ptr().cast(),
             )
         };
+
         if code != 0 {
             return 0;
         }
@@ -292,6 +297,7 @@ pub(super) fn resident_depth(start: *mut u8, len: usize) -> usize {
             return len - (first + index) * page;
         }
     }
+
     0
 }
 

@@ -134,6 +134,7 @@ impl SlabEntry {
         self.slots.store(range.slots, Ordering::Relaxed);
         self.size.store(range.size, Ordering::Relaxed);
         self.meta.store(range.meta, Ordering::Relaxed);
+
         self.version
             .store(version.wrapping_add(2), Ordering::Release);
     }
@@ -147,6 +148,7 @@ impl SlabEntry {
             size: self.size.load(Ordering::Relaxed),
             meta: self.meta.load(Ordering::Relaxed),
         };
+
         fence(Ordering::Acquire);
         let steady = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         (steady && range.start != 0).then_some(range)
@@ -167,6 +169,7 @@ pub(super) fn register(range: &SlabRange) -> io::Result<Registration> {
         );
         return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
     };
+
     ENTRIES[index].write(range);
     USED.fetch_max(index + 1, Ordering::Release);
     Ok(Registration(index))
@@ -205,6 +208,7 @@ pub(crate) unsafe fn lookup(address: usize) -> Option<SlotHit> {
     let stride = GUARD_SIZE + range.size;
     let offset = address - range.start;
     let index = offset / stride;
+
     // SAFETY: `index < slots`, the length of the array at `meta`; the caller ensures that the slab
     // stays mapped.
     let meta = unsafe { &*range.meta.add(index) };

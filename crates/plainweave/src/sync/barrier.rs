@@ -79,6 +79,7 @@ impl Barrier {
             place: QueueEnd::Back,
             tag: 0,
         };
+
         let waited = self.arrived.wait_as(
             entry,
             Interrupts::Allowed,
@@ -87,6 +88,7 @@ impl Barrier {
                     locked.state.0 += 1;
                     return None;
                 }
+
                 locked.state.0 = 0;
                 Some(locked.take_all(0, None))
             },

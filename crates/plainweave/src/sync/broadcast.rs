@@ -205,6 +205,7 @@ impl<T> Sender<T> {
             } else {
                 None
             };
+
             state.values.push_back(Slot {
                 value: Some(value.clone()),
                 unread: state.receivers,
@@ -217,10 +218,12 @@ impl<T> Sender<T> {
                 Some((locked.take_all(0, None), selects)),
             )
         });
+
         if let Some((waiters, selects)) = waiters {
             waiters.give();
             selects.into_iter().for_each(Notices::give);
         }
+
         // Destructors of values are user code: run them outside the section.
         drop((value, overwritten));
         count
@@ -396,6 +399,7 @@ impl<T> Drop for Sender<T> {
             (locked.state.senders == 0)
                 .then(|| (locked.take_all(0, None), locked.state.watchers.take()))
         });
+
         if let Some((waiters, selects)) = waiting {
             waiters.give();
             selects.into_iter().for_each(Notices::give);
@@ -410,6 +414,7 @@ impl<T> Drop for Receiver<T> {
             locked.state.receivers -= 1;
             locked.state.sent
         });
+
         Backlog {
             receiver: self,
             end,

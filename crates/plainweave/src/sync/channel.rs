@@ -59,6 +59,7 @@ impl<T> Primitive for State<T> {
             RECEIVERS => ("channel, to receive", (self.senders, "senders")),
             _ => ("channel, to send", (self.receivers, "receivers")),
         };
+
         let counts = [others, (self.queue.len(), "values"), (0, "")];
         Facts {
             kind,
@@ -202,7 +203,9 @@ impl<T> Sender<T> {
         if self.0.bound == 0 {
             return SendBranch::new(self, value).perform();
         }
-        let (mut value, mut wakes, mut place) = (Some(value), Wakes::none(), QueueEnd::Back);
+        let mut value = Some(value);
+        let mut wakes = Wakes::none();
+        let mut place = QueueEnd::Back;
         loop {
             let sent = |locked: &mut _| try_send(locked, &mut value, &mut wakes);
             match self
@@ -239,7 +242,8 @@ impl<T> Sender<T> {
     /// # Errors
     /// The channel is full, or all receivers are gone. The error holds the value.
     pub fn try_send(&self, value: T) -> Result<(), SendError<T>> {
-        let (mut value, mut wakes) = (Some(value), Wakes::none());
+        let mut value = Some(value);
+        let mut wakes = Wakes::none();
         match self
             .0
             .queue
@@ -337,7 +341,9 @@ impl<T> Receiver<T> {
         if self.0.bound == 0 {
             return RecvBranch::new(self).perform();
         }
-        let (mut value, mut wakes, mut place) = (None, Wakes::none(), QueueEnd::Back);
+        let mut value = None;
+        let mut wakes = Wakes::none();
+        let mut place = QueueEnd::Back;
         loop {
             let received = |locked: &mut _| try_recv(locked, &mut value, &mut wakes);
             match self
@@ -372,7 +378,8 @@ impl<T> Receiver<T> {
     /// # Errors
     /// The channel is empty: [`RecvError::is_closed`] says whether all senders are gone too.
     pub fn try_recv(&self) -> Result<T, RecvError> {
-        let (mut value, mut wakes) = (None, Wakes::none());
+        let mut value = None;
+        let mut wakes = Wakes::none();
         let received = self
             .0
             .queue
@@ -455,6 +462,7 @@ impl<T> Drop for Sender<T> {
             locked.state.senders -= 1;
             locked.state.senders == 0
         });
+
         if last {
             self.0.close(RECEIVERS);
         }
@@ -474,6 +482,7 @@ impl<T> Drop for Receiver<T> {
             locked.state.receivers -= 1;
             (locked.state.receivers == 0).then(|| std::mem::take(&mut locked.state.queue))
         });
+
         if let Some(values) = left {
             self.0.close(SENDERS);
             // Destructors of values are user code: run them outside the section.
@@ -510,6 +519,7 @@ mod tests {
                 .queue
                 .with(|locked| locked.state.queue.capacity() * size_of::<u64>())
         };
+
         for _ in 0..2 {
             (0..1_000_000).for_each(|n| sender.send(n).expect("a receiver"));
             assert!(room() >= 8_000_000);
@@ -518,8 +528,10 @@ mod tests {
                 let few = 8 * (1_000_000 - n as usize) * size_of::<u64>();
                 assert!(room() <= KEPT_BYTES.max(few), "{} bytes at {n}", room());
             }
+
             assert!((1..=KEPT_BYTES).contains(&room()), "{}", room());
         }
+
         let (sender, receiver) = unbounded::<()>();
         (0..100_000).for_each(|_| sender.send(()).expect("a receiver"));
         assert_eq!(receiver.try_iter().count(), 100_000);

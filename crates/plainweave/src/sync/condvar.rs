@@ -66,6 +66,7 @@ impl Condvar {
         // From here on the caller's guard represents this lock.
         std::mem::forget(mutex.lock_always());
         waited?;
+
         Ok(())
     }
 

@@ -219,6 +219,7 @@ impl<T: Send + 'static> JoinSet<T> {
             // Before there is a closure that reports its end.
             pool::no_runtime("JoinSet::spawn");
         }
+
         let body = self.reporting(f);
         self.insert(thread::spawn(body))
     }
@@ -272,6 +273,7 @@ impl<T: Send + 'static> JoinSet<T> {
             let message = "a set of which no fiber may run would wait for ever";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+
         while self.running() >= most {
             let key = self
                 .next_report()
@@ -279,6 +281,7 @@ impl<T: Send + 'static> JoinSet<T> {
             self.fibers[key].has_reported = true;
             self.noted.push_back(key);
         }
+
         Ok(self.spawn(f))
     }
 

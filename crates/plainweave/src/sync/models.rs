@@ -193,7 +193,8 @@ fn read(lock: &Modelled) -> Option<u32> {
 fn loom_rw_lock_writers_are_alone() {
     loom::model(|| {
         let lock = rw_lock();
-        let (first, second) = (lock.clone(), lock.clone());
+        let first = lock.clone();
+        let second = lock.clone();
         let threads = [
             thread::spawn(move || write(&first)),
             thread::spawn(move || write(&second)),
@@ -232,6 +233,7 @@ fn loom_rw_lock_readers_are_let_in_together() {
             let lock = lock.clone();
             thread::spawn(move || read(&lock))
         });
+
         // SAFETY: what the model checks.
         guard.with_mut(|data| unsafe { *data = 5 });
         drop(guard);
@@ -249,11 +251,14 @@ fn loom_rw_lock_a_writer_that_gives_up_lets_readers_in() {
     loom::model(|| {
         let lock = rw_lock();
         let guard = lock.read().unwrap();
-        let (writer, reader) = (lock.clone(), lock.clone());
+        let writer = lock.clone();
+        let reader = lock.clone();
         let writer = spawn_impatient(move || write(&writer));
         let reader = thread::spawn(move || read(&reader));
+
         drop(guard);
         let wrote = writer.join().unwrap();
+
         assert!(
             reader
                 .join()
@@ -270,9 +275,11 @@ fn loom_rw_lock_a_writer_that_gives_up_beside_readers_lets_readers_in() {
     loom::model(|| {
         let lock = rw_lock();
         let guard = lock.read().unwrap();
-        let (writer, reader) = (lock.clone(), lock.clone());
+        let writer = lock.clone();
+        let reader = lock.clone();
         let writer = spawn_impatient(move || write(&writer));
         let reader = thread::spawn(move || read(&reader));
+
         assert!(!writer.join().unwrap());
         assert_eq!(reader.join().unwrap(), Some(0));
         drop(guard);
@@ -285,10 +292,12 @@ fn loom_rw_lock_a_downgraded_guard_keeps_writers_out() {
     loom::model(|| {
         let lock = rw_lock();
         let guard = lock.write().unwrap();
-        let (writer, reader) = (lock.clone(), lock.clone());
+        let writer = lock.clone();
+        let reader = lock.clone();
         let writer = thread::spawn(move || write(&writer));
         let reader = thread::spawn(move || read(&reader));
         let guard = RwLockWriteGuard::downgrade(guard);
+
         // SAFETY: what the model checks.
         assert_eq!(guard.with(|data| unsafe { *data }), 0);
         drop(guard);
@@ -304,10 +313,12 @@ fn loom_rw_lock_a_downgraded_guard_keeps_writers_out() {
 fn loom_semaphore_one_that_gives_up_passes_permits_on() {
     loom::model(|| {
         let permits = Arc::new(Semaphore::modelled(0));
-        let (many, one) = (permits.clone(), permits.clone());
+        let many = permits.clone();
+        let one = permits.clone();
         let many =
             spawn_impatient(move || many.acquire_many(2).map(|permit| permit.forget()).is_ok());
         let one = thread::spawn(move || one.acquire().map(|permit| permit.forget()).is_ok());
+
         permits.release();
         if many.join().unwrap() {
             unreachable!("there is only one permit");
@@ -322,7 +333,8 @@ fn loom_semaphore_one_that_gives_up_passes_permits_on() {
 fn loom_semaphore_closed_against_released() {
     loom::model(|| {
         let permits = Arc::new(Semaphore::modelled(0));
-        let (waiter, releaser) = (permits.clone(), permits.clone());
+        let waiter = permits.clone();
+        let releaser = permits.clone();
         let waiter = thread::spawn(move || waiter.acquire().map(|permit| permit.forget()).is_ok());
         let releaser = thread::spawn(move || releaser.release());
         permits.close();
@@ -337,9 +349,11 @@ fn loom_semaphore_closed_against_released() {
 fn loom_barrier_nobody_passes_with_one_that_has_gone() {
     loom::model(|| {
         let barrier = Arc::new(Barrier::modelled(2));
-        let (hasty, patient) = (barrier.clone(), barrier.clone());
+        let hasty = barrier.clone();
+        let patient = barrier.clone();
         let hasty = spawn_impatient(move || hasty.wait().is_ok());
         let patient = thread::spawn(move || patient.wait().unwrap().is_leader());
+
         // With the patient one, or, if the hasty one has met that one, with nobody.
         let hasty = hasty.join().unwrap();
         if !hasty {
@@ -354,14 +368,17 @@ fn loom_barrier_nobody_passes_with_one_that_has_gone() {
 #[test]
 fn loom_wait_group_ends_with_the_last_member() {
     loom::model(|| {
-        let (group, done) = (WaitGroup::modelled(), Arc::new(AtomicUsize::new(0)));
+        let group = WaitGroup::modelled();
+        let done = Arc::new(AtomicUsize::new(0));
         let threads = [0, 1].map(|_| {
-            let (member, done) = (group.clone(), done.clone());
+            let member = group.clone();
+            let done = done.clone();
             thread::spawn(move || {
                 done.fetch_add(1, SeqCst);
                 drop(member);
             })
         });
+
         group.wait().unwrap();
         assert_eq!(done.load(SeqCst), 2);
         threads
@@ -375,13 +392,15 @@ fn loom_wait_group_ends_with_the_last_member() {
 fn loom_once_lock_the_next_one_tries() {
     loom::model(|| {
         let cell = Arc::new(OnceLock::modelled());
-        let (failing, waiting) = (cell.clone(), cell.clone());
+        let failing = cell.clone();
+        let waiting = cell.clone();
         let failing = thread::spawn(move || {
             failing
                 .get_or_try_init(|| Err(std::io::Error::other("no")))
                 .map(|n: &u32| *n)
                 .ok()
         });
+
         let waiting = thread::spawn(move || *waiting.wait().unwrap());
         assert_eq!(*cell.get_or_init(|| 7).unwrap(), 7);
         assert!(failing.join().unwrap().is_none_or(|n| n == 7));
@@ -393,10 +412,8 @@ fn loom_once_lock_the_next_one_tries() {
 #[test]
 fn loom_once_lock_one_that_gives_up_forgets_nobody() {
     loom::model(|| {
-        let (cell, runs) = (
-            Arc::new(OnceLock::modelled()),
-            Arc::new(AtomicUsize::new(0)),
-        );
+        let cell = Arc::new(OnceLock::modelled());
+        let runs = Arc::new(AtomicUsize::new(0));
         let init = move |fails: bool| {
             runs.fetch_add(1, SeqCst);
             if fails {
@@ -405,6 +422,7 @@ fn loom_once_lock_one_that_gives_up_forgets_nobody() {
                 Ok(1_u32)
             }
         };
+
         let threads = [(cell.clone(), init.clone()), (cell.clone(), init.clone())];
         let [(hasty, hasty_init), (other, other_init)] = threads;
         let hasty = spawn_impatient(move || hasty.get_or_try_init(|| hasty_init(true)).is_ok());
@@ -427,6 +445,7 @@ fn initialised_by_two(fails: u32) -> (Option<u32>, Option<u32>) {
                 *runs += 1;
                 *runs
             });
+
             if runs > fails {
                 Ok(runs)
             } else {
@@ -435,6 +454,7 @@ fn initialised_by_two(fails: u32) -> (Option<u32>, Option<u32>) {
         };
         shared.0.get_or_try_init(run).map(|n| *n).ok()
     };
+
     let theirs = shared.clone();
     let other = thread::spawn(move || init(&theirs));
     (init(&shared), other.join().unwrap())
@@ -461,14 +481,17 @@ fn loom_once_lock_one_run_succeeds() {
 fn loom_notify_one_that_gives_up_leaves_the_notification() {
     loom::model(|| {
         let notify = Arc::new(Notify::modelled());
-        let (hasty, notifier) = (notify.clone(), notify.clone());
+        let hasty = notify.clone();
+        let notifier = notify.clone();
         let hasty = spawn_impatient(move || hasty.wait().is_ok());
         let notifier = thread::spawn(move || notifier.notify_one());
         let woken = hasty.join().unwrap();
+
         notifier.join().unwrap();
         if !woken {
             notify.wait().unwrap();
         }
+
         // It was the only one.
         assert_eq!(format!("{:?}", &*notify), "Notify { notified: false }");
     });
@@ -485,6 +508,7 @@ fn loom_notify_waiters_is_not_missed() {
             theirs.1.store(1, SeqCst);
             theirs.0.notify_waiters();
         });
+
         let notified = shared.0.notified();
         if shared.1.load(SeqCst) == 0 {
             notified.wait().unwrap();
@@ -508,6 +532,7 @@ fn loom_watch_the_last_value_is_seen() {
                 last
             })
         });
+
         sender.send(1);
         sender.send(2);
         drop(sender);
@@ -537,6 +562,7 @@ fn loom_broadcast_values_come_in_order_or_are_counted() {
                 }
             })
         });
+
         (0..2).for_each(|n| assert_eq!(sender.send(n), 2));
         drop(sender);
         receivers
@@ -555,6 +581,7 @@ fn loom_promise_every_waiter_gets_the_value() {
             let drops = drops.clone();
             thread::spawn(move || promise.wait().is_ok() && drops.count() == 0)
         });
+
         assert!(resolver.resolve(drops.value()).is_ok());
         waiters
             .into_iter()
@@ -590,6 +617,7 @@ fn loom_promise_one_that_gives_up_leaves_the_value_to_the_other() {
                 .wait()
                 .map_or_else(|error| error.is_timed_out(), |_| true)
         });
+
         let patient = thread::spawn(move || promise.wait().is_ok());
         assert!(resolver.resolve(drops.value()).is_ok());
         assert!(hasty.join().unwrap() && patient.join().unwrap());
@@ -602,7 +630,8 @@ fn loom_promise_one_that_gives_up_leaves_the_value_to_the_other() {
 #[test]
 fn loom_promise_the_last_one_gives_up() {
     loom::model(|| {
-        let (drops, gone) = (Drops::default(), Arc::new(AtomicBool::new(false)));
+        let drops = Drops::default();
+        let gone = Arc::new(AtomicBool::new(false));
         let (resolver, promise) = promise::modelled();
         let theirs = gone.clone();
         let hasty = spawn_impatient(move || {
@@ -611,6 +640,7 @@ fn loom_promise_the_last_one_gives_up() {
             theirs.store(true, SeqCst);
             got
         });
+
         let too_late = gone.load(SeqCst);
         let back = resolver.resolve(drops.value()).err();
         let got = hasty.join().unwrap();
@@ -634,6 +664,7 @@ fn loom_promise_a_look_does_not_take_it_for_abandoned() {
                 .try_get()
                 .map_or_else(|error| error.is_pending(), |n| *n == 7)
         });
+
         resolver.resolve(7).unwrap();
         assert!(looker.join().unwrap());
         assert!(promise.is_ended() && promise.try_get().is_ok());

@@ -220,6 +220,7 @@ impl<T: ?Sized> Mutex<T> {
                 None
             }
         });
+
         if let Some(grant) = grant {
             grant.give();
         }

@@ -115,6 +115,7 @@ impl Notify {
                 (None, locked.state.watchers.take())
             }
         });
+
         if let Some(grant) = first {
             grant.give();
         }
@@ -128,6 +129,7 @@ impl Notify {
             locked.state.round += 1;
             (locked.take_all(0, None), locked.state.watchers.take())
         });
+
         all.give();
         selects.into_iter().for_each(Notices::give);
     }

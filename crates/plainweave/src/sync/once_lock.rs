@@ -218,7 +218,8 @@ impl<T> OnceLock<T> {
 
     /// Waits for the turn. `None`: there is a value.
     fn claim(&self, interrupts: Interrupts) -> Result<Option<Turn<'_, T>>, Interrupt> {
-        let (me, mut place) = (caller(), QueueEnd::Back);
+        let me = caller();
+        let mut place = QueueEnd::Back;
         loop {
             let found = self
                 .turn
@@ -276,6 +277,7 @@ impl<T> Drop for Turn<'_, T> {
             });
             return next.into_iter().for_each(super::wait_queue::Grant::give);
         }
+
         let (trying, watching) = turn.with(|locked| {
             locked.state = None;
             (
@@ -283,6 +285,7 @@ impl<T> Drop for Turn<'_, T> {
                 locked.take_all(WATCHING, None),
             )
         });
+
         trying.give();
         watching.give();
     }

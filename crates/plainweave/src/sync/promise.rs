@@ -139,6 +139,7 @@ impl<T> Drop for Resolver<T> {
             locked.state.ended = true;
             locked.state.watchers.take()
         });
+
         // Nobody enters any more. One per critical section, so that a section allocates nothing.
         while let Some(grant) = self.0.queue.with(|locked| locked.take_first(0)) {
             grant.give();

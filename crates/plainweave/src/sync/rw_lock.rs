@@ -323,6 +323,7 @@ impl<T: ?Sized> RwLock<T> {
             locked.state.readers -= 1;
             turn_of_writer(locked)
         });
+
         if let Some(writer) = writer {
             writer.give();
         }
@@ -334,6 +335,7 @@ impl<T: ?Sized> RwLock<T> {
             let readers = admit_readers(locked);
             (readers, turn_of_writer(locked))
         });
+
         readers.give();
         if let Some(writer) = writer {
             writer.give();

@@ -156,6 +156,7 @@ pub fn run(
         cases[count].branch = branch;
         count += 1;
     }
+
     let cases = &mut cases[..count];
     if cases.is_empty() && !default {
         return Some(io::Error::new(
@@ -163,11 +164,13 @@ pub fn run(
             "the conditions of all branches are false",
         ));
     }
+
     let mut order = if biased {
         Order::AsWritten
     } else {
         Order::Random(random())
     };
+
     if attempt(cases, &mut order) || default {
         return None;
     }
@@ -177,6 +180,7 @@ pub fn run(
         Ok(event) => event.map(Arc::new),
         Err(error) => return Some(error),
     };
+
     wait_for_first(cases, &mut order, event.as_ref())
         .err()
         .map(io::Error::from)
@@ -191,7 +195,8 @@ pub fn interrupted(interrupt: Option<io::Error>) -> io::Error {
 ///
 /// Context: any thread or fiber; may suspend.
 pub(super) fn perform(case: Case<'_>) -> Result<(), Interrupt> {
-    let (mut cases, mut order) = ([case], Order::AsWritten);
+    let mut cases = [case];
+    let mut order = Order::AsWritten;
     if attempt(&mut cases, &mut order) {
         return Ok(());
     }
@@ -269,12 +274,14 @@ fn watch(
     let ready = cases
         .iter_mut()
         .any(|case| case.source.watch(&selector, case.branch));
+
     // From here on nothing unwinds until all lists have been left.
     let waited = if ready {
         Ok(())
     } else {
         wait_for(cases, &selector, event)
     };
+
     let ended = selector.claim.close();
     for case in cases {
         case.source.unwatch(
@@ -283,6 +290,7 @@ fn watch(
             ended == Some(Ended::Claimed(case.branch)),
         );
     }
+
     (ended, waited)
 }
 

@@ -209,6 +209,7 @@ impl Semaphore {
             add(locked, 1);
             serve_first(locked)
         });
+
         if let Some(served) = first {
             served.wake();
         }
@@ -235,6 +236,7 @@ impl Semaphore {
                 .and_then(|watchers| watchers.take());
             (locked.take_all(0, Some(CLOSED)), selects)
         });
+
         waiters.give();
         if let Some(selects) = selects {
             selects.give();
@@ -260,6 +262,7 @@ impl Semaphore {
             place: QueueEnd::Back,
             tag: count,
         };
+
         let section = |locked: &mut Locked| try_take(locked, count);
         match self
             .0
@@ -337,6 +340,7 @@ fn serve_either(locked: &mut Locked) -> Option<Served> {
             return Some(Served::Select(select));
         }
     }
+
     let served = serve_waiter(locked)?;
     locked.state.selects_next = true;
     Some(served)

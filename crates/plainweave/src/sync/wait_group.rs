@@ -82,6 +82,7 @@ impl Drop for WaitGroup {
             locked.state.0 -= 1;
             (locked.state.0 == 0).then(|| locked.take_all(0, None))
         });
+
         if let Some(waiters) = waiters {
             waiters.give();
         }

@@ -104,6 +104,7 @@ impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
             let facts = locked.state.facts(self.list);
             (facts, locked.lists[facts.peers].user)
         };
+
         let (facts, user) = self.queue.with(facts);
         (object.kind, object.address, object.holder) =
             (facts.kind, ptr::from_ref(self.queue).addr(), facts.holder);
@@ -115,12 +116,14 @@ impl<S: Primitive, const LISTS: usize> Describe for Listed<'_, S, LISTS> {
         let mut about: Vec<_> = counts
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
+
         match user {
             _ if facts.holder.is_some() => {}
             NOBODY => {}
             THREAD => about.push("last used by a plain thread".to_owned()),
             fiber => about.push(format!("last used by fiber #{fiber}")),
         }
+
         object.about = about.join(", ");
     }
 }
@@ -542,6 +545,7 @@ impl ThreadWaiter {
             on_thread: true,
             ..Waiter::of_fiber()
         };
+
         Self {
             waiter,
             granted: AtomicBool::new(false),
@@ -552,7 +556,9 @@ impl ThreadWaiter {
 
 impl WaitList {
     const fn new() -> Self {
-        let (first, last, home) = (ptr::null(), ptr::null(), ptr::null());
+        let first = ptr::null();
+        let last = ptr::null();
+        let home = ptr::null();
         Self {
             first,
             last,
@@ -573,6 +579,7 @@ impl WaitList {
         let Entry { place, tag, .. } = entry;
         new.place.set(place);
         new.tag.set(tag);
+
         if self.first.is_null() {
             new.queued.set(home.is_null());
             new.after.set(ptr::null());
@@ -580,16 +587,19 @@ impl WaitList {
             (self.place, self.tag) = (place, tag);
             return;
         }
+
         if !self.home.is_null() {
             self.home = ptr::null();
             // SAFETY: in the list, so in place; under the lock.
             unsafe { &*self.first }.queued.set(true);
         }
+
         new.queued.set(true);
         let (before, after) = match place {
             QueueEnd::Back => (self.last, ptr::null()),
             QueueEnd::Front => (ptr::null(), self.first),
         };
+
         new.before.set(before);
         new.after.set(after);
         self.link(before, after, waiter, waiter);
@@ -609,6 +619,7 @@ impl WaitList {
             Some(before) => before.after.set(next),
             None => self.first = next,
         }
+
         // SAFETY: as above.
         match unsafe { after.as_ref() } {
             Some(after) => after.before.set(previous),
@@ -622,6 +633,7 @@ impl WaitList {
             (self.first, self.last) = (ptr::null(), ptr::null());
             return true;
         }
+
         let queued = waiter.queued.replace(false);
         if queued {
             let before = if ptr::eq(self.first, waiter) {
@@ -631,6 +643,7 @@ impl WaitList {
             };
             self.link(before, waiter.after.get(), waiter.after.get(), before);
         }
+
         queued
     }
 
@@ -648,6 +661,7 @@ impl WaitList {
                 self.home,
             )));
         }
+
         // All fields of the fiber that will change are in the same cache line.
         prefetch_write(waiter);
         // SAFETY: in the list, so in place until its grant has come.
@@ -657,6 +671,7 @@ impl WaitList {
         if self.first.is_null() {
             self.last = ptr::null();
         }
+
         // SAFETY: off the list, and without its grant.
         Some(unsafe { Grant::of(waiter) })
     }
@@ -669,6 +684,7 @@ impl WaitList {
         } else {
             self.home
         };
+
         if !home.is_null() && tag.is_none() {
             return Grants {
                 next: first,
@@ -676,7 +692,9 @@ impl WaitList {
                 count: 1,
             };
         }
-        let (mut next, mut count) = (first, 0);
+
+        let mut next = first;
+        let mut count = 0;
         // SAFETY: each was in the list, so it is in place until its grant has come; under the lock.
         while let Some(waiter) = unsafe { next.as_ref() } {
             waiter.queued.set(false);
@@ -686,6 +704,7 @@ impl WaitList {
             next = waiter.after.get();
             count += 1;
         }
+
         Grants {
             next: first,
             home,

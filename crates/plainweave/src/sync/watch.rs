@@ -136,6 +136,7 @@ impl<T> Sender<T> {
                 locked.state.watchers.take(),
             )
         });
+
         receivers.give();
         selects.into_iter().for_each(Notices::give);
         old
@@ -153,6 +154,7 @@ impl<T> Sender<T> {
             locked.state.receivers += 1;
             locked.state.version
         });
+
         Receiver {
             shared: self.0.clone(),
             seen,
@@ -286,6 +288,7 @@ impl<T> Drop for Sender<T> {
                 )
             })
         });
+
         if let Some((receivers, selects)) = waiting {
             receivers.give();
             selects.into_iter().for_each(Notices::give);
@@ -309,6 +312,7 @@ impl<T> Drop for Receiver<T> {
             locked.state.receivers -= 1;
             (locked.state.receivers == 0).then(|| locked.take_all(SENDERS, None))
         });
+
         if let Some(senders) = senders {
             senders.give();
         }

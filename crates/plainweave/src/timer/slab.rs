@@ -1,6 +1,7 @@
 //! Places for timers: a vector whose free places are chained, so that reusing a place costs no
 //! allocation.
 
+use crate::timer::Nanos;
 use std::ops::{Index, IndexMut};
 
 /// No entry.
@@ -8,7 +9,7 @@ pub(super) const NIL: u32 = u32::MAX;
 
 /// A place: a timer in a circular list, or free (`value` is `None`, `next` links the free ones).
 pub(super) struct Entry<T> {
-    pub(super) deadline: u64,
+    pub(super) deadline: Nanos,
     value: Option<T>,
     pub(super) prev: u32,
     pub(super) next: u32,
@@ -49,7 +50,7 @@ impl<T> Slab<T> {
 
     /// Allocates a place for a timer, not linked yet, and returns its index and generation.
     #[inline]
-    pub(super) fn take_place(&mut self, deadline: u64, value: T) -> (u32, u32) {
+    pub(super) fn take_place(&mut self, deadline: Nanos, value: T) -> (u32, u32) {
         self.len += 1;
         let index = self.free;
         if index == NIL {
@@ -58,7 +59,9 @@ impl<T> Slab<T> {
         let entry = &mut self[index];
         entry.deadline = deadline;
         entry.value = Some(value);
-        let (next, generation) = (entry.next, entry.generation);
+        let next = entry.next;
+        let generation = entry.generation;
+
         self.free = next;
         (index, generation)
     }
@@ -75,7 +78,7 @@ impl<T> Slab<T> {
     }
 
     #[cold]
-    fn grow(&mut self, deadline: u64, value: T) -> u32 {
+    fn grow(&mut self, deadline: Nanos, value: T) -> u32 {
         assert!(self.entries.len() < NIL as usize, "too many timers");
         let index = self.entries.len() as u32;
         self.entries.push(Entry {

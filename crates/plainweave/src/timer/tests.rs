@@ -67,12 +67,14 @@ fn following_next_wake_reaches_every_deadline_in_few_steps() {
         wheel.insert(deadline, deadline);
     }
     let mut steps = 0;
+
     while let Some(wake) = wheel.next_wake() {
         steps += 1;
         for deadline in fired(&mut wheel, wake) {
             assert!(deadline <= wake && wake < deadline + TICK);
         }
     }
+
     assert!(steps <= 3 * LEVELS, "{steps} wake-ups");
 }
 
@@ -101,6 +103,7 @@ fn a_stale_key_finds_nothing() {
     assert_eq!(fired(&mut wheel, TICK), [1]);
     let second = wheel.insert(2 * TICK, 2);
     assert_eq!(second.index, first.index);
+
     assert_eq!(
         (
             wheel.remove(first),
@@ -122,6 +125,7 @@ fn a_panic_in_fire_loses_only_its_own_timer() {
             assert!(value < 1, "on purpose")
         });
     });
+
     assert!(std::panic::catch_unwind(panics).is_err());
     assert_eq!(wheel.len(), 2);
     assert_eq!(fired(&mut wheel, TICK), [2, 3]);
@@ -158,6 +162,7 @@ fn an_advance_goes_on_where_the_last_one_stopped() {
     assert!(wheel.is_behind() && wheel.next_wake().unwrap() <= 6 * TICK);
     assert_eq!(wheel.remove(later), Some(70));
     assert_eq!(some(&mut wheel, 20 * TICK, 4), [60]);
+
     assert_eq!(
         (wheel.is_behind(), wheel.len(), wheel.next_wake()),
         (false, 0, None)
@@ -207,6 +212,7 @@ proptest! {
         let mut model = BTreeMap::new();
         let mut keys = Vec::new();
         let mut now: u64 = 0;
+
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Insert(distance) => {
@@ -224,10 +230,12 @@ proptest! {
                 Step::Advance(distance) => now = now.saturating_add(distance),
                 Step::Wake => now = now.max(wheel.next_wake().unwrap_or(0)),
             }
+
             if let Some((&(deadline, _), ())) = model.first_key_value() {
                 let wake = wheel.next_wake().unwrap();
                 prop_assert!(wake <= now || wake <= tick_of(deadline).saturating_mul(TICK));
             }
+
             let mut due = model.clone();
             due.retain(|(deadline, _), ()| tick_of(*deadline) <= now >> TICK_SHIFT);
             model.retain(|id, ()| !due.contains_key(id));
@@ -253,6 +261,7 @@ fn cost() {
             state ^= state << 17;
             state
         };
+
         let mut keys: Vec<_> = (0..waiting)
             .map(|i| wheel.insert(random() % 60_000_000_000, i))
             .collect();
@@ -261,6 +270,7 @@ fn cost() {
             let key = wheel.insert(30_000_000_000 + i, i);
             assert_eq!(wheel.remove(std::hint::black_box(key)), Some(i));
         }
+
         let pair = per(start);
         let start = Instant::now();
         for i in 0..if waiting == 0 { 0 } else { N } {
@@ -268,6 +278,7 @@ fn cost() {
             wheel.remove(*key);
             *key = wheel.insert(random() % 60_000_000_000, i);
         }
+
         let renew = per(start);
         let start = Instant::now();
         for i in 0..N {
@@ -276,6 +287,7 @@ fn cost() {
         let idle = per(start);
         let start = Instant::now();
         let mut count = 0u64;
+
         wheel.advance(60_000_000_000 + TICK, usize::MAX, &mut |_| count += 1);
         let fire = start.elapsed().as_nanos() as f64 / count.max(1) as f64;
         eprintln!(

@@ -29,6 +29,7 @@ pub(super) fn write(recorders: &[&Recorder], out: impl Write) -> io::Result<()> 
         begun: false,
         kept: BTreeMap::new(),
     };
+
     let mut tracks = Vec::new();
     for (i, recorder) in recorders.iter().enumerate() {
         let since = first.map_or(0, |first| {
@@ -40,10 +41,12 @@ pub(super) fn write(recorders: &[&Recorder], out: impl Write) -> io::Result<()> 
             scale: recorder.clock.scale(),
             since,
         };
+
         for (tid, copied) in workers.into_iter().chain([(OUTSIDE, outside)]) {
             tracks.push(Track::new(Place { pid: i + 1, tid }, time, copied));
         }
     }
+
     let mut names = HashMap::new();
     tracks
         .iter()
@@ -55,6 +58,7 @@ pub(super) fn write(recorders: &[&Recorder], out: impl Write) -> io::Result<()> 
     for track in &tracks {
         track.describe(&mut json)?;
     }
+
     Merge {
         json,
         tracks,
@@ -191,6 +195,7 @@ impl Track {
             OUTSIDE => json.name("thread_name", self.place, "other threads")?,
             tid => json.name("thread_name", self.place, &format!("worker {tid}"))?,
         }
+
         let index = self.place.tid;
         json.event(
             "M",
@@ -230,11 +235,13 @@ impl<W: Write> Merge<W> {
             }
             order.extend(advance(&mut self.tracks, i));
         }
+
         for i in 0..self.tracks.len() {
             let Time { scale, since } = self.tracks[i].time;
             let now = self.tracks[i].last.max(since + scale.now_nanos());
             self.close(i, now, "goes on")?;
         }
+
         self.json.end()
     }
 
@@ -267,8 +274,10 @@ impl<W: Write> Merge<W> {
 
     fn run(&mut self, i: usize, at: u64, fiber: u64) -> io::Result<()> {
         self.close(i, at, "lost")?;
-        let (place, at) = (self.tracks[i].place, self.tracks[i].write_at(at));
+        let place = self.tracks[i].place;
+        let at = self.tracks[i].write_at(at);
         self.open(i, Open::Fiber(fiber, at));
+
         if let Some(number) = self.tracks[i].stolen.take() {
             self.json.arrow(
                 "f",
@@ -280,6 +289,7 @@ impl<W: Write> Merge<W> {
                 },
             )?;
         }
+
         match self.arrows.remove(&fiber) {
             Some(arrow) => self.json.arrow("f", place, at, arrow),
             None => Ok(()),
@@ -299,6 +309,7 @@ impl<W: Write> Merge<W> {
         };
         let at = self.tracks[i].end_at(at);
         let within = self.json.kept.remove(&place).unwrap_or_default();
+
         match open {
             Open::Sleep(begin) => self.json.slice(place, begin..at, "asleep", "worker")?,
             Open::Fiber(fiber, begin) => match self.names.get(&fiber) {
@@ -308,6 +319,7 @@ impl<W: Write> Merge<W> {
                     .run(place, begin..at, &format!("fiber {fiber}"), fiber, then)?,
             },
         }
+
         self.json.out.write_all(&within)
     }
 
@@ -320,12 +332,11 @@ impl<W: Write> Merge<W> {
     /// Begins an arrow on a track: at its open slice, or at one of no length, because viewers tie
     /// arrows to slices.
     fn arrow_from(&mut self, i: usize, at: u64, kind: &'static str) -> io::Result<u64> {
-        let (place, number, at) = (
-            self.tracks[i].place,
-            self.next_arrow,
-            self.tracks[i].write_at(at),
-        );
+        let place = self.tracks[i].place;
+        let number = self.next_arrow;
+        let at = self.tracks[i].write_at(at);
         self.next_arrow += 1;
+
         match (self.tracks[i].open, place.tid) {
             (Some(Open::Fiber(..)), _) => {}
             (_, OUTSIDE) => {
@@ -338,11 +349,13 @@ impl<W: Write> Merge<W> {
             }
             _ => self.json.slice(place, at..at, kind, "worker")?,
         }
+
         self.json.arrow("s", place, at, Arrow { number, kind })?;
         if !matches!(self.tracks[i].open, Some(Open::Fiber(..))) {
             // The slice of no length is over.
             self.tracks[i].end_at(at);
         }
+
         Ok(number)
     }
 
@@ -354,6 +367,7 @@ impl<W: Write> Merge<W> {
             tid: victim,
             ..place
         };
+
         if let Some(victim) = self.tracks.iter().position(|track| track.place == victim) {
             self.tracks[i].stolen = Some(self.arrow_from(victim, at, "steal")?);
         }
@@ -414,11 +428,13 @@ impl<W: Write> Json<W> {
         } else {
             ""
         };
+
         let Place { pid, tid } = place;
         let out: &mut dyn Write = match self.kept.get_mut(&place) {
             Some(kept) => kept,
             None => &mut self.out,
         };
+
         write!(
             out,
             "{comma}\n{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{},{rest}}}",
@@ -446,7 +462,8 @@ impl<W: Write> Json<W> {
         fiber: u64,
         then: &str,
     ) -> io::Result<()> {
-        let (length, name) = (Micros(time.end - time.start), Quoted(name));
+        let length = Micros(time.end - time.start);
+        let name = Quoted(name);
         let args = format!("\"args\":{{\"fiber\":{fiber},\"then\":\"{then}\"}}");
         let rest = format!("\"dur\":{length},\"name\":{name},\"cat\":\"fiber\",{args}");
         self.event("X", place, time.start, format_args!("{rest}"))

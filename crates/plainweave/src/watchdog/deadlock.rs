@@ -198,6 +198,7 @@ impl Deadlocks {
                 (now, GRACE)
             }
         };
+
         if since.elapsed() < grace {
             return Some(since + grace);
         }
@@ -207,7 +208,8 @@ impl Deadlocks {
                 return Some(Instant::now() + GRACE);
             }
             Look::Cut => {
-                let (now, grace) = (Instant::now(), (grace * 2).min(LONGEST_GRACE));
+                let now = Instant::now();
+                let grace = (grace * 2).min(LONGEST_GRACE);
                 self.quiet = Some((now_switches, now, grace));
                 return Some(now + grace);
             }
@@ -222,6 +224,7 @@ impl Deadlocks {
                 }
             }
         }
+
         self.looked = Some(now_switches);
         None
     }
@@ -236,12 +239,14 @@ impl Deadlocks {
             return;
         }
         self.circles_at = None;
-        let (mut stuck, mut numbers) = (Vec::new(), HashMap::new());
+        let mut stuck = Vec::new();
+        let mut numbers = HashMap::new();
         let inspected = pool.inspect(&ask(Stacks::Nobodys), |view| {
             numbers.insert(view.id as u32, view.id);
             stuck.extend(Stuck::of(view).filter(|one| !self.reported.contains(&one.id)));
             true
         });
+
         name_holders(&mut stuck, &numbers);
         let cycle = cycle(&stuck);
         if cycle.is_empty() {
@@ -251,12 +256,14 @@ impl Deadlocks {
             }
             return;
         }
+
         stuck.retain(|one| cycle.contains(&one.id));
         self.reported.extend(cycle);
         let found = Found {
             others_run: true,
             ..Found::new(pool, stuck)
         };
+
         report(on_deadlock, found);
         pool.circles.suspect(); // There may be another.
     }
@@ -268,7 +275,9 @@ impl Deadlocks {
         if pool.blocking.is_busy() {
             return Look::Later;
         }
-        let (mut stuck, mut numbers, mut fine) = (Vec::new(), HashMap::new(), false);
+        let mut stuck = Vec::new();
+        let mut numbers = HashMap::new();
+        let mut fine = false;
         let inspected = pool.inspect(&ask(Stacks::Nobodys), |view| {
             numbers.insert(view.id as u32, view.id);
             match Stuck::of(view) {
@@ -277,6 +286,7 @@ impl Deadlocks {
             }
             !fine
         });
+
         if !fine && !inspected.silent.is_empty() {
             return Look::Later;
         }
@@ -287,6 +297,7 @@ impl Deadlocks {
             return Look::Cut;
         }
         name_holders(&mut stuck, &numbers);
+
         // Children elsewhere, or another runtime's fiber: that may go on.
         let elsewhere = |fiber: &Stuck| {
             fiber.reason != Reason::Sync
@@ -295,6 +306,7 @@ impl Deadlocks {
                     .as_ref()
                     .is_some_and(|object| object.unknown > 0)
         };
+
         if stuck.iter().any(elsewhere) || pool.live() != stuck.len() as u64 {
             return Look::Fine;
         }
@@ -363,6 +375,7 @@ impl Found {
         });
         let count = stuck.len();
         stuck.truncate(MOST);
+
         // Only now, because a copy of each fiber's stack takes time and memory, and few are shown.
         let stacks = Stacks::Of(stuck.iter().map(|fiber| fiber.id).collect());
         pool.inspect(
@@ -427,12 +440,14 @@ impl Stuck {
                 frame,
                 copy,
             });
+
             let mut found = frames(&addresses, true);
             cut_nameless_end(&mut found);
             super::print::keep_own(&mut found);
             found.truncate(MOST_FRAMES);
             found
         };
+
         let frames = self.stack.map(resolve).unwrap_or_default();
         StuckFiber {
             id: self.id,
@@ -464,6 +479,7 @@ impl Stuck {
         else {
             return None;
         };
+
         matches!(
             reason,
             Reason::Park | Reason::Join | Reason::Scope | Reason::Sync
@@ -488,6 +504,7 @@ fn cycle(stuck: &[Stuck]) -> Vec<u64> {
             .map(|object| object.fibers.clone())
             .unwrap_or_default()
     };
+
     let edges: HashMap<u64, Vec<u64>> = stuck.iter().map(|fiber| (fiber.id, next(fiber))).collect();
     let mut done = HashSet::new();
     for fiber in stuck {
@@ -518,6 +535,7 @@ fn cycle(stuck: &[Stuck]) -> Vec<u64> {
             }
         }
     }
+
     Vec::new()
 }
 
@@ -564,6 +582,7 @@ impl fmt::Display for Deadlock {
                 self.count
             )?;
         }
+
         if !self.cycle.is_empty() {
             f.write_str("; these wait for each other: ")?;
             self.cycle
@@ -571,6 +590,7 @@ impl fmt::Display for Deadlock {
                 .try_for_each(|fiber| write!(f, "#{fiber} -> "))?;
             write!(f, "#{}", self.cycle[0])?;
         }
+
         for fiber in &self.fibers {
             write!(f, "\n  {fiber}")?;
         }
@@ -591,6 +611,7 @@ impl fmt::Display for StuckFiber {
             Some(object) => write!(f, " waits for {object}")?,
             None => write!(f, " waits for {}", self.reason.words())?,
         }
+
         self.frames
             .iter()
             .try_for_each(|frame| write!(f, "\n    {frame}"))
@@ -607,6 +628,7 @@ mod tests {
                 fibers: waits_for.to_vec(),
                 ..Object::default()
             };
+
             Stuck {
                 id,
                 name: None,
@@ -623,6 +645,7 @@ mod tests {
         assert_eq!(cycle(&stuck(&[(1, &[2]), (2, &[3]), (3, &[])])), []);
         assert_eq!(cycle(&stuck(&[(1, &[1])])), [1]);
         assert_eq!(cycle(&stuck(&[(1, &[2]), (2, &[3]), (3, &[2])])), [2, 3]);
+
         // A scope waits for several; a fiber that is not there is none of these.
         assert_eq!(
             cycle(&stuck(&[

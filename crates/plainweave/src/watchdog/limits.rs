@@ -47,6 +47,7 @@ impl Room {
             .into_iter()
             .filter_map(|(most, limit)| Some((most?, limit)));
         let (threads, limit) = known.min().unwrap_or((u64::MAX, "no limit"));
+
         Self {
             threads: usize::try_from(threads).unwrap_or(usize::MAX),
             limit,
@@ -67,12 +68,14 @@ fn left_by_cgroups(root: &Path) -> Option<u64> {
 /// folder in it; `None` if it does not limit threads.
 fn folder(root: &Path, line: &str) -> Option<(PathBuf, PathBuf)> {
     let mut fields = line.splitn(3, ':').skip(1);
-    let (controllers, path) = (fields.next()?, fields.next()?);
+    let controllers = fields.next()?;
+    let path = fields.next()?;
     let top = match controllers {
         "" => root.to_owned(),
         "pids" => root.join("pids"),
         _ => return None,
     };
+
     let own = top.join(path.trim_start_matches('/'));
     Some((top, own))
 }
@@ -110,6 +113,7 @@ mod tests {
             fs::write(group.join("pids.max"), most).expect("a file");
             fs::write(group.join("pids.current"), now).expect("a file");
         };
+
         write(&own, "max\n", "3\n");
         write(&root.join("pids/outer"), "100\n", "40\n");
         let found = folder(&root, "8:pids:/outer/inner");

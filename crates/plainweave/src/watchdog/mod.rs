@@ -154,7 +154,9 @@ struct Seen {
 impl Seen {
     /// Returns what is known of a worker that sleeps, or goes on.
     fn new(beat: Beat, since: Instant, tell_after: Duration) -> Self {
-        let (without, delay, turn) = (Duration::ZERO, Duration::ZERO, timeslice::Turn::default());
+        let without = Duration::ZERO;
+        let delay = Duration::ZERO;
+        let turn = timeslice::Turn::default();
         Self {
             beat,
             asleep: true,
@@ -177,6 +179,7 @@ impl Seen {
             Some(used) if !due || thread::has_not_run(thread, used) => (Doing::Waits, waited),
             _ => thread::doing(thread),
         };
+
         self.waits = doing == Doing::Waits;
         (doing, used)
     }
@@ -243,9 +246,13 @@ impl Watchdog {
         if on_deadlock.is_some() {
             pool.circles.want();
         }
-        let (seen, drafts, deadlocks) = (Vec::new(), Vec::new(), Deadlocks::new(on_deadlock));
+        let seen = Vec::new();
+        let drafts = Vec::new();
+        let deadlocks = Deadlocks::new(on_deadlock);
         let punctuality = Punctuality::from(now);
-        let (alert_until, scans) = (now, 0);
+        let alert_until = now;
+        let scans = 0;
+
         Self {
             pool,
             stall_after,
@@ -266,11 +273,13 @@ impl Watchdog {
         timeslice::shorten();
         self.pool.watchdog_bell.attach();
         let mut quiet = 0;
+
         while !self.pool.is_stopping() {
             if !sys::has_memory(SCAN) {
                 std::thread::park_timeout(CLOSE);
                 continue;
             }
+
             if self.pool.circles.are_suspected() {
                 self.deadlocks.look_for_circle(&self.pool);
             }
@@ -282,14 +291,17 @@ impl Watchdog {
                 let no_spare = self.spares.adjust(&self.pool, &stalled);
                 self.leave_notes(no_spare);
                 self.wait(&watched);
+
                 // Where many are held up, some without a driver, to scan them takes longer than to
                 // serve the others.
                 while stalled.len() > ASKED && Instant::now() < next && !self.pool.is_stopping() {
                     let watched = self.take_over(&stalled, others);
                     self.wait(&watched);
                 }
+
                 continue;
             }
+
             let _ = self.spares.adjust(&self.pool, &stalled);
             quiet = if self.is_quiet() { quiet + 1 } else { 0 };
             if quiet >= QUIET {
@@ -297,6 +309,7 @@ impl Watchdog {
                 let again = self.deadlocks.look_if_due(&pool);
                 let sleeps =
                     || self.is_quiet() && !pool.is_stopping() && !pool.circles.are_suspected();
+
                 match again {
                     Some(time) => pool.watchdog_bell.sleep_until(time, sleeps),
                     // A caller that begins to wait for fibers that are stuck already gives a reason
@@ -305,16 +318,19 @@ impl Watchdog {
                         .watchdog_bell
                         .sleep(|| sleeps() && !self.deadlocks.has_reason(&pool)),
                 }
+
                 if again.is_some() && self.is_quiet() {
                     continue; // Its time has come.
                 }
                 quiet = 0;
                 continue;
             }
+
             let pause = self.pause(quiet > 0);
             self.punctuality.expect(Instant::now() + pause);
             std::thread::park_timeout(pause);
         }
+
         self.spares.into_threads()
     }
 
@@ -326,6 +342,7 @@ impl Watchdog {
         } else {
             self.period(Instant::now())
         };
+
         if self.deadlocks.are_reported() {
             period.min(most)
         } else {
@@ -351,16 +368,21 @@ impl Watchdog {
     /// Scans the workers and returns those that are held up.
     fn scan(&mut self) -> Vec<Stalled> {
         let now = Instant::now();
-        let (period, lost) = (self.period(now), self.punctuality.lost(now));
+        let period = self.period(now);
+        let lost = self.punctuality.lost(now);
         let mut stalled = Vec::new();
         self.scans = self.scans.wrapping_add(1);
-        let (stall_after, new) = (self.stall_after, self.seen.len()..self.pool.workers.made());
+        let stall_after = self.stall_after;
+        let new = self.seen.len()..self.pool.workers.made();
         self.seen
             .extend(new.map(|id| Seen::new(self.pool.workers[id].beat(), now, stall_after)));
+
         for (id, (worker, seen)) in self.pool.workers.iter().zip(&mut self.seen).enumerate() {
             seen.since += lost;
-            let (beat, asleep) = (worker.beat(), self.pool.is_asleep(id));
+            let beat = worker.beat();
+            let asleep = self.pool.is_asleep(id);
             let stands_still = !asleep && beat == seen.beat;
+
             let mut held = now - seen.since;
             if stands_still && held >= period {
                 let (doing, used) = seen.ask(worker.thread(), is_due(id, self.scans));
@@ -372,10 +394,12 @@ impl Watchdog {
                         // It slept at the last scan, since when all of this time has passed.
                         None => held,
                     };
+
                     seen.since += without.min(held);
                     seen.without += without;
                     held = now - seen.since;
                 }
+
                 seen.used = used.map(|used| (now, used));
                 if held >= period {
                     // If it slept then, it may have been held up for most of the time since.
@@ -389,10 +413,12 @@ impl Watchdog {
                         .store(self.pool.nanos(seen.since), Ordering::Relaxed);
                 }
             }
+
             if !stands_still || seen.asleep {
                 worker.held_since.store(0, Ordering::Relaxed);
                 let notes = self.notes.as_ref().filter(|_| !asleep);
                 let delay = notes.map_or(Duration::ZERO, |notes| notes.delay(id));
+
                 // Its thread exists as long as its `RemoteIo` is there.
                 if !stands_still
                     && let Some(usual) = seen.turn.end()
@@ -400,7 +426,9 @@ impl Watchdog {
                 {
                     timeslice::restore(worker.thread(), usual);
                 }
-                let (tell_after, turn) = (self.stall_after, seen.turn);
+                let tell_after = self.stall_after;
+                let turn = seen.turn;
+
                 // A system call each: not for those that sleep, and most spare workers have no
                 // thread at all.
                 let used = if asleep {
@@ -408,6 +436,7 @@ impl Watchdog {
                 } else {
                     thread::processor_time(worker.thread())
                 };
+
                 let used = used.map(|used| (now, used));
                 *seen = Seen {
                     asleep,
@@ -418,6 +447,7 @@ impl Watchdog {
                 };
                 continue;
             }
+
             if held >= self.stall_after {
                 self.alert_until = now + ALERT;
             }
@@ -426,7 +456,8 @@ impl Watchdog {
                     self.pool.counts.stalls.fetch_add(1, Ordering::Relaxed);
                 }
                 if self.notes.is_some() {
-                    let (since, delay) = (seen.since, seen.delay);
+                    let since = seen.since;
+                    let delay = seen.delay;
                     self.drafts.push(Note {
                         worker: id,
                         beat,
@@ -438,6 +469,7 @@ impl Watchdog {
                 seen.tell_after = seen.tell_after.saturating_mul(AGAIN);
             }
         }
+
         stalled
     }
 
@@ -476,6 +508,7 @@ impl Watchdog {
             }
             return;
         }
+
         let pool = self.pool.clone();
         let remote_io = pool.workers[id].remote_io();
         let Some(remote_io) = remote_io.as_ref() else {
@@ -484,19 +517,19 @@ impl Watchdog {
         self.seen[id]
             .turn
             .stalled(pool.workers[id].thread(), Instant::now());
+
         // If the lock is taken, events stay at the driver until the next time.
         let Some(io) = remote_io.worker_io().try_lock_remote() else {
             return;
         };
-        let (cx, now) = (
-            IoCx {
-                io: &io,
-                pool: &pool,
-                id,
-                here: None,
-            },
-            Instant::now(),
-        );
+        let cx = IoCx {
+            io: &io,
+            pool: &pool,
+            id,
+            here: None,
+        };
+
+        let now = Instant::now();
         if let Some(driver) = remote_io.watched() {
             cx.look(pool.nanos(now));
             let often = (self.seen[id].since.elapsed() / 500).clamp(INTERRUPTION, CLOSE);
@@ -508,6 +541,7 @@ impl Watchdog {
         } else {
             cx.expire(pool.nanos(now), TIMERS_AT_A_LOOK);
         }
+
         cx.empty_inbox();
         if remote_io
             .watched()
@@ -518,6 +552,7 @@ impl Watchdog {
         let some = io.idle_conns.borrow().sources(self.rounds[id].cursor, MOST);
         drop(io);
         self.rounds[id].last = now;
+
         watched.push(Watched::Connections(
             self.look_at_connections(remote_io, id, some),
         ));
@@ -546,9 +581,11 @@ impl Watchdog {
                 id,
                 here: None,
             };
+
             let taken = some.iter().zip(&ready).filter(|(_, ready)| **ready);
             taken.for_each(|((key, source), _)| idle_conn::take(cx, *key, source));
         }
+
         some.into_iter()
             .zip(ready)
             .filter(|(_, ready)| !ready)
@@ -562,12 +599,14 @@ impl Watchdog {
             Watched::Driver(_, limit) => *limit,
             Watched::Connections(_) => CLOSE,
         });
+
         let limit = limits.min().unwrap_or(CLOSE);
         self.punctuality.expect(Instant::now() + limit);
         let descriptors = watched.iter().flat_map(|watched| match watched {
             Watched::Driver(watch, _) => vec![watch.fd.as_fd()],
             Watched::Connections(some) => some.iter().map(|(_, source)| source.as_fd()).collect(),
         });
+
         let _ = readable(descriptors, limit);
     }
 }
@@ -583,6 +622,7 @@ fn readable<F: AsFd>(descriptors: impl Iterator<Item = F>, limit: Duration) -> V
         // A signal, or no memory: nothing was polled, but the time still has to pass.
         std::thread::park_timeout(limit);
     }
+
     entries
         .iter()
         .map(|entry| !entry.revents().is_empty())

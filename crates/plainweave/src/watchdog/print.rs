@@ -52,6 +52,7 @@ fn first_report(seen: &mut HashSet<Place>, stall: &Stall) -> Option<String> {
         }) => Place::Line(file.clone(), *line),
         _ => Place::Address(frames.first()?.address),
     };
+
     let first = seen.is_empty();
     if !seen.insert(place) {
         return None;
@@ -61,11 +62,13 @@ fn first_report(seen: &mut HashSet<Place>, stall: &Stall) -> Option<String> {
         keep_own(frames);
         frames.truncate(MOST_FRAMES);
     }
+
     let mut text = shown.to_string();
     if first {
         text += "\n    (Each place is reported once. Work that computes or blocks for long belongs in \
                  plainweave::blocking; RuntimeBuilder::report_stalls(false) turns these reports off.)";
     }
+
     Some(text)
 }
 
@@ -102,6 +105,7 @@ fn is_own(frame: &Frame) -> bool {
         || ["/rustlib/src/", "/registry/src/", "/git/checkouts/"]
             .iter()
             .any(|part| text.contains(part));
+
     // The C library's debugging information may be installed.
     !foreign
         && Path::new(file)
@@ -131,6 +135,7 @@ mod tests {
             name: Some("checkout".to_owned()),
             frames,
         };
+
         Stall {
             worker: 1,
             held: Duration::from_millis(12),
@@ -162,6 +167,7 @@ mod tests {
                 frame("order", "src/main.rs", 6),
             ]
         };
+
         let text = first_report(&mut seen, &stall(frames(4))).expect("new");
         assert!(
             text.starts_with("worker 1 has been held up for 12 ms, by fiber #7 \"checkout\"\n"),
@@ -175,7 +181,9 @@ mod tests {
         );
         assert_eq!(first_report(&mut seen, &stall(frames(4))), None);
         let second = first_report(&mut seen, &stall(frames(40))).expect("another place");
+
         assert!(second.ends_with("    order (src/main.rs:6)"), "{second}");
+
         assert_eq!(
             stall(frames(4))
                 .own_frame()
@@ -207,10 +215,12 @@ mod tests {
             starved: Duration::from_millis(7),
             ..stall(frames())
         };
+
         let elsewhere = Stall {
             culprit: Culprit::Elsewhere { frames: frames() },
             ..stall(vec![])
         };
+
         for other in [
             starved,
             elsewhere,

@@ -72,6 +72,7 @@ mod tests {
             (punctuality.lost(late), punctuality.was_late()),
             (WAIT + LATE * 2, true)
         );
+
         // The next counts from there.
         punctuality.expect(late + WAIT);
         assert_eq!(

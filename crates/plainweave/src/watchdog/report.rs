@@ -141,6 +141,7 @@ impl fmt::Display for Stall {
                 self.worker
             );
         }
+
         write!(
             f,
             "worker {} has been held up for {} ms",
@@ -154,6 +155,7 @@ impl fmt::Display for Stall {
                 self.starved.as_millis()
             )?;
         }
+
         let frames: &[Frame] = match &self.culprit {
             Culprit::Fiber {
                 id,
@@ -180,6 +182,7 @@ impl fmt::Display for Stall {
                 &[]
             }
         };
+
         frames
             .iter()
             .try_for_each(|frame| write!(f, "\n    {frame}"))?;
@@ -208,6 +211,7 @@ impl NoSpare {
                 "see why",
             ),
         };
+
         format!(
             "{workers} workers are held up by fibers that block their threads, and {why}; fibers that have not started \
              wait until some are back. Remedies: {remedy}, or wait with plainweave's own locks, channels and sockets, \
@@ -247,6 +251,7 @@ impl fmt::Display for Frame {
             Some(function) => f.write_str(function)?,
             None => write!(f, "{:#x}", self.address)?,
         }
+
         match (&self.file, self.line) {
             (Some(file), Some(line)) => write!(f, " ({}:{line})", file.display()),
             (Some(file), None) => write!(f, " ({})", file.display()),

@@ -94,6 +94,7 @@ impl Reporter {
             missed: missed.clone(),
             delays: delays.clone(),
         };
+
         (
             notes,
             Self {
@@ -117,6 +118,7 @@ impl Reporter {
                 self.missed.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
+
             // The panic hook has reported a panic. The next stall may well be another one.
             let on_stall = self.on_stall.clone();
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (on_stall.0)(&self.look(&note))))
@@ -135,6 +137,7 @@ impl Reporter {
             .now(note.worker)
             .saturating_sub(note.delay)
             .min(held);
+
         // The counts only grow: if they are the same, the sample was taken in between.
         let culprit = match sample {
             _ if worker.beat() != note.beat => Culprit::Gone,
@@ -148,7 +151,9 @@ impl Reporter {
                 }
             }
         };
-        let (no_spare, missed) = (note.no_spare, self.missed.swap(0, Ordering::Relaxed));
+
+        let no_spare = note.no_spare;
+        let missed = self.missed.swap(0, Ordering::Relaxed);
         Stall {
             worker: note.worker,
             held,
@@ -170,6 +175,7 @@ pub(crate) fn frames(addresses: &[usize], first: bool) -> Vec<Frame> {
         file: None,
         line: None,
     };
+
     if !sys::has_memory(NAMES) {
         return addresses.iter().copied().map(nameless).collect();
     }
@@ -190,6 +196,7 @@ pub(crate) fn frames(addresses: &[usize], first: bool) -> Vec<Frame> {
             frames.push(nameless(address));
         }
     }
+
     frames
 }
 

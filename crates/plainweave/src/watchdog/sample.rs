@@ -121,6 +121,7 @@ pub(crate) fn install() -> io::Result<()> {
         let message = "on_stall, report_stalls: what a worker does can be looked at on x86-64 only; build without them";
         return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
+
     SLOT.get_or_init(|| SignalSlot::new(WORDS));
     if !matches!(
         sys::signal_action(libc::SIGURG)?.sa_sigaction,
@@ -131,6 +132,7 @@ pub(crate) fn install() -> io::Result<()> {
                        it (as signal-hook does), or build without them";
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
     }
+
     // SAFETY: `on_signal` keeps to what the head of this file says of it.
     unsafe { sys::handle_signal(libc::SIGURG, on_signal, libc::SA_RESTART) }?;
     *installed = true;
@@ -149,16 +151,19 @@ pub(crate) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
     let question = slot.ask(thread)?;
     let end = Instant::now() + limit;
     let sent = send(thread);
+
     loop {
         let state = match slot.answer(question) {
             Ok(words) => return Some(Sample::of(&words)),
             Err(state) => state,
         };
+
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || !sent {
             slot.withdraw(question);
             return slot.answer(question).ok().as_deref().map(Sample::of);
         }
+
         // An error means that the word has changed, time is up, or a signal came: check again in
         // each case.
         let left = Timespec::try_from(left).ok();
@@ -191,6 +196,7 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     let Some(registers) = (unsafe { registers(context) }) else {
         return;
     };
+
     // SAFETY: if the stack pointer lies on a fiber's stack, then on that of the fiber interrupted
     // here, which is in use.
     let hit = unsafe { lookup(registers.stack) };
@@ -199,15 +205,18 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     answer.put(STACK, registers.stack);
     answer.put(FRAME, registers.frame);
     let mut count = 0;
+
     if let Some(hit) = hit {
         let (number, name) = owner(&hit);
         answer.put(NUMBER, number as usize);
         answer.put(NAME_LEN, name.len());
+
         for (at, part) in name.chunks(size_of::<usize>()).enumerate() {
             let mut word = [0; size_of::<usize>()];
             word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
             answer.put(NAME + at, usize::from_ne_bytes(word));
         }
+
         let stack = hit.slot_base + GUARD_SIZE..hit.slot_base + GUARD_SIZE + hit.size;
         if registers.stack >= stack.start && registers.stack.is_multiple_of(size_of::<usize>()) {
             count = ((stack.end - registers.stack) / size_of::<usize>()).min(MOST_STACK);
@@ -219,6 +228,7 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
             }
         }
     }
+
     answer.put(COUNT, count);
     drop(answer);
     shim::futex_wake(slot.futex());

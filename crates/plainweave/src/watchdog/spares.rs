@@ -126,6 +126,7 @@ impl Census {
                 continue;
             }
             census.take_part += 1;
+
             match held_up {
                 Some(stalled) => {
                     census.in_kernel += usize::from(stalled.in_kernel);
@@ -139,6 +140,7 @@ impl Census {
                 }
             }
         }
+
         census
     }
 }
@@ -232,26 +234,30 @@ impl Spares {
                 workers: pool.regular(),
             });
         }
+
         self.reap(pool);
-        let (census, wanted) = (Census::of(pool, stalled), wanted(pool));
+        let census = Census::of(pool, stalled);
+        let wanted = wanted(pool);
         self.hold_back(pool, &census);
         let is_ready = || pool.outside.maybe_ready_spare() || pool.held_back.has_some();
+
         // Some are kept for fibers that have started.
         let kept = if pool.held_back.is_on() {
             kept_back(pool).count().max(1)
         } else {
             0
         };
-        let (free, asleep) = (
-            census.free.saturating_sub(kept),
-            census.asleep.saturating_sub(kept),
-        );
+
+        let free = census.free.saturating_sub(kept);
+        let asleep = census.asleep.saturating_sub(kept);
         let too_few = free + census.computing < wanted || (free == 0 && census.briefly == 0);
         let is_missed = too_few && asleep == 0 && is_ready();
         if census.computing > 0 || self.last_added.elapsed() > KEPT {
             self.burst = 0;
         }
-        let (mut added, mut why_not) = (0, None);
+        let mut added = 0;
+        let mut why_not = None;
+
         if census.starting {
             // They will be seen to take part at the next scan.
         } else if census.take_part < wanted || is_missed {
@@ -271,6 +277,7 @@ impl Spares {
             }
             self.let_go(pool, stalled, free.saturating_sub(wanted));
         }
+
         if pool.held_back.is_on() {
             self.let_start(pool, free, asleep + added, census.in_kernel);
         }
@@ -287,6 +294,7 @@ impl Spares {
             count: before,
             in_kernel: then,
         } = self.granted;
+
         if count == 0 && at.elapsed() >= TRICKLE {
             let most = if room > 0 {
                 // Those that are not asleep may be blocked by now.
@@ -294,12 +302,14 @@ impl Spares {
             } else {
                 asleep.div_ceil(2).max(free.min(1))
             };
+
             if in_kernel <= then {
                 count = most.min(2 * before.max(1));
             } else if room > 0 || at.elapsed() >= TRICKLE * 10 {
                 count = free.min(1);
             }
         }
+
         if count > 0 {
             self.granted = Granted {
                 at: Instant::now(),
@@ -307,6 +317,7 @@ impl Spares {
                 in_kernel,
             };
         }
+
         pool.let_start(count);
     }
 
@@ -375,6 +386,7 @@ impl Spares {
                 pool.workers[id].role.change(Role::Ended, Role::Absent);
             }
         }
+
         let last = self.threads.iter().map(|(id, _)| *id).max();
         pool.sleepers.retreat(last.unwrap_or(0).max(pool.regular()));
     }
@@ -383,6 +395,7 @@ impl Spares {
     fn let_go(&mut self, pool: &PoolShared, stalled: &[Stalled], surplus: usize) {
         let made = pool.workers.made();
         let held_up = |id: &WorkerId| stalled.binary_search_by_key(id, |worker| worker.id).is_ok();
+
         let some = pool
             .numbers
             .ordinary_spares()
@@ -403,6 +416,7 @@ impl Spares {
         self.last_added = Instant::now();
         let made = pool.workers.made();
         let mut added = 0;
+
         for (from, signals) in [(Role::Released, false), (Role::Resting, true)] {
             for id in pool.numbers.ordinary_spares().filter(|id| *id < made) {
                 if added < many && pool.workers[id].role.change(from, Role::Active) {
@@ -413,6 +427,7 @@ impl Spares {
                 }
             }
         }
+
         let allowed = self.allowed(pool);
         let new: Vec<_> = pool
             .numbers
@@ -421,12 +436,14 @@ impl Spares {
             .filter(|id| is_absent(pool, *id))
             .take(many - added)
             .collect();
+
         let mut refused = self.last_added < self.retry_at;
         if !refused && !new.is_empty() {
             let started = self.start_all(pool, &new);
             refused = started < new.len();
             added += started;
         }
+
         if added > 0 {
             return (added, None);
         }
@@ -443,6 +460,7 @@ impl Spares {
                 workers: pool.numbers.most(),
             },
         };
+
         (0, Some(why_not))
     }
 
@@ -459,6 +477,7 @@ impl Spares {
         else {
             return;
         };
+
         if is_refused || !(is_first || another_helps) {
             return;
         }
@@ -468,6 +487,7 @@ impl Spares {
             return;
         }
         let was_on = pool.held_back.is_on();
+
         // First this: the worker must not begin with a fresh fiber.
         pool.held_back.begin();
         self.crowded = Instant::now();
@@ -479,6 +499,7 @@ impl Spares {
         {
             return pool.hold_none_back();
         }
+
         if self.prints {
             warn_once(Kind::NoMoreWorkers, format_args!("{}", why.sentence()));
         }
@@ -495,6 +516,7 @@ impl Spares {
         if there.all(|id| pool.workers[id].role.get() == Role::Absent) {
             self.room = Some(Room::now());
         }
+
         self.ordinary(pool)
     }
 
@@ -509,6 +531,7 @@ impl Spares {
             Some(_) if others_may_wait => self.try_to_start(pool, &with_driver),
             Some(first) => self.start_with_reserve(pool, *first, &with_driver),
         };
+
         if others_may_wait && started < with_driver.len() && without.is_empty() {
             let mut some = pool
                 .numbers
@@ -516,6 +539,7 @@ impl Spares {
                 .filter(|id| !pool.numbers.has_driver(*id));
             without.extend(some.find(|id| is_absent(pool, *id)));
         }
+
         if !without.is_empty() && self.others_can_wait(pool) {
             let some = self.try_to_start(pool, &without);
             if some == without.len() {
@@ -523,6 +547,7 @@ impl Spares {
             }
             started += some;
         }
+
         started
     }
 
@@ -543,7 +568,8 @@ impl Spares {
         first: WorkerId,
         ids: &[WorkerId],
     ) -> usize {
-        let (before, retry_at) = (self.reserve.len(), self.retry_at);
+        let before = self.reserve.len();
+        let retry_at = self.retry_at;
         let started = self.try_to_start(pool, ids);
         if started > 0 || before == 0 {
             return started;
@@ -559,6 +585,7 @@ impl Spares {
             pool.workers.make(id);
             pool.sleepers.reach(id);
             pool.workers[id].role.change(Role::Absent, Role::Starting);
+
             match (self.start)(id) {
                 Ok(thread) => starting.push((id, thread)),
                 Err(error) => {
@@ -567,6 +594,7 @@ impl Spares {
                 }
             }
         }
+
         let mut started = 0;
         for (id, Starting { thread, opened }) in starting {
             // A thread that says nothing has panicked.
@@ -585,6 +613,7 @@ impl Spares {
                 }
             }
         }
+
         started
     }
 
@@ -646,10 +675,12 @@ mod tests {
                 virtual_time: false,
                 recorder: None,
             };
+
             let topology = Topology {
                 spares: true,
                 ..Topology::flat(regular)
             };
+
             let policy = WorkStealing::new(
                 WorkStealingParams {
                     capacity: 2,
@@ -658,12 +689,12 @@ mod tests {
                 &topology,
             );
             let pool = PoolShared::new(&config, Arc::new(policy)).expect("a pool");
-            let (may_start, started) = (
-                Arc::new(AtomicBool::new(true)),
-                Arc::<AtomicUsize>::default(),
-            );
+            let may_start = Arc::new(AtomicBool::new(true));
+            let started = Arc::<AtomicUsize>::default();
             let start = {
-                let (pool, may_start, started) = (pool.clone(), may_start.clone(), started.clone());
+                let pool = pool.clone();
+                let may_start = may_start.clone();
+                let started = started.clone();
                 move |id: WorkerId| {
                     if !may_start.load(Ordering::SeqCst) {
                         return Err(io::ErrorKind::WouldBlock.into());
@@ -675,6 +706,7 @@ mod tests {
                         if rests { Role::Resting } else { Role::Active },
                     );
                     let (report, opened) = mpsc::channel();
+
                     report.send(Ok(())).expect("open");
                     Ok(Starting {
                         thread: std::thread::spawn(|| 0),
@@ -682,6 +714,7 @@ mod tests {
                     })
                 }
             };
+
             Self {
                 pool,
                 spares: Spares::new(Box::new(start), false),
@@ -705,7 +738,9 @@ mod tests {
                 .added
                 .store(stalled.len() + 1 - self.pool.regular(), Ordering::Relaxed);
             let why = self.spares.adjust(&self.pool, &stalled);
+
             self.pool.added.store(0, Ordering::Relaxed);
+
             why
         }
 
@@ -727,6 +762,7 @@ mod tests {
             assert_eq!(rig.take_part() - before, expected);
             before = rig.take_part();
         }
+
         let waits = rig
             .pool
             .numbers
@@ -740,6 +776,7 @@ mod tests {
                 && kept.clone().all(|id| rig.role(id) == Role::Absent)
                 && rig.pool.workers.made() == before + 1 + kept.len()
         );
+
         // After a while it starts over.
         rig.spares.last_added -= KEPT * 2;
         rig.all_block();
@@ -759,10 +796,12 @@ mod tests {
             long: true,
             in_kernel: true,
         }];
+
         for _ in 0..50 {
             rig.spares.last_added -= KEPT * 2;
             assert_eq!(rig.spares.adjust(&rig.pool, &stalled), None);
         }
+
         let active = (1..=last).filter(|id| rig.role(*id) == Role::Active);
         assert_eq!(active.collect::<Vec<_>>(), [last]);
     }
@@ -776,6 +815,7 @@ mod tests {
         let started = rig.started.load(Ordering::SeqCst);
         let last = rig.pool.workers.made() - 1;
         assert!(!rig.pool.numbers.has_driver(last));
+
         // As the worker would.
         let role = &rig.pool.workers[last].role;
         assert!(
@@ -796,6 +836,7 @@ mod tests {
         );
         rig.spares.last_added -= KEPT * 2;
         rig.all_block();
+
         assert_eq!(
             (rig.role(last), rig.started.load(Ordering::SeqCst)),
             (Role::Active, started + 1)
@@ -810,6 +851,7 @@ mod tests {
             rig.all_block();
             assert!(!rig.pool.held_back.is_on());
         }
+
         rig.all_block();
         assert!(rig.pool.held_back.is_on());
         // A scan that finds nobody proves nothing.

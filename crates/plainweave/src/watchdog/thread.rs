@@ -34,6 +34,7 @@ pub(super) fn doing(thread: u32) -> (Doing, Option<Duration>) {
         Some('R') => Doing::LacksProcessor,
         _ => Doing::Computes,
     };
+
     (doing, used)
 }
 
@@ -57,6 +58,7 @@ pub(super) fn processor_time(thread: u32) -> Option<Duration> {
         tv_sec: 0,
         tv_nsec: 0,
     };
+
     // SAFETY: the kernel writes a `timespec`, and rejects an invalid clock.
     let result = unsafe { libc::clock_gettime(clock, &mut time) };
     (result == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
@@ -114,7 +116,8 @@ mod tests {
 
     #[test]
     fn a_thread_computes_or_waits() {
-        let (end, number) = (AtomicBool::new(false), AtomicU32::new(0));
+        let end = AtomicBool::new(false);
+        let number = AtomicU32::new(0);
         thread::scope(|scope| {
             let computing = computes(scope, &end, || {}, &number);
             let seen = is_seen(computing, Doing::Computes);
@@ -126,6 +129,7 @@ mod tests {
             .spawn(|| is_seen(own, Doing::Waits))
             .join()
             .expect("no panic")));
+
         assert_eq!(
             doing((1 << 22) + 1),
             (Doing::Computes, None),
@@ -145,7 +149,9 @@ mod tests {
             one.set(first);
             sched_setaffinity(None, &one).expect("its own processor");
         };
-        let (end, numbers) = (AtomicBool::new(false), [const { AtomicU32::new(0) }; 2]);
+
+        let end = AtomicBool::new(false);
+        let numbers = [const { AtomicU32::new(0) }; 2];
         thread::scope(|scope| {
             let both = [0, 1].map(|i| computes(scope, &end, bind, &numbers[i]));
             let seen = both.map(|thread| is_seen(thread, Doing::LacksProcessor));

@@ -97,6 +97,7 @@ mod tests {
             turn.stalled(own(), Instant::now());
             compute(APART);
         }
+
         assert_eq!(
             (sys::time_slice(0).unwrap(), turn.usual),
             (LONGEST_SLICE, Some(usual))
@@ -107,6 +108,7 @@ mod tests {
             sys::forget_inherited_slice();
             (inherited, sys::time_slice(0).unwrap())
         });
+
         let (inherited, then) = inherits.join().unwrap();
         assert!(
             inherited == LONGEST_SLICE && then < LONGEST_SLICE,
@@ -126,13 +128,15 @@ mod tests {
             turn.stalled(own(), Instant::now());
             std::thread::sleep(APART * 8);
         }
+
         assert_eq!((sys::time_slice(0).unwrap(), turn.usual), (usual, None));
     }
 
     #[test]
     fn a_thread_that_is_none_is_no_harm() {
         // The kernel's thread numbers end below that (PID_MAX_LIMIT).
-        let (mut turn, none) = (Turn::default(), (1 << 22) + 1);
+        let mut turn = Turn::default();
+        let none = (1 << 22) + 1;
         (0..2).for_each(|n| turn.stalled(none, Instant::now() + n * APART));
         assert!(turn.looked.is_none() && sys::set_time_slice(none, LONGEST_SLICE).is_none());
     }

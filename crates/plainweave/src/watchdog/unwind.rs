@@ -62,6 +62,7 @@ impl Tables {
                 / size_of::<usize>();
             sample.copy.get(at).map(|word| *word as u64).ok_or(())
         };
+
         let mut frames = self.unwinder.iter_frames(
             sample.instruction as u64,
             registers,
@@ -74,6 +75,7 @@ impl Tables {
         {
             found.push(frame.address() as usize);
         }
+
         found
     }
 
@@ -92,7 +94,8 @@ impl Tables {
                 continue;
             }
             if let Some((sections, bias)) = Sections::read(&code) {
-                let (name, base) = (code.path.to_owned(), bias.wrapping_add(sections.base));
+                let name = code.path.to_owned();
+                let base = bias.wrapping_add(sections.base);
                 self.unwinder
                     .add_module(Module::new(name, code.range.clone(), base, sections));
             }
@@ -120,6 +123,7 @@ impl<'a> Code<'a> {
         let code = fields.next()?.contains('x');
         let offset = number(fields.next()?)?;
         let path = fields.nth(2)?.trim_start();
+
         (code && path.starts_with('/')).then_some(Self {
             range: number(start)?..number(end)?,
             offset,
@@ -147,6 +151,7 @@ impl Sections {
             let range = section.address()..section.address() + section.size();
             Some((name.as_bytes(), range, section.data().ok()?.to_vec()))
         };
+
         // Segments are mapped by whole pages.
         let page = |number: u64| number & !0xfff;
         let mapped = file.segments().find(|segment| {
@@ -163,6 +168,7 @@ impl Sections {
             base,
             all: Self::NAMES.into_iter().filter_map(section).collect(),
         };
+
         Some((
             sections,
             code.range.start.wrapping_sub(page(mapped.address())),
@@ -198,16 +204,16 @@ mod tests {
     fn code_is_found_where_it_is_mapped() {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("proc");
         let all: Vec<_> = maps.lines().filter_map(Code::parse).collect();
-        let (function, data) = (
-            Code::parse as *const () as u64,
-            (&raw const maps).addr() as u64,
-        );
+        let function = Code::parse as *const () as u64;
+        let data = (&raw const maps).addr() as u64;
         let own = all
             .iter()
             .find(|code| code.range.contains(&function))
             .expect("this program");
+
         assert!(!all.iter().any(|code| code.range.contains(&data)));
         let (sections, bias) = Sections::read(own).expect("its tables");
+
         assert_eq!(sections.all.len(), Sections::NAMES.len());
         assert!(bias.wrapping_add(sections.base) <= own.range.start);
         let code = Code {
@@ -215,6 +221,7 @@ mod tests {
             offset: 0x1000,
             path: "/lib/a b",
         };
+
         assert_eq!(
             Code::parse("8f00-9000 r-xp 00001000 00:00 7    /lib/a b"),
             Some(code)

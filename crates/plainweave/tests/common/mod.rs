@@ -105,6 +105,7 @@ impl Setup {
             Io::Sim { .. } => "sim",
             Io::Auto => runtime.driver(),
         };
+
         assert_eq!(runtime.driver(), driver);
         assert_eq!(runtime.policy(), self.policy);
     }
@@ -183,7 +184,9 @@ pub fn unless_it_hangs<T>(name: &str, test: impl FnOnce() -> T) -> T {
         }
     });
     let result = test();
+
     drop(done);
+
     result
 }
 
@@ -228,6 +231,7 @@ pub fn apart() -> bool {
             stderr_of(&output)
         );
     }
+
     true
 }
 
@@ -248,6 +252,7 @@ pub fn threads() -> Vec<(Pid, String)> {
             .expect("a number");
         Some((Pid::from_raw(number)?, name.trim().to_owned()))
     };
+
     let entries = std::fs::read_dir("/proc/self/task").expect("proc");
     entries
         .filter_map(|entry| thread(entry.expect("proc")))
@@ -256,7 +261,8 @@ pub fn threads() -> Vec<(Pid, String)> {
 
 /// One of the processors that the calling thread may run on.
 pub fn one_processor() -> CpuSet {
-    let (all, mut one) = (sched_getaffinity(None).expect("known"), CpuSet::new());
+    let all = sched_getaffinity(None).expect("known");
+    let mut one = CpuSet::new();
     one.set(
         (0..CpuSet::MAX_CPU)
             .find(|&cpu| all.is_set(cpu))
@@ -299,6 +305,7 @@ impl FullListener {
         let listener: OsListener = socket.into();
         let address = listener.local_addr().expect("address");
         let mut fill = Vec::new();
+
         // Full, once the kernel has twice kept a client waiting.
         let mut waits = 0;
         while waits < 2 {
@@ -308,6 +315,7 @@ impl FullListener {
                 Err(_) => waits += 1,
             }
         }
+
         Self {
             listener,
             _fill: fill,

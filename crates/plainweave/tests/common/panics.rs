@@ -34,11 +34,13 @@ pub(crate) fn keep_panics() -> Kept {
                 return print(panic);
             }
             let text = panic.to_string();
+
             // Those after which the process aborts.
             if text.contains("in a destructor during cleanup") || text.contains("cannot unwind") {
                 show_panics();
                 return print(panic);
             }
+
             let mut messages = MESSAGES.lock().unwrap_or_else(PoisonError::into_inner);
             if messages.len() == KEPT {
                 messages.pop_front();

@@ -24,6 +24,7 @@ fn install(number: libc::c_long, errno: i32, flags: libc::c_ulong) {
         jf,
         k,
     };
+
     let mut filter = [
         // Load the number of the system call; if it is the one, answer with the error, else allow
         // it.
@@ -46,6 +47,7 @@ fn install(number: libc::c_long, errno: i32, flags: libc::c_ulong) {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),
     };
+
     // SAFETY: plain calls; the program lives across the second.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);

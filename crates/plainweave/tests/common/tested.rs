@@ -30,6 +30,7 @@ impl TestRuntime {
                 setup.check(builder.build().expect("a runtime")),
             ));
         }
+
         let beside = Runtime::builder()
             .io(setup.io)
             .workers(1)
@@ -41,6 +42,7 @@ impl TestRuntime {
         let [tested, beside] =
             ["tested", "beside"].map(|name| pools.get(name).expect("built").clone());
         setup.check_names(pools.runtime("tested").expect("built"));
+
         Self(Kind::Pools {
             pools,
             tested,

@@ -44,6 +44,7 @@ fn nothing_of_the_runtime_ends_a_program_without_address_space() {
             while time::now() < end {}
         })
     };
+
     // All threads have started.
     busy(ms(50)).join().expect("no panic");
     eventually("it is reported", || reports.load(Ordering::Relaxed) > 0);
@@ -60,6 +61,7 @@ fn nothing_of_the_runtime_ends_a_program_without_address_space() {
         current: Some(pages * 4096 + (24 << 20)),
         maximum: before.maximum,
     };
+
     setrlimit(Resource::As, few).expect("less");
     let all = hoard();
     let dump = runtime.dump();
@@ -68,6 +70,7 @@ fn nothing_of_the_runtime_ends_a_program_without_address_space() {
     setrlimit(Resource::As, before).expect("as before");
     assert_eq!(dump.fibers.len(), 0, "{dump}");
     let all_there = runtime.dump();
+
     assert!(all_there.fibers.len() >= 50, "{all_there}");
     for busy in busy {
         busy.join().expect("no panic");

@@ -53,10 +53,12 @@ fn each_fiber_keeps_the_tokio_runtime_that_it_has_entered(setup: Setup) {
         .build()
         .expect("a runtime");
     let moves = Arc::new(AtomicUsize::new(0));
+
     for _ in 0..100 {
         let fibers: Vec<_> = (0..FIBERS)
             .map(|n| {
-                let (handle, moves) = (tokios[n % 3].handle().clone(), moves.clone());
+                let handle = tokios[n % 3].handle().clone();
+                let moves = moves.clone();
                 runtime.spawn(move || keeps(&handle, n, &moves))
             })
             .collect();
@@ -67,6 +69,7 @@ fn each_fiber_keeps_the_tokio_runtime_that_it_has_entered(setup: Setup) {
             break;
         }
     }
+
     assert!(moves.load(Ordering::Relaxed) > 0, "no fiber has moved");
 }
 
@@ -81,6 +84,7 @@ fn keeps(handle: &Handle, n: usize, moves: &AtomicUsize) {
         moves.fetch_add(usize::from(worker_index() != before), Ordering::Relaxed);
         assert_eq!(Handle::current().id(), handle.id());
     }
+
     // What needs the context runs on that runtime, and this fiber waits for it.
     let there = tokio::spawn(async { Handle::current().id() });
     assert_eq!(
@@ -98,8 +102,10 @@ fn vectored_writes_and_the_end_by_tokios_traits(setup: Setup) {
 
     let (a, b) = stream_pair();
     setup.workers(1).run(move || {
-        let (mut sender, mut receiver) = (AsyncTcpStream::from(a), AsyncTcpStream::from(b));
+        let mut sender = AsyncTcpStream::from(a);
+        let mut receiver = AsyncTcpStream::from(b);
         assert!(sender.is_write_vectored());
+
         // More buffers than one call takes.
         let parts: Vec<Vec<u8>> = (0..1500).map(|n| vec![n as u8; 2]).collect();
         let buffers: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
@@ -107,6 +113,7 @@ fn vectored_writes_and_the_end_by_tokios_traits(setup: Setup) {
             poll_fn(|cx| AsyncWrite::poll_write_vectored(Pin::new(&mut sender), cx, &buffers));
         assert_eq!(block_on(sent).expect("not cancelled").expect("room"), 2048);
         let ended = poll_fn(|cx| Pin::new(&mut sender).poll_shutdown(cx));
+
         block_on(ended).expect("not cancelled").expect("the end");
         let mut got = Vec::new();
         loop {
@@ -119,6 +126,7 @@ fn vectored_writes_and_the_end_by_tokios_traits(setup: Setup) {
             }
             got.extend_from_slice(buf.filled());
         }
+
         assert_eq!(got, parts.concat()[..2048]);
     });
 }

@@ -50,21 +50,25 @@ fn sockets_wait_side_by_side(setup: Setup) {
             theirs
         }
     });
+
     let sum = setup.workers(1).run(move || {
         let reads = ours
             .into_iter()
             .zip(gates)
             .map(|(stream, gate)| async move {
-                let (mut stream, mut buf) = (AsyncTcpStream::from(stream), [0; 1]);
+                let mut stream = AsyncTcpStream::from(stream);
+                let mut buf = [0; 1];
                 let (_, n) = join(gate, read(&mut stream, &mut buf)).await;
                 assert_eq!(n.expect("a byte"), 1);
                 usize::from(buf[0])
             });
+
         block_on(join_all(reads))
             .expect("not cancelled")
             .into_iter()
             .sum::<usize>()
     });
+
     assert_eq!(sum, 6);
     readers.join().expect("no panic");
 }
@@ -82,7 +86,10 @@ fn a_large_transfer_waits_for_room(setup: Setup) {
                 sent += write(&mut stream, &data[sent..]).await.expect("a peer");
             }
         });
-        let (mut stream, mut got, mut buf) = (AsyncTcpStream::from(b), 0, vec![0; 100_000]);
+
+        let mut stream = AsyncTcpStream::from(b);
+        let mut got = 0;
+        let mut buf = vec![0; 100_000];
         let receiving = async {
             loop {
                 let n = read(&mut stream, &mut buf).await.expect("bytes");
@@ -98,6 +105,7 @@ fn a_large_transfer_waits_for_room(setup: Setup) {
                 }
             }
         };
+
         assert_eq!(block_on(receiving).expect("not cancelled"), SIZE);
         sending.join().expect("no panic").expect("not cancelled");
     });
@@ -140,7 +148,8 @@ fn a_dropped_stream_leaves_nothing(setup: Setup) {
 fn a_dropped_read_swallows_nothing(setup: Setup) {
     let (ours, mut theirs) = connected();
     setup.workers(1).run(move || {
-        let (mut stream, mut buf) = (AsyncTcpStream::from(ours), [0; 8]);
+        let mut stream = AsyncTcpStream::from(ours);
+        let mut buf = [0; 8];
         for round in 0..20 {
             assert!(
                 block_on(once(read(&mut stream, &mut buf)))
@@ -159,6 +168,7 @@ fn a_dropped_read_swallows_nothing(setup: Setup) {
                     1
                 );
             }
+
             assert_eq!(buf[0], round);
         }
     });
@@ -176,6 +186,7 @@ fn a_closed_stream_ends_its_reader(setup: Setup) {
             .expect("no panic")
             .expect("not cancelled")
             .expect_err("closed");
+
         assert_eq!(error.kind(), ErrorKind::NotConnected);
     });
 }
@@ -193,6 +204,7 @@ fn the_end_of_the_runtime_ends_a_read(setup: Setup) {
             gate.open();
             read(&mut stream, &mut [0; 8]).await
         });
+
         let _ = send.send(match first {
             Ok(Err(error)) | Err(error) => is_cancelled(&error),
             Ok(Ok(_)) => false,
@@ -257,13 +269,15 @@ fn a_dropped_accept_swallows_nothing(setup: Setup) {
 #[test]
 fn a_plain_thread_cannot_wait_for_a_socket() {
     let (ours, mut theirs) = connected();
-    let (mut stream, mut buf) = (AsyncTcpStream::from(ours), [0; 8]);
+    let mut stream = AsyncTcpStream::from(ours);
+    let mut buf = [0; 8];
     let error = block_on(read(&mut stream, &mut buf))
         .expect("no deadline")
         .expect_err("nothing to read");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     theirs.write_all(b"x").expect("room");
     stream.get_ref().wait_readable().expect("a byte");
+
     assert_eq!(
         block_on(read(&mut stream, &mut buf))
             .expect("no deadline")
@@ -293,6 +307,7 @@ fn a_stream_goes_on_on_another_runtime(setup: Setup) {
             .expect("not cancelled");
         n.map(|n| buf[..n].to_vec())
     });
+
     std::thread::sleep(ms(20));
     theirs.write_all(b"later").expect("room");
     assert_eq!(
@@ -320,6 +335,7 @@ fn a_stream_goes_on_where_a_runtime_was_before(setup: Setup) {
         let n = setup
             .runtime()
             .run(|| block_on(read(&mut stream, &mut [0; 8])));
+
         assert_eq!(n.expect("not cancelled").expect("this runtime lives"), 1);
     }
 }

@@ -63,14 +63,18 @@ impl Random64k {
             path,
             hash: Hash::NEW,
         };
+
         let mut file = OsFile::create(&made.path).expect("a file");
-        let (mut made, mut random) = (made, Random::new(7));
+        let mut made = made;
+        let mut random = Random::new(7);
+
         for _ in 0..bytes / CHUNK {
             let words = (0..CHUNK / 8).flat_map(|_| random.below(u64::MAX).to_le_bytes());
             let chunk: Vec<u8> = words.collect();
             made.hash.add(&chunk);
             file.write_all(&chunk).expect("written");
         }
+
         made
     }
 }
@@ -85,7 +89,10 @@ impl Drop for Random64k {
 /// use meanwhile.
 fn read_slowly(mut stream: OsStream, bytes_per_second: f64) -> (Hash, usize, usize) {
     let start = Instant::now();
-    let (mut hash, mut total, mut most, mut buf) = (Hash::NEW, 0, 0, vec![0; CHUNK]);
+    let mut hash = Hash::NEW;
+    let mut total = 0;
+    let mut most = 0;
+    let mut buf = vec![0; CHUNK];
     loop {
         let n = stream.read(&mut buf).expect("read");
         if n == 0 {
@@ -95,6 +102,7 @@ fn read_slowly(mut stream: OsStream, bytes_per_second: f64) -> (Hash, usize, usi
         total += n;
         most = most.max(resident());
         let due = Duration::from_secs_f64(total as f64 / bytes_per_second);
+
         std::thread::sleep(due.saturating_sub(start.elapsed()));
     }
 }
@@ -113,10 +121,8 @@ fn a_file_to_a_slow_reader(bytes: usize) {
     let stream = TcpStream::from_std(
         OsStream::connect(listener.local_addr().expect("bound")).expect("connect"),
     );
-    let (stream, reader) = (
-        stream.expect("nonblocking"),
-        listener.accept().expect("accept").0,
-    );
+    let stream = stream.expect("nonblocking");
+    let reader = listener.accept().expect("accept").0;
     let opened = File::from_std(OsFile::open(&file.path).expect("the file"));
     let before = resident();
     let reader = std::thread::spawn(move || read_slowly(reader, 20e6));
@@ -124,15 +130,18 @@ fn a_file_to_a_slow_reader(bytes: usize) {
     let write = move |chunk: Vec<u8>| (&stream).write_all(&chunk);
     let socket = Stage::new(pools.get("net").expect("built"), 4, 1, write).expect("a stage");
     let read = move |offset: u64, next: &plainweave::pools::Next<Vec<u8>>| {
-        let (mut chunk, mut filled) = (vec![0; CHUNK], 0);
+        let mut chunk = vec![0; CHUNK];
+        let mut filled = 0;
         while filled < CHUNK {
             match opened.read_at(&mut chunk[filled..], offset + filled as u64)? {
                 0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
                 n => filled += n,
             }
         }
+
         Ok(next.send(chunk)?)
     };
+
     let disk = socket
         .fed_by(pools.get("disk").expect("built"), 4, 1, read)
         .expect("a stage");
@@ -155,6 +164,7 @@ fn a_file_to_a_slow_reader(bytes: usize) {
         "the disk stage was blocked for {:?} of {elapsed:?}",
         disk.blocked
     );
+
     assert_eq!(
         socket.blocked,
         Duration::ZERO,
@@ -188,20 +198,20 @@ fn spawn_into_a_full_pool(fibers: u64) {
         PoolSpec::new("to").runtime(builder(1)).max_fibers(1000),
     ];
     let pools = Pools::build(specs).expect("pools");
-    let (from, to) = (
-        pools.get("from").expect("built"),
-        pools.get("to").expect("built").clone(),
-    );
+    let from = pools.get("from").expect("built");
+    let to = pools.get("to").expect("built").clone();
     let ended = Arc::new(AtomicU64::new(0));
     let count = ended.clone();
     let spawner = from.spawn(move || {
-        let (mut before, mut most) = (0, 0);
+        let mut before = 0;
+        let mut most = 0;
         for n in 0..fibers {
             let count = count.clone();
             let body = move || {
                 plainweave::yield_now();
                 count.fetch_add(1, Ordering::Relaxed);
             };
+
             drop(to.spawn(body).expect("room, in the end"));
             // With a pool that has been full, everything is allocated that it takes.
             if n == fibers / 10 {
@@ -216,6 +226,7 @@ fn spawn_into_a_full_pool(fibers: u64) {
         }
         (before, most)
     });
+
     let (before, most) = spawner.expect("open").join().expect("no panic");
     eventually("all have ended", || ended.load(Ordering::Relaxed) == fibers);
     assert!(
@@ -248,17 +259,17 @@ fn other_fibers_go_on_while_one_waits_for_room() {
     let spec =
         |name| PoolSpec::new(name).runtime(Runtime::builder().workers(1).report_stalls(false));
     let pools = Pools::build([spec("from"), spec("to").max_fibers(1)]).expect("pools");
-    let (from, to) = (
-        pools.get("from").expect("built"),
-        pools.get("to").expect("built").clone(),
-    );
+    let from = pools.get("from").expect("built");
+    let to = pools.get("to").expect("built").clone();
     let inside = to.spawn(plainweave::park).expect("room");
     let waits = from.spawn(move || to.spawn(|| ()).map(drop)).expect("open");
+
     for _ in 0..100 {
         from.call(|| time::sleep(Duration::from_micros(10)))
             .expect("open")
             .expect("slept");
     }
+
     assert!(!waits.is_finished());
     inside.fiber().unpark();
     waits.join().expect("no panic").expect("room");

@@ -24,6 +24,7 @@ fn meet(meeting: &Meeting, all: usize) -> bool {
     let (mut here, _) = arrived
         .wait_timeout_while(here, ms(20_000), |here| here.1 < all)
         .expect("no panic");
+
     here.0 -= 1;
     here.1 >= all
 }
@@ -35,6 +36,7 @@ fn burst(jobs: usize, all: usize) -> bool {
         let meeting = meeting.clone();
         plainweave::spawn(move || blocking(move || meet(&meeting, all)).expect("not cancelled"))
     };
+
     let jobs: Vec<_> = (0..jobs).map(job).collect();
     jobs.into_iter().all(|job| job.join().expect("no panic"))
 }
@@ -89,6 +91,7 @@ fn jobs_that_wait_for_each_other_end(setup: Setup) {
                 // The thread is idle by now, more often than not.
                 pause();
             }
+
             let (tell, told) = mpsc::channel();
             let first =
                 plainweave::spawn(|| blocking(move || told.recv_timeout(ms(20_000)).is_ok()));

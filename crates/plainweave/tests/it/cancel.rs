@@ -53,7 +53,8 @@ fn fill(stream: &TcpStream) {
 }
 
 fn read_into_two(mut stream: &TcpStream) -> io::Result<()> {
-    let (mut a, mut b) = ([0; 4], [0; 4]);
+    let mut a = [0; 4];
+    let mut b = [0; 4];
     stream
         .read_vectored(&mut [io::IoSliceMut::new(&mut a), io::IoSliceMut::new(&mut b)])
         .map(drop)
@@ -127,6 +128,7 @@ fn blocking_calls(runtime: &TestRuntime) -> (Vec<Call>, Box<dyn Send>) {
         ),
         ("signals", Box::new(move || signals.wait().map(drop))),
     ];
+
     struct Kept(plainweave::Fiber);
     impl Drop for Kept {
         fn drop(&mut self) {
@@ -152,6 +154,7 @@ fn every_blocked_call_is_cancelled(setup: Setup) {
         .map(|(what, call)| (what, runtime.spawn(call)))
         .collect();
     std::thread::sleep(ms(30));
+
     for (what, fiber) in fibers {
         assert!(!fiber.is_finished(), "{what} does not block");
         fiber.cancel();
@@ -172,6 +175,7 @@ fn every_blocked_call_is_cancelled(setup: Setup) {
         );
         assert!(error.to_string().contains("cancelled"), "{error}");
     }
+
     drop(kept);
 }
 
@@ -181,6 +185,7 @@ fn every_blocked_call_heeds_its_deadline(setup: Setup) {
     let start = Instant::now();
     let late =
         |call: Box<dyn FnOnce() -> io::Result<()> + Send>| move || time::with_timeout(ms(30), call);
+
     let fibers: Vec<_> = calls
         .into_iter()
         .map(|(what, call)| (what, runtime.spawn(late(call))))
@@ -191,6 +196,7 @@ fn every_blocked_call_heeds_its_deadline(setup: Setup) {
         assert!(!is_cancelled(&error), "{what}");
         assert!(start.elapsed() >= ms(30), "{what} was early");
     }
+
     drop(kept);
 }
 
@@ -236,6 +242,7 @@ fn what_does_not_block_goes_on(setup: Setup) {
             plainweave::current().unpark();
             plainweave::park().expect("completion wins");
             let child = plainweave::spawn(|| 3);
+
             while !child.is_finished() {
                 plainweave::yield_now();
             }
@@ -255,6 +262,7 @@ fn a_cancelled_fiber_can_still_be_joined(setup: Setup) {
             let _ = plainweave::park();
             value
         });
+
         pause();
         fiber.cancel();
         drop(fiber.join().expect("its value"));
@@ -268,27 +276,34 @@ fn completion_against_cancel_loses_no_bytes(setup: Setup) {
     let runtime = setup.tested();
     let mut random = Random::new(11);
     let (ours, mut theirs) = connected();
+
     // Until some reads have been cancelled, which takes longer where the reader seldom runs.
     let least = 1_000_000u64;
     let cancelled = Arc::new(AtomicUsize::new(0));
     let so_far = cancelled.clone();
     let sender = std::thread::spawn(move || {
         let mut random = Random::new(5);
-        let (mut sent, block) = (0, [7; 3000]);
+        let mut sent = 0;
+        let block = [7; 3000];
+
         while sent < least || so_far.load(Ordering::SeqCst) <= 5 && sent < 1000 * least {
             let n = random.below(3000) as usize + 1;
             theirs.write_all(&block[..n]).expect("write");
             sent += n as u64;
             random.spin(60);
         }
+
         theirs.shutdown(Shutdown::Write).expect("shutdown");
         (sent, theirs)
     });
-    let (mut received, mut ended) = (0, false);
+
+    let mut received = 0;
+    let mut ended = false;
     while !ended {
         let stream = ours.try_clone().expect("clone");
         let reader = runtime.spawn(move || {
-            let (mut got, mut buf) = (0, [0; 2048]);
+            let mut got = 0;
+            let mut buf = [0; 2048];
             loop {
                 match (&stream).read(&mut buf) {
                     Ok(0) => return (got, true),
@@ -298,6 +313,7 @@ fn completion_against_cancel_loses_no_bytes(setup: Setup) {
                 }
             }
         });
+
         random.spin(200);
         reader.cancel();
         let (got, end) = reader.join().expect("no panic");
@@ -305,6 +321,7 @@ fn completion_against_cancel_loses_no_bytes(setup: Setup) {
         cancelled.fetch_add(usize::from(!end), Ordering::SeqCst);
         ended = end;
     }
+
     let (sent, _theirs) = sender.join().expect("sent");
     assert_eq!(received, sent);
     assert!(cancelled.load(Ordering::SeqCst) > 5, "{cancelled:?}");
@@ -321,7 +338,11 @@ fn completion_against_deadline_loses_no_bytes(setup: Setup) {
                 time::sleep(Duration::from_micros(random.below(3000))).expect("slept");
             }
         });
-        let (mut received, mut late, mut random) = (0, 0, Random::new(4));
+
+        let mut received = 0;
+        let mut late = 0;
+        let mut random = Random::new(4);
+
         loop {
             let limit = Duration::from_micros(100 + random.below(3000));
             match time::with_timeout(limit, || ours.read(&mut [0; 64])) {
@@ -331,6 +352,7 @@ fn completion_against_deadline_loses_no_bytes(setup: Setup) {
                 Err(error) => panic!("{error}"),
             }
         }
+
         sender.join().expect("no panic");
         assert_eq!(received, 900);
         assert!(late > 0);
@@ -360,7 +382,10 @@ fn accept_against_cancel_loses_no_connection(setup: Setup) {
                 assert_eq!(client.read(&mut [0; 8]).expect("an answer"), 1);
             }
         });
-        let (mut random, mut accepted, mut cancelled) = (Random::new(8), 0, 0);
+
+        let mut random = Random::new(8);
+        let mut accepted = 0;
+        let mut cancelled = 0;
         while accepted < rounds {
             let ours = listener.clone();
             let acceptor = runtime.spawn(move || match ours.accept() {
@@ -374,12 +399,14 @@ fn accept_against_cancel_loses_no_connection(setup: Setup) {
                     false
                 }
             });
+
             random.spin(250);
             acceptor.cancel();
             let got = acceptor.join().expect("no panic");
             accepted += i32::from(got);
             cancelled += i32::from(!got);
         }
+
         clients.join().expect("all answered");
         assert!(cancelled > 0);
         drop(listener);
@@ -407,6 +434,7 @@ fn close_against_read(setup: Setup) {
                 }
             }
         });
+
         random.spin(100);
         ours.close();
         let (got, error) = reader.join().expect("no panic");
@@ -420,6 +448,7 @@ fn close_against_read(setup: Setup) {
             ours.wait_readable().expect_err("closed").kind(),
             ErrorKind::NotConnected
         );
+
         // The peer sees the end, or a reset if something was not read.
         theirs
             .set_read_timeout(Some(Duration::from_secs(10)))
@@ -445,6 +474,7 @@ fn close_against_accept(setup: Setup) {
             let error = fiber.join().expect("no panic").expect_err("closed");
             assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}");
         }
+
         assert!(listener.accept().is_err());
     }
 }
@@ -463,6 +493,7 @@ fn close_wakes_every_user(setup: Setup) {
                     2 => (&ours).write_all(&[1; 1 << 20]),
                     _ => time::with_timeout(LONG, || (&ours).read(&mut [0; 8]).map(drop)),
                 };
+
                 // A plain thread among them.
                 if n < 10 {
                     Ok(runtime.spawn(user))
@@ -473,6 +504,7 @@ fn close_wakes_every_user(setup: Setup) {
             .collect();
         std::thread::sleep(ms(2));
         ours.close();
+
         for user in users {
             let result = match user {
                 Ok(fiber) => fiber.join().expect("no panic"),
@@ -480,6 +512,7 @@ fn close_wakes_every_user(setup: Setup) {
             };
             assert!(result.is_err());
         }
+
         drop(theirs);
     }
 }
@@ -496,14 +529,17 @@ fn deadline_against_connect(setup: Setup) {
             } else {
                 TcpStream::connect_timeout(&full.address(), limit).expect_err("late")
             };
+
             assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
             assert!(start.elapsed() >= limit);
         }
+
         // A connection that comes about is one, or an error; in either case the other side may
         // count on it.
         let listener = listener();
         let address = listener.local_addr().expect("address");
         let mut connected = 0;
+
         for n in 0..200 {
             match TcpStream::connect_timeout(&address, Duration::from_micros(1 + n % 50)) {
                 Ok(client) => {
@@ -513,6 +549,7 @@ fn deadline_against_connect(setup: Setup) {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
             }
         }
+
         for _ in 0..connected {
             listener.accept().expect("it stands in the queue");
         }
@@ -536,6 +573,7 @@ fn cancel_against_connect(setup: Setup) {
     let address = listener.local_addr().expect("address");
     let full = FullListener::new();
     let mut random = Random::new(51);
+
     for n in 0..200 {
         let address = if n % 2 == 0 { address } else { full.address() };
         let client = runtime.spawn(move || TcpStream::connect(address));
@@ -545,6 +583,7 @@ fn cancel_against_connect(setup: Setup) {
             assert!(is_cancelled(&error), "{error}");
         }
     }
+
     drop((listener, full));
     eventually("no descriptor is left", || descriptors() <= before);
 }
@@ -556,7 +595,8 @@ fn a_cancelled_write_sends_a_prefix(setup: Setup) {
     for _ in 0..60 {
         let (ours, mut theirs) = connected();
         let writer = runtime.spawn(move || {
-            let (block, mut sent) = (vec![5; 300_000], 0u64);
+            let block = vec![5; 300_000];
+            let mut sent = 0u64;
             loop {
                 match (&ours).write(&block) {
                     Ok(n) => sent += n as u64,
@@ -567,8 +607,10 @@ fn a_cancelled_write_sends_a_prefix(setup: Setup) {
                 }
             }
         });
+
         let reader = std::thread::spawn(move || {
-            let (mut buf, mut got) = (vec![0; 100_000], 0u64);
+            let mut buf = vec![0; 100_000];
+            let mut got = 0u64;
             loop {
                 match theirs.read(&mut buf).expect("read") {
                     0 => return got,
@@ -576,6 +618,7 @@ fn a_cancelled_write_sends_a_prefix(setup: Setup) {
                 }
             }
         });
+
         random.spin(3000);
         writer.cancel();
         let sent = writer.join().expect("no panic");
@@ -585,11 +628,16 @@ fn a_cancelled_write_sends_a_prefix(setup: Setup) {
 
 fn cancel_during_blocking_detaches_the_job(setup: Setup) {
     let runtime = setup.tested_with(setup.builder().blocking_threads(2));
-    let (counts, finished) = (Arc::new(Counts::default()), Arc::new(AtomicUsize::new(0)));
+    let counts = Arc::new(Counts::default());
+    let finished = Arc::new(AtomicUsize::new(0));
     let mut random = Random::new(71);
     let mut cancelled = 0;
+
     for round in 0..200 {
-        let (theirs, done, spin) = (counts.clone(), finished.clone(), random.below(100));
+        let theirs = counts.clone();
+        let done = finished.clone();
+        let spin = random.below(100);
+
         // The first job does not end before its caller, however fast the machine is.
         let (release, held) = mpsc::channel::<()>();
         let caller = runtime.spawn(move || {
@@ -604,6 +652,7 @@ fn cancel_during_blocking_detaches_the_job(setup: Setup) {
             })
             .map(drop)
         });
+
         random.spin(150);
         caller.cancel();
         match caller.join().expect("no panic") {
@@ -613,8 +662,10 @@ fn cancel_during_blocking_detaches_the_job(setup: Setup) {
                 cancelled += 1;
             }
         }
+
         drop(release);
     }
+
     assert!(cancelled > 0);
     eventually("each that has begun ends, each value is dropped", || {
         counts.balanced() && finished.load(Ordering::SeqCst) == counts.made()
@@ -629,6 +680,7 @@ fn cancel_during_blocking_detaches_the_job(setup: Setup) {
     let panic = runtime
         .spawn(|| plainweave::blocking(|| -> () { panic!("in the pool") }))
         .join();
+
     assert_eq!(
         panic_text(
             &*panic
@@ -648,6 +700,7 @@ fn a_dropped_value_that_panics_costs_no_blocking_thread(setup: Setup) {
         }
     }
     let runtime = setup.tested_with(setup.builder().blocking_threads(1));
+
     for _ in 0..3 {
         let (finish, told) = mpsc::channel::<()>();
         let caller = runtime.spawn(move || {
@@ -659,6 +712,7 @@ fn a_dropped_value_that_panics_costs_no_blocking_thread(setup: Setup) {
             })
             .map(std::mem::forget)
         });
+
         assert_eq!(
             caller.join().expect("no panic").expect_err("late").kind(),
             ErrorKind::TimedOut
@@ -666,6 +720,7 @@ fn a_dropped_value_that_panics_costs_no_blocking_thread(setup: Setup) {
         drop(finish);
         std::thread::sleep(ms(5));
     }
+
     assert_eq!(
         runtime
             .run(|| plainweave::blocking(|| 2))
@@ -686,6 +741,7 @@ fn read_and_write_timeouts(setup: Setup) {
         );
         ours.set_read_timeout(Some(ms(20))).expect("set");
         assert_eq!(ours.read_timeout(), Some(ms(20)));
+
         for _ in 0..3 {
             let start = Instant::now();
             assert_eq!(
@@ -698,12 +754,14 @@ fn read_and_write_timeouts(setup: Setup) {
             );
             assert!(start.elapsed() >= ms(40));
         }
+
         ours.set_write_timeout(Some(ms(20))).expect("set");
         let error = loop {
             if let Err(error) = (&ours).write(&[0; 1 << 16]) {
                 break error;
             }
         };
+
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         // The nearer of deadline and timeout counts.
         ours.set_read_timeout(Some(LONG)).expect("set");
@@ -730,10 +788,12 @@ fn unpark_against_cancel(setup: Setup) {
             // The token was taken before, or is there still.
             (first.is_ok(), plainweave::park().is_ok())
         });
+
         let handle = fiber.fiber();
         random.spin(30);
         let canceller = handle.clone();
-        let (a, b) = (random.below(2) == 0, random.below(10));
+        let a = random.below(2) == 0;
+        let b = random.below(10);
         if a {
             canceller.cancel();
         }
@@ -744,6 +804,7 @@ fn unpark_against_cancel(setup: Setup) {
         }
         stop.store(true, Ordering::SeqCst);
         let (first, second) = fiber.join().expect("no panic");
+
         assert!(first != second, "one token, taken once: {first} {second}");
     }
 }
@@ -758,6 +819,7 @@ fn signals_reach_those_who_wait(setup: Setup) {
         // SAFETY: a plain call; the signal is caught.
         assert_eq!(unsafe { libc::raise(signal) }, 0);
     };
+
     runtime.run(|| {
         raise(SIGUSR1);
         assert_eq!(signals.wait().expect("caught"), SIGUSR1);
@@ -767,6 +829,7 @@ fn signals_reach_those_who_wait(setup: Setup) {
         );
         let waiting = signals.clone();
         let fiber = plainweave::spawn(move || waiting.wait());
+
         pause();
         raise(SIGUSR2);
         assert_eq!(fiber.join().expect("no panic").expect("caught"), SIGUSR2);
@@ -786,9 +849,11 @@ fn signals_reach_those_who_wait(setup: Setup) {
             .into_iter()
             .map(|w| w.join().expect("no panic").expect("caught"))
             .collect();
+
         got.sort_unstable();
         assert_eq!(got, [SIGUSR1, SIGUSR2]);
     }
+
     // A plain thread.
     raise(SIGUSR1);
     assert_eq!(signals.wait().expect("caught"), SIGUSR1);
@@ -807,6 +872,7 @@ fn incoming_and_conversions() {
                     .map(|_| TcpStream::connect(("localhost", address.port())).expect("connect"))
                     .collect::<Vec<_>>()
             });
+
             let served: Vec<_> = listener
                 .incoming()
                 .take(5)
@@ -819,6 +885,7 @@ fn incoming_and_conversions() {
             );
             served[0].set_nodelay(true).expect("set");
             assert!(served[0].nodelay().expect("get"));
+
             for (client, served) in clients.into_iter().zip(served) {
                 let plain = client.into_std().expect("into_std");
                 plain
@@ -827,9 +894,11 @@ fn incoming_and_conversions() {
                 (&served).write_all(b"hello").expect("write");
                 assert_eq!((&plain).read(&mut [0; 8]).expect("read"), 5);
                 let back = TcpStream::from_std(plain).expect("from_std");
+
                 back.shutdown(Shutdown::Write).expect("shutdown");
                 assert_eq!((&served).read(&mut [0; 8]).expect("the end"), 0);
             }
+
             let plain = listener.into_std().expect("into_std");
             assert_eq!(plain.local_addr().expect("address"), address);
             let again = TcpListener::from_std(plain).expect("from_std");

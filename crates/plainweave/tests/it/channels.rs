@@ -33,6 +33,7 @@ fn a_rendezvous_send_returns_when_its_value_is_taken(setup: Setup) {
             sender.send(1).unwrap();
             done.store(true, Ordering::SeqCst);
         });
+
         (0..10).for_each(|_| yield_now());
         assert!(!sent.load(Ordering::SeqCst), "nobody has taken it");
         assert_eq!(receiver.recv().unwrap(), 1);
@@ -51,8 +52,10 @@ fn a_rendezvous_try_needs_a_waiting_peer(setup: Setup) {
                 .is_err_and(|e| e.is_full() && e.into_inner() == 1)
         );
         assert!(receiver.try_recv().is_err_and(|e| e.is_empty()));
-        let (other, theirs) = (receiver.clone(), sender.clone());
+        let other = receiver.clone();
+        let theirs = sender.clone();
         let waits = spawn(move || other.recv().unwrap());
+
         (0..3).for_each(|_| yield_now());
         sender.try_send(2).expect("one waits");
         assert!(
@@ -61,6 +64,7 @@ fn a_rendezvous_try_needs_a_waiting_peer(setup: Setup) {
         );
         assert_eq!(waits.join().unwrap(), 2);
         let waits = spawn(move || theirs.send(4).unwrap());
+
         (0..3).for_each(|_| yield_now());
         assert_eq!(receiver.try_recv().expect("one waits"), 4);
         assert!(
@@ -85,15 +89,20 @@ fn rendezvous_values_are_received_once_and_in_order(setup: Setup) {
             sum.fetch_add(n, Ordering::Relaxed);
         }
     };
-    let (to, of, total) = (sender.clone(), receiver.clone(), sum.clone());
+
+    let to = sender.clone();
+    let of = receiver.clone();
+    let total = sum.clone();
     let threads = [
         std::thread::spawn(move || send(0, to)),
         std::thread::spawn(move || receive(total, of)),
     ];
     let total = sum.clone();
+
     setup.runtime().run(move || {
         let to = sender.clone();
-        let (of, theirs) = (receiver.clone(), total.clone());
+        let of = receiver.clone();
+        let theirs = total.clone();
         let fibers = [
             spawn(move || send(1, to)),
             spawn(move || send(2, sender)),
@@ -130,17 +139,20 @@ fn a_closed_rendezvous_returns_its_values(setup: Setup) {
         let (sender, receiver) = channel::bounded(0);
         let blocked: Vec<_> = (0..3)
             .map(|_| {
-                let (sender, value) = (sender.clone(), Counted::new(&counts));
+                let sender = sender.clone();
+                let value = Counted::new(&counts);
                 spawn(move || sender.send(value))
             })
             .collect();
         pause();
         drop(receiver);
+
         for fiber in blocked {
             let error = fiber.join().unwrap().expect_err("closed");
             assert!(error.is_closed());
             drop(error.into_inner());
         }
+
         assert!(
             sender
                 .try_send(Counted::new(&counts))
@@ -160,7 +172,9 @@ fn a_closed_rendezvous_returns_its_values(setup: Setup) {
 fn a_cancelled_rendezvous_sends_or_keeps(setup: Setup) {
     let runtime = setup.runtime();
     let counts = Arc::new(Counts::default());
-    let (sent, got) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let sent = Arc::new(AtomicUsize::new(0));
+    let got = Arc::new(AtomicUsize::new(0));
+
     // On a busy machine all fibers of many rounds are cancelled before they run.
     let wanted = |round| round < 100 || (round < 10_000 && sent.load(Ordering::SeqCst) == 0);
     for round in (0..).take_while(|&round| wanted(round)) {
@@ -168,8 +182,11 @@ fn a_cancelled_rendezvous_sends_or_keeps(setup: Setup) {
         let mut random = Random::new(round + 1);
         let fibers: Vec<_> = (0..8)
             .map(|n| {
-                let (sender, receiver, made) = (sender.clone(), receiver.clone(), counts.clone());
-                let (sent, got) = (sent.clone(), got.clone());
+                let sender = sender.clone();
+                let receiver = receiver.clone();
+                let made = counts.clone();
+                let sent = sent.clone();
+                let got = got.clone();
                 runtime.spawn(move || {
                     if n % 2 == 0 {
                         while sender.send(Counted::new(&made)).is_ok() {
@@ -188,8 +205,10 @@ fn a_cancelled_rendezvous_sends_or_keeps(setup: Setup) {
             random.spin(50);
             fiber.cancel();
         }
+
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     }
+
     assert_eq!(got.load(Ordering::SeqCst), sent.load(Ordering::SeqCst));
     assert!(sent.load(Ordering::SeqCst) > 0, "none has met");
     assert!(counts.balanced(), "{counts:?}");
@@ -205,9 +224,11 @@ fn a_timeout_ends_a_send_and_a_receive(setup: Setup) {
             let error = sender.send_timeout(9, ms(2)).expect_err("full");
             assert!(error.is_timed_out(), "{error}");
             assert_eq!(error.into_inner(), 9);
+
             // The value that did not go is not there either.
             assert_eq!(receiver.try_iter().count(), bound);
         }
+
         let (sender, receiver) = channel::bounded(1);
         sender
             .send_timeout(1, Duration::ZERO)
@@ -226,6 +247,7 @@ fn a_timeout_ends_a_send_and_a_receive(setup: Setup) {
             2
         );
     };
+
     setup.runtime().run(check);
     check();
 }
@@ -235,12 +257,14 @@ fn a_receiver_is_iterated(setup: Setup) {
         let (sender, receiver) = channel::bounded(2);
         let fiber = spawn(move || (0..10).for_each(|n| sender.send(n).unwrap()));
         let mut seen = Vec::new();
+
         for n in &receiver {
             seen.push(n);
             if n == 3 {
                 break;
             }
         }
+
         seen.extend(receiver.iter().take(2));
         seen.extend(receiver);
         assert_eq!(seen, (0..10).collect::<Vec<_>>());
@@ -263,6 +287,7 @@ fn an_iteration_ends_when_it_is_cancelled(setup: Setup) {
                 let received = receiver.iter().count();
                 (received, receiver.recv().map_err(std::io::Error::from))
             });
+
             pause();
             fiber.cancel();
             let (received, after) = fiber.join().unwrap();
@@ -281,17 +306,20 @@ fn both_halves_tell_the_state(_: Setup) {
     assert_eq!((sender.len(), receiver.len()), (2, 2));
     assert!(sender.is_full() && receiver.is_full() && !receiver.is_empty());
     let other = sender.clone();
+
     drop(sender);
     assert!(!receiver.is_closed() && !other.is_closed());
     drop(other);
     assert!(receiver.is_closed(), "with values left");
     assert_eq!(receiver.iter().count(), 2);
     let (sender, receiver) = channel::unbounded::<u8>();
+
     assert_eq!(sender.capacity(), None);
     assert!(!sender.is_full());
     drop(receiver);
     assert!(sender.is_closed());
     let (sender, receiver) = channel::bounded::<u8>(0);
+
     assert_eq!((sender.capacity(), sender.len()), (Some(0), 0));
     assert!(receiver.is_empty() && receiver.is_full());
 }
@@ -313,6 +341,7 @@ fn a_panicking_waiter_leaves_the_channel_usable(setup: Setup) {
                 let _receives = Receives(there, back);
                 panic!("with a receiver");
             });
+
             pause();
             to.send(1).unwrap();
             assert_eq!(from.recv().unwrap(), 2);

@@ -57,6 +57,7 @@ fn both_movements(setup: Setup) -> Vec<(Runtime, Reports)> {
             Reports(std::sync::Mutex::new(told)),
         )
     };
+
     let movements = [Movement::Anytime, Movement::BeforeStart];
     movements
         .into_iter()
@@ -74,6 +75,7 @@ fn report_of(runtime: &Runtime, told: &Reports, f: impl FnOnce() + Send) -> Dead
             main.cancel();
             report.expect("a report")
         });
+
         runtime.run(move || {
             tell_fiber
                 .send(plainweave::current())
@@ -86,7 +88,8 @@ fn report_of(runtime: &Runtime, told: &Reports, f: impl FnOnce() + Send) -> Dead
 
 fn two_locks_in_opposite_order(setup: Setup) {
     for (runtime, told) in both_movements(setup) {
-        let (a, b) = (Mutex::new(()), Mutex::new(()));
+        let a = Mutex::new(());
+        let b = Mutex::new(());
         let report = report_of(&runtime, &told, || {
             plainweave::scope(|s| {
                 for (one, other) in [(&a, &b), (&b, &a)] {
@@ -100,6 +103,7 @@ fn two_locks_in_opposite_order(setup: Setup) {
                 }
             });
         });
+
         assert!(
             report.is_certain() && report.cycle.len() == 2 && report.count == 3,
             "{report}"
@@ -123,6 +127,7 @@ fn two_locks_in_opposite_order(setup: Setup) {
                 .expect("debug information");
             assert!(place.ends_with("it/deadlocks.rs"), "{report}");
         }
+
         let text = report.to_string();
         let [one, other] = report.cycle[..] else {
             unreachable!("two")
@@ -153,7 +158,8 @@ fn circles_are_reported_while_others_run(setup: Setup) {
         let ticks = runtime.spawn(|| while plainweave::time::sleep(ms(1)).is_ok() {});
         let stuck: Vec<_> = [(0, 1), (1, 0), (2, 3), (3, 2)]
             .map(|(one, other)| {
-                let (one, other) = (locks[one].clone(), locks[other].clone());
+                let one = locks[one].clone();
+                let other = locks[other].clone();
                 runtime.spawn(move || {
                     let _one = one.lock().expect("free");
                     plainweave::time::sleep(ms(300)).expect("others take theirs");
@@ -165,6 +171,7 @@ fn circles_are_reported_while_others_run(setup: Setup) {
             let lock = locks[0].clone();
             runtime.spawn(move || drop(lock.lock()))
         };
+
         let mut found: Vec<u64> = Vec::new();
         for _ in 0..2 {
             let report = told.next().expect("a report");
@@ -177,6 +184,7 @@ fn circles_are_reported_while_others_run(setup: Setup) {
             );
             found.extend(&report.cycle);
         }
+
         let mut all: Vec<_> = stuck.iter().map(|fiber| fiber.fiber().id()).collect();
         found.sort_unstable();
         all.sort_unstable();
@@ -199,6 +207,7 @@ fn a_lock_that_is_locked_twice(setup: Setup) {
             let _guard = lock.lock().expect("free");
             assert!(lock.lock().is_err());
         });
+
         assert!(
             report.is_certain() && report.cycle == [report.fibers[0].id],
             "{report}"
@@ -219,6 +228,7 @@ fn fibers_that_join_each_other(setup: Setup) {
                 let other: plainweave::JoinHandle<()> = take.recv().expect("sent");
                 assert!(other.join().is_err());
             });
+
             let one = one.expect("valid");
             let first = one.fiber();
             let other = Builder::new()
@@ -229,6 +239,7 @@ fn fibers_that_join_each_other(setup: Setup) {
             assert!(plainweave::park().is_err());
             first.cancel();
         });
+
         assert!(
             report.is_certain() && report.cycle.len() == 2 && report.count == 3,
             "{report}"
@@ -256,11 +267,13 @@ fn a_channel_whose_senders_all_wait(setup: Setup) {
                         drop(sender);
                     });
                 }
+
                 drop(sender);
                 (0..2).for_each(|_| receiver.recv().expect("sent"));
                 assert!(receiver.recv().is_err());
             });
         });
+
         // The test's own threads might hold a handle.
         assert!(
             !report.is_certain() && report.cycle.is_empty() && report.count == 3,
@@ -291,6 +304,7 @@ fn until_others_report(setup: Setup) {
         .build()
         .expect("a runtime");
     let lock = Mutex::new(());
+
     report_of(&runtime, &Reports(std::sync::Mutex::new(told)), || {
         let _guard = lock.lock().expect("free");
         assert!(lock.lock().is_err());
@@ -340,6 +354,7 @@ fn a_watchdog_that_seldom_looks_is_not_late(setup: Setup) {
         let _guard = lock.lock().expect("free");
         assert!(lock.lock().is_err());
     });
+
     assert!(report.is_certain(), "{report}");
 }
 
@@ -356,6 +371,7 @@ fn a_scope_of_many(setup: Setup) {
                 s.spawn(|| drop(last.lock()));
             });
         });
+
         assert!(
             report.is_certain() && report.cycle.len() == 2 && report.count == CHILDREN + 1,
             "{report}"
@@ -383,16 +399,15 @@ fn a_guard_that_was_sent_away_makes_no_circle(setup: Setup) {
             .movement(movement);
         let builder =
             builder.on_deadlock(move |deadlock: &Deadlock| drop(tell.send(deadlock.clone())));
-        let (runtime, told) = (
-            builder.build().expect("a runtime"),
-            Reports(std::sync::Mutex::new(told)),
-        );
+        let runtime = builder.build().expect("a runtime");
+        let told = Reports(std::sync::Mutex::new(told));
         let lock = Arc::new(Mutex::new(()));
         let holder = lock.clone();
         let guard = runtime
             .spawn(move || holder.lock_owned().expect("free"))
             .join()
             .expect("no panic");
+
         assert!(runtime.wait_idle(HANG));
         // On the stack that the holder has left.
         let waiter = lock.clone();
@@ -450,6 +465,7 @@ fn what_can_still_come_is_no_deadlock(setup: Setup) {
         let job = || {
             plainweave::blocking(move || assert!(released.recv().is_err())).expect("not cancelled")
         };
+
         for_a_while(setup, &runtime, job, |_| drop(release));
         let read = || assert_eq!(ours.read(&mut [0]).expect("its end"), 0);
         for_a_while(setup, &runtime, read, |_| drop(theirs));
@@ -460,6 +476,7 @@ fn what_can_still_come_is_no_deadlock(setup: Setup) {
             })
         });
         let beside_an_idle_connection = || assert!(plainweave::park().is_err());
+
         for_a_while(setup, &runtime, beside_an_idle_connection, |fiber| {
             waiter.fiber().unpark();
             drop(their_idle);
@@ -482,6 +499,7 @@ fn a_thread_that_will_send_makes_it_a_warning(setup: Setup) {
                 sender.send(7).expect("it waits");
                 report.expect("a warning")
             });
+
             assert_eq!(runtime.run(|| receiver.recv().expect("sent")), 7);
             let report = report.join().expect("a report");
             assert!(
@@ -512,6 +530,7 @@ fn without_other_threads_it_is_certain_and_printed() {
         });
         return;
     }
+
     let mut command = child_command(NAME, "alone");
     let mut child = command
         .stdin(Stdio::null())
@@ -528,6 +547,7 @@ fn without_other_threads_it_is_certain_and_printed() {
     });
     let mut text = String::new();
     let expected = "plainweave: deadlock: 1 fibers wait, and nothing will wake them; these wait";
+
     while !text.contains(expected)
         && let Ok(line) = told.recv_timeout(HANG / 2)
     {
@@ -547,13 +567,15 @@ fn a_fiber_that_waits_for_itself_is_named_once() {
         let runtime = Runtime::builder().workers(1).build().expect("a runtime");
         for name in ["first", "second"] {
             let body = || {
-                let (lock, late) = (Mutex::new(()), plainweave::sync::RwLock::new(()));
+                let lock = Mutex::new(());
+                let late = plainweave::sync::RwLock::new(());
                 let (_guard, _other) = (lock.lock().expect("free"), late.write().expect("free"));
                 plainweave::time::with_timeout(ms(1), || lock.lock().map(drop))
                     .expect_err("its own");
                 plainweave::time::with_timeout(ms(1), || late.read().map(drop))
                     .expect_err("its own");
             };
+
             runtime
                 .spawn_with(Builder::new().name(name), body)
                 .expect("in range")
@@ -562,11 +584,13 @@ fn a_fiber_that_waits_for_itself_is_named_once() {
         }
         return;
     }
+
     let text = |env: &[(&str, &str)]| {
         let child = in_child(NAME, "locks", env);
         assert!(child.status.success(), "{}", stderr_of(&child));
         stderr_of(&child)
     };
+
     let said = text(&[]);
     let lines: Vec<_> = said
         .lines()
@@ -591,11 +615,13 @@ fn the_environment_asks_for_reports() {
             |_| 2,
         ));
     }
+
     let status = |value| {
         in_child(NAME, "builds", &[("PLAINWEAVE_REPORT", value)])
             .status
             .code()
     };
+
     assert_eq!(
         [status("all"), status("stalls,deadlocks"), status("none")],
         [Some(1), Some(2), Some(2)]

@@ -42,6 +42,7 @@ impl Library {
             "cc builds {source}"
         );
         let path = CString::new(&*target).expect("no zeros");
+
         // SAFETY: valid strings; the library runs no code when it is loaded, is never unloaded, and
         // its functions are of these types.
         unsafe {
@@ -92,6 +93,7 @@ fn each_has_its_own(runtime: &Runtime, library: Library) {
             .into_iter()
             .for_each(|fiber| fiber.join().expect("as new"));
     }
+
     assert!(
         runtime.metrics().storage_blocks < 300,
         "{} blocks",
@@ -137,13 +139,12 @@ fn loaded_while_blocks_are_free() {
 fn loaded_by_a_fiber_while_others_run() {
     in_processes("loaded_by_a_fiber_while_others_run", |io| {
         let runtime = runtime(io);
-        let (loaded, running) = (
-            Arc::new(std::sync::OnceLock::new()),
-            Arc::new(AtomicUsize::new(0)),
-        );
+        let loaded = Arc::new(std::sync::OnceLock::new());
+        let running = Arc::new(AtomicUsize::new(0));
         let fibers: Vec<_> = (0..40)
             .map(|_| {
-                let (loaded, running) = (loaded.clone(), running.clone());
+                let loaded = loaded.clone();
+                let running = running.clone();
                 runtime.spawn(move || {
                     running.fetch_add(1, Ordering::SeqCst);
                     let library: Library = loop {
@@ -158,6 +159,7 @@ fn loaded_by_a_fiber_while_others_run() {
             .collect();
         eventually("all run", || running.load(Ordering::SeqCst) == 40);
         let library = runtime.spawn(Library::load).join().expect("no panic");
+
         assert!(loaded.set(library).is_ok());
         fibers
             .into_iter()
@@ -170,14 +172,17 @@ fn loaded_by_a_fiber_while_others_run() {
 #[test]
 fn nothing_is_lost() {
     in_processes("nothing_is_lost", |io| {
-        let (runtime, library) = (runtime(io), Library::load());
+        let runtime = runtime(io);
+        let library = Library::load();
         // SAFETY: no preconditions.
         let in_use = || unsafe { libc::mallinfo2() }.uordblks;
         each_has_its_own(&runtime, library);
         let before = in_use();
+
         for _ in 0..5 {
             each_has_its_own(&runtime, library);
         }
+
         // Some of the blocks have the library's storage, and which ones changes.
         let swing = runtime.metrics().storage_blocks * (16 << 10);
         let more = in_use().saturating_sub(before);

@@ -83,6 +83,7 @@ fn each_fiber_is_listed_with_what_it_waits_for(setup: Setup) {
         let (sender, receiver) = channel::bounded::<()>(1);
         let mut fibers = Vec::new();
         let holder = lock.clone();
+
         fibers.push(spawn(&runtime, "holder", move || {
             let _guards = (
                 holder.0.lock().expect("free"),
@@ -93,7 +94,10 @@ fn each_fiber_is_listed_with_what_it_waits_for(setup: Setup) {
         eventually("the holder to wait", || {
             wait_of(&runtime.dump(), "holder").is_some()
         });
-        let (of_mutex, of_lock, of_semaphore) = (lock.clone(), lock.clone(), lock.clone());
+        let of_mutex = lock.clone();
+        let of_lock = lock.clone();
+        let of_semaphore = lock.clone();
+
         fibers.push(spawn(&runtime, "mutex", move || drop(of_mutex.0.lock())));
         fibers.push(spawn(&runtime, "reader", move || drop(of_lock.1.read())));
         fibers.push(spawn(&runtime, "semaphore", move || {
@@ -121,6 +125,7 @@ fn each_fiber_is_listed_with_what_it_waits_for(setup: Setup) {
             ("scope", (Reason::Scope, "scope", false)),
             ("joiner", (Reason::Join, "fiber", false)),
         ];
+
         eventually("all to wait", || {
             waits(&runtime.dump()) == expected.len() + 2
         });
@@ -133,8 +138,10 @@ fn each_fiber_is_listed_with_what_it_waits_for(setup: Setup) {
             (expected.len() + 2, 0, &vec![]),
             "{dump}"
         );
-        let (text, json) = (dump.to_string(), parsed(&dump));
+        let text = dump.to_string();
+        let json = parsed(&dump);
         let id = named(&dump, "holder").expect("listed").id;
+
         assert!(
             text.contains("\"mutex\": waiting for a mutex at 0x"),
             "{text}"
@@ -193,6 +200,7 @@ fn the_stack_of_a_fiber_that_waits_is_shown_on_demand(setup: Setup) {
                 .as_deref()
                 .is_some_and(|function| function.contains("waits_deep_down"))
         };
+
         assert_eq!(frames.iter().filter(own).count(), 4, "{dump}");
         let line = frames.iter().find(own).and_then(|frame| frame.line);
         assert!(line.is_some_and(|line| line > 100), "{dump}");
@@ -228,9 +236,11 @@ fn the_fiber_that_holds_up_its_worker_is_named(setup: Setup) {
             begun.send(()).expect("the test waits");
             let _ = held.recv();
         });
+
         begins.recv().expect("it begins");
         let options = Options::new().limit(ms(200));
         let mut dump = runtime.dump_with(&options);
+
         // The watchdog notices it within two of its periods; a busy machine may take longer.
         eventually("the watchdog to notice", || {
             dump = runtime.dump_with(&options);
@@ -248,6 +258,7 @@ fn the_fiber_that_holds_up_its_worker_is_named(setup: Setup) {
             "worker 0, which did not answer in time: held up by fiber #{}",
             fiber.fiber().id()
         );
+
         assert_eq!(text.contains(&why), pinned, "{text}");
         drop(release);
         fiber.join().expect("no panic");
@@ -264,12 +275,15 @@ fn two_may_ask_at_once_while_fibers_wake_each_other(setup: Setup) {
     for builder in both_movements(setup) {
         let runtime = Arc::new(builder.build().expect("a runtime"));
         let turns = Arc::new(AtomicUsize::new(0));
-        let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+        let mut senders = Vec::new();
+        let mut receivers = Vec::new();
+
         for _ in 0..FIBERS {
             let (sender, receiver) = channel::bounded::<usize>(1);
             senders.push(sender);
             receivers.push(receiver);
         }
+
         let first = senders[0].clone();
         senders.rotate_left(1);
         let ring: Vec<_> = (senders.into_iter().zip(receivers))
@@ -285,6 +299,7 @@ fn two_may_ask_at_once_while_fibers_wake_each_other(setup: Setup) {
                 })
             })
             .collect();
+
         // Fibers that have not started are in no dump.
         eventually("all to start", || {
             runtime.dump_with(&complete()).fibers.len() == FIBERS
@@ -295,12 +310,14 @@ fn two_may_ask_at_once_while_fibers_wake_each_other(setup: Setup) {
                 (0..ROUNDS).for_each(|_| drop(runtime.dump_with(&Options::new().stacks(true))))
             })
         };
+
         let askers = [asks(runtime.clone()), asks(runtime.clone())];
         let asker = runtime.spawn(|| {
             let dumps =
                 (0..ROUNDS).map(|_| plainweave::dump::dump_with(&complete()).expect("on a fiber"));
             dumps.map(|dump| dump.fibers.len()).min().expect("some")
         });
+
         askers
             .into_iter()
             .for_each(|asker| asker.join().expect("no panic"));
@@ -331,6 +348,7 @@ fn a_runtime_that_ends_can_be_asked(setup: Setup) {
         });
         begins.recv().expect("it begins");
         let left = runtime.shutdown(Duration::from_secs(20));
+
         assert_eq!(left.leaked_fibers, 0);
         let dump = told.recv().expect("a dump");
         assert!(!dump.fibers.is_empty() && dump.missing.is_empty(), "{dump}");
@@ -357,6 +375,7 @@ fn ages_are_by_the_runtimes_own_clock() {
         young.fiber().unpark();
         dump
     });
+
     let age = |dump: &Dump, name| named(dump, name).expect("listed").age;
     assert!(
         age(&dump, "old") >= hour && age(&dump, "young") < hour,
@@ -381,8 +400,10 @@ fn names_are_escaped() {
         .expect("valid");
     eventually("it to wait", || waits(&runtime.dump()) == 1);
     let dump = runtime.dump_with(&complete());
+
     assert_eq!(parsed(&dump)["fibers"][0]["name"], name);
     let text = dump.to_string();
+
     assert!(
         !text.contains(|c: char| c.is_control() && c != '\n'),
         "{text:?}"
@@ -413,6 +434,7 @@ fn a_full_disk_is_the_writers_error() {
         .write(true)
         .open("/dev/full")
         .expect("Linux has it");
+
     let dump = runtime.dump();
     for error in [write!(full, "{dump}"), write!(full, "{}", dump.json())] {
         assert_eq!(
@@ -434,6 +456,7 @@ fn a_plain_thread_that_holds_a_lock_is_no_fiber() {
     let guard = lock.lock().expect("free");
     let other = lock.clone();
     let fiber = runtime.spawn(move || other.lock().is_ok());
+
     eventually("it to wait", || waits(&runtime.dump()) == 1);
     let text = runtime.dump().to_string();
     assert!(text.contains("(held by a plain thread)"), "{text}");
@@ -475,6 +498,7 @@ fn a_hundred_thousand_fibers_while_others_run() {
             })
         })
         .collect();
+
     eventually("all to start", || shared.1.load(Ordering::SeqCst) == FIBERS);
     let options = complete();
     let mut dump = runtime.dump_with(&options);
@@ -495,6 +519,7 @@ fn a_hundred_thousand_fibers_while_others_run() {
         "as long as it takes"
     );
     let cut = runtime.dump_with(&Options::new().limit(Duration::ZERO));
+
     assert!(
         cut.missing
             .iter()
@@ -507,6 +532,7 @@ fn a_hundred_thousand_fibers_while_others_run() {
         .into_iter()
         .for_each(|runner| assert!(runner.join().expect("no panic") > 0));
     shared.0.close();
+
     fibers
         .into_iter()
         .for_each(|fiber| assert!(!fiber.join().expect("no panic")));

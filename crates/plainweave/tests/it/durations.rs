@@ -83,9 +83,11 @@ fn what_comes_within_all_time_is_taken(setup: Setup) {
         client.set_write_timeout(Some(EVER)).expect("a timeout");
         client.write_all(b"x").expect("room");
         let (sender, receiver) = channel::bounded(1);
+
         sender.send_timeout(1, EVER).expect("room");
         assert_eq!(receiver.recv_timeout(EVER).expect("a value"), 1);
         let signals = Signals::new([SIGUSR1]).expect("may be caught");
+
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1)
             .expect("ourselves");
         assert_eq!(signals.wait_timeout(EVER).expect("it came"), SIGUSR1);
@@ -129,6 +131,7 @@ fn a_runtime_with_every_time_at_its_longest(setup: Setup) {
             .build()
             .expect("a runtime")
     };
+
     let runtime = build();
     let waiting = runtime.spawn(|| sleep(EVER));
     assert!(
@@ -141,12 +144,14 @@ fn a_runtime_with_every_time_at_its_longest(setup: Setup) {
     assert!(waiting.join().expect("no panic").is_err() && runtime.wait_idle(EVER));
     drop(runtime);
     let runtime = build();
+
     drop(runtime.spawn(|| sleep(EVER)));
     assert_eq!(runtime.shutdown(EVER).leaked_fibers, 0);
     let pools =
         Pools::build([PoolSpec::new("one").runtime(setup.builder().shutdown_timeout(EVER))])
             .expect("a pool");
     drop(pools.iter().next().expect("it").spawn(|| sleep(EVER)));
+
     assert!(
         pools
             .shutdown(EVER)
@@ -169,6 +174,7 @@ fn connections_may_be_idle_for_ever(setup: Setup) {
             ControlFlow::Continue(())
         });
         let start = Instant::now();
+
         for n in 1..=2 {
             theirs.write_all(b"x").expect("room");
             while SEEN.load(Ordering::Relaxed) < before + n {

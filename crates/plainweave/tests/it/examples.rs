@@ -55,10 +55,8 @@ fn echoes(setup: Setup) {
 fn members_chat(setup: Setup) {
     setup.runtime().run(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, closing) = (
-            listener.local_addr().unwrap(),
-            listener.try_clone().unwrap(),
-        );
+        let address = listener.local_addr().unwrap();
+        let closing = listener.try_clone().unwrap();
         let server = plainweave::spawn(move || chat::serve(&listener));
         let mut members: Vec<_> = (1..=3)
             .map(|id| {
@@ -69,12 +67,15 @@ fn members_chat(setup: Setup) {
                 member
             })
             .collect();
+
         members[0].get_mut().write_all(b"hello\n").unwrap();
+
         for member in &mut members[1..] {
             let mut line = String::new();
             with_timeout(HANG, || member.read_line(&mut line)).unwrap();
             assert_eq!(line, "1: hello\n");
         }
+
         // One that leaves is closed by the server too, and the others go on.
         let mut left = members.remove(0);
         left.get_mut().shutdown(Shutdown::Write).unwrap();
@@ -84,6 +85,7 @@ fn members_chat(setup: Setup) {
         );
         members[0].get_mut().write_all(b"bye\n").unwrap();
         let mut line = String::new();
+
         with_timeout(HANG, || members[1].read_line(&mut line)).unwrap();
         assert_eq!(line, "2: bye\n");
         closing.close();
@@ -114,6 +116,7 @@ fn site(listener: &TcpListener) {
                     return;
                 }
             };
+
             stream
                 .write_all(format!("HTTP/1.0 200 OK\r\n\r\n{page}").as_bytes())
                 .unwrap();
@@ -125,12 +128,11 @@ fn a_site_is_crawled_within_deadlines(setup: Setup) {
     let runtime = setup.runtime();
     let (pages, cut) = runtime.run(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, closing) = (
-            listener.local_addr().unwrap(),
-            listener.try_clone().unwrap(),
-        );
+        let address = listener.local_addr().unwrap();
+        let closing = listener.try_clone().unwrap();
         let server = plainweave::spawn(move || site(&listener));
         let pages = crawler::crawl(address, Duration::from_secs(2), HANG);
+
         // A site that accepts nothing: the crawl ends when its own time is over.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let cut = crawler::crawl(
@@ -142,6 +144,7 @@ fn a_site_is_crawled_within_deadlines(setup: Setup) {
         server.join().unwrap();
         (pages, cut)
     });
+
     let sizes: Vec<_> = pages
         .iter()
         .map(|(path, page)| (path.as_str(), page.is_ok()))
@@ -175,6 +178,7 @@ fn stages_pass_numbers_on(setup: Setup) {
         );
         assert_eq!(all[10].1, [2, 2, 3]);
         let error = pipeline::run("7\nseven\n8\n").unwrap_err();
+
         assert!(error.to_string().starts_with("\"seven\": "), "{error}");
     });
 }
@@ -190,6 +194,7 @@ fn scopes_end_together(setup: Setup) {
             Box::new(|| Ok("second")),
             Box::new(|| Err(ErrorKind::NotFound.into())),
         ]);
+
         drop(never);
         assert_eq!(first.unwrap(), "second");
         assert!(scopes::a_panic_ends_all());

@@ -42,6 +42,7 @@ fn hoard() -> (Vec<File>, Restored) {
         current: Some(128),
         maximum: before.maximum,
     };
+
     setrlimit(Resource::Nofile, few).expect("fewer");
     let files: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     (files, Restored(before))
@@ -75,6 +76,7 @@ fn accepts_without_descriptors_let_others_run() {
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
             });
+
             for _ in 0..200 {
                 sleep(ms(1)).expect("not cancelled");
             }
@@ -86,6 +88,7 @@ fn accepts_without_descriptors_let_others_run() {
                 assert!(start.elapsed() < ms(20_000), "it tries again");
                 sleep(ms(1)).expect("not cancelled");
             }
+
             drop(files);
             drop(restored);
             let peer = accepting.join().expect("no panic");
@@ -120,7 +123,9 @@ fn calls_that_fail_at_once_let_others_run() {
             ];
             for fail in fails {
                 let over = Arc::new(AtomicBool::new(false));
-                let (theirs, mut fail, start) = (over.clone(), fail(), Instant::now());
+                let theirs = over.clone();
+                let mut fail = fail();
+                let start = Instant::now();
                 let trying = plainweave::spawn(move || {
                     while !theirs.load(Ordering::Relaxed) && start.elapsed() < ms(20_000) {
                         let kind = fail().kind();
@@ -136,6 +141,7 @@ fn calls_that_fail_at_once_let_others_run() {
                     }
                     theirs.load(Ordering::Relaxed)
                 });
+
                 for _ in 0..20 {
                     sleep(ms(1)).expect("not cancelled");
                 }
@@ -198,17 +204,21 @@ fn cancelled_fibers_let_others_run() {
                 .flat_map(|(n, call)| [(n, call, false), (n, call, true)])
             {
                 let over = Arc::new(AtomicBool::new(false));
-                let (theirs, mut fail, start) = (over.clone(), call(), Instant::now());
+                let theirs = over.clone();
+                let mut fail = call();
+                let start = Instant::now();
                 let again = move || {
                     while !theirs.load(Ordering::Relaxed) && start.elapsed() < ms(20_000) {
                         let _ = fail();
                     }
                     theirs.load(Ordering::Relaxed)
                 };
+
                 let trying = match is_late {
                     true => plainweave::spawn(move || plainweave::time::with_timeout(ms(0), again)),
                     false => plainweave::spawn(again),
                 };
+
                 if !is_late {
                     trying.cancel();
                 }

@@ -42,6 +42,7 @@ impl Record {
                 .filter(|(t, kind)| *t > ticket && *kind == by)
                 .count()
         };
+
         let all = self
             .served
             .iter()
@@ -71,7 +72,9 @@ fn record(
     let record = OsMutex::new(Record::default());
     runtime.scope(|s| {
         for me in 0..CALLERS {
-            let (record, lock, kind) = (&record, &lock, kind(me));
+            let record = &record;
+            let lock = &lock;
+            let kind = kind(me);
             s.spawn(move || {
                 for _ in 0..ROUNDS {
                     let ticket = {
@@ -79,6 +82,7 @@ fn record(
                         record.called += 1;
                         record.called
                     };
+
                     lock(kind, &|| {
                         record.lock().unwrap().served.push((ticket, kind));
                         yield_now();
@@ -89,6 +93,7 @@ fn record(
     });
     let record = record.into_inner().unwrap();
     assert_eq!(record.served.len(), CALLERS * ROUNDS);
+
     record
 }
 
@@ -131,6 +136,7 @@ fn phases_bound_how_often_a_writer_is_overtaken(setup: Setup) {
                 Kind::Reader
             }
         };
+
         let record = record(setup, kind, |kind, work| match kind {
             Kind::Alone => {
                 let _guard = lock.write().unwrap();
@@ -141,6 +147,7 @@ fn phases_bound_how_often_a_writer_is_overtaken(setup: Setup) {
                 work();
             }
         });
+
         let [writer_by_writers, reader_by_writers, writer_by_readers] = [
             (Kind::Alone, Kind::Alone),
             (Kind::Reader, Kind::Alone),
@@ -161,6 +168,7 @@ fn phases_bound_how_often_a_writer_is_overtaken(setup: Setup) {
             reader_by_writers <= writers,
             "a reader overtaken by {reader_by_writers} writers"
         );
+
         // Before each writer in front of it, and before itself: one phase of readers, and once
         // those that run.
         let phases = 2 * writers * (CALLERS - writers);

@@ -20,12 +20,14 @@ fn echoes(runtime: &Runtime) {
         let address = listener.local_addr().expect("address");
         let server = plainweave::spawn(move || echo(listener.accept().expect("accept").0));
         let mut client = TcpStream::connect(address).expect("connect");
+
         for n in 0..100u32 {
             client.write_all(&n.to_le_bytes()).expect("write");
             let mut back = [0; 4];
             client.read_exact(&mut back).expect("read");
             assert_eq!(u32::from_le_bytes(back), n);
         }
+
         drop(client);
         assert_eq!(server.join().expect("no panic").expect("no error"), 400);
     });
@@ -56,6 +58,7 @@ fn without_io_uring_a_runtime_falls_back() {
                 .build()
                 .expect_err("it was asked for by name");
             let text = error.to_string();
+
             assert!(
                 text.contains("io_uring") && text.contains("PLAINWEAVE_IO=epoll"),
                 "{text}"
@@ -66,6 +69,7 @@ fn without_io_uring_a_runtime_falls_back() {
             eprintln!("child is content");
             return;
         }
+
         if is_child("forced") {
             forbid(libc::SYS_io_uring_setup, libc::EPERM);
             let error = Runtime::new().expect_err("the environment forces it");
@@ -73,6 +77,7 @@ fn without_io_uring_a_runtime_falls_back() {
             return;
         }
     }
+
     for (part, ..) in cases {
         let output = in_child(name, part, &[("PLAINWEAVE_IO", "")]);
         let text = stderr_of(&output);
@@ -81,6 +86,7 @@ fn without_io_uring_a_runtime_falls_back() {
             "{text}"
         );
     }
+
     let text = stderr_of(&in_child(name, "forced", &[("PLAINWEAVE_IO", "uring")]));
     assert!(
         text.contains("child was told") && text.contains("seccomp"),
@@ -100,6 +106,7 @@ fn other_calls_that_are_forbidden_are_not_taken_for_io_uring() {
         eprintln!("child is content");
         return;
     }
+
     if is_child("eventfd2") {
         forbid(libc::SYS_eventfd2, libc::EPERM);
         for io in [Io::Auto, Io::Uring, Io::Epoll] {
@@ -108,9 +115,11 @@ fn other_calls_that_are_forbidden_are_not_taken_for_io_uring() {
             let names_it = text.contains("eventfd2") && text.contains("seccomp");
             assert!(names_it && !text.contains("io_uring"), "{text}");
         }
+
         eprintln!("child is content");
         return;
     }
+
     for part in ["madvise", "eventfd2"] {
         let output = in_child(name, part, &[("PLAINWEAVE_IO", "")]);
         let text = stderr_of(&output);
@@ -128,6 +137,7 @@ fn a_build_that_fails_leaves_nothing() {
             rlim_cur: before as u64 + 12,
             rlim_max: before as u64 + 12,
         };
+
         // SAFETY: a plain call with a valid argument.
         let found = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
         assert_eq!(found, 0);
@@ -141,6 +151,7 @@ fn a_build_that_fails_leaves_nothing() {
                 assert!(!error.to_string().is_empty());
                 eventually("descriptors are closed", || descriptors() <= before);
             }
+
             let small = Runtime::builder()
                 .io(io)
                 .workers(1)
@@ -148,9 +159,11 @@ fn a_build_that_fails_leaves_nothing() {
                 .expect("for one worker there are enough");
             assert_eq!(small.run(|| 1), 1);
         }
+
         eprintln!("child is content");
         return;
     }
+
     let output = in_child(name, "starves", &[]);
     let text = stderr_of(&output);
     assert!(

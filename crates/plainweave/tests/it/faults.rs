@@ -48,6 +48,7 @@ fn while_panicking<T: Send + 'static>(
         });
         std::panic::resume_unwind(Box::new("on purpose"));
     });
+
     let error = fiber.join().expect_err("it panicked");
     assert_eq!(error.to_string(), "the fiber panicked: on purpose");
     result
@@ -67,12 +68,14 @@ fn a_destructor_does_its_io_on_the_thread(setup: Setup) {
         theirs.read_exact(&mut answer).expect("read");
         answer
     });
+
     let got = while_panicking(&runtime, move || {
         let mut buf = [0; 8];
         (&ours).read_exact(&mut buf).expect("read");
         (&ours).write_all(b"bye!").expect("write");
         buf
     });
+
     assert_eq!(&got, b"farewell");
     assert_eq!(&sender.join().expect("sent"), b"bye!");
     let slept = while_panicking(&runtime, || {
@@ -80,6 +83,7 @@ fn a_destructor_does_its_io_on_the_thread(setup: Setup) {
         time::sleep(ms(20)).expect("not long");
         start.elapsed()
     });
+
     assert!(slept >= ms(20));
     assert_eq!(runtime.run(|| 5), 5);
 }
@@ -99,6 +103,7 @@ fn a_destructors_waits_are_bounded(setup: Setup) {
                 .kind(),
         ]
     });
+
     assert_eq!(kinds, [ErrorKind::TimedOut; 4]);
     assert!(start.elapsed() < Duration::from_secs(20));
     // A token is taken there too; `park_timeout` and timeouts of the stream may be shorter.
@@ -116,6 +121,7 @@ fn a_destructors_waits_are_bounded(setup: Setup) {
                 .kind(),
         )
     });
+
     assert_eq!(
         (parked.1, parked.2),
         (ErrorKind::TimedOut, ErrorKind::TimedOut)
@@ -124,10 +130,8 @@ fn a_destructors_waits_are_bounded(setup: Setup) {
 }
 
 fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
-    let (runtime, other) = (
-        setup.tested_with(setup.shared_builder().workers(1)),
-        setup.tested_with(setup.shared_builder().workers(1)),
-    );
+    let runtime = setup.tested_with(setup.shared_builder().workers(1));
+    let other = setup.tested_with(setup.shared_builder().workers(1));
     let handles: Vec<_> = (0..3)
         .map(|n| {
             other.spawn(move || {
@@ -144,6 +148,7 @@ fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
             .map(|h| h.join().expect("it runs elsewhere"))
             .sum::<i32>()
     });
+
     assert_eq!(sum, 3);
     // One that runs there for long: the join gives up.
     let long = other.spawn(plainweave::park);
@@ -153,6 +158,7 @@ fn a_destructor_may_join_what_runs_elsewhere(setup: Setup) {
         let long = long.lock().expect("lock").take();
         long.map(|l| l.join().expect_err("it parks").is_timed_out())
     });
+
     assert_eq!(late, Some(true));
     fiber.unpark();
 }
@@ -186,6 +192,7 @@ fn the_panic_count_stays_with_its_fiber(setup: Setup) {
                 plainweave::yield_now();
                 assert!(!std::thread::panicking());
             });
+
             drop(panicking);
         }
     });
@@ -249,6 +256,7 @@ fn a_join_that_only_its_own_worker_could_satisfy_aborts() {
             });
         return;
     }
+
     for (part, ..) in KINDS {
         let output = in_child(name, part, &[]);
         let text = stderr_of(&output);
@@ -273,9 +281,11 @@ fn a_second_panic_during_the_first_ends_the_process() {
             let _second = OnDrop(|| panic!("the second"));
             panic!("the first");
         });
+
         eprintln!("survived: {:?}", fiber.join().is_ok());
         return;
     }
+
     for (part, ..) in KINDS {
         let output = in_child(name, part, &[]);
         let text = stderr_of(&output);
@@ -319,20 +329,24 @@ fn a_stack_overflow_names_the_fiber() {
             }
             let runtime = setup.tested_with(builder);
             let mut fiber = Builder::new().name("the deep one");
+
             if let Some(kib) = kib {
                 fiber = fiber.stack_size(kib << 10);
             }
+
             // It has been suspended before, and others are about.
             let others: Vec<_> = (0..10).map(|_| runtime.spawn(plainweave::park)).collect();
             let deep = runtime.spawn_with(fiber, || {
                 time::sleep(ms(2)).expect("slept");
                 deeper(0)
             });
+
             eprintln!("survived: {:?}", deep.expect("spawned").join().is_ok());
             drop(others);
             return;
         }
     }
+
     for (part, (_, _, size), (_, _, worker)) in parts {
         let output = in_child(name, &part, &[]);
         let text = stderr_of(&output);
@@ -342,6 +356,7 @@ fn a_stack_overflow_names_the_fiber() {
             "{part}: {text}"
         );
         let worker = format!(") on thread '{worker}");
+
         for what in [
             "fiber 'the deep one' (#",
             &worker,
@@ -350,6 +365,7 @@ fn a_stack_overflow_names_the_fiber() {
         ] {
             assert!(text.contains(what), "{part}: {text}");
         }
+
         assert!(text.contains("stack_size"), "how to raise it: {text}");
         assert!(!text.contains("survived"), "{text}");
     }
@@ -377,9 +393,11 @@ fn an_overflow_of_a_segment_names_the_fiber() {
                 deeper(0)
             })
         });
+
         eprintln!("survived: {:?}", deep.expect("spawned").join().is_ok());
         return;
     }
+
     for (part, _, worker) in KINDS {
         let output = in_child(name, part, &[]);
         let text = stderr_of(&output);
@@ -389,6 +407,7 @@ fn an_overflow_of_a_segment_names_the_fiber() {
             "{part}: {text}"
         );
         let worker = format!(") on thread '{worker}");
+
         for what in [
             "fiber 'the parser' (#",
             &worker,
@@ -396,6 +415,7 @@ fn an_overflow_of_a_segment_names_the_fiber() {
         ] {
             assert!(text.contains(what), "{part}: {text}");
         }
+
         assert!(!text.contains("survived"), "{text}");
     }
 }
@@ -412,6 +432,7 @@ fn another_fault_is_not_taken_for_an_overflow() {
         });
         return;
     }
+
     for (part, ..) in KINDS {
         let output = in_child(name, part, &[]);
         let text = stderr_of(&output);
@@ -445,12 +466,14 @@ fn run_within_a_late_destructor_starts_no_fiber() {
 
     let runtime = Arc::new(Runtime::builder().workers(1).build().expect("a runtime"));
     let (ran, (report, told)) = (Arc::new(AtomicUsize::new(0)), mpsc::channel());
-    let (theirs, count) = (runtime.clone(), ran.clone());
+    let theirs = runtime.clone();
+    let count = ran.clone();
     let thread = std::thread::spawn(move || {
         // Its destructor is the first to be registered, so it runs last.
         LATE.with(|late| *late.borrow_mut() = Some(Late(theirs.clone(), count, report)));
         assert_eq!(theirs.run(|| 5), 5);
     });
+
     thread.join().expect("no panic");
     assert!(
         told.recv_timeout(HANG).expect("the destructor ran"),
@@ -493,6 +516,7 @@ fn payloads_that_panic_end_no_worker() {
                 .join()
                 .expect_err("no stack is left")
         });
+
         assert!(error.is_refused(), "{error}");
         // A result that nobody wants.
         drop(runtime.spawn(|| Twice));
@@ -520,6 +544,7 @@ fn the_least_stack_holds_a_panic_with_a_backtrace() {
         }
         return;
     }
+
     for (backtrace, (part, ..)) in ["1", "full"]
         .into_iter()
         .flat_map(|how| KINDS.map(|kind| (how, kind)))

@@ -59,12 +59,14 @@ fn join_gives_the_value(setup: Setup) {
                 n
             })
         };
+
         let handles: Vec<_> = (0..1000).map(spawn).collect();
         handles
             .into_iter()
             .map(|h| h.join().expect("no panic"))
             .sum::<u64>()
     });
+
     assert_eq!(sum, 499_500);
     assert_eq!(
         runtime.spawn(|| "outside").join().expect("no panic"),
@@ -142,8 +144,10 @@ fn names_and_numbers(setup: Setup) {
             let me = plainweave::current();
             (me.id(), me.name().map(str::to_owned))
         });
+
         let named = named.expect("spawned");
-        let (seen_by_handle, name) = (named.fiber().id(), named.fiber().name().map(str::to_owned));
+        let seen_by_handle = named.fiber().id();
+        let name = named.fiber().name().map(str::to_owned);
         assert_eq!(name.as_deref(), Some("weaver"));
         assert_eq!(named.join().expect("no panic"), (seen_by_handle, name));
         assert_eq!(
@@ -199,6 +203,7 @@ fn the_builders_stack_size_holds(setup: Setup) {
                 5
             );
         }
+
         for wrong in [1, 4096, usize::MAX, 4 << 30] {
             let error = Builder::new()
                 .stack_size(wrong)
@@ -229,6 +234,7 @@ fn the_builders_stack_size_holds(setup: Setup) {
         .stack_size(1)
         .build()
         .expect_err("out of range");
+
     assert_eq!(wrong.kind(), ErrorKind::InvalidInput);
 }
 
@@ -241,7 +247,9 @@ fn yield_is_fair(setup: Setup) {
         let start = Rc::new(RefCell::new(false));
         let fibers: Vec<_> = (0..5)
             .map(|me| {
-                let (counts, ahead, start) = (counts.clone(), ahead.clone(), start.clone());
+                let counts = counts.clone();
+                let ahead = ahead.clone();
+                let start = start.clone();
                 plainweave::spawn_local(move || {
                     while !*start.borrow() {
                         plainweave::yield_now();
@@ -292,6 +300,7 @@ fn yielding_fibers_do_not_starve_timers(setup: Setup) {
         assert_eq!(ours.read(&mut [0; 8]).expect("read"), 1);
         stop.store(true, Ordering::Relaxed);
     });
+
     spinners
         .into_iter()
         .for_each(|s| s.join().expect("no panic"));
@@ -303,10 +312,12 @@ fn a_token_left_before_ends_the_park(setup: Setup) {
             plainweave::current().unpark();
             plainweave::park().expect("a token");
         }
+
         let parked = plainweave::spawn(|| {
             pause();
             plainweave::park()
         });
+
         parked.fiber().unpark();
         parked
             .join()
@@ -336,6 +347,7 @@ fn unpark_from_a_thread(setup: Setup) {
         handle.unpark();
         random.spin(20);
     }
+
     assert_eq!(fiber.join().expect("no panic"), rounds);
 }
 
@@ -349,6 +361,7 @@ fn stale_wake_ups_do_not_end_a_park(setup: Setup) {
                     let _ = told.recv();
                 })
             });
+
             assert_eq!(late.expect_err("too slow").kind(), ErrorKind::TimedOut);
             let start = Instant::now();
             drop(finish);
@@ -387,17 +400,20 @@ fn wake_ups_from_elsewhere_race_with_the_end(setup: Setup) {
                     }
                 });
             }
+
             eventually("all have ended", || {
                 fibers.iter().all(plainweave::JoinHandle::is_finished)
             });
             over.store(true, Ordering::Relaxed);
         });
+
         assert_eq!(
             parked.load(Ordering::Relaxed),
             (0..4).map(|i| (round + i) % (PARKS + 1)).sum::<usize>()
         );
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     }
+
     assert!(runtime.wait_idle(Duration::from_secs(10)));
 }
 
@@ -412,6 +428,7 @@ fn unpark_of_the_ended_is_harmless(setup: Setup) {
         .collect();
     ended.iter().for_each(|f| f.unpark());
     drop(runtime);
+
     for fiber in ended {
         fiber.unpark();
         fiber.cancel();
@@ -420,7 +437,8 @@ fn unpark_of_the_ended_is_harmless(setup: Setup) {
 }
 
 fn ping_pong_across_runtimes(setup: Setup) {
-    let (one, two) = (setup.workers(1), setup.runtime());
+    let one = setup.workers(1);
+    let two = setup.runtime();
     let main = plainweave::current();
     let turns = 1000;
     let player = |opponent: Arc<Mutex<Option<plainweave::Fiber>>>| {
@@ -431,13 +449,16 @@ fn ping_pong_across_runtimes(setup: Setup) {
                     None => plainweave::yield_now(),
                 }
             };
+
             for _ in 0..turns {
                 plainweave::park().expect("a token");
                 other.unpark();
             }
         }
     };
-    let (for_first, for_second) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+
+    let for_first = Arc::new(Mutex::new(None));
+    let for_second = Arc::new(Mutex::new(None));
     let first = one.spawn(player(for_first.clone()));
     let second = two.spawn(player(for_second.clone()));
     *for_first.lock().expect("lock") = Some(second.fiber());
@@ -459,6 +480,7 @@ fn local_fibers_share_an_rc(setup: Setup) {
                         shared.borrow_mut().push(n);
                         plainweave::yield_now();
                     }
+
                     time::sleep(ms(1)).expect("not cancelled");
                     shared
                 })
@@ -510,6 +532,7 @@ fn never_moving_fibers_stay_on_their_worker(setup: Setup) {
             plainweave::yield_now();
             first == here && os_thread() == here
         };
+
         let fibers: Vec<_> = (0..100).map(|_| plainweave::spawn(fiber)).collect();
         // Busy for a while: others would steal if they could.
         Random::new(1).spin(10_000);
@@ -520,6 +543,7 @@ fn never_moving_fibers_stay_on_their_worker(setup: Setup) {
         .into_iter()
         .map(|f| f.join().expect("no panic"))
         .collect();
+
     assert_eq!(
         threads.len(),
         3,
@@ -546,10 +570,12 @@ fn unstarted_fibers_are_stolen_and_started_ones_stay(setup: Setup) {
                         }
                         assert_eq!(os_thread(), first, "a started fiber has moved");
                     }
+
                     first
                 })
             })
             .collect();
+
         // This worker does not run anything else until all have started: elsewhere.
         while started.load(Ordering::SeqCst) < 300 {
             std::hint::spin_loop();
@@ -572,10 +598,12 @@ fn fibers_of_anytime_move(setup: Setup) {
 
     let moved = Arc::new(AtomicUsize::new(0));
     let work = Arc::new(AtomicUsize::new(0));
+
     let mut rounds = 0;
     while moved.load(Ordering::SeqCst) == 0 || rounds < 3 {
         rounds += 1;
-        let (moved, work) = (&moved, &work);
+        let moved = &moved;
+        let work = &work;
         runtime.scope(|s| {
             for n in 0..100 {
                 s.spawn(move || {
@@ -588,6 +616,7 @@ fn fibers_of_anytime_move(setup: Setup) {
                             1 => plainweave::blocking(|| ()).expect("not cancelled"),
                             _ => plainweave::yield_now(),
                         }
+
                         work.fetch_add(1, Ordering::SeqCst);
                     }
                     moved.fetch_add(usize::from(threads.len() > 1), Ordering::SeqCst);
@@ -595,12 +624,14 @@ fn fibers_of_anytime_move(setup: Setup) {
             }
         });
     }
+
     assert_eq!(work.load(Ordering::SeqCst), rounds * 3000);
     // Connections too: an operation binds its fiber only while it is in flight.
     runtime.run(|| {
         let (ours, theirs) = stream_pair();
         let server = plainweave::spawn(move || echo(ours));
         let mut theirs = theirs;
+
         for n in 0..200u32 {
             theirs.write_all(&n.to_le_bytes()).expect("write");
             let mut back = [0; 4];
@@ -608,6 +639,7 @@ fn fibers_of_anytime_move(setup: Setup) {
             assert_eq!(u32::from_le_bytes(back), n);
             plainweave::yield_now();
         }
+
         drop(theirs);
         assert_eq!(server.join().expect("no panic").expect("no error"), 800);
     });
@@ -621,6 +653,7 @@ fn run_borrows_and_propagates(setup: Setup) {
         plainweave::yield_now();
         list.len()
     });
+
     assert_eq!((len, list.as_slice()), (3, [1, 2, 3].as_slice()));
     let panic = catch_unwind(AssertUnwindSafe(|| {
         runtime.run(|| -> () { resume_unwind(Box::new(77u8)) })
@@ -649,9 +682,11 @@ fn runtimes_nest(setup: Setup) {
                 assert_ne!(plainweave::current().id(), outer_id);
                 there
             });
+
             assert_eq!(value, 5);
             let panic = catch_unwind(AssertUnwindSafe(|| inner.run(|| panic!("inner"))));
             assert_eq!(panic_text(&*panic.expect_err("propagated")), "inner");
+
             // On its own runtime too.
             assert_eq!(
                 outer.run(|| plainweave::spawn(|| 6).join().expect("no panic")),
@@ -664,6 +699,7 @@ fn runtimes_nest(setup: Setup) {
         });
     });
     assert_eq!(ticks.load(Ordering::SeqCst), 10);
+
     // A whole runtime within a fiber.
     assert_eq!(outer.run(|| setup.runtime().run(|| 8)), 8);
 }
@@ -684,6 +720,7 @@ fn a_storm_of_spawns_from_many_threads(setup: Setup) {
             });
         }
     });
+
     assert_eq!(done.load(Ordering::SeqCst), 4000);
     eventually("all have ended", || runtime.metrics().live_fibers == 0);
 }
@@ -702,21 +739,25 @@ fn on_plain_threads_everything_works(setup: Setup) {
         pause();
         me.unpark();
     });
+
     plainweave::park().expect("a token from a fiber");
     waker.join().expect("no panic");
     plainweave::yield_now();
+
     // sleep, deadlines
     let start = Instant::now();
     time::sleep(ms(10)).expect("slept");
     assert!(start.elapsed() >= ms(10));
     let late = time::with_timeout(ms(5), || time::sleep(Duration::from_secs(100)));
     assert_eq!(late.expect_err("late").kind(), ErrorKind::TimedOut);
+
     // join
     let slow = runtime.spawn(|| plainweave::park().is_ok());
     let fiber = slow.fiber();
     let late = time::with_timeout(ms(5), || slow.join()).expect_err("late");
     assert!(late.is_timed_out());
     fiber.unpark();
+
     // net, both ways
     let listener = listener();
     let address = listener.local_addr().expect("address");
@@ -725,6 +766,7 @@ fn on_plain_threads_everything_works(setup: Setup) {
     client.write_all(b"from a thread").expect("write");
     client.wait_readable().expect("readable");
     let mut back = [0; 13];
+
     client.read_exact(&mut back).expect("read");
     assert_eq!(&back, b"from a thread");
     client.set_read_timeout(Some(ms(5))).expect("set");
@@ -736,15 +778,18 @@ fn on_plain_threads_everything_works(setup: Setup) {
         client.set_read_timeout(None).expect("set");
         client.read(&mut [0; 1])
     });
+
     assert_eq!(late.expect_err("nothing").kind(), ErrorKind::TimedOut);
     drop(client);
     assert_eq!(server.join().expect("no panic").expect("no error"), 13);
     let listener = crate::common::listener();
     let address = listener.local_addr().expect("address");
     let client = runtime.spawn(move || plainweave::net::TcpStream::connect(address).is_ok());
+
     listener.accept().expect("accepted by a thread");
     assert!(client.join().expect("no panic"));
     let late = time::with_timeout(ms(5), || listener.accept());
+
     assert_eq!(late.expect_err("nobody").kind(), ErrorKind::TimedOut);
     // blocking, files
     assert_eq!(plainweave::blocking(|| 9).expect("runs here"), 9);
@@ -753,6 +798,7 @@ fn on_plain_threads_everything_works(setup: Setup) {
             .expect("a file")
             .is_empty()
     );
+
     // scope
     assert_eq!(
         runtime.scope(|s| s.spawn(|| 3).join().expect("no panic")),
@@ -774,6 +820,7 @@ fn outside_a_runtime_spawn_says_what_to_do() {
             "{text}"
         );
     }
+
     assert!(catch_unwind(|| drop(plainweave::spawn_local(|| ()))).is_err());
     assert!(Builder::new().spawn(|| ()).is_err());
     let text = panic_text(&*catch_unwind(|| drop(plainweave::spawn(|| ()))).expect_err("a panic"));
@@ -791,6 +838,7 @@ fn the_high_water_mark_shows_how_deep_fibers_go() {
             recurse(64 << 10);
             plainweave::park()
         };
+
         let round = || {
             let fibers: Vec<_> = (0..400).map(|_| runtime.spawn(deep)).collect();
             eventually("all are parked", || runtime.metrics().stacks_in_use == 400);
@@ -801,6 +849,7 @@ fn the_high_water_mark_shows_how_deep_fibers_go() {
             eventually("stacks are back", || runtime.metrics().stacks_in_use == 0);
             runtime.metrics().stack_high_water.unwrap_or(0)
         };
+
         let marks: Vec<_> = (0..20)
             .map(|_| round())
             .take_while(|mark| *mark < 64 << 10)
@@ -880,6 +929,7 @@ fn many_runtimes_at_once() {
                                 .map(|h| h.join().expect("no panic"))
                                 .sum::<u64>()
                         });
+
                         assert_eq!(sum, 1225);
                     }
                 });
@@ -902,6 +952,7 @@ fn too_many_fibers_are_refused() {
         assert!(error.is_refused() && !error.is_panic(), "{error}");
         assert!(!error.to_string().is_empty());
         let panic = catch_unwind(AssertUnwindSafe(|| runtime.run(|| 1)));
+
         assert!(panic_text(&*panic.expect_err("refused")).contains("could not start"));
         let panic = catch_unwind(AssertUnwindSafe(|| {
             runtime.scope(|s| s.spawn(|| 1).join().is_err())

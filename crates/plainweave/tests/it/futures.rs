@@ -59,6 +59,7 @@ fn a_fiber_waits_for_a_future(setup: Setup) {
             let gate = gate.clone();
             move || gate.open()
         });
+
         block_on(gate).expect("not cancelled");
         opener.join().expect("no panic");
         assert_eq!(block_on(ready(7)).expect("not cancelled"), 7);
@@ -69,6 +70,7 @@ fn a_fiber_waits_for_a_future(setup: Setup) {
         let gate = gate.clone();
         move || block_on(gate)
     });
+
     eventually("the fiber waits", || gate.is_waited_for());
     gate.open();
     waiting.join().expect("no panic").expect("not cancelled");
@@ -85,16 +87,19 @@ fn no_wake_up_is_lost(setup: Setup) {
     let runtime = setup.runtime();
     let rounds = 2000;
     let (to_waker, wakers) = mpsc::channel::<Gate>();
+
     // One thread and the fibers wake each other as fast as they can.
     let opener = std::thread::spawn(move || wakers.into_iter().for_each(|gate| gate.open()));
     runtime.run(move || {
         for _ in 0..rounds {
-            let (a, b) = (Gate::default(), Gate::default());
+            let a = Gate::default();
+            let b = Gate::default();
             to_waker.send(a.clone()).expect("it runs");
             let fiber = spawn({
                 let b = b.clone();
                 move || b.open()
             });
+
             block_on(join(a, b)).expect("not cancelled");
             fiber.join().expect("no panic");
         }
@@ -109,6 +114,7 @@ fn a_future_that_wakes_itself_lets_others_run(setup: Setup) {
             let ran = ran.clone();
             move || ran.store(true, Ordering::Relaxed)
         });
+
         let until_it_ran = poll_fn(|cx| {
             cx.waker().wake_by_ref();
             if ran.load(Ordering::Relaxed) {
@@ -117,6 +123,7 @@ fn a_future_that_wakes_itself_lets_others_run(setup: Setup) {
                 Poll::Pending
             }
         });
+
         block_on(until_it_ran).expect("not cancelled");
         other.join().expect("no panic");
     });
@@ -124,7 +131,8 @@ fn a_future_that_wakes_itself_lets_others_run(setup: Setup) {
 
 fn one_within_another(setup: Setup) {
     setup.workers(1).run(|| {
-        let (outer, inner) = (Gate::default(), Gate::default());
+        let outer = Gate::default();
+        let inner = Gate::default();
         let mut begun = false;
         let nested = poll_fn(|_| {
             if begun {
@@ -133,16 +141,19 @@ fn one_within_another(setup: Setup) {
             begun = true;
             // The outer future is woken while the inner call waits.
             let opener = spawn({
-                let (outer, inner) = (outer.clone(), inner.clone());
+                let outer = outer.clone();
+                let inner = inner.clone();
                 move || {
                     outer.open();
                     inner.open();
                 }
             });
+
             block_on(inner.clone()).expect("not cancelled");
             opener.join().expect("no panic");
             Poll::Ready(())
         });
+
         block_on(join(outer.clone(), nested)).expect("not cancelled");
     });
 }
@@ -156,6 +167,7 @@ fn the_token_of_park_is_left_alone(setup: Setup) {
             let gate = gate.clone();
             move || gate.open()
         });
+
         block_on(gate).expect("not cancelled");
         opener.join().expect("no panic");
         park().expect("the token is still there");
@@ -164,7 +176,8 @@ fn the_token_of_park_is_left_alone(setup: Setup) {
 
 fn cancellation_drops_the_future(setup: Setup) {
     let runtime = setup.runtime();
-    let (gate, counts) = (Gate::default(), Arc::new(Counts::default()));
+    let gate = Gate::default();
+    let counts = Arc::new(Counts::default());
     let fiber = runtime.spawn({
         let (gate, counts, counted) = (gate.clone(), counts.clone(), Counted::new(&counts));
         move || {
@@ -172,15 +185,18 @@ fn cancellation_drops_the_future(setup: Setup) {
                 gate.await;
                 drop(counted);
             });
+
             assert!(counts.balanced(), "dropped before it returns");
             result
         }
     });
+
     eventually("the fiber waits", || gate.is_waited_for());
     fiber.cancel();
     assert!(is_cancelled(
         &fiber.join().expect("no panic").expect_err("cancelled")
     ));
+
     // A waker of what was dropped.
     gate.open();
 }
@@ -205,6 +221,7 @@ fn a_future_that_wakes_itself_for_ever_ends(setup: Setup) {
     ));
     let late = runtime
         .run(|| plainweave::time::with_timeout(ms(5), || block_on(wakes_itself(usize::MAX))));
+
     assert_eq!(late.expect_err("late").kind(), ErrorKind::TimedOut);
 }
 
@@ -242,6 +259,7 @@ fn a_panic_drops_the_future_and_the_fiber_goes_on(setup: Setup) {
             wakes_itself(1).await;
             panic!("in a future");
         };
+
         catch_unwind(AssertUnwindSafe(|| block_on(future).map(|(): ()| ()))).expect_err("a panic");
         assert!(counts.balanced());
         assert_eq!(block_on(ready(7)).expect("not cancelled"), 7);
@@ -264,6 +282,7 @@ fn wakers_outlive_fiber_and_runtime(setup: Setup) {
                 polls += 1;
                 keep.lock().expect("no panic").push(cx.waker().clone());
                 cx.waker().wake_by_ref();
+
                 if polls == 3 {
                     Poll::Ready(())
                 } else {
@@ -272,6 +291,7 @@ fn wakers_outlive_fiber_and_runtime(setup: Setup) {
             });
             block_on(keeper).expect("not cancelled");
         });
+
         // The fiber has ended, its runtime lives.
         let wakers = kept.lock().expect("no panic").clone();
         wakers.iter().for_each(Waker::wake_by_ref);
@@ -281,6 +301,7 @@ fn wakers_outlive_fiber_and_runtime(setup: Setup) {
         mortal.shutdown(HANG);
         wakers.iter().for_each(Waker::wake_by_ref);
     }
+
     // Both runtimes are gone: woken, cloned and dropped by a thread, and by a fiber of another
     // runtime.
     let wakers = std::mem::take(&mut *kept.lock().expect("no panic"));
@@ -301,6 +322,7 @@ fn a_spawned_future(setup: Setup) {
             gate.await;
             7
         });
+
         let second = spawn_future(async move { opens.open() });
         assert_eq!(first.join().expect("no panic").expect("not cancelled"), 7);
         second.join().expect("no panic").expect("not cancelled");
@@ -323,6 +345,7 @@ fn a_fiber_is_awaited(setup: Setup) {
                 n
             })
         });
+
         let results =
             block_on(join_all(fibers.map(IntoFuture::into_future))).expect("not cancelled");
         for (n, result) in results.into_iter().enumerate() {
@@ -331,6 +354,7 @@ fn a_fiber_is_awaited(setup: Setup) {
                 Err(error) => assert!(n == 13 && error.is_panic()),
             }
         }
+
         let ended = spawn(|| 7);
         while !ended.is_finished() {
             yield_now();
@@ -349,6 +373,7 @@ fn an_awaited_fiber_wakes_the_last_that_polled(setup: Setup) {
         let gate = gate.clone();
         move || block_on(gate).map(|()| 7)
     });
+
     eventually("the fiber waits", || gate.is_waited_for());
     let mut joining = fiber.into_future();
     let first = Arc::new(Gate::default());
@@ -359,6 +384,7 @@ fn an_awaited_fiber_wakes_the_last_that_polled(setup: Setup) {
             .is_pending()
     );
     drop(waker);
+
     // The second task is a plain thread.
     std::thread::scope(|scope| {
         let second = scope.spawn(|| block_on(joining));
@@ -373,6 +399,7 @@ fn an_awaited_fiber_wakes_the_last_that_polled(setup: Setup) {
             .expect("no panic");
         assert_eq!(value.expect("not cancelled"), 7);
     });
+
     assert!(
         !first.with(|(open, _)| *open),
         "the first is no longer concerned"
@@ -392,14 +419,18 @@ fn noted(gate: &Arc<Gate>) -> Waker {
 
 fn an_awaited_fiber_that_is_dropped_goes_on(setup: Setup) {
     let runtime = setup.runtime();
-    let (gate, done, noting) = (Gate::default(), Gate::default(), Arc::new(Gate::default()));
+    let gate = Gate::default();
+    let done = Gate::default();
+    let noting = Arc::new(Gate::default());
     let fiber = runtime.spawn({
-        let (gate, done) = (gate.clone(), done.clone());
+        let gate = gate.clone();
+        let done = done.clone();
         move || {
             block_on(gate).expect("not cancelled");
             done.open();
         }
     });
+
     let mut joining = fiber.into_future();
     let waker = noted(&noting);
     assert!(
@@ -423,12 +454,15 @@ fn a_waker_that_panics_harms_no_fiber(setup: Setup) {
         }
     }
     let runtime = setup.workers(1);
-    let (gate, panics) = (Gate::default(), Arc::new(Panics(AtomicUsize::new(0))));
+    let gate = Gate::default();
+    let panics = Arc::new(Panics(AtomicUsize::new(0)));
     let fiber = runtime.spawn({
         let gate = gate.clone();
         move || block_on(gate).map(|()| 7)
     });
-    let (mut joining, waker) = (fiber.into_future(), Waker::from(panics.clone()));
+
+    let mut joining = fiber.into_future();
+    let waker = Waker::from(panics.clone());
     let mut cx = Context::from_waker(&waker);
     assert!(Pin::new(&mut joining).poll(&mut cx).is_pending());
     gate.open();
@@ -438,6 +472,7 @@ fn a_waker_that_panics_harms_no_fiber(setup: Setup) {
     let Poll::Ready(value) = Pin::new(&mut joining).poll(&mut cx) else {
         panic!("it has ended")
     };
+
     assert_eq!(
         value.expect("no panic of its own").expect("not cancelled"),
         7
@@ -480,6 +515,7 @@ fn a_waker_whose_destructor_panics_leaves_the_future_usable(setup: Setup) {
         .into_future();
     poll_with_a_waker_that_panics(&mut joining);
     let mut cx = Context::from_waker(Waker::noop());
+
     assert!(catch_unwind(AssertUnwindSafe(|| Pin::new(&mut joining).poll(&mut cx))).is_err());
     assert!(
         Pin::new(&mut joining).poll(&mut cx).is_pending(),
@@ -503,6 +539,7 @@ fn a_waker_whose_destructor_panics_harms_no_fiber(setup: Setup) {
     poll_with_a_waker_that_panics(&mut joining);
     gate.open();
     let mut cx = Context::from_waker(Waker::noop());
+
     // The fiber's end calls and drops the waker.
     eventually("it ends", || runtime.metrics().live_fibers == 0);
     let Poll::Ready(value) = Pin::new(&mut joining).poll(&mut cx) else {

@@ -36,6 +36,7 @@ fn a_barrier_holds_round_after_round(setup: Setup) {
             );
         }
     };
+
     let theirs = shared.clone();
     let thread = std::thread::spawn(move || walk(&theirs));
     setup
@@ -43,6 +44,7 @@ fn a_barrier_holds_round_after_round(setup: Setup) {
         .scope(|s| (0..4).for_each(|_| drop(s.spawn(|| walk(&shared)))));
     thread.join().unwrap();
     assert_eq!(shared.1.load(Ordering::SeqCst), 5 * ROUNDS);
+
     assert_eq!(
         shared.2.load(Ordering::SeqCst),
         ROUNDS,
@@ -70,6 +72,7 @@ fn one_that_gives_up_has_not_arrived(setup: Setup) {
         pause();
         waiter.cancel();
         assert!(is_cancelled(&waiter.join().unwrap().unwrap_err()));
+
         // Two have gone: one alone still waits.
         assert_eq!(
             with_timeout(ms(2), || barrier.wait()).unwrap_err().kind(),
@@ -99,6 +102,7 @@ fn cancelled_arrivals_are_made_up_for(setup: Setup) {
             random.spin(10);
             fiber.cancel();
         }
+
         let passed = fibers
             .into_iter()
             .filter_map(|fiber| fiber.join().unwrap().then_some(()))
@@ -110,15 +114,18 @@ fn cancelled_arrivals_are_made_up_for(setup: Setup) {
 fn a_group_ends_with_its_last_member(setup: Setup) {
     let runtime = setup.runtime();
     for _ in 0..20 {
-        let (group, done) = (WaitGroup::new(), Arc::new(AtomicUsize::new(0)));
+        let group = WaitGroup::new();
+        let done = Arc::new(AtomicUsize::new(0));
         let work = |n: u64| {
-            let (member, done) = (group.clone(), done.clone());
+            let member = group.clone();
+            let done = done.clone();
             move || {
                 Random::new(n).spin(50);
                 done.fetch_add(1, Ordering::SeqCst);
                 drop(member);
             }
         };
+
         let thread = std::thread::spawn(work(1));
         (2..6).for_each(|n| drop(runtime.spawn(work(n))));
         group.wait().unwrap();
@@ -135,6 +142,7 @@ fn a_panicking_member_has_left(setup: Setup) {
             let _member = member;
             panic!("in the group");
         });
+
         group.wait().unwrap();
         assert!(fiber.join().unwrap_err().is_panic());
     });
@@ -149,14 +157,18 @@ fn a_group_of_one_does_not_wait(setup: Setup) {
 
 fn a_wait_for_members_is_cancelled_and_late(setup: Setup) {
     let group = WaitGroup::new();
-    let (first, second, third) = (group.clone(), group.clone(), group.clone());
+    let first = group.clone();
+    let second = group.clone();
+    let third = group.clone();
     let runtime = setup.runtime();
     let waiter = runtime.spawn(move || first.wait());
+
     waiter.cancel();
     assert!(is_cancelled(&waiter.join().unwrap().unwrap_err()));
     let late = runtime
         .run(move || with_timeout(ms(2), || second.wait()))
         .unwrap_err();
+
     assert_eq!(late.kind(), ErrorKind::TimedOut);
     assert_eq!(
         with_timeout(ms(2), || third.wait()).unwrap_err().kind(),

@@ -56,10 +56,12 @@ fn be_debugged() {
             .max_workers(2)
             .movement(movement)
     };
+
     let movable = builder(Movement::Anytime).build().expect("a runtime");
     let pinned = builder(Movement::BeforeStart).build().expect("a runtime");
     let lock = Arc::new(Mutex::new(()));
     let guard = lock.lock().expect("free");
+
     for (runtime, name) in [(&movable, "movable\n"), (&pinned, "pinned")] {
         drop(
             runtime
@@ -77,6 +79,7 @@ fn be_debugged() {
             runtime.metrics().live_fibers == 2 && runtime.metrics().sleeping_workers == 2
         });
     }
+
     drop(
         movable
             .spawn_with(Builder::new().name("eager"), weave_eagerly)
@@ -107,6 +110,7 @@ fn gdb(args: &[&str], commands: &[&str]) -> Output {
         command.args(["-ex", one]);
     }
     command.stdin(Stdio::null());
+
     command.output().expect("timeout(1) is there")
 }
 
@@ -126,6 +130,7 @@ fn check(what: &str, output: &Output) {
     ] {
         assert!(text.contains(line), "{what}: no {line:?} in {text}");
     }
+
     assert!(!text.contains("\"main\""), "{what}: it has ended: {text}");
     let start = text
         .find("APPLY ALL")
@@ -136,6 +141,7 @@ fn check(what: &str, output: &Output) {
         2,
         "{what}: {list}"
     );
+
     // Four frames of each of the two.
     assert_eq!(
         stacks.matches("in weave_patiently at ").count(),
@@ -165,10 +171,9 @@ fn fibers_are_found_in_a_process_and_in_its_core_file() {
     {
         return skip("there is no gdb; apt-get install gdb");
     }
-    let (program, dir) = (
-        std::env::current_exe().expect("this binary"),
-        Scratch::new(),
-    );
+    let program = std::env::current_exe().expect("this binary");
+    let dir = Scratch::new();
+
     // The kernel writes a core file to the working directory, if it is not told to do something
     // else.
     let path = format!("gdb::{NAME}");
@@ -189,6 +194,7 @@ fn fibers_are_found_in_a_process_and_in_its_core_file() {
     let mut debugged = OwnChild(child);
     let mut line = String::new();
     let stderr = debugged.0.stderr.take().expect("piped");
+
     BufReader::new(stderr)
         .read_line(&mut line)
         .expect("it says that it is ready");
@@ -204,6 +210,7 @@ fn fibers_are_found_in_a_process_and_in_its_core_file() {
         &["-p", &debugged.0.id().to_string()],
         &[&show[..], &["fiber 999999 bt"]].concat(),
     );
+
     if stderr_of(&live).contains("ptrace: Operation not permitted") {
         return skip("gdb may not attach to a process here (ptrace)");
     }
@@ -213,6 +220,7 @@ fn fibers_are_found_in_a_process_and_in_its_core_file() {
         "{}",
         stderr_of(&live)
     );
+
     // A program without fibers says so.
     let other = gdb(&["/bin/true"], &[&source, "info fibers"]);
     assert!(
@@ -231,6 +239,7 @@ fn fibers_are_found_in_a_process_and_in_its_core_file() {
     else {
         return skip("the kernel writes no core file here (/proc/sys/kernel/core_pattern)");
     };
+
     let later = gdb(
         &[
             program.to_str().expect("a path"),

@@ -74,6 +74,7 @@ impl Pair {
             theirs.store(true, Ordering::Release);
             gate()
         });
+
         eventually("it has begun", || began.load(Ordering::Acquire));
         // Whoever runs there after that finds it suspended.
         self.here(|| ()).join().expect("no panic");
@@ -93,7 +94,8 @@ fn more_grants_than_there_is_room_for_arrive(setup: Setup) {
         let begun = Arc::new(AtomicUsize::new(0));
         let loners: Vec<_> = (0..MANY)
             .map(|i| {
-                let (gates, begun) = (gates.clone(), begun.clone());
+                let gates = gates.clone();
+                let begun = begun.clone();
                 pair.here(move || {
                     begun.fetch_add(1, Ordering::AcqRel);
                     acquired(&gates[i])
@@ -101,17 +103,17 @@ fn more_grants_than_there_is_room_for_arrive(setup: Setup) {
             })
             .collect();
         eventually("all wait", || begun.load(Ordering::Acquire) == MANY);
-        let (busy, done) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let (is_busy, is_done) = (busy.clone(), done.clone());
+        let busy = Arc::new(AtomicBool::new(false));
+        let done = Arc::new(AtomicBool::new(false));
+        let is_busy = busy.clone();
+        let is_done = done.clone();
         let holder = move || {
             busy.store(true, Ordering::Release);
             while !done.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }
         };
+
         let releaser = move || {
             while !is_busy.load(Ordering::Acquire) {
                 yield_now();
@@ -119,6 +121,7 @@ fn more_grants_than_there_is_room_for_arrive(setup: Setup) {
             gates.iter().for_each(Semaphore::release);
             is_done.store(true, Ordering::Release);
         };
+
         let (holder, releaser) = pair.spawn(holder, releaser);
         releaser.join().unwrap();
         holder.join().unwrap();
@@ -141,6 +144,7 @@ fn a_grant_wakes_a_worker_that_sleeps(setup: Setup) {
             }
         }
     };
+
     let pair = Pair::new(setup);
     let (here, there) = pair.spawn(partner(0), partner(1));
     here.join().unwrap();
@@ -149,10 +153,13 @@ fn a_grant_wakes_a_worker_that_sleeps(setup: Setup) {
 
 /// Who waits belongs to another pool than who lets it go.
 fn a_grant_crosses_runtimes(setup: Setup) {
-    let (one, other) = (setup.workers(1), setup.workers(2));
-    let (there, back) = (channel::bounded(1), channel::bounded(1));
+    let one = setup.workers(1);
+    let other = setup.workers(2);
+    let there = channel::bounded(1);
+    let back = channel::bounded(1);
     let echo =
         one.spawn(move || while there.1.recv().is_ok_and(|n: u64| back.0.send(n).is_ok()) {});
+
     other.run(move || {
         for n in 0..200 {
             there.0.send(n).unwrap();
@@ -170,7 +177,8 @@ fn who_is_joined_in_waiting_is_served_first(setup: Setup) {
         // As they are let go, as digits.
         let order = Arc::new(AtomicU64::new(0));
         let mut loners = [1, 2, 3].map(|number| {
-            let (gate, order) = (gate.clone(), order.clone());
+            let gate = gate.clone();
+            let order = order.clone();
             let through = move || {
                 let through = acquired(&gate);
                 if through {
@@ -182,19 +190,23 @@ fn who_is_joined_in_waiting_is_served_first(setup: Setup) {
                 }
                 through
             };
+
             Some(pair.loner(through))
         });
+
         let leaves = round % 4;
         if leaves > 0 {
             let loner = loners[leaves - 1].take().unwrap();
             loner.cancel();
             assert!(!loner.join().unwrap(), "it was not let go");
         }
+
         for loner in loners.into_iter().flatten() {
             let theirs = gate.clone();
             pair.there(move || theirs.release()).join().unwrap();
             assert!(loner.join().unwrap());
         }
+
         assert_eq!(order.load(Ordering::Acquire), [123, 23, 13, 12][leaves]);
         assert_eq!(gate.available(), 0);
     }
@@ -209,13 +221,16 @@ fn cancelled_loners_lose_no_permit(setup: Setup) {
     let done = Arc::new(AtomicBool::new(false));
     let loners: Vec<_> = (0..LONERS)
         .map(|i| {
-            let (gates, done) = (gates.clone(), done.clone());
+            let gates = gates.clone();
+            let done = done.clone();
             pair.here(move || {
-                let (mut random, mut taken) = (Random::new(i as u64 + 1), 0);
+                let mut random = Random::new(i as u64 + 1);
+                let mut taken = 0;
                 while !done.load(Ordering::Acquire) {
                     let patience = Duration::from_micros(random.below(200));
                     taken += usize::from(with_timeout(patience, || acquired(&gates[i])));
                 }
+
                 taken
             })
         })
@@ -229,6 +244,7 @@ fn cancelled_loners_lose_no_permit(setup: Setup) {
             yield_now();
         }
     });
+
     giver.join().unwrap();
     done.store(true, Ordering::Release);
     let taken: usize = loners.into_iter().map(|loner| loner.join().unwrap()).sum();
@@ -262,12 +278,14 @@ fn loners_that_are_let_go_together_learn_why(setup: Setup) {
                     theirs.add_permits(3 * count)
                 }
             };
+
             pair.there(let_go).join().unwrap();
             loners
                 .into_iter()
                 .for_each(|loner| assert_eq!(loner.join().unwrap(), !closes));
             assert_eq!(gate.available(), 1);
         }
+
         let lock = Arc::new(RwLock::new(()));
         let guard = lock.write_owned().unwrap();
         let loners: Vec<_> = (0..count)
@@ -291,15 +309,18 @@ fn loners_pass_a_barrier_in_pairs(setup: Setup) {
     let walk = |seed| {
         let barrier = barrier.clone();
         move || {
-            let (mut random, mut passed) = (Random::new(seed), 0_u64);
+            let mut random = Random::new(seed);
+            let mut passed = 0_u64;
             for _ in 0..2000 {
                 let patience = Duration::from_micros(random.below(100));
                 passed += u64::from(with_timeout(patience, || barrier.wait()).is_ok());
                 random.spin(10);
             }
+
             passed
         }
     };
+
     let (here, there) = pair.spawn(walk(1), walk(2));
     assert_eq!(here.join().unwrap(), there.join().unwrap());
 }
@@ -307,20 +328,20 @@ fn loners_pass_a_barrier_in_pairs(setup: Setup) {
 /// The message is on its way to a worker that never comes to read it, and the runtime ends.
 fn a_grant_to_a_worker_that_is_stuck_outlives_nobody(setup: Setup) {
     let pair = Pair::new(setup);
-    let (gate, stuck, free) = (
-        Arc::new(Semaphore::new(0)),
-        Arc::new(AtomicBool::new(false)),
-        Arc::default(),
-    );
+    let gate = Arc::new(Semaphore::new(0));
+    let stuck = Arc::new(AtomicBool::new(false));
+    let free = Arc::default();
     let theirs = gate.clone();
     let loner = pair.loner(move || acquired(&theirs));
-    let (is_stuck, is_free) = (stuck.clone(), Arc::clone(&free));
+    let is_stuck = stuck.clone();
+    let is_free = Arc::clone(&free);
     let holder = pair.here(move || {
         is_stuck.store(true, Ordering::Release);
         while !AtomicBool::load(&is_free, Ordering::Acquire) {
             std::thread::sleep(ms(1));
         }
     });
+
     eventually("it is stuck", || stuck.load(Ordering::Acquire));
     pair.there(move || gate.release()).join().unwrap();
     assert_ne!(pair.0.shutdown(ms(20)).leaked_fibers, 0);

@@ -21,6 +21,7 @@ fn cpu() -> Duration {
         assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &mut usage), 0);
         usage
     };
+
     let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
     time(usage.ru_utime) + time(usage.ru_stime)
 }
@@ -35,6 +36,7 @@ fn assert_idle(what: &str) {
         std::thread::sleep(Duration::from_secs(1));
         cpu() - before
     };
+
     let used: Vec<_> = (0..3)
         .map(|_| second())
         .take_while(|used| *used > ms(20))
@@ -63,6 +65,7 @@ fn no_policy_uses_cpu_when_idle() {
         let parked = runtime.spawn(plainweave::park);
         (preset.name, runtime, parked)
     };
+
     let runtimes: Vec<_> = plainweave::policy::PRESETS.iter().map(start).collect();
     // Stacks are tidied up for a while after fibers have ended.
     std::thread::sleep(Duration::from_secs(1));
@@ -74,6 +77,7 @@ fn no_policy_uses_cpu_when_idle() {
         .map(|(_, runtime, _)| runtime.metrics().sleeps)
         .collect();
     assert_idle("a runtime of every policy");
+
     for ((name, runtime, parked), before) in runtimes.into_iter().zip(sleeps) {
         let woken = runtime.metrics().sleeps - before;
         assert!(woken <= 30, "{name}: {woken} times");
@@ -95,16 +99,19 @@ fn an_idle_runtime_uses_no_cpu(setup: Setup) {
     let acceptor = runtime.spawn(move || accepting.accept().is_err());
     let sleeper = runtime.spawn(|| plainweave::time::sleep(Duration::from_secs(3600)).is_err());
     let mut theirs = Vec::new();
+
     for _ in 0..200 {
         let (conn, other) = connected();
         theirs.push(other);
         runtime.run(|| net::on_readable(conn, Some(Duration::from_secs(3600)), |_, _| ()));
     }
+
     eventually("all workers sleep", || {
         runtime.metrics().sleeping_workers == 4
     });
     let sleeps = runtime.metrics().sleeps;
     assert_idle("with parked fibers and connections");
+
     // A few are for tidying up; one that wakes for nothing does it thousands of times.
     let woken = runtime.metrics().sleeps - sleeps;
     assert!(woken <= 100, "{woken} times");
@@ -113,6 +120,7 @@ fn an_idle_runtime_uses_no_cpu(setup: Setup) {
     sleeper.cancel();
     assert!(acceptor.join().expect("no panic") && sleeper.join().expect("no panic"));
     fibers.iter().for_each(|f| f.fiber().unpark());
+
     fibers
         .into_iter()
         .for_each(|f| f.join().expect("no panic").expect("unparked"));

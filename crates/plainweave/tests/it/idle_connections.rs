@@ -62,6 +62,7 @@ fn readable(setup: Setup) {
     assert!(told.recv_timeout(ms(10)).is_err());
     theirs.write_all(b"hello").expect("write");
     let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
+
     outcome.expect("readable");
     assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 5);
     eventually("it is no longer parked", || {
@@ -104,6 +105,7 @@ fn a_listener_tells_how_many_wait(setup: Setup) {
     let _clients: Vec<_> = (0..2)
         .map(|_| std::net::TcpStream::connect(address).expect("connect"))
         .collect();
+
     eventually("both wait", || listener.queued().expect("asked") == 2);
     setup.runtime().run(|| listener.accept()).expect("accept");
     assert_eq!(listener.queued().expect("asked"), 1);
@@ -117,8 +119,10 @@ fn idle_time_out(setup: Setup) {
         .recv_timeout(A_WHILE)
         .expect("woken");
     let error = outcome.expect_err("idle");
+
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(!is_cancelled(&error) && start.elapsed() >= ms(30));
+
     // The connection is as good as before.
     theirs.write_all(b"late").expect("write");
     let (conn, outcome) = park(&runtime, conn, Some(A_WHILE))
@@ -138,6 +142,7 @@ fn end_of_stream(setup: Setup) {
                 .set_linger(Some(Duration::ZERO))
                 .expect("set");
         }
+
         drop(theirs);
         let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
         outcome.expect("an end is something to read");
@@ -159,10 +164,12 @@ fn closed_by_another_handle(setup: Setup) {
     let told = park(&runtime, conn, None);
     other.close();
     let (conn, _) = told.recv_timeout(A_WHILE).expect("woken");
+
     assert_eq!(
         (&conn).read(&mut [0; 8]).expect_err("closed").kind(),
         ErrorKind::NotConnected
     );
+
     assert!(
         park(&runtime, conn, None).recv_timeout(A_WHILE).is_ok(),
         "parking it again ends at once"
@@ -173,7 +180,9 @@ fn closed_by_another_handle(setup: Setup) {
 fn data_against_time_out(setup: Setup) {
     let runtime = setup.runtime();
     let mut random = Random::new(7);
-    let (mut data, mut late) = (0, 0);
+    let mut data = 0;
+    let mut late = 0;
+
     for _ in 0..150 {
         let (conn, mut theirs) = connected();
         let told = park(
@@ -184,6 +193,7 @@ fn data_against_time_out(setup: Setup) {
         random.spin(3000);
         theirs.write_all(b"x").expect("write");
         let (conn, outcome) = told.recv_timeout(A_WHILE).expect("woken");
+
         match outcome {
             Ok(()) => data += 1,
             Err(error) => {
@@ -191,9 +201,11 @@ fn data_against_time_out(setup: Setup) {
                 late += 1;
             }
         }
+
         assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 1);
         assert!(told.recv_timeout(Duration::ZERO).is_err(), "told twice");
     }
+
     assert_eq!(data + late, 150);
 }
 
@@ -219,6 +231,7 @@ fn serve(mut conn: Echo, outcome: std::io::Result<()>) {
         conn.done.fetch_add(conn.served, Ordering::SeqCst);
         return;
     }
+
     conn.served += 1;
     net::on_readable(conn, Some(A_WHILE), serve);
 }
@@ -248,6 +261,7 @@ fn again_and_again(setup: Setup) {
                 served: 0,
                 done: done.clone(),
             };
+
             runtime.run(|| net::on_readable(conn, None, serve));
             exchange_200_bytes(theirs)
         })
@@ -257,6 +271,7 @@ fn again_and_again(setup: Setup) {
         .for_each(|c| drop(c.join().expect("served")));
     eventually("all have ended", || done.load(Ordering::SeqCst) == 1600);
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
+
     eventually("nothing is parked", || {
         runtime.metrics().idle_connections == 0
     });
@@ -270,8 +285,10 @@ fn five_thousand_hold_no_stack(setup: Setup) {
     let before = descriptors();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("address");
-    let (count, done) = (5000, Arc::new(AtomicUsize::new(0)));
+    let count = 5000;
+    let done = Arc::new(AtomicUsize::new(0));
     let mut clients = Vec::new();
+
     for _ in 0..count {
         clients.push(std::net::TcpStream::connect(address).expect("connect"));
         let stream = TcpStream::from_std(listener.accept().expect("accept").0).expect("from_std");
@@ -280,8 +297,10 @@ fn five_thousand_hold_no_stack(setup: Setup) {
             served: 0,
             done: done.clone(),
         };
+
         drop(runtime.spawn(move || net::on_readable(conn, None, serve)));
     }
+
     eventually("all are parked", || {
         runtime.metrics().idle_connections == count
     });
@@ -290,11 +309,13 @@ fn five_thousand_hold_no_stack(setup: Setup) {
     clients
         .iter_mut()
         .for_each(|c| c.write_all(b"you").expect("write"));
+
     for client in &mut clients {
         let mut back = [0; 3];
         client.read_exact(&mut back).expect("read");
         assert_eq!(&back, b"you");
     }
+
     eventually("all are parked again", || {
         runtime.metrics().idle_connections == count
     });
@@ -319,7 +340,8 @@ fn a_fresh_fiber_may_run_elsewhere(setup: Setup) {
             for _ in 0..10 {
                 let (conn, theirs) = connected();
                 others.push(theirs);
-                let (threads, served) = (threads.clone(), served.clone());
+                let threads = threads.clone();
+                let served = served.clone();
                 net::on_readable(conn, None, move |_, outcome| {
                     outcome.expect("readable");
                     // SAFETY: no preconditions.
@@ -331,6 +353,7 @@ fn a_fresh_fiber_may_run_elsewhere(setup: Setup) {
                     served.fetch_add(1, Ordering::SeqCst);
                 });
             }
+
             others
                 .iter_mut()
                 .for_each(|o| o.write_all(b"x").expect("write"));
@@ -351,13 +374,12 @@ fn a_dropped_connection_state_is_dropped_once(setup: Setup) {
     let told = Arc::new(AtomicBool::new(false));
     let runtime = setup.runtime();
     let mut others = Vec::new();
+
     for n in 0..60 {
         let (conn, mut theirs) = connected();
-        let (state, captured, told) = (
-            State(conn, Counted::new(&counts)),
-            Counted::new(&counts),
-            told.clone(),
-        );
+        let state = State(conn, Counted::new(&counts));
+        let captured = Counted::new(&counts);
+        let told = told.clone();
         let idle = (n % 3 == 0).then_some(ms(2));
         runtime.run(|| {
             net::on_readable(state, idle, move |_state, outcome| {
@@ -374,6 +396,7 @@ fn a_dropped_connection_state_is_dropped_once(setup: Setup) {
         }
         others.push(theirs);
     }
+
     std::thread::sleep(ms(5));
     assert_eq!(runtime.shutdown(A_WHILE), plainweave::Shutdown::default());
     assert!(counts.balanced() && counts.made() == 120);
@@ -386,13 +409,16 @@ fn each_time_it_is_readable(setup: Setup) {
     let clients: Vec<_> = (0..8)
         .map(|_| {
             let (stream, theirs) = connected();
-            let (mut served, counted) = (0, Counted::new(&counts));
+            let mut served = 0;
+            let counted = Counted::new(&counts);
             runtime.run(|| {
                 net::each_readable(stream, Some(A_WHILE), move |stream, outcome| {
-                    let (_counted, mut buf) = (&counted, [0; 64]);
+                    let _counted = &counted;
+                    let mut buf = [0; 64];
                     let n = outcome.and_then(|()| stream.read(&mut buf)).expect("read");
                     stream.write_all(&buf[..n]).expect("write");
                     served += n;
+
                     if served < 200 {
                         ControlFlow::Continue(())
                     } else {
@@ -407,6 +433,7 @@ fn each_time_it_is_readable(setup: Setup) {
         let mut theirs = client.join().expect("served");
         assert_eq!(theirs.read(&mut [0]).expect("closed after the last"), 0);
     }
+
     eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
     eventually("nothing is parked", || {
         runtime.metrics().idle_connections == 0
@@ -419,9 +446,11 @@ fn each_ends_by_time_by_panic_and_with_the_runtime(setup: Setup) {
     let (told, outcomes) = mpsc::channel();
     let runtime = setup.runtime();
     let mut others = Vec::new();
+
     for n in 0..3 {
         let (conn, mut theirs) = connected();
-        let (counted, told) = (Counted::new(&counts), told.clone());
+        let counted = Counted::new(&counts);
+        let told = told.clone();
         let idle = (n == 0).then_some(ms(2));
         runtime.run(|| {
             net::each_readable(conn, idle, move |conn, outcome| {
@@ -446,6 +475,7 @@ fn each_ends_by_time_by_panic_and_with_the_runtime(setup: Setup) {
         }
         others.push(theirs);
     }
+
     let mut first: Vec<_> = (0..3)
         .map(|_| outcomes.recv_timeout(A_WHILE).expect("woken"))
         .collect();
@@ -463,6 +493,7 @@ fn each_ends_by_time_by_panic_and_with_the_runtime(setup: Setup) {
     });
     assert_eq!(runtime.shutdown(A_WHILE), plainweave::Shutdown::default());
     let last = outcomes.recv_timeout(A_WHILE).expect("told of the end");
+
     assert!(matches!(last, (2, Err((_, true)))), "{last:?}");
     assert!(counts.balanced() && counts.made() == 3);
 }
@@ -488,6 +519,7 @@ fn one_that_is_never_idle_is_closed(setup: Setup) {
         });
     });
     theirs.set_read_timeout(Some(A_WHILE)).expect("set");
+
     // More bytes are on their way than the server reads at once, all the time.
     theirs.write_all(&[1; 4096]).expect("sent");
     let hammering = std::thread::spawn(move || {
@@ -499,8 +531,10 @@ fn one_that_is_never_idle_is_closed(setup: Setup) {
                 break;
             }
         }
+
         rounds
     });
+
     eventually("it is served", || runtime.metrics().finished_fibers > 100);
     runtime.close_idle_connections();
     assert!(runtime.wait_idle(A_WHILE));
@@ -514,8 +548,10 @@ fn count_connections<L: HasSocket + Send + 'static>(
     listener: L,
     try_accept: fn(&L) -> std::io::Result<()>,
 ) -> (Arc<AtomicUsize>, Arc<Counts>) {
-    let (accepted, counts) = (Arc::<AtomicUsize>::default(), Arc::<Counts>::default());
-    let (count, counted) = (accepted.clone(), Counted::new(&counts));
+    let accepted = Arc::<AtomicUsize>::default();
+    let counts = Arc::<Counts>::default();
+    let count = accepted.clone();
+    let counted = Counted::new(&counts);
     runtime.run(|| {
         net::each_readable(listener, None, move |listener, outcome| {
             let _counted = &counted;
@@ -534,6 +570,7 @@ fn count_connections<L: HasSocket + Send + 'static>(
             }
         });
     });
+
     (accepted, counts)
 }
 
@@ -568,6 +605,7 @@ fn listeners_wait_without_a_fiber(setup: Setup) {
         let all_are_there = || tcp.load(Ordering::SeqCst) == n && unix.load(Ordering::SeqCst) == n;
         eventually("they are accepted", all_are_there);
     }
+
     handle.close();
     unix_handle.close();
     eventually("their state is dropped", || {

@@ -47,10 +47,12 @@ fn fibers_are_joined_as_they_end(setup: Setup) {
         assert_eq!(set.len(), 5);
         assert!(set.try_join_next().is_none());
         let mut gates = gates;
+
         for n in [3, 0, 4, 1, 2] {
             gates[n] = None;
             assert_eq!(set.join_next().unwrap().unwrap(), n);
         }
+
         assert!(set.is_empty() && set.join_next().is_none());
     });
 }
@@ -85,6 +87,7 @@ fn a_joiner_that_is_cancelled_or_late_keeps_the_set(setup: Setup) {
             assert!(error.is_cancelled());
             set
         });
+
         let mut set = fiber.join().unwrap();
         assert_eq!(set.len(), 1);
         drop(gate);
@@ -116,7 +119,8 @@ fn a_set_that_is_dropped_cancels_and_joins(setup: Setup) {
         let ended = Arc::new(AtomicUsize::new(0));
         let fill = |set: &mut JoinSet<Counted>| {
             for n in 0..6 {
-                let (ended, result) = (ended.clone(), Counted::new(&counts));
+                let ended = ended.clone();
+                let result = Counted::new(&counts);
                 set.spawn(move || {
                     if n % 2 == 0 {
                         assert!(is_cancelled(&sleep(LONG).unwrap_err()));
@@ -128,11 +132,13 @@ fn a_set_that_is_dropped_cancels_and_joins(setup: Setup) {
                 });
             }
         };
+
         let mut set = JoinSet::new();
         fill(&mut set);
         drop(set);
         assert_eq!(ended.load(Ordering::SeqCst), 6);
         assert!(counts.balanced(), "{counts:?}");
+
         // Also if the owner panics, or is cancelled.
         for panics in [true, false] {
             let mut set = JoinSet::new();
@@ -143,6 +149,7 @@ fn a_set_that_is_dropped_cancels_and_joins(setup: Setup) {
                 assert!(!panics, "with a set");
                 sleep(LONG)
             });
+
             pause();
             owner.cancel();
             assert_eq!(owner.join().is_err(), panics);
@@ -157,14 +164,17 @@ fn detached_fibers_go_on(setup: Setup) {
         let (gate, opened) = channel::bounded::<()>(0);
         let (result, results) = channel::unbounded();
         let mut set = JoinSet::new();
+
         for n in 0..3 {
-            let (opened, result) = (opened.clone(), result.clone());
+            let opened = opened.clone();
+            let result = result.clone();
             set.spawn(move || {
                 let closed = opened.recv().unwrap_err().is_closed();
                 result.send((n, closed)).unwrap();
                 n
             });
         }
+
         set.detach_all();
         assert!(set.is_empty() && set.join_next().is_none());
         // What they report does not come to the set's next fibers.
@@ -195,6 +205,7 @@ fn a_set_is_joined_on_a_plain_thread(setup: Setup) {
     );
     drop(set);
     let outside = std::panic::catch_unwind(|| JoinSet::new().spawn(|| ()));
+
     assert!(outside.is_err(), "there is no runtime");
 }
 
@@ -203,6 +214,7 @@ fn a_set_grows_while_it_is_joined(setup: Setup) {
         let mut set = JoinSet::new();
         (0..4).for_each(|_| drop(set.spawn(|| 6_u32)));
         let mut joined = 0;
+
         while let Some(depth) = set.join_next() {
             joined += 1;
             let depth = depth.unwrap();
@@ -210,6 +222,7 @@ fn a_set_grows_while_it_is_joined(setup: Setup) {
                 (0..2).for_each(|_| drop(set.spawn(move || depth - 1)));
             }
         }
+
         assert_eq!(joined, 4 * 127);
     });
 }
@@ -223,6 +236,7 @@ fn a_fiber_that_never_starts_is_joined(setup: Setup) {
     drop(release);
     assert!(holder.join().unwrap());
     runtime.shutdown(Duration::from_secs(30));
+
     // It ran, or was refused when the runtime ended: either way it is joined.
     assert!(set.join_next().is_some());
     assert!(set.join_next().is_none());
@@ -238,18 +252,22 @@ fn a_select_waits_for_handles(setup: Setup) {
                 yield_now();
                 n
             });
+
             let got = select! {
                 join(slow) -> _ => panic!("it sleeps"),
                 join(fast) -> result => result.unwrap(),
                 recv(empty) -> _ => 9,
             };
+
             assert_eq!(got.unwrap(), n);
             let late = select! {
                 join(slow) -> _ => panic!("it sleeps"),
                 after(ms(1)) => true,
             };
+
             assert!(late.unwrap() && !slow.is_finished());
         }
+
         slow.cancel();
         assert!(select! { join(slow) -> result => result.unwrap() }.unwrap());
         let mut panics = spawn(|| panic!("joined by a select"));
@@ -271,8 +289,12 @@ fn a_select_waits_for_sets(setup: Setup) {
     setup.runtime().run(|| {
         let (work, to_do) = channel::bounded(0);
         let feeder = spawn(move || (0..50_u32).for_each(|n| work.send(n).unwrap()));
+
         // A server of at most four requests at a time.
-        let (mut set, mut open, mut sum) = (JoinSet::new(), true, 0);
+        let mut set = JoinSet::new();
+        let mut open = true;
+        let mut sum = 0;
+
         while open || !set.is_empty() {
             if !open || set.len() == 4 {
                 sum += set.join_next().unwrap().unwrap();
@@ -293,12 +315,14 @@ fn a_select_waits_for_sets(setup: Setup) {
             }
             assert!(set.len() <= 4);
         }
+
         assert_eq!(sum, 49 * 25);
         feeder.join().unwrap();
         let none = select! {
             recv(to_do) -> _ => false,
             join_next(set) -> result => result.is_none(),
         };
+
         assert!(
             none.is_ok(),
             "both are ready: a closed channel and an empty set"
@@ -327,12 +351,14 @@ fn cancelled_selects_lose_no_result(setup: Setup) {
                 yield_now();
                 result
             });
+
             let mut joined = 0;
             loop {
                 let more = select! {
                     join_next(set) -> result => result.is_some_and(|result| result.is_ok()),
                     join(alone) -> result => { drop(result.unwrap()); break; }
                 };
+
                 match more {
                     Ok(more) => joined += usize::from(more),
                     Err(error) => {
@@ -341,13 +367,16 @@ fn cancelled_selects_lose_no_result(setup: Setup) {
                     }
                 }
             }
+
             // What was not joined is still in the set.
             assert_eq!(joined + set.len(), 6);
         });
+
         Random::new(round + 1).spin(60);
         fiber.cancel();
         fiber.join().unwrap();
     }
+
     eventually("all results are gone", || counts.balanced());
 }
 
@@ -373,6 +402,7 @@ fn a_set_survives_a_panic_in_a_losing_branch(setup: Setup) {
                 join_next(set) -> result => result.unwrap().unwrap(),
             }
         }));
+
         assert!(outcome.is_err() && set.is_empty());
         assert!(with_timeout(LONG, || set.join_next()).is_none());
         set.spawn(|| 2);
@@ -382,10 +412,12 @@ fn a_set_survives_a_panic_in_a_losing_branch(setup: Setup) {
 
 fn no_more_run_than_the_limit(setup: Setup) {
     setup.runtime().run(|| {
-        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let running = Arc::new(AtomicUsize::new(0));
+        let most = Arc::new(AtomicUsize::new(0));
         let mut set = JoinSet::new();
         for n in 0..200 {
-            let (running, most) = (running.clone(), most.clone());
+            let running = running.clone();
+            let most = most.clone();
             let job = move || {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 yield_now();
@@ -393,6 +425,7 @@ fn no_more_run_than_the_limit(setup: Setup) {
                 assert_ne!(n, 150, "one of them panics");
                 n
             };
+
             set.spawn_limited(5, job).expect("not cancelled");
             assert!(set.running() <= 5);
             if n % 50 == 0 {
@@ -403,6 +436,7 @@ fn no_more_run_than_the_limit(setup: Setup) {
                 );
             }
         }
+
         assert!(most.load(Ordering::SeqCst) <= 5);
         let before = set.len();
         let mut ends = Vec::new();
@@ -438,6 +472,7 @@ fn a_spawn_that_is_cancelled_or_late_leaves_the_set_as_it_is(setup: Setup) {
             let error = set.spawn_limited(1, park).expect_err("cancelled");
             (is_cancelled(&error), set.len())
         });
+
         owner.cancel();
         assert_eq!(owner.join().expect("no panic"), (true, 1));
     });

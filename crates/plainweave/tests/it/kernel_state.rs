@@ -65,22 +65,26 @@ where
     loop {
         let runtime = runtime(setup, 2);
         let outcome = runtime.run(|| {
-            let (worker, me) = (gettid(), std::thread::current().id());
+            let worker = gettid();
+            let me = std::thread::current().id();
             let shared = before();
             let (moved, waits) = mpsc::channel::<()>();
-            let (theirs, behind) = (shared.clone(), behind.clone());
+            let theirs = shared.clone();
+            let behind = behind.clone();
             let other = spawn(move || {
                 let value = (gettid() == worker).then(|| behind(&theirs));
                 // It keeps its worker, so the fiber has to go on elsewhere.
                 let _ = waits.recv();
                 value
             });
+
             yield_now();
             assert_eq!(std::thread::current().id(), me);
             let value = (gettid() != worker).then(|| after(&shared));
             drop(moved);
             value.zip(other.join().expect("no panic"))
         });
+
         if let Some(outcome) = outcome {
             return outcome;
         }
@@ -153,6 +157,7 @@ fn what_else_the_kernel_keeps_stays_with_the_worker(setup: Setup) {
         let found = unsafe { libc::prctl(libc::PR_SET_NAME, c"wanderer".as_ptr()) };
         assert_eq!(found, 0);
     };
+
     let has_name = || {
         let mut name = [0u8; 16];
         // SAFETY: room for the longest name.
@@ -160,11 +165,13 @@ fn what_else_the_kernel_keeps_stays_with_the_worker(setup: Setup) {
         assert_eq!(found, 0);
         name.starts_with(b"wanderer\0")
     };
+
     stays_with_the_worker(setup, name, has_name);
     let nice = || {
         // SAFETY: a plain call.
         assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) }, 0);
     };
+
     // SAFETY: a plain call.
     stays_with_the_worker(
         setup,
@@ -175,6 +182,7 @@ fn what_else_the_kernel_keeps_stays_with_the_worker(setup: Setup) {
         // SAFETY: a plain call.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 77_000) }, 0);
     };
+
     // SAFETY: a plain call.
     stays_with_the_worker(
         setup,
@@ -191,6 +199,7 @@ fn workers_have_what_the_builders_thread_had(setup: Setup) {
         block_signal();
         runtime(setup, 2)
     });
+
     let runtime = builder.join().expect("no panic");
     let blocked = Arc::new(AtomicUsize::new(0));
     let (release, fibers): (Vec<_>, Vec<_>) = (0..COUNT)
@@ -207,6 +216,7 @@ fn workers_have_what_the_builders_thread_had(setup: Setup) {
         blocked.load(Ordering::SeqCst) == COUNT
     });
     drop(release);
+
     fibers
         .into_iter()
         .for_each(|fiber| assert!(fiber.join().expect("no panic")));
@@ -221,6 +231,7 @@ fn a_fiber_signals_itself(setup: Setup) {
     if apart() {
         return;
     }
+
     // SAFETY: a handler that stores a number.
     unsafe { libc::signal(libc::SIGUSR1, see as *const () as usize) };
     let signals: [fn() -> i32; 2] = [
@@ -234,6 +245,7 @@ fn a_fiber_signals_itself(setup: Setup) {
             let worker = gettid();
             (signal(), SEEN_BY.swap(0, Ordering::SeqCst) == worker)
         };
+
         let (after, _) = on_moving(setup, || (), |()| check(), |()| ());
         assert_eq!(after, (0, true));
     }
@@ -334,6 +346,7 @@ fn locks_that_know_their_owner_go_along(setup: Setup) {
                 assert_eq!(lock.lock(), 0);
                 lock
             };
+
             let after = |lock: &Arc<CLock>| {
                 let locked_again = lock.lock();
                 if locked_again == 0 {
@@ -341,6 +354,7 @@ fn locks_that_know_their_owner_go_along(setup: Setup) {
                 }
                 (locked_again, lock.clone())
             };
+
             let ((locked_again, lock), behind) = on_moving(setup, locked, after, |lock| {
                 (lock.try_lock(), lock.unlock())
             });
@@ -368,6 +382,7 @@ fn a_priority_inheriting_lock_is_lost_to_a_waiter(setup: Setup) {
         }
         (waiter, lock.unlock())
     });
+
     assert_eq!(
         (waited.join().expect("no panic"), unlocked),
         (libc::ETIMEDOUT, 0)
@@ -390,6 +405,7 @@ fn a_priority_inheriting_lock_is_lost_by_waiting(setup: Setup) {
         eventually("the worker waits", || theirs.is_awaited());
         assert_eq!(theirs.unlock(), 0);
     });
+
     held.recv().expect("it is held");
     let outcome = runtime(setup, 1).run(|| (lock.lock(), lock.unlock()));
     holder.join().expect("no panic");
@@ -403,21 +419,25 @@ fn a_lock_of_stderr_goes_along(setup: Setup) {
     let order = Arc::new(AtomicUsize::new(0));
     for _ in 0..20 {
         order.store(0, Ordering::SeqCst);
-        let (theirs, holds) = (order.clone(), order.clone());
+        let theirs = order.clone();
+        let holds = order.clone();
         let holder = runtime.spawn(move || {
             let held = std::io::stderr().lock();
             let waiter = spawn(move || {
                 let _held = std::io::stderr().lock();
                 theirs.load(Ordering::SeqCst)
             });
+
             for _ in 0..5 {
                 time::sleep(ms(1)).expect("not cancelled");
                 drop(std::io::stderr().lock());
             }
+
             holds.store(1, Ordering::SeqCst);
             drop(held);
             waiter.join().expect("no panic")
         });
+
         assert_eq!(holder.join().expect("no panic"), 1);
     }
 }
@@ -444,6 +464,7 @@ fn beside_completions<T: Send + 'static>(
         tell.send(gettid()).expect("the test waits");
         call()
     });
+
     let thread = thread.recv().expect("it runs");
     eventually("the call blocks", || {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("proc");
@@ -458,6 +479,7 @@ fn beside_completions<T: Send + 'static>(
             .for_each(|writer| writer.write_all(&[1]).expect("sent"));
         std::thread::sleep(ms(2));
     }
+
     end();
     readers
         .into_iter()
@@ -485,6 +507,7 @@ fn reads_with_a_timeout_end_early_on_uring_only(setup: Setup) {
                 .expect("it goes on by itself");
             (first, bytes)
         };
+
         let (first, bytes) = beside_completions(setup, call, || {
             theirs.write_all(b"late").expect("sent");
         });
@@ -512,12 +535,14 @@ fn epoll_wait_ends_early_on_uring_only(setup: Setup) {
             )
             .expect("added");
             let mut event = libc::epoll_event { events: 0, u64: 0 };
+
             // SAFETY: a plain call; there is room for one event.
             let mut wait =
                 || match unsafe { libc::epoll_wait(epoll.as_raw_fd(), &mut event, 1, 60_000) } {
                     -1 => Err(std::io::Error::last_os_error().kind()),
                     count => Ok(count),
                 };
+
             let first = wait();
             let mut last = first;
             while last == Err(ErrorKind::Interrupted) {
@@ -525,6 +550,7 @@ fn epoll_wait_ends_early_on_uring_only(setup: Setup) {
             }
             (first, last)
         };
+
         let (first, last) = beside_completions(setup, call, || {
             theirs.write_all(b"x").expect("sent");
         });
@@ -544,6 +570,7 @@ fn calls_of_std_do_not_end_early(setup: Setup) {
         std::thread::sleep(ms(30));
         start.elapsed()
     };
+
     assert!(beside_completions(setup, sleep, || ()) >= ms(30));
 
     let (sender, receiver) = mpsc::channel();

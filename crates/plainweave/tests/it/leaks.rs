@@ -62,6 +62,7 @@ fn clients_that_vanish_leave_nothing(setup: Setup) {
             }
         });
     });
+
     std::thread::scope(|threads| {
         for seed in 0..2 {
             threads.spawn(move || {
@@ -74,6 +75,7 @@ fn clients_that_vanish_leave_nothing(setup: Setup) {
                         .collect();
                     let cut = random.below(message.len() as u64 + 1) as usize;
                     client.write_all(&message[..cut]).expect("write");
+
                     match n % 3 {
                         0 => {
                             client.set_nonblocking(true).expect("set");
@@ -84,6 +86,7 @@ fn clients_that_vanish_leave_nothing(setup: Setup) {
                             .expect("reset"),
                         _ => {}
                     }
+
                     drop(client);
                     if n % 3 == 2 {
                         client_that_reads(address, &mut random);
@@ -92,6 +95,7 @@ fn clients_that_vanish_leave_nothing(setup: Setup) {
             });
         }
     });
+
     listener.close();
     server.join().expect("no panic");
     drop(listener);
@@ -108,6 +112,7 @@ fn client_that_reads(address: std::net::SocketAddr, random: &mut Random) {
         .write_all(&[&[len], body.as_slice()].concat())
         .expect("write");
     let cut = random.below(u64::from(len)) as usize;
+
     client.read_exact(&mut vec![0; cut]).expect("read");
 }
 
@@ -115,6 +120,7 @@ fn results_are_dropped_exactly_once(setup: Setup) {
     let counts = Arc::new(Counts::default());
     let runtime = setup.runtime();
     let mut random = Random::new(5);
+
     for round in 0..30 {
         let mut handles = Vec::new();
         for n in 0..60u64 {
@@ -131,12 +137,14 @@ fn results_are_dropped_exactly_once(setup: Setup) {
                 }
                 (captured, local)
             });
+
             match (n + round) % 4 {
                 0 if n % 5 == 2 => handle.cancel(),
                 0 => drop(handle),
                 _ => handles.push(handle),
             }
         }
+
         random.spin(300);
         for handle in handles {
             handle.cancel();
@@ -149,6 +157,7 @@ fn results_are_dropped_exactly_once(setup: Setup) {
             }
         }
     }
+
     at_rest(&runtime);
     eventually("each is dropped once", || counts.balanced());
     assert!(counts.made() > 3000);
@@ -168,6 +177,7 @@ fn results_of_refused_fibers_too(setup: Setup) {
     eventually("all stacks are taken", || {
         runtime.metrics().stacks_in_use == 8
     });
+
     let handles: Vec<_> = (0..50)
         .map(|_| {
             let captured = Counted::new(&counts);
@@ -179,6 +189,7 @@ fn results_of_refused_fibers_too(setup: Setup) {
             assert!(handle.join().expect_err("refused").is_refused());
         }
     }
+
     runtime.scope(|s| {
         for _ in 0..10 {
             let captured = Counted::new(&counts);
@@ -215,10 +226,12 @@ fn what_a_shutdown_cuts_short_is_dropped(setup: Setup) {
                         more
                     }));
                 }
+
                 let _ = plainweave::park();
                 (captured, local)
             }));
         }
+
         // Some have begun by then, some have not.
         Random::new(round).spin(round * 20);
         let left = runtime.shutdown(Duration::from_secs(20));
@@ -243,6 +256,7 @@ fn forgotten_handles_cost_no_fiber(setup: Setup) {
             n
         }));
     }
+
     runtime.run(|| {
         scope(|s| {
             for _ in 0..100 {
@@ -267,6 +281,7 @@ fn a_runtime_gives_everything_back(setup: Setup) {
     let threads = || std::fs::read_dir("/proc/self/task").expect("proc").count();
     drop(setup.runtime());
     let before = (descriptors(), threads());
+
     for n in 0..30 {
         let runtime = setup.workers(1 + n % 4);
         let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -283,6 +298,7 @@ fn a_runtime_gives_everything_back(setup: Setup) {
         }));
         assert_eq!(panic.is_err(), n % 2 == 1);
     }
+
     // Threads of other tests come and go, so less than one for each round will do.
     eventually("descriptors are closed", || descriptors() < before.0 + 30);
     eventually("threads have ended", || threads() < before.1 + 30);

@@ -70,6 +70,7 @@ fn with_lock_held(
                 hold(stream, receiver);
             })
         };
+
         let (peer, _) = listener.accept().expect("the holder connects");
         held.recv().expect("the holder holds the lock");
         let others: Vec<_> = (0..workers * 2)
@@ -83,6 +84,7 @@ fn with_lock_held(
             sender,
             holder,
         };
+
         std::thread::sleep(SOON / 2);
         end(&mut outside);
         outside.holder.join().expect("no panic");
@@ -169,11 +171,13 @@ fn its_scope_is_cancelled(setup: Setup) {
                 let error = stream.read(&mut [0; 8]).expect_err("nothing comes");
                 assert!(is_cancelled(&error), "{error}");
             });
+
             assert_eq!(receiver.recv().expect("it is sent"), 7);
             scope.cancel();
             reads.join().expect("no panic");
         });
     };
+
     with_lock_held(setup, hold, |outside| {
         outside.sender.send(7).expect("received")
     });
@@ -210,6 +214,7 @@ fn its_select_receives(setup: Setup) {
         };
         assert_eq!(which.expect("not cancelled"), 7);
     };
+
     with_lock_held(setup, hold, |outside| {
         outside.sender.send(7).expect("received")
     });
@@ -225,6 +230,7 @@ fn its_select_finds_a_descriptor(setup: Setup) {
         };
         assert_eq!(which.expect("not cancelled"), 2);
     };
+
     with_lock_held(setup, hold, |outside| {
         outside.peer.write_all(b"x").expect("open")
     });
@@ -257,6 +263,7 @@ fn each_has_a_scope_of_fresh_fibers(setup: Setup) {
                 });
             }
         });
+
         assert_eq!(done.into_inner(), 3);
         1
     });
@@ -296,6 +303,7 @@ fn each_waits_for_fresh_fibers(setup: Setup, wait: fn() -> u32) {
                 *count += wait();
             })
         });
+
         let fibers: Vec<_> = fibers.collect();
         fibers
             .into_iter()
@@ -334,6 +342,7 @@ fn fresh_fibers_start_beside_many_that_run(setup: Setup) {
         .collect();
     start_beside_blocked_fibers(&runtime);
     stop.store(true, Ordering::SeqCst);
+
     run.into_iter()
         .for_each(|fiber| fiber.join().expect("no panic"));
 }

@@ -78,6 +78,7 @@ impl Run {
                 self.meanwhile.fetch_add(1, SeqCst);
                 self.late.fetch_add(usize::from(self.now() > due), SeqCst);
             }
+
             yield_now();
         }
     }
@@ -90,11 +91,13 @@ impl Run {
         while !self.calling.load(SeqCst) || self.turns.load(SeqCst) == 0 {
             yield_now();
         }
+
         for _ in 0..TURNS {
             self.due.store(self.now() + bound.as_nanos() as u64, SeqCst);
             yield_now();
             self.due.store(0, SeqCst);
         }
+
         self.at_release.store(self.turns.load(SeqCst), SeqCst);
         drop(guard);
     }
@@ -119,29 +122,31 @@ fn one_worker(setup: Setup, policy: &str) -> RuntimeBuilder {
 }
 
 fn a_hog_keeps_a_high_waiter_out_for_the_ageing_bound_only(setup: Setup) {
-    let (runtime, run) = (
-        one_worker(setup, PRIORITY).build().expect("a runtime"),
-        Run::new(),
-    );
+    let runtime = one_worker(setup, PRIORITY).build().expect("a runtime");
+    let run = Run::new();
     let spawn = |priority, f: Box<dyn FnOnce(&Run) + Send>| {
         let run = run.clone();
         runtime
             .spawn_with(Builder::new().priority(priority), move || f(&run))
             .expect("spawned")
     };
+
     let waiter = spawn(HIGH, Box::new(Run::wait));
     let holder = spawn(LOW, Box::new(|run| run.hold(BOUND)));
     let hog = spawn(MIDDLE, Box::new(Run::hog));
     [waiter, holder, hog]
         .into_iter()
         .for_each(|fiber| fiber.join().expect("no panic"));
-    let (meanwhile, late) = (run.count(|run| &run.meanwhile), run.count(|run| &run.late));
+    let meanwhile = run.count(|run| &run.meanwhile);
+    let late = run.count(|run| &run.late);
+
     assert!(late <= TURNS * READING, "{late} turns too late");
     assert!(
         meanwhile - late >= TURNS,
         "the hog goes first while the holder ages: {meanwhile}, {late}"
     );
     let passed = run.count(|run| &run.at_entry) - run.count(|run| &run.at_release);
+
     assert!(
         passed <= 1,
         "{passed} turns of the hog between the release and the waiter, which is more urgent"
@@ -164,12 +169,14 @@ fn across(holds: &Pool, waits: &Pool, bound: Duration) -> Arc<Run> {
         pool.spawn_with(Builder::new().priority(priority), move || f(&run))
             .expect("open")
     };
+
     let waiter = spawn(waits, HIGH, Box::new(Run::wait));
     let hog = spawn(holds, MIDDLE, Box::new(Run::hog));
     let holder = spawn(holds, LOW, Box::new(move |run| run.hold(bound)));
     [waiter, holder, hog]
         .into_iter()
         .for_each(|fiber| fiber.join().expect("no panic"));
+
     run
 }
 

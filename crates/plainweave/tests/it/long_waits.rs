@@ -56,6 +56,7 @@ fn pages_go_back(runtime: Runtime) {
                 plainweave::park().expect("unparked");
                 run_deep(DEEP)
             };
+
             let builder = Builder::new().stack_size(1 << 20);
             runtime.spawn_with(builder, deep).expect("a fiber")
         })
@@ -64,6 +65,7 @@ fn pages_go_back(runtime: Runtime) {
     shrinks_to(before + FIBERS * DEEP / 8);
     let deepest = runtime.metrics().stack_high_water.expect("some are known");
     assert!(deepest >= DEEP, "what was there is remembered: {deepest}");
+
     for fiber in fibers {
         fiber.fiber().unpark();
         assert!(fiber.join().expect("no panic") > 0);
@@ -126,6 +128,7 @@ fn a_stack_of_another_kind_is_left_alone(setup: Setup) {
             assert_eq!(stacker::grow(128 << 10, inner), 30 * 40);
         })
     };
+
     let fibers = [(); 10].map(|()| runtime.spawn(deep));
     for fiber in fibers {
         assert_eq!(fiber.join().expect("no panic"), 30 * 40);
@@ -143,10 +146,12 @@ fn a_program_at_rest_goes_back_to_sleep(setup: Setup) {
             .map(|worker| worker.sleeps)
             .sum::<u64>()
     };
+
     let quiet = |before: u64| {
         std::thread::sleep(ms(5000));
         sleeps() == before
     };
+
     eventually("nobody wakes up for five seconds", || quiet(sleeps()));
     for fiber in fibers {
         fiber.fiber().unpark();

@@ -26,6 +26,7 @@ fn a_fiber_that_does_not_end_is_named_at_exit() {
         drop(runtime);
         std::process::exit(0);
     }
+
     unless_it_hangs(NAME, || {
         let output = in_child(NAME, "exit", &[]);
         let text = stderr_of(&output);
@@ -69,6 +70,7 @@ fn what_needs_a_runtime_blames_its_caller() {
     if is_child("scope") {
         plainweave::scope(|_| ());
     }
+
     for part in ["spawn", "scope"] {
         let output = in_child(NAME, part, &[]);
         let text = stderr_of(&output);

@@ -49,16 +49,19 @@ fn one_notification_is_kept(setup: Setup) {
 
 fn the_longest_waiter_is_notified(setup: Setup) {
     setup.workers(1).run(|| {
-        let (notify, order) = (Notify::new(), Mutex::new(Vec::new()));
+        let notify = Notify::new();
+        let order = Mutex::new(Vec::new());
         plainweave::scope(|s| {
             for n in 0..5 {
-                let (notify, order) = (&notify, &order);
+                let notify = &notify;
+                let order = &order;
                 s.spawn(move || {
                     notify.wait().unwrap();
                     order.lock().unwrap().push(n);
                 });
                 pause();
             }
+
             for n in 1..=5 {
                 notify.notify_one();
                 while order.lock().unwrap().len() < n {
@@ -71,14 +74,17 @@ fn the_longest_waiter_is_notified(setup: Setup) {
 }
 
 fn all_waiters_are_notified_and_no_later_one(setup: Setup) {
-    let (notify, waiting) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let notify = Arc::new(Notify::new());
+    let waiting = Arc::new(AtomicUsize::new(0));
     let wait = || {
-        let (notify, waiting) = (notify.clone(), waiting.clone());
+        let notify = notify.clone();
+        let waiting = waiting.clone();
         move || {
             waiting.fetch_add(1, Ordering::SeqCst);
             notify.wait()
         }
     };
+
     // One worker: whoever has counted itself waits, when another fiber runs.
     setup
         .check(
@@ -114,16 +120,19 @@ fn all_waiters_are_notified_and_no_later_one(setup: Setup) {
 fn whoever_asked_before_notices(setup: Setup) {
     setup.runtime().run(|| {
         let notify = Notify::new();
-        let (first, second) = (notify.notified(), notify.notified());
+        let first = notify.notified();
+        let second = notify.notified();
         notify.notify_waiters();
         first.wait().unwrap();
         second.wait().unwrap();
         let third = notify.notified();
+
         assert_eq!(
             with_timeout(ms(2), || third.wait()).unwrap_err().kind(),
             ErrorKind::TimedOut
         );
         let fourth = notify.notified();
+
         notify.notify_one();
         fourth.wait().unwrap();
         assert!(
@@ -142,11 +151,13 @@ fn cancelled_waiters_lose_no_notification(setup: Setup) {
             let notify = notify.clone();
             runtime.spawn(move || notify.wait().is_ok())
         });
+
         let theirs = notify.clone();
         let notifier = std::thread::spawn(move || {
             Random::new(seed).spin(30);
             theirs.notify_one();
         });
+
         Random::new(seed + 1000).spin(30);
         fibers.iter().for_each(plainweave::JoinHandle::cancel);
         let woken: usize = fibers
@@ -155,6 +166,7 @@ fn cancelled_waiters_lose_no_notification(setup: Setup) {
             .sum();
         notifier.join().unwrap();
         let kept = usize::from(with_timeout(ms(1), || notify.wait()).is_ok());
+
         assert_eq!(woken + kept, 1);
     }
 }
@@ -173,6 +185,7 @@ fn a_watch_shows_the_latest(setup: Setup) {
             }
         }
     };
+
     let runtime = setup.runtime();
     let fibers: Vec<_> = (0..3)
         .map(|_| runtime.spawn(follow(receiver.clone())))
@@ -197,6 +210,7 @@ fn a_watch_ends_with_its_senders(setup: Setup) {
         let mut third = sender.subscribe();
         let never = spawn(move || third.wait_for(|word| *word == "never"));
         let second = sender.clone();
+
         sender.send("last");
         drop(sender);
         assert_eq!(waiter.join().unwrap().unwrap(), "last");
@@ -221,8 +235,10 @@ fn a_sender_learns_that_nobody_watches(setup: Setup) {
             with_timeout(ms(2), || sender.closed()).unwrap_err().kind(),
             ErrorKind::TimedOut
         );
-        let (waiting, second) = (sender.clone(), receiver.clone());
+        let waiting = sender.clone();
+        let second = receiver.clone();
         let waiter = spawn(move || waiting.closed());
+
         drop(receiver);
         assert_eq!(sender.receiver_count(), 1);
         drop(second);
@@ -254,7 +270,8 @@ fn each_receiver_gets_each_value(setup: Setup) {
     let receive = |mut receiver: broadcast::Receiver<u64>| {
         let got = got.clone();
         move || {
-            let (mut last, mut lost) = (0, 0);
+            let mut last = 0;
+            let mut lost = 0;
             loop {
                 match receiver.recv() {
                     Ok(value) => {
@@ -270,9 +287,11 @@ fn each_receiver_gets_each_value(setup: Setup) {
                     Err(error) => lost += error.lagged().expect("not cancelled"),
                 }
             }
+
             assert_eq!(last, 2000);
         }
     };
+
     let runtime = setup.runtime();
     let mut receivers = receivers.into_iter();
     let thread = std::thread::spawn(receive(receivers.next().unwrap()));
@@ -300,12 +319,14 @@ fn whoever_falls_behind_is_told(setup: Setup) {
             assert_eq!(sender.send(n), 2);
             assert_eq!(quick.recv().unwrap(), n);
         }
+
         assert_eq!(slow.len(), 2);
         assert_eq!(slow.recv().unwrap_err().lagged(), Some(3));
         assert_eq!([slow.recv().unwrap(), slow.recv().unwrap()], [3, 4]);
         assert!(slow.try_recv().unwrap_err().is_empty());
         assert!(quick.is_empty());
         let mut later = slow.resubscribe();
+
         sender.send(5);
         assert_eq!(
             [
@@ -329,13 +350,15 @@ fn a_broadcast_may_keep_everything(setup: Setup) {
 fn a_broadcast_ends_with_its_senders(setup: Setup) {
     setup.runtime().run(|| {
         let (sender, mut receiver) = broadcast::channel(2);
-        let (second, mut waiting) = (sender.clone(), sender.subscribe());
+        let second = sender.clone();
+        let mut waiting = sender.subscribe();
         let waiter = spawn(move || (waiting.recv().unwrap(), waiting.recv()));
         pause();
         drop(sender);
         second.send(1);
         drop(second);
         let (value, end) = waiter.join().unwrap();
+
         assert_eq!(value, 1);
         assert!(end.unwrap_err().is_closed());
         assert_eq!(receiver.recv().unwrap(), 1);
@@ -376,7 +399,8 @@ fn waits_for_news_are_cancelled_and_late(setup: Setup) {
         Box<dyn FnOnce() -> std::io::Result<()> + Send>,
     );
     let waits = || -> [Call; 5] {
-        let (notify, also) = (Notify::new(), Notify::new());
+        let notify = Notify::new();
+        let also = Notify::new();
         let (setter, mut watcher) = watch::channel(());
         let (watched, watching) = watch::channel(());
         let (sender, mut receiver) = broadcast::channel::<()>(1);
@@ -391,6 +415,7 @@ fn waits_for_news_are_cancelled_and_late(setup: Setup) {
             ),
         ]
     };
+
     let runtime = setup.runtime();
     for (name, call) in waits() {
         let fiber = runtime.spawn(call);
@@ -401,10 +426,12 @@ fn waits_for_news_are_cancelled_and_late(setup: Setup) {
             "{name}"
         );
     }
+
     for (name, call) in waits() {
         let late = runtime.run(|| with_timeout(ms(2), call)).expect_err(name);
         assert_eq!(late.kind(), ErrorKind::TimedOut, "{name}");
     }
+
     for (name, call) in waits() {
         assert_eq!(
             with_timeout(ms(2), call).expect_err(name).kind(),
@@ -418,14 +445,13 @@ fn waits_for_news_are_cancelled_and_late(setup: Setup) {
 fn cancelled_receivers_miss_nothing(setup: Setup) {
     let (sender, mut receiver) = broadcast::channel(1 << 12);
     let (setter, mut watcher) = watch::channel(0_u64);
-    let (done, rounds) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
+    let done = Arc::new(AtomicBool::new(false));
+    let rounds = Arc::new(AtomicUsize::new(0));
     let runtime = setup.runtime();
     let ended = done.clone();
     let hasty = runtime.spawn(move || {
-        let (mut next, mut last) = (0, 0);
+        let mut next = 0;
+        let mut last = 0;
         while !ended.load(Ordering::SeqCst) || next < 2000 || last < 2000 {
             match with_timeout(ms(0), || receiver.recv()) {
                 Ok(value) => {
@@ -434,20 +460,24 @@ fn cancelled_receivers_miss_nothing(setup: Setup) {
                 }
                 Err(error) => assert!(error.is_timed_out(), "{error}"),
             }
+
             match with_timeout(ms(0), || watcher.changed()) {
                 Ok(()) => last = *watcher.get_and_update(),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
             }
+
             rounds.fetch_add(1, Ordering::SeqCst);
         }
         (next, last)
     });
+
     let mut random = Random::new(1);
     for n in 0..2000 {
         sender.send(n);
         setter.send(n + 1);
         random.spin(10);
     }
+
     done.store(true, Ordering::SeqCst);
     assert_eq!(hasty.join().unwrap(), (2000, 2000));
 }
@@ -472,8 +502,10 @@ fn a_receiver_that_leaves_with_a_backlog_takes_its_time(setup: Setup) {
         let leaves = sender.subscribe();
         sender.send(value(0));
         let zero = stays.recv().unwrap();
+
         sender.send(value(1));
         let leaving = spawn(move || drop(leaves));
+
         while dropped.load(Ordering::SeqCst) == 0 {
             yield_now();
         }

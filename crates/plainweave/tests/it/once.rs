@@ -27,10 +27,12 @@ on_every_driver!(
 );
 
 fn one_of_many_initialises(setup: Setup) {
-    let (cell, runs) = (OnceLock::new(), AtomicUsize::new(0));
+    let cell = OnceLock::new();
+    let runs = AtomicUsize::new(0);
     setup.runtime().scope(|s| {
         for n in 0..20 {
-            let (cell, runs) = (&cell, &runs);
+            let cell = &cell;
+            let runs = &runs;
             s.spawn(move || {
                 let value = *cell
                     .get_or_init(|| {
@@ -49,16 +51,21 @@ fn one_of_many_initialises(setup: Setup) {
 fn threads_and_fibers_share_a_cell(setup: Setup) {
     let runtime = setup.runtime();
     for _ in 0..50 {
-        let (cell, runs) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+        let cell = Arc::new(OnceLock::new());
+        let runs = Arc::new(AtomicUsize::new(0));
         let init = {
-            let (cell, runs) = (cell.clone(), runs.clone());
+            let cell = cell.clone();
+            let runs = runs.clone();
             move || {
                 let run = || runs.fetch_add(1, Ordering::SeqCst) + 1;
                 *cell.get_or_init(run).unwrap()
             }
         };
-        let (on_thread, on_fiber) = (init.clone(), init.clone());
-        let (thread, fiber) = (std::thread::spawn(on_thread), runtime.spawn(on_fiber));
+
+        let on_thread = init.clone();
+        let on_fiber = init.clone();
+        let thread = std::thread::spawn(on_thread);
+        let fiber = runtime.spawn(on_fiber);
         assert_eq!(
             [thread.join().unwrap(), fiber.join().unwrap(), init()],
             [1; 3]
@@ -68,8 +75,10 @@ fn threads_and_fibers_share_a_cell(setup: Setup) {
 
 fn the_next_one_tries_after_a_panic(setup: Setup) {
     setup.runtime().run(|| {
-        let (cell, began) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
-        let (theirs, begins) = (cell.clone(), began.clone());
+        let cell = Arc::new(OnceLock::new());
+        let began = Arc::new(AtomicBool::new(false));
+        let theirs = cell.clone();
+        let begins = began.clone();
         let first = spawn(move || {
             let init = || -> u32 {
                 begins.store(true, Ordering::SeqCst);
@@ -78,6 +87,7 @@ fn the_next_one_tries_after_a_panic(setup: Setup) {
             };
             theirs.get_or_init(init).map(drop)
         });
+
         while !began.load(Ordering::SeqCst) {
             yield_now();
         }
@@ -102,11 +112,13 @@ fn the_next_one_tries_after_a_panic(setup: Setup) {
 fn the_next_one_tries_after_a_cancellation(setup: Setup) {
     setup.workers(1).run(|| {
         let cell = Arc::new(OnceLock::new());
-        let (theirs, again) = (cell.clone(), cell.clone());
+        let theirs = cell.clone();
+        let again = cell.clone();
         let stuck = || plainweave::time::sleep(10 * HANG).map(|()| 1);
         let first = spawn(move || theirs.get_or_try_init(stuck).copied());
         pause();
         let second = spawn(move || again.get_or_try_init(|| Ok::<_, io::Error>(2)).copied());
+
         pause();
         assert_eq!(cell.get(), None);
         first.cancel();
@@ -123,8 +135,10 @@ fn the_next_one_tries_after_a_cancellation(setup: Setup) {
 
 fn waiters_are_cancelled_and_late(setup: Setup) {
     setup.workers(1).run(|| {
-        let (cell, go) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
-        let (theirs, went) = (cell.clone(), go.clone());
+        let cell = Arc::new(OnceLock::new());
+        let go = Arc::new(AtomicBool::new(false));
+        let theirs = cell.clone();
+        let went = go.clone();
         let slow = spawn(move || {
             let init = || {
                 while !went.load(Ordering::SeqCst) {
@@ -133,6 +147,7 @@ fn waiters_are_cancelled_and_late(setup: Setup) {
             };
             theirs.get_or_init(init).map(drop)
         });
+
         pause();
         for only_waits in [false, true] {
             let call = move |cell: &OnceLock<()>| match only_waits {
@@ -141,6 +156,7 @@ fn waiters_are_cancelled_and_late(setup: Setup) {
                     .get_or_init(|| panic!("another one initialises"))
                     .map(drop),
             };
+
             assert_eq!(
                 with_timeout(ms(2), || call(&cell)).unwrap_err().kind(),
                 ErrorKind::TimedOut
@@ -151,6 +167,7 @@ fn waiters_are_cancelled_and_late(setup: Setup) {
             waiter.cancel();
             assert!(is_cancelled(&waiter.join().unwrap().unwrap_err()));
         }
+
         go.store(true, Ordering::SeqCst);
         slow.join().unwrap().unwrap();
         assert!(cell.get().is_some());
@@ -180,6 +197,7 @@ fn an_initialiser_that_needs_itself_panics(setup: Setup) {
             let theirs = cell.clone();
             let fiber = spawn(move || theirs.get_or_init(|| again(&theirs)).copied());
             assert!(message(fiber.join()).contains("needs the value"));
+
             // As after any panic.
             assert_eq!(*cell.get_or_init(|| 2).unwrap(), 2);
         }
@@ -189,6 +207,7 @@ fn an_initialiser_that_needs_itself_panics(setup: Setup) {
         cell.get_or_init(|| *cell.get_or_init(|| 1).unwrap())
             .copied()
     });
+
     let on_thread = std::panic::catch_unwind(again).expect_err("on a plain thread too");
     assert!(panic_text(on_thread.as_ref()).contains("needs the value"));
 }
@@ -196,8 +215,10 @@ fn an_initialiser_that_needs_itself_panics(setup: Setup) {
 fn set_waits_for_an_initialiser(setup: Setup) {
     setup.runtime().run(|| {
         for fails in [false, true] {
-            let (cell, began) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
-            let (theirs, begins) = (cell.clone(), began.clone());
+            let cell = Arc::new(OnceLock::new());
+            let began = Arc::new(AtomicBool::new(false));
+            let theirs = cell.clone();
+            let begins = began.clone();
             let first = spawn(move || {
                 let init = || {
                     begins.store(true, Ordering::SeqCst);
@@ -210,6 +231,7 @@ fn set_waits_for_an_initialiser(setup: Setup) {
                 };
                 theirs.get_or_try_init(init).is_ok()
             });
+
             while !began.load(Ordering::SeqCst) {
                 yield_now();
             }
@@ -274,6 +296,7 @@ fn once_runs_once(setup: Setup) {
         assert!(!once.is_completed());
         let theirs = once.clone();
         let waiter = spawn(move || theirs.wait());
+
         once.call_once(|| ()).unwrap();
         once.call_once(|| panic!("it has run")).unwrap();
         waiter.join().unwrap().unwrap();
@@ -330,11 +353,10 @@ fn a_lazy_value_is_computed_again_after_a_panic(setup: Setup) {
 }
 
 fn a_cancelled_fiber_gets_its_lazy_value(setup: Setup) {
-    let (began, go) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let (begins, went) = (began.clone(), go.clone());
+    let began = Arc::new(AtomicBool::new(false));
+    let go = Arc::new(AtomicBool::new(false));
+    let begins = began.clone();
+    let went = go.clone();
     let value = Arc::new(LazyLock::new(move || {
         begins.store(true, Ordering::SeqCst);
         while !went.load(Ordering::SeqCst) {
@@ -354,6 +376,7 @@ fn a_cancelled_fiber_gets_its_lazy_value(setup: Setup) {
             go.store(true, Ordering::SeqCst);
             (tried, **value)
         });
+
         let (tried, forced) = waiter.join().unwrap();
         assert!(is_cancelled(&tried.unwrap_err()));
         assert_eq!([forced, first.join().unwrap()], [1, 1]);
@@ -364,10 +387,12 @@ fn racing_initialisers_that_are_cancelled_leave_one_value(setup: Setup) {
     let runtime = setup.runtime();
     for round in 0..100 {
         let mut random = Random::new(round + 1);
-        let (cell, runs) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+        let cell = Arc::new(OnceLock::new());
+        let runs = Arc::new(AtomicUsize::new(0));
         let fibers: Vec<_> = (0..8)
             .map(|me| {
-                let (cell, runs) = (cell.clone(), runs.clone());
+                let cell = cell.clone();
+                let runs = runs.clone();
                 runtime.spawn(move || {
                     let init = || {
                         yield_now();
@@ -383,6 +408,7 @@ fn racing_initialisers_that_are_cancelled_leave_one_value(setup: Setup) {
             random.spin(10);
             fiber.cancel();
         }
+
         let ended: Vec<_> = fibers
             .into_iter()
             .map(|fiber| fiber.join().unwrap().is_ok())

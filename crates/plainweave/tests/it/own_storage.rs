@@ -70,6 +70,7 @@ fn wander(round: usize, moves: &AtomicUsize) {
         Random::new(round as u64).spin(3);
         yield_now();
     }
+
     if os_thread() != before {
         moves.fetch_add(1, Ordering::Relaxed);
     }
@@ -79,11 +80,14 @@ fn wander(round: usize, moves: &AtomicUsize) {
 /// the latter between its steps.
 fn on_wandering_fibers(setup: Setup, body: impl Fn(usize, &dyn Fn(usize)) + Send + Sync + 'static) {
     let runtime = runtime(setup, 2);
-    let (moves, body) = (Arc::new(AtomicUsize::new(0)), Arc::new(body));
+    let moves = Arc::new(AtomicUsize::new(0));
+    let body = Arc::new(body);
+
     for _ in 0..100 {
         let fibers: Vec<_> = (0..FIBERS)
             .map(|n| {
-                let (moves, body) = (moves.clone(), body.clone());
+                let moves = moves.clone();
+                let body = body.clone();
                 runtime.spawn(move || body(n, &|round| wander(round, &moves)))
             })
             .collect();
@@ -94,6 +98,7 @@ fn on_wandering_fibers(setup: Setup, body: impl Fn(usize, &dyn Fn(usize)) + Send
             return;
         }
     }
+
     panic!("no fiber has moved");
 }
 
@@ -125,6 +130,7 @@ fn destructors_run_before_the_join(setup: Setup) {
     thread_local!(static KEPT: RefCell<Vec<Counted>> = const { RefCell::new(Vec::new()) });
     let runtime = runtime(setup, 2);
     let counts = Arc::new(Counts::default());
+
     for n in 1..200 {
         let theirs = counts.clone();
         let fiber = runtime.spawn(move || {
@@ -133,6 +139,7 @@ fn destructors_run_before_the_join(setup: Setup) {
             yield_now();
             KEPT.with_borrow(|kept| assert_eq!(kept.len(), 1));
         });
+
         fiber.join().expect("no panic");
         assert_eq!((counts.made(), counts.dropped()), (n, n));
     }
@@ -166,6 +173,7 @@ fn what_a_destructor_sets_is_destroyed_too(setup: Setup) {
             runtime.spawn(move || FIRST.set(Some(First(Some(Counted::new(&counts))))))
         })
         .collect();
+
     fibers
         .into_iter()
         .for_each(|fiber| fiber.join().expect("no panic"));
@@ -197,6 +205,7 @@ fn a_borrow_lasts_across_suspensions(setup: Setup) {
                 wander(round);
                 KEY.with(|key| assert!(key.try_borrow().is_err()));
             }
+
             assert!(
                 words
                     .iter()
@@ -223,6 +232,7 @@ fn each_panics_alone(setup: Setup) {
                     n
                 );
             }
+
             assert!(!std::thread::panicking());
             wander(round);
         }
@@ -245,6 +255,7 @@ fn a_key_that_its_destructor_sets_is_destroyed_as_often_as_on_a_thread(setup: Se
             assert_eq!(created, 0);
             key
         });
+
         // SAFETY: a key that exists.
         let was_set = unsafe { libc::pthread_setspecific(key, value) };
         assert_eq!(was_set, 0);
@@ -254,12 +265,14 @@ fn a_key_that_its_destructor_sets_is_destroyed_as_often_as_on_a_thread(setup: Se
         run((&raw const count).expose_provenance());
         count.into_inner()
     };
+
     let begin = |address: usize| set(std::ptr::with_exposed_provenance_mut(address));
     let by_thread = counted(&|address| {
         std::thread::spawn(move || begin(address))
             .join()
             .expect("no panic")
     });
+
     let runtime = setup.runtime();
     let by_fiber = counted(&|address| {
         runtime
@@ -267,6 +280,7 @@ fn a_key_that_its_destructor_sets_is_destroyed_as_often_as_on_a_thread(setup: Se
             .join()
             .expect("no panic")
     });
+
     assert_eq!((by_thread, by_fiber), (4, 4));
 }
 
@@ -302,11 +316,13 @@ fn a_destructor_suspends_while_its_fiber_panics(setup: Setup) {
 fn each_is_a_thread_of_its_own(setup: Setup) {
     let seen = Mutex::new(HashSet::new());
     on_wandering_fibers(setup, move |_, wander| {
-        let (me, handle) = (std::thread::current(), pthread());
+        let me = std::thread::current();
+        let handle = pthread();
         assert!(
             seen.lock().expect("not poisoned").insert(me.id()),
             "the id of another fiber"
         );
+
         for round in 0..ROUNDS {
             wander(round);
             assert_eq!(std::thread::current().id(), me.id());
@@ -332,12 +348,14 @@ fn locks_of_std_are_let_go_elsewhere(setup: Setup) {
                     Err(_) => wander(round),
                 }
             };
+
             let before = *guard;
             if n % 10 == 0 {
                 wander(round);
             }
             *guard = before + 1;
         }
+
         // Re-entrant, and it knows its owner.
         let _out = std::io::stderr().lock();
         let _again = std::io::stderr().lock();
@@ -374,12 +392,14 @@ fn spans_stay_entered(setup: Setup) {
         assert!(tracing::Span::current().is_none());
         let outer = tracing::info_span!("outer", n);
         let _outer = outer.enter();
+
         for round in 0..ROUNDS {
             let inner = tracing::info_span!("inner", round);
             let _inner = inner.enter();
             wander(round);
             assert_eq!(tracing::Span::current().id(), inner.id());
         }
+
         assert_eq!(tracing::Span::current().id(), outer.id());
     });
 }
@@ -391,7 +411,8 @@ fn random_numbers_flow(setup: Setup) {
         // Held across suspensions: it is a counted pointer into thread-local storage.
         let mut held = rand::rng();
         for round in 0..ROUNDS {
-            let (a, b) = (held.next_u64(), rand::rng().next_u64());
+            let a = held.next_u64();
+            let b = rand::rng().next_u64();
             wander(round);
             let mut seen = seen.lock().expect("not poisoned");
             assert!(seen.insert(a) && seen.insert(b), "a number twice");
@@ -409,6 +430,7 @@ fn memory_is_freed_elsewhere(setup: Setup) {
                 let len = 1 + random.below(2000) as usize;
                 mine.push(vec![n as u8; len]);
             }
+
             wander(round);
             assert!(
                 mine.iter()
@@ -418,6 +440,7 @@ fn memory_is_freed_elsewhere(setup: Setup) {
             let mut exchange = exchange.lock().expect("not poisoned");
             exchange.extend(mine.drain(..10));
             let keep = exchange.len() / 2;
+
             exchange.truncate(keep);
         }
     });
@@ -436,6 +459,7 @@ fn c_code_finds_its_state(setup: Setup) {
             .expect("no zero")
             .into_bytes_with_nul();
         let mut next = text.as_mut_ptr().cast();
+
         for (round, word) in words.iter().enumerate() {
             // SAFETY: no preconditions; the address is that of a buffer of this thread, 18 bytes.
             let dotted = unsafe {
@@ -444,6 +468,7 @@ fn c_code_finds_its_state(setup: Setup) {
                     s_addr: ((round << 8) + n) as u32,
                 })
             };
+
             yield_now();
             // SAFETY: as above; a yield makes no system call.
             unsafe {
@@ -453,6 +478,7 @@ fn c_code_finds_its_state(setup: Setup) {
                     format!("{n}.{round}.0.0").as_bytes()
                 );
             }
+
             if turn.is_ok() {
                 // SAFETY: a C string that is writable, and outlives its words; no other fiber is
                 // here.
@@ -460,6 +486,7 @@ fn c_code_finds_its_state(setup: Setup) {
                 next = std::ptr::null_mut();
                 assert_eq!(found.to_bytes(), word.as_bytes());
             }
+
             wander(round);
         }
     });
@@ -501,6 +528,7 @@ fn a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing() {
         assert!(output.status.success(), "{}", stderr_of(&output));
         return;
     }
+
     let round = || {
         // No spare workers, which come on a busy machine and keep free blocks of their own.
         let builder = Runtime::builder()
@@ -515,6 +543,7 @@ fn a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing() {
         runtime.run(|| (0..1000).for_each(|_| a_hundred_with_thread_locals()));
         let blocks = runtime.metrics().storage_blocks;
         drop(runtime);
+
         // SAFETY: no preconditions.
         (
             blocks,
@@ -522,9 +551,11 @@ fn a_hundred_thousand_fibers_share_a_few_blocks_and_leave_nothing() {
             unsafe { libc::mallinfo2() }.uordblks,
         )
     };
+
     round();
     let (blocks, before, libc_before) = round();
     let (after_blocks, after, libc_after) = round();
+
     // A hundred at a time, and what two workers keep.
     assert!(
         blocks <= 400 && after_blocks <= blocks + 16,
@@ -579,13 +610,15 @@ fn a_waiting_fiber_keeps_no_freed_memory() {
         let (ready, until_ready) = plainweave::sync::channel::unbounded::<()>();
         let fibers: Vec<_> = (0..COUNT)
             .map(|_| {
-                let (end, ready) = (end.clone(), ready.clone());
+                let end = end.clone();
+                let ready = ready.clone();
                 plainweave::spawn(move || {
                     for size in (24..=1032).step_by(16) {
                         drop(std::hint::black_box(
                             [(); 7].map(|()| Vec::<u8>::with_capacity(size)),
                         ));
                     }
+
                     ready.send(()).expect("the receiver waits");
                     end.acquire().expect("not cancelled").forget();
                 })
@@ -599,6 +632,7 @@ fn a_waiting_fiber_keeps_no_freed_memory() {
             .for_each(|fiber| fiber.join().expect("no panic"));
         after
     });
+
     let each = after.saturating_sub(before) / COUNT;
     assert!(each < 24 * 1024, "{each} bytes a fiber");
 }
@@ -619,12 +653,14 @@ fn storage_of_ones_own_is_the_default() {
         .build()
         .expect("a runtime");
     runtime.run(|| println!("a fiber prints"));
+
     // What may point into one fiber's thread-locals does not go to another.
     let refused = runtime.run(|| {
         plainweave::Builder::new()
             .spawn_local(|| ())
             .expect_err("a thread of its own")
     });
+
     assert!(refused.to_string().contains("shared_storage"), "{refused}");
 }
 
@@ -646,6 +682,7 @@ fn what_was_not_kept(runtime: &Runtime) -> usize {
     }
     let wrong = Arc::new(AtomicUsize::new(0));
     let counted = wrong.clone();
+
     // From a fiber: on one worker none of them begins before the last is there.
     runtime.run(move || {
         let fibers: Vec<_> = (1..=20)
@@ -657,11 +694,13 @@ fn what_was_not_kept(runtime: &Runtime) -> usize {
                     let value = Box::new(n);
                     let address = std::ptr::from_ref(&*value).addr();
                     let restore = Restore(SCOPE.replace(address));
+
                     for _ in 0..n {
                         yield_now();
                         check(MINE.get() == n);
                         check(SCOPE.get() == address);
                     }
+
                     drop(restore);
                     drop(value);
                     // Fibers of one worker that have the same thread's number are let in together.
@@ -674,6 +713,7 @@ fn what_was_not_kept(runtime: &Runtime) -> usize {
                         HOLDERS.fetch_sub(1, Ordering::SeqCst);
                         drop(out);
                     }
+
                     // With all guards gone, nothing is set: else this is the address of a value
                     // that is gone.
                     check(SCOPE.get() == 0);
@@ -703,6 +743,7 @@ fn shared_storage_mixes_up_what_own_storage_keeps() {
         assert_eq!(what_was_not_kept(&runtime), 0);
         return;
     }
+
     if is_child("shared") {
         // SAFETY: none; the contract is broken to show what then happens, with addresses that are
         // not followed.
@@ -710,6 +751,7 @@ fn shared_storage_mixes_up_what_own_storage_keeps() {
         assert!(what_was_not_kept(&builder.build().expect("a runtime")) > 20);
         return;
     }
+
     for part in ["own", "shared"] {
         let output = in_child(NAME, part, &[]);
         assert!(output.status.success(), "{part}: {}", stderr_of(&output));
@@ -736,6 +778,7 @@ fn a_fiber_forks_and_starts_programs() {
                     // `posix_spawn`. SAFETY: it does nothing.
                     unsafe { command.pre_exec(|| Ok(())) };
                 }
+
                 assert!(command.status().expect("it runs").success());
                 // SAFETY: the child allocates, as glibc allows after its `fork`, and ends without
                 // destructors.
@@ -749,6 +792,7 @@ fn a_fiber_forks_and_starts_programs() {
                             1
                         });
                     }
+
                     let mut status = 0;
                     assert_eq!(libc::waitpid(child, &mut status, 0), child);
                     assert!(
@@ -782,6 +826,7 @@ fn signal_handlers_find_whole_storage() {
     if apart() {
         return;
     }
+
     // SAFETY: a handler that is safe to run anywhere.
     unsafe { libc::signal(libc::SIGUSR1, handler as *const () as usize) };
     let runtime = Runtime::builder()

@@ -32,12 +32,14 @@ fn an_owned_guard_outlives_the_borrow(setup: Setup) {
         assert!(lock.try_lock_owned().is_none());
         let theirs = lock.clone();
         let waiter = spawn(move || theirs.lock_owned().unwrap().len());
+
         // To another fiber, which releases it.
         let holder = spawn(move || guard.push('!'));
         holder.join().unwrap();
         assert_eq!(waiter.join().unwrap(), 4);
         let guard = lock.try_lock_owned().unwrap();
         let left = Arc::downgrade(&lock);
+
         drop(lock);
         assert_eq!(*guard, "one!");
         drop(guard);
@@ -48,10 +50,8 @@ fn an_owned_guard_outlives_the_borrow(setup: Setup) {
 fn an_owned_permit_outlives_the_borrow(setup: Setup) {
     setup.runtime().run(|| {
         let three = Arc::new(Semaphore::new(3));
-        let (one, two) = (
-            three.acquire_owned().unwrap(),
-            three.acquire_many_owned(2).unwrap(),
-        );
+        let one = three.acquire_owned().unwrap();
+        let two = three.acquire_many_owned(2).unwrap();
         assert_eq!((one.count(), two.count()), (1, 2));
         assert!(three.try_acquire_owned().is_none());
         spawn(move || drop(two)).join().unwrap();
@@ -77,10 +77,12 @@ fn many_permits_come_together(setup: Setup) {
                 // It is not in line yet.
                 yield_now();
             }
+
             assert_eq!(permits.available(), 2, "none is taken before all are there");
             permits.release();
             assert_eq!(three.join().unwrap(), 3);
         });
+
         assert_eq!(permits.available(), 3);
         let all = permits.try_acquire_many(3).unwrap();
         assert_eq!(permits.acquire_many(0).unwrap().count(), 0);
@@ -106,6 +108,7 @@ fn one_that_wants_many_is_not_passed_over(setup: Setup) {
                 panic!("it was passed over");
             });
         }
+
         s.spawn(|| {
             let _all = permits.acquire_many(2).unwrap();
             served.store(true, Ordering::SeqCst);
@@ -125,12 +128,14 @@ fn one_that_gives_up_lets_the_next_have_the_permits(setup: Setup) {
                 spawn(move || theirs.acquire().unwrap().forget())
             })
             .collect();
+
         pause();
         many.cancel();
         assert!(is_cancelled(&many.join().unwrap().unwrap_err()));
         few.into_iter().for_each(|fiber| fiber.join().unwrap());
         assert_eq!(permits.available(), 0);
         let late = with_timeout(ms(2), || permits.acquire_many(2).map(drop)).unwrap_err();
+
         assert_eq!(late.kind(), ErrorKind::TimedOut);
     });
 }
@@ -141,6 +146,7 @@ fn added_permits_serve_all_they_suffice_for(setup: Setup) {
         let permits = permits.clone();
         move || permits.acquire_many(count).unwrap().forget()
     };
+
     let runtime = setup.runtime();
     let fibers: Vec<_> = (1..=3).map(|count| runtime.spawn(take(count))).collect();
     let thread = std::thread::spawn(take(4));
@@ -153,6 +159,7 @@ fn added_permits_serve_all_they_suffice_for(setup: Setup) {
     let more = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         permits.add_permits(usize::MAX)
     }));
+
     assert!(more.is_err());
     assert_eq!(permits.available(), 1, "as before");
 }
@@ -164,6 +171,7 @@ fn a_closed_semaphore_refuses(setup: Setup) {
         let permits = permits.clone();
         move || permits.acquire().map(drop)
     };
+
     let runtime = setup.runtime();
     // One that waits alone, and several.
     for count in [1, 4] {
@@ -177,15 +185,19 @@ fn a_closed_semaphore_refuses(setup: Setup) {
         std::thread::sleep(ms(2));
         other.close();
         let refused = |error: std::io::Error| error.kind() == ErrorKind::BrokenPipe;
+
         fibers
             .into_iter()
             .for_each(|fiber| assert!(fiber.join().unwrap().is_err_and(refused)));
     }
-    let (fiber, thread) = (runtime.spawn(wait()), std::thread::spawn(wait()));
+
+    let fiber = runtime.spawn(wait());
+    let thread = std::thread::spawn(wait());
     std::thread::sleep(ms(2));
     assert!(!permits.is_closed());
     permits.close();
     permits.close();
+
     for refused in [
         fiber.join().unwrap(),
         thread.join().unwrap(),
@@ -193,6 +205,7 @@ fn a_closed_semaphore_refuses(setup: Setup) {
     ] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
+
     drop(held);
     assert!(permits.is_closed());
     assert_eq!(permits.available(), 1);
@@ -200,7 +213,8 @@ fn a_closed_semaphore_refuses(setup: Setup) {
 }
 
 fn permits_are_conserved_when_waiters_are_cancelled(setup: Setup) {
-    let (runtime, permits) = (setup.runtime(), Arc::new(Semaphore::new(5)));
+    let runtime = setup.runtime();
+    let permits = Arc::new(Semaphore::new(5));
     for round in 0..60 {
         let mut random = Random::new(round + 1);
         let fibers: Vec<_> = (0..12)
@@ -223,6 +237,7 @@ fn permits_are_conserved_when_waiters_are_cancelled(setup: Setup) {
                 fiber.cancel();
             }
         }
+
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
         assert_eq!(permits.available(), 5);
     }
@@ -241,11 +256,13 @@ fn closing_loses_no_permit(setup: Setup) {
                     .is_ok()
             })
         });
+
         let theirs = permits.clone();
         let releaser = std::thread::spawn(move || {
             Random::new(round).spin(20);
             theirs.add_permits(2);
         });
+
         Random::new(round + 1000).spin(20);
         permits.close();
         releaser.join().unwrap();
@@ -265,6 +282,7 @@ fn a_permit_is_a_branch(setup: Setup) {
             acquire(permits) -> permit => permit.unwrap(),
             recv(receiver) -> _ => unreachable!("empty"),
         };
+
         let held = held.unwrap();
         assert_eq!((held.count(), permits.available()), (1, 0));
         sender.send(1).unwrap();
@@ -272,6 +290,7 @@ fn a_permit_is_a_branch(setup: Setup) {
             acquire(permits) -> _ => unreachable!("none is left"),
             recv(receiver) -> result => result.unwrap(),
         };
+
         assert_eq!(lost.unwrap(), 1);
         let theirs = permits.clone();
         let waiter = spawn(move || {
@@ -281,6 +300,7 @@ fn a_permit_is_a_branch(setup: Setup) {
             };
             waited.unwrap()
         });
+
         pause();
         drop(held);
         assert_eq!(waiter.join().unwrap(), 1);
@@ -305,6 +325,7 @@ fn a_semaphore_that_closes_ends_selects(setup: Setup) {
                 result.unwrap().unwrap_err().kind()
             }
         };
+
         let waiters = [0, 1].map(|_| spawn(select(permits.clone())));
         pause();
         permits.close();
@@ -325,7 +346,8 @@ fn neither_selects_nor_waiters_keep_the_others_out(setup: Setup) {
         let worst = setup.workers(1).run(move || {
             let fibers: Vec<_> = (0..6)
                 .map(|n| {
-                    let (permits, served) = (permits.clone(), served.clone());
+                    let permits = permits.clone();
+                    let served = served.clone();
                     spawn(move || {
                         let (_never, empty) = channel::bounded::<u8>(0);
                         let mut worst = 0;
@@ -340,10 +362,12 @@ fn neither_selects_nor_waiters_keep_the_others_out(setup: Setup) {
                             } else {
                                 permits.acquire().unwrap()
                             };
+
                             worst = worst.max(served.fetch_add(1, Ordering::SeqCst) - before);
                             yield_now();
                             drop(permit);
                         }
+
                         worst
                     })
                 })
@@ -354,6 +378,7 @@ fn neither_selects_nor_waiters_keep_the_others_out(setup: Setup) {
                 .max()
                 .unwrap()
         });
+
         // Served alternately, one of five in its line waits for the other four and for as many of
         // the other line.
         assert!(
@@ -369,12 +394,14 @@ fn cancelled_selects_lose_no_permit(setup: Setup) {
         let semaphores = Arc::new([Semaphore::new(PERMITS), Semaphore::new(PERMITS)]);
         let holders = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let taken = Arc::new(AtomicUsize::new(0));
+
         for round in 0..40 {
             let mut random = Random::new(round + 1);
             let fibers: Vec<_> = (0..8)
                 .map(|n| {
-                    let (semaphores, holders, taken) =
-                        (semaphores.clone(), holders.clone(), taken.clone());
+                    let semaphores = semaphores.clone();
+                    let holders = holders.clone();
+                    let taken = taken.clone();
                     runtime.spawn(move || {
                         for _ in 0..1000 {
                             let chosen = match n {
@@ -385,6 +412,7 @@ fn cancelled_selects_lose_no_permit(setup: Setup) {
                                     acquire(semaphores[1]) -> permit => (1, permit.unwrap()),
                                 },
                             };
+
                             let Ok((which, permit)) = chosen else { return };
                             let count = permit.count() as usize;
                             taken.fetch_add(1, Ordering::SeqCst);
@@ -402,6 +430,7 @@ fn cancelled_selects_lose_no_permit(setup: Setup) {
                 random.spin(100);
                 fiber.cancel();
             }
+
             fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
             assert!(
                 semaphores
@@ -410,6 +439,7 @@ fn cancelled_selects_lose_no_permit(setup: Setup) {
                 "{semaphores:?}"
             );
         }
+
         assert!(taken.load(Ordering::SeqCst) > 0);
     }
 }

@@ -81,6 +81,7 @@ fn fibers_that_stay_are_spread_over_the_workers() {
                 here(settlers)
             }));
         }
+
         assert!(
             (60..=340).contains(seen.last().unwrap_or(&0)),
             "{seen:?} of 400 with the worker that spawned them"
@@ -122,11 +123,13 @@ fn fibers_begin_on_the_workers_in_turn() {
             let from_a_thread = |_| runtime.spawn_with(in_turn(), place).expect("spawned");
             let from_a_fiber = |_| in_turn().spawn(place).expect("spawned");
             let mut handles: Vec<_> = (0..30).map(from_a_thread).collect();
+
             handles.extend(runtime.run(|| (0..30).map(from_a_fiber).collect::<Vec<_>>()));
             let mut at = vec![0; workers];
             handles
                 .into_iter()
                 .for_each(|handle| at[handle.join().expect("no panic")] += 1);
+
             // `run` may have had a turn for its own fiber.
             let part = 60 / workers;
             assert!(
@@ -159,17 +162,18 @@ fn what_is_handed_to_a_worker_that_is_held_up_begins_elsewhere() {
                 // The turn of this worker itself came too: its fibers are stolen.
                 compute_until(&started, 8)
             });
+
             assert_eq!(held_up.join().expect("no panic"), 8, "{movement:?}");
             // And those that another fiber hands to the one that is held up.
-            let (busy, over) = (
-                Arc::new(AtomicBool::new(false)),
-                Arc::new(AtomicUsize::new(0)),
-            );
-            let (at_work, seen) = (busy.clone(), over.clone());
+            let busy = Arc::new(AtomicBool::new(false));
+            let over = Arc::new(AtomicUsize::new(0));
+            let at_work = busy.clone();
+            let seen = over.clone();
             let holder = runtime.spawn(move || {
                 at_work.store(true, Ordering::Release);
                 compute_until(&seen, 8)
             });
+
             while !busy.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
@@ -180,6 +184,7 @@ fn what_is_handed_to_a_worker_that_is_held_up_begins_elsewhere() {
                     .spawn_with(plainweave::Builder::new().in_turn(), fiber)
                     .expect("spawned");
             }
+
             assert_eq!(
                 holder.join().expect("no panic"),
                 8,
@@ -194,17 +199,18 @@ fn a_worker_that_is_held_up_is_sent_no_fibers() {
     unless_it_hangs("held up", || {
         let runtime = staying(2).build().expect("a runtime");
         runtime.run(|| {
-            let (busy, started) = (
-                Arc::new(AtomicBool::new(false)),
-                Arc::new(AtomicUsize::new(0)),
-            );
-            let (at_work, all) = (busy.clone(), started.clone());
+            let busy = Arc::new(AtomicBool::new(false));
+            let started = Arc::new(AtomicUsize::new(0));
+            let at_work = busy.clone();
+            let all = started.clone();
+
             // Holds up the other worker, since this one does not switch until it has begun, and
             // until all have started.
             let holder = plainweave::spawn(move || {
                 at_work.store(true, Ordering::Release);
                 compute_until(&all, 300)
             });
+
             while !busy.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }
@@ -279,10 +285,12 @@ fn a_policys_own_place_is_obeyed() {
             let threads = settlers
                 .into_iter()
                 .map(|settler| settler.join().expect("no panic"));
+
             threads
                 .chain([os_thread()])
                 .collect::<std::collections::BTreeSet<_>>()
         });
+
         assert_eq!(
             threads.len(),
             1,
@@ -346,6 +354,7 @@ impl<T: Task + 'static> Policy<T> for SendsLate<T> {
         while !self.1.left.load(Ordering::Acquire) && Instant::now() < limit {
             std::thread::yield_now();
         }
+
         // What that worker still does before its thread ends takes no time.
         std::thread::sleep(Duration::from_millis(10));
         self.0.place(cx, task, load)
@@ -374,8 +383,10 @@ fn a_fiber_that_is_sent_to_a_worker_that_has_left_is_refused() {
             let fiber = runtime.spawn(|| ());
             eventually("a task to send", || late.sending.load(Ordering::Acquire));
             let left = runtime.shutdown(Duration::ZERO);
+
             (left.leaked_workers == 0).then(|| fiber.join())
         });
+
         let error = joined
             .expect("no worker left behind")
             .expect_err("it never ran");

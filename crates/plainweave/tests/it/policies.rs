@@ -28,24 +28,29 @@ fn work() -> usize {
                     plainweave::yield_shared,
                 ][turn % 3]();
             }
+
             let child = done.clone();
             let child = plainweave::spawn(move || child.fetch_add(1, Ordering::Relaxed));
             child.join().expect("no panic");
             done.fetch_add(1, Ordering::Relaxed);
         }));
     }
+
     // Each of the ring waits for its token, then wakes the next.
     let mut next: Option<plainweave::Fiber> = None;
     for _ in 0..10 {
-        let (done, wakes) = (done.clone(), next.take());
+        let done = done.clone();
+        let wakes = next.take();
         let fiber = plainweave::spawn(move || {
             plainweave::park().expect("not cancelled");
             done.fetch_add(1, Ordering::Relaxed);
             wakes.into_iter().for_each(|fiber| fiber.unpark());
         });
+
         next = Some(fiber.fiber());
         fibers.push(fiber);
     }
+
     next.expect("a ring").unpark();
     fibers
         .into_iter()
@@ -65,6 +70,7 @@ fn every_policy_runs_everything() {
                     // in them is Send.
                     builder = unsafe { builder.movement_anytime() };
                 }
+
                 let runtime = builder.build().expect("a runtime");
                 assert_eq!(runtime.policy(), preset.name);
                 assert_eq!(runtime.run(work), 130, "{what}");
@@ -90,6 +96,7 @@ fn spin_on_each_other() -> usize {
             }
         })
     };
+
     let fibers = [spin(0), spin(1)];
     fibers
         .into_iter()
@@ -135,12 +142,14 @@ fn full_workers_whose_spawners_spin_come_to_an_end() {
                             let ran = ran.clone();
                             plainweave::spawn(move || ran.fetch_add(1, Ordering::Relaxed))
                         };
+
                         let fibers: Vec<_> = (0..300).map(count).collect();
                         for fiber in fibers {
                             fiber.join().expect("no panic");
                         }
                     })
                 };
+
                 let spawners: Vec<_> = (0..2).map(spawner).collect();
                 spawners
                     .into_iter()
@@ -169,12 +178,14 @@ fn metrics_count_inserts_that_found_no_room() {
             .build()
             .expect("a runtime")
     };
+
     let spawn_ten = || {
         let fibers: Vec<_> = (0..10).map(|_| plainweave::spawn(|| ())).collect();
         fibers
             .into_iter()
             .for_each(|fiber| fiber.join().expect("no panic"));
     };
+
     let runtime = build("ot-fifo-base:capacity=2");
     runtime.run(spawn_ten);
     eventually("the worker looks at its driver", || {
@@ -183,6 +194,7 @@ fn metrics_count_inserts_that_found_no_room() {
     let metrics = runtime.metrics();
     assert!(metrics.insert_retries >= 8, "{metrics:?}");
     let runtime = build("fifo:capacity=2");
+
     runtime.run(spawn_ten);
     let metrics = runtime.metrics();
     assert_eq!((metrics.insert_retries, metrics.insert_overflows), (0, 0));
@@ -204,6 +216,7 @@ fn order(policy: &str, make: impl Fn(usize) -> Builder + Sync) -> Vec<usize> {
                 .spawn(move || ran.lock().expect("no panic").push(i))
                 .expect("a fiber")
         };
+
         let fibers: Vec<_> = (0..6).map(spawn).collect();
         fibers
             .into_iter()
@@ -228,6 +241,7 @@ fn yields(movement: Movement) -> Vec<usize> {
         Movement::Anytime => unsafe { builder.movement_anytime() },
         movement => builder.movement(movement),
     };
+
     let runtime = runtime.build().expect("a runtime");
     let ran = Arc::new(Mutex::new(Vec::new()));
     runtime.run(|| {
@@ -244,6 +258,7 @@ fn yields(movement: Movement) -> Vec<usize> {
                 ran.lock().expect("no panic").push(10 + i);
             })
         };
+
         let fibers: Vec<_> = calls.into_iter().enumerate().map(spawn).collect();
         fibers
             .into_iter()
@@ -292,6 +307,7 @@ fn deadlines_order_fibers() {
             Builder::new().deadline(start + hour(i))
         }
     });
+
     assert_eq!(order, [2, 5, 4, 3, 1, 0]);
 }
 
@@ -303,13 +319,12 @@ fn weights_share_the_processor() {
         .policy("shares")
         .build()
         .expect("a runtime");
-    let (total, stop) = (
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let total = Arc::new(AtomicUsize::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
     let counts = runtime.run(|| {
         let spawn = |weight: u32| {
-            let (total, stop) = (total.clone(), stop.clone());
+            let total = total.clone();
+            let stop = stop.clone();
             let count = move || {
                 let mut runs = 0;
                 while !stop.load(Ordering::Relaxed) {
@@ -321,12 +336,15 @@ fn weights_share_the_processor() {
                 }
                 runs
             };
+
             Builder::new().weight(weight).spawn(count).expect("a fiber")
         };
+
         [50, 150, 600]
             .map(spawn)
             .map(|fiber| fiber.join().expect("no panic"))
     });
+
     assert!(
         counts
             .iter()

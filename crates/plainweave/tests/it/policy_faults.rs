@@ -109,6 +109,7 @@ impl Policy<FiberTask> for Faulty {
             Some(worker) if !self.is(Wrong::ForgetsPins) => &self.lanes[worker],
             _ => &self.params.tasks,
         };
+
         lock(lane).push_back(task);
         self.panics_if(Wrong::PanicsInPushLate);
         if self.is(Wrong::WakesNobody) {
@@ -130,6 +131,7 @@ impl Policy<FiberTask> for Faulty {
         let at = tasks
             .iter()
             .position(|task| task.pinned() != Some(*worker))?;
+
         tasks.remove(at)
     }
 
@@ -215,11 +217,13 @@ fn new_fibers_that_it_drops_are_refused() {
                 .build_with::<Faulty>(params.clone())
                 .expect("a runtime");
             let counts = Arc::new(Counts::default());
+
             // From outside, where a plain thread joins, and from a fiber.
             let spawn = || {
                 let value = Counted::new(&counts);
                 move || drop(value)
             };
+
             runtime.run(|| params.armed.store(true, Ordering::SeqCst));
             let fibers: Vec<_> = (0..100).map(|_| runtime.spawn(spawn())).collect();
             let outside = fibers
@@ -239,6 +243,7 @@ fn new_fibers_that_it_drops_are_refused() {
                 params.armed.store(false, Ordering::SeqCst);
                 count
             });
+
             assert!((49..=51).contains(&inside), "{movement:?}: {inside}");
             assert!(counts.balanced(), "closures are dropped");
             assert_eq!(runtime.shutdown(HANG), plainweave::Shutdown::default());
@@ -264,6 +269,7 @@ fn new_fibers_that_a_pool_drops_are_refused() {
                 })
                 .count()
         });
+
         assert_eq!(refused.expect("open"), 50);
         // A call that is dropped fails as well, from a fiber and from a thread.
         let calls = || (0..10).filter(|_| faulty.call(|| ()).is_err()).count();
@@ -272,6 +278,7 @@ fn new_fibers_that_a_pool_drops_are_refused() {
         let fibers: Vec<_> = (0..8)
             .map(|n| faulty.try_spawn(move || n).expect("every place is free"))
             .collect();
+
         assert_eq!(
             fibers
                 .into_iter()
@@ -292,6 +299,7 @@ fn what_it_keeps_past_the_end_is_refused_when_dropped() {
     assert_eq!(runtime.shutdown(ms(50)).leaked_fibers, 10);
     assert!(fibers.iter().all(|fiber| !fiber.is_finished()));
     let kept = std::mem::take(&mut *lock(&params.tasks));
+
     // On another thread.
     std::thread::spawn(move || drop(kept))
         .join()
@@ -314,6 +322,7 @@ fn what_another_thread_drops_is_refused() {
                 .collect();
             let kept = std::mem::take(&mut *lock(&params.tasks));
             let expected = kept.len();
+
             std::thread::spawn(move || drop(kept))
                 .join()
                 .expect("no panic");
@@ -336,6 +345,7 @@ fn fibers_that_have_not_started_at_the_end_are_refused() {
             wrong,
             ..params.clone()
         };
+
         let runtime = runtime(1, &params);
         let hold = Arc::new(AtomicBool::new(true));
         let held = hold.clone();
@@ -344,11 +354,13 @@ fn fibers_that_have_not_started_at_the_end_are_refused() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
+
         eventually("it runs", || lock(&params.tasks).is_empty());
         let behind: Vec<_> = (0..5).map(|_| runtime.spawn(|| ())).collect();
         params.armed.store(true, Ordering::SeqCst);
         let left = runtime.shutdown(Duration::ZERO);
         assert_eq!((left.leaked_fibers, left.leaked_workers), (6, 1));
+
         // The worker leaves its loop when its fiber has ended.
         hold.store(false, Ordering::SeqCst);
         if wrong == Wrong::PanicsInDrain {
@@ -356,6 +368,7 @@ fn fibers_that_have_not_started_at_the_end_are_refused() {
             busy.join().expect("no panic");
             lock(&params.tasks).clear();
         }
+
         assert!(behind.into_iter().all(refused), "{wrong:?}");
         params.armed.store(false, Ordering::SeqCst);
     }
@@ -436,6 +449,7 @@ fn what_cannot_be_made_good_ends_the_process() {
             fatal_in_a_pool(*wrong);
         }
     }
+
     if is_child("another runtime") {
         another_runtime();
     }
@@ -482,6 +496,7 @@ fn fatal(wrong: Wrong) -> ! {
             .collect();
         eventually("they run", || runtime.metrics().live_fibers == 20);
         params.armed.store(true, Ordering::SeqCst);
+
         // Some faults are in what is done with new ones.
         let _new = runtime.spawn(plainweave::yield_now);
         let _: Vec<Result<(), _>> = fibers.into_iter().map(|fiber| fiber.join()).collect();
@@ -502,6 +517,7 @@ fn fatal_outside(wrong: Wrong) -> ! {
                 lent.fill(1);
             });
         }));
+
         // `run` may be through before a worker first goes to sleep, and asks whether anything is
         // ready.
         std::thread::sleep(HANG / 3);
@@ -518,7 +534,8 @@ fn fatal_in_a_pool(wrong: Wrong) -> ! {
         let calls = Arc::new(AtomicUsize::new(0));
         let fibers: Vec<_> = (0..4)
             .map(|_| {
-                let (faulty, calls) = (faulty.clone(), calls.clone());
+                let faulty = faulty.clone();
+                let calls = calls.clone();
                 let call = move || {
                     loop {
                         let called = faulty.call(|| {
@@ -526,6 +543,7 @@ fn fatal_in_a_pool(wrong: Wrong) -> ! {
                             pause();
                             plainweave::spawn(plainweave::yield_now).join()
                         });
+
                         called.expect("open").expect("no panic");
                         calls.fetch_add(1, Ordering::SeqCst);
                     }
@@ -549,8 +567,11 @@ fn another_runtime() -> ! {
             wrong: Wrong::Nothing,
             ..keeps.clone()
         };
-        let (one, other) = (runtime(1, &keeps), runtime(1, &takes));
+
+        let one = runtime(1, &keeps);
+        let other = runtime(1, &takes);
         let fiber = one.spawn(|| ());
+
         // It is first in the queue.
         other.run(|| ());
         drop(fiber);

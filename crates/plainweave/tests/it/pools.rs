@@ -43,6 +43,7 @@ fn pair(setup: Setup, a: Option<usize>, b: Option<usize>) -> (Pools, Pool, Pool)
         let spec = PoolSpec::new(name).runtime(setup.builder());
         limit.map_or(spec.clone(), |limit| spec.max_fibers(limit))
     };
+
     let pools = Pools::build([spec("a", a), spec("b", b)]).expect("pools");
     let [a, b] = ["a", "b"].map(|name| pools.get(name).expect("built").clone());
     (pools, a, b)
@@ -64,6 +65,7 @@ fn a_fiber_runs_in_the_pool_it_is_spawned_into(setup: Setup) {
             .expect("open");
         (here(), there.join().expect("no panic"))
     });
+
     let names = names.expect("open").join().expect("no panic");
     assert_eq!(names, ("a".to_owned(), ("b".to_owned(), "b".to_owned())));
     let named = plainweave::Builder::new().name("deep").stack_size(1 << 20);
@@ -87,6 +89,7 @@ fn a_call_borrows_and_returns_a_value(setup: Setup) {
             numbers.iter().sum::<i32>()
         })
     });
+
     assert_eq!(sum.expect("open").expect("open"), 6);
     assert_eq!(numbers, [1, 2, 3]);
     // Each call gives its place back.
@@ -104,6 +107,7 @@ fn panics_travel_back(setup: Setup) {
         }));
         assert_eq!(panic_text(&*panic.expect_err("propagated")), "far away");
     }
+
     assert_eq!(
         a.call(|| b.call(|| 1)).expect("open").expect("open"),
         1,
@@ -144,6 +148,7 @@ fn deadlines_travel(setup: Setup) {
         // The join may be late before the sleep is.
         spawned.map(|joined| joined.and_then(|slept| slept))
     };
+
     assert_eq!(
         a.call(|| once_begun(into_a_scope)).expect("open"),
         ErrorKind::TimedOut
@@ -159,6 +164,7 @@ fn deadlines_travel(setup: Setup) {
         });
         slept.expect("run").expect_err("late").kind()
     };
+
     assert_eq!(
         [in_scope(), a.call(in_scope).expect("open")],
         [ErrorKind::TimedOut; 2]
@@ -175,13 +181,15 @@ fn deadlines_travel(setup: Setup) {
 fn cancellation_travels(setup: Setup) {
     let (_pools, a, b) = pair(setup, None, Some(2));
     let begun = Arc::new(Semaphore::new(0));
-    let (inner, begin) = (b.clone(), begun.clone());
+    let inner = b.clone();
+    let begin = begun.clone();
     let caller = a.spawn(move || {
         inner.call(|| {
             begin.release();
             time::sleep(LONG)
         })
     });
+
     let caller = caller.expect("open");
     begun.acquire().expect("begun").forget();
     caller.cancel();
@@ -193,6 +201,7 @@ fn cancellation_travels(setup: Setup) {
         cancel_reason(&slept.expect_err("cancelled")),
         Some(CancelReason::Requested)
     );
+
     // By its scope, two calls deep.
     let reason = a.call(|| {
         scope(|s| {
@@ -204,6 +213,7 @@ fn cancellation_travels(setup: Setup) {
                     })
                 })
             });
+
             begun.acquire().expect("begun").forget();
             s.cancel();
             plainweave::spawn(|| ())
@@ -216,6 +226,7 @@ fn cancellation_travels(setup: Setup) {
                 .expect_err("cancelled")
         })
     });
+
     assert_eq!(
         cancel_reason(&reason.expect("open")),
         Some(CancelReason::Requested)
@@ -226,6 +237,7 @@ fn cancellation_travels(setup: Setup) {
         let _ = plainweave::park();
         inner.call(|| ())
     });
+
     let cancelled = cancelled.expect("open");
     cancelled.cancel();
     assert!(is_cancelled(
@@ -237,7 +249,8 @@ fn a_value_is_delivered_although_the_caller_is_cancelled(setup: Setup) {
     let (_pools, a, b) = pair(setup, None, None);
     let begun = Arc::new(Semaphore::new(0));
     let go_on = Arc::new(AtomicBool::new(false));
-    let (begin, wait) = (begun.clone(), go_on.clone());
+    let begin = begun.clone();
+    let wait = go_on.clone();
     let caller = a.spawn(move || {
         b.call(move || {
             begin.release();
@@ -247,6 +260,7 @@ fn a_value_is_delivered_although_the_caller_is_cancelled(setup: Setup) {
             7
         })
     });
+
     let caller = caller.expect("open");
     begun.acquire().expect("begun").forget();
     caller.cancel();
@@ -270,12 +284,14 @@ fn a_scope_joins_its_fibers_in_other_pools(setup: Setup) {
                 };
                 drop(s.spawn_in(&b, add).expect("open"));
             }
+
             s.spawn_in(&b, || 5)
                 .expect("open")
                 .join()
                 .expect("no panic")
         })
     };
+
     assert_eq!(a.call(body).expect("open"), 5);
     assert_eq!(
         (numbers.iter().sum::<u64>(), count.into_inner()),
@@ -292,6 +308,7 @@ fn a_scope_joins_its_fibers_in_other_pools(setup: Setup) {
                 );
                 ended.store(true, Ordering::SeqCst);
             };
+
             drop(s.spawn_in(&b, child).expect("open"));
             panic!("body");
         })
@@ -328,18 +345,22 @@ fn a_full_pool_makes_spawners_wait(setup: Setup) {
         "{full}"
     );
     let spawned = Arc::new(AtomicUsize::new(0));
-    let (inner, count) = (b.clone(), spawned.clone());
+    let inner = b.clone();
+    let count = spawned.clone();
     let spawner = a.spawn(move || {
         for _ in 0..10 {
             drop(inner.spawn(|| ()).expect("room"));
             count.fetch_add(1, Ordering::SeqCst);
         }
     });
-    let (inner, count) = (b.clone(), spawned.clone());
+
+    let inner = b.clone();
+    let count = spawned.clone();
     let thread = std::thread::spawn(move || {
         inner.call(|| ()).expect("room");
         count.fetch_add(1, Ordering::SeqCst);
     });
+
     std::thread::sleep(ms(20));
     assert_eq!(spawned.load(Ordering::SeqCst), 0);
     assert_eq!(b.metrics().live_fibers, 2);
@@ -361,6 +382,7 @@ fn a_wait_for_room_ends_early(setup: Setup) {
         let ran = ran.clone();
         move || ran.store(true, Ordering::SeqCst)
     };
+
     let kind = |result: io::Result<()>| result.expect_err("full").kind();
     assert_eq!(
         kind(time::with_timeout(ms(5), || b.spawn(run(&ran)).map(drop))),
@@ -373,8 +395,10 @@ fn a_wait_for_room_ends_early(setup: Setup) {
             scope(|s| time::with_timeout(ms(5), || s.spawn_in(&b, run(&ran)).map(drop)));
         [late, late_call, late_child].map(kind)
     });
+
     assert_eq!(inner.expect("open"), [ErrorKind::TimedOut; 3]);
-    let (pool, closure) = (b.clone(), run(&ran));
+    let pool = b.clone();
+    let closure = run(&ran);
     let spawner = a
         .spawn(move || pool.spawn(closure).map(drop))
         .expect("open");
@@ -397,6 +421,7 @@ fn places_come_back(setup: Setup) {
             assert!(n % 3 != 0, "on purpose");
             let _ = plainweave::park();
         });
+
         let handle = handle.expect("room");
         match n % 3 {
             0 => drop(handle),
@@ -407,6 +432,7 @@ fn places_come_back(setup: Setup) {
             }
         }
     }
+
     let bad = plainweave::Builder::new().weight(0);
     assert_eq!(
         b.spawn_with(bad, || ()).expect_err("weight").kind(),
@@ -443,13 +469,16 @@ fn pools_that_call_each_other_do_not_deadlock(setup: Setup) {
     for _ in 0..20 {
         let begun = Arc::new(Semaphore::new(0));
         let call = |from: &Pool, to: &Pool| {
-            let (begun, to) = (begun.clone(), to.clone());
+            let begun = begun.clone();
+            let to = to.clone();
             let body = move || {
                 begun.acquire()?.forget();
                 to.call(|| ())
             };
+
             from.spawn(body).expect("room")
         };
+
         let calls = [call(&a, &b), call(&a, &b), call(&b, &a), call(&b, &a)];
         for text in at_once(&begun, calls)
             .iter()
@@ -461,11 +490,13 @@ fn pools_that_call_each_other_do_not_deadlock(setup: Setup) {
             );
         }
     }
+
     // A circle for certain: both have begun, and neither ends before it has called.
     let (_pools, a, b) = pair(setup, Some(1), Some(1));
     let inside = Arc::new(AtomicUsize::new(0));
     let call = |from: &Pool, to: &Pool| {
-        let (inside, to) = (inside.clone(), to.clone());
+        let inside = inside.clone();
+        let to = to.clone();
         from.spawn(move || {
             inside.fetch_add(1, Ordering::SeqCst);
             while inside.load(Ordering::SeqCst) < 2 {
@@ -475,6 +506,7 @@ fn pools_that_call_each_other_do_not_deadlock(setup: Setup) {
         })
         .expect("room")
     };
+
     let texts = at_once(&Arc::new(Semaphore::new(0)), [call(&a, &b), call(&b, &a)]);
     assert_eq!(
         texts.iter().filter(|text| text.is_empty()).count(),
@@ -497,6 +529,7 @@ fn a_circle_leads_through_pools_without_a_limit(setup: Setup) {
         .expect("no limit")
         .expect_err("a circle");
     assert_eq!(error.kind(), ErrorKind::Deadlock);
+
     // The same through a scope.
     let through_scope = || {
         scope(|s| {
@@ -508,6 +541,7 @@ fn a_circle_leads_through_pools_without_a_limit(setup: Setup) {
             child.join().expect("no panic").expect("no panic")
         })
     };
+
     assert_eq!(
         a.call(through_scope)
             .expect("room")
@@ -538,7 +572,8 @@ fn a_pool_that_waits_for_itself_is_refused(setup: Setup) {
     let (_pools, a, _b) = pair(setup, Some(2), None);
     let inside = Arc::new(AtomicUsize::new(0));
     let both = [0; 2].map(|_| {
-        let (pool, inside) = (a.clone(), inside.clone());
+        let pool = a.clone();
+        let inside = inside.clone();
         a.spawn(move || {
             inside.fetch_add(1, Ordering::SeqCst);
             while inside.load(Ordering::SeqCst) < 2 {
@@ -548,6 +583,7 @@ fn a_pool_that_waits_for_itself_is_refused(setup: Setup) {
         })
         .expect("room")
     });
+
     let texts = at_once(&Arc::new(Semaphore::new(0)), both);
     assert_eq!(
         texts.iter().filter(|text| text.is_empty()).count(),
@@ -572,10 +608,12 @@ fn calls_wait_where_that_will_end(setup: Setup) {
         b.spawn(move || plainweave::park().and_then(|()| a.call(|| ())))
             .expect("room")
     };
+
     let caller = {
         let b = b.clone();
         a.spawn(move || b.call(|| ())).expect("room")
     };
+
     other.fiber().unpark();
     std::thread::sleep(ms(10));
     assert!(
@@ -596,6 +634,7 @@ fn a_place_counts_once_however_many_wait_below_it(setup: Setup) {
         a.spawn(move || plainweave::park().and_then(|()| b.call(|| ())))
             .expect("room")
     };
+
     // Two calls from one place of `b`: its other place is not blocked, so there is no circle.
     let twice = {
         let a = a.clone();
@@ -608,6 +647,7 @@ fn a_place_counts_once_however_many_wait_below_it(setup: Setup) {
         };
         b.spawn(both).expect("room")
     };
+
     std::thread::sleep(ms(5));
     caller.fiber().unpark();
     std::thread::sleep(ms(5));
@@ -629,17 +669,20 @@ fn what_ends_with_a_pool(setup: Setup) {
     let (pools, a, b) = pair(setup, None, Some(10));
     let other = Runtime::builder().workers(1).build().expect("a runtime");
     let begun = Arc::new(Semaphore::new(0));
-    let (pool, begin) = (b.clone(), begun.clone());
+    let pool = b.clone();
+    let begin = begun.clone();
     let call = other.spawn(move || {
         pool.call(|| {
             begin.release();
             time::sleep(LONG)
         })
     });
+
     let sleeper = a.spawn(|| time::sleep(LONG)).expect("open");
     begun.acquire().expect("begun").forget();
     let left = pools.shutdown(Duration::from_secs(20));
     assert_eq!(left, [plainweave::Shutdown::default(); 2]);
+
     // The called fiber was cancelled, and its caller has the error as the value.
     let slept = call.join().expect("no panic").expect("called");
     assert_eq!(
@@ -654,6 +697,7 @@ fn what_ends_with_a_pool(setup: Setup) {
         let counted = Counted::new(&counts);
         move || drop(counted)
     };
+
     let ended = [
         a.spawn(captured()).map(drop),
         b.try_spawn(captured()).map(drop),
@@ -664,6 +708,7 @@ fn what_ends_with_a_pool(setup: Setup) {
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
         assert!(error.to_string().ends_with("' has ended"), "{error}");
     }
+
     assert!(counts.balanced() && counts.made() == 4);
 }
 
@@ -672,12 +717,14 @@ fn waiters_for_room_leave_when_the_pool_ends(setup: Setup) {
     let other = Runtime::builder().workers(1).build().expect("a runtime");
     let stop = Arc::new(AtomicBool::new(false));
     let end = stop.clone();
+
     // It keeps its place for as long as it likes.
     let busy = b.spawn(move || {
         while !end.load(Ordering::SeqCst) {
             plainweave::yield_now();
         }
     });
+
     let waiters: Vec<_> = (0..20)
         .map(|_| {
             let pool = b.clone();
@@ -688,12 +735,14 @@ fn waiters_for_room_leave_when_the_pool_ends(setup: Setup) {
     let thread = std::thread::spawn(move || pool.call(|| ()));
     std::thread::sleep(ms(10));
     let ends = std::thread::spawn(move || pools.shutdown(Duration::from_secs(20)));
+
     for waiter in waiters {
         assert_eq!(
             waiter.join().expect("no panic").expect_err("ended").kind(),
             ErrorKind::BrokenPipe
         );
     }
+
     assert_eq!(
         thread.join().expect("no panic").expect_err("ended").kind(),
         ErrorKind::BrokenPipe
@@ -715,6 +764,7 @@ fn spawn_until_it_ends(pool: &Pool, call: bool) {
         } else {
             pool.spawn(move || n).map(|h| handles.push(h))
         };
+
         if result.is_err() {
             break;
         }
@@ -732,16 +782,19 @@ fn spawners_against_the_end(setup: Setup) {
             let pool = pool.clone();
             other.spawn(move || spawn_until_it_ends(&pool, false))
         });
+
         let threads = [(&a, true), (&b, true), (&b, false), (&b, false)].map(|(pool, call)| {
             let pool = pool.clone();
             std::thread::spawn(move || spawn_until_it_ends(&pool, call))
         });
+
         Random::new(round).spin(500);
         if round % 4 == 0 {
             drop(pools)
         } else {
             drop(pools.shutdown(Duration::ZERO))
         }
+
         spawners
             .into_iter()
             .for_each(|spawner| spawner.join().expect("no panic"));
@@ -783,6 +836,7 @@ fn each_pool_has_its_own_settings() {
         ("lifo-slot", 2, Movement::BeforeStart)
     );
     let back = pools.runtime("back_1").expect("built");
+
     assert_eq!(
         (back.policy(), back.workers(), back.movement()),
         ("priority", 1, Movement::Anytime)
@@ -799,6 +853,7 @@ fn what_cannot_be_built() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         error.to_string()
     };
+
     let one = || PoolSpec::new("one").runtime(Runtime::builder().workers(1));
     assert_eq!(text(vec![]), "there are no pools");
     assert_eq!(text(vec![one(), one()]), "two pools are called 'one'");
@@ -812,6 +867,7 @@ fn what_cannot_be_built() {
         one(),
         PoolSpec::new("two").runtime(Runtime::builder().policy("fofo")),
     ]);
+
     assert!(
         unknown
             .starts_with("the pool 'two': no scheduling policy is called 'fofo'; there are: fifo"),
@@ -844,16 +900,15 @@ impl Drop for CallsLate {
 /// The fiber has given back its place by then, so its wait closes no circle.
 fn a_destructor_after_the_end_may_wait_for_a_place(setup: Setup) {
     let (_pools, pool, _) = pair(setup, Some(1), None);
-    let (next_runs, outcome, go_on) = (
-        Arc::<AtomicBool>::default(),
-        Arc::default(),
-        Arc::<AtomicBool>::default(),
-    );
+    let next_runs = Arc::<AtomicBool>::default();
+    let outcome = Arc::default();
+    let go_on = Arc::<AtomicBool>::default();
     let late = CallsLate {
         pool: pool.clone(),
         next_runs: next_runs.clone(),
         outcome: Arc::clone(&outcome),
     };
+
     let goes_on = go_on.clone();
     drop(pool.spawn(move || {
         while !goes_on.load(Ordering::SeqCst) {
@@ -868,14 +923,17 @@ fn a_destructor_after_the_end_may_wait_for_a_place(setup: Setup) {
                 next_runs.store(true, Ordering::SeqCst);
                 time::sleep(ms(20))
             });
+
             next.expect("open")
                 .join()
                 .expect("no panic")
                 .expect("not cancelled");
         });
+
         go_on.store(true, Ordering::SeqCst);
         next.join().expect("no panic");
     });
+
     eventually("it has called", || {
         outcome.lock().expect("not poisoned").is_some()
     });

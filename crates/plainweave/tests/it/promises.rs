@@ -67,12 +67,14 @@ fn a_promise_that_is_dropped_fails_its_waiters(setup: Setup) {
                 let _resolver = resolver;
                 assert!(!panics, "before it has given the value");
             });
+
             assert_eq!(fiber.join().is_err(), panics);
             for waiter in waiters {
                 let error = waiter.join().unwrap().expect_err("abandoned");
                 assert!(error.is_abandoned(), "{error}");
                 assert_eq!(std::io::Error::from(error).kind(), ErrorKind::BrokenPipe);
             }
+
             assert!(answer.try_get().unwrap_err().is_abandoned());
         }
     });
@@ -89,12 +91,15 @@ fn a_waiter_is_cancelled_or_late(setup: Setup) {
             }
             answer.wait().map(drop).map_err(std::io::Error::from)
         });
+
         if !already {
             std::thread::sleep(ms(2));
             fiber.cancel();
         }
+
         assert!(is_cancelled(&fiber.join().unwrap().expect_err("cancelled")));
     }
+
     let late = || {
         assert!(
             with_timeout(ms(2), || answer.wait().map(drop))
@@ -103,6 +108,7 @@ fn a_waiter_is_cancelled_or_late(setup: Setup) {
         );
         assert!(answer.wait_timeout(ms(2)).unwrap_err().is_timed_out());
     };
+
     runtime.run(late);
     late();
 }
@@ -115,6 +121,7 @@ fn what_has_come_is_given_also_to_the_cancelled(setup: Setup) {
             plainweave::current().cancel();
             *answer.wait().unwrap() + *answer.wait_timeout(Duration::ZERO).unwrap()
         });
+
         assert_eq!(fiber.join().unwrap(), 2);
     });
 }
@@ -168,10 +175,12 @@ fn cancelled_waiters_leave_the_others_theirs(setup: Setup) {
             Random::new(round + 5000).spin(30);
             resolver.resolve(7).expect("awaited");
         });
+
         for waiter in &waiters[3..] {
             random.spin(20);
             waiter.cancel();
         }
+
         let got: Vec<_> = waiters
             .into_iter()
             .map(|waiter| waiter.join().unwrap())
@@ -187,7 +196,9 @@ fn a_select_waits_for_promises(setup: Setup) {
         let (_sender, empty) = channel::bounded::<u8>(1);
         let waiters: Vec<_> = (0..3)
             .map(|_| {
-                let (first, second, empty) = (first.clone(), second.clone(), empty.clone());
+                let first = first.clone();
+                let second = second.clone();
+                let empty = empty.clone();
                 spawn(move || {
                     select! {
                         promise(first) -> result => result.copied().map_err(|error| error.is_abandoned()),
@@ -203,6 +214,7 @@ fn a_select_waits_for_promises(setup: Setup) {
         waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap(), Ok(7)));
         drop(one);
         let failed = select! { promise(first) -> result => result.unwrap_err().is_abandoned() };
+
         assert!(failed.unwrap());
     });
 }

@@ -75,13 +75,15 @@ fn writers_exclude_and_readers_share(setup: Setup) {
             .collect();
         fibers.into_iter().map(|f| f.join().unwrap()).sum::<u64>()
     });
+
     written += threads.into_iter().map(|t| t.join().unwrap()).sum::<u64>();
     assert_eq!(*shared.0.read().unwrap(), written);
     assert!(shared.0.try_write().is_some(), "nobody holds it");
 }
 
 fn readers_are_inside_together(setup: Setup) {
-    let (lock, inside) = (RwLock::new(()), AtomicUsize::new(0));
+    let lock = RwLock::new(());
+    let inside = AtomicUsize::new(0);
     setup.runtime().scope(|s| {
         for _ in 0..5 {
             s.spawn(|| {
@@ -98,10 +100,12 @@ fn readers_are_inside_together(setup: Setup) {
 
 fn a_waiting_writer_keeps_later_readers_out(setup: Setup) {
     setup.workers(1).run(|| {
-        let (lock, order) = (Arc::new(RwLock::new(())), Arc::new(Mutex::new(Vec::new())));
+        let lock = Arc::new(RwLock::new(()));
+        let order = Arc::new(Mutex::new(Vec::new()));
         let reader = lock.read().unwrap();
         let note = |name: &'static str, write: bool| {
-            let (lock, order) = (lock.clone(), order.clone());
+            let lock = lock.clone();
+            let order = order.clone();
             let fiber = spawn(move || {
                 if write {
                     let _guard = lock.write().unwrap();
@@ -111,9 +115,11 @@ fn a_waiting_writer_keeps_later_readers_out(setup: Setup) {
                     order.lock().unwrap().push(name);
                 }
             });
+
             pause();
             fiber
         };
+
         let writer = note("writer", true);
         assert!(lock.try_read().is_none(), "behind the writer");
         let later = note("later reader", false);
@@ -127,11 +133,13 @@ fn a_waiting_writer_keeps_later_readers_out(setup: Setup) {
 
 fn a_writer_lets_in_all_waiting_readers_and_then_the_next_writer(setup: Setup) {
     setup.workers(1).run(|| {
-        let (lock, order) = (RwLock::new(()), Mutex::new(Vec::new()));
+        let lock = RwLock::new(());
+        let order = Mutex::new(Vec::new());
         let guard = lock.write().unwrap();
         plainweave::scope(|s| {
             for name in ["writer", "reader 1", "reader 2"] {
-                let (lock, order) = (&lock, &order);
+                let lock = &lock;
+                let order = &order;
                 s.spawn(move || {
                     if name == "writer" {
                         let _guard = lock.write().unwrap();
@@ -146,6 +154,7 @@ fn a_writer_lets_in_all_waiting_readers_and_then_the_next_writer(setup: Setup) {
             }
             drop(guard);
         });
+
         let mut order = order.into_inner();
         order[..2].sort_unstable();
         assert_eq!(order, ["reader 1", "reader 2", "writer"]);
@@ -164,10 +173,12 @@ fn passed_writer(
             .write()
             .map(|mut guard| std::mem::replace(&mut *guard, 3))
     });
+
     pause();
     drop(reader);
     let guard = lock.try_write().expect("free until the writer has come");
     pause();
+
     (guard, writer)
 }
 
@@ -177,6 +188,7 @@ fn a_writer_is_passed_once_by_one_that_runs(setup: Setup) {
         let (mut guard, writer) = passed_writer(&lock);
         *guard = 2;
         drop(guard);
+
         // It has lost before, so the lock is its own now.
         assert!(lock.try_write().is_none() && lock.try_read().is_none());
         assert_eq!(*lock.read().unwrap(), 3);
@@ -193,6 +205,7 @@ fn a_writer_that_was_passed_and_gives_up_lets_in_readers(setup: Setup) {
         assert!(lock.try_read().is_none(), "behind the writer");
         let theirs = lock.clone();
         let reader = spawn(move || *theirs.read().unwrap());
+
         pause();
         writer.cancel();
         assert!(is_cancelled(&writer.join().unwrap().unwrap_err()));
@@ -208,7 +221,8 @@ fn a_writer_that_was_passed_and_gives_up_lets_in_readers(setup: Setup) {
 
 /// Two readers that always overlap: without fairness the lock is never free.
 fn busy_readers_do_not_starve_a_writer(setup: Setup) {
-    let (lock, written) = (RwLock::new(false), AtomicUsize::new(0));
+    let lock = RwLock::new(false);
+    let written = AtomicUsize::new(0);
     setup.runtime().scope(|s| {
         for _ in 0..3 {
             s.spawn(|| {
@@ -222,6 +236,7 @@ fn busy_readers_do_not_starve_a_writer(setup: Setup) {
                 panic!("the writer never came");
             });
         }
+
         s.spawn(|| {
             *lock.write().unwrap() = true;
             written.fetch_add(1, Ordering::SeqCst);
@@ -231,7 +246,8 @@ fn busy_readers_do_not_starve_a_writer(setup: Setup) {
 }
 
 fn busy_writers_do_not_starve_a_reader(setup: Setup) {
-    let (lock, read) = (RwLock::new(0_u32), AtomicUsize::new(0));
+    let lock = RwLock::new(0_u32);
+    let read = AtomicUsize::new(0);
     setup.runtime().scope(|s| {
         for _ in 0..3 {
             s.spawn(|| {
@@ -246,6 +262,7 @@ fn busy_writers_do_not_starve_a_reader(setup: Setup) {
                 panic!("the reader never came");
             });
         }
+
         s.spawn(|| {
             drop(lock.read().unwrap());
             read.fetch_add(1, Ordering::SeqCst);
@@ -264,6 +281,7 @@ fn a_reader_that_reads_again_behind_a_writer_times_out(setup: Setup) {
             yield_now();
         }
         let error = with_timeout(ms(5), || lock.read().map(drop)).unwrap_err();
+
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         drop(first);
         writer.join().unwrap();
@@ -286,9 +304,11 @@ fn a_writer_that_gives_up_lets_in_the_readers_behind_it(setup: Setup) {
                 spawn(move || drop(theirs.read().unwrap()))
             })
             .collect();
+
         pause();
         writer.cancel();
         assert!(is_cancelled(&writer.join().unwrap().unwrap_err()));
+
         // The first guard is still held.
         readers
             .into_iter()
@@ -316,6 +336,7 @@ fn a_reader_that_gives_up_leaves_the_lock_to_others(setup: Setup) {
             .into_iter()
             .map(|reader| reader.join().unwrap().is_ok())
             .collect();
+
         assert_eq!(ended, [true, false, true]);
         assert!(
             lock.try_write().is_some(),
@@ -330,8 +351,10 @@ fn waits_are_cancelled_and_late(setup: Setup) {
         ("read", |lock| lock.read().map(drop)),
         ("write", |lock| lock.write().map(drop)),
     ];
-    let (runtime, lock) = (setup.runtime(), Arc::new(RwLock::new(())));
+    let runtime = setup.runtime();
+    let lock = Arc::new(RwLock::new(()));
     let _held = lock.try_write().unwrap();
+
     for (name, call) in calls {
         let theirs = lock.clone();
         let fiber = runtime.spawn(move || call(&theirs));
@@ -347,6 +370,7 @@ fn waits_are_cancelled_and_late(setup: Setup) {
             .join()
             .unwrap()
             .expect_err(name);
+
         assert_eq!(late.kind(), ErrorKind::TimedOut, "{name}");
         let late = with_timeout(ms(2), || call(&lock)).expect_err(name);
         assert_eq!(late.kind(), ErrorKind::TimedOut, "{name} on a plain thread");
@@ -380,11 +404,13 @@ fn panicking_holders_release(setup: Setup) {
                 *guard = n;
                 panic!("with the lock");
             });
+
             let theirs = lock.clone();
             let reader = spawn(move || {
                 let _guard = theirs.read().unwrap();
                 panic!("with the lock");
             });
+
             assert!(writer.join().unwrap_err().is_panic());
             assert!(reader.join().unwrap_err().is_panic());
             assert_eq!(*lock.read().unwrap(), n, "as the holder left it");
@@ -410,10 +436,12 @@ fn a_destructor_of_a_panicking_fiber_waits_for_the_lock(setup: Setup) {
             let _counts = counts;
             panic!("with a destructor that waits");
         });
+
         while lock.try_read().is_some() {
             // The destructor does not wait yet.
             yield_now();
         }
+
         assert_eq!(*guard, 0);
         drop(guard);
         assert!(panicking.join().unwrap_err().is_panic());
@@ -429,9 +457,11 @@ fn a_downgraded_guard_shares_at_once(setup: Setup) {
         let reader = spawn(move || *theirs.read().unwrap());
         let theirs = lock.clone();
         let writer = spawn(move || *theirs.write().unwrap() = 2);
+
         pause();
         *guard = 1;
         let guard = RwLockWriteGuard::downgrade(guard);
+
         assert_eq!(
             reader.join().unwrap(),
             1,
@@ -447,8 +477,10 @@ fn a_downgraded_guard_shares_at_once(setup: Setup) {
 fn owned_guards_outlive_the_borrow(setup: Setup) {
     setup.runtime().run(|| {
         let lock = Arc::new(RwLock::new(String::from("one")));
-        let (first, second) = (lock.read_owned().unwrap(), lock.try_read_owned().unwrap());
+        let first = lock.read_owned().unwrap();
+        let second = lock.try_read_owned().unwrap();
         assert!(lock.try_write_owned().is_none());
+
         // To another fiber, which releases it.
         assert_eq!(spawn(move || first.len()).join().unwrap(), 3);
         drop(second);
@@ -463,7 +495,8 @@ fn owned_guards_outlive_the_borrow(setup: Setup) {
 }
 
 fn cancelled_waiters_leave_the_lock_free(setup: Setup) {
-    let (runtime, lock) = (setup.runtime(), Arc::new(RwLock::new(0_u64)));
+    let runtime = setup.runtime();
+    let lock = Arc::new(RwLock::new(0_u64));
     for round in 0..60 {
         let mut random = Random::new(round + 1);
         let fibers: Vec<_> = (0..12)
@@ -478,6 +511,7 @@ fn cancelled_waiters_leave_the_lock_free(setup: Setup) {
                         } else {
                             lock.read().map(|_guard| yield_now()).is_ok()
                         };
+
                         if !held {
                             return;
                         }
@@ -491,6 +525,7 @@ fn cancelled_waiters_leave_the_lock_free(setup: Setup) {
                 fiber.cancel();
             }
         }
+
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
         assert!(lock.try_write().is_some(), "nobody holds it, nobody waits");
     }

@@ -75,6 +75,7 @@ fn two_guards(first_ends_first: bool) -> ((usize, usize), (usize, usize), usize)
         first.fiber().unpark();
         (first.join().expect("no panic"), b)
     };
+
     (a, b, replace_slot(0))
 }
 
@@ -85,6 +86,7 @@ fn ended_out_of_order_a_stale_pointer_stays(setup: Setup) {
         assert_ne!(first_saw, first);
         // The first guard's end has taken the second's value away under it.
         assert_eq!(second_saw, 0);
+
         // And the second's end has put back the address of the first's value, which was dropped
         // long ago.
         assert_eq!(after, first);
@@ -101,13 +103,17 @@ fn ended_in_reverse_order_nothing_stays(setup: Setup) {
 
 /// The guard of another worker's fiber is in another slot.
 fn own_workers_do_not_meet(setup: Setup) {
-    let (one, two) = (setup.shared_workers(1), setup.shared_workers(1));
-    let (first, second) = (one.spawn(holds_a_guard), two.spawn(holds_a_guard));
+    let one = setup.shared_workers(1);
+    let two = setup.shared_workers(1);
+    let first = one.spawn(holds_a_guard);
+    let second = two.spawn(holds_a_guard);
     std::thread::sleep(ms(5));
     first.fiber().unpark();
     let (address, saw) = first.join().expect("no panic");
+
     assert_eq!(saw, address);
     second.fiber().unpark();
     let (address, saw) = second.join().expect("no panic");
+
     assert_eq!(saw, address);
 }

@@ -38,7 +38,8 @@ fn children_borrow(setup: Setup) {
         let name = String::from("borrowed");
         let first = scope(|s| {
             for n in &mut numbers {
-                let (sum, name) = (&sum, &name);
+                let sum = &sum;
+                let name = &name;
                 s.spawn(move || {
                     *n += 1;
                     plainweave::yield_now();
@@ -47,6 +48,7 @@ fn children_borrow(setup: Setup) {
             }
             s.spawn(|| name.as_str()).join().expect("no panic")
         });
+
         assert_eq!(first, "borrowed");
         assert_eq!(numbers.iter().sum::<u64>(), 5050);
         assert_eq!(sum.into_inner(), 800);
@@ -89,6 +91,7 @@ fn a_panicking_body_waits_for_its_children(setup: Setup) {
                         ended.fetch_add(1, Ordering::SeqCst);
                     });
                 }
+
                 pause();
                 panic!("body");
             })
@@ -113,12 +116,14 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
                 .expect("lock")
                 .push((what, cancel_reason(&error)));
         };
+
         let (reader, _silent) = connected();
         let (poller, _silent_too) = connected();
         let listener = listener();
         let full = FullListener::new();
         let forever = plainweave::spawn(plainweave::park);
         let forever_fiber = forever.fiber();
+
         // What the pool runs cannot be cancelled: it ends after the scope, however long printing
         // the panic takes.
         let (over, told) = mpsc::channel::<()>();
@@ -151,6 +156,7 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
         drop(over);
         assert_eq!(panic_text(&*panic.expect_err("propagated")), "child");
         let mut seen = reasons.into_inner().expect("lock");
+
         seen.sort_unstable_by_key(|(what, _)| *what);
         let all = [
             "accept",
@@ -162,6 +168,7 @@ fn a_panicking_child_cancels_blocked_siblings(setup: Setup) {
             "sleep",
             "wait_readable",
         ];
+
         assert_eq!(
             seen,
             all.map(|what| (what, Some(CancelReason::SiblingPanicked)))
@@ -178,6 +185,7 @@ fn a_panicking_child_leaves_the_body_to_itself(setup: Setup) {
                 let sibling = s.spawn(|| is_cancelled(&plainweave::park().expect_err("cancelled")));
                 s.spawn(|| panic!("child"));
                 assert!(sibling.join().expect("no panic"));
+
                 // By now the panic is known.
                 time::sleep(ms(1)).expect("not interrupted");
                 ended.store(true, Ordering::Relaxed);
@@ -222,6 +230,7 @@ fn a_panic_taken_by_join_is_not_propagated(setup: Setup) {
             assert!(child.join().expect_err("it panicked").is_panic());
             5
         });
+
         assert_eq!(value, 5);
         // A handle dropped after the panic does not hide it.
         let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -286,12 +295,14 @@ fn cancelling_the_owner_reaches_children(setup: Setup) {
                         reasons.lock().expect("lock").push(cancel_reason(&error));
                     });
                 }
+
                 if body_blocks {
                     assert!(is_cancelled(&time::sleep(LONG).expect_err("cancelled")));
                 }
             });
             reasons.into_inner().expect("lock")
         });
+
         std::thread::sleep(ms(10));
         owner.cancel();
         assert_eq!(
@@ -316,6 +327,7 @@ fn cancelling_the_owner_reaches_grandchildren(setup: Setup) {
                                 count.fetch_add(1, Ordering::SeqCst);
                             });
                         }
+
                         scope(|s| {
                             s.spawn(|| {
                                 assert!(is_cancelled(&time::sleep(LONG).expect_err("cancelled")));
@@ -327,6 +339,7 @@ fn cancelling_the_owner_reaches_grandchildren(setup: Setup) {
             }
         });
     });
+
     std::thread::sleep(ms(10));
     owner.cancel();
     owner.join().expect("no panic");
@@ -344,6 +357,7 @@ fn a_scope_can_be_cancelled(setup: Setup) {
             assert_eq!(cancel_reason(&error), Some(CancelReason::Requested));
             assert!(children.iter().all(|c| !c.is_finished()));
             s.cancel();
+
             // Not the body: it is the one that cancels.
             time::sleep(ms(1)).expect("not cancelled");
             for child in children {
@@ -366,6 +380,7 @@ fn deadlines_are_inherited(setup: Setup) {
                         s.spawn(|| plainweave::park().expect_err("late").kind())
                             .join()
                     });
+
                     // The deadline ends either the wait of the grandchild or, first, that of its
                     // joiner.
                     (
@@ -374,16 +389,19 @@ fn deadlines_are_inherited(setup: Setup) {
                             .map_or_else(|e| e.is_timed_out(), |kind| kind == ErrorKind::TimedOut),
                     )
                 });
+
                 let sooner = s.spawn(|| {
                     time::with_timeout(ms(5), || time::sleep(LONG))
                         .expect_err("late")
                         .kind()
                 });
+
                 let later = s.spawn(|| {
                     time::with_timeout(LONG, || time::sleep(LONG))
                         .expect_err("late")
                         .kind()
                 });
+
                 // The body is under the same deadline; `scope` itself waits whatever happens.
                 assert_eq!(
                     time::sleep(LONG).expect_err("late").kind(),
@@ -395,6 +413,7 @@ fn deadlines_are_inherited(setup: Setup) {
                 (child.join(), sooner.join(), later.join())
             })
         });
+
         assert!(start.elapsed() >= ms(30));
         let (own, deeper) = kinds
             .0
@@ -403,6 +422,7 @@ fn deadlines_are_inherited(setup: Setup) {
         assert_eq!(kinds.1.expect("as above"), ErrorKind::TimedOut);
         assert_eq!(kinds.2.expect("as above"), ErrorKind::TimedOut);
         time::sleep(ms(1)).expect("the deadline has gone with its block");
+
         // A detached fiber has none.
         let detached = time::with_timeout(ms(5), || plainweave::spawn(|| time::sleep(ms(20))));
         detached.join().expect("no panic").expect("no deadline");
@@ -427,6 +447,7 @@ fn scopes_work_from_plain_threads(setup: Setup) {
             .map(|h| h.join().is_ok())
             .collect::<Vec<_>>()
     });
+
     assert_eq!((numbers, done), ([2, 4, 6], vec![true; 3]));
     let panic = catch_unwind(AssertUnwindSafe(|| {
         runtime.scope(|s| drop(s.spawn(|| panic!("seen"))))
@@ -479,6 +500,7 @@ fn panics_with_nasty_payloads(setup: Setup) {
             }));
             std::mem::forget(panic.expect_err("propagated"));
         }
+
         let panic = catch_unwind(AssertUnwindSafe(|| {
             scope(|s| {
                 s.spawn(|| std::panic::panic_any(Nasty(4)));
@@ -492,6 +514,7 @@ fn panics_with_nasty_payloads(setup: Setup) {
             drop(plainweave::spawn(move || std::panic::panic_any(Nasty(n))));
             drop(plainweave::spawn(move || Nasty(n)));
         }
+
         pause();
     });
     assert_eq!(runtime.run(|| 1), 1, "the worker has survived");
@@ -541,6 +564,7 @@ fn a_big_stack_is_had_for_a_call() {
         .report_stalls(false)
         .build()
         .expect("a runtime");
+
     runtime.run(|| {
         assert_eq!(deep(5_000).expect("a stack"), 5_000);
         let panic = catch_unwind(|| plainweave::on_big_stack(1 << 20, || panic!("within")));
@@ -549,6 +573,7 @@ fn a_big_stack_is_had_for_a_call() {
             let error = plainweave::on_big_stack(size, || ()).expect_err("out of range");
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{size}");
         }
+
         // In the caller's place.
         let sleep = || plainweave::time::sleep(Duration::from_secs(1000));
         let late =
@@ -565,6 +590,7 @@ fn a_big_stack_is_had_for_a_call() {
             .expect("no panic")
             .expect("a stack")
             .expect_err("cancelled");
+
         assert!(plainweave::is_cancelled(&error));
     });
 }

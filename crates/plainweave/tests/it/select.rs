@@ -43,12 +43,14 @@ fn a_ready_branch_is_chosen(setup: Setup) {
             send(sender, 7) -> result => result.is_ok(),
             recv(empty) -> _ => false,
         };
+
         assert!(sent.unwrap());
         let got = select! {
             recv(empty) -> _ => unreachable!(),
             send(sender, 8) -> _ => unreachable!("full"),
             recv(receiver) -> result => result.unwrap(),
         };
+
         assert_eq!(got.unwrap(), 7);
     });
 }
@@ -62,6 +64,7 @@ fn each_ready_branch_is_chosen_at_times(setup: Setup) {
         a.0.send(()).unwrap();
         b.0.send(()).unwrap();
         let mut counts = [0; 4];
+
         for _ in 0..2000 {
             let chosen = select! {
                 recv(a.1) -> result => { result.unwrap(); a.0.send(()).unwrap(); 0 }
@@ -72,6 +75,7 @@ fn each_ready_branch_is_chosen_at_times(setup: Setup) {
             };
             counts[chosen.unwrap()] += 1;
         }
+
         // Each is expected 500 times.
         assert!(counts.iter().all(|n| (350..650).contains(n)), "{counts:?}");
     });
@@ -88,12 +92,14 @@ fn a_default_is_chosen_when_nothing_is_ready(setup: Setup) {
             };
             assert_eq!(chosen.unwrap(), "neither");
         }
+
         let (sender, receiver) = channel::bounded(1);
         sender.send(5).unwrap();
         let chosen = select! {
             recv(receiver) -> result => result.unwrap(),
             default => 0,
         };
+
         assert_eq!(chosen.unwrap(), 5);
         assert_eq!(select! { default => 3 }.unwrap(), 3);
     });
@@ -112,10 +118,12 @@ fn a_select_waits_for_the_first(setup: Setup) {
                     }
                     .unwrap()
                 });
+
                 pause();
                 channels[first].0.send(9).unwrap();
                 assert_eq!(fiber.join().unwrap(), (first, 9));
             }
+
             // The same for senders, which wait for room.
             let (sender, receiver) = channel::bounded(bound);
             (0..bound).for_each(|n| sender.send(n).unwrap());
@@ -127,6 +135,7 @@ fn a_select_waits_for_the_first(setup: Setup) {
                 }
                 .unwrap()
             });
+
             pause();
             assert_eq!(receiver.iter().last(), Some(100));
             assert!(fiber.join().unwrap());
@@ -143,6 +152,7 @@ fn a_timer_is_chosen_when_its_time_has_come(setup: Setup) {
             after(Duration::from_secs(3600)) => "an hour",
             after(ms(3)) => "a moment",
         };
+
         assert_eq!(chosen.unwrap(), "a moment");
         assert!(start.elapsed() >= ms(3));
         let chosen = select! {
@@ -150,8 +160,10 @@ fn a_timer_is_chosen_when_its_time_has_come(setup: Setup) {
             at(plainweave::time::now() + ms(1)) => "in time",
             after(Duration::MAX) => "never",
         };
+
         assert_eq!(chosen.unwrap(), "in time");
     };
+
     setup.runtime().run(check);
     check();
 }
@@ -168,6 +180,7 @@ fn a_closed_channel_is_ready(setup: Setup) {
                 }
                 .unwrap()
             });
+
             pause();
             drop(sender);
             assert!(waits.join().unwrap());
@@ -181,6 +194,7 @@ fn a_closed_channel_is_ready(setup: Setup) {
                 }
                 .unwrap()
             });
+
             pause();
             drop(receiver);
             let error = waits.join().unwrap();
@@ -200,21 +214,25 @@ fn a_losing_send_keeps_what_it_was_lent(setup: Setup) {
                 send(sender, &mut slot) -> _ => false,
                 after(ms(1)) => true,
             };
+
             assert!(lost.unwrap());
             assert_eq!(slot.as_deref(), Some(&7), "after a wait");
             let lost = select! {
                 send(sender, &mut slot) -> _ => false,
                 default => true,
             };
+
             assert!(lost.unwrap() && slot.is_some());
             let fiber = spawn(move || receiver.iter().last().unwrap());
             let sent = select! { send(sender, &mut slot) -> result => result.is_ok() };
             assert!(sent.unwrap() && slot.is_none());
+
             // With nothing to send, the branch cannot be done.
             let idle = select! {
                 send(sender, &mut slot) -> _ => false,
                 after(ms(1)) => true,
             };
+
             assert!(idle.unwrap());
             drop(sender);
             assert_eq!(*fiber.join().unwrap(), 7);
@@ -233,6 +251,7 @@ fn a_select_is_cancelled_or_late(setup: Setup) {
             after(Duration::from_secs(3600)) => (),
         }
     };
+
     for already in [true, false] {
         let fiber = runtime.spawn(move || {
             if already {
@@ -240,12 +259,15 @@ fn a_select_is_cancelled_or_late(setup: Setup) {
             }
             wait()
         });
+
         if !already {
             std::thread::sleep(ms(2));
             fiber.cancel();
         }
+
         assert!(is_cancelled(&fiber.join().unwrap().expect_err("cancelled")));
     }
+
     let error = runtime.run(|| with_timeout(ms(2), wait)).expect_err("late");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert_eq!(
@@ -265,6 +287,7 @@ fn what_is_ready_is_given_also_to_the_cancelled(setup: Setup) {
                 recv(empty) -> _ => 0,
                 recv(receiver) -> result => result.unwrap(),
             };
+
             assert_eq!(got.unwrap(), 1);
             assert_eq!(select! { recv(empty) -> _ => 0, default => 2 }.unwrap(), 2);
             assert_eq!(
@@ -285,12 +308,15 @@ fn losing_branches_lose_nothing(setup: Setup) {
         let total = setup.runtime().run(move || {
             let receivers: Vec<_> = (0..4)
                 .map(|n| {
-                    let (from_a, from_b) = (from_a.clone(), from_b.clone());
+                    let from_a = from_a.clone();
+                    let from_b = from_b.clone();
                     spawn(move || {
                         if n == 3 {
                             return from_a.iter().sum::<u64>();
                         }
-                        let (mut sum, mut closed) = (0, [false; 2]);
+                        let mut sum = 0;
+
+                        let mut closed = [false; 2];
                         while closed != [true; 2] {
                             select! {
                                 recv(from_a) -> result => result.map_or_else(|_| closed[0] = true, |n| sum += n),
@@ -298,6 +324,7 @@ fn losing_branches_lose_nothing(setup: Setup) {
                             }
                             .unwrap();
                         }
+
                         sum
                     })
                 })
@@ -307,6 +334,7 @@ fn losing_branches_lose_nothing(setup: Setup) {
             senders.into_iter().for_each(|fiber| fiber.join().unwrap());
             receivers.into_iter().map(|fiber| fiber.join().unwrap()).sum::<u64>()
         });
+
         assert_eq!(total, EACH * (EACH + 1), "bound {bound}");
     }
 }
@@ -314,17 +342,21 @@ fn losing_branches_lose_nothing(setup: Setup) {
 /// Selects that receive and send beside each other, each cancelled at some moment.
 fn storm(runtime: &Runtime, bound: usize) {
     let counts = Arc::new(Counts::default());
-    let (sent, got) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let sent = Arc::new(AtomicUsize::new(0));
+    let got = Arc::new(AtomicUsize::new(0));
     let count = |counter: &AtomicUsize, done: bool| {
         counter.fetch_add(usize::from(done), Ordering::SeqCst);
     };
+
     // On a busy machine all may be cancelled before they have begun, in one round or in many.
     let is_enough = |round, sent: &AtomicUsize| match sent.load(Ordering::SeqCst) {
         0 => round >= 10_000,
         _ => round >= 60,
     };
+
     for round in (0..).take_while(|&round| !is_enough(round, &sent)) {
-        let (a, b) = (channel::bounded(bound), channel::bounded(bound));
+        let a = channel::bounded(bound);
+        let b = channel::bounded(bound);
         let mut random = Random::new(round + 1);
         let fibers: Vec<_> = (0..8)
             .map(|n| {
@@ -333,8 +365,12 @@ fn storm(runtime: &Runtime, bound: usize) {
                 } else {
                     (&b.0, &a.1)
                 };
-                let (to, from, made) = (to.clone(), from.clone(), counts.clone());
-                let (sent, got) = (sent.clone(), got.clone());
+
+                let to = to.clone();
+                let from = from.clone();
+                let made = counts.clone();
+                let sent = sent.clone();
+                let got = got.clone();
                 runtime.spawn(move || {
                     for _ in 0..1000 {
                         let mut slot = Some(Counted::new(&made));
@@ -343,6 +379,7 @@ fn storm(runtime: &Runtime, bound: usize) {
                             recv(from) -> result => count(&got, result.is_ok()),
                             after(Duration::from_micros(100)) => (),
                         };
+
                         if done.is_err() {
                             return;
                         }
@@ -354,12 +391,14 @@ fn storm(runtime: &Runtime, bound: usize) {
             random.spin(100);
             fiber.cancel();
         }
+
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
         got.fetch_add(
             a.1.try_iter().count() + b.1.try_iter().count(),
             Ordering::SeqCst,
         );
     }
+
     assert_eq!(got.load(Ordering::SeqCst), sent.load(Ordering::SeqCst));
     assert!(sent.load(Ordering::SeqCst) > 0);
     assert!(counts.balanced(), "{counts:?}");
@@ -378,12 +417,17 @@ fn cancelled_selects_on_rendezvous_channels_lose_nothing(setup: Setup) {
 
 /// Both sides select, over channels without room and in opposite order: they meet, again and again.
 fn selects_meet_on_rendezvous_channels(setup: Setup) {
-    let (a, b) = (channel::bounded::<u32>(0), channel::bounded::<u32>(0));
-    let (to, from) = (a.0, b.1);
-    let (back, there) = (b.0, a.1);
+    let a = channel::bounded::<u32>(0);
+    let b = channel::bounded::<u32>(0);
+    let to = a.0;
+    let from = b.1;
+    let back = b.0;
+    let there = a.1;
+
     const ROUNDS: usize = 1000;
     let work = |to: channel::Sender<u32>, from: channel::Receiver<u32>, first: bool| {
-        let (mut sent, mut got) = (0, 0);
+        let mut sent = 0;
+        let mut got = 0;
         while sent + got < ROUNDS {
             if first {
                 select! {
@@ -398,8 +442,10 @@ fn selects_meet_on_rendezvous_channels(setup: Setup) {
             }
             .unwrap();
         }
+
         (sent, got)
     };
+
     let theirs = std::thread::spawn(move || work(back, there, false));
     let mine = setup.runtime().run(move || work(to, from, true));
     let theirs = theirs.join().unwrap();
@@ -432,7 +478,9 @@ fn a_plain_waiter_and_selects_all_make_progress(setup: Setup) {
         let (_never, other) = channel::bounded::<u8>(1);
         let fibers: Vec<_> = (0..6)
             .map(|n| {
-                let (sender, receiver, other) = (sender.clone(), receiver.clone(), other.clone());
+                let sender = sender.clone();
+                let receiver = receiver.clone();
+                let other = other.clone();
                 spawn(move || {
                     for _ in 0..200 {
                         let got = if n % 2 == 0 {
@@ -440,6 +488,7 @@ fn a_plain_waiter_and_selects_all_make_progress(setup: Setup) {
                         } else {
                             select! { recv(other) -> _ => 0_u32, recv(receiver) -> result => result.unwrap() }.unwrap()
                         };
+
                         if n % 3 == 0 {
                             yield_now();
                         }
@@ -481,15 +530,18 @@ fn bodies_return_break_and_panic(setup: Setup) {
                 default => (),
             }
         });
+
         assert!(fiber.join().unwrap_err().is_panic());
         assert!(receiver.is_empty(), "the body had it");
         sender.send(9).unwrap();
         assert_eq!(receiver.recv().unwrap(), 9);
+
         // The bodies have what the branches used.
         let moved = select! {
             recv(receiver) -> _ => drop(receiver),
             default => drop((sender, receiver)),
         };
+
         moved.unwrap();
     });
 }
@@ -504,11 +556,13 @@ fn threads_select_too(setup: Setup) {
                 recv(from_a) -> result => result.map(|n: u64| sum += n).is_ok(),
                 recv(from_b) -> result => result.map(|n: u64| sum += n).is_ok(),
             };
+
             if !more.unwrap() {
                 return sum + from_a.iter().sum::<u64>() + from_b.iter().sum::<u64>();
             }
         }
     });
+
     setup.runtime().run(move || {
         let fibers =
             [a, b].map(|sender| spawn(move || (1..=500).for_each(|n| sender.send(n).unwrap())));
@@ -526,6 +580,7 @@ impl Drop for SelectsLate {
             recv(self.0) -> _ => (),
             after(Duration::from_secs(3600)) => (),
         };
+
         self.1
             .store(1 + usize::from(late.is_err()), Ordering::SeqCst);
     }
@@ -541,6 +596,7 @@ fn a_panicking_fiber_selects_for_a_bounded_time(setup: Setup) {
             let _selects = selects;
             panic!("on purpose");
         });
+
         assert!(fiber.join().is_err());
         assert_eq!(outcome.load(Ordering::SeqCst), 2, "the select gave up");
     });
@@ -552,6 +608,7 @@ fn a_disabled_branch_is_not_chosen(setup: Setup) {
         let (sender, receiver) = channel::bounded(1);
         let (to_none, never) = channel::bounded::<u8>(0);
         sender.send(1).unwrap();
+
         for _ in 0..50 {
             let chosen = select! {
                 recv(receiver) -> _, if false => "disabled",
@@ -561,6 +618,7 @@ fn a_disabled_branch_is_not_chosen(setup: Setup) {
             };
             assert_eq!(chosen.unwrap(), "late");
         }
+
         assert_eq!(
             select! { recv(receiver) -> n, if true => n.unwrap(), default => 0 }.unwrap(),
             1
@@ -576,6 +634,7 @@ fn a_disabled_branch_is_not_chosen(setup: Setup) {
             }
             .unwrap()
         });
+
         sender.send(2).unwrap();
         pause();
         to_none.send(9).unwrap();
@@ -594,6 +653,7 @@ fn conditions_come_before_arguments(setup: Setup) {
         let note = |what: &str| order.borrow_mut().push_str(what);
         let (sender, receiver) = channel::bounded(1);
         let mut slot = Some(3);
+
         for _ in 0..2 {
             // The conditions may use what the arguments borrow for writing.
             let done = select! {
@@ -608,6 +668,7 @@ fn conditions_come_before_arguments(setup: Setup) {
             };
             note(done.unwrap());
         }
+
         assert_eq!(order.into_inner(), "12absent12abreceived");
     });
 }
@@ -620,6 +681,7 @@ fn a_select_without_an_enabled_branch_is_refused(setup: Setup) {
             after(ms(1)), if enabled => "late",
         }
     };
+
     let check = move || {
         assert_eq!(select(false).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(select(true).unwrap(), "late");
@@ -628,6 +690,7 @@ fn a_select_without_an_enabled_branch_is_refused(setup: Setup) {
             2
         );
     };
+
     setup.runtime().run(check);
     check();
 }
@@ -642,15 +705,18 @@ fn a_seed_gives_the_same_choices_each_time() {
             .build()
             .expect("a runtime");
         runtime.run(|| {
-            let (a, b) = (channel::unbounded(), channel::unbounded());
+            let a = channel::unbounded();
+            let b = channel::unbounded();
             let choose = |_| {
                 a.0.send(()).unwrap();
                 b.0.send(()).unwrap();
                 select! { recv(a.1) -> _ => 0, recv(b.1) -> _ => 1 }.unwrap()
             };
+
             (0..64).map(choose).collect::<Vec<_>>()
         })
     };
+
     unless_it_hangs("a_seed_gives_the_same_choices_each_time", || {
         assert_eq!(choices(7), choices(7));
         assert_ne!(choices(7), choices(8));

@@ -49,6 +49,7 @@ fn a_readable_stream_is_chosen(setup: Setup) {
                 };
                 (chosen.unwrap(), buf[0])
             });
+
             if n % 3 == 0 {
                 pause();
             }
@@ -68,6 +69,7 @@ fn a_writable_stream_is_chosen(setup: Setup) {
         // little later: full is what stays so.
         let block = [0; 1 << 16];
         let mut written = 0;
+
         for round in 0.. {
             assert!(round < 10_000, "never full");
             let wrote = select! {
@@ -80,6 +82,7 @@ fn a_writable_stream_is_chosen(setup: Setup) {
                 break;
             }
         }
+
         assert!(written > 0);
         let writer = stream.try_clone().unwrap();
         let waiter =
@@ -93,6 +96,7 @@ fn a_writable_stream_is_chosen(setup: Setup) {
                 total += theirs.read(&mut buf).unwrap();
             }
         });
+
         assert!(waiter.join().unwrap());
         plainweave::blocking(move || reader.join().unwrap()).unwrap();
     });
@@ -108,6 +112,7 @@ fn a_listener_is_readable(setup: Setup) {
             readable(listener) => listener.accept(),
             after(LONG) => unreachable!(),
         };
+
         let (stream, _) = accepted.unwrap().unwrap();
         assert_eq!(
             stream.peer_addr().unwrap(),
@@ -127,11 +132,13 @@ fn a_stream_that_ends_or_closes_is_ready(setup: Setup) {
                 .unwrap()
             })
         };
+
         let (ours, theirs) = connected();
         let reader = read(ours);
         pause();
         drop(theirs);
         assert_eq!(reader.join().unwrap().unwrap(), 0, "the end of the stream");
+
         for before in [true, false] {
             let (ours, _theirs) = connected();
             if before {
@@ -157,7 +164,9 @@ fn a_losing_socket_keeps_its_data(setup: Setup) {
         std::thread::spawn(move || (0..EACH).for_each(|n| theirs.write_all(&[n as u8]).unwrap()));
     let (read, received) = setup.runtime().run(move || {
         let fiber = spawn(move || (0..EACH).for_each(|n| sender.send(n).unwrap()));
-        let (mut read, mut received) = (0, 0);
+        let mut read = 0;
+
+        let mut received = 0;
         while read < EACH || received < EACH {
             let mut buf = [0; 3];
             select! {
@@ -171,9 +180,11 @@ fn a_losing_socket_keeps_its_data(setup: Setup) {
             }
             .unwrap();
         }
+
         fiber.join().unwrap();
         (read, received)
     });
+
     writer.join().unwrap();
     assert_eq!((read, received), (EACH, EACH));
 }
@@ -189,6 +200,7 @@ fn a_wait_for_sockets_is_cancelled_or_late(setup: Setup) {
             recv(receiver) -> _ => (),
         }
     };
+
     for already in [true, false] {
         let fiber = runtime.spawn(move || {
             if already {
@@ -196,12 +208,15 @@ fn a_wait_for_sockets_is_cancelled_or_late(setup: Setup) {
             }
             wait()
         });
+
         if !already {
             std::thread::sleep(ms(5));
             fiber.cancel();
         }
+
         assert!(is_cancelled(&fiber.join().unwrap().expect_err("cancelled")));
     }
+
     assert_eq!(
         runtime
             .run(|| with_timeout(ms(5), wait))
@@ -228,8 +243,11 @@ fn read_and_cancel(runtime: &Runtime) {
     let (_sender, receiver) = channel::bounded::<u8>(0);
     let read = Arc::new(AtomicU64::new(0));
     let mut written = 0;
+
     for round in 0..100 {
-        let (stream, receiver, count) = (ours.try_clone().unwrap(), receiver.clone(), read.clone());
+        let stream = ours.try_clone().unwrap();
+        let receiver = receiver.clone();
+        let count = read.clone();
         let fiber = runtime.spawn(move || {
             loop {
                 // What is there is readable also to a cancelled fiber; that the read then fails
@@ -239,22 +257,26 @@ fn read_and_cancel(runtime: &Runtime) {
                     recv(receiver) -> _ => Ok(0),
                     after(ms(1)) => Ok(0),
                 };
+
                 match done.and_then(|done| done) {
                     Ok(n) => count.fetch_add(n as u64, Ordering::SeqCst),
                     Err(_) => return,
                 };
             }
         });
+
         let mut random = Random::new(round + 1);
         for _ in 0..random.below(5) {
             theirs.write_all(&[1; 3]).unwrap();
             written += 3;
             random.spin(100);
         }
+
         random.spin(100);
         fiber.cancel();
         fiber.join().unwrap();
     }
+
     drop(theirs);
     let left = runtime.run(|| (&ours).read_to_end(&mut Vec::new()).unwrap() as u64);
     assert_eq!(read.load(Ordering::SeqCst) + left, written);
@@ -267,19 +289,24 @@ fn cancelled_selects_lose_no_connection(setup: Setup) {
     let (stop, stopped) = channel::bounded::<()>(0);
     let accepted = Arc::new(AtomicU64::new(0));
     let mut clients = Vec::new();
+
     for round in 0..40 {
-        let (theirs, stopped, count) = (listener.clone(), stopped.clone(), accepted.clone());
+        let theirs = listener.clone();
+        let stopped = stopped.clone();
+        let count = accepted.clone();
         let fiber = runtime.spawn(move || {
             loop {
                 let done = select! {
                     readable(theirs) => theirs.accept().map(|_| count.fetch_add(1, Ordering::SeqCst)),
                     recv(stopped) -> _ => return,
                 };
+
                 if done.and_then(|done| done).is_err() {
                     return;
                 }
             }
         });
+
         let mut random = Random::new(round + 1);
         for _ in 0..random.below(3) {
             clients.push(std::net::TcpStream::connect(address).unwrap());
@@ -288,6 +315,7 @@ fn cancelled_selects_lose_no_connection(setup: Setup) {
         fiber.cancel();
         fiber.join().unwrap();
     }
+
     drop(stop);
     let left = runtime.run(|| {
         let mut left = 0;
@@ -297,6 +325,7 @@ fn cancelled_selects_lose_no_connection(setup: Setup) {
         }
         left
     });
+
     assert_eq!(accepted.load(Ordering::SeqCst) + left, clients.len() as u64);
 }
 
@@ -305,7 +334,10 @@ fn threads_select_sockets_too(setup: Setup) {
     let (ours, theirs) = stream_pair();
     let (sender, receiver) = channel::bounded(0);
     let thread = std::thread::spawn(move || {
-        let (mut read, mut received, mut late) = (0, 0, 0);
+        let mut read = 0;
+        let mut received = 0;
+        let mut late = 0;
+
         while read < EACH || received < EACH {
             select! {
                 readable(ours) => read += (&ours).read(&mut [0; 2]).unwrap() as u64,
@@ -314,8 +346,10 @@ fn threads_select_sockets_too(setup: Setup) {
             }
             .unwrap();
         }
+
         (read, received, late)
     });
+
     setup.runtime().run(move || {
         for n in 0..EACH {
             (&theirs).write_all(&[n as u8]).unwrap();
@@ -324,6 +358,7 @@ fn threads_select_sockets_too(setup: Setup) {
                 pause();
             }
         }
+
         let (read, received, late) = plainweave::blocking(move || thread.join().unwrap()).unwrap();
         assert_eq!((read, received), (EACH, EACH));
         assert!(late > 0, "it waited, now and then");
@@ -348,6 +383,7 @@ fn a_signal_is_chosen(setup: Setup) {
         raise(SIGUSR2);
         sender.send(()).unwrap();
         let mut caught = Vec::new();
+
         for _ in 0..3 {
             select! {
                 signal(signals) -> signal => caught.push(signal.unwrap()),
@@ -355,9 +391,11 @@ fn a_signal_is_chosen(setup: Setup) {
             }
             .unwrap();
         }
+
         caught.sort_unstable();
         assert_eq!(caught, [SIGUSR1, SIGUSR2]);
         assert!(receiver.is_empty());
+
         // A byte that is left over from a plain wait ends no wait, and one that waits is woken.
         raise(SIGUSR1);
         assert_eq!(signals.wait().unwrap(), SIGUSR1);
@@ -367,14 +405,17 @@ fn a_signal_is_chosen(setup: Setup) {
             std::thread::sleep(ms(3));
             raise(SIGUSR2);
         });
+
         let signal = select! {
             signal(signals) -> signal => signal.unwrap(),
             recv(receiver) -> _ => unreachable!("empty"),
         };
+
         assert_eq!(signal.unwrap(), SIGUSR2);
         plainweave::blocking(move || killer.join().unwrap()).unwrap();
         signals
     };
+
     let signals = setup.runtime().run(check);
     drop(signals);
 }
@@ -394,7 +435,8 @@ fn cancelled_selects_lose_no_signal(setup: Setup) {
             };
             let fibers: Vec<_> = (0..3)
                 .map(|n| {
-                    let (signals, caught) = (signals.clone(), caught.clone());
+                    let signals = signals.clone();
+                    let caught = caught.clone();
                     runtime.spawn(move || {
                         let (_never, empty) = channel::bounded::<u8>(0);
                         loop {
@@ -406,6 +448,7 @@ fn cancelled_selects_lose_no_signal(setup: Setup) {
                                     recv(empty) -> _ => unreachable!("nobody sends"),
                                 }
                             };
+
                             match signal {
                                 Ok(signal) => count(&caught, signal),
                                 Err(_) => return,
@@ -422,6 +465,7 @@ fn cancelled_selects_lose_no_signal(setup: Setup) {
                 fiber.cancel();
                 fiber.join().unwrap();
             }
+
             while let Ok(signal) =
                 select! { signal(signals) -> signal => signal.unwrap(), default => 0 }
             {
@@ -451,12 +495,14 @@ fn the_simulated_driver_refuses() {
                 readable(ours) => (&ours).read(&mut [0; 1]),
                 after(LONG) => unreachable!(),
             };
+
             assert_eq!(result.unwrap().unwrap_err().kind(), ErrorKind::Unsupported);
             let signals = Signals::new([SIGUSR2]).unwrap();
             let result = select! {
                 signal(signals) -> result => result,
                 after(LONG) => unreachable!(),
             };
+
             assert_eq!(result.unwrap().unwrap_err().kind(), ErrorKind::Unsupported);
         });
     });

@@ -41,16 +41,19 @@ fn a_select_waits_for_a_watched_value(setup: Setup) {
                     changed(seen) -> result => result,
                     recv(empty) -> _ => unreachable!("nothing is sent"),
                 };
+
                 match changed.unwrap() {
                     Ok(()) => values.push(*seen.get()),
                     Err(error) => break (values, error.kind()),
                 }
             }
         });
+
         for n in 1..=3 {
             level.send(n);
             sleep(ms(2)).unwrap();
         }
+
         drop(level);
         let (values, end) = watcher.join().unwrap();
         // It may miss values between, never the last.
@@ -75,6 +78,7 @@ fn a_select_receives_what_is_broadcast(setup: Setup) {
                         recv(receiver) -> value => value,
                         recv(empty) -> _ => unreachable!("nothing is sent"),
                     };
+
                     match received.unwrap() {
                         Ok(value) => sum += value,
                         Err(error) => break (sum, error.is_closed()),
@@ -82,12 +86,14 @@ fn a_select_receives_what_is_broadcast(setup: Setup) {
                 }
             })
         });
+
         for n in 0..500_u64 {
             news.send(n);
             if n % 16 == 0 {
                 yield_now();
             }
         }
+
         drop(news);
         for fiber in fibers {
             assert_eq!(fiber.join().unwrap(), (124_750, true));
@@ -112,9 +118,11 @@ fn a_select_waits_for_a_notification(setup: Setup) {
         assert!(select!(notified(notify) => false, default => true).unwrap());
         let waits = notify.clone();
         let waiter = spawn(move || select!(notified(waits) => 1, after(LONG) => 2).unwrap());
+
         sleep(ms(2)).unwrap();
         notify.notify_one();
         assert_eq!(waiter.join().unwrap(), 1);
+
         // It was used up.
         assert_eq!(
             with_timeout(ms(2), || notify.wait()).unwrap_err().kind(),
@@ -132,11 +140,14 @@ fn a_select_waits_for_a_notification(setup: Setup) {
 fn notifications_are_not_lost_to_selects(setup: Setup) {
     const EACH: usize = 200;
     let runtime = setup.runtime();
-    let (notify, got) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let notify = Arc::new(Notify::new());
+    let got = Arc::new(AtomicUsize::new(0));
     let (other, others) = channel::bounded::<()>(4);
     let waiters: Vec<_> = (0..6)
         .map(|n| {
-            let (notify, got, others) = (notify.clone(), got.clone(), others.clone());
+            let notify = notify.clone();
+            let got = got.clone();
+            let others = others.clone();
             runtime.spawn(move || {
                 for _ in 0..EACH {
                     if n % 3 == 0 {
@@ -151,12 +162,15 @@ fn notifications_are_not_lost_to_selects(setup: Setup) {
             })
         })
         .collect();
+
     drop(runtime.spawn(move || while other.send(()).is_ok() {}));
+
     // The next one only when the last was taken: permits that meet are one.
     for n in 0..6 * EACH {
         notify.notify_one();
         eventually("somebody takes it", || got.load(Ordering::SeqCst) > n);
     }
+
     waiters
         .into_iter()
         .for_each(|waiter| waiter.join().unwrap());
@@ -164,10 +178,12 @@ fn notifications_are_not_lost_to_selects(setup: Setup) {
 
 fn every_select_notices_that_all_are_notified(setup: Setup) {
     let runtime = setup.runtime();
-    let (notify, begun) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let notify = Arc::new(Notify::new());
+    let begun = Arc::new(AtomicUsize::new(0));
     let selects: Vec<_> = (0..20)
         .map(|_| {
-            let (notify, begun) = (notify.clone(), begun.clone());
+            let notify = notify.clone();
+            let begun = begun.clone();
             runtime.spawn(move || {
                 let noticed = notify.notified();
                 begun.fetch_add(1, Ordering::SeqCst);
@@ -177,6 +193,7 @@ fn every_select_notices_that_all_are_notified(setup: Setup) {
         .collect();
     eventually("all have begun", || begun.load(Ordering::SeqCst) == 20);
     notify.notify_waiters();
+
     selects
         .into_iter()
         .for_each(|select| assert!(select.join().unwrap()));
@@ -224,14 +241,17 @@ fn a_select_polls_a_future(setup: Setup) {
             sleep(ms(2)).unwrap();
             teller.tell();
         });
+
         let end = select!(future(told.future()) -> what => what, after(LONG) => "late");
         assert_eq!(end.unwrap(), "told");
         tells.join().unwrap();
+
         // It is polled when it is woken, not at every turn of the select.
         assert!(told.polls.load(Ordering::SeqCst) <= 3);
         let never =
             select!(future(std::future::pending::<()>()) -> () => "ended", after(ms(2)) => "late");
         assert_eq!(never.unwrap(), "late");
+
         // A fiber's handle is a future, and so is what waits for a socket on a thread of its own.
         let fiber = spawn(|| 3);
         assert_eq!(select!(future(fiber) -> end => end.unwrap()).unwrap(), 3);
@@ -246,6 +266,7 @@ fn a_lent_future_goes_on_in_the_next_select(setup: Setup) {
             let end = select!(future(&mut future) -> _ => "told", after(ms(1)) => "late");
             assert_eq!(end.unwrap(), "late");
         }
+
         told.tell();
         assert_eq!(
             select!(future(&mut future) -> what => what, after(LONG) => "late").unwrap(),
@@ -260,6 +281,7 @@ fn a_future_that_wakes_itself_does_not_keep_the_others(setup: Setup) {
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
         });
+
         assert_eq!(
             select!(future(busy) -> () => "ended", after(ms(5)) => "late").unwrap(),
             "late"
@@ -278,14 +300,17 @@ fn an_interval_keeps_its_pace(setup: Setup) {
             select!(tick(ticks) -> at => at, after(LONG) => start).unwrap(),
             due
         );
+
         // Late by several: one at once, and then the next that has not passed.
         let due = ticks.next();
         sleep(ms(45)).unwrap();
         let awake = time::now();
         assert_eq!(ticks.tick().unwrap(), due);
         let next = ticks.tick().unwrap();
+
         assert!(next >= awake.max(due + ms(10)), "{:?}", next - start);
         assert_eq!((next - start).as_nanos() % ms(10).as_nanos(), 0);
+
         // A time that was not waited for is still the next one.
         let mut far = interval(LONG);
         let at = far.next();
@@ -299,6 +324,7 @@ fn an_interval_keeps_its_pace(setup: Setup) {
         );
         assert_eq!(far.next(), at);
         let forever = interval(Duration::MAX);
+
         assert!(forever.next() > time::now() + LONG);
     });
     assert!(std::panic::catch_unwind(|| interval(Duration::ZERO)).is_err());
@@ -317,18 +343,23 @@ fn a_biased_select_takes_the_first(setup: Setup) {
                 notified(notify) => 2,
                 after(Duration::ZERO) => 3,
             };
+
             assert_eq!(first.unwrap(), 1);
             let second = select!(biased; notified(notify), if true => 1, default => 2);
             assert_eq!(second.unwrap(), 1);
         }
+
         // After a wait, too: both have become ready by the time that it is over.
-        let (notify, sender) = (Arc::new(notify), Arc::new(sender));
-        let (wakes, sends) = (notify.clone(), sender.clone());
+        let notify = Arc::new(notify);
+        let sender = Arc::new(sender);
+        let wakes = notify.clone();
+        let sends = sender.clone();
         let waker = spawn(move || {
             sleep(ms(2)).unwrap();
             wakes.notify_one();
             sends.send(()).unwrap();
         });
+
         let chosen =
             select!(biased; recv(receiver) -> _ => 1, notified(notify) => 2, after(LONG) => 3);
         waker.join().unwrap();
@@ -342,8 +373,11 @@ fn cancelled_selects_leave_their_sources(setup: Setup) {
         let (level, seen) = watch::channel(0);
         let (news, heard) = broadcast::channel(4);
         let notify = Arc::new(Notify::new());
+
         for _ in 0..20 {
-            let (mut seen, mut heard, notify) = (seen.clone(), heard.resubscribe(), notify.clone());
+            let mut seen = seen.clone();
+            let mut heard = heard.resubscribe();
+            let notify = notify.clone();
             let told = Told::default();
             let waiter = spawn(move || {
                 select! {
@@ -353,11 +387,13 @@ fn cancelled_selects_leave_their_sources(setup: Setup) {
                     future(told.future()) -> _ => unreachable!(),
                 }
             });
+
             yield_now();
             waiter.cancel();
             let end: std::io::Result<()> = waiter.join().unwrap();
             assert!(is_cancelled(&end.unwrap_err()));
         }
+
         level.send(1);
         news.send(());
         notify.notify_one();
@@ -378,6 +414,7 @@ fn threads_wait_for_them_too(setup: Setup) {
         teller.tell();
         level
     });
+
     select!(changed(seen) -> result => result.unwrap(), notified(notify) => unreachable!())
         .unwrap();
     // Beside a socket the thread waits in another way.

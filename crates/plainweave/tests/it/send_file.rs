@@ -35,6 +35,7 @@ fn file(len: usize) -> File {
         .expect("a file");
     std::fs::remove_file(path).expect("remove");
     let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+
     file.write_all_at(&bytes, 0).expect("write");
     file
 }
@@ -61,10 +62,12 @@ fn whole_and_in_order(setup: Setup) {
         let mut got = Vec::new();
         theirs.read_to_end(&mut got).map(|_| got)
     });
+
     let sent = runtime.spawn(move || send(&conn, &file(LEN)));
     sent.join().expect("no panic").expect("sent");
     let got = reader.join().expect("no panic").expect("read");
     assert_eq!((&got[..4], got.len()), (&b"head"[..], LEN + 4));
+
     assert!(
         got[4..]
             .iter()
@@ -77,6 +80,7 @@ fn a_slow_reader_makes_it_wait(setup: Setup) {
     let runtime = setup.runtime();
     let (conn, mut theirs) = connected();
     let sending = runtime.spawn(move || send(&conn, &file(LEN)));
+
     // Others run on the same worker meanwhile.
     assert_eq!(runtime.spawn(|| 7).join().expect("no panic"), 7);
     let mut got = 0;
@@ -98,6 +102,7 @@ fn ends_with_the_file(setup: Setup) {
             conn.send_file(&file, 5000, 1),
         )
     });
+
     assert_eq!(
         (
             sent.0.expect("the rest"),
@@ -118,6 +123,7 @@ fn time_out(setup: Setup) {
             .find_map(|_| send(&conn, &file).err())
             .expect("nobody reads")
     });
+
     assert_eq!(error.kind(), ErrorKind::TimedOut);
 }
 
@@ -130,6 +136,7 @@ fn cancelled(setup: Setup) {
             .find_map(|_| send(&conn, &file).err())
             .expect("nobody reads")
     });
+
     std::thread::sleep(ms(50));
     sending.cancel();
     assert!(is_cancelled(&sending.join().expect("no panic")));
@@ -144,10 +151,12 @@ fn vanished(setup: Setup) {
             .find_map(|_| send(&conn, &file).err())
             .expect("the peer has gone")
     });
+
     theirs.read_exact(&mut [0; 1000]).expect("some");
     theirs.write_all(b"x").expect("write");
     drop(theirs);
     let kind = sending.join().expect("no panic").kind();
+
     assert!(
         matches!(kind, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset),
         "{kind}"

@@ -37,10 +37,12 @@ fn a_shield_lets_a_cancelled_fiber_finish(setup: Setup) {
                 time::sleep(ms(5)).expect("shielded");
                 log.flush().expect("shielded");
             });
+
             // As before.
             assert!(time::sleep(LONG).is_err());
         }
     };
+
     let alone = runtime.spawn(owes());
     let in_scope = owes();
     let parent = runtime.spawn(move || plainweave::scope(|s| s.spawn(in_scope).join().is_err()));
@@ -48,6 +50,7 @@ fn a_shield_lets_a_cancelled_fiber_finish(setup: Setup) {
     let late = runtime.spawn(move || time::with_timeout(ms(10), late));
     let (begun, begins) = mpsc::channel();
     let to_the_end = owes();
+
     drop(runtime.spawn(move || {
         begun.send(()).expect("the test waits");
         to_the_end();
@@ -63,6 +66,7 @@ fn a_shield_lets_a_cancelled_fiber_finish(setup: Setup) {
     );
     late.join().expect("no panic");
     assert_eq!(runtime.shutdown(HANG).leaked_fibers, 0);
+
     for mut reader in readers {
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("read");
@@ -79,6 +83,7 @@ fn a_shield_has_a_limit(setup: Setup) {
             // One within another ends with it, and so does what has a limit of its own.
             plainweave::cancel::shielded(LONG, || time::with_timeout(LONG, || time::sleep(LONG)))
         });
+
         assert_eq!(error.expect_err("late").kind(), ErrorKind::TimedOut);
         assert!(time::now() - start >= ms(20));
         // Within a shield an inner one leaves the outer one as it is.
@@ -88,6 +93,7 @@ fn a_shield_has_a_limit(setup: Setup) {
         });
         assert!(is_cancelled(&plainweave::park().expect_err("cancelled")));
     });
+
     fiber.cancel();
     fiber.join().expect("no panic");
     // A plain thread's deadline is replaced, and comes back.
@@ -108,6 +114,7 @@ fn a_shield_ends_with_a_panic(setup: Setup) {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(within)).expect_err("a panic");
             plainweave::park().expect_err("cancelled as before")
         });
+
         fiber.cancel();
         fiber.join().expect("no panic")
     });

@@ -33,14 +33,18 @@ fn drop_cancels_and_waits(setup: Setup) {
     let cleaned = Arc::new(AtomicUsize::new(0));
     let (ours, _theirs) = connected();
     let ours = Arc::new(ours);
+
     for n in 0..30 {
-        let (reasons, cleaned, ours) = (reasons.clone(), cleaned.clone(), ours.clone());
+        let reasons = reasons.clone();
+        let cleaned = cleaned.clone();
+        let ours = ours.clone();
         drop(runtime.spawn(move || {
             let error = match n % 3 {
                 0 => plainweave::park(),
                 1 => time::sleep(Duration::from_secs(1000)),
                 _ => (&*ours).read(&mut [0; 4]).map(drop),
             };
+
             reasons
                 .lock()
                 .expect("lock")
@@ -50,6 +54,7 @@ fn drop_cancels_and_waits(setup: Setup) {
             cleaned.fetch_add(1, Ordering::SeqCst);
         }));
     }
+
     std::thread::sleep(ms(10));
     drop(runtime);
     assert_eq!(cleaned.load(Ordering::SeqCst), 30);
@@ -62,9 +67,11 @@ fn drop_cancels_and_waits(setup: Setup) {
 fn a_stuck_fiber_is_left_behind(setup: Setup) {
     let runtime = setup.runtime();
     let stop = Arc::new(AtomicBool::new(false));
-    let (stuck, others) = (stop.clone(), Arc::new(AtomicUsize::new(0)));
+    let stuck = stop.clone();
+    let others = Arc::new(AtomicUsize::new(0));
     let begun = Arc::new(AtomicBool::new(false));
     let tell = begun.clone();
+
     drop(runtime.spawn(move || {
         tell.store(true, Ordering::SeqCst);
         while !stuck.load(Ordering::SeqCst) {
@@ -72,6 +79,7 @@ fn a_stuck_fiber_is_left_behind(setup: Setup) {
         }
     }));
     eventually("it is stuck", || begun.load(Ordering::SeqCst));
+
     for _ in 0..10 {
         let others = others.clone();
         drop(runtime.spawn(move || {
@@ -79,6 +87,7 @@ fn a_stuck_fiber_is_left_behind(setup: Setup) {
             others.fetch_add(1, Ordering::SeqCst);
         }));
     }
+
     std::thread::sleep(ms(10));
     let start = Instant::now();
     let left = runtime.shutdown(ms(50));
@@ -106,12 +115,15 @@ fn a_fiber_that_ignores_cancellation_is_left_behind(setup: Setup) {
             plainweave::yield_now();
         }
     });
-    let (handle, id) = (fiber.fiber(), fiber.fiber().id());
+
+    let handle = fiber.fiber();
+    let id = fiber.fiber().id();
     // Its child joins the fiber above, which ignores its cancellation.
     let joiner = runtime.spawn(move || {
         let mut fiber = Some(fiber);
         plainweave::scope(|s| drop(s.spawn(|| fiber.take().map(|f| f.join().is_ok()))));
     });
+
     std::thread::sleep(ms(10));
     // Long enough for the others to end, on a busy machine too.
     let left = runtime.shutdown(ms(500));
@@ -120,6 +132,7 @@ fn a_fiber_that_ignores_cancellation_is_left_behind(setup: Setup) {
         (1, 0),
         "{left:?}"
     );
+
     // Handles to what was left behind are harmless.
     handle.unpark();
     assert_eq!(handle.id(), id);
@@ -141,9 +154,11 @@ fn given_to_its_own_fiber(setup: Setup, f: impl FnOnce(Runtime) + Send + 'static
                 None => plainweave::yield_now(),
             }
         };
+
         let panic = catch_unwind(AssertUnwindSafe(|| f(runtime))).expect_err("a panic");
         panic_text(&*panic)
     });
+
     *slot.lock().expect("lock") = Some(runtime);
     fiber.join().expect("it goes on afterwards")
 }
@@ -164,6 +179,7 @@ fn parked_connections_are_told(setup: Setup) {
     let runtime = setup.runtime();
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let mut theirs = Vec::new();
+
     for _ in 0..50 {
         let (conn, other) = connected();
         theirs.push(other);
@@ -177,6 +193,7 @@ fn parked_connections_are_told(setup: Setup) {
             });
         }));
     }
+
     eventually("all are parked", || {
         runtime.metrics().idle_connections == 50
     });
@@ -197,6 +214,7 @@ fn respawn(refused: &Arc<AtomicUsize>) {
         assert!(plainweave::park().is_err());
         respawn(&again);
     });
+
     match next.join() {
         Ok(()) => {}
         Err(error) if error.is_cancelled() => {}
@@ -209,9 +227,11 @@ fn respawn(refused: &Arc<AtomicUsize>) {
 
 fn no_fiber_starts_during_the_end(setup: Setup) {
     let runtime = setup.runtime();
-    let (told, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let told = Arc::new(AtomicUsize::new(0));
+    let refused = Arc::new(AtomicUsize::new(0));
     for _ in 0..20 {
-        let (told, refused) = (told.clone(), refused.clone());
+        let told = told.clone();
+        let refused = refused.clone();
         drop(runtime.spawn(move || {
             assert!(plainweave::park().is_err());
             respawn(&refused);
@@ -221,6 +241,7 @@ fn no_fiber_starts_during_the_end(setup: Setup) {
                 // One that nobody joins makes no noise.
                 s.spawn(|| 2);
             });
+
             // What needs a fiber to be told gets one.
             let (conn, theirs) = connected();
             net::on_readable(conn, None, move |_, outcome| {
@@ -232,6 +253,7 @@ fn no_fiber_starts_during_the_end(setup: Setup) {
             });
         }));
     }
+
     std::thread::sleep(ms(5));
     assert_eq!(
         runtime.shutdown(Duration::from_secs(20)),
@@ -258,6 +280,7 @@ fn those_spawned_before_the_end_run(setup: Setup) {
                 count.fetch_add(1, Ordering::SeqCst);
             }));
         }
+
         tell.store(true, Ordering::SeqCst);
         assert!(plainweave::park().is_err());
     }));
@@ -304,6 +327,7 @@ fn a_graceful_stop(setup: Setup) {
         });
     });
     let works_on = runtime.spawn(|| time::sleep(ms(40)));
+
     assert!(!runtime.wait_idle(ms(5)));
     runtime.close_idle_connections();
     assert!(runtime.wait_idle(Duration::from_secs(20)));
@@ -316,6 +340,7 @@ fn shutdown_against_everything(setup: Setup) {
         let runtime = setup.workers(1 + round % 3);
         let listener = Arc::new(listener());
         let address = listener.local_addr().expect("address");
+
         for n in 0..20 {
             let listener = listener.clone();
             drop(runtime.spawn(move || {
@@ -336,6 +361,7 @@ fn shutdown_against_everything(setup: Setup) {
                 }
             }));
         }
+
         Random::new(round as u64).spin(1000);
         assert_eq!(
             runtime.shutdown(Duration::from_secs(20)),
@@ -352,6 +378,7 @@ fn settings_out_of_range_are_errors_that_say_what_is_valid() {
         let text = error.to_string();
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     };
+
     says(
         Runtime::builder().policy("round-robin"),
         &["round-robin", "fifo", "lifo-slot"],
@@ -373,6 +400,7 @@ fn settings_out_of_range_are_errors_that_say_what_is_valid() {
         &["simulated", "one worker"],
     );
     says(Runtime::builder().stack_size(100), &[]);
+
     says(
         Runtime::builder().thread_name("a\0b"),
         &["thread_name", "zero byte"],
@@ -392,6 +420,7 @@ fn defaults() {
         runtime.fallback_reason().is_some(),
         runtime.driver() == "epoll"
     );
+
     assert_eq!(
         plainweave::run(|| plainweave::metrics().expect("on a fiber").live_fibers),
         1
@@ -412,12 +441,14 @@ fn the_environment_forces_a_driver() {
                     .io(Io::Sim { seed: 3 })
                     .build()
                     .expect("a runtime");
+
                 eprintln!("sim={}", sim.driver());
             }
             Err(error) => eprintln!("error={error}"),
         }
         return;
     }
+
     for driver in ["epoll", "uring"] {
         let output = in_child(name, "reports", &[("PLAINWEAVE_IO", driver)]);
         let text = stderr_of(&output);
@@ -428,6 +459,7 @@ fn the_environment_forces_a_driver() {
             "{text}"
         );
     }
+
     for wrong in ["kqueue", "EPOLL", " "] {
         let text = stderr_of(&in_child(name, "reports", &[("PLAINWEAVE_IO", wrong)]));
         assert!(
@@ -436,6 +468,7 @@ fn the_environment_forces_a_driver() {
         );
         assert!(text.contains(&format!("{wrong:?}")), "{text}");
     }
+
     let text = stderr_of(&in_child(name, "reports", &[("PLAINWEAVE_IO", "")]));
     assert!(text.contains("driver="), "empty is as if not set: {text}");
 }
@@ -469,11 +502,13 @@ fn a_runtime_starts_at_any_limit_on_address_space() {
         let fibers: Vec<_> = (0..20)
             .map(|_| runtime.spawn(|| time::sleep(ms(1))))
             .collect();
+
         fibers
             .into_iter()
             .for_each(|fiber| fiber.join().expect("a stack").expect("not cancelled"));
         return;
     }
+
     for megabytes in (60..700).step_by(20) {
         let output = in_child(name, "starts", &[("MEGABYTES", &megabytes.to_string())]);
         assert!(

@@ -21,6 +21,7 @@ fn a_signal_that_nobody_catches_any_more_has_its_default_action() {
         // SAFETY: a plain call.
         assert_eq!(unsafe { libc::raise(signal) }, 0);
     };
+
     if is_child("ends") {
         let all = [
             SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGCHLD, SIGWINCH, SIGCONT, SIGTSTP, SIGALRM,
@@ -31,6 +32,7 @@ fn a_signal_that_nobody_catches_any_more_has_its_default_action() {
             raise(signal);
             assert_eq!(first.wait_timeout(HANG).expect("caught"), signal);
         }
+
         let second = Signals::new([SIGTERM]).expect("caught");
         drop(first);
         raise(SIGTERM);
@@ -38,6 +40,7 @@ fn a_signal_that_nobody_catches_any_more_has_its_default_action() {
             second.wait_timeout(HANG).expect("caught by the other"),
             SIGTERM
         );
+
         // Ignored by default, or by Rust's runtime.
         [SIGCHLD, SIGWINCH, SIGCONT, SIGPIPE]
             .into_iter()
@@ -47,6 +50,7 @@ fn a_signal_that_nobody_catches_any_more_has_its_default_action() {
         raise(SIGTERM);
         unreachable!("SIGTERM ends the process");
     }
+
     if is_child("ignores") {
         // SAFETY: no handler.
         unsafe { libc::signal(SIGHUP, libc::SIG_IGN) };
@@ -54,6 +58,7 @@ fn a_signal_that_nobody_catches_any_more_has_its_default_action() {
         raise(SIGHUP);
         return;
     }
+
     let output = in_child(name, "ends", &[]);
     assert_eq!(
         output.status.signal(),

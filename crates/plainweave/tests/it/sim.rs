@@ -31,6 +31,7 @@ fn a_year_passes_at_once() {
                 passed >= YEAR && passed < YEAR + Duration::from_secs(1),
                 "{passed:?}"
             );
+
             // Timers keep their order, however far apart.
             let order = Rc::new(RefCell::new(Vec::new()));
             let sleepers: Vec<_> = [7u32, 1, 300, 30]
@@ -47,6 +48,7 @@ fn a_year_passes_at_once() {
                 .for_each(|s| s.join().expect("no panic"));
             assert_eq!(*order.borrow(), [1, 7, 30, 300]);
             let late = time::with_timeout(YEAR, plainweave::park).expect_err("late");
+
             assert_eq!(late.kind(), ErrorKind::TimedOut);
         });
         assert!(real.elapsed() < Duration::from_secs(30));
@@ -90,6 +92,7 @@ fn trace(policy: &'static str, seed: u64) -> Vec<(u64, u64, Duration)> {
                 .collect();
             fibers.into_iter().for_each(|f| f.join().expect("no panic"));
             let trace = trace.borrow().clone();
+
             SendTrace(trace)
         })
         .0
@@ -131,6 +134,7 @@ fn sockets_are_refused_not_hung() {
                 plainweave::net::TcpStream::connect(listener.local_addr().expect("address"))
                     .is_err()
             );
+
             // Threads outside still reach its fibers.
             assert_eq!(plainweave::blocking(|| 3).expect("a real thread"), 3);
         });

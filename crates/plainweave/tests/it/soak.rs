@@ -55,7 +55,8 @@ impl Share<'_> {
     ) -> Vec<JoinHandle<T>> {
         let body = Arc::new(body);
         let spawn = |n| {
-            let (body, random) = (body.clone(), Random::new(self.random.below(1 << 40)));
+            let body = body.clone();
+            let random = Random::new(self.random.below(1 << 40));
             let counted = Counted::new(&self.counts);
             self.runtime.spawn(move || {
                 let _counted = counted;
@@ -69,10 +70,8 @@ impl Share<'_> {
         &mut self,
         body: impl FnOnce(Random) -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        let (random, counted) = (
-            Random::new(self.random.below(1 << 40)),
-            Counted::new(&self.counts),
-        );
+        let random = Random::new(self.random.below(1 << 40));
+        let counted = Counted::new(&self.counts);
         self.runtime.spawn(move || {
             let _counted = counted;
             body(random)
@@ -102,8 +101,10 @@ fn short(random: &mut Random) -> Duration {
 
 /// A lock guards a count; whoever is cancelled or late has not counted.
 fn locks(share: &mut Share) {
-    let (lock, permits) = (Arc::new(Mutex::new(0u64)), Arc::new(Semaphore::new(3)));
-    let (theirs, tickets) = (lock.clone(), permits.clone());
+    let lock = Arc::new(Mutex::new(0u64));
+    let permits = Arc::new(Semaphore::new(3));
+    let theirs = lock.clone();
+    let tickets = permits.clone();
     let fibers = share.spawn(12, move |_, mut random| {
         let mut counted = 0;
         for _ in 0..60 {
@@ -121,6 +122,7 @@ fn locks(share: &mut Share) {
         }
         counted
     });
+
     share.cancel_some(&fibers);
     let counted: u64 = join_all(fibers).into_iter().sum();
     assert_eq!(*lock.try_lock().expect("nobody holds it"), counted);
@@ -130,12 +132,12 @@ fn locks(share: &mut Share) {
 /// What is sent is received once or left in the channel.
 fn channels(share: &mut Share) {
     let (sender, receiver) = channel::bounded(2);
-    let (sum, received, counts) = (
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicU64::new(0)),
-        share.counts.clone(),
-    );
-    let (theirs, sent, got) = (receiver.clone(), sum.clone(), received.clone());
+    let sum = Arc::new(AtomicU64::new(0));
+    let received = Arc::new(AtomicU64::new(0));
+    let counts = share.counts.clone();
+    let theirs = receiver.clone();
+    let sent = sum.clone();
+    let got = received.clone();
     let fibers = share.spawn(10, move |me, mut random| {
         for n in 0..40u64 {
             let limit = short(&mut random);
@@ -153,6 +155,7 @@ fn channels(share: &mut Share) {
             }
         }
     });
+
     share.cancel_some(&fibers);
     join_all(fibers);
     let left: u64 = std::iter::from_fn(|| receiver.try_recv().ok())
@@ -172,7 +175,8 @@ fn byte_at(place: u64) -> u8 {
 /// Reads to the end, and checks each byte. Returns how many came, and whether the end was a regular
 /// one.
 fn read_all(stream: &mut impl Read, random: &mut Random) -> (u64, bool) {
-    let (mut place, mut buf) = (0, [0; 3000]);
+    let mut place = 0;
+    let mut buf = [0; 3000];
     loop {
         let most = 1 + random.below(buf.len() as u64) as usize;
         match stream.read(&mut buf[..most]) {
@@ -218,12 +222,14 @@ fn streams(share: &mut Share) {
             }
             written
         });
+
         let reader = share.spawn_one(move |mut random| read_all(&mut theirs, &mut random));
         match ending {
             2 => share.cancel_some(std::slice::from_ref(&writer)),
             3 => share.cancel_some(std::slice::from_ref(&reader)),
             _ => {}
         }
+
         let (written, (read, whole)) = (
             writer.join().expect("no panic"),
             reader.join().expect("no panic"),
@@ -249,10 +255,13 @@ fn idle_connections(share: &mut Share) {
     let accepted: Vec<_> = (0..CONNECTIONS)
         .map(|_| listener.accept().expect("accepted").0)
         .collect();
-    let (count, made) = (ended.clone(), share.counts.clone());
+    let count = ended.clone();
+    let made = share.counts.clone();
+
     share.runtime.run(move || {
         for (n, stream) in accepted.into_iter().enumerate() {
-            let (ended, counted) = (count.clone(), Counted::new(&made));
+            let ended = count.clone();
+            let counted = Counted::new(&made);
             let idle = (n == 0).then(|| ms(20));
             net::each_readable(
                 TcpStream::from_std(stream).expect("a stream"),
@@ -278,6 +287,7 @@ fn idle_connections(share: &mut Share) {
         client.read_exact(&mut answer).expect("answered");
         assert_eq!(answer, [turn]);
     }
+
     clients[0].set_read_timeout(Some(HANG)).expect("set");
     assert_eq!((&clients[0]).read(&mut [0]).expect("the end"), 0);
     drop(clients);
@@ -318,6 +328,7 @@ fn calls(share: &mut Share) {
             }
         }
     });
+
     share.cancel_some(&fibers);
     join_all(fibers);
 }
@@ -348,7 +359,8 @@ fn stalls(share: &mut Share) {
 /// Deadlines of all lengths; what is late says so.
 fn deadlines(share: &mut Share) {
     let fibers = share.spawn(30, |_, mut random| {
-        let (limit, length) = (short(&mut random), short(&mut random));
+        let limit = short(&mut random);
+        let length = short(&mut random);
         match time::with_timeout(limit, || time::sleep(length)) {
             Ok(()) => {}
             Err(error) => {
@@ -356,6 +368,7 @@ fn deadlines(share: &mut Share) {
             }
         }
     });
+
     share.cancel_some(&fibers);
     join_all(fibers);
 }
@@ -381,6 +394,7 @@ fn left_behind(share: &mut Share) {
         1 => plainweave::park(),
         _ => (&streams.0).read(&mut [0; 4]).map(drop),
     });
+
     drop(fibers);
 }
 
@@ -411,6 +425,7 @@ fn round(number: u64, fibers: usize) -> String {
             .experiment()
             .is_none()
     };
+
     let fair: Vec<_> = PRESETS
         .iter()
         .filter(|preset| preset.bounded)
@@ -423,6 +438,7 @@ fn round(number: u64, fibers: usize) -> String {
     } else {
         [Movement::Anytime, Movement::BeforeStart]
     };
+
     let movement = movements[random.below(2) as usize];
     let workers = 1 + random.below(8) as usize;
     let builder = Runtime::builder()
@@ -441,6 +457,7 @@ fn round(number: u64, fibers: usize) -> String {
         true => unsafe { builder.shared_storage() }.stack_size(256 << 10),
         false => builder,
     };
+
     let runtime = builder.build().expect("a runtime");
     let counts = Arc::new(Counts::default());
     let share = |seed| Share {
@@ -448,12 +465,14 @@ fn round(number: u64, fibers: usize) -> String {
         random: Random::new(number * 100 + seed),
         counts: counts.clone(),
     };
+
     thread::scope(|scope| {
         // The first one asserts what only storage of a fiber's own gives.
         for (seed, job) in (1..).zip(JOBS).skip(usize::from(SANITIZED)) {
             let mut share = share(seed);
             scope.spawn(move || job(&mut share));
         }
+
         let mut share = share(0);
         scope.spawn(move || many(&mut share, fibers));
     });
@@ -470,6 +489,7 @@ fn round(number: u64, fibers: usize) -> String {
         counts.balanced() && counts.made() > fibers,
         "round {number}: {kind}: {counts:?}"
     );
+
     kind
 }
 
@@ -501,6 +521,7 @@ fn settled_memory() -> usize {
     unsafe {
         libc::malloc_trim(0);
     }
+
     resident()
 }
 
@@ -521,10 +542,15 @@ fn everything_at_once_leaves_nothing_behind() {
     } else {
         5000
     };
+
     // The process's own descriptors, opened once.
     unless_it_hangs("the first round", || round(first, large));
-    let (start, before) = (Instant::now(), descriptors());
-    let (mut samples, mut minute, mut rounds) = (Vec::new(), 0, 1);
+    let start = Instant::now();
+    let before = descriptors();
+    let mut samples = Vec::new();
+    let mut minute = 0;
+    let mut rounds = 1;
+
     for n in first + 1.. {
         let name = format!("round {n}");
         let fibers = if n % 32 == 0 { large } else { 1000 };
@@ -537,6 +563,7 @@ fn everything_at_once_leaves_nothing_behind() {
         if start.elapsed() >= time {
             break;
         }
+
         if start.elapsed().as_secs() / 60 > minute {
             minute += 1;
             eprintln!(
@@ -545,12 +572,14 @@ fn everything_at_once_leaves_nothing_behind() {
             );
         }
     }
+
     let quarter = |n: usize| {
         samples[samples.len() * n / 4..samples.len() * (n + 1) / 4]
             .iter()
             .copied()
             .max()
     };
+
     let [_, second, _, last] = [0, 1, 2, 3].map(|n| quarter(n).unwrap_or(0));
     let megabytes: Vec<_> = samples.iter().map(|bytes| bytes >> 20).collect();
     eprintln!("{rounds} rounds; MB, from time to time: {megabytes:?}");

@@ -247,11 +247,13 @@ fn vectored_calls_use_all_buffers<F: Family>() {
     let sent = ours
         .write_vectored(&[io::IoSlice::new(b"head "), io::IoSlice::new(b"body")])
         .unwrap();
-    let (mut first, mut second) = ([0; 3], [0; 16]);
+    let mut first = [0; 3];
+    let mut second = [0; 16];
     let mut parts = [
         io::IoSliceMut::new(&mut first),
         io::IoSliceMut::new(&mut second),
     ];
+
     assert_eq!((sent, theirs.read_vectored(&mut parts).unwrap()), (9, 9));
     assert_eq!((&first[..], &second[..6]), (&b"hea"[..], &b"d body"[..]));
 }
@@ -263,12 +265,14 @@ fn a_peer_that_vanishes_is_noticed<F: Family>() {
     let mut got = Vec::new();
     ours.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"last");
+
     // TCP learns of it by the answer to the first write.
     let error = loop {
         if let Err(error) = ours.write(b"to nobody") {
             break error;
         }
     };
+
     assert!(
         matches!(
             error.kind(),
@@ -309,6 +313,7 @@ fn a_close_ends_a_read<F: Family>() {
         || ours.read(&mut [0; 8]).unwrap_err(),
     );
     assert_eq!(error.kind(), ErrorKind::NotConnected);
+
     assert_eq!(
         F::wait_readable(&ours).unwrap_err().kind(),
         ErrorKind::NotConnected
@@ -338,6 +343,7 @@ fn deadlines_end_calls<F: Family>() {
     late(with_timeout(ms(5), || ours.write_all(&vec![0; 64 << 20])));
     F::set_read_timeout(&ours, Some(ms(5))).unwrap();
     late(ours.read(&mut [0; 8]).map(drop));
+
     assert_eq!(
         F::set_read_timeout(&ours, Some(Duration::ZERO))
             .unwrap_err()
@@ -354,6 +360,7 @@ fn a_closed_listener_refuses<F: Family>() {
             Some(ErrorKind::ConnectionRefused)
         )
     };
+
     F::close_listener(&listener);
     refused();
     assert_eq!(
@@ -408,12 +415,14 @@ fn blocked_calls_on_unix_sockets_are_cancelled(setup: Setup) {
         accepter.cancel();
         assert!(is_cancelled(&reader.join().unwrap().unwrap_err()));
         assert!(is_cancelled(&accepter.join().unwrap().unwrap_err()));
+
         // Cancelled before it began: it does not begin.
         let path = file.0.0.clone();
         let late = plainweave::spawn(move || {
             let _ = thread::park();
             UnixStream::connect(path).map(drop)
         });
+
         late.cancel();
         assert!(is_cancelled(&late.join().unwrap().unwrap_err()));
     });
@@ -428,6 +437,7 @@ fn a_connect_waits_for_room_in_the_queue(setup: Setup) {
         let full = with_timeout(ms(10), || UnixStream::connect(&path).map(drop));
         assert_eq!(full.unwrap_err().kind(), ErrorKind::TimedOut);
         let third = plainweave::spawn(move || UnixStream::connect(path));
+
         pause();
         drop(listener.accept().unwrap());
         let third = with_timeout(HANG / 2, || third.join()).unwrap();
@@ -449,6 +459,7 @@ fn addresses(setup: Setup) {
         assert_eq!(client.peer_addr().unwrap().as_pathname(), Some(&*file.0.0));
         assert_eq!(server.local_addr().unwrap().as_pathname(), Some(&*file.0.0));
         let (listener, address) = bind_name();
+
         assert_eq!(
             listener.local_addr().unwrap().as_abstract_name(),
             address.as_abstract_name()
@@ -495,6 +506,7 @@ fn a_peer_has_the_longest_path(setup: Setup) {
         bind(&client, &SocketAddrUnix::new(&longest.0).unwrap()).unwrap();
         connect(&client, &SocketAddrUnix::new(&file.0.0).unwrap()).unwrap();
         let (mut accepted, peer) = listener.accept().unwrap();
+
         assert!(peer.is_unnamed());
         rustix::io::write(&client, b"x").unwrap();
         accepted.read_exact(&mut [0]).unwrap();
@@ -509,12 +521,14 @@ fn pairs_and_conversions(setup: Setup) {
         let mut buf = [0; 4];
         plain.read_exact(&mut buf).unwrap();
         let mut theirs = UnixStream::from_std(plain).unwrap();
+
         theirs.write_all(&buf).unwrap();
         (&ours).read_exact(&mut buf).unwrap();
         assert_eq!(&buf, b"ping");
         let (listener, file) = bind_path();
         let listener = UnixListener::from_std(listener.into_std().unwrap()).unwrap();
         let _client = UnixStream::connect(&file.0.0).unwrap();
+
         assert!(
             listener
                 .incoming()
@@ -541,6 +555,7 @@ fn a_file_that_was_left_behind_is_taken_over() {
     );
     let listener = UnixListener::bind_over_stale(&file.0).unwrap();
     let _client = UnixStream::connect(&file.0).unwrap();
+
     listener.accept().unwrap();
     // One that listens, or a file that is no socket, stays.
     assert_eq!(

@@ -50,12 +50,14 @@ fn in_own_process(setup: Setup, test: &str, env: &[(&str, &str)], body: impl FnO
     } else {
         "uring"
     };
+
     let name = format!("{module}::{test}");
     if is_child(&name) {
         body();
         eprintln!("child is content");
         return;
     }
+
     let child = in_child(&name, &name, env);
     let text = stderr_of(&child);
     assert!(
@@ -70,7 +72,8 @@ fn no_thread_can_be_started(setup: Setup) {
     in_own_process(setup, "no_thread_can_be_started", &[], || {
         let refused = Arc::new(AtomicUsize::new(0));
         let runtimes = [1, 2].map(|workers| {
-            let (refused, builder) = (refused.clone(), builder(setup, workers));
+            let refused = refused.clone();
+            let builder = builder(setup, workers);
             let builder = builder.on_stall(move |stall| {
                 let error = std::io::Error::from_raw_os_error(libc::EAGAIN).kind();
                 let expected = format!(
@@ -78,8 +81,10 @@ fn no_thread_can_be_started(setup: Setup) {
                 );
                 refused.fetch_add(usize::from(stall.to_string().ends_with(&expected)), Ordering::SeqCst);
             });
+
             setup.check(builder.build().expect("a runtime"))
         });
+
         for call in [libc::SYS_clone, libc::SYS_clone3] {
             forbid_everywhere(call, libc::EAGAIN);
         }
@@ -105,8 +110,10 @@ fn no_thread_can_be_started(setup: Setup) {
                     .into_iter()
                     .map(|fiber| fiber.join().expect("no panic"))
                     .collect();
+
                 assert_eq!(ended, (0..20).collect::<Vec<_>>());
             }
+
             let left = runtime.shutdown(HANG / 3);
             assert_eq!(
                 (left.leaked_fibers, left.leaked_workers),
@@ -131,6 +138,7 @@ fn the_limit_is_said_once(setup: Setup) {
             let blocked = Blocked::new(&runtime, 3);
             eventually("all block", || blocked.running() == 3);
             let fresh = runtime.spawn(|| ());
+
             std::thread::sleep(ms(50)); // Long enough for some scans.
             blocked.end();
             fresh.join().expect("no panic");
@@ -141,6 +149,7 @@ fn the_limit_is_said_once(setup: Setup) {
     } else {
         "uring"
     };
+
     let name = format!("{module}::the_limit_is_said_once");
     if is_child(&name) {
         return;
@@ -152,6 +161,7 @@ fn the_limit_is_said_once(setup: Setup) {
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
+
     let lines = said(&[("PLAINWEAVE_REPORT", "")]);
     let at_limit: Vec<_> = lines
         .iter()
@@ -170,6 +180,7 @@ fn limit(resource: libc::__rlimit_resource_t, most: u64) -> u64 {
         rlim_cur: 0,
         rlim_max: 0,
     };
+
     // SAFETY: plain calls with valid arguments.
     unsafe {
         assert_eq!(libc::getrlimit(resource, &mut limits), 0);
@@ -208,10 +219,13 @@ fn memory_for_a_thread_comes_later(setup: Setup) {
             warm.into_iter()
                 .for_each(|fiber| fiber.join().expect("no panic").expect("slept"));
             let before = limit(libc::RLIMIT_AS, address_space() + (1 << 29));
+
             std::thread::Builder::new()
                 .spawn(|| ())
                 .expect_err("refused");
-            let (stalls, blocked) = (runtime.metrics().stalls, Blocked::new(&runtime, COUNT));
+            let stalls = runtime.metrics().stalls;
+            let blocked = Blocked::new(&runtime, COUNT);
+
             eventually("the watchdog notices", || runtime.metrics().stalls > stalls);
             std::thread::sleep(ms(20)); // Long enough for a try.
             // One each on the worker and, if this machine was busy a moment ago, on a spare one or
@@ -237,6 +251,7 @@ fn descriptors_are_used_up(setup: Setup) {
             let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
             taken.truncate(taken.len() - free);
             let blocked = Blocked::new(&runtime, 20);
+
             eventually("all block", || blocked.running() == 20);
             assert_eq!(runtime.run(|| time::sleep(ms(1)).map_or(0, |()| 5)), 5);
             blocked.end();
@@ -260,6 +275,7 @@ fn a_runtime_ends_while_spare_workers_start(setup: Setup) {
             Random::new(round as u64 + 100).spin(2000);
             drop(release);
         });
+
         let left = runtime.shutdown(HANG / 3);
         assert_eq!(
             (left.leaked_fibers, left.leaked_workers),
@@ -279,6 +295,7 @@ fn spare_workers_that_are_stuck_are_counted(setup: Setup) {
     eventually("all block", || blocked.running() == STUCK);
     let left = runtime.shutdown(ms(20));
     assert_eq!(left.leaked_fibers, STUCK as u64);
+
     // One more may have been about to end.
     assert!(
         (STUCK..=STUCK + 1).contains(&left.leaked_workers),
@@ -326,6 +343,7 @@ fn spare_threads(workers: usize) -> Vec<u64> {
             .and_then(|number| number.parse::<usize>().ok());
         number.is_some_and(|number| number >= workers)
     };
+
     let spare = threads().into_iter().filter(|(_, name)| is_spare(name));
     spare
         .map(|(thread, _)| thread.as_raw_pid() as u64)
@@ -369,6 +387,7 @@ fn a_handler_runs_on_spare_workers(setup: Setup) {
                 .collect();
             eventually("all read", || reading.load(Ordering::SeqCst) == READERS);
             let threads = spare_threads(1);
+
             assert!(threads.len() >= READERS - 1, "{threads:?}");
             threads.iter().for_each(|thread| signal(*thread));
             writers
@@ -384,6 +403,7 @@ fn a_handler_runs_on_spare_workers(setup: Setup) {
             });
             threads.iter().for_each(|thread| signal(*thread));
         }
+
         // They still serve.
         let blocked = Blocked::new(&runtime, READERS);
         eventually("all block", || blocked.running() == READERS);
@@ -408,6 +428,7 @@ fn fork_and_wait() {
         }
         child
     };
+
     assert!(child > 0, "forked");
     drop(write);
     let mut bytes = Vec::new();
@@ -421,6 +442,7 @@ fn fork_and_wait() {
             break waited;
         }
     };
+
     assert_eq!(
         (waited, libc::WIFEXITED(status), libc::WEXITSTATUS(status)),
         (child, true, 7)
@@ -440,6 +462,7 @@ fn beside_spare_workers(setup: Setup, test: &str, start: fn()) {
                 let mut byte = [0];
                 while ours.read_exact(&mut byte).is_ok() && ours.write_all(&byte).is_ok() {}
             });
+
             let fibers: Vec<_> = (0..8)
                 .map(|_| {
                     runtime.spawn(move || {
@@ -456,6 +479,7 @@ fn beside_spare_workers(setup: Setup, test: &str, start: fn()) {
                 theirs.read_exact(&mut byte).expect("answered");
                 assert_eq!(byte, [n]);
             }
+
             fibers
                 .into_iter()
                 .for_each(|fiber| fiber.join().expect("no panic"));

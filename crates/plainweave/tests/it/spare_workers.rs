@@ -77,6 +77,7 @@ fn hold_a_lock(runtime: &Runtime, fibers: usize, sleep: Duration) {
             *count += 1;
         })
     });
+
     join_all(all);
     assert_eq!(*lock.lock().expect("not poisoned"), fibers);
 }
@@ -87,9 +88,11 @@ fn a_lock_of_std_is_held_across_a_sleep(setup: Setup) {
 
 fn a_once_lock_is_filled_by_io(setup: Setup) {
     on_workers(setup, |runtime| {
-        let (cell, calls) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+        let cell = Arc::new(OnceLock::new());
+        let calls = Arc::new(AtomicUsize::new(0));
         let fibers = (0..20).map(|_| {
-            let (cell, calls) = (cell.clone(), calls.clone());
+            let cell = cell.clone();
+            let calls = calls.clone();
             runtime.spawn(move || {
                 *cell.get_or_init(|| {
                     let (mut ours, mut theirs) = connected();
@@ -102,6 +105,7 @@ fn a_once_lock_is_filled_by_io(setup: Setup) {
                 })
             })
         });
+
         assert_eq!(join_all(fibers), [7; 20]);
         assert_eq!(calls.load(Ordering::Relaxed), 1);
     });
@@ -115,6 +119,7 @@ fn a_barrier_of_std_is_passed(setup: Setup) {
             let barrier = barrier.clone();
             runtime.spawn(move || (0..3).filter(|_| barrier.wait().is_leader()).count())
         });
+
         assert_eq!(join_all(fibers).into_iter().sum::<usize>(), 3);
     });
 }
@@ -148,6 +153,7 @@ fn a_channel_of_std_delivers(setup: Setup) {
                 sender.send(n).expect("the receiver waits");
             }
         });
+
         sent.join().expect("no panic");
         assert_eq!(received.join().expect("no panic"), 45);
     });
@@ -158,18 +164,18 @@ fn a_channel_of_std_delivers(setup: Setup) {
 fn blocking_reads_are_in_flight_at_once(setup: Setup) {
     on_workers(setup, |runtime| {
         const COUNT: usize = 8;
-        let (reading, ticks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (returned, stop) = (
-            Arc::new(AtomicUsize::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
+        let reading = Arc::new(AtomicUsize::new(0));
+        let ticks = Arc::new(AtomicUsize::new(0));
+        let returned = Arc::new(AtomicUsize::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
         let (readers, writers): (Vec<_>, Vec<_>) = (0..COUNT)
             .map(|_| UnixStream::pair().expect("a pair"))
             .unzip();
         let fibers: Vec<_> = readers
             .into_iter()
             .map(|mut reader| {
-                let (reading, returned) = (reading.clone(), returned.clone());
+                let reading = reading.clone();
+                let returned = returned.clone();
                 runtime.spawn(move || {
                     reading.fetch_add(1, Ordering::SeqCst);
                     let mut byte = [0];
@@ -180,7 +186,8 @@ fn blocking_reads_are_in_flight_at_once(setup: Setup) {
             })
             .collect();
         let ticker = {
-            let (ticks, stop) = (ticks.clone(), stop.clone());
+            let ticks = ticks.clone();
+            let stop = stop.clone();
             runtime.spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
                     time::sleep(ms(1)).expect("not cancelled");
@@ -188,6 +195,7 @@ fn blocking_reads_are_in_flight_at_once(setup: Setup) {
                 }
             })
         };
+
         eventually("all reads are in flight", || {
             reading.load(Ordering::SeqCst) == COUNT
         });
@@ -238,6 +246,7 @@ fn connections_are_accepted_beside_a_blocked_worker(setup: Setup) {
         let address = echo(runtime);
         let first = connect(address);
         ask(&first, 1);
+
         // All workers and some spare ones block.
         let (release, blocked) = block(runtime, 6);
         ask(&first, 2);
@@ -266,6 +275,7 @@ fn computations_are_held_up_by_nobody(setup: Setup) {
                 }
             })
         });
+
         join_all(fibers);
     }
 }
@@ -309,11 +319,13 @@ fn what_waits_at_a_resting_worker_goes_on(setup: Setup) {
         clients.iter().for_each(|client| ask(client, 1));
         let sleeper = runtime.spawn(|| time::sleep(ms(300)));
         let cancelled = runtime.spawn(|| time::sleep(Duration::from_secs(1000)));
+
         drop(release);
         join_all(blocked);
         spare_workers_rest(runtime);
         clients.iter().for_each(|client| ask(client, 2));
         sleeper.join().expect("no panic").expect("not cancelled");
+
         // By now no spare worker wakes to give back memory: the cancellation itself has to wake the
         // one that it is for.
         std::thread::sleep(ms(700));
@@ -345,6 +357,7 @@ fn a_runtime_ends_with_spare_workers(setup: Setup) {
             drop(release);
         });
         let left = runtime.shutdown(HANG / 3);
+
         assert_eq!(
             (left.leaked_fibers, left.leaked_workers),
             (0, 0),
@@ -370,6 +383,7 @@ fn a_destructor_blocks(setup: Setup) {
                     let _blocks = blocks;
                     assert!(n % 2 == 0, "as expected");
                 };
+
                 (release, runtime.spawn(body))
             })
             .unzip();
@@ -405,6 +419,7 @@ fn every_policy_takes_back_what_spare_workers_ran(setup: Setup) {
                 }
             })
         });
+
         let fibers: Vec<_> = fibers.collect();
         if preset.family == FamilyName::Local {
             drop(ends); // Its fibers never move.
@@ -413,6 +428,7 @@ fn every_policy_takes_back_what_spare_workers_ran(setup: Setup) {
             join_all(fibers);
             drop(ends);
         }
+
         join_all(blocked);
     }
 }
@@ -438,6 +454,7 @@ fn a_program_adds_workers(setup: Setup) {
                 while together.load(Ordering::SeqCst) < 3 {}
             })
         });
+
         join_all(fibers);
         eventually("both take part", || runtime.metrics().spare_workers == 2);
         assert!(
@@ -524,6 +541,7 @@ fn a_pool_of_ten_connections_serves_hundreds(setup: Setup) {
                 n
             })
         });
+
         assert_eq!(join_all(fibers), (0..300).collect::<Vec<_>>());
         assert_eq!(connections.0.lock().expect("not poisoned").len(), 10);
     }
@@ -546,6 +564,7 @@ fn hundreds_of_blocking_clients_ask_at_once(setup: Setup) {
             ask(&client, 7);
         })
     });
+
     join_all(fibers);
 }
 
@@ -569,12 +588,14 @@ fn fibers_wait_on_workers_without_a_driver(setup: Setup) {
             let (mut ours, theirs) = connected();
             let mut byte = [0];
             let late = time::with_timeout(ms(5), || ours.read(&mut byte));
+
             assert_eq!(
                 late.expect_err("nothing was sent").kind(),
                 std::io::ErrorKind::TimedOut
             );
             drop(theirs);
             assert_eq!(ours.read(&mut byte).expect("the end"), 0);
+
             // Readable, a timer, and a channel at once.
             let (sender, receiver) = plainweave::sync::channel::bounded::<u8>(1);
             let (first, mut second) = connected();
@@ -593,11 +614,13 @@ fn fibers_wait_on_workers_without_a_driver(setup: Setup) {
             drop(sender);
             first
         });
+
         drop(waits.join().expect("no panic"));
         let reads = runtime.spawn(|| {
             let (mut ours, _theirs) = connected();
             ours.read(&mut [0]).map(drop)
         });
+
         let sleeps = runtime.spawn(|| time::sleep(Duration::from_secs(1000)));
         pause();
         for fiber in [reads, sleeps] {
@@ -605,6 +628,7 @@ fn fibers_wait_on_workers_without_a_driver(setup: Setup) {
             let error = fiber.join().expect("no panic").expect_err("cancelled");
             assert!(plainweave::is_cancelled(&error), "{error}");
         }
+
         drop(release);
         join_all(blocked);
         clients.iter().for_each(|client| ask(client, 9));
@@ -628,6 +652,7 @@ fn whoever_holds_the_lock_gets_a_worker_at_the_limit(setup: Setup) {
                 }
             })
         });
+
         join_all(fibers);
         assert_eq!(*lock.lock().expect("not poisoned"), 200);
     }
@@ -639,7 +664,8 @@ fn more_that_have_started_than_the_limit_block(setup: Setup) {
         let runtime = runtime(setup, workers, most);
         let count = most + 3;
         let lock = Arc::new(Mutex::new(0));
-        let (started, blocked) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let started = Arc::<AtomicUsize>::default();
+        let blocked = Arc::<AtomicUsize>::default();
         let (open, gate) = channel::bounded::<()>(1);
         let (let_go, held) = channel::bounded::<()>(1);
 
@@ -651,10 +677,13 @@ fn more_that_have_started_than_the_limit_block(setup: Setup) {
                 *passed += 1;
             }
         });
+
         eventually("the lock is held", || lock.try_lock().is_err());
         let others = (0..count).map(|_| {
-            let (lock, gate) = (lock.clone(), gate.clone());
-            let (started, blocked) = (started.clone(), blocked.clone());
+            let lock = lock.clone();
+            let gate = gate.clone();
+            let started = started.clone();
+            let blocked = blocked.clone();
             runtime.spawn(move || {
                 started.fetch_add(1, Ordering::SeqCst);
                 assert!(gate.recv().is_err());
@@ -662,6 +691,7 @@ fn more_that_have_started_than_the_limit_block(setup: Setup) {
                 *lock.lock().expect("not poisoned") += 1;
             })
         });
+
         let others: Vec<_> = others.collect();
         eventually("all have started", || {
             started.load(Ordering::SeqCst) == count
@@ -688,9 +718,11 @@ fn fresh_fibers_start_again_after_the_limit(setup: Setup) {
             runtime.spawn(move || started.fetch_add(1, Ordering::SeqCst))
         })
         .collect();
+
     pause();
     assert_eq!(started.load(Ordering::SeqCst), 0);
     let late = runtime.spawn(|| 1);
+
     // Two are back: one for fresh fibers, and the one that is kept stays.
     blocked.release.truncate(4);
     eventually("they start", || started.load(Ordering::SeqCst) == 50);

@@ -39,6 +39,7 @@ fn items_pass_through_all_stages(setup: Setup) {
         sink.lock().expect("lock").push(n);
         Ok(())
     });
+
     let last = last.expect("a stage");
     // From each item two, and from every tenth none.
     let double = |n: u64, next: &plainweave::pools::Next<u64>| {
@@ -49,6 +50,7 @@ fn items_pass_through_all_stages(setup: Setup) {
         }
         Ok(())
     };
+
     let middle = last.fed_by(&second, 3, 4, double).expect("a stage");
     let head = middle
         .fed_by(&first, 2, 2, |n: u32, next| Ok(next.send(u64::from(n))?))
@@ -61,6 +63,7 @@ fn items_pass_through_all_stages(setup: Setup) {
     fiber.join().expect("no panic").expect("open");
     let ended =
         [head.join(), middle.join(), last.join()].map(|result| result.expect("all is done"));
+
     assert_eq!(
         ended.map(|m| (m.received, m.done, m.queued, m.failed)),
         [(100, 100, 0, false); 2]
@@ -71,6 +74,7 @@ fn items_pass_through_all_stages(setup: Setup) {
     let mut got = std::mem::take(&mut *out.lock().expect("lock"));
     got.sort_unstable();
     let sent = (0..100_u64).filter(|n| n % 10 != 0);
+
     assert_eq!(
         got,
         sent.clone()
@@ -87,6 +91,7 @@ fn gated(pool: &Pool, capacity: usize) -> (Stage<u32>, Arc<Semaphore>) {
         permits.acquire()?.forget();
         Ok(())
     });
+
     (stage.expect("a stage"), gate)
 }
 
@@ -97,7 +102,8 @@ fn a_full_stage_holds_its_senders_up(setup: Setup) {
         .fed_by(&first, 3, 1, |n, next| Ok(next.send(n)?))
         .expect("a stage");
     let sent = Arc::new(AtomicU64::new(0));
-    let (sender, count) = (head.sender(), sent.clone());
+    let sender = head.sender();
+    let count = sent.clone();
     let source = first.spawn(move || {
         for n in 0..100 {
             sender.send(n)?;
@@ -105,6 +111,7 @@ fn a_full_stage_holds_its_senders_up(setup: Setup) {
         }
         io::Result::Ok(())
     });
+
     // One in work and two queued there, one in hand and three queued here.
     eventually("all is full", || sent.load(Ordering::SeqCst) == 7);
     eventually("both queues are full", || {
@@ -126,6 +133,7 @@ fn a_full_stage_holds_its_senders_up(setup: Setup) {
         .expect("no panic")
         .expect("sent");
     let head = head.join().expect("done");
+
     assert!(!head.blocked.is_zero(), "{head:?}");
     let last = last.join().expect("done");
     assert_eq!((last.done, last.blocked), (100, Duration::ZERO));
@@ -139,6 +147,7 @@ fn a_send_into_a_full_stage_ends_early(setup: Setup) {
     assert_eq!((late.item, late.error.kind()), (2, ErrorKind::TimedOut));
     let sender = last.sender();
     let fiber = first.spawn(move || sender.send(3)).expect("open");
+
     std::thread::sleep(ms(5));
     fiber.cancel();
     let unsent = fiber.join().expect("no panic").expect_err("cancelled");
@@ -154,6 +163,7 @@ fn a_panic_fails_the_senders(setup: Setup) {
         assert!(n != 3, "three");
         Ok(())
     });
+
     let stage = stage.expect("a stage");
     let unsent = (0..).find_map(|n| stage.send(n).err()).expect("it fails");
     assert_eq!(unsent.error.kind(), ErrorKind::BrokenPipe);
@@ -161,6 +171,7 @@ fn a_panic_fails_the_senders(setup: Setup) {
         unsent.error.to_string(),
         "the stage on the pool 'third' has failed: its function panicked: three"
     );
+
     // Those that wait for room hear of it too, and whoever comes later.
     let sender = stage.sender();
     assert!(
@@ -178,6 +189,7 @@ fn a_panic_fails_the_senders(setup: Setup) {
         "its function panicked: three; of {} items, {lost} are not done",
         unsent.item
     );
+
     assert!(error.to_string().ends_with(&text), "{error}");
     assert!(third.spawn(|| ()).is_ok(), "its place is free");
 }
@@ -191,6 +203,7 @@ fn an_error_travels_back_through_all_stages(setup: Setup) {
             Err(io::Error::other("disk full"))
         }
     });
+
     let last = last.expect("a stage");
     let middle = last
         .fed_by(&second, 1, 1, |n, next| Ok(next.send(n)?))
@@ -201,9 +214,11 @@ fn an_error_travels_back_through_all_stages(setup: Setup) {
     let unsent = (0..).find_map(|n| head.send(n).err()).expect("it fails");
     let text = "the stage on the pool 'first' has failed: the stage on the pool 'second' has failed: \
                 the stage on the pool 'third' has failed: disk full";
+
     assert_eq!(unsent.error.to_string(), text);
     let errors = [head.join(), middle.join(), last.join()]
         .map(|result| result.expect_err("all have failed"));
+
     assert!(errors[0].to_string().starts_with(text), "{}", errors[0]);
     assert!(
         errors
@@ -227,9 +242,11 @@ fn other_fibers_of_a_stage_that_fails_are_cancelled(setup: Setup) {
         note.store(is_cancelled(&error), Ordering::SeqCst);
         Err(error)
     });
+
     let stage = stage.expect("a stage");
     stage.send(true).expect("open");
     begun.acquire().expect("begun").forget();
+
     // One fiber sleeps, one gets this, one waits for an item.
     stage.send(false).expect("open");
     let error = stage.join().expect_err("it has failed").to_string();
@@ -249,6 +266,7 @@ fn a_stage_ends_with_its_pool(setup: Setup) {
     std::thread::sleep(ms(5));
     drop(pools);
     let unsent = thread.join().expect("no panic").expect_err("it has ended");
+
     assert_eq!(
         (unsent.item, unsent.error.kind()),
         (2, ErrorKind::BrokenPipe)
@@ -263,6 +281,7 @@ fn a_stage_ends_with_its_pool(setup: Setup) {
         "{error}"
     );
     let none = Stage::new(&first, 1, 1, |_: u8| Ok(())).expect_err("no pool");
+
     assert_eq!(none.to_string(), "the pool 'first' has ended");
 }
 
@@ -274,7 +293,9 @@ fn a_join_that_is_cancelled(setup: Setup) {
     let late = first
         .call(|| scope(|_| time::with_timeout(ms(5), || last.join())))
         .expect("open");
+
     assert_eq!(late.expect_err("late").kind(), ErrorKind::TimedOut);
+
     // It goes on, detached.
     gate.release();
     gate.release();
@@ -296,6 +317,7 @@ fn what_cannot_be_a_stage() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         error.to_string()
     };
+
     assert_eq!(
         text(0, 1),
         "a stage on the pool 'a': a queue holds at least 1 item, not 0"

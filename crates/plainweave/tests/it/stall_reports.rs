@@ -64,6 +64,7 @@ fn every_mode(setup: Setup) -> impl Iterator<Item = RuntimeBuilder> {
             Movement::Anytime => unsafe { shared.movement_anytime() },
             other => shared.movement(other),
         };
+
         [
             own.stall_after(Some(STALL)),
             shared.stall_after(Some(STALL)),
@@ -105,10 +106,12 @@ fn report_of_a_culprit(runtime: &Runtime, told: &Told) -> (u64, Stall) {
             .expect("the test waits");
         hold_up(&seen)
     });
+
     let id = id.recv().expect("it runs");
     eventually("the culprit is reported", || told.of(id).is_some());
     go_on.store(true, Ordering::SeqCst);
     culprit.expect("spawned").join().expect("no panic");
+
     (id, told.of(id).expect("as before"))
 }
 
@@ -126,12 +129,15 @@ fn the_culprit_is_named_with_what_it_does(setup: Setup) {
         let Culprit::Fiber { name, frames, .. } = &stall.culprit else {
             unreachable!("looked for by its number")
         };
+
         assert_eq!(name.as_deref(), Some("culprit"));
         assert!(
             stall.worker < 2 && stall.held >= STALL && stall.starved <= stall.held,
             "{stall:?}"
         );
-        let (first, report) = (frames.first().expect("the innermost"), stall.to_string());
+        let first = frames.first().expect("the innermost");
+        let report = stall.to_string();
+
         // What is inlined comes before it, at the same address.
         let here = frames
             .iter()
@@ -143,6 +149,7 @@ fn the_culprit_is_named_with_what_it_does(setup: Setup) {
         );
         let mut callers = frames.iter().filter_map(|frame| frame.function.as_deref());
         assert!(callers.any(|name| name.ends_with("hold_up")), "{report}");
+
         // To the closure that was spawned, and beyond, without frame pointers.
         assert!(callers.any(|name| name.contains("{closure")), "{report}");
         let own = stall.own_frame().expect("this file is the program's own");
@@ -176,6 +183,7 @@ fn a_worker_alone_is_watched_too(setup: Setup) {
     let builder = builder.on_stall(move |stall| tell.tell(stall));
     let runtime = setup.check(builder.build().expect("a runtime"));
     let (_, stall) = report_of_a_culprit(&runtime, &told);
+
     assert_eq!(stall.worker, 0);
 }
 
@@ -187,12 +195,15 @@ fn a_panic_of_who_is_told_ends_one_call(setup: Setup) {
         // Without the hook, which would print.
         std::panic::resume_unwind(Box::new("told"));
     });
+
     let runtime = setup.check(builder.build().expect("a runtime"));
     for _ in 0..5 {
         rest(&runtime);
-        let (before, calls) = (calls.load(Ordering::SeqCst), calls.clone());
+        let before = calls.load(Ordering::SeqCst);
+        let calls = calls.clone();
         runtime.run(move || while calls.load(Ordering::SeqCst) == before {});
     }
+
     assert!(runtime.metrics().stalls >= 1);
 }
 
@@ -214,6 +225,7 @@ fn signals_break_no_call_that_blocks(setup: Setup) {
             let mut byte = [0];
             read.read_exact(&mut byte).map(|()| byte[0])
         });
+
         let id = reader.fiber().id();
         eventually("the reader is reported", || told.of(id).is_some());
         write.write_all(&[42]).expect("written");
@@ -224,6 +236,7 @@ fn signals_break_no_call_that_blocks(setup: Setup) {
             std::thread::sleep(ms(30));
             start.elapsed()
         });
+
         assert!(slept.join().expect("no panic") >= ms(30));
         let polled = runtime.run(move || {
             let fds = &mut [rustix::event::PollFd::new(
@@ -238,6 +251,7 @@ fn signals_break_no_call_that_blocks(setup: Setup) {
                 }),
             )
         });
+
         // poll(2) is never restarted: whoever calls it heeds EINTR, or has no signals.
         assert!(
             matches!(polled, Ok(_) | Err(rustix::io::Errno::INTR)),
@@ -273,10 +287,13 @@ fn a_storm_of_reports(setup: Setup) {
                 })
             })
             .collect();
+
         fibers
             .into_iter()
             .for_each(|fiber| fiber.join().expect("no panic"));
-        let (stalls, told) = (runtime.metrics().stalls, told.clone());
+        let stalls = runtime.metrics().stalls;
+        let told = told.clone();
+
         eventually("some are told of", || stalls == 0 || told.count() > 0);
         let left = runtime.shutdown(Duration::from_secs(20));
         assert_eq!(
@@ -318,6 +335,7 @@ fn a_report_says_that_no_more_workers_may_be_added(setup: Setup) {
             };
             (0..count).map(block).unzip()
         };
+
         let at_the_limit = |told: &Told| {
             let all = told.0.lock().unwrap_or_else(PoisonError::into_inner);
             let is_holder = |name: &Option<String>| name.as_deref() == Some("holder");
@@ -325,12 +343,14 @@ fn a_report_says_that_no_more_workers_may_be_added(setup: Setup) {
                 Culprit::Fiber { name, .. } => is_holder(name),
                 _ => false,
             };
+
             all.iter()
                 .filter(held)
                 .filter(|stall| stall.no_spare.is_some())
                 .cloned()
                 .collect::<Vec<_>>()
         };
+
         let (releases, fibers) = blocked(most + 3);
         eventually("each reports the limit", || {
             let mut reported: Vec<_> = at_the_limit(&told)
@@ -352,6 +372,7 @@ fn a_report_says_that_no_more_workers_may_be_added(setup: Setup) {
                 "{report}"
             );
         }
+
         drop(releases);
         fibers
             .into_iter()
@@ -387,6 +408,7 @@ fn what_blocks_in_std_is_reported_with_its_caller(setup: Setup) {
     let waits = lock.clone();
     let waiting = runtime.spawn(move || drop(waits.lock()));
     let id = waiting.fiber().id();
+
     eventually("it is reported", || told.of(id).is_some());
     drop(held);
     waiting.join().expect("no panic");
@@ -394,6 +416,7 @@ fn what_blocks_in_std_is_reported_with_its_caller(setup: Setup) {
     let own = stall
         .own_frame()
         .unwrap_or_else(|| panic!("no own frame in {stall}"));
+
     assert!(
         own.file
             .as_ref()
@@ -427,12 +450,14 @@ fn stalls_are_reported_by_default_where_assertions_are() {
                 .join()
                 .expect("ended");
         }
+
         writeln!(std::io::stderr(), "{DONE}").expect("the test reads");
         // The thread that reports reads the symbols of a large program first: the test says when
         // it has seen enough.
         let _ = std::io::stdin().read(&mut [0]);
         return;
     }
+
     let mut command = child_command(NAME, "child");
     command.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = OwnChild(command.spawn().expect("the child runs"));
@@ -442,9 +467,11 @@ fn stalls_are_reported_by_default_where_assertions_are() {
         let mut all = BufReader::new(stderr).lines().map_while(Result::ok);
         let _ = all.try_for_each(|line| send.send(line));
     });
+
     // Up to the end of the first report where there is one, and of the stalls.
     let mut text = String::new();
-    let (mut is_done, mut is_reported) = (false, !cfg!(debug_assertions));
+    let mut is_done = false;
+    let mut is_reported = !cfg!(debug_assertions);
     while !(is_done && is_reported) {
         let line = lines.recv_timeout(Duration::from_secs(60));
         let line = line.unwrap_or_else(|_| panic!("no report: {text}"));
@@ -452,6 +479,7 @@ fn stalls_are_reported_by_default_where_assertions_are() {
         is_reported |= line.contains("report_stalls(false)");
         text += &(line + "\n");
     }
+
     // What would be reported too often has been by then.
     std::thread::sleep(Duration::from_millis(500));
     drop(child.0.stdin.take());
@@ -462,6 +490,7 @@ fn stalls_are_reported_by_default_where_assertions_are() {
         .lines()
         .filter(|line| line.starts_with("plainweave: worker"))
         .collect();
+
     if cfg!(debug_assertions) {
         assert!(!reports.is_empty() && reports.len() < 10, "{text}");
         assert!(
@@ -484,6 +513,7 @@ fn without_reports_sigurg_is_left_alone() {
         assert!(child.status.success(), "{}", stderr_of(&child));
         return;
     }
+
     let before = disposition();
     let builder = Runtime::builder()
         .workers(2)
@@ -502,6 +532,7 @@ fn a_foreign_handler_of_sigurg_is_an_error() {
         assert!(child.status.success(), "{}", stderr_of(&child));
         return;
     }
+
     extern "C" fn foreign(_: libc::c_int) {}
     // SAFETY: a handler that does nothing.
     unsafe { libc::signal(libc::SIGURG, foreign as *const () as usize) };
@@ -519,6 +550,7 @@ fn a_foreign_handler_of_sigurg_is_an_error() {
         .report_stalls(true)
         .build()
         .expect_err("refused");
+
     assert!(
         error.to_string().contains("SIGURG has a handler already"),
         "{error}"
@@ -528,6 +560,7 @@ fn a_foreign_handler_of_sigurg_is_an_error() {
         .build()
         .expect("without reports")
         .run(|| ());
+
     // One that is installed later, and calls the one before it, is welcome.
     // SAFETY: the default action.
     unsafe { libc::signal(libc::SIGURG, libc::SIG_DFL) };
@@ -539,6 +572,7 @@ fn a_foreign_handler_of_sigurg_is_an_error() {
         .on_stall(move |stall| tell.tell(stall));
     let runtime = builder.build().expect("a runtime");
     let _caught = plainweave::signal::Signals::new([libc::SIGURG]).expect("caught");
+
     report_of_a_culprit(&runtime, &told);
 }
 
@@ -551,6 +585,7 @@ fn a_stall_without_a_processor_is_told_as_such() {
         assert!(child.status.success(), "{}", stderr_of(&child));
         return;
     }
+
     if !std::path::Path::new("/proc/self/schedstat").exists() {
         return; // This kernel does not count it.
     }
@@ -568,6 +603,7 @@ fn a_stall_without_a_processor_is_told_as_such() {
         let seen = go_on.clone();
         runtime.spawn(move || hold_up(&seen))
     });
+
     // Of one that has gone on by the time it is sampled, the report says no more than that.
     let starved = || {
         let told = told.0.lock().unwrap();
@@ -575,12 +611,14 @@ fn a_stall_without_a_processor_is_told_as_such() {
             .find(|stall| stall.starved > ms(1) && !matches!(stall.culprit, Culprit::Gone))
             .cloned()
     };
+
     eventually("one of them has had no processor", || starved().is_some());
     go_on.store(true, Ordering::SeqCst);
     computing
         .into_iter()
         .for_each(|fiber| assert!(fiber.join().is_ok()));
     let starved = starved().expect("as before").to_string();
+
     assert!(
         starved.contains("of them without a processor)"),
         "{starved}"
@@ -605,6 +643,7 @@ fn signals_that_nobody_asked_for_are_ignored() {
             unsafe { libc::kill(libc::getpid(), libc::SIGURG) };
         }
     });
+
     for _ in 0..3 {
         report_of_a_culprit(&runtime, &told);
     }
@@ -635,6 +674,7 @@ fn nested_signals_have_room() {
         nested_signals();
         return;
     }
+
     let output = in_child(name, "nested", &[]);
     assert_eq!(
         (output.status.signal(), output.status.code()),
@@ -674,6 +714,7 @@ fn nested_signals() {
             assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
         }
     }
+
     let runtime = Runtime::builder()
         .workers(1)
         .on_stall(|_| ())

@@ -73,6 +73,7 @@ fn park(stream: TcpStream, idle: Option<Duration>, ended: &'static AtomicUsize) 
             ended.fetch_add(1, Ordering::SeqCst);
             return ControlFlow::Break(());
         }
+
         stream
             .write_all(&[byte[0] + 1])
             .map_or(ControlFlow::Break(()), ControlFlow::Continue)
@@ -93,6 +94,7 @@ fn parked_connections_of_a_stalled_worker_are_served_by_others(setup: Setup) {
         (0..8).for_each(|_| park(listener.accept().expect("accepted").0, None, ended));
         compute_until(|| seen.load(Ordering::SeqCst))
     });
+
     // Several times over: a connection that was taken once parks with another worker, or with this
     // one again.
     for byte in 0..5 {
@@ -105,6 +107,7 @@ fn parked_connections_of_a_stalled_worker_are_served_by_others(setup: Setup) {
         "no answer while the worker computed"
     );
     assert!(runtime.metrics().rescued >= 8, "{:?}", runtime.metrics());
+
     // The stalled worker has let go of what was taken: the connections end, and nothing is left.
     drop(clients);
     eventually("all connections to end", || {
@@ -140,6 +143,7 @@ fn a_stalled_worker_lets_others_go_first(setup: Setup) {
             time::sleep(ms(1)).expect("not cancelled");
         }
     });
+
     stalled.join().expect("no panic");
 }
 
@@ -147,7 +151,8 @@ fn connections_that_come_to_a_stalled_worker_are_accepted_by_others(setup: Setup
     let runtime = runtime(setup.io, Movement::BeforeStart, 2);
     let listener = listener();
     let address = listener.local_addr().expect("address");
-    let (ended, answered) = (Box::leak(Box::default()), Arc::new(AtomicBool::new(false)));
+    let ended = Box::leak(Box::default());
+    let answered = Arc::new(AtomicBool::new(false));
     let (ended, seen): (&'static AtomicUsize, _) = (ended, answered.clone());
     let stalled = runtime.spawn(move || {
         net::each_readable(listener, None, move |listener, outcome| {
@@ -160,10 +165,12 @@ fn connections_that_come_to_a_stalled_worker_are_accepted_by_others(setup: Setup
         });
         compute_until(|| seen.load(Ordering::SeqCst))
     });
+
     for byte in 0..5 {
         let client = OsStream::connect(address).expect("connected");
         assert_eq!(ask(&client, byte), byte + 1);
     }
+
     answered.store(true, Ordering::SeqCst);
     assert!(
         stalled.join().expect("no panic"),
@@ -190,12 +197,14 @@ fn a_connection_taken_from_a_stalled_worker_can_be_closed(setup: Setup) {
         });
         compute_until(|| seen.load(Ordering::SeqCst))
     });
+
     client.set_read_timeout(Some(PATIENCE)).expect("set");
     client.write_all(b"?").expect("sent");
     client.read_exact(&mut [0; 3]).expect("answered");
     go_on.store(true, Ordering::SeqCst);
     assert!(stalled.join().expect("no panic"));
     assert_eq!(client.read(&mut [0]).expect("the end"), 0);
+
     assert!(
         runtime.wait_idle(PATIENCE),
         "something is left: {:?}",
@@ -216,6 +225,7 @@ fn an_idle_time_ends_with_a_stalled_worker_too(setup: Setup) {
         );
         compute_until(|| ended.load(Ordering::SeqCst) == 1)
     });
+
     assert!(
         stalled.join().expect("no panic"),
         "the idle time did not end"
@@ -231,31 +241,39 @@ fn an_idle_time_ends_with_a_stalled_worker_too(setup: Setup) {
 /// Whatever they wait for, on whichever worker: all of these fibers end while one computes.
 fn all_end_beside(runtime: &Runtime, wait: impl Fn(usize) + Send + Sync + 'static) {
     const FIBERS: usize = 16;
-    let (ended, wait) = (Arc::new(AtomicUsize::new(0)), Arc::new(wait));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let wait = Arc::new(wait);
     let seen = ended.clone();
     let before = runtime.metrics().rescued;
+
     // Until some had waited with the worker that then computed. (All others may have been on the
     // other one.)
     for _ in 0..50 {
         ended.store(0, Ordering::SeqCst);
-        let (ended, wait, seen) = (ended.clone(), wait.clone(), seen.clone());
+        let ended = ended.clone();
+        let wait = wait.clone();
+        let seen = seen.clone();
         let computed = runtime.run(move || {
             for n in 0..FIBERS {
-                let (ended, wait) = (ended.clone(), wait.clone());
+                let ended = ended.clone();
+                let wait = wait.clone();
                 plainweave::spawn(move || {
                     wait(n);
                     ended.fetch_add(1, Ordering::SeqCst);
                 });
             }
+
             // All wait by now.
             time::sleep(Duration::from_millis(5)).expect("slept");
             compute_until(|| seen.load(Ordering::SeqCst) == FIBERS)
         });
+
         assert!(computed, "{:?}", runtime.metrics());
         if runtime.metrics().rescued > before {
             return;
         }
     }
+
     panic!("nothing was rescued: {:?}", runtime.metrics());
 }
 
@@ -278,6 +296,7 @@ fn fibers_that_read_with_a_stalled_worker_go_on_elsewhere(setup: Setup) {
             (&client).write_all(b"now").expect("sent");
             client
         });
+
         // Half of them with a deadline, and so with a timer, that is still armed when the bytes
         // come.
         served
@@ -320,10 +339,12 @@ fn fibers_bound_by_a_timer_are_free_once_their_worker_has_read_its_mail(setup: S
     const FIBERS: usize = 16;
     let runtime = runtime(setup.io, Movement::Anytime, 2);
     for _ in 0..10 {
-        let (waiting, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let ended = Arc::new(AtomicUsize::new(0));
         let fibers: Vec<_> = (0..FIBERS)
             .map(|_| {
-                let (waiting, ended) = (waiting.clone(), ended.clone());
+                let waiting = waiting.clone();
+                let ended = ended.clone();
                 runtime.spawn(move || {
                     waiting.fetch_add(1, Ordering::SeqCst);
                     plainweave::thread::park_timeout(PATIENCE * 2).expect("unparked");
@@ -356,12 +377,14 @@ fn fibers_bound_by_a_timer_leave_a_worker_that_woke_them(setup: Setup) {
                     ended.fetch_add(1, Ordering::SeqCst);
                 })
             };
+
             let waiting: Vec<_> = (0..8).map(|_| wait()).collect();
             // All wait by now.
             time::sleep(Duration::from_millis(5)).expect("slept");
             waiting.iter().for_each(|fiber| fiber.fiber().unpark());
             compute_until(|| seen.load(Ordering::SeqCst) == waiting.len())
         });
+
         assert!(computed, "{:?}", runtime.metrics());
     }
 }
@@ -392,6 +415,7 @@ fn without_membarrier_stalls_end_by_themselves_at_worst() {
                 let start = Instant::now();
                 compute_until(|| start.elapsed() > STALL * 20)
             });
+
             assert!((0..100).all(|byte| ask(&client, byte) == byte + 1));
             assert!(stalled.join().expect("no panic"));
             assert_eq!(runtime.metrics().rescued, 0);
@@ -446,6 +470,7 @@ fn a_storm_beside_stalls(setup: Setup) {
                     park(stream, Some(Duration::from_millis(15 + n % 5)), ended);
                     continue;
                 }
+
                 plainweave::spawn(move || {
                     stream
                         .set_read_timeout(Some(Duration::from_millis(5 + n % 7)))
@@ -457,6 +482,7 @@ fn a_storm_beside_stalls(setup: Setup) {
                 });
             }
         });
+
         let computing: Vec<_> = (0..2)
             .map(|n| {
                 runtime.spawn(move || {
@@ -480,6 +506,7 @@ fn a_storm_beside_stalls(setup: Setup) {
             .for_each(|fiber| fiber.join().expect("no panic"));
         assert!(answers > 0, "nobody was answered");
         let metrics = runtime.metrics();
+
         assert!(metrics.stalls > 0, "{metrics:?}");
         acceptor.cancel();
         let left = runtime.shutdown(PATIENCE);
@@ -513,6 +540,7 @@ fn client(address: std::net::SocketAddr, seed: u64) -> usize {
             answers += 1;
         }
     }
+
     answers
 }
 
@@ -567,6 +595,7 @@ fn a_process_without_a_processor_is_not_stalled() {
                 }
             }
         });
+
         std::io::stdin()
             .read_to_end(&mut Vec::new())
             .expect("the parent's end");
@@ -575,6 +604,7 @@ fn a_process_without_a_processor_is_not_stalled() {
         say(&format!("stalls: {}\n", runtime.metrics().stalls));
         return;
     }
+
     let mut command = child_command("a_process_without_a_processor_is_not_stalled", "stopped");
     let mut child = OwnChild(
         command
@@ -589,12 +619,14 @@ fn a_process_without_a_processor_is_not_stalled() {
         .map(|line| line.expect("what the child says"));
     assert!(said.any(|line| line.ends_with("ready")), "the child ended");
     let signal = |signal| kill_process(Pid::from_child(&child.0), signal).expect("a child");
+
     for _ in 0..30 {
         std::thread::sleep(AFTER);
         signal(Signal::STOP);
         std::thread::sleep(AFTER * 3 / 2);
         signal(Signal::CONT);
     }
+
     drop(child.0.stdin.take());
     let stalls = said.find_map(|line| line.split_once("stalls: ")?.1.parse::<u32>().ok());
     // A busy machine may keep the worker from its processor, and the watchdog not.
@@ -625,16 +657,19 @@ fn stalls_without_a_processor(times: usize) -> u64 {
         .stall_after(Some(AFTER));
     let runtime = builder.build().expect("a runtime");
     let one = one_processor();
-    let (threads, workers) = (threads(), ["preempted-0", "preempted-1"]);
+    let threads = threads();
+    let workers = ["preempted-0", "preempted-1"];
     let workers: Vec<_> = threads
         .iter()
         .filter(|(_, name)| workers.contains(&name.as_str()))
         .collect();
+
     assert_eq!(workers.len(), 2, "{threads:?}");
     for (worker, _) in workers {
         sched_setaffinity(Some(*worker), &one).expect("a thread of this process");
         setpriority_process(Some(*worker), 19).expect("less priority needs no right");
     }
+
     let done = Arc::new(AtomicBool::new(false));
     let turns = |done: Arc<AtomicBool>| {
         move || {
@@ -644,6 +679,7 @@ fn stalls_without_a_processor(times: usize) -> u64 {
             }
         }
     };
+
     let busy = [0, 1].map(|_| runtime.spawn(turns(done.clone())));
     for _ in 0..times {
         std::thread::scope(|scope| {
@@ -656,6 +692,7 @@ fn stalls_without_a_processor(times: usize) -> u64 {
         });
         std::thread::sleep(AFTER);
     }
+
     done.store(true, Ordering::SeqCst);
     runtime.run(|| {
         busy.into_iter()

@@ -60,13 +60,12 @@ fn turns_until(
             .build()
             .expect("a runtime"),
     );
-    let (turns, begun, ready, ended) = (
-        AtomicUsize::new(0),
-        AtomicUsize::new(0),
-        AtomicUsize::new(0),
-        AtomicUsize::new(0),
-    );
-    let (first, last) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let turns = AtomicUsize::new(0);
+    let begun = AtomicUsize::new(0);
+    let ready = AtomicUsize::new(0);
+    let ended = AtomicUsize::new(0);
+    let first = AtomicUsize::new(0);
+    let last = AtomicUsize::new(0);
     let late = |n| {
         begun.fetch_add(1, SeqCst);
         assert_eq!(wait(n).expect_err("late").kind(), ErrorKind::TimedOut);
@@ -75,8 +74,10 @@ fn turns_until(
             first.store(turn, SeqCst);
             ready.store(begun.load(SeqCst), SeqCst);
         }
+
         last.fetch_max(turn, SeqCst);
     };
+
     runtime.run(|| {
         scope(|s| {
             s.spawn(|| {
@@ -123,6 +124,7 @@ fn readers_end_among_others(setup: Setup) {
         |n| (&pairs[n].0).read(&mut [0; 8]).map(drop),
         || (),
     );
+
     // By io_uring an end is a cancelled operation. In a build without optimisation, on a slow
     // machine, it takes longer than what a worker runs for each timer that it fires, so each turn
     // has more of them than the one before.
@@ -152,6 +154,7 @@ fn idle_ones_end_too(setup: Setup) {
         );
         late.fetch_add(1, SeqCst);
     };
+
     runtime.run(|| {
         time::with_timeout(ms(300), || {
             scope(|storm| (0..STORM).for_each(|_| drop(storm.spawn(sleeper))))
@@ -172,13 +175,15 @@ fn storage_is_freed_beside_fibers_that_never_rest() {
         assert!(output.status.success(), "{}", stderr_of(&output));
         return;
     }
+
     let builder = plainweave::Runtime::builder()
         .own_storage()
         .workers(1)
         .max_workers(1)
         .report_stalls(false);
     let runtime = builder.build().expect("a runtime");
-    let (over, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let over = AtomicUsize::new(0);
+    let waiting = AtomicUsize::new(0);
     std::thread::scope(|threads| {
         let busy = threads.spawn(|| {
             runtime.run(|| {
@@ -187,6 +192,7 @@ fn storage_is_freed_beside_fibers_that_never_rest() {
                 }
             });
         });
+
         let end = plainweave::sync::Semaphore::new(0);
         runtime.run(|| {
             scope(|storm| {
@@ -196,6 +202,7 @@ fn storage_is_freed_beside_fibers_that_never_rest() {
                         assert!(end.acquire().is_err());
                     });
                 }
+
                 while waiting.load(SeqCst) < STORM {
                     plainweave::yield_now();
                 }

@@ -45,6 +45,7 @@ fn a_mutex_excludes_fibers_and_threads(setup: Setup) {
             *guard = seen + 1;
         }
     };
+
     let threads: Vec<_> = (0..2)
         .map(|_| {
             let count = count.clone();
@@ -78,6 +79,7 @@ fn a_mutex_is_held_across_suspensions(setup: Setup) {
                 });
             }
         });
+
         let turns = turns.into_inner();
         assert_eq!(turns.len(), 8);
         assert!(turns.chunks(2).all(|pair| pair[0] == pair[1]), "{turns:?}");
@@ -85,25 +87,30 @@ fn a_mutex_is_held_across_suspensions(setup: Setup) {
 }
 
 fn a_busy_locker_does_not_starve_a_waiter(setup: Setup) {
-    let (lock, served) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
+    let lock = Arc::new(Mutex::new(()));
+    let served = Arc::new(AtomicBool::new(false));
     setup.workers(1).run(|| {
-        let (other, done) = (lock.clone(), served.clone());
+        let other = lock.clone();
+        let done = served.clone();
         let guard = lock.lock().unwrap();
         let waiter = spawn(move || {
             drop(other.lock().unwrap());
             done.store(true, Ordering::Relaxed);
         });
+
         yield_now();
         drop(guard);
         // Never gives the lock up for longer than an instant, and never its turn without holding
         // it.
         let mut rounds = 0;
+
         while !served.load(Ordering::Relaxed) {
             let _guard = lock.lock().unwrap();
             yield_now();
             rounds += 1;
             assert!(rounds < 1000, "passed over {rounds} times");
         }
+
         waiter.join().unwrap();
     });
 }
@@ -117,6 +124,7 @@ fn a_panicking_holder_releases(setup: Setup) {
             *guard = 2;
             panic!("with the lock");
         });
+
         assert!(holder.join().unwrap_err().is_panic());
         assert_eq!(*lock.lock().unwrap(), 2);
     });
@@ -124,18 +132,22 @@ fn a_panicking_holder_releases(setup: Setup) {
 
 fn a_semaphore_serves_in_order(setup: Setup) {
     setup.workers(1).run(|| {
-        let (free, order) = (Semaphore::new(0), Mutex::new(Vec::new()));
+        let free = Semaphore::new(0);
+        let order = Mutex::new(Vec::new());
         plainweave::scope(|s| {
             for n in 0..10 {
-                let (free, order) = (&free, &order);
+                let free = &free;
+                let order = &order;
                 s.spawn(move || {
                     free.acquire().unwrap().forget();
                     order.lock().unwrap().push(n);
                 });
+
                 // It waits before the next is there.
                 yield_now();
                 yield_now();
             }
+
             for _ in 0..10 {
                 free.release();
                 // Not for whoever comes now.
@@ -148,7 +160,8 @@ fn a_semaphore_serves_in_order(setup: Setup) {
 }
 
 fn a_semaphore_bounds(setup: Setup) {
-    let (three, inside) = (Arc::new(Semaphore::new(3)), Arc::new(AtomicUsize::new(0)));
+    let three = Arc::new(Semaphore::new(3));
+    let inside = Arc::new(AtomicUsize::new(0));
     let work = move |three: &Semaphore| {
         for _ in 0..100 {
             let _permit = three.acquire().unwrap();
@@ -158,7 +171,9 @@ fn a_semaphore_bounds(setup: Setup) {
             inside.fetch_sub(1, Ordering::SeqCst);
         }
     };
-    let (theirs, work_too) = (three.clone(), work.clone());
+
+    let theirs = three.clone();
+    let work_too = work.clone();
     let thread = std::thread::spawn(move || work_too(&theirs));
     setup
         .runtime()
@@ -177,6 +192,7 @@ fn a_condvar_hands_over_turn_by_turn(setup: Setup) {
             turn.1.notify_all();
         }
     };
+
     let theirs = turn.clone();
     let thread = std::thread::spawn(move || play(0, &theirs));
     setup.runtime().scope(|s| {
@@ -189,7 +205,9 @@ fn a_condvar_hands_over_turn_by_turn(setup: Setup) {
 
 fn notify_all_lets_all_go(setup: Setup) {
     setup.runtime().run(|| {
-        let (waiting, go, changed) = (AtomicUsize::new(0), Mutex::new(false), Condvar::new());
+        let waiting = AtomicUsize::new(0);
+        let go = Mutex::new(false);
+        let changed = Condvar::new();
         plainweave::scope(|s| {
             for _ in 0..20 {
                 s.spawn(|| {
@@ -198,6 +216,7 @@ fn notify_all_lets_all_go(setup: Setup) {
                     changed.wait_while(&mut guard, |go| !*go).unwrap();
                 });
             }
+
             while waiting.load(Ordering::SeqCst) < 20 {
                 yield_now();
             }
@@ -221,7 +240,9 @@ fn a_cancelled_waiter_leaves_its_notification_to_another(setup: Setup) {
                     pair.1.wait(&mut guard).is_ok()
                 }
             };
-            let (first, second) = (spawn(wait(pair.clone())), spawn(wait(pair.clone())));
+
+            let first = spawn(wait(pair.clone()));
+            let second = spawn(wait(pair.clone()));
             while *pair.0.lock().unwrap() < 2 {
                 yield_now();
             }
@@ -230,6 +251,7 @@ fn a_cancelled_waiter_leaves_its_notification_to_another(setup: Setup) {
                 Random::new(seed).spin(20);
                 notifier.1.notify_one();
             });
+
             Random::new(seed + 1000).spin(20);
             first.cancel();
             let first = first.join().unwrap();
@@ -250,6 +272,7 @@ fn each_value_is_received_once_and_in_order(setup: Setup) {
         } else {
             channel::bounded(bound)
         };
+
         let sum = Arc::new(AtomicU64::new(0));
         let receive = {
             let sum = sum.clone();
@@ -262,22 +285,26 @@ fn each_value_is_received_once_and_in_order(setup: Setup) {
                 }
             }
         };
+
         let send = |from, sender: channel::Sender<_>| {
             (1..=1000).for_each(|n| sender.send((from, n)).unwrap())
         };
-        let (to, of) = (sender.clone(), receiver.clone());
+        let to = sender.clone();
+        let of = receiver.clone();
         let receive_too = receive.clone();
         let threads = [
             std::thread::spawn(move || send(0, to)),
             std::thread::spawn(move || receive_too(of)),
         ];
+
         setup.runtime().run(|| {
             let to = sender.clone();
             let fibers = [
                 spawn(move || send(1, to)),
                 spawn(move || send(2, sender)),
                 spawn({
-                    let (receive, receiver) = (receive.clone(), receiver.clone());
+                    let receive = receive.clone();
+                    let receiver = receiver.clone();
                     move || receive(receiver)
                 }),
                 spawn(move || receive(receiver)),
@@ -299,12 +326,14 @@ fn a_bounded_channel_holds_back_its_senders(setup: Setup) {
                 sender.send(n).unwrap();
                 count.fetch_add(1, Ordering::SeqCst);
             }
+
             assert!(
                 sender
                     .try_send(5)
                     .is_err_and(|e| e.is_full() && e.into_inner() == 5)
             );
         });
+
         (0..10).for_each(|_| yield_now());
         assert_eq!((sent.load(Ordering::SeqCst), receiver.len()), (2, 2));
         assert_eq!(
@@ -331,6 +360,7 @@ fn a_closed_channel_gives_what_is_left(setup: Setup) {
         sender.send(1).unwrap();
         drop(sender);
         let (first, second) = waiter.join().unwrap();
+
         assert_eq!(first.unwrap(), 1);
         assert!(second.as_ref().is_err_and(|e| e.is_closed()));
         assert_eq!(
@@ -345,7 +375,8 @@ fn a_channel_without_receivers_refuses_and_drops(setup: Setup) {
     setup.runtime().run(|| {
         let (sender, receiver) = channel::bounded(1);
         sender.send(Counted::new(&counts)).unwrap();
-        let (waiting, value) = (sender.clone(), Counted::new(&counts));
+        let waiting = sender.clone();
+        let value = Counted::new(&counts);
         let blocked = spawn(move || waiting.send(value));
         pause();
         drop(receiver);
@@ -373,6 +404,7 @@ fn waits() -> Vec<Call> {
     let (full, never_received) = channel::bounded(1);
     full.send(1).unwrap();
     let (never_sent, empty) = channel::unbounded::<u8>();
+
     vec![
         ("lock", Box::new(move || lock.lock().map(drop))),
         ("acquire", Box::new(move || none.acquire().map(drop))),
@@ -401,10 +433,12 @@ fn every_wait_is_cancelled(setup: Setup) {
                 }
                 call()
             });
+
             if !already {
                 std::thread::sleep(ms(2));
                 fiber.cancel();
             }
+
             let error = fiber.join().unwrap().expect_err(name);
             assert!(is_cancelled(&error), "{name}: {error}");
         }
@@ -417,6 +451,7 @@ fn every_wait_heeds_its_deadline(setup: Setup) {
         let error = runtime.run(|| with_timeout(ms(2), call)).expect_err(name);
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{name}: {error}");
     }
+
     // On plain threads too.
     for (name, call) in waits() {
         let error = with_timeout(ms(2), call).expect_err(name);
@@ -458,6 +493,7 @@ fn storm(runtime: &Runtime, rounds: u64, n: u64, body: impl Fn(u64) + Send + Syn
                 fiber.cancel();
             }
         }
+
         std::thread::sleep(ms(1));
         for fiber in fibers {
             fiber.cancel();
@@ -497,8 +533,12 @@ fn cancelled_acquirers_lose_no_permit(setup: Setup) {
 
 fn cancelled_receivers_lose_no_value(setup: Setup) {
     let (sender, receiver) = channel::bounded(2);
-    let (sent, got) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (count_sent, count_got, theirs) = (sent.clone(), got.clone(), receiver.clone());
+    let sent = Arc::new(AtomicU64::new(0));
+    let got = Arc::new(AtomicU64::new(0));
+    let count_sent = sent.clone();
+    let count_got = got.clone();
+    let theirs = receiver.clone();
+
     storm(&setup.runtime(), 60, 12, move |me| {
         if me % 2 == 0 {
             while theirs.recv().is_ok() {
@@ -516,6 +556,7 @@ fn cancelled_receivers_lose_no_value(setup: Setup) {
         plainweave::current().cancel();
     });
     let left = std::iter::from_fn(|| receiver.try_recv().ok()).count() as u64;
+
     assert_eq!(
         got.load(Ordering::SeqCst) + left,
         sent.load(Ordering::SeqCst)
@@ -525,14 +566,18 @@ fn cancelled_receivers_lose_no_value(setup: Setup) {
 fn cancelled_senders_send_or_keep(setup: Setup) {
     let counts = Arc::new(Counts::default());
     let (sender, receiver) = channel::bounded(1);
-    let (sent, got) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (count_sent, count_got, theirs, made) =
-        (sent.clone(), got.clone(), receiver.clone(), counts.clone());
+    let sent = Arc::new(AtomicU64::new(0));
+    let got = Arc::new(AtomicU64::new(0));
+    let count_sent = sent.clone();
+    let count_got = got.clone();
+    let theirs = receiver.clone();
+    let made = counts.clone();
+
     storm(&setup.runtime(), 60, 12, move |me| {
         if me % 2 == 0 {
             while sender.send(Counted::new(&made)).is_ok() {
                 count_sent.fetch_add(1, Ordering::SeqCst);
-                if count_sent.load(Ordering::SeqCst) % 100 == 0 {
+                if count_sent.load(Ordering::SeqCst).is_multiple_of(100) {
                     break;
                 }
             }
@@ -545,6 +590,7 @@ fn cancelled_senders_send_or_keep(setup: Setup) {
         }
     });
     let left = std::iter::from_fn(|| receiver.try_recv().ok()).count() as u64;
+
     assert_eq!(
         got.load(Ordering::SeqCst) + left,
         sent.load(Ordering::SeqCst)

@@ -87,14 +87,14 @@ impl Trace {
         let file: Value = serde_json::from_slice(json).expect("JSON");
         let events = file["traceEvents"].as_array().expect("events").clone();
         let (mut slices, mut named): (Vec<Slice>, _) = (Vec::new(), HashSet::new());
+
         // By track: the times at which the open slices end, the last slice, the last time.
-        let (mut open, mut last, mut times) = (
-            HashMap::<_, Vec<f64>>::new(),
-            HashMap::new(),
-            HashMap::new(),
-        );
+        let mut open = HashMap::<_, Vec<f64>>::new();
+        let mut last = HashMap::new();
+        let mut times = HashMap::new();
         // By number: name, time and slice.
-        let (mut begun, mut ended) = (HashMap::new(), HashMap::new());
+        let mut begun = HashMap::new();
+        let mut ended = HashMap::new();
         for event in &events {
             let track = (number(event, "pid"), number(event, "tid"));
             let ts = event["ts"].as_f64().expect("a time");
@@ -103,6 +103,7 @@ impl Trace {
                 assert!(ts >= before, "{ts} comes after {before}: {event}");
                 assert!(named.contains(&track), "a track without a name: {event}");
             }
+
             let end = |(slices, last): (&Vec<Slice>, Option<&usize>)| {
                 let slice: usize = *last.expect("a slice");
                 assert!(
@@ -112,15 +113,14 @@ impl Trace {
                 );
                 (text(event, "name"), ts, slice)
             };
+
             match event["ph"].as_str().expect("a phase") {
                 "M" if event["name"] == "thread_name" => assert!(named.insert(track)),
                 "M" => {}
                 "X" => {
-                    let (name, cat, end) = (
-                        text(event, "name"),
-                        text(event, "cat"),
-                        ts + event["dur"].as_f64().unwrap(),
-                    );
+                    let name = text(event, "name");
+                    let cat = text(event, "cat");
+                    let end = ts + event["dur"].as_f64().unwrap();
                     let around = open.entry(track).or_default();
                     around.retain(|end| *end > ts + ROUNDED);
                     assert!(
@@ -138,6 +138,7 @@ impl Trace {
                         .as_str()
                         .unwrap_or_default()
                         .to_owned();
+
                     slices.push(Slice {
                         track,
                         name,
@@ -161,6 +162,7 @@ impl Trace {
                 other => panic!("phase {other}"),
             }
         }
+
         let arrows = ended.into_iter().map(|(id, (name, at, to))| {
             let (begins, since, from) = begun.remove(&id).expect("an arrow that has begun");
             // Slices that touch are a nanosecond apart, so either end may be a few late.
@@ -170,6 +172,7 @@ impl Trace {
             );
             Arrow { name, from, to }
         });
+
         let arrows = arrows.collect();
         Self {
             overwritten: number(&file["otherData"], "overwritten"),
@@ -197,6 +200,7 @@ impl Trace {
                 self.slices[arrow.to].name.as_str(),
             )
         };
+
         let of_name = |arrow: &&Arrow| arrow.name == name;
         self.arrows
             .iter()
@@ -247,6 +251,7 @@ fn every_mode_has_a_trace(setup: Setup) {
                 // SAFETY: as above.
                 movement => unsafe { builder.shared_storage() }.movement(movement),
             };
+
             let (runtime, tracer) = traced(builder);
             runtime.run(|| {
                 let yields = || (0..3).for_each(|_| yield_now());
@@ -259,6 +264,7 @@ fn every_mode_has_a_trace(setup: Setup) {
             });
             let trace = after_all(&runtime, &tracer);
             assert_eq!(trace.overwritten, 0);
+
             for i in 0..20 {
                 assert_eq!(
                     trace.then(&format!("f{i}")),
@@ -266,6 +272,7 @@ fn every_mode_has_a_trace(setup: Setup) {
                     "{movement:?}"
                 );
             }
+
             let spawned = trace.arrows("spawn");
             let from_main = spawned
                 .iter()
@@ -277,6 +284,7 @@ fn every_mode_has_a_trace(setup: Setup) {
                 .named("f7")
                 .map(|slice| slice.fiber.expect("a number"))
                 .collect();
+
             assert_eq!(fiber.len(), 1);
         }
     }
@@ -292,16 +300,19 @@ fn wakes_say_by_whom(setup: Setup) {
                 .movement(movement),
         );
         // Fibers from outside go to different workers where they do not move.
-        let (sleeper, waker) = (Builder::new().name("sleeper"), Builder::new().name("waker"));
+        let sleeper = Builder::new().name("sleeper");
+        let waker = Builder::new().name("waker");
         let sleeper = runtime
             .spawn_with(sleeper, || plainweave::park().expect("not cancelled"))
             .expect("a fiber");
         let parked = || Trace::of(&[&tracer]).then("sleeper").last() == Some(&"waits: park");
+
         eventually("the sleeper parks", parked);
         let fiber = sleeper.fiber().clone();
         let waker = runtime
             .spawn_with(waker, move || fiber.unpark())
             .expect("a fiber");
+
         waker.join().expect("no panic");
         sleeper.join().expect("no panic");
         let trace = after_all(&runtime, &tracer);
@@ -317,14 +328,13 @@ fn wakes_say_by_whom(setup: Setup) {
 fn wakes_from(trace: &Trace, name: &str) -> usize {
     let slices: Vec<_> = trace.named(name).collect();
     let within = |event: &&Value| {
-        let (track, at) = (
-            (number(event, "pid"), number(event, "tid")),
-            event["ts"].as_f64().expect("a time"),
-        );
+        let track = (number(event, "pid"), number(event, "tid"));
+        let at = event["ts"].as_f64().expect("a time");
         slices
             .iter()
             .any(|slice| slice.track == track && slice.begin <= at && at <= slice.end + ROUNDED)
     };
+
     trace
         .events
         .iter()
@@ -347,12 +357,14 @@ fn each_grant_is_one_wake(setup: Setup) {
             .max_workers(1),
     );
     let waits = |gate: &Arc<Vec<Semaphore>>, begun: &Arc<AtomicUsize>, i: usize| {
-        let (gate, begun) = (gate.clone(), begun.clone());
+        let gate = gate.clone();
+        let begun = begun.clone();
         move || {
             begun.fetch_add(1, Ordering::SeqCst);
             gate[i].acquire().expect("let go").forget();
         }
     };
+
     let gates: Arc<Vec<_>> = Arc::new((0..=MANY).map(|_| Semaphore::new(0)).collect());
     let begun = Arc::new(AtomicUsize::new(0));
     // Fibers that a thread spawns go to the two workers alternately.
@@ -360,17 +372,18 @@ fn each_grant_is_one_wake(setup: Setup) {
         runtime.spawn(waits(&gates, &begun, i));
         runtime.spawn(|| ());
     }
+
     other.spawn(waits(&gates, &begun, MANY));
     eventually("all to begin", || begun.load(Ordering::SeqCst) == MANY + 1);
-    let (is_busy, is_done) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let (busy, done) = (is_busy.clone(), is_done.clone());
+    let is_busy = Arc::new(AtomicBool::new(false));
+    let is_done = Arc::new(AtomicBool::new(false));
+    let busy = is_busy.clone();
+    let done = is_done.clone();
     let holder = runtime.spawn(move || {
         busy.store(true, Ordering::SeqCst);
         spin_until(|| done.load(Ordering::SeqCst));
     });
+
     // Now the last of them has suspended too. The other runtime's has when its worker sleeps.
     spin_until(|| is_busy.load(Ordering::SeqCst));
     eventually("the other to wait", || {
@@ -384,6 +397,7 @@ fn each_grant_is_one_wake(setup: Setup) {
         gates.iter().for_each(Semaphore::release);
         is_done.store(true, Ordering::SeqCst);
     };
+
     let releaser = runtime
         .spawn_with(Builder::new().name("releaser"), releases)
         .expect("a fiber");
@@ -391,10 +405,12 @@ fn each_grant_is_one_wake(setup: Setup) {
     holder.join().expect("no panic");
     assert!(other.wait_idle(HANG));
     let trace = after_all(&runtime, &tracer);
+
     assert_eq!(
         (trace.overwritten, wakes_from(&trace, "releaser")),
         (0, MANY)
     );
+
     // The other runtime's trace has its own: by a thread that is none of its workers.
     let threads = Trace::of(&[&others]);
     let outside = threads
@@ -415,6 +431,7 @@ fn steals_say_from_whom(setup: Setup) {
                 _ = ran.fetch_add(1, Ordering::SeqCst)
             })
         };
+
         let fibers: Vec<_> = (0..50).map(count).collect();
         // Only a thief can run them.
         spin_until(|| ran.load(Ordering::SeqCst) >= 40);
@@ -433,6 +450,7 @@ fn steals_say_from_whom(setup: Setup) {
         .iter()
         .find(|steal| number(&steal["args"], "victim") == victim)
         .expect("a steal");
+
     assert!(
         number(&steal["args"], "fibers") >= 1 && number(steal, "tid") != victim,
         "{steal}"
@@ -468,6 +486,7 @@ fn reasons_are_told(setup: Setup) {
             spawn(move || opens.open());
             plainweave::block_on(gate).expect("not cancelled");
         });
+
         yield_now();
         yield_now();
         drop(held);
@@ -479,6 +498,7 @@ fn reasons_are_told(setup: Setup) {
         }
     });
     let trace = after_all(&runtime, &tracer);
+
     for (name, reason) in [
         ("locks", "waits: sync"),
         ("sleeps", "waits: sleep"),
@@ -494,6 +514,7 @@ fn reasons_are_told(setup: Setup) {
             "{name}: {then:?}"
         );
     }
+
     assert!(
         trace.then("main").contains(&"waits: join"),
         "{:?}",
@@ -512,6 +533,7 @@ fn reasons_are_told(setup: Setup) {
             .any(|(from, to)| from.starts_with("thread ") && *to == "blocks"),
         "{wakes:?}"
     );
+
     eventually("the worker sleeps", || {
         Trace::of(&[&tracer]).named("asleep").next().is_some()
     });
@@ -530,6 +552,7 @@ fn spare_workers_have_tracks(setup: Setup) {
     });
     drop(added);
     let trace = after_all(&runtime, &tracer);
+
     // One of them ran on the regular worker and the other one on the spare worker, whichever took
     // which.
     let tracks = trace
@@ -558,11 +581,13 @@ fn a_runtime_that_ends_can_be_traced(setup: Setup) {
             yield_now();
         }
     };
+
     for i in 0..10 {
         runtime
             .spawn_with(Builder::new().name(format!("f{i}")), spin)
             .expect("a fiber");
     }
+
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
         // Two callers at once, before, while and after it ends.
@@ -575,10 +600,12 @@ fn a_runtime_that_ends_can_be_traced(setup: Setup) {
                 }
             });
         }
+
         pause_thread();
         assert_eq!(runtime.shutdown(HANG), plainweave::Shutdown::default());
         done.store(true, Ordering::SeqCst);
     });
+
     let trace = Trace::of(&[&tracer]);
     assert!(
         trace
@@ -612,6 +639,7 @@ fn names_are_escaped_and_cut() {
     });
     assert!(runtime.wait_idle(HANG));
     let mut json = Vec::new();
+
     tracer.write_json(&mut json).expect("memory takes it");
     assert!(
         !json.iter().any(|byte| *byte < b' ' && *byte != b'\n'),
@@ -624,6 +652,7 @@ fn names_are_escaped_and_cut() {
         .slices
         .iter()
         .filter(|slice| slice.cat == "fiber" && slice.name.starts_with("fiber "));
+
     assert_eq!(
         numbered.count(),
         2,
@@ -644,6 +673,7 @@ fn the_oldest_events_are_overwritten() {
     let tracer = runtime.tracer().expect("it has a capacity");
     runtime.run(|| (0..10_000).for_each(|_| yield_now()));
     let trace = after_all(&runtime, &tracer);
+
     // 100 is rounded up to 128.
     assert!(
         trace.overwritten > 19_000 && trace.slices.len() <= 128,
@@ -671,6 +701,7 @@ fn a_worker_that_is_held_up_is_shown() {
         let fiber = runtime
             .spawn_with(builder, move || spin_until(|| goes.load(Ordering::SeqCst)))
             .expect("a fiber");
+
         eventually("it runs", || {
             Trace::of(&[&tracer]).then("culprit") == ["goes on"]
         });
@@ -690,6 +721,7 @@ fn runtimes_are_processes_of_one_trace() {
                 .thread_name(name),
         )
     });
+
     for (runtime, name) in [(&a, "in a"), (&b, "in b")] {
         runtime.run(|| spawn_named(name, || ()).join().expect("no panic"));
     }
@@ -701,6 +733,7 @@ fn runtimes_are_processes_of_one_trace() {
             .map(|slice| slice.track.0)
             .collect::<Vec<_>>()
     };
+
     assert_eq!((pid("in a"), pid("in b")), (vec![1], vec![2]));
     let processes = trace
         .events
@@ -749,6 +782,7 @@ fn a_full_disk_is_an_error() {
         tracer.write_json(full).expect_err("no room").kind(),
         ErrorKind::StorageFull
     );
+
     /// Takes one piece, then nothing.
     struct Closed(usize);
     impl Write for Closed {
@@ -768,6 +802,7 @@ fn a_full_disk_is_an_error() {
         tracer.write_json(Closed(0)).expect_err("no room").kind(),
         ErrorKind::WriteZero
     );
+
     // Nothing is lost by it.
     assert_eq!(
         after_all(&runtime, &tracer).then("main"),

@@ -33,6 +33,7 @@ impl Shared {
         let epoch = self.epoch.load(Ordering::Relaxed) + 1;
         self.epoch.store(epoch, Ordering::SeqCst);
         self.wake(me);
+
         for (n, acknowledged) in self.acknowledged.iter().enumerate() {
             while n != me && acknowledged.load(Ordering::Acquire) != epoch {
                 assert!(
@@ -42,6 +43,7 @@ impl Shared {
                 std::hint::spin_loop();
             }
         }
+
         self.slowest
             .fetch_max(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let next = random.below(self.acknowledged.len() as u64) as usize;
@@ -73,6 +75,7 @@ impl Shared {
                 self.lead(me, &mut random);
                 continue;
             }
+
             match others {
                 Others::Yield => yield_now(),
                 Others::Park => plainweave::park().expect("not cancelled"),
@@ -93,6 +96,7 @@ fn transfer(policy: &str, workers: usize, fibers: usize, hops: u64, others: Othe
         acknowledged,
         ..Shared::default()
     });
+
     let started: Vec<_> = (0..fibers)
         .map(|me| {
             let shared = shared.clone();
@@ -107,6 +111,7 @@ fn transfer(policy: &str, workers: usize, fibers: usize, hops: u64, others: Othe
         .into_iter()
         .for_each(|fiber| fiber.join().expect("none starves"));
     let slowest = shared.slowest.load(Ordering::Relaxed) as f64 / 1e3;
+
     (start.elapsed().as_secs_f64() * 1e6 / hops as f64, slowest)
 }
 

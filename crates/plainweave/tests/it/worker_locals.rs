@@ -54,6 +54,7 @@ fn fibers_of_a_worker_share_a_value(setup: Setup) {
         });
         assert_eq!(count, n);
     }
+
     assert_eq!(
         runtime.run(|| NAMES.with(|names| names.borrow().len())),
         100
@@ -95,6 +96,7 @@ fn a_panic_passes_through(setup: Setup) {
             assert_eq!(panic_text(&*panic), "as expected");
             assert!(!std::thread::panicking() && owns_storage());
         }
+
         // Also while the fiber panics itself.
         struct Counts;
         impl Drop for Counts {
@@ -107,6 +109,7 @@ fn a_panic_passes_through(setup: Setup) {
             let _counts = Counts;
             panic!("as expected too");
         });
+
         assert_eq!(panic_text(&*outer.expect_err("panics")), "as expected too");
     });
 }
@@ -126,6 +129,7 @@ fn what_waits_there_blocks_the_thread(setup: Setup) {
                 with_worker_storage(owns_storage),
             )
         });
+
         assert_eq!((inside, received.expect("sent"), nested), (None, 7, false));
         assert_eq!(worker_index(), here);
         sends.join().expect("no panic");
@@ -150,6 +154,7 @@ fn a_value_is_dropped_with_its_thread(setup: Setup) {
             .build()
             .expect("a runtime"),
     );
+
     (0..10).for_each(|_| runtime.run(|| COUNTED.with(|_| ())));
     assert_eq!(DROPPED.load(Ordering::SeqCst), before);
     drop(runtime);
@@ -166,10 +171,12 @@ fn shared_storage_is_the_worker_s(setup: Setup) {
             .build()
             .expect("a runtime"),
     );
+
     for n in 0..10 {
         assert!(
             runtime.run(move || !owns_storage() && SEEN.with(|seen| seen.borrow_mut().insert(n)))
         );
     }
+
     assert_eq!(runtime.run(|| SEEN.with(|seen| seen.borrow().len())), 10);
 }

@@ -46,7 +46,8 @@ fn beside_a_held_worker<T: Send + 'static>(
     runtime: &Runtime,
     busy: impl FnOnce(&dyn Fn()) -> T + Send + 'static,
 ) -> T {
-    let (arrived, let_go) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let let_go = Arc::new(AtomicUsize::new(0));
     let meet = {
         let arrived = arrived.clone();
         move || {
@@ -54,15 +55,20 @@ fn beside_a_held_worker<T: Send + 'static>(
             spin_until(|| arrived.load(Ordering::SeqCst) == 2);
         }
     };
-    let (held, meets, goes) = (let_go.clone(), meet.clone(), let_go);
+
+    let held = let_go.clone();
+    let meets = meet.clone();
+    let goes = let_go;
     let holder = runtime.spawn(move || {
         meets();
         spin_until(|| held.load(Ordering::SeqCst) == 1);
     });
+
     let busy = runtime.spawn(move || {
         meet();
         busy(&|| goes.store(1, Ordering::SeqCst))
     });
+
     let value = busy.join().expect("no panic");
     holder.join().expect("no panic");
     value
@@ -75,6 +81,7 @@ fn spawn_counted(count: usize) -> (Arc<AtomicUsize>, Vec<JoinHandle<()>>) {
         let ran = ran.clone();
         plainweave::spawn(move || _ = ran.fetch_add(1, Ordering::SeqCst))
     };
+
     let fibers = (0..count).map(spawn).collect();
     (ran, fibers)
 }
@@ -100,6 +107,7 @@ fn a_thief_counts_what_it_steals(setup: Setup) {
         spin_until(|| ran.load(Ordering::SeqCst) >= 90);
         (plainweave::worker_index().expect("on a fiber"), fibers)
     });
+
     let (victim, fibers) = busy.join().expect("no panic");
     fibers
         .into_iter()
@@ -107,6 +115,7 @@ fn a_thief_counts_what_it_steals(setup: Setup) {
     let metrics = at_rest(&runtime);
     let thief = &metrics.workers[1 - victim];
     let counts = thief.policy;
+
     assert!(
         counts.steals >= 1 && counts.steal_attempts >= counts.steals,
         "{metrics:?}"
@@ -119,6 +128,7 @@ fn a_thief_counts_what_it_steals(setup: Setup) {
         thief.fibers_per_steal().is_some_and(|fibers| fibers >= 1.0),
         "{metrics:?}"
     );
+
     assert!(
         thief.finished_fibers >= 90 && metrics.workers[victim].spawned_fibers >= 100,
         "{metrics:?}"
@@ -156,6 +166,7 @@ fn totals_are_those_of_the_workers(setup: Setup) {
         ),
         (301, 301)
     );
+
     // The first was spawned from outside.
     assert_eq!(sum(&metrics, |worker| worker.spawned_fibers), 300);
     let switches = sum(&metrics, |worker| worker.switches);
@@ -165,6 +176,7 @@ fn totals_are_those_of_the_workers(setup: Setup) {
         "main, and each at its start and after each yield: {metrics:?}"
     );
     assert_eq!(sum(&metrics, |worker| worker.sleeps), metrics.sleeps);
+
     assert_eq!(
         sum(&metrics, |worker| worker.policy.insert_retries),
         metrics.insert_retries
@@ -176,6 +188,7 @@ fn messages_are_counted_where_they_arrive(setup: Setup) {
     let builder = setup.builder().movement(Movement::Never).stall_after(None);
     let runtime = setup.check(builder.build().expect("a runtime"));
     let index = || plainweave::worker_index().expect("on a fiber");
+
     // Fibers from outside go to the workers in turn.
     let began = Arc::new(AtomicUsize::new(0));
     let begins = began.clone();
@@ -184,6 +197,7 @@ fn messages_are_counted_where_they_arrive(setup: Setup) {
         plainweave::park().expect("not cancelled");
         index()
     });
+
     let waiter = waits.fiber().clone();
     let wakes = runtime.spawn(move || {
         let asleep = || plainweave::metrics().expect("on a fiber").sleeping_workers == 1;
@@ -191,12 +205,12 @@ fn messages_are_counted_where_they_arrive(setup: Setup) {
         waiter.unpark();
         index()
     });
-    let (to, from) = (
-        waits.join().expect("no panic"),
-        wakes.join().expect("no panic"),
-    );
+
+    let to = waits.join().expect("no panic");
+    let from = wakes.join().expect("no panic");
     assert_ne!(to, from);
     let metrics = at_rest(&runtime);
+
     // Both came from outside; the second also got the wake-up.
     assert_eq!(metrics.workers[from].inbox_messages, 1, "{metrics:?}");
     assert_eq!(metrics.workers[to].inbox_messages, 2, "{metrics:?}");
@@ -217,6 +231,7 @@ fn spills_are_counted() {
                 let_go();
                 (plainweave::worker_index().expect("on a fiber"), fibers)
             });
+
             fibers
                 .into_iter()
                 .for_each(|fiber| fiber.join().expect("no panic"));
@@ -244,6 +259,7 @@ fn retries_are_counted() {
             let (_, fibers) = spawn_counted(200);
             (plainweave::worker_index().expect("on a fiber"), fibers)
         });
+
         fibers
             .into_iter()
             .for_each(|fiber| fiber.join().expect("no panic"));
@@ -279,6 +295,7 @@ fn help_is_counted() {
                 spin_until(|| ran.load(Ordering::SeqCst) == 20);
                 (plainweave::worker_index().expect("on a fiber"), fibers)
             });
+
             fibers
                 .into_iter()
                 .for_each(|fiber| fiber.join().expect("no panic"));
@@ -302,6 +319,7 @@ fn lanes_of_others_are_stolen_from() {
             spin_until(|| ran.load(Ordering::SeqCst) == 20);
             (plainweave::worker_index().expect("on a fiber"), fibers)
         });
+
         fibers
             .into_iter()
             .for_each(|fiber| fiber.join().expect("no panic"));
@@ -327,6 +345,7 @@ fn idle_time_goes_on_while_a_worker_sleeps() {
                 .map(|worker| worker.idle.expect("a clock that is known"))
                 .collect()
         };
+
         let before = runtime.metrics();
         let grew = |(now, then): (&Duration, &Duration)| *now >= *then + ms(20);
         let mut metrics = before.clone();
@@ -334,6 +353,7 @@ fn idle_time_goes_on_while_a_worker_sleeps() {
             metrics = runtime.metrics();
             idle(&metrics).iter().zip(&idle(&before)).all(grew)
         });
+
         // Nobody woke up for it.
         assert_eq!(metrics.sleeps, before.sleeps);
         // A fiber that holds both workers: neither sleeps.
@@ -345,6 +365,7 @@ fn idle_time_goes_on_while_a_worker_sleeps() {
             let_go();
             (first, second)
         });
+
         assert_eq!(idle(&first), idle(&second), "{policy}");
     }
 }
@@ -362,6 +383,7 @@ fn waits_are_known_of_observed_policies() {
             .for_each(|fiber| fiber.join().expect("no panic"));
         plainweave::worker_index().expect("on a fiber")
     });
+
     let metrics = at_rest(&runtime);
     assert!(
         metrics.workers[me]
@@ -383,7 +405,9 @@ fn switches_never_go_back() {
         .build()
         .expect("a runtime");
     let parked = runtime.spawn(|| while plainweave::park().is_ok() {});
-    let (fiber, mut before) = (parked.fiber().clone(), 0);
+    let fiber = parked.fiber().clone();
+    let mut before = 0;
+
     for round in 0..20_000 {
         fiber.unpark();
         for _ in 0..20 {
@@ -395,6 +419,7 @@ fn switches_never_go_back() {
             before = switches;
         }
     }
+
     parked.cancel();
     parked.join().expect("no panic");
     assert!(at_rest(&runtime).switches >= before);
@@ -415,6 +440,7 @@ fn spare_workers_are_on_the_list_once_they_have_started() {
             .filter(|worker| !worker.spare)
             .count()
     };
+
     assert_eq!(regular(&runtime.metrics()), 1);
     let added = runtime.add_workers(2).expect("room for two");
     eventually("two spare workers", || runtime.metrics().workers.len() == 3);
@@ -434,6 +460,7 @@ fn spare_workers_are_on_the_list_once_they_have_started() {
         spin_until(|| ran.load(Ordering::SeqCst) == 100);
         (plainweave::worker_index().expect("on a fiber"), fibers)
     });
+
     fibers
         .into_iter()
         .for_each(|fiber| fiber.join().expect("no panic"));
@@ -476,6 +503,7 @@ fn a_detached_fiber_that_is_refused_is_reported() {
         parked.iter().for_each(|p| p.fiber().unpark());
         return;
     }
+
     let text = String::from_utf8_lossy(&in_child(name, "refuses", &[]).stderr).into_owned();
     assert_eq!(
         text.matches("nobody joins could not start").count(),
@@ -508,6 +536,7 @@ fn metrics_are_written_for_prometheus() {
         .collect();
     eventually("three wait", || runtime.metrics().blocking_queue == 3);
     let text = runtime.metrics().to_prometheus();
+
     drop(finish);
     for line in [
         "plainweave_fibers 4",
@@ -518,6 +547,7 @@ fn metrics_are_written_for_prometheus() {
     ] {
         assert!(text.contains(&format!("\n{line}")), "{line} in {text}");
     }
+
     // What is not known is left out, and every other line is a sample of the metric above it.
     assert!(!text.contains("stack_high_water"), "{text}");
     let mut name = "";
@@ -532,6 +562,7 @@ fn metrics_are_written_for_prometheus() {
             );
         }
     }
+
     jobs.into_iter()
         .for_each(|job| assert!(job.join().expect("no panic").expect("not cancelled")));
 }

@@ -65,6 +65,7 @@ fn test_of(name: &str) -> Test {
     } else {
         Program::Library
     };
+
     Test {
         program,
         filter: name.to_owned(),
@@ -98,6 +99,7 @@ fn mutants() -> Vec<Mutant> {
         let mutant = all
             .last_mut()
             .unwrap_or_else(|| panic!("line {number} belongs to no file: {line}"));
+
         match (line.as_bytes()[0], line.strip_prefix("by ")) {
             (_, Some(nothing)) if nothing.starts_with("nothing: ") => {}
             (_, Some(tests)) => mutant.by = tests.split(", ").map(test_of).collect(),
@@ -118,6 +120,7 @@ fn mutants() -> Vec<Mutant> {
             _ => panic!("line {number} is none of a list of mutants: {line}"),
         }
     }
+
     all
 }
 
@@ -164,7 +167,9 @@ fn end_of(text: &[u8], start: usize, code: &str) -> Option<usize> {
         }
         at
     };
-    let (mut at, mut begun) = (start, false);
+
+    let mut at = start;
+    let mut begun = false;
     for byte in code.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
         let mut here = if begun { skip(at) } else { at };
         if text.get(here) == Some(&b',') && b")]}".contains(&byte) {
@@ -175,6 +180,7 @@ fn end_of(text: &[u8], start: usize, code: &str) -> Option<usize> {
         }
         (at, begun) = (here + 1, true);
     }
+
     begun.then_some(at)
 }
 
@@ -212,6 +218,7 @@ fn the_list_fits_the_code() {
     assert!(mutants.len() >= 60, "only {} mutants", mutants.len());
     let own = own_tests();
     let mut faults = Vec::new();
+
     for mutant in &mutants {
         let text =
             fs::read_to_string(crate_dir().join("src").join(&mutant.file)).expect(&mutant.file);
@@ -225,6 +232,7 @@ fn the_list_fits_the_code() {
             }
         }
     }
+
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
@@ -346,6 +354,7 @@ impl Copy {
                 None => std::thread::sleep(Duration::from_millis(20)),
             }
         };
+
         drop(child);
         let said = fs::read_to_string(&log).unwrap_or_default();
         assert!(
@@ -405,12 +414,15 @@ fn copy(from: &Path, to: &Path) {
                 fs::remove_file(path).expect("can be removed");
             }
         }
+
         for entry in fs::read_dir(from).expect("readable") {
             let name = entry.expect("readable").file_name();
             copy(&from.join(&name), &to.join(&name));
         }
+
         return;
     }
+
     let Ok(content) = fs::read(from) else { return };
     if fs::read(to).ok().as_ref() != Some(&content) {
         fs::create_dir_all(to.parent().expect("below the copy")).expect("can be written");
@@ -432,6 +444,7 @@ fn every_fault_is_seen() {
         .iter()
         .flat_map(|mutant| mutant.by.clone())
         .collect();
+
     tests.sort();
     tests.dedup();
     let start = Instant::now();
@@ -449,6 +462,7 @@ fn every_fault_is_seen() {
         start.elapsed().as_secs()
     );
     let mut faults = Vec::new();
+
     for (n, mutant) in mutants.iter().enumerate() {
         let start = Instant::now();
         let outcome = match copy.with(mutant) {
@@ -460,10 +474,9 @@ fn every_fault_is_seen() {
                 "DOES NOT BUILD"
             }
         };
-        let (name, took) = (
-            format!("{}: {}", mutant.file, mutant.what),
-            start.elapsed().as_secs(),
-        );
+
+        let name = format!("{}: {}", mutant.file, mutant.what);
+        let took = start.elapsed().as_secs();
         println!(
             "{:3}/{} {outcome} after {took} s: {name}",
             n + 1,
@@ -473,5 +486,6 @@ fn every_fault_is_seen() {
             faults.push(format!("{outcome}: {name}"));
         }
     }
+
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

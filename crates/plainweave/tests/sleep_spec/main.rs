@@ -193,6 +193,7 @@ fn check(name: &str, setup: &Setup) -> usize {
             _ => {}
         }
     }
+
     let states = checker.unique_state_count();
     println!(
         "{name}, {} workers: {states} states, {:.1} s",
@@ -216,6 +217,7 @@ fn no_wake_up_is_lost_with_three_workers() {
         [_] => setup.role_changes < 2,
         _ => !setup.spare && setup.sent_to.is_none(),
     };
+
     for (name, setup) in setups(3).iter().filter(|(_, setup)| is_small(setup)) {
         assert!(check(name, setup) > 10_000);
     }
@@ -233,12 +235,10 @@ fn no_wake_up_is_lost_with_four_workers() {
 #[test]
 fn planted_flaws_are_found() {
     use Flaw::*;
-    let (waits, counts, mail, rest) = (
-        spec::NOBODY_WAITS,
-        spec::COUNTS_END,
-        spec::MAIL_IS_READ,
-        spec::RELEASED_REST,
-    );
+    let waits = spec::NOBODY_WAITS;
+    let counts = spec::COUNTS_END;
+    let mail = spec::MAIL_IS_READ;
+    let rest = spec::RELEASED_REST;
     let flaws = [
         (CancelledSleepUncounted, "two push, tasks hold up", waits),
         (ClaimBeforeCount, "one pushes twice", counts),
@@ -262,6 +262,7 @@ fn planted_flaws_are_found() {
         (SleeperStaysCounted, "two push", counts),
         (WokenWorkerForgetsItsCount, "one pushes twice", counts),
     ];
+
     for (flaw, name, breaks) in flaws {
         let (_, setup) = setups(2)
             .into_iter()

@@ -182,6 +182,7 @@ impl State {
                 .iter()
                 .position(|thread| thread.wakes.chosen() == Some(id))
         };
+
         let mut sorted = alike.to_vec();
         sorted.sort_by_key(|id| {
             let thread = &old.threads[*id];
@@ -204,6 +205,7 @@ impl State {
                 .map(|id| (bits >> id & 1) << new[id])
                 .sum()
         };
+
         (self.asleep, self.signals) = (renumbered(old.asleep), renumbered(old.signals));
         for (mut thread, id) in old.threads.into_iter().zip(new) {
             thread
@@ -334,6 +336,7 @@ impl Setup {
                 let searches = me.searches;
                 let forgets = self.has(Flaw::OwnTaskEndsNoSearch) && me.at == At::Pop;
                 me.searches &= forgets;
+
                 if searches && !forgets {
                     At::EndSearch
                 } else {
@@ -498,6 +501,7 @@ impl Setup {
                 self.work(state, id);
             }
         }
+
         let alike = (0..self.workers).filter(|id| !self.is_spare(*id) && self.sent_to != Some(*id));
         state.renumber(&alike.collect::<Vec<_>>());
         let pushers = &mut state.threads[self.workers..][..self.pushers.len()];
@@ -534,6 +538,7 @@ impl Setup {
             At::Send => {
                 thread.left -= 1;
                 state.inbox[to] += 1;
+
                 // Only who finds the inbox empty asks whether to signal; the others rely on that
                 // one.
                 let first = state.inbox[to] == 1;
@@ -562,6 +567,7 @@ impl Setup {
                         (Role::Active, At::ChangeRole)
                     }
                 };
+
                 state.role = role;
                 next
             }
@@ -591,11 +597,13 @@ impl Model for Setup {
             left: pusher.1,
             ..IDLE
         });
+
         let watchdog = self.spare.then_some(Thread {
             at: At::ChangeRole,
             left: self.role_changes,
             ..IDLE
         });
+
         outside
             .zip(pushers.chain(watchdog))
             .for_each(|(thread, is)| *thread = is);
@@ -604,6 +612,7 @@ impl Model for Setup {
             (true, false) => Role::Resting,
             (true, true) => Role::Ended,
         };
+
         if role == Role::Ended {
             threads[self.workers - 1].at = At::Nowhere;
         }
@@ -616,6 +625,7 @@ impl Model for Setup {
             role,
             threads,
         };
+
         self.normalise(&mut state);
         vec![state]
     }
@@ -676,6 +686,7 @@ impl Model for Setup {
                 };
             }
         }
+
         self.normalise(&mut state);
         Some(state)
     }

@@ -27,6 +27,7 @@ fn files_do_not_import_in_a_circle() {
     let mut report = Report::default();
     let files = rust_files();
     let mut cycles = Vec::new();
+
     for root in CRATES {
         let program = Crate::read(root, &files);
         let imports = program.imports();
@@ -48,6 +49,7 @@ fn files_do_not_import_in_a_circle() {
             cycles.push(names.into_iter().map(str::to_owned).collect::<Vec<_>>());
         }
     }
+
     let architecture = read("ARCHITECTURE.md");
     for listed in lists::CYCLES {
         if !cycles.iter().any(|cycle| cycle == listed) {
@@ -57,6 +59,7 @@ fn files_do_not_import_in_a_circle() {
                 "no longer in this cycle: take it out of tidy/lists.rs and ARCHITECTURE.md",
             );
         }
+
         for path in listed
             .iter()
             .filter(|path| !architecture.contains(&format!("`{path}`")))
@@ -68,6 +71,7 @@ fn files_do_not_import_in_a_circle() {
             );
         }
     }
+
     report.done();
 }
 
@@ -162,6 +166,7 @@ impl Crate {
                     import.names.insert(name.to_owned());
                 }
             };
+
             for binding in &scope.imports {
                 // A child's item that is passed on, and not used.
                 let passed = |to: &Module| binding.public && to.starts_with(module);
@@ -178,6 +183,7 @@ impl Crate {
                     _ => {}
                 }
             }
+
             for (path, line) in &scope.paths {
                 match self.target(module, path, 0) {
                     Some(Target::Item(to, name)) => tie(&to, &name, *line),
@@ -196,7 +202,9 @@ impl Crate {
             // `use log::log` of another crate names itself for ever.
             return None;
         }
-        let (mut at, mut rest) = (from.to_vec(), path);
+
+        let mut at = from.to_vec();
+        let mut rest = path;
         match path.first()?.as_str() {
             "crate" => (at, rest) = (Module::new(), &path[1..]),
             "super" | "self" => {}
@@ -207,6 +215,7 @@ impl Crate {
                 }
             }
         }
+
         while let Some((name, after)) = rest.split_first() {
             rest = after;
             match name.as_str() {
@@ -224,10 +233,12 @@ impl Crate {
                                 name.to_owned(),
                             ));
                         };
+
                         if binding.path == [name] {
                             // A macro that its own file passes on.
                             return Some(Target::Item(at, name.to_owned()));
                         }
+
                         match self.target(&at, &binding.path, depth + 1)? {
                             Target::Module(module) => at = module,
                             item @ Target::Item(..) => return Some(item),
@@ -236,6 +247,7 @@ impl Crate {
                 }
             }
         }
+
         Some(Target::Module(at))
     }
 
@@ -275,7 +287,8 @@ fn module(path: &str) -> Module {
 /// Returns the groups of files that reach each other.
 fn circles(imports: &Imports) -> Vec<Vec<Module>> {
     let reach = |from: &Module| {
-        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        let mut seen = BTreeSet::new();
+        let mut next = vec![from];
         while let Some(module) = next.pop() {
             next.extend(
                 imports
@@ -285,13 +298,17 @@ fn circles(imports: &Imports) -> Vec<Vec<Module>> {
                     .filter(|to| seen.insert((*to).clone())),
             );
         }
+
         seen
     };
+
     let reached: BTreeMap<_, _> = imports
         .keys()
         .map(|module| (module.clone(), reach(module)))
         .collect();
-    let (mut circles, mut done) = (Vec::new(), BTreeSet::new());
+    let mut circles = Vec::new();
+    let mut done = BTreeSet::new();
+
     for (module, others) in &reached {
         let circle: Vec<_> = others
             .iter()
@@ -305,6 +322,7 @@ fn circles(imports: &Imports) -> Vec<Vec<Module>> {
             circles.push(circle.into_iter().cloned().collect());
         }
     }
+
     circles
 }
 
@@ -330,10 +348,14 @@ impl Scope {
             path: file.path.clone(),
             ..Self::default()
         };
-        let (mut i, mut public) = (0, false);
+
+        let mut i = 0;
+        let mut public = false;
         while i < tokens.len() {
-            let (token, line) = (tokens[i].text.as_str(), tokens[i].line);
+            let token = tokens[i].text.as_str();
+            let line = tokens[i].line;
             let before = |n: usize| i.checked_sub(n).map_or("", |i| tokens[i].text.as_str());
+
             match token {
                 // `pub`, `pub(crate)`, `pub(in a::b)`.
                 "pub" => {
@@ -376,8 +398,10 @@ impl Scope {
                 }
                 _ => {}
             }
+
             (i, public) = (i + 1, false);
         }
+
         scope
     }
 
@@ -393,6 +417,7 @@ impl Scope {
                         self.imports_of(tokens, at, &path, public);
                         *at += usize::from(tokens.get(*at).is_some_and(|token| token.text == ","));
                     }
+
                     *at += 1;
                     return;
                 }
@@ -415,6 +440,7 @@ impl Scope {
                 name => path.push(name.to_owned()),
             }
         }
+
         let line = tokens
             .get(at.saturating_sub(1))
             .map_or(0, |token| token.line);
@@ -457,6 +483,7 @@ fn tokens(code: &str) -> Vec<Token> {
                 0 => first.len_utf8(),
                 _ => word,
             };
+
             tokens.push(Token {
                 text: rest[..len].to_owned(),
                 line: n + 1,
@@ -474,7 +501,9 @@ fn without_tests(tokens: &[Token]) -> Vec<Token> {
             .enumerate()
             .all(|(n, text)| tokens.get(i + n).is_some_and(|token| token.text == *text))
     };
-    let (mut kept, mut i) = (Vec::new(), 0);
+
+    let mut kept = Vec::new();
+    let mut i = 0;
     while i < tokens.len() {
         let attribute = ["#", "[", "cfg", "("];
         if starts(i, &attribute)
@@ -487,6 +516,7 @@ fn without_tests(tokens: &[Token]) -> Vec<Token> {
                     "}" | ")" | "]" => depth -= 1,
                     _ => {}
                 }
+
                 let last = depth == 0 && matches!(tokens[i].text.as_str(), "}" | ";");
                 i += 1;
                 if last {
@@ -498,6 +528,7 @@ fn without_tests(tokens: &[Token]) -> Vec<Token> {
             i += 1;
         }
     }
+
     kept
 }
 
@@ -508,6 +539,7 @@ fn imports_are_followed_to_the_file_that_defines_them() {
         text: String::new(),
         code: code.to_owned(),
     };
+
     let files = [
         file(
             "lib.rs",
@@ -538,6 +570,7 @@ fn imports_are_followed_to_the_file_that_defines_them() {
             )
         })
     });
+
     let seen: Vec<_> = seen.collect();
     assert_eq!(
         seen,
@@ -548,6 +581,7 @@ fn imports_are_followed_to_the_file_that_defines_them() {
         ]
     );
     assert!(circles(&imports).is_empty());
+
     // A macro stands at the root, and is its own file's all the same.
     let exporting = [
         file("lib.rs", "mod e; mod f;"),
@@ -570,5 +604,6 @@ fn imports_are_followed_to_the_file_that_defines_them() {
         file("d.rs", "fn d() { crate::c::c() }"),
     ]);
     let imports = Crate::read("", &files.collect::<Vec<_>>()).imports();
+
     assert_eq!(circles(&imports), [[["c"], ["d"]]]);
 }

@@ -19,16 +19,19 @@ fn each_file_is_explained_where_it_is_declared() {
             "" => ["lib.rs", "main.rs"].map(|parent| format!("{source}{parent}")),
             folder => ["/mod.rs", ".rs"].map(|end| format!("{source}{folder}{end}")),
         };
+
         let is_explained = parents.iter().any(|parent| {
             let parent = files.iter().find(|file| file.path == *parent);
             parent.is_some_and(|parent| explains(&parent.text, name))
         });
+
         if !is_explained {
             let what =
                 format!("not explained where it is declared: say behind `mod {name};` what it is");
             report.add(&file.path, 0, what);
         }
     }
+
     report.done();
 }
 
@@ -39,6 +42,7 @@ fn declared(path: &str) -> Option<(&str, &str)> {
     let stem = within.strip_suffix(".rs")?;
     let stem = stem.strip_suffix("/mod").unwrap_or(stem);
     let is_root = matches!(stem, "lib" | "main") || stem.starts_with("bin/");
+
     // Declared by a path, in place of another.
     let is_stand_in = stem.ends_with("_absent") || stem.ends_with("/absent");
     let source = &path[..before.len() + "/src/".len()];
@@ -55,6 +59,7 @@ fn explains(text: &str, name: &str) -> bool {
             .trim_start_matches("pub(super) ");
         line.trim_start_matches("pub ").starts_with(&declaration)
     };
+
     let all = lines.iter().enumerate().filter(|(_, line)| is_it(line));
     all.into_iter().any(|(n, line)| {
         let mut above = lines[..n]
@@ -77,6 +82,7 @@ fn readme_shows_the_echo_example() {
     let shown = shown.join("\n").replace("pub(crate) ", "");
     let what = "not in README.md as it stands: copy one to the other, apart from the `//!` lines";
     let mut report = Report::default();
+
     if !read("README.md").contains(&shown) {
         report.add("crates/plainweave/examples/echo.rs", 0, what);
     }
@@ -86,10 +92,9 @@ fn readme_shows_the_echo_example() {
 #[test]
 fn decisions_can_be_found() {
     let mut report = Report::default();
-    let (entrances, by_reader) = (
-        [read("README.md"), read(ARCHITECTURE)].concat(),
-        read("docs/README.md"),
-    );
+    let entrances = [read("README.md"), read(ARCHITECTURE)].concat();
+    let by_reader = read("docs/README.md");
+
     for page in pages() {
         let Some(name) = page.path.strip_prefix("docs/") else {
             continue;
@@ -104,6 +109,7 @@ fn decisions_can_be_found() {
             );
         }
     }
+
     report.done();
 }
 

@@ -19,6 +19,7 @@ fn unsafe_is_expected_with_a_reason() {
             }
         }
     }
+
     report.done();
 }
 
@@ -33,13 +34,15 @@ fn imports_lead_downwards() {
         .iter()
         .flat_map(|(from, to)| to.iter().map(move |(to, i)| (from, to, i)))
     {
-        let (above, below) = (room(from), room(to));
+        let above = room(from);
+        let below = room(to);
         let may = match (row(above), row(below)) {
             _ if above == below => true,
             (Some(0), Some(_)) => true,
             (Some(above), Some(below)) => above < below,
             _ => false,
         };
+
         let narrow = lists::NARROW.iter().find(|(room, _)| *room == above);
         let may = may && (above == below || narrow.is_none_or(|(_, rooms)| rooms.contains(&below)));
         if !may {
@@ -85,6 +88,7 @@ fn foreign_import<'a>(file: &File, line: &'a str) -> Option<&'a str> {
         let allowed = ["crate::policy", "crate::queue", "crate::shim"];
         return (!allowed.iter().any(|layer| path.starts_with(layer))).then_some(path);
     }
+
     let import = line
         .trim_start()
         .trim_start_matches("pub ")
@@ -92,6 +96,7 @@ fn foreign_import<'a>(file: &File, line: &'a str) -> Option<&'a str> {
     let path = import.strip_prefix("use ")?;
     let first = path.split([':', ';', ' ']).next()?;
     let own = lines_with(&file.code, &format!("mod {first}"));
+
     (!matches!(
         first,
         "super" | "self" | "std" | "core" | "alloc" | "crossbeam_utils"
@@ -115,6 +120,7 @@ fn lock_free_code_comes_through_the_shim() {
             .any(|path| file.path.starts_with(path))
             && !is_test(file)
     };
+
     for file in rust_files().iter().filter(lock_free) {
         // Models stand at the end and talk to loom itself.
         let code = file
@@ -145,6 +151,7 @@ fn lock_free_code_comes_through_the_shim() {
             }
         }
     }
+
     report.done();
 }
 
@@ -191,5 +198,6 @@ fn libraries_neither_print_nor_exit() {
             }
         }
     }
+
     report.done();
 }

@@ -71,35 +71,35 @@ pub(crate) const HARD_FILES: &[&str] = &[
 /// The least share of lines with comments in them, without blank lines.
 pub(crate) const COMMENT_PERCENT: usize = 31;
 
-/// Lines in a file.
+/// Lines in a file, without blank ones.
 pub(crate) const FILE_LINES: usize = 860;
 /// Lines in a file under a `tests` folder: a topic stays together there.
 pub(crate) const TEST_LINES: usize = 920;
 /// Files above that, with their length. The entry goes when the file is short enough.
 pub(crate) const LONG_FILES: &[(&str, usize)] =
-    &[("crates/plainweave-bench/tests/it/tiny.rs", 1618)];
+    &[("crates/plainweave-bench/tests/it/tiny.rs", 1564)];
 
-/// Lines in a function, from `fn` to its closing brace.
+/// Lines in a function, from `fn` to its closing brace, without blank ones.
 pub(crate) const FUNCTION_LINES: usize = 100;
 /// Functions above that, with their length. The entry goes when the function is short enough.
 pub(crate) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
-    ("crates/plainweave-bench/src/cache.rs", "run", 108),
+    ("crates/plainweave-bench/src/cache.rs", "run", 109),
     ("crates/plainweave-bench/src/cache_sweep.rs", "run", 110),
     ("crates/plainweave-bench/src/thesis.rs", "run", 116),
-    ("crates/plainweave-bench/src/web/two_workers.rs", "run", 103),
+    ("crates/plainweave-bench/src/web/two_workers.rs", "run", 104),
     ("crates/plainweave-bench/src/web_sweep.rs", "run", 106),
     (
         "crates/plainweave-bench/tests/it/web.rs",
         "every_case_gives_its_rows",
-        123,
+        125,
     ),
     ("crates/plainweave-cli/src/cache/admin.rs", "metrics", 149),
     (
         "crates/plainweave-cli/src/cache/store/tests/random.rs",
         "run",
-        119,
+        121,
     ),
-    ("crates/plainweave-cli/src/web/mod.rs", "run", 101),
+    ("crates/plainweave-cli/src/web/mod.rs", "run", 102),
     (
         "crates/plainweave-cli/tests/it/load_http2.rs",
         "answers_come_by_tls_and_in_clear_text",
@@ -115,11 +115,6 @@ pub(crate) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
         "a_wrong_scenario_is_refused_with_its_line",
         104,
     ),
-    (
-        "crates/plainweave-tracing/tests/fibers.rs",
-        "layers_see_the_spans_of_twenty_thousand_fibers",
-        101,
-    ),
 ];
 
 /// Characters in a line.
@@ -129,6 +124,13 @@ pub(crate) const LINE_WIDTH: usize = 100;
 pub(crate) const UNBROKEN_WIDTH: usize = 120;
 /// How many of those there are. It only ever goes down.
 pub(crate) const UNBROKEN_LINES: usize = 500;
+
+/// The least share of blank lines in functions.
+pub(crate) const BLANK_PER_MILLE: usize = 43;
+/// Lines that bind several values at once: `let (a, b) = (1, 2)`.
+pub(crate) const TUPLE_LETS: usize = 27;
+/// Names of types that are declared more than three times.
+pub(crate) const NAMES_DECLARED_OFTEN: usize = 71;
 
 /// Words that are not used, in lower case, and what to write instead. Matched as whole words in any
 /// case.

@@ -5,6 +5,7 @@
 //! of exceptions are ratchets: an entry that is larger than it need be fails too, so they only
 //! shrink.
 
+mod air;
 mod cycles;
 mod documents;
 mod layers;
@@ -34,6 +35,7 @@ impl Report {
         } else {
             format!("{file}:{line}")
         };
+
         self.0.push(Finding {
             place,
             what: what.into(),

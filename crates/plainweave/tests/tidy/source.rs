@@ -40,12 +40,14 @@ pub(crate) fn pages() -> Vec<File> {
             code: String::new(),
         });
     }
+
     pages
 }
 
 /// The files under `dir` with an extension, in order.
 fn files(dir: &str, extension: &str) -> Vec<File> {
-    let (mut found, mut dirs) = (Vec::new(), vec![dir.to_owned()]);
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {
         for entry in
             fs::read_dir(root().join(&dir)).unwrap_or_else(|error| panic!("{dir}: {error}"))
@@ -68,6 +70,7 @@ fn files(dir: &str, extension: &str) -> Vec<File> {
             }
         }
     }
+
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
@@ -75,7 +78,8 @@ fn files(dir: &str, extension: &str) -> Vec<File> {
 /// Blanks comments, strings and characters; keeps line ends.
 fn code_of(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
-    let (mut code, mut i) = (String::with_capacity(text.len()), 0);
+    let mut code = String::with_capacity(text.len());
+    let mut i = 0;
     while i < chars.len() {
         let end = match chars[i] {
             '/' if chars.get(i + 1) == Some(&'/') => find(&chars, i, |c| c == '\n'),
@@ -85,6 +89,7 @@ fn code_of(text: &str) -> String {
             '\'' => end_of_char(&chars, i).unwrap_or(i),
             _ => i,
         };
+
         if end == i {
             code.push(chars[i]);
             i += 1;
@@ -97,6 +102,7 @@ fn code_of(text: &str) -> String {
             i = end;
         }
     }
+
     code
 }
 
@@ -115,13 +121,15 @@ fn in_word(chars: &[char], i: usize) -> bool {
 }
 
 fn end_of_block_comment(chars: &[char], start: usize) -> usize {
-    let (mut depth, mut i) = (0, start);
+    let mut depth = 0;
+    let mut i = start;
     while i + 1 < chars.len() {
         match (chars[i], chars[i + 1]) {
             ('/', '*') => (depth, i) = (depth + 1, i + 2),
             ('*', '/') => (depth, i) = (depth - 1, i + 2),
             _ => i += 1,
         }
+
         if depth == 0 {
             return i;
         }
@@ -146,6 +154,7 @@ fn end_of_raw_string(chars: &[char], start: usize) -> Option<usize> {
     let follow = |i: usize| chars[i + 1..].iter().take_while(|c| **c == '#').count();
     let closes = |i: usize| chars[i] == '"' && follow(i) >= hashes;
     let close = (open + 1..chars.len()).find(|&i| closes(i))?;
+
     Some(close + 1 + hashes)
 }
 

@@ -31,6 +31,7 @@ pub(in crate::micro) fn selects(runtime: &Runtime, size: &Size) -> anyhow::Resul
         } else {
             beside
         };
+
         let (ns, trips) = runtime.run(|| round_trip(beside, size.seconds / BESIDE.len() as f64));
         ensure!(trips > 0, "no round trip beside {beside} selects");
         figures.push(Figure::new(name, ns));
@@ -48,23 +49,28 @@ fn round_trip(beside: usize, seconds: f64) -> (f64, u64) {
             }
             .expect("not cancelled");
         };
+
         for _ in 0..beside {
             let stopped = stopped.clone();
             scope.spawn(move || wait(stopped));
         }
+
         // All of them wait before the clock starts.
         plainweave::yield_now();
 
         let ((ask, asked), (answer, answered)) = (bounded(1), bounded(1));
         let theirs = stopped.clone();
         scope.spawn(move || while pass(&asked, &answer, &theirs) {});
-        let (started, mut trips) = (Instant::now(), 0);
+        let started = Instant::now();
+        let mut trips = 0;
         ask.send(0_u64).expect("open");
+
         while started.elapsed().as_secs_f64() < seconds {
             trips += (0..BATCH)
                 .filter(|_| pass(&answered, &ask, &stopped))
                 .count() as u64;
         }
+
         let ns = started.elapsed().as_nanos() as f64 / trips as f64;
         drop(stop);
         (ns, trips)
@@ -77,6 +83,7 @@ fn pass(from: &Receiver<u64>, to: &Sender<u64>, stopped: &Receiver<()>) -> bool 
         recv(from) -> number => number.ok(),
         recv(stopped) -> _ => None,
     };
+
     number
         .ok()
         .flatten()

@@ -46,11 +46,14 @@ pub(super) async fn broadcast<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure
         lost: zero(),
         received: zero(),
     });
+
     let receivers: Vec<_> = subscribers
         .into_iter()
         .map(|from| S::spawn(receive::<S>(from, shared.clone())))
         .collect();
-    let (mut n, started) = (0, Instant::now());
+    let mut n = 0;
+
+    let started = Instant::now();
     while n == 0 || !size.is_over(n, started) {
         let batch = size.shape.iterations.map_or(ROOM, |all| ROOM.min(all - n));
         shared.unread.store(batch * RECEIVERS, Ordering::Release);
@@ -60,20 +63,21 @@ pub(super) async fn broadcast<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure
             S::wait(&shared.sender).await;
         }
     }
+
     let ns = started.elapsed().as_nanos() as f64;
     drop(publisher);
     for receiver in receivers {
         S::join(receiver).await;
     }
-    let (lost, received) = (
-        shared.lost.load(Ordering::Relaxed),
-        shared.received.load(Ordering::Relaxed),
-    );
+    let lost = shared.lost.load(Ordering::Relaxed);
+    let received = shared.received.load(Ordering::Relaxed);
+
     ensure!(lost == 0, "{lost} numbers were lost");
     ensure!(
         received == n * RECEIVERS,
         "{n} were sent to {RECEIVERS} receivers, which got {received}"
     );
+
     Ok(vec![
         Figure::new("ns_per_op", ns / n as f64),
         Figure::new("ops", n as f64),

@@ -21,7 +21,9 @@ pub(super) async fn ping_pong<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure
             }
         }
     });
-    let (mut n, started) = (0_u64, Instant::now());
+
+    let mut n = 0_u64;
+    let started = Instant::now();
     // The clock is read every thousand.
     while (size.shape.iterations.is_none() && !n.is_multiple_of(1000)) || !size.is_over(n, started)
     {
@@ -31,8 +33,10 @@ pub(super) async fn ping_pong<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure
         n += 1;
     }
     let ns = started.elapsed().as_nanos() as f64;
+
     drop(there);
     S::join(other).await;
+
     Ok(vec![
         Figure::new("ns_per_op", ns / n as f64),
         Figure::new("ops", n as f64),
@@ -56,15 +60,15 @@ pub(super) async fn mutex<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
             log
         }
     };
+
     let (logs, elapsed) = Team::run(size.shape.threads, size, body, || ()).await?;
-    let (added, total) = (
-        logs.iter().map(|log| log.n).sum::<u64>(),
-        S::total(&lock).await,
-    );
+    let added = logs.iter().map(|log| log.n).sum::<u64>();
+    let total = S::total(&lock).await;
     ensure!(
         added == total,
         "{added} were added under the lock, and it has {total}"
     );
+
     team::figures(&logs, elapsed, size.workers)
 }
 
@@ -90,12 +94,14 @@ pub(super) async fn rw_lock<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>>
                         torn.store(true, Ordering::Relaxed);
                     }
                 }
+
                 S::yield_now().await;
                 log.ran(ready);
             }
             log
         }
     };
+
     let (logs, elapsed) = Team::run(size.shape.threads, size, body, || ()).await?;
     ensure!(
         !torn.load(Ordering::Relaxed),
@@ -105,13 +111,12 @@ pub(super) async fn rw_lock<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>>
     let writes = |(i, log): (usize, &team::Log)| {
         (i as u64 + log.n).div_ceil(WRITES) - (i as u64).div_ceil(WRITES)
     };
-    let (written, total) = (
-        logs.iter().enumerate().map(writes).sum::<u64>(),
-        S::read(&lock).await,
-    );
+    let written = logs.iter().enumerate().map(writes).sum::<u64>();
+    let total = S::read(&lock).await;
     ensure!(
         total == [written; 2],
         "{written} were added under the lock, and it has {total:?}"
     );
+
     team::figures(&logs, elapsed, size.workers)
 }

@@ -46,7 +46,9 @@ impl<S: Shim> Client<S> {
 /// Asks, and selects from all answers; `together` requests are under way at once: one, or one for
 /// each server.
 pub(super) async fn select<S: Shim>(together: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let (mut asks, mut answers, mut servers) = (Vec::new(), Vec::new(), Vec::new());
+    let mut asks = Vec::new();
+    let mut answers = Vec::new();
+    let mut servers = Vec::new();
     for _ in 0..CHOICES {
         let (ask, mut asked) = S::channel();
         let (mut answer, answered) = S::channel();
@@ -60,6 +62,7 @@ pub(super) async fn select<S: Shim>(together: usize, size: &Size) -> anyhow::Res
             }
         }));
     }
+
     let answers: [S::Receiver; CHOICES] = answers.try_into().ok().context("one for each server")?;
     let mut answers = S::choices(answers)?;
     let mut client = Client::<S> {
@@ -68,7 +71,9 @@ pub(super) async fn select<S: Shim>(together: usize, size: &Size) -> anyhow::Res
         asked: 0,
         answered: 0,
     };
-    let (mut random, started) = (Random::new(0), Instant::now());
+
+    let mut random = Random::new(0);
+    let started = Instant::now();
     let most = size
         .shape
         .iterations
@@ -77,11 +82,13 @@ pub(super) async fn select<S: Shim>(together: usize, size: &Size) -> anyhow::Res
         client.ask(server).await?;
     }
     let mut more = true;
+
     while client.answered < client.asked {
         let free = client.take(&mut answers).await?;
         // The clock is read every thousand.
         let looks = size.shape.iterations.is_some() || client.answered.is_multiple_of(1000);
         more = more && !(looks && size.is_over(client.asked, started));
+
         if more {
             client
                 .ask(if together == 1 {
@@ -92,11 +99,13 @@ pub(super) async fn select<S: Shim>(together: usize, size: &Size) -> anyhow::Res
                 .await?;
         }
     }
+
     let ns = started.elapsed().as_nanos() as f64;
     client.asks.clear();
     for server in servers {
         S::join(server).await;
     }
+
     // All have ended, so an answer too many would be found here.
     let (server, answer) = S::select(&mut answers).await;
     ensure!(

@@ -22,7 +22,9 @@ struct Bed {
 
 impl Bed {
     fn new() -> Arc<Self> {
-        let (woken_at, took, end) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let woken_at = AtomicU64::new(0);
+        let took = AtomicU64::new(0);
+        let end = AtomicBool::new(false);
         Arc::new(Self {
             epoch: Instant::now(),
             woken_at,
@@ -47,6 +49,7 @@ impl Bed {
         self.took.store(0, Ordering::Relaxed);
         self.woken_at.store(self.now(), Ordering::Release);
         wake();
+
         loop {
             match self.took.load(Ordering::Acquire) {
                 0 => std::hint::spin_loop(),
@@ -67,9 +70,11 @@ pub(in crate::micro) fn wake_sleeper(
     size: &Size,
 ) -> anyhow::Result<Vec<Figure>> {
     let turns = ((size.seconds * 1000.0) as usize).max(20);
-    let (ours, theirs) = (Bed::new(), Bed::new());
+    let ours = Bed::new();
+    let theirs = Bed::new();
     let word = Arc::new(AtomicU32::new(0));
-    let (bed, flag) = (theirs.clone(), word.clone());
+    let bed = theirs.clone();
+    let flag = word.clone();
     let sleeper = std::thread::spawn(move || {
         let mut seen = 0;
         while !bed.end.load(Ordering::Acquire) {
@@ -82,6 +87,7 @@ pub(in crate::micro) fn wake_sleeper(
             }
         }
     });
+
     let bed = ours.clone();
     let fiber = runtime.spawn(move || {
         while !bed.end.load(Ordering::Acquire) {
@@ -89,11 +95,13 @@ pub(in crate::micro) fn wake_sleeper(
             bed.awake();
         }
     });
+
     let handle = fiber.fiber();
     let wake_thread = || {
         word.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&word, futex::Flags::PRIVATE, 1);
     };
+
     let slept = runtime.metrics().sleeps;
     let (fibers, futexes): (Vec<_>, Vec<_>) = (0..turns)
         .map(|_| (ours.wake(|| handle.unpark()), theirs.wake(wake_thread)))
@@ -112,7 +120,9 @@ pub(in crate::micro) fn wake_sleeper(
         slept as usize >= turns * 9 / 10,
         "the worker slept {slept} times in {turns} turns"
     );
-    let (fiber, futex) = (median(fibers), median(futexes));
+    let fiber = median(fibers);
+    let futex = median(futexes);
+
     Ok(vec![
         Figure::new("wake_ns", fiber),
         Figure::new("futex_wake_ns", futex),
@@ -126,12 +136,15 @@ pub(in crate::micro) fn idle(runtime: &Runtime, size: &Size) -> anyhow::Result<V
     // Stacks that are no longer used are trimmed within half a second; a short repetition does not
     // wait for it.
     std::thread::sleep(Duration::from_secs_f64((3.0 * size.seconds).min(0.7)));
-    let (before, sleeps) = (cpu_ns(std::process::id())?, runtime.metrics().sleeps);
+    let before = cpu_ns(std::process::id())?;
+    let sleeps = runtime.metrics().sleeps;
     let started = Instant::now();
+
     std::thread::sleep(Duration::from_secs_f64(size.seconds.max(0.2)));
     let cpu =
         (cpu_ns(std::process::id())? - before) as f64 / 1000.0 / started.elapsed().as_secs_f64();
     let woke = (runtime.metrics().sleeps - sleeps) as f64;
+
     Ok(vec![
         Figure::new("cpu_us_per_s", cpu),
         Figure::new("times_woken", woke),

@@ -14,7 +14,9 @@ use crate::shim::Shim;
 pub(super) async fn spawn_join<S: Shim>(batch: usize, size: &Size) -> anyhow::Result<Vec<Figure>> {
     let batch = if size.heavy { batch.min(100) } else { batch };
     let mut joins = Vec::with_capacity(batch);
-    let (mut joined, started) = (0_u64, Instant::now());
+
+    let mut joined = 0_u64;
+    let started = Instant::now();
     // The clock is read every thousand or so.
     while !size.is_over(joined, started) {
         for _ in 0..1000_usize.div_ceil(batch) {
@@ -26,6 +28,7 @@ pub(super) async fn spawn_join<S: Shim>(batch: usize, size: &Size) -> anyhow::Re
             }
         }
     }
+
     let ns = started.elapsed().as_nanos() as f64;
     Ok(vec![
         Figure::new("ns_per_op", ns / joined as f64),
@@ -40,13 +43,19 @@ pub(super) async fn parked<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> 
     } else {
         size.fibers
     };
+
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
-    let (parked, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let parked = Arc::new(AtomicU64::new(0));
+    let ended = Arc::new(AtomicU64::new(0));
     let (send, signals) = std::sync::mpsc::channel();
-    let (mapped, started) = (machine::mappings(), Instant::now());
+    let mapped = machine::mappings();
+    let started = Instant::now();
     let mut joins = Vec::with_capacity(n);
+
     for _ in 0..n {
-        let (parked, ended, send) = (parked.clone(), ended.clone(), send.clone());
+        let parked = parked.clone();
+        let ended = ended.clone();
+        let send = send.clone();
         joins.push(S::spawn(async move {
             let signal = Arc::new(S::signal());
             send.send(signal.clone()).expect("the main thread waits");
@@ -55,6 +64,7 @@ pub(super) async fn parked<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> 
             ended.fetch_add(1, Ordering::Relaxed);
         }));
     }
+
     while parked.load(Ordering::Relaxed) < n as u64 {
         S::yield_now().await;
     }
@@ -62,6 +72,7 @@ pub(super) async fn parked<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> 
     let memory = (machine::status_bytes("VmRSS") - size.baseline) / n as f64;
     let mappings = machine::mappings() - mapped;
     let started = Instant::now();
+
     for signal in signals.try_iter() {
         S::notify(&signal);
     }
@@ -69,6 +80,7 @@ pub(super) async fn parked<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> 
         S::join(join).await;
     }
     let waking = started.elapsed().as_nanos() as f64 / n as f64;
+
     ensure!(
         ended.load(Ordering::Relaxed) == n as u64,
         "not all threads have ended"

@@ -17,7 +17,8 @@ use crate::shim::Shim;
 /// own, so that one thread waits at each spot from the beginning to the end, and it is not the
 /// first draws that decide how often a P blocks.
 pub(super) async fn churn<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let (threads, spots) = (size.shape.threads, size.shape.spots);
+    let threads = size.shape.threads;
+    let spots = size.shape.spots;
     let places: Arc<[CachePadded<S::Semaphore>]> = (0..spots)
         .map(|_| CachePadded::new(S::semaphore()))
         .collect();
@@ -34,6 +35,7 @@ pub(super) async fn churn<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
             } else {
                 team.begin().await;
             }
+
             while team.goes_on(&log) {
                 let place = &places[random.below(spots)];
                 S::release(place);
@@ -43,11 +45,14 @@ pub(super) async fn churn<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
                     log.blocked += 1;
                     S::acquire(place).await;
                 }
+
                 log.ran(None);
             }
+
             log
         }
     };
+
     let sweep = || places.iter().for_each(|place| S::release(place));
     let (logs, elapsed) = Team::run(threads, size, body, sweep).await?;
     team::figures(&logs, elapsed, size.workers)
@@ -116,24 +121,21 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
     let arrays = Arrays::new(threads, words);
     let handed: Arc<[CachePadded<AtomicUsize>]> =
         (0..threads).map(|i| CachePadded::new(i.into())).collect();
-    let (all_signals, all_places, data, gifts) = (
-        signals.clone(),
-        places.clone(),
-        arrays.clone(),
-        handed.clone(),
-    );
+    let all_signals = signals.clone();
+    let all_places = places.clone();
+    let data = arrays.clone();
+    let gifts = handed.clone();
     let body = move |me: usize, team: Arc<Team<S>>, mut log: team::Log| {
-        let (signals, places, arrays, handed) = (
-            all_signals.clone(),
-            all_places.clone(),
-            data.clone(),
-            gifts.clone(),
-        );
+        let signals = all_signals.clone();
+        let places = all_places.clone();
+        let arrays = data.clone();
+        let handed = gifts.clone();
         async move {
             let mut random = Random::new(me);
             let mut mine = me;
             signals.register(me);
             team.begin().await;
+
             // Asked in repetitions with clocks alone, which measure no cost.
             let mut worker = if log.clocked() { S::worker() } else { 0 };
             while team.goes_on(&log) {
@@ -145,11 +147,13 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
                     let word = arrays.word(mine, random.below(words));
                     word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 }
+
                 let found = places[random.below(spots)].swap(me + 1, Ordering::AcqRel);
                 if let Some(other) = found.checked_sub(1) {
                     handed[other].store(mine, Ordering::Release);
                     signals.notify(other);
                 }
+
                 signals.wait(me).await;
                 log.ran(signals.since(me));
                 if log.clocked() {
@@ -157,13 +161,16 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
                     log.moved += u64::from(now != worker);
                     worker = now;
                 }
+
                 if share && !team.stopped() {
                     mine = handed[me].load(Ordering::Acquire);
                 }
             }
+
             log
         }
     };
+
     let sweep = || {
         for place in places.iter() {
             if let Some(other) = place.swap(0, Ordering::AcqRel).checked_sub(1) {
@@ -171,6 +178,7 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
             }
         }
     };
+
     let (logs, elapsed) = Team::run(threads, size, body, sweep).await?;
     let written = arrays.sum();
     let ops: u64 = logs.iter().map(|log| log.n).sum();
@@ -179,6 +187,7 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
         "{written} words were written in {ops} rounds: an array had two owners"
     );
     let mut figures = team::figures(&logs, elapsed, size.workers)?;
+
     if size.clocked {
         let per_op =
             |count: fn(&team::Log) -> u64| logs.iter().map(count).sum::<u64>() as f64 / ops as f64;
@@ -191,5 +200,6 @@ pub(super) async fn locality<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>
             per_op(|log| log.fetched),
         ));
     }
+
     Ok(figures)
 }

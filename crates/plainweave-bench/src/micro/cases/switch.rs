@@ -22,6 +22,7 @@ pub(super) async fn yields<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> 
         }
         log
     };
+
     let (logs, elapsed) = Team::run(size.shape.threads, size, body, || ()).await?;
     team::figures(&logs, elapsed, size.workers)
 }
@@ -34,6 +35,7 @@ pub(super) async fn alone<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
         S::yield_now().await;
     }
     let ns = started.elapsed().as_nanos() as f64;
+
     Ok(vec![
         Figure::new("ns_per_op", ns / n as f64),
         Figure::new("ops", n as f64),
@@ -95,7 +97,8 @@ impl<S: Shim> Signals<S> {
 
 /// `wait(self); post(next); n++`, in rings.
 pub(super) async fn cycle<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let (ring, threads) = (size.shape.threads, size.shape.threads * size.shape.rings);
+    let ring = size.shape.threads;
+    let threads = size.shape.threads * size.shape.rings;
     let signals = Signals::<S>::new(threads, size.clocked);
     let shared = signals.clone();
     let body = move |i: usize, team: Arc<Team<S>>, mut log: team::Log| {
@@ -108,6 +111,7 @@ pub(super) async fn cycle<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
                 // The ring's token.
                 signals.notify(i);
             }
+
             loop {
                 signals.wait(i).await;
                 log.ran(signals.since(i));
@@ -122,14 +126,17 @@ pub(super) async fn cycle<S: Shim>(size: &Size) -> anyhow::Result<Vec<Figure>> {
             }
         }
     };
+
     let (logs, elapsed) = Team::run(threads, size, body, || ()).await?;
     for members in logs.chunks(ring) {
         let n = || members.iter().map(|log| log.n);
-        let (least, most) = (n().min().unwrap_or(0), n().max().unwrap_or(0));
+        let least = n().min().unwrap_or(0);
+        let most = n().max().unwrap_or(0);
         ensure!(
             most - least <= 1,
             "a ring's token was seen {least} to {most} times: it was lost or doubled"
         );
     }
+
     team::figures(&logs, elapsed, size.workers)
 }

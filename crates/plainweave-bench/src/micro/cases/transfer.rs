@@ -42,6 +42,7 @@ impl Stage {
                 }
             }
         }
+
         let time = began.elapsed().as_nanos() as u64;
         // Fails if there is no memory for another bucket.
         let _ = self.times().record(time);
@@ -57,10 +58,8 @@ impl Stage {
 /// thread has its own random numbers for good. (In the published source each leader began them
 /// again, so that one led for ever.)
 pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Result<Vec<Figure>> {
-    let (threads, goal) = (
-        size.shape.threads,
-        size.shape.iterations.unwrap_or(u64::MAX),
-    );
+    let threads = size.shape.threads;
+    let goal = size.shape.iterations.unwrap_or(u64::MAX);
     let signals = Signals::<S>::new(threads, false);
     let stage = Arc::new(Stage {
         epoch: CachePadded::default(),
@@ -69,13 +68,17 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
         starved: AtomicBool::new(false),
         times: Mutex::new(Histogram::new(3)?),
     });
-    let (all_signals, scene) = (signals.clone(), stage.clone());
+
+    let all_signals = signals.clone();
+    let scene = stage.clone();
     let body = move |me: usize, team: Arc<Team<S>>, mut log: team::Log| {
-        let (signals, stage) = (all_signals.clone(), scene.clone());
+        let signals = all_signals.clone();
+        let stage = scene.clone();
         async move {
             let mut random = Random::new(me);
             signals.register(me);
             team.begin().await;
+
             while !team.stopped() && !stage.starved.load(Ordering::Relaxed) {
                 if stage.leader.load(Ordering::Acquire) != me {
                     stage.seen[me].store(stage.epoch.load(Ordering::Acquire), Ordering::Release);
@@ -86,6 +89,7 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
                     }
                     continue;
                 }
+
                 let epoch = stage.epoch.fetch_add(1, Ordering::AcqRel) + 1;
                 stage.seen[me].store(epoch, Ordering::Release);
                 if parking {
@@ -93,6 +97,7 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
                         .filter(|i| *i != me)
                         .for_each(|i| signals.notify(i));
                 }
+
                 if stage.all_see(epoch) {
                     log.n += 1;
                 }
@@ -105,11 +110,13 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
                     signals.notify(next);
                 }
             }
+
             // A thread that still leads must not wait for it.
             stage.seen[me].store(u64::MAX, Ordering::Release);
             log
         }
     };
+
     let sweep = || {
         (0..threads).for_each(|i| {
             if parking {
@@ -117,6 +124,7 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
             }
         })
     };
+
     let (logs, elapsed) = Team::run(threads, size, body, sweep).await?;
     let transfers: u64 = logs.iter().map(|log| log.n).sum();
     if stage.starved.load(Ordering::Relaxed) {
@@ -125,6 +133,7 @@ pub(super) async fn transfer<S: Shim>(parking: bool, size: &Size) -> anyhow::Res
             Figure::new("us_per_transfer", f64::INFINITY),
         ]);
     }
+
     anyhow::ensure!(transfers > 0, "no leader was seen by all");
     let us = elapsed.as_nanos() as f64 / 1000.0 / transfers as f64;
     let p99 = stage.times().value_at_quantile(0.99) as f64 / 1000.0;

@@ -177,6 +177,7 @@ impl<'a> Rows<'a> {
         if !self.0.is_empty() && self.0.iter().all(|figure| figure.workers < least) {
             return vec![Finding::open(format!("it takes {least} workers or more"))];
         }
+
         let enough = self.judged(line, measure).into_iter();
         let findings: Vec<_> = enough.filter_map(|figure| judge(figure.workers)).collect();
         if findings.is_empty() {
@@ -191,12 +192,15 @@ impl<'a> Rows<'a> {
         self.each(first, measure, |workers| {
             let of = |line: Line| self.get(line, measure.metric, workers);
             let ours = of(first)?;
-            let (mut verdicts, mut words) = (Vec::new(), said(first, ours));
+            let mut verdicts = Vec::new();
+            let mut words = said(first, ours);
+
             for other in others {
                 let Some(figure) = of(*other) else { continue };
                 verdicts.push(Comparison::new(ours, figure, measure.ahead).verdict);
                 words = format!("{words}, {}", said(*other, figure));
             }
+
             let outcome = match () {
                 () if verdicts.is_empty() => return None,
                 () if verdicts.contains(&Verdict::Worse) => Outcome::Fails,
@@ -205,6 +209,7 @@ impl<'a> Rows<'a> {
                 }
                 () => Outcome::Holds,
             };
+
             Some(Finding {
                 outcome,
                 words: format!("with {}: {words}", count(workers)),
@@ -216,7 +221,8 @@ impl<'a> Rows<'a> {
     pub(super) fn equals(&self, measure: Measure, first: Line, other: Line) -> Vec<Finding> {
         self.each(first, measure, |workers| {
             let of = |line: Line| self.get(line, measure.metric, workers);
-            let (a, b) = (of(first)?, of(other)?);
+            let a = of(first)?;
+            let b = of(other)?;
             let even = Comparison::new(a, b, measure.ahead).verdict == Verdict::Even;
             let outcome = if even { Outcome::Holds } else { Outcome::Fails };
             let words = format!(
@@ -225,6 +231,7 @@ impl<'a> Rows<'a> {
                 said(first, a),
                 said(other, b)
             );
+
             Some(Finding { outcome, words })
         })
     }
@@ -250,6 +257,7 @@ impl<'a> Rows<'a> {
                 |best, figure| if ahead(figure, best) { figure } else { best },
             )
         };
+
         self.course(measure, lines, best, |verdict| match verdict {
             Verdict::Worse => Outcome::Fails,
             Verdict::Better | Verdict::Even => Outcome::Holds,
@@ -274,6 +282,7 @@ impl<'a> Rows<'a> {
                     count(last.workers)
                 )));
             }
+
             let before = choose(fewer);
             let outcome = outcome(Comparison::new(last, before, measure.ahead).verdict);
             let after = shown(last.spread.median, &last.unit);
@@ -285,6 +294,7 @@ impl<'a> Rows<'a> {
             );
             Some(Finding { outcome, words })
         };
+
         let findings: Vec<_> = lines.iter().filter_map(judge).collect();
         if findings.is_empty() {
             vec![Finding::open("not measured")]
@@ -321,11 +331,13 @@ impl<'a> Rows<'a> {
                 top
             }
         });
+
         let outcome = match Comparison::new(there, top, measure.ahead).verdict {
             _ if top.workers == at => Outcome::Holds,
             Verdict::Worse => Outcome::Fails,
             _ => Outcome::Open,
         };
+
         let words = format!("highest with {}: {}", count(top.workers), said(line, top));
         vec![Finding { outcome, words }]
     }

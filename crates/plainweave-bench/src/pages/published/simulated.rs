@@ -54,6 +54,7 @@ fn case(described: &str, experiment: &str) -> Option<String> {
     } else {
         rest.strip_prefix(" (")?.strip_suffix(')')?
     };
+
     let size = differs
         .split(", ")
         .find_map(|part| part.strip_prefix("size="));
@@ -73,6 +74,7 @@ pub(super) fn workers(place: &str, counts: &[usize]) -> Option<usize> {
     let (word, number) = before.rsplit_once(' ').unwrap_or(("", before));
     let number = number.parse().ok()?;
     let mut counts = counts.iter().copied();
+
     match word {
         "above" | "beyond" => counts.find(|count| *count > number),
         _ => counts.find(|count| *count == number),

@@ -11,7 +11,11 @@ pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     if count == 0 || !count.is_multiple_of(4) || count / 4 * 3 > out.len().max(text.len()) {
         return None;
     }
-    let (mut len, mut block, mut filled, mut padding) = (0, 0u32, 0, 0);
+    let mut len = 0;
+    let mut block = 0u32;
+    let mut filled = 0;
+    let mut padding = 0;
+
     for (byte, value) in text.iter().filter_map(known) {
         padding += usize::from(byte == b'=');
         block = block << 6 | u32::from(value);
@@ -21,6 +25,7 @@ pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
         }
         let bytes = &block.to_be_bytes()[1..];
         let keep = 3usize.checked_sub(padding).filter(|keep| *keep > 0)?;
+
         out.get_mut(len..len + keep)?
             .copy_from_slice(&bytes[..keep]);
         len += keep;
@@ -29,6 +34,7 @@ pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
         }
         (block, filled) = (0, 0);
     }
+
     Some(len)
 }
 

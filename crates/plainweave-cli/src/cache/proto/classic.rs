@@ -105,7 +105,8 @@ fn key<'a>(tokens: &Tokens<'a>, quiet: bool) -> Result<&'a [u8], Reject> {
 
 fn delete<'a>(tokens: &Tokens<'a>) -> Result<Command<'a>, Reject> {
     const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
-    let (zero, mut quiet) = (tokens.word(2) == b"0", false);
+    let zero = tokens.word(2) == b"0";
+    let mut quiet = false;
     match tokens.len() {
         2 => {}
         3 | 4 => {

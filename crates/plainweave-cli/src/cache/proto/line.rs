@@ -29,6 +29,7 @@ pub(crate) fn take(input: &[u8], seen: usize) -> Line<'_> {
             _ => Line::Partial,
         };
     };
+
     let mut line = &input[..end];
     if let [rest @ .., b'\r'] = line
         && !rest.is_empty()
@@ -38,6 +39,7 @@ pub(crate) fn take(input: &[u8], seen: usize) -> Line<'_> {
     if let Some(nul) = memchr::memchr(0, line) {
         line = &line[..nul];
     }
+
     Line::Complete(line, end + 1)
 }
 

@@ -161,6 +161,7 @@ fn watch(tokens: &Tokens<'_>) -> Option<u16> {
             bit => kinds |= bit,
         }
     }
+
     Some(if kinds == 0 {
         watch_bit("fetchers")
     } else {

@@ -143,7 +143,8 @@ impl<'a> Meta<'a> {
 
     /// Reads all flags. An unknown or repeated one ends the reading; else the last error counts.
     fn read_flags(mut self) -> Result<Self, &'static str> {
-        let (mut seen, mut error) = (0u128, None);
+        let mut seen = 0u128;
+        let mut error = None;
         for word in self.words {
             let letter = word[0];
             if letter >= 127 || seen & 1 << letter != 0 {

@@ -19,6 +19,7 @@ impl<'a> Tokens<'a> {
             len: 0,
             line,
         };
+
         for word in line
             .split(|byte| *byte == b' ')
             .filter(|word| !word.is_empty())
@@ -90,6 +91,7 @@ mod tests {
             [&b"a"[..], b"bb", b"c"]
         );
         let many = b"x ".repeat(99);
+
         assert_eq!(Tokens::cut(&many).len(), MAX);
     }
 }

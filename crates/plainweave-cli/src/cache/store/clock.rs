@@ -155,6 +155,7 @@ mod tests {
             "a date in 1970"
         );
         let date = i64::try_from(clock.unix(Time(1234))).unwrap();
+
         assert_eq!(clock.expiry(date, now), Expiry::at(Time(1234)));
         assert!(!clock.expiry(i64::MAX, now).passed(Time(u32::MAX - 1)));
     }

@@ -42,6 +42,7 @@ impl Shard {
             let len = record.len();
             (Bytes::One(record), len)
         };
+
         Item {
             bytes,
             len: len as u32,
@@ -86,6 +87,7 @@ impl Shard {
             cas: head.cas,
             value: &bytes[head.payload()..head.len()],
         });
+
         Some(Found::Short {
             len: head.payload_len,
             size: head.len() + size_of::<Entry>(),
@@ -105,7 +107,8 @@ impl Shard {
     #[inline]
     fn access(&mut self, hash: u64, key: &[u8], touch: Option<Expiry>, now: Time) -> Option<Entry> {
         self.turn(now);
-        let (log, now) = (&self.log, self.now);
+        let log = &self.log;
+        let now = self.now;
         let entry = self.index.get_mut(hash, |loc| {
             // The value is wanted as soon as the key is found to be the right one.
             log.prefetch(loc, PREFETCHED_BYTES);
@@ -115,6 +118,7 @@ impl Shard {
             self.find(hash, key, now);
             return None;
         }
+
         let before = *entry;
         if let Some(expiry) = touch {
             entry.expiry = expiry.0;
@@ -123,6 +127,7 @@ impl Shard {
         if touch.is_some() {
             self.count_touched(&before);
         }
+
         Some(before)
     }
 
@@ -165,6 +170,7 @@ impl Shard {
                     expiry,
                     marks: 0,
                 };
+
                 self.put(hash, key, &[], facts).ok()?;
                 (
                     self.index.find(hash, |loc| self.log.has_key(loc, key))?,
@@ -172,10 +178,12 @@ impl Shard {
                 )
             }
         };
+
         let entry = self.index.entry(place);
         let item = self.item(entry);
         let marks = entry.marks();
-        let (stale, sent) = (marks & STALE != 0, marks & SENT != 0);
+        let stale = marks & STALE != 0;
+        let sent = marks & SENT != 0;
         let judged = lookup
             .touch
             .filter(|_| lookup.touch_first)
@@ -185,6 +193,7 @@ impl Shard {
             .zip(judged.time())
             .is_some_and(|(least, end)| end.since(now) < least);
         let won = !lookup.peek && !sent && (created || stale || recache);
+
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
             self.index.entry_mut(place).expiry = expiry.0;
         }
@@ -196,6 +205,7 @@ impl Shard {
         } else {
             FETCHED
         };
+
         let gains = fetched | if won { SENT } else { 0 };
         if fetched != 0 && !created {
             self.note(place, gains);
@@ -203,6 +213,7 @@ impl Shard {
             // Also for the client that created the item and has seen it: the creation is no access.
             self.index.entry_mut(place).set_marks(marks | gains);
         }
+
         Some(Hit {
             item,
             token: Token { won, stale, sent },
@@ -218,7 +229,8 @@ impl Shard {
         next_cas: impl FnOnce() -> u64,
     ) -> Stored {
         let stored = self.write_item(hash, write, now, next_cas);
-        let (key_len, payload_len) = (write.key.len(), write.value.len());
+        let key_len = write.key.len();
+        let payload_len = write.value.len();
         let head = Head {
             kind: VALUE,
             cas: 0,
@@ -226,14 +238,17 @@ impl Shard {
             key_len,
             payload_len,
         };
+
         let class = self.class(head.len() + size_of::<Entry>());
         class.cmd_set += 1;
         let is_cas = write.compare.is_some() && write.mode == Mode::Set;
+
         match stored {
             Stored::Stored(_) if is_cas => class.cas_hits += 1,
             Stored::Exists if is_cas => class.cas_badval += 1,
             _ => {}
         }
+
         stored
     }
 
@@ -260,14 +275,17 @@ impl Shard {
                 (None, Mode::Set | Mode::Add) => {}
                 (None, _) => return Stored::NotStored,
             }
+
             let facts = Facts {
                 flags,
                 cas: cas.unwrap_or_else(next_cas),
                 expiry,
                 marks: 0,
             };
+
             return self.stored(hash, write, &[value], facts);
         };
+
         let entry = *self.index.entry(place);
         let old = self.log.head(entry.loc());
         let kept = match compare {
@@ -277,6 +295,7 @@ impl Shard {
             Some(compare) if compare != old.cas => Some(STALE | entry.marks() & SENT),
             _ => None,
         };
+
         let frequency = entry.marks() & FREQUENCY;
         let marks = (frequency + 1).min(FREQUENCY) | kept.unwrap_or(0);
         let expiry = if kept.is_some() {
@@ -284,12 +303,14 @@ impl Shard {
         } else {
             expiry
         };
+
         let facts = |flags, expiry| Facts {
             flags,
             cas: cas.unwrap_or_else(next_cas),
             expiry,
             marks,
         };
+
         match mode {
             Mode::Add => {
                 self.note(place, 0);
@@ -308,6 +329,7 @@ impl Shard {
                     // As there: the value as it was stays.
                     return Stored::NotStored;
                 }
+
                 let facts = facts(old.flags, Expiry(entry.expiry));
                 let item = self.item(&entry);
                 let mut parts: Vec<&[u8]> = item.slices().collect();
@@ -341,6 +363,7 @@ impl Shard {
             flags: facts.flags,
             ..*old
         };
+
         if old.kind != VALUE || old.payload_len != value.len() || head.len() != old.len() {
             return false;
         }
@@ -351,6 +374,7 @@ impl Shard {
         head.write(bytes, key).copy_from_slice(value);
         let now = self.now;
         let entry = self.index.entry_mut(place);
+
         entry.set_marks(facts.marks);
         (entry.expiry, entry.access) = (facts.expiry.0, now);
         true
@@ -400,11 +424,13 @@ impl Shard {
         if removal.compare.is_some_and(|compare| compare != head.cas) {
             return Removed::Exists;
         }
+
         if !removal.invalidate {
             let size = self.discard(place, Why::Removed) + size_of::<Entry>();
             self.class(size).delete_hits += 1;
             return Removed::Removed;
         }
+
         let cas = removal.cas.unwrap_or_else(next_cas);
         // The CAS value lies in the record: that is overwritten, or moves if it is being read.
         let place = match self.log.set_cas(loc, cas) {
@@ -419,10 +445,12 @@ impl Shard {
                     self.discard(place, Why::Removed);
                     return Removed::Removed;
                 }
+
                 self.move_record(place, kind, cas, |_| {});
                 place
             }
         };
+
         let entry = self.index.entry_mut(place);
         entry.set_marks(entry.marks() & !SENT | STALE);
         entry.expiry = removal.expiry.map_or(entry.expiry, |expiry| expiry.0);
@@ -447,11 +475,13 @@ impl Shard {
                 expiry,
                 marks: 0,
             };
+
             let text = value.to_string().into_bytes();
             if self.put(hash, key, &[&text], facts).is_err() {
                 self.no_room(text.len());
                 return Counted::OutOfMemory;
             }
+
             return Counted::Value {
                 value,
                 cas: facts.cas,
@@ -459,6 +489,7 @@ impl Shard {
                 created: true,
             };
         };
+
         let entry = *self.index.entry(place);
         let head = self.log.head(entry.loc());
         if count.compare.is_some_and(|compare| compare != head.cas) {
@@ -471,6 +502,7 @@ impl Shard {
             return Counted::NotANumber;
         };
         let class = self.class(head.len() + size_of::<Entry>());
+
         *if count.down {
             &mut class.decr_hits
         } else {
@@ -481,10 +513,12 @@ impl Shard {
         } else {
             old.wrapping_add(count.delta)
         };
+
         let mut text = value.to_string().into_bytes();
         text.resize(text.len().max(head.payload_len), b' ');
         let cas = count.cas.unwrap_or_else(next_cas);
         let expiry = count.touch.unwrap_or(Expiry(entry.expiry));
+
         // As there: a number that does not fit the old one's bytes is a new item, neither read nor
         // stale.
         let kept = if text.len() > head.payload_len {
@@ -492,6 +526,7 @@ impl Shard {
         } else {
             u8::MAX
         };
+
         // It is an access: a counter that is only counted is in use.
         let frequency = (entry.marks() & FREQUENCY) + 1;
         let marks = entry.marks() & kept & !FREQUENCY | frequency.min(FREQUENCY);
@@ -501,11 +536,13 @@ impl Shard {
             expiry,
             marks,
         };
+
         let written = self.write_over(place, &head, key, &text, facts);
         if !written && self.put(hash, key, &[&text], facts).is_err() {
             self.no_room(text.len());
             return Counted::OutOfMemory;
         }
+
         Counted::Value {
             value,
             cas,
@@ -522,7 +559,9 @@ impl Shard {
         visit: &mut impl FnMut(&Record<'_>),
     ) -> (usize, bool) {
         self.turn(now);
-        let (mut place, mut seen) = (place, 0);
+        let mut place = place;
+
+        let mut seen = 0;
         while place < self.index.buckets() && seen < budget {
             seen += 1;
             self.index.visit(place, |entry| {
@@ -534,6 +573,7 @@ impl Shard {
             });
             place += 1;
         }
+
         (place, place < self.index.buckets())
     }
 }

@@ -238,7 +238,10 @@ impl Index {
         let bits = (page_bytes / size_of::<Bucket>()).ilog2();
         let mut homes = Pages::new(bits);
         homes.grow();
-        let (extras, spare, scratch) = (Pages::new(bits), Vec::new(), Vec::new());
+        let extras = Pages::new(bits);
+        let spare = Vec::new();
+        let scratch = Vec::new();
+
         Self {
             homes,
             level: bits,
@@ -363,12 +366,14 @@ impl Index {
         if self.homes.get(place.home).0[WAYS - 1].link().is_some() {
             self.repack(place.home);
         }
+
         // Two, so that the table shrinks faster than its items go.
         for _ in 0..2 {
             if self.items * 8 < self.buckets() * SPARSE && self.buckets() > self.homes.page() {
                 self.join();
             }
         }
+
         entry
     }
 
@@ -397,11 +402,13 @@ impl Index {
                 *empty = entry;
                 return;
             }
+
             at = match bucket.0[WAYS - 1].link() {
                 Some(next) => next,
                 None => break,
             };
         }
+
         let extra = self.extra();
         let last = std::mem::replace(&mut self.bucket_mut(at).0[WAYS - 1], Entry::to_extra(extra));
         self.extras.get_mut(extra).0[..2].copy_from_slice(&[last, entry]);
@@ -436,6 +443,7 @@ impl Index {
                 self.spare.push(extra as u32);
             }
             let Some(next) = link else { return };
+
             at = next;
         }
     }
@@ -449,7 +457,8 @@ impl Index {
     }
 
     fn divide(&mut self, rehash: impl Fn(Loc) -> u64) {
-        let (from, to) = (self.split, self.buckets());
+        let from = self.split;
+        let to = self.buckets();
         if to & (self.homes.page() - 1) == 0 {
             self.homes.grow();
         }
@@ -459,6 +468,7 @@ impl Index {
             self.level += 1;
             self.split = 0;
         }
+
         for index in 0..self.scratch.len() {
             let entry = self.scratch[index];
             let home = self.home(rehash(entry.loc()));
@@ -472,12 +482,15 @@ impl Index {
             self.level -= 1;
             self.split = 1 << self.level;
         }
+
         self.split -= 1;
-        let (from, to) = (self.buckets(), self.split);
+        let from = self.buckets();
+        let to = self.split;
         self.take(from);
         for index in 0..self.scratch.len() {
             self.put(to, self.scratch[index]);
         }
+
         if from & (self.homes.page() - 1) == 0 {
             self.homes.pages.pop();
         }

@@ -81,6 +81,7 @@ impl Log {
             live: 0,
             flushed: false,
         };
+
         Self {
             segment_len,
             slots: vec![nothing],
@@ -125,6 +126,7 @@ impl Log {
             live: 0,
             flushed: false,
         };
+
         let id = match self.absent.pop() {
             Some(id) => {
                 self.slots[id as usize] = slot;
@@ -135,6 +137,7 @@ impl Log {
                 (self.slots.len() - 1) as u32
             }
         };
+
         self.free.push(id);
     }
 
@@ -314,6 +317,7 @@ impl Log {
             Slot { flushed: true, .. } => 0,
             slot => slot.live,
         };
+
         sealed
             .map(|(id, kind)| (live(id), id, kind))
             .filter(|&(live, ..)| live <= most)
@@ -365,6 +369,7 @@ impl Log {
         let slot = &mut self.slots[id as usize];
         debug_assert_eq!(slot.live, 0, "a segment with live records was released");
         slot.flushed = false;
+
         if slot.segment.clear() {
             slot.state = State::Free;
             self.free.push(id);

@@ -91,6 +91,7 @@ impl Store {
             item_max: config.item_max.min(ITEM_MAX),
             ..config
         };
+
         let memory = config.memory.max(1 << 20);
         let least = config.item_max.saturating_mul(4).max(1 << 20);
         let most = (memory / least).clamp(1, 1 << SHARD_BITS);
@@ -109,6 +110,7 @@ impl Store {
                 hasher.clone(),
             )))
         };
+
         let shards = std::iter::repeat_with(shard).take(shards).collect();
         Self {
             config,
@@ -183,6 +185,7 @@ impl Store {
             *hash = shard::hash(&self.hasher, key);
             len += 1;
         }
+
         // First all buckets, then all records: each pass finds what the one before has asked for.
         self.pass(&hashes[..len], |shard, hash| shard.index.prefetch(hash));
         self.pass(&hashes[..len], Shard::prefetch);
@@ -201,6 +204,7 @@ impl Store {
                     .ok()
                     .map(|shard| (number, shard));
             }
+
             if let Some((_, shard)) = &held {
                 each(shard, hash);
             }
@@ -223,6 +227,7 @@ impl Store {
             shard.failed(hash, write);
             return Stored::TooLarge;
         }
+
         shard.write(hash, write, now, || self.next_cas())
     }
 
@@ -271,6 +276,7 @@ impl Store {
                 left -= step;
             }
         }
+
         removed
     }
 

@@ -75,6 +75,7 @@ impl Shard {
                     key_len: key.len(),
                     payload_len: table.len(),
                 };
+
                 self.append(kind, head, key, &[&table])
                     .inspect_err(|_| self.drop_pieces(&pieces))
             });
@@ -114,7 +115,8 @@ impl Shard {
         len: usize,
     ) -> Result<Vec<Loc>, NoRoom> {
         let mut pieces = Vec::new();
-        let (mut at, mut parts) = (0, parts.iter().copied().filter(|part| !part.is_empty()));
+        let mut at = 0;
+        let mut parts = parts.iter().copied().filter(|part| !part.is_empty());
         let mut part: &[u8] = parts.next().unwrap_or_default();
         while at < len {
             let mut head = Head {
@@ -160,13 +162,17 @@ impl Shard {
         let size = self.log.size(loc);
         self.log.enter(loc, size);
         let entry = Entry::new(hash, loc, facts.marks, facts.expiry.0, self.now);
-        let (log, hasher) = (&self.log, &self.hasher);
+        let log = &self.log;
+        let hasher = &self.hasher;
+
         self.index.insert(hash, entry, |loc| {
             let bytes = log.at(loc);
             shard::hash(hasher, Head::read(bytes).key(bytes))
         });
         let size = size + size_of::<Entry>();
-        let (stats, class) = (&mut self.stats, class_of(size));
+        let stats = &mut self.stats;
+        let class = class_of(size);
+
         stats.total_items += 1;
         stats.items += 1;
         stats.bytes += size as u64;

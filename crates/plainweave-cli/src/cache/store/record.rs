@@ -61,6 +61,7 @@ impl Head {
         } else {
             u32::from_le_bytes(array(&bytes[HEAD..]))
         };
+
         Self {
             kind: kind & !FLAGGED,
             cas: u64::from_le_bytes(array(&fixed[6..])),
@@ -82,6 +83,7 @@ impl Head {
             bytes[HEAD..HEAD + 4].copy_from_slice(&self.flags.to_le_bytes());
         }
         bytes[self.fixed()..self.payload()].copy_from_slice(key);
+
         &mut bytes[self.payload()..]
     }
 
@@ -153,6 +155,7 @@ mod tests {
                 key_len: 3,
                 payload_len: 5,
             };
+
             let mut bytes = vec![0; head.len()];
             head.write(&mut bytes, b"key").copy_from_slice(b"value");
             let read = Head::read(&bytes);

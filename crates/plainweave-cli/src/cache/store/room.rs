@@ -84,6 +84,7 @@ impl Shard {
             self.log.grow();
             return true;
         }
+
         self.log.rescue() || !self.log.mostly_held() && self.clean(budget)
     }
 
@@ -112,6 +113,7 @@ impl Shard {
             self.log.release(segment);
             return true;
         }
+
         let Some(mut cleaning) = self.cleaning.take().or_else(|| self.choose()) else {
             return false;
         };
@@ -121,15 +123,18 @@ impl Shard {
                 self.cleaning = Some(cleaning);
                 return true;
             }
+
             let loc = Loc::new(cleaning.segment, cleaning.at);
             let head = self.log.head(loc);
             let Some(work) = self.settle(loc, &head, cleaning) else {
                 self.cleaning = Some(cleaning);
                 return false;
             };
+
             cleaning.at += head.len();
             budget = budget.saturating_sub(work);
         }
+
         self.log.release(cleaning.segment);
         self.futile = matches!(cleaning.plan, Plan::Compact) && self.log.free() <= cleaning.free;
         true
@@ -146,6 +151,7 @@ impl Shard {
             plan,
             free,
         };
+
         // Pieces may be so long that two do not fit into one segment. Moving them gains nothing:
         // then evict.
         let most = if self.futile && self.evict {
@@ -153,14 +159,17 @@ impl Shard {
         } else {
             self.log.segment_len() * part / 100
         };
+
         let found = match self.log.emptiest(most) {
             Some((segment, kind)) => Some(cleaning(segment, kind, Plan::Compact)),
             None if self.evict => {
-                let (small, main) = (self.log.live(Kind::Small), self.log.live(Kind::Main));
+                let small = self.log.live(Kind::Small);
+                let main = self.log.live(Kind::Main);
                 let kinds = match small * 100 >= (small + main) * SMALL {
                     true => [Kind::Small, Kind::Main],
                     false => [Kind::Main, Kind::Small],
                 };
+
                 let oldest = |kind| Some(cleaning(self.log.oldest(kind)?, kind, Plan::Evict));
                 kinds.into_iter().find_map(oldest)
             }
@@ -194,6 +203,7 @@ impl Shard {
                 frequency.saturating_sub(1),
             ),
         };
+
         if let Some(to) = to.filter(|&to| self.ready_to_move(to, head.len())) {
             self.index
                 .entry_mut(place)
@@ -201,6 +211,7 @@ impl Shard {
             self.move_record(place, to, head.cas, |_| {});
             return Some(head.len());
         }
+
         if !self.evict {
             return None;
         }
@@ -208,6 +219,7 @@ impl Shard {
             self.ghost.fit(self.index.len());
             self.ghost.put(hash);
         }
+
         Some(self.discard(place, Why::Evicted))
     }
 
@@ -221,6 +233,7 @@ impl Shard {
         let number = head.cas as usize;
         let item = self.log.head(entry.loc());
         let mine = || record::pieces(self.log.payload(entry.loc())).nth(number) == Some(loc);
+
         if item.kind != TABLE || !mine() {
             return Some(head.len());
         }
@@ -228,12 +241,14 @@ impl Shard {
             return Some(self.discard(place, why));
         }
         let kind = self.log.kind(entry.loc());
+
         // The record moves too if it cannot be written over, because it is being read.
         let can_move =
             self.ready_to_move(Kind::Pieces, head.len()) && self.ready_to_move(kind, item.len());
         if !can_move {
             return self.evict.then(|| self.discard(place, Why::Evicted));
         }
+
         let copy = self
             .log
             .copy(loc, Kind::Pieces, head.cas, |_| {})
@@ -244,6 +259,7 @@ impl Shard {
             };
             self.move_record(place, kind, item.cas, patch);
         }
+
         self.log.die(loc);
         Some(head.len())
     }
@@ -283,10 +299,12 @@ impl Shard {
     pub(super) fn maintain(&mut self, budget: usize, now: Time) -> usize {
         self.turn(now);
         let mut found = Vec::new();
-        let (mut seen, mut removed) = (0, 0);
+        let mut seen = 0;
+        let mut removed = 0;
         if self.round.0 != Some(self.now) {
             self.round = (Some(self.now), self.index.buckets());
         }
+
         // The table shrinks as items go, so its size is asked each time. Then the items of its last
         // bucket move to one with a lower number, so this walk goes downwards.
         while self.round.1 > 0 && seen < budget {
@@ -296,6 +314,7 @@ impl Shard {
             } else {
                 self.crawl
             };
+
             self.crawl = above.min(self.index.buckets()) - 1;
             seen += 1;
             self.index.visit(self.crawl, |entry| {
@@ -304,6 +323,7 @@ impl Shard {
                     found.push(entry.loc());
                 }
             });
+
             for loc in found.drain(..) {
                 let record = self.log.at(loc);
                 let hash = self.hash(Head::read(record).key(record));
@@ -313,11 +333,13 @@ impl Shard {
                     } else {
                         Why::Crawled
                     };
+
                     self.discard(place, why);
                     (removed, seen) = (removed + 1, seen + REMOVAL);
                 }
             }
         }
+
         self.log.rescue();
         if self.left() < 0 {
             self.free_one();

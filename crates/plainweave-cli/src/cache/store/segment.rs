@@ -67,6 +67,7 @@ impl Mapping {
                 MapFlags::PRIVATE,
             )
         };
+
         match at.ok().and_then(|at| NonNull::new(at.cast::<u8>())) {
             Some(at) => Self { at, len },
             None => handle_alloc_error(Self::layout(len)),
@@ -81,6 +82,7 @@ impl Mapping {
                 len,
             };
         }
+
         // SAFETY: the layout has a size.
         let at = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
         Self {
@@ -134,6 +136,7 @@ impl<T: Copy> Table<T> {
             // SAFETY: within the mapping, aligned as asserted.
             unsafe { memory.at.cast::<T>().add(place).write(value) };
         }
+
         Self {
             memory,
             len,
@@ -245,6 +248,7 @@ impl Segment {
         let start = self.filled;
         let cells = &self.memory.cells()[start..start + len];
         self.filled += len;
+
         // SAFETY: Bytes behind the old `filled` have no reader (2). The returned borrow holds
         // `self`, so that none can come before it ends (1).
         let bytes =
@@ -265,7 +269,8 @@ impl Segment {
             range.start <= range.end && range.end <= self.filled,
             "bytes that were not appended"
         );
-        let (start, len) = (range.start as u32, (range.end - range.start) as u32);
+        let start = range.start as u32;
+        let len = (range.end - range.start) as u32;
         Pin {
             memory: Arc::clone(&self.memory),
             start,
@@ -386,6 +391,7 @@ mod tests {
                 assert!(pin.bytes().iter().all(|&found| found == byte));
             }
         });
+
         let mut segment = Segment::new(64);
         for round in 0..rounds {
             let byte = u8::try_from(round % 251).unwrap();
@@ -396,6 +402,7 @@ mod tests {
             bytes.fill(byte);
             sender.send((segment.pin(at..at + 8), byte)).unwrap();
         }
+
         drop(sender);
         reader.join().unwrap();
     }

@@ -150,6 +150,7 @@ impl Shard {
                     Why::Flushed => self.stats.get_flushed += 1,
                     _ => self.stats.get_expired += 1,
                 }
+
                 self.discard(place, why);
                 None
             }
@@ -182,21 +183,25 @@ impl Shard {
         let entry = self.index.remove(place);
         let loc = entry.loc();
         let size = self.log.size(loc);
+
         self.log.die_pieces(loc);
         self.log.leave(loc, size);
         self.count_removed(&entry, size, why);
+
         size
     }
 
     fn count_removed(&mut self, entry: &Entry, size: usize, why: Why) {
         let unfetched = u64::from(entry.marks() & FETCHED == 0);
         let size = size + size_of::<Entry>();
-        let (stats, class) = (&mut self.stats, class_of(size));
+        let stats = &mut self.stats;
+        let class = class_of(size);
         let class = &mut stats.classes[class];
         stats.items -= 1;
         stats.bytes -= size as u64;
         class.items -= 1;
         class.bytes -= size as u64;
+
         match why {
             Why::Removed | Why::Flushed => {}
             Why::Expired | Why::Crawled => {

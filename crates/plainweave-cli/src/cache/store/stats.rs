@@ -147,6 +147,7 @@ impl Stats {
                 ..Class::default()
             };
         }
+
         let Self {
             items,
             bytes,
@@ -181,6 +182,7 @@ impl Stats {
         self.memory_used += other.memory_used;
         self.table_power = self.table_power.max(other.table_power);
         self.table_bytes += other.table_bytes;
+
         for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
             mine.add(theirs);
         }
@@ -198,6 +200,7 @@ mod tests {
             assert!(size <= class_size(class), "{size}");
             assert!(class == 0 || size > class_size(class - 1), "{size}");
         }
+
         assert_eq!(class_of(0), 0);
         assert_eq!(class_of(usize::MAX), CLASSES - 1);
     }

@@ -35,6 +35,7 @@ fn a_value_comes_back_with_its_flags_and_cas() {
         flags: 77,
         ..Write::new(b"k", b"value")
     };
+
     let Stored::Stored(cas) = store.write(&write, NOW) else {
         panic!("not stored")
     };
@@ -56,6 +57,7 @@ fn modes_have_their_conditions() {
             NOW,
         )
     };
+
     assert_eq!(mode(Mode::Replace, b"1"), Stored::NotStored);
     assert_eq!(mode(Mode::Append, b"1"), Stored::NotStored);
     assert_eq!(mode(Mode::Prepend, b"1"), Stored::NotStored);
@@ -78,6 +80,7 @@ fn cas_stores_over_the_same_version_only() {
             NOW,
         )
     };
+
     assert_eq!(compare(1), Stored::NotFound);
     let cas = set(&store, b"k", b"old");
     assert_eq!(compare(cas + 1), Stored::Exists);
@@ -107,6 +110,7 @@ fn counting_wraps_ends_at_zero_and_pads() {
         Counted::Value { value, .. } => value,
         other => panic!("{other:?}"),
     };
+
     assert_eq!(store.count(b"n", &Count::up(1), NOW), Counted::NotFound);
     set(&store, b"n", b"10");
     assert_eq!(number(store.count(b"n", &Count::down(1), NOW)), 9);
@@ -139,6 +143,7 @@ fn one_client_wins_a_stale_item() {
         invalidate: true,
         ..Removal::default()
     };
+
     assert_eq!(store.remove(b"k", &removal, NOW), Removed::Removed);
     let first = store.lookup(b"k", &Lookup::default(), NOW).unwrap();
     assert!(first.token.won && first.token.stale && !first.token.sent && first.item.cas() != cas);
@@ -146,6 +151,7 @@ fn one_client_wins_a_stale_item() {
     assert!(!second.token.won && second.token.stale && second.token.sent);
     set(&store, b"k", b"w");
     let third = store.lookup(b"k", &Lookup::default(), NOW).unwrap();
+
     assert!(!third.token.won && !third.token.stale && !third.token.sent);
 }
 
@@ -158,6 +164,7 @@ fn a_handle_outlives_its_item() {
     store.remove(b"k", &Removal::default(), NOW);
     drop(store);
     let mut out = Vec::new();
+
     item.append_to(&mut out);
     assert_eq!(out, b"old");
 }
@@ -170,6 +177,7 @@ fn to_count_is_an_access() {
         shards: 1,
         ..Config::default()
     });
+
     for key in [&b"counted"[..], b"down", b"left alone"] {
         set(&store, key, b"1000000");
     }
@@ -184,6 +192,7 @@ fn to_count_is_an_access() {
             );
         }
     }
+
     assert_eq!(value(&store, b"counted", NOW).unwrap(), b"1001000");
     assert!(
         value(&store, b"left alone", NOW).is_none(),

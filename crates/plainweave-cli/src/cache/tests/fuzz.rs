@@ -83,11 +83,9 @@ const FLAGS: &[&str] = &[
 
 /// A command that makes sense, more or less.
 fn command(random: &mut Random) -> Vec<u8> {
-    let (key, number, other) = (
-        random.pick(KEYS),
-        random.pick(NUMBERS),
-        random.pick(NUMBERS),
-    );
+    let key = random.pick(KEYS);
+    let number = random.pick(NUMBERS);
+    let other = random.pick(NUMBERS);
     let flags: String = (0..random.below(5))
         .map(|_| format!(" {}", random.pick(FLAGS)))
         .collect();
@@ -98,6 +96,7 @@ fn command(random: &mut Random) -> Vec<u8> {
     } else {
         value.len()
     };
+
     let text = match random.below(20) {
         0..=2 => format!("get {key} {}\r\n", random.pick(KEYS)),
         3 if random.below(4) == 0 => {
@@ -154,6 +153,7 @@ fn command(random: &mut Random) -> Vec<u8> {
             ])
         ),
     };
+
     text.into_bytes()
 }
 
@@ -171,6 +171,7 @@ fn large(random: &mut Random) -> Vec<u8> {
         3 => format!("cas {key} 0 0 {len} 1"),
         _ => format!("set {key} {} 0 {len}", random.pick(&["0", "5"])),
     };
+
     let end = random.pick(&["\r\n", "\r\n", "\r\n", "", "xx"]);
     format!("{head}\r\n{}{end}", "l".repeat(len)).into_bytes()
 }
@@ -203,6 +204,7 @@ fn well_formed(mut replies: &[u8]) -> bool {
             b"VA" => words.get(1),
             _ => None,
         };
+
         if let Some(len) = len {
             let Some(len) = std::str::from_utf8(len)
                 .ok()
@@ -210,12 +212,14 @@ fn well_formed(mut replies: &[u8]) -> bool {
             else {
                 return false;
             };
+
             if replies.get(len..len + 2) != Some(b"\r\n") {
                 return false;
             }
             replies = &replies[len + 2..];
             continue;
         }
+
         const FIRST: &[&[u8]] = &[
             b"END",
             b"ERROR",
@@ -267,11 +271,13 @@ fn in_step(rig: &mut Rig) -> bool {
         if got == b"ERROR\r\n".repeat(200) {
             return rig.feed(b"mn\r\n") == b"MN\r\n";
         }
+
         if got.first() == Some(&0x81) {
             // These bytes have completed the head of a first request in the binary protocol, which
             // is refused.
             return rig.ended.is_some();
         }
+
         if !well_formed(&got) {
             return false;
         }
@@ -289,11 +295,13 @@ fn no_input_is_too_strange() {
         .unwrap_or(20_000);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut rig = Rig::new();
+
     for number in 0..inputs {
         // Now and then other connections hold all that there is for what is being received.
         let mut others = rig.cache.memory_budget.reserve();
         others.grow_to(if random.below(4) == 0 { 4 << 20 } else { 0 });
         let mut input = Vec::new();
+
         if random.below(10) == 0 {
             input.extend((0..random.below(300)).map(|_| random.next() as u8));
         } else {
@@ -304,12 +312,15 @@ fn no_input_is_too_strange() {
             }
             mutate(&mut random, &mut input);
         }
-        let (one, two) = (random.below(input.len() + 1), random.below(input.len() + 1));
+
+        let one = random.below(input.len() + 1);
+        let two = random.below(input.len() + 1);
         let (one, two) = (one.min(two), one.max(two));
         let parts = [&input[..one], &input[one..two], &input[two..]];
         let got: Vec<u8> = parts.into_iter().flat_map(|part| rig.feed(part)).collect();
         let text = String::from_utf8_lossy(&input);
         let binary = got.first() == Some(&0x81);
+
         assert!(
             binary || well_formed(&got),
             "input {number}: {text:?}\nanswered {:?}",
@@ -327,6 +338,7 @@ fn no_input_is_too_strange() {
         );
         rig.reconnect();
         assert_eq!(rig.cache.memory_budget.used(), 0, "input {number}");
+
         for key in KEYS {
             let len = rig
                 .cache
@@ -339,5 +351,6 @@ fn no_input_is_too_strange() {
             );
         }
     }
+
     assert!(rig.cache.store.stats().memory_used <= 9 << 20);
 }

@@ -36,6 +36,7 @@ impl Rig {
             item_max: 64 << 10,
             ..Config::default()
         };
+
         let (cache, _) = Cache::new(config, settings);
         let now = cache.clock.now();
         let work = Work {
@@ -43,6 +44,7 @@ impl Rig {
             tally: Default::default(),
             sampler: Default::default(),
         };
+
         Self {
             cache,
             session: Session::default(),
@@ -70,6 +72,7 @@ impl Rig {
                 self.session
                     .run(&self.rest, &mut exec, self.cache.settings.commands);
             self.rest.drain(..done);
+
             // As the loop of a connection does.
             if step == Step::Busy && self.work.out.len() < OUTPUT {
                 continue;
@@ -81,12 +84,14 @@ impl Rig {
                 .iter()
                 .for_each(|piece| replies.extend_from_slice(piece));
             self.work.out.clear();
+
             match step {
                 Step::Hungry => break,
                 Step::Busy => {}
                 Step::End(after) => self.ended = Some(after),
             }
         }
+
         replies
     }
 

@@ -18,11 +18,13 @@ fn conversations() -> Vec<(String, String)> {
                 .filter_map(move |line| line.strip_prefix(mark))
                 .map(|line| format!("{line}\r\n"))
         };
+
         (
             lines("> ").collect::<String>(),
             lines("< ").collect::<String>(),
         )
     };
+
     let files = [
         include_str!("conversations.txt"),
         include_str!("same_as_memcached.txt"),
@@ -51,6 +53,7 @@ fn conversations() -> Vec<(String, String)> {
     ));
     all.push((format!("set {} 0 0 1\r\n", long(251)), bad.to_owned()));
     let opaque = "CLIENT_ERROR opaque token too long\r\n";
+
     all.push((
         format!("mg {}\r\nmg a O{}\r\n", long(251), long(32)),
         format!("{bad}{opaque}"),
@@ -59,6 +62,7 @@ fn conversations() -> Vec<(String, String)> {
     let keys = " a b".repeat(300);
     let values = "VALUE a 0 1\r\n1\r\n".repeat(300);
     let touched = " a".repeat(300);
+
     for end in ["", "  ", "\0 c"] {
         let sent =
             format!("set a 0 0 1\r\n1\r\nget{keys}{end}\r\nmn\r\ngat 0{touched}{end}\nmn\r\n");
@@ -67,9 +71,11 @@ fn conversations() -> Vec<(String, String)> {
             format!("STORED\r\n{values}END\r\nMN\r\n{values}END\r\nMN\r\n"),
         ));
     }
+
     let flags = "s t c f l h k v O1 q u N1 T1 R1 b F1 C1 I";
     // The longest value that is taken for a number.
-    let (number, more) = (format!("7{}", " ".repeat(1023)), " ".repeat(1024));
+    let number = format!("7{}", " ".repeat(1023));
+    let more = " ".repeat(1024);
     let not_numeric = "CLIENT_ERROR cannot increment or decrement non-numeric value";
     all.push((
         format!(
@@ -81,6 +87,7 @@ fn conversations() -> Vec<(String, String)> {
         format!("mg a {flags}\r\n"),
         "CLIENT_ERROR options flags are too long\r\n".to_owned(),
     ));
+
     all
 }
 
@@ -108,6 +115,7 @@ fn where_the_input_is_cut_makes_no_difference() {
                 "{sent:?} cut at {cut}"
             );
         }
+
         let mut rig = Rig::new();
         let got: Vec<u8> = sent.bytes().flat_map(|byte| rig.feed(&[byte])).collect();
         assert_eq!(
@@ -127,6 +135,7 @@ fn a_value_too_large_is_swallowed_and_takes_the_old_one_along() {
         format!("set a 0 0 70000\r\n{big}\r\nadd b 0 0 70000 noreply\r\n{big}\r\nget a b\r\n");
     let got = rig.feed(sent.as_bytes());
     let want = "SERVER_ERROR object too large for cache\r\nVALUE b 0 1\r\n1\r\nEND\r\n";
+
     assert_eq!(String::from_utf8_lossy(&got), want);
     assert!(
         rig.feed(b"set c 0 0 2000000000\r\n")
@@ -150,6 +159,7 @@ fn the_values_of_many_keys_come_in_order_and_do_not_pile_up() {
         let got = rig.feed(format!("{command}{line}\r\nmn\r\n").as_bytes());
         let got = String::from_utf8(got).unwrap();
         let lines: Vec<&str> = got.split("\r\n").collect();
+
         assert_eq!(lines.len(), 1500 * 4 + 3, "{command}");
         for (n, lines) in lines.chunks_exact(4).enumerate() {
             assert!(
@@ -162,6 +172,7 @@ fn the_values_of_many_keys_come_in_order_and_do_not_pile_up() {
             );
             assert_eq!(lines[3], value(n % 300), "{command} {n}");
         }
+
         assert_eq!(lines[6000..], ["END", "MN", ""]);
         assert!(rig.piled < OUTPUT + 51_000, "{command}: {}", rig.piled);
     }
@@ -179,6 +190,7 @@ fn joined_values_have_the_limit_of_whole_ones() {
             rig.feed(whole(most + 1).as_bytes())
                 .starts_with(b"SERVER_ERROR object too large")
         );
+
         for verb in ["append a 0 0 ", "prepend a 0 0 ", "ms a MA ", "ms a MP "] {
             let mut rig = Rig::new();
             rig.feed(whole(40_000).as_bytes());
@@ -189,14 +201,17 @@ fn joined_values_have_the_limit_of_whole_ones() {
                     "ms" => format!("ms a {len} {}", words[2]),
                     _ => format!("{verb}{len}"),
                 };
+
                 String::from_utf8(rig.feed(format!("{line}\r\n{bytes}\r\nmg a s\r\n").as_bytes()))
                     .unwrap()
             };
+
             let (no, yes) = if words[0] == "ms" {
                 ("NS", "HD")
             } else {
                 ("NOT_STORED", "STORED")
             };
+
             assert_eq!(
                 join(most - 39_999),
                 format!("{no}\r\nHD s40000\r\n"),
@@ -228,6 +243,7 @@ fn a_value_for_which_there_is_no_memory_is_swallowed() {
             .collect();
         String::from_utf8(got).unwrap()
     };
+
     let refused = "SERVER_ERROR out of memory storing object\r\n";
     for (head, said, left) in [
         ("set a 0 0 60000", refused, "EN"),
@@ -244,6 +260,7 @@ fn a_value_for_which_there_is_no_memory_is_swallowed() {
             "{head}"
         );
     }
+
     // What is short, or comes in one piece, is stored nonetheless.
     rig.feed(b"set a 0 0 3\r\nn");
     assert_eq!(
@@ -259,6 +276,7 @@ fn a_value_for_which_there_is_no_memory_is_swallowed() {
         in_parts(&mut rig, "set a 0 0 60000"),
         "STORED\r\nHD s60000\r\n"
     );
+
     // One that goes in the middle of a value gives back what it held.
     rig.feed(format!("set a 0 0 60000\r\n{}", &value[..30_000]).as_bytes());
     assert!(rig.cache.memory_budget.used() >= 30_000);
@@ -283,6 +301,7 @@ fn a_long_line_and_a_long_answer_need_memory_too() {
         (b"END\r\n".to_vec(), 0)
     );
     let mut others = rig.cache.memory_budget.reserve();
+
     assert!(others.grow_to(4 << 20));
     let no_room = "SERVER_ERROR out of memory writing stats\r\n";
     let got = rig.feed(b"mn\r\nstats detail dump\r\nmn\r\n");
@@ -327,10 +346,12 @@ fn ends_of_connections() {
         assert_eq!(rig.ended, Some(after), "{sent:?}");
         assert!(rig.feed(b"mn\r\n").is_empty());
     }
+
     let mut rig = Rig::with(Settings {
         shutdown: true,
         ..Settings::default()
     });
+
     rig.feed(b"shutdown\r\n");
     assert_eq!(rig.ended, Some(After::Stop));
     let mut rig = Rig::new();
@@ -346,6 +367,7 @@ fn switched_off_commands_say_so() {
         watch: false,
         ..Settings::default()
     };
+
     let got = Rig::with(off)
         .feed(b"flush_all\r\nlru_crawler metadump all\r\nstats cachedump 1 1\r\nwatch\r\n");
     let want = "CLIENT_ERROR flush_all not allowed\r\nERROR metadump not allowed\r\n\
@@ -358,6 +380,7 @@ fn the_binary_protocol_is_refused_in_its_own_words() {
     let mut request = vec![0x80, 0x0a];
     request.resize(24, 0);
     request[15] = 7;
+
     for cut in 1..24 {
         let mut rig = Rig::new();
         assert!(rig.feed(&request[..cut]).is_empty());
@@ -378,6 +401,7 @@ fn many_keys_in_one_line() {
         got.extend(rig.feed(chunk));
     }
     got.extend(rig.feed(b"\r\n"));
+
     assert_eq!(
         String::from_utf8_lossy(&got),
         "VALUE key9999 0 2\r\nhi\r\nEND\r\n"

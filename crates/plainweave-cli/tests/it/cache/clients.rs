@@ -32,10 +32,9 @@ fn pymemcache() {
         env!("CARGO_MANIFEST_DIR"),
         "/tests/it/cache/clients/pymemcache_commands.py"
     );
-    let (host, port) = (
-        server.address.ip().to_string(),
-        server.address.port().to_string(),
-    );
+    let host = server.address.ip().to_string();
+    let port = server.address.port().to_string();
+
     // The system's has the system's packages, whatever else comes first in PATH.
     for python in ["python3", "/usr/bin/python3"] {
         match client(python, &[script, &host, &port]) {
@@ -43,6 +42,7 @@ fn pymemcache() {
             Some((code, said)) => return assert_eq!(code, Some(0), "{said}"),
         }
     }
+
     skip("pymemcache is not installed (pip install pymemcache)");
 }
 
@@ -62,6 +62,7 @@ fn gomemcache() {
     else {
         return skip("there is no go");
     };
+
     let mut build = Command::new(go);
     build
         .current_dir(source)
@@ -77,6 +78,7 @@ fn gomemcache() {
     assert!(built.status.success(), "{said}");
     let server = Running::start(&[]);
     let (code, said) = client(program.to_str().unwrap(), &[&server.address.to_string()]).unwrap();
+
     assert_eq!(code, Some(0), "{said}");
     let _ = std::fs::remove_file(program);
 }
@@ -93,9 +95,11 @@ fn libmemcached_s_tools() {
     let Some((code, said)) = client("memccp", &[&servers, file.to_str().unwrap()]) else {
         return;
     };
+
     assert_eq!(code, Some(0), "{said}");
     let name = file.file_name().unwrap().to_str().unwrap();
     let (code, said) = client("memccat", &[&servers, name]).unwrap();
+
     assert!(
         code == Some(0) && said.contains("a value in a file"),
         "{said}"
@@ -110,7 +114,8 @@ fn libmemcached_s_tools() {
 
 /// memcapable's verdicts on the text protocol, in order.
 fn capable(address: std::net::SocketAddr) -> Option<Vec<String>> {
-    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let host = address.ip().to_string();
+    let port = address.port().to_string();
     // Debian calls it so since libmemcached 1.1.
     let known = ["memccapable", "memcapable"];
     let program = known
@@ -120,6 +125,7 @@ fn capable(address: std::net::SocketAddr) -> Option<Vec<String>> {
         program.unwrap_or("memcapable"),
         &["-h", &host, "-p", &port, "-a"],
     )?;
+
     Some(
         said.lines()
             .filter(|line| line.starts_with("ascii"))
@@ -162,6 +168,7 @@ fn twemproxy_survives_a_node() {
     );
     let file =
         std::env::temp_dir().join(format!("plainweave-nutcracker-{}.yml", std::process::id()));
+
     std::fs::write(&file, text).unwrap();
     let stats = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -186,6 +193,7 @@ fn twemproxy_survives_a_node() {
     let Ok(proxy) = proxy else {
         return skip("nutcracker is not installed");
     };
+
     eventually("the proxy serves", || {
         std::net::TcpStream::connect(port).is_ok()
     });
@@ -199,11 +207,13 @@ fn twemproxy_survives_a_node() {
             })
             .count()
     };
+
     assert_eq!(fill(&mut client), 60);
     let stored = |node: &Option<Running>| {
         node.as_ref()
             .map_or(0, |node| node.connect().stat("curr_items"))
     };
+
     assert!(nodes.iter().all(|node| stored(node) > 0));
     nodes[1] = None;
     eventually("the others take over", || fill(&mut client) == 60);

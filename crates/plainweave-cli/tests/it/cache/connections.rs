@@ -45,7 +45,8 @@ const WAYS: [&[&str]; 10] = [
 fn every_way_serves_and_drains() {
     for way in WAYS {
         let server = Running::start(way);
-        let (mut one, mut two) = (server.connect(), server.connect());
+        let mut one = server.connect();
+        let mut two = server.connect();
         one.ask(
             "set a 5 0 3\r\nabc\r\nget a\r\n",
             "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\n",
@@ -80,6 +81,7 @@ fn a_pipeline_is_answered_in_order_and_with_large_values() {
         let received: String = (0..500)
             .map(|n| format!("STORED\r\nVALUE k{n} {n} 3\r\nabc\r\nEND\r\n"))
             .collect();
+
         client.ask(sent, received);
         client.ask(
             "get big k1 big\r\n",
@@ -95,6 +97,7 @@ fn a_client_that_vanishes_anywhere_leaves_nothing_behind() {
     let mut last = server.connect();
     last.ask("mn\r\n", "MN\r\n");
     let before = server.descriptors();
+
     for end in 0..=text.len() {
         let mut client = server.connect();
         client.send(&text[..end]);
@@ -102,6 +105,7 @@ fn a_client_that_vanishes_anywhere_leaves_nothing_behind() {
             let _ = client.0.shutdown(Shutdown::Write);
         }
     }
+
     eventually("the last one is served in full", || {
         last.until("get n b\r\n", "END").contains("hi")
     });
@@ -113,6 +117,7 @@ fn a_client_that_vanishes_anywhere_leaves_nothing_behind() {
     eventually("the descriptors are freed", || {
         server.descriptors() <= before
     });
+
     eventually("their places are free", || {
         last.stat("curr_connections") == 1
     });
@@ -127,6 +132,7 @@ fn above_the_limit_newcomers_wait_and_nobody_suffers() {
         .for_each(|client| client.ask("mn\r\n", "MN\r\n"));
     let mut outside = server.connect();
     outside.send("version\r\n");
+
     for client in &mut inside {
         client.ask("get a\r\n", "END\r\n");
         assert_eq!(
@@ -137,6 +143,7 @@ fn above_the_limit_newcomers_wait_and_nobody_suffers() {
             (0, 3)
         );
     }
+
     drop(inside.pop());
     outside.expect("VERSION 1.6.18-plainweave-");
     assert_eq!(inside[0].stat("listen_disabled_num"), 1);
@@ -170,6 +177,7 @@ fn more_connections_than_descriptors_are_told_and_wait() {
         .iter_mut()
         .for_each(|client| client.ask("mn\r\n", "MN\r\n"));
     let mut outside = server.connect();
+
     outside.send("mn\r\n");
     assert_eq!(inside[0].stat("accepting_conns"), 0);
     inside
@@ -180,6 +188,7 @@ fn more_connections_than_descriptors_are_told_and_wait() {
     server.signal();
     let (code, said) = server.end();
     let words = format!("and 120 are allowed: {most} connections at a time (raise `ulimit -n`");
+
     assert!(
         code == Some(0) && said.contains("-c 4000000000 needs ") && said.contains(&words),
         "{said}"
@@ -233,6 +242,7 @@ fn one_that_falls_silent_after_a_full_buffer_is_idle_too() {
         }
         assert_eq!(client.rest(), "", "{way:?}");
         let mut other = server.connect();
+
         assert_eq!(
             (other.stat("idle_kicks"), other.stat("slow_readers")),
             (1, 0),
@@ -249,12 +259,14 @@ fn a_slow_reader_is_cut_and_holds_little() {
     other.ask(format!("set big 0 0 500000\r\n{value}\r\n"), "STORED\r\n");
     let before = server.resident();
     let mut slow = server.connect();
+
     // 5 GB of answers, if the server were to take all of this in.
     let sent = slow.0.write_all("get big\r\n".repeat(10_000).as_bytes());
     drop(sent);
     other.ask("mn\r\n", "MN\r\n");
     assert!(server.resident() < before + (32 << 20));
     eventually("the slow reader is cut", || other.stat("slow_readers") == 1);
+
     eventually("its connection is gone", || {
         other.stat("curr_connections") == 1
     });
@@ -277,6 +289,7 @@ fn readers_that_do_not_read_keep_no_others_from_storing() {
             for n in 0..keys {
                 other.ask(format!("set k{n} 0 0 {size}\r\n{value}\r\n"), "STORED\r\n");
             }
+
             let mut stuck: Vec<Client> = (0..60).map(|_| server.connect()).collect();
             for (n, client) in stuck.iter_mut().enumerate() {
                 client
@@ -287,6 +300,7 @@ fn readers_that_do_not_read_keep_no_others_from_storing() {
                     .0
                     .write_all(format!("get k{}\r\n", n % keys).repeat(gets).as_bytes());
             }
+
             let unread = |other: &mut Client| {
                 let conns = other.until("stats conns\r\n", "END");
                 conns
@@ -294,6 +308,7 @@ fn readers_that_do_not_read_keep_no_others_from_storing() {
                     .filter(|line| line.contains(":unread_bytes "))
                     .count()
             };
+
             eventually("most of them are stuck, or were cut", || {
                 unread(&mut other) + other.stat("cut_connections") as usize >= 50
             });
@@ -308,12 +323,14 @@ fn readers_that_do_not_read_keep_no_others_from_storing() {
                     break;
                 }
             }
+
             assert_eq!(other.stat("store_no_memory"), 0, "{size} {way:?}");
             let kept = other.stat("bytes");
             assert!(
                 kept > 24 << 20,
                 "{kept} bytes of items are left, {size} {way:?}"
             );
+
             // Nor do they keep the server from its end.
             let start = std::time::Instant::now();
             server.signal();
@@ -342,6 +359,7 @@ fn a_get_of_too_many_keys_is_refused_and_the_connection_goes_on() {
             format!("get{keys}\r\n"),
             "VALUE k:0000001 0 1\r\nx\r\nEND\r\n",
         );
+
         for _ in 0..2 {
             client.send("get ");
             client.send("key ".repeat(MOST / 4 + 500_000));
@@ -353,6 +371,7 @@ fn a_get_of_too_many_keys_is_refused_and_the_connection_goes_on() {
             );
             client.expect("MN\r\n");
         }
+
         assert_eq!(
             (client.stat("long_lines"), client.stat("memory_budget_used")),
             (2, 0)
@@ -375,12 +394,14 @@ fn a_get_of_very_many_keys_holds_little_while_it_is_not_read() {
         let server = Running::start(way);
         let mut client = server.connect();
         let value = |name: &str| name.repeat(4000);
+
         for name in ["a", "b"] {
             client.ask(
                 format!("set {name} 0 0 4000\r\n{}\r\n", value(name)),
                 "STORED\r\n",
             );
         }
+
         let before = server.resident();
         client.send(format!("get{}\r\nmn\r\n", " a b".repeat(KEYS / 2)));
         // The first value has come, so the line is being answered; others are served meanwhile.
@@ -389,6 +410,7 @@ fn a_get_of_very_many_keys_holds_little_while_it_is_not_read() {
             .concat();
         client.expect(&pair);
         let mut other = server.connect();
+
         for _ in 0..100 {
             other.ask("mn\r\n", "MN\r\n");
         }
@@ -417,6 +439,7 @@ fn a_unix_socket_is_served_and_removed() {
     stream.write_all(b"set a 0 0 1\r\n1\r\nget a\r\n").unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut got = [0; 29];
+
     std::io::Read::read_exact(&mut stream, &mut got).unwrap();
     assert_eq!(&got, b"STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
     drop(stream);

@@ -54,6 +54,7 @@ impl Reference {
             .stderr(Stdio::null());
         let child = Kept::spawn(&mut command).ok()?;
         let mut port = None;
+
         eventually("memcached says its port", || {
             let said = std::fs::read_to_string(&ports).unwrap_or_default();
             port = said
@@ -123,12 +124,15 @@ const FLAGS: &[&str] = &[
 const VALUES: &[&str] = &["", "5", "12", "abc", "a value that is somewhat longer"];
 
 fn command(random: &mut Random) -> String {
-    let (key, number, end) = (random.pick(KEYS), random.pick(NUMBERS), random.pick(ENDS));
+    let key = random.pick(KEYS);
+    let number = random.pick(NUMBERS);
+    let end = random.pick(ENDS);
     let mut flags = String::new();
     for _ in 0..random.below(5) {
         flags += " ";
         flags += random.pick(FLAGS);
     }
+
     let noreply = random.pick(&["", "", "", " noreply"]);
     let value = random.pick(VALUES);
     let len = if random.below(20) == 0 {
@@ -136,6 +140,7 @@ fn command(random: &mut Random) -> String {
     } else {
         value.len()
     };
+
     let expiry = random.pick(&["0", "0", "900", "-1", end]);
     match random.below(20) {
         0 if random.below(4) == 0 => {
@@ -202,7 +207,9 @@ fn command(random: &mut Random) -> String {
 /// The replies to some commands: all before that of the `mn` behind them.
 fn replies(client: &mut Client, commands: &str) -> String {
     client.send(format!("{commands}mn\r\n"));
-    let (mut got, mut buffer) = (Vec::new(), [0; 4096]);
+    let mut got = Vec::new();
+    let mut buffer = [0; 4096];
+
     while !got.ends_with(b"MN\r\n") {
         let read = client.0.read(&mut buffer);
         let n = *read.as_ref().unwrap_or(&0);
@@ -214,6 +221,7 @@ fn replies(client: &mut Client, commands: &str) -> String {
         );
         got.extend_from_slice(&buffer[..n]);
     }
+
     String::from_utf8_lossy(&got).into_owned()
 }
 
@@ -229,17 +237,17 @@ fn replies_are_those_of_memcached() {
             return skip("there is no memcached to compare with (apt-get install memcached)");
         };
         let ours = Running::start(&["-t", "1"]);
-        let (mut theirs, mut ours) = (Client::to(reference.address), ours.connect());
+        let mut theirs = Client::to(reference.address);
+        let mut ours = ours.connect();
         let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         let mut before = String::new();
+
         for _ in 0..200 {
             let commands: String = (0..=random.below(3))
                 .map(|_| command(&mut random))
                 .collect();
-            let (expected, got) = (
-                replies(&mut theirs, &commands),
-                replies(&mut ours, &commands),
-            );
+            let expected = replies(&mut theirs, &commands);
+            let got = replies(&mut ours, &commands);
             assert_eq!(
                 got, expected,
                 "sequence {seed}: {commands:?} after {before}"
@@ -271,22 +279,27 @@ fn conversations_go_alike() {
             .map(word)
             .collect::<String>()
     };
+
     for block in include_str!("../../../src/cache/tests/same_as_memcached.txt").split("\n\n") {
         let lines = |mark| {
             block
                 .lines()
                 .filter_map(move |line| line.strip_prefix(mark))
         };
+
         let text = |mark| {
             lines(mark)
                 .map(|line| format!("{line}\r\n"))
                 .collect::<String>()
         };
-        let (sent, received) = (text("> "), text("< "));
+
+        let sent = text("> ");
+        let received = text("< ");
         let play = |mut client: Client| {
             client.send(format!("{sent}quit\r\n"));
             rounded(&client.rest())
         };
+
         let Some(reference) = Reference::start_undisturbed() else {
             return skip("there is no memcached to compare with (apt-get install memcached)");
         };
@@ -306,15 +319,15 @@ fn limits_of_whole_and_joined_values_are_those_of_memcached() {
         return skip("there is no memcached to compare with (apt-get install memcached)");
     };
     let ours = Running::start(&["-t", "1"]);
-    let (mut theirs, mut ours) = (Client::to(reference.address), ours.connect());
+    let mut theirs = Client::to(reference.address);
+    let mut ours = ours.connect();
     let mut same = |line: &str, len: usize| {
         let commands = format!("{line}\r\n{}\r\nmg a s f\r\nmg b s\r\n", "x".repeat(len));
-        let (expected, got) = (
-            replies(&mut theirs, &commands),
-            replies(&mut ours, &commands),
-        );
+        let expected = replies(&mut theirs, &commands);
+        let got = replies(&mut ours, &commands);
         assert_eq!(got, expected, "{line}");
     };
+
     same("set b 0 0 10", 10);
     for len in [700_000, (1 << 20) - 70, 1 << 20] {
         for flags in [0, 5] {
@@ -325,10 +338,12 @@ fn limits_of_whole_and_joined_values_are_those_of_memcached() {
                     same(&format!("{verb} a 0 0 348000"), 348_000);
                 }
             }
+
             for mode in ["MA", "MP"] {
                 same(&format!("ms a 300000 F{flags}"), 300_000);
                 same(&format!("ms a {len} {mode} k O1"), len);
             }
+
             for line in [
                 format!("set b 0 0 {len}"),
                 format!("replace b 0 0 {len}"),
@@ -337,6 +352,7 @@ fn limits_of_whole_and_joined_values_are_those_of_memcached() {
                 same("set b 0 0 10", 10);
                 same(&line, len);
             }
+
             same(&format!("ms b {len} MR"), len);
         }
     }

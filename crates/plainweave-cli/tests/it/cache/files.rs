@@ -23,6 +23,7 @@ pub(crate) fn refused(args: &[&str]) -> String {
             status => break status,
         }
     };
+
     let _ = child.kill();
     let mut said = String::new();
     child
@@ -35,6 +36,7 @@ pub(crate) fn refused(args: &[&str]) -> String {
         status.is_some_and(|status| !status.success()),
         "{args:?}: {status:?}"
     );
+
     said
 }
 
@@ -45,12 +47,10 @@ fn read(path: &str) -> String {
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
     let directory = Scratch::new();
-    let (file, link, fifo, inner) = (
-        directory.path("file"),
-        directory.path("link"),
-        directory.path("fifo"),
-        directory.path("inner"),
-    );
+    let file = directory.path("file");
+    let link = directory.path("link");
+    let fifo = directory.path("fifo");
+    let inner = directory.path("inner");
     std::fs::write(&file, "precious").unwrap();
     symlink(&file, &link).unwrap();
     std::fs::create_dir(&inner).unwrap();
@@ -61,6 +61,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
             .unwrap()
             .success()
     );
+
     for path in [&file, &link, &fifo, &inner] {
         let said = refused(&["-s", path]);
         assert!(
@@ -69,6 +70,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
         );
         assert!(std::fs::symlink_metadata(path).is_ok(), "{path} is gone");
     }
+
     assert_eq!(read(&file), "precious");
 }
 
@@ -80,6 +82,7 @@ fn a_socket_in_use_is_refused_and_one_left_behind_is_taken_over() {
     let server = Running::spawn(command(&["-s", &path]));
     assert!(UnixStream::connect(&path).is_ok());
     let said = refused(&["-s", &path]);
+
     assert!(
         said.contains(&path) && said.contains("choose another file"),
         "{said}"
@@ -113,7 +116,9 @@ fn a_server_that_does_not_start_leaves_no_socket() {
 #[test]
 fn the_process_s_number_is_written_and_removed_and_no_other_file_is() {
     let directory = Scratch::new();
-    let (pid, other) = (directory.path("pid"), directory.path("other"));
+    let pid = directory.path("pid");
+    let other = directory.path("other");
+
     // That of a server which was killed.
     std::fs::write(&pid, "4194304\n").unwrap();
     let server = Running::start(&["-P", &pid]);
@@ -146,6 +151,7 @@ fn the_ports_are_written_as_memcached_writes_them() {
         command.env("MEMCACHED_PORT_FILENAME", file);
         Running::spawn(command)
     };
+
     std::fs::write(&ports, "of another time").unwrap();
     std::fs::write(format!("{ports}.lck"), "of a server that was killed").unwrap();
     let server = start(
@@ -164,6 +170,7 @@ fn the_ports_are_written_as_memcached_writes_them() {
             .parse::<std::net::SocketAddr>()
             .ok()
     };
+
     let lines: String = server
         .line
         .split(' ')

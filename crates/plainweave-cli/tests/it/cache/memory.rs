@@ -13,7 +13,9 @@ fn resident_memory_stays_within_its_bound_under_churn_of_sizes() {
     const LIMIT: usize = 32 << 20;
     let server = Running::start(&["-m", "32", "-t", "1"]);
     let mut client = server.connect();
-    let (mut number, mut most) = (0, 0);
+    let mut number = 0;
+    let mut most = 0;
+
     for _ in 0..2 {
         for size in [20, 900_000, 64, 100_000, 20, 16_000, 300] {
             let value = vec![b'v'; size];
@@ -29,6 +31,7 @@ fn resident_memory_stays_within_its_bound_under_churn_of_sizes() {
                 }
                 client.send(&batch);
             }
+
             client.ask("mn\r\n", "MN\r\n");
             most = most.max(server.resident());
             assert!(
@@ -38,6 +41,7 @@ fn resident_memory_stays_within_its_bound_under_churn_of_sizes() {
             );
         }
     }
+
     // The bound is of a cache that is full.
     assert!(
         most > LIMIT * 3 / 4 && client.stat("evictions") > 0,
@@ -54,6 +58,7 @@ fn values_that_are_being_received_have_a_bound_too() {
     other.ask("mn\r\n", "MN\r\n");
     let before = server.resident();
     let value = vec![b'v'; 1_000_000];
+
     let mut clients: Vec<Client> = (0..150).map(|_| server.connect()).collect();
     for (number, client) in clients.iter_mut().enumerate() {
         client.send(format!("set k{number} 0 0 {}\r\n", value.len()));
@@ -61,10 +66,12 @@ fn values_that_are_being_received_have_a_bound_too() {
         // Received as far as it will be: others are served in between.
         other.ask("mn\r\n", "MN\r\n");
     }
+
     // A quarter of -m, and as much again for the program as docs/cache-store.md says.
     let most = before + (16 << 20) + OVERHEAD;
     assert!(server.resident() <= most, "{} MB", server.resident() >> 20);
     let mut stored = 0;
+
     for client in &mut clients {
         client.send(&value[999_000..]);
         client.send("\r\nmn\r\n");
@@ -73,6 +80,7 @@ fn values_that_are_being_received_have_a_bound_too() {
         stored += usize::from(line == "STORED\r\n");
         client.expect("MN\r\n");
     }
+
     assert!((1..150).contains(&stored), "{stored}");
     assert_eq!(
         (

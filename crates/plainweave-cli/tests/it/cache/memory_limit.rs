@@ -18,6 +18,7 @@ fn fill(server: &Running) {
         client.send(&value[..len]);
         client.ask("\r\n", "STORED\r\n");
     };
+
     (0..28).for_each(|n| set(&format!("k{n}"), 900_000));
     set("large", value.len());
 }
@@ -49,6 +50,7 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
             Ok(group) => group,
             Err(why) => return skip(&why),
         };
+
         let flags = [
             "-p",
             "-1",
@@ -71,6 +73,7 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
         assert!(server.line.contains(&limit), "{}", server.line);
         fill(&server);
         let mut crowd: Vec<Client> = (0..CROWD).map(|_| server.connect()).collect();
+
         crowd
             .iter_mut()
             .for_each(|client| client.send("get large\r\n"));
@@ -86,6 +89,7 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
                 }
             }
         });
+
         let served = served.filter(|served| *served).count();
         let most = served_at_a_time(&server.line);
         // An idle worker's scratch is there in any case.
@@ -96,6 +100,7 @@ fn a_crowd_that_does_not_read_does_not_get_the_server_killed() {
         drop(crowd);
         eventually("a new client is served", || serves(server.address));
         let mut client = server.connect();
+
         assert_eq!(client.stat("shed_connections") as usize, CROWD - served);
         server.signal();
         let (code, said) = server.end();
@@ -116,6 +121,7 @@ fn values_that_are_begun_do_not_get_the_server_killed() {
             Ok(group) => group,
             Err(why) => return skip(&why),
         };
+
         let flags = [
             "-p",
             "-1",
@@ -143,6 +149,7 @@ fn values_that_are_begun_do_not_get_the_server_killed() {
                 .and_then(|()| stream.write_all(&value[..len / 2]));
             stream
         };
+
         // Each round finds what the one before has left behind.
         for round in 0..8 {
             drop(
@@ -152,6 +159,7 @@ fn values_that_are_begun_do_not_get_the_server_killed() {
             );
             eventually("a new client is served", || serves(server.address));
         }
+
         server.signal();
         assert_eq!(server.end().0, Some(0), "{driver}");
     }
@@ -165,11 +173,13 @@ fn an_idle_connection_is_served_when_slow_readers_have_left() {
     idle.ask("mn\r\n", "MN\r\n");
     fill(&server);
     let mut slow: Vec<Client> = (0..=most).map(|_| server.connect()).collect();
+
     slow.iter_mut().for_each(|client| {
         client.send("get large\r\n");
         client.expect("VALUE large 0 8388608\r\n");
     });
     assert!(!serves(server.address));
+
     // It sends nothing, so it is not refused.
     drop(slow);
     eventually("a new client is served", || serves(server.address));
@@ -188,6 +198,7 @@ fn flags_come_before_the_memory_limit() {
     let given = line(&["-m", "24", "--max-memory", "40m", "-c", "1000"]);
     assert!(given.contains("up to 1000 connections, "), "{given}");
     let without = line(&["-m", "24", "--max-memory", "0"]);
+
     assert!(
         without.contains("up to 1024 connections, memory not bounded"),
         "{without}"

@@ -67,11 +67,10 @@ fn a_scrape_is_read_whole() {
     let mut client = server.connect();
     fill(&mut client);
     let general = figures(&mut client, "stats");
-    let (slabs, items) = (
-        figures(&mut client, "stats slabs"),
-        figures(&mut client, "stats items"),
-    );
+    let slabs = figures(&mut client, "stats slabs");
+    let items = figures(&mut client, "stats items");
     let settings = figures(&mut client, "stats settings");
+
     for name in [
         "uptime",
         "time",
@@ -83,6 +82,7 @@ fn a_scrape_is_read_whole() {
     ] {
         number(&general, name);
     }
+
     for name in ["rusage_user", "rusage_system"] {
         let (seconds, micros) = general[name].split_once('.').unwrap();
         assert!(
@@ -90,6 +90,7 @@ fn a_scrape_is_read_whole() {
             "{name}"
         );
     }
+
     assert!(general.contains_key("version") && number(&settings, "maxconns") > 0.0);
     assert!(
         number(&general, "cmd_set")
@@ -101,6 +102,7 @@ fn a_scrape_is_read_whole() {
         .map(|(class, _)| class)
         .collect();
     assert_eq!(classes.len(), 2, "{slabs:?}");
+
     for class in classes {
         let slab = |name: &str| number(&slabs, &format!("{class}:{name}"));
         let item = |name: &str| number(&items, &format!("items:{class}:{name}"));
@@ -112,6 +114,7 @@ fn a_scrape_is_read_whole() {
             slab(&format!("{command}_hits"));
         }
         assert!(item("number") == 1.0 && item("mem_requested") > 0.0);
+
         for name in [
             "age",
             "evicted",
@@ -122,6 +125,7 @@ fn a_scrape_is_read_whole() {
         ] {
             assert!(item(name) < 60.0, "{name}");
         }
+
         // The exporter's name for it is the same, whichever list it comes from.
         assert!(!slabs.contains_key(&format!("{class}:mem_requested")));
     }
@@ -133,10 +137,9 @@ fn the_figures_of_classes_add_up() {
     let mut client = server.connect();
     fill(&mut client);
     client.until("gat 0 l\r\nmg l T0\r\nms l 2 C1 I\r\nhi\r\nms l 2\r\nhi\r\nma a\r\nmd l\r\ngets a\r\nmn\r\n", "MN");
-    let (general, slabs) = (
-        figures(&mut client, "stats"),
-        figures(&mut client, "stats slabs"),
-    );
+    let general = figures(&mut client, "stats");
+    let slabs = figures(&mut client, "stats slabs");
+
     for name in [
         "get_hits",
         "cmd_set",
@@ -153,6 +156,7 @@ fn the_figures_of_classes_add_up() {
         let sum: f64 = of_classes.map(|key| number(&slabs, key)).sum();
         assert_eq!(sum, number(&general, name), "{name} in {slabs:?}");
     }
+
     client.ask("stats reset\r\n", "RESET\r\n");
     let slabs = figures(&mut client, "stats slabs");
     assert!(
@@ -180,6 +184,7 @@ fn gets_that_find_what_has_gone_are_counted() {
         (client.stat("get_expired"), client.stat("get_flushed")),
         (1, 0)
     );
+
     // In one turn: the maintenance does not come between.
     let said = client.until("flush_all\r\nget a b\r\nget a\r\nmn\r\n", "MN");
     assert_eq!(said, "OK\r\nEND\r\nEND\r\nMN\r\n");
@@ -216,6 +221,7 @@ fn page(address: SocketAddr, path: &str) -> String {
     .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
+
     text
 }
 
@@ -234,11 +240,13 @@ fn memcached_exporter() {
     let Ok(_exporter) = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null())) else {
         return skip("memcached_exporter is not installed");
     };
+
     eventually("the exporter serves", || TcpStream::connect(web).is_ok());
     for _ in 0..2 {
         let scrape = page(web, "/metrics");
         assert!(scrape.starts_with("HTTP/1.1 200 "), "{scrape}");
         let sample = |name: &str| scrape.lines().any(|line| line == name);
+
         for line in [
             "memcached_up 1",
             "memcached_current_items 2",
@@ -270,11 +278,13 @@ fn memcached_tool() {
             )
             .ok()
         };
+
         known
             .into_iter()
             .find_map(tool)
             .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
+
     let Some(table) = run("display") else {
         return skip("there is no memcached-tool");
     };
@@ -294,6 +304,7 @@ fn memcached_tool() {
     );
     let keys = run("keys").unwrap();
     assert!(keys.contains("key=a ") && keys.contains("key=l "), "{keys}");
+
     for (mode, figure) in [
         ("stats", "curr_items"),
         ("settings", "maxbytes"),
@@ -332,12 +343,14 @@ fn figures_have_memcached_s_names() {
         return skip("there is no memcached to compare with (apt-get install memcached)");
     };
     let server = Running::start(&["-t", "1"]);
-    let (mut theirs, mut ours) = (Client::to(reference.address()), server.connect());
+    let mut theirs = Client::to(reference.address());
+    let mut ours = server.connect();
     fill(&mut theirs);
     fill(&mut ours);
     if figures(&mut theirs, "stats")["version"] != "1.6.18" {
         return skip("memcached has other figures in other versions than 1.6.18");
     }
+
     for (command, own) in [
         (
             "stats",
@@ -356,8 +369,10 @@ fn figures_have_memcached_s_names() {
         ("stats slabs", &[]),
         ("stats settings", &["write_timeout"]),
     ] {
-        let (theirs, ours) = (figures(&mut theirs, command), figures(&mut ours, command));
-        let (theirs, ours) = (names(&theirs), names(&ours));
+        let theirs = figures(&mut theirs, command);
+        let ours = figures(&mut ours, command);
+        let theirs = names(&theirs);
+        let ours = names(&ours);
         assert_eq!(
             ours.difference(&theirs).copied().collect::<Vec<_>>(),
             own,

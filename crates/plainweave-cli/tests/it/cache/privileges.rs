@@ -57,6 +57,7 @@ fn root_becomes_the_user() {
     )
     .unwrap();
     let pid = directory.path("pid");
+
     // More than any soft limit: root raises it before.
     let server = Running::start(&["-u", name, "-P", &pid, "-c", "1500"]);
     server.connect().ask(
@@ -64,6 +65,7 @@ fn root_becomes_the_user() {
         "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n",
     );
     server.connect().until("stats\r\n", "END");
+
     if geteuid().is_root() {
         assert_eq!(
             identities(&server, "Uid:"),
@@ -92,6 +94,7 @@ fn root_becomes_the_user() {
             "files are the user's"
         );
     }
+
     server.signal();
     let (code, said) = server.end();
     assert_eq!(
@@ -117,6 +120,7 @@ fn others_keep_their_own() {
             return skip("the program is in a directory of root's alone");
         }
     }
+
     let server = Running::spawn(command);
     server.signal();
     let (code, said) = server.end();
@@ -149,6 +153,7 @@ fn root_that_all_can_reach_is_warned_of() {
         assert_eq!(code, Some(0), "{said}");
         said.contains("as root") && said.contains("all addresses") && said.contains("-l 127.0.0.1")
     };
+
     let root = geteuid().is_root();
     assert_eq!(warns(&["-p", "-1"]), root);
     assert_eq!(warns(&["-p", "-1", "-u", "root"]), root);

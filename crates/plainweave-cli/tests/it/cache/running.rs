@@ -40,6 +40,7 @@ impl Running {
             .split_whitespace()
             .find_map(|word| word.trim_end_matches(',').parse().ok());
         let address = address.unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
+
         Self {
             child,
             address,
@@ -129,16 +130,19 @@ impl Client {
             self.0.read_exact(&mut byte).unwrap();
             got.push(byte[0]);
         }
+
         String::from_utf8_lossy(&got).into_owned()
     }
 
     /// Receives a line, whatever it is.
     pub(crate) fn line(&mut self) -> String {
-        let (mut got, mut byte) = (Vec::new(), [0]);
+        let mut got = Vec::new();
+        let mut byte = [0];
         while byte != *b"\n" {
             self.0.read_exact(&mut byte).unwrap();
             got.push(byte[0]);
         }
+
         String::from_utf8_lossy(&got).into_owned()
     }
 

@@ -30,6 +30,7 @@ fn page(address: SocketAddr, host: &str, path: &str) -> (String, String) {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
+
     (head.to_owned(), body.to_owned())
 }
 
@@ -56,6 +57,7 @@ fn figures_tell_how_the_cache_is_doing() {
         }
         eventually("all are counted", || figures(admin)["requests"] == 401);
         let now = figures(admin);
+
         assert_eq!(
             ["hits", "misses", "sets"].map(|name| outcome(&now, name)),
             [200, 200, 1]
@@ -79,11 +81,13 @@ fn figures_tell_how_the_cache_is_doing() {
             "{now}"
         );
         let memory = &now["memory"][0];
+
         assert!(
             memory["max"] == 32 << 20 && memory["now"].as_u64().unwrap() > 0,
             "{now}"
         );
         let workers = now["workers"].as_array().unwrap();
+
         assert_eq!(
             workers
                 .iter()
@@ -104,7 +108,9 @@ fn figures_tell_how_the_cache_is_doing() {
 #[test]
 fn a_hot_key_is_shown_whatever_it_is_made_of() {
     let server = Running::start(&["--admin", "127.0.0.1:0"]);
-    let (admin, mut client) = (admin(&server), server.connect());
+    let admin = admin(&server);
+    let mut client = server.connect();
+
     // The bytes of `<script>"`, 01, ff, a line's end, and a turn of the writing direction.
     let key = "PHNjcmlwdD4iAf8K4oCu";
     for _ in 0..300 {
@@ -115,6 +121,7 @@ fn a_hot_key_is_shown_whatever_it_is_made_of() {
         figures(admin)["hot"]["keys"][0]["key"] == shown
     });
     let text = page(admin, "localhost", "/status.json").1;
+
     assert!(
         !text.bytes().any(|byte| byte < b' ') && text.is_ascii(),
         "{text}"
@@ -134,11 +141,13 @@ fn keys_are_for_this_machine_unless_a_flag_says_so() {
         ),
     ] {
         let server = Running::start(flags);
-        let (admin, mut client) = (admin(&server), server.connect());
+        let admin = admin(&server);
+        let mut client = server.connect();
         for _ in 0..300 {
             client.ask("get secret\r\n", "END\r\n");
         }
         let (head, text) = page(admin, host, "/hotkeys");
+
         assert_eq!(
             (head.starts_with("HTTP/1.1 200"), text.contains("secret")),
             (shown, shown),
@@ -149,6 +158,7 @@ fn keys_are_for_this_machine_unless_a_flag_says_so() {
             "{head} {text}"
         );
         let (_, text) = page(admin, host, "/status.json");
+
         assert_eq!(text.contains("secret"), shown, "{flags:?}: {text}");
         let (_, text) = page(admin, host, "/metrics");
         assert!(
@@ -169,7 +179,8 @@ fn stalls_of_the_cache_are_listed() {
         "-t",
         "2",
     ]);
-    let (admin, mut client) = (admin(&server), server.connect());
+    let admin = admin(&server);
+    let mut client = server.connect();
     eventually("a stall with its cause", || {
         client.ask("get a\r\n", "END\r\n");
         let now = figures(admin);

@@ -17,6 +17,7 @@ fn page(address: SocketAddr, request: &str) -> (String, String) {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
+
     (
         head.lines().next().unwrap_or_default().to_owned(),
         body.to_owned(),
@@ -43,6 +44,7 @@ fn the_admin_address_has_health_metrics_and_hot_keys() {
         ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned())
     );
     let (status, metrics) = page(admin, "GET /metrics");
+
     assert_eq!(status, "HTTP/1.1 200 OK");
     let value = |name: &str| {
         let line = metrics
@@ -52,6 +54,7 @@ fn the_admin_address_has_health_metrics_and_hot_keys() {
             .parse::<f64>()
             .unwrap()
     };
+
     assert_eq!(
         (
             value("plainweave_cache_cmd_get_total"),
@@ -72,6 +75,7 @@ fn the_admin_address_has_health_metrics_and_hot_keys() {
         value("plainweave_cache_command_seconds_bucket{command=\"get\",le=\"+Inf\"}"),
         timed
     );
+
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
         assert!(
             line.rsplit_once(' ')
@@ -79,6 +83,7 @@ fn the_admin_address_has_health_metrics_and_hot_keys() {
             "{line}"
         );
     }
+
     let (_, hot) = page(admin, "GET /hotkeys");
     assert!(
         hot.lines()
@@ -92,6 +97,7 @@ fn the_admin_address_has_health_metrics_and_hot_keys() {
         "{fibers}"
     );
     assert_eq!(page(admin, "GET /nothing").0, "HTTP/1.1 404 Not Found");
+
     assert_eq!(
         page(admin, "DELETE /metrics").0,
         "HTTP/1.1 405 Method Not Allowed"
@@ -111,6 +117,7 @@ fn metadump_lists_every_item() {
     );
     let dump = client.until("lru_crawler metadump all\r\n", "END");
     let lines: Vec<&str> = dump.lines().collect();
+
     assert_eq!(lines.len(), 1202, "each item once, and the end");
     assert!(
         (0..1200).all(|n| dump.contains(&format!("key=key%22{n} exp=-1 "))),
@@ -125,11 +132,11 @@ fn metadump_lists_every_item() {
         .filter_map(|word| word.split_once('='))
         .collect();
     let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+
     assert_eq!(names, ["key", "exp", "la", "cas", "fetch", "cls", "size"]);
-    let (exp, la) = (
-        words[1].1.parse::<i64>().unwrap(),
-        words[2].1.parse::<i64>().unwrap(),
-    );
+    let exp = words[1].1.parse::<i64>().unwrap();
+    let la = words[2].1.parse::<i64>().unwrap();
+
     assert!(
         (exp - la).abs_diff(1000) <= 5 && words[4].1 == "yes",
         "{ends}"
@@ -140,12 +147,14 @@ fn metadump_lists_every_item() {
 #[test]
 fn watchers_see_what_they_asked_for() {
     let server = Running::start(&["-m", "4", "-t", "1", "-I", "64k"]);
-    let (mut all, mut fetches, mut evictions) =
-        (server.connect(), server.connect(), server.connect());
+    let mut all = server.connect();
+    let mut fetches = server.connect();
+    let mut evictions = server.connect();
     fetches.ask("watch\r\n", "OK\r\n");
     evictions.ask("watch evictions\r\n", "OK\r\n");
     all.ask("watch fetchers mutations connevents\r\n", "OK\r\n");
     let mut client = server.connect();
+
     client.ask(
         "set a 0 100 3\r\nabc\r\nget a none\r\n",
         "STORED\r\nVALUE a 0 3\r\nabc\r\nEND\r\n",
@@ -170,6 +179,7 @@ fn watchers_see_what_they_asked_for() {
         "{found}"
     );
     let fetched = fetches.line();
+
     assert!(
         fetched.contains("type=item_get key=a status=found"),
         "{fetched}"
@@ -180,6 +190,7 @@ fn watchers_see_what_they_asked_for() {
             "v".repeat(30_000)
         ));
     }
+
     let evicted = evictions.line();
     assert!(evicted.contains(" type=eviction key="), "{evicted}");
     for word in [" fetch=", " ttl=", " la=", " clsid=", " size="] {
@@ -188,6 +199,7 @@ fn watchers_see_what_they_asked_for() {
     client.ask("mn\r\n", "MN\r\n");
     drop(client);
     while !all.line().contains(" type=conn_close ") {}
+
     // What is not sent here is not accepted either.
     for kind in ["sysevents", "rawcmds", "proxyreqs", "nonsense"] {
         server
@@ -202,6 +214,7 @@ fn who_watches_is_not_idle() {
         let server = Running::start(&[&["-o", "idle_timeout=1"], way].concat());
         let mut watcher = server.connect();
         watcher.ask("watch connevents\r\n", "OK\r\n");
+
         // Each of these is idle for as long as the watcher is, and then more.
         for _ in 0..2 {
             assert_eq!(server.connect().rest(), "");
@@ -234,6 +247,7 @@ fn more_is_said_when_asked_for() {
             "plainweave cache: a signal has asked to stop",
             "plainweave cache: stopped",
         ];
+
         assert_eq!(
             (code, start_and_stop.map(has)),
             (Some(0), [said >= 1; 3]),
@@ -254,6 +268,7 @@ fn verbosity_changes_while_the_server_runs() {
     server.connect().ask("mn\r\n", "MN\r\n");
     client.send("shutdown\r\n");
     let (_, text) = server.end();
+
     assert!(
         text.contains("connection 2 from 127.0.0.1:") && !text.contains("connection 3 from"),
         "{text}"
@@ -279,6 +294,7 @@ fn a_crawl_takes_all_that_has_gone() {
         "set stays 0 0 1\r\nx\r\nlru_crawler crawl all\r\n",
         "STORED\r\nOK\r\n",
     );
+
     eventually("only what is there is counted", || {
         client.stat("curr_items") == 1
     });

@@ -37,6 +37,7 @@ fn params(name: &str, names: &[&str], years: (i32, i32)) -> CertificateParams {
         rcgen::date_time_ymd(years.0, 1, 1),
         rcgen::date_time_ymd(years.1, 1, 1),
     );
+
     params
 }
 
@@ -61,6 +62,7 @@ impl Authority {
         fs::create_dir_all(&directory).unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+
         // One of another's name would be tried, and its signature found wrong.
         params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -74,9 +76,11 @@ impl Authority {
 
     /// Writes `NAME.pem` and `NAME.key`; gives the flags for them.
     pub(crate) fn certify(&self, file: &str, names: &[&str], years: (i32, i32)) -> [String; 4] {
-        let (params, key) = (params(names[0], names, years), KeyPair::generate().unwrap());
+        let params = params(names[0], names, years);
+        let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let paths = self.write(file, &certificate, &key);
+
         [
             "--tls-cert".to_owned(),
             paths[0].clone(),
@@ -88,7 +92,8 @@ impl Authority {
     /// Writes `NAME.pem` and `NAME.key` as `openssl req -x509` does: certified by itself, and an
     /// authority.
     pub(crate) fn self_certified(&self, file: &str, names: &[&str], years: (i32, i32)) {
-        let (mut params, key) = (params(file, names, years), KeyPair::generate().unwrap());
+        let mut params = params(file, names, years);
+        let key = KeyPair::generate().unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         self.write(file, &params.self_signed(&key).unwrap(), &key);
     }

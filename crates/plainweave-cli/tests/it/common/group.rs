@@ -41,6 +41,7 @@ impl Group {
         for (key, _) in command.get_envs().filter(|(_, value)| value.is_none()) {
             shell.env_remove(key);
         }
+
         shell
     }
 }
@@ -68,8 +69,11 @@ fn parent() -> Option<(PathBuf, &'static str)> {
         .map(|(_, path)| path.trim_start_matches('/'));
     mounts.lines().find_map(|line| {
         let words: Vec<_> = line.split(' ').collect();
-        let (at, kind, options) = (Path::new(words.get(1)?), *words.get(2)?, words.get(3)?);
+        let at = Path::new(words.get(1)?);
+        let kind = *words.get(2)?;
+        let options = words.get(3)?;
         let children = || fs::read_to_string(at.join("cgroup.subtree_control")).unwrap_or_default();
+
         match kind {
             "cgroup" if options.split(',').any(|option| option == "memory") => {
                 Some((at.join(one?), "memory.limit_in_bytes"))

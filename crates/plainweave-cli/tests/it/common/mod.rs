@@ -81,6 +81,7 @@ impl Running {
             .unwrap();
         let after = line.split_once("http://").expect(&line).1;
         let address = after.split(' ').next().unwrap().parse().unwrap();
+
         Self {
             child,
             address,
@@ -150,7 +151,8 @@ impl Running {
     /// Waits for its end; returns its exit code and what it wrote to standard error, which a pipe
     /// must hold.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let (mut code, mut said) = (None, String::new());
+        let mut code = None;
+        let mut said = String::new();
         within(Duration::from_secs(60), "the server's end", || {
             code = self.child.try_wait().unwrap();
             code.is_some()
@@ -161,6 +163,7 @@ impl Running {
             .unwrap()
             .read_to_string(&mut said)
             .unwrap();
+
         (code.unwrap().code(), said)
     }
 }
@@ -255,6 +258,7 @@ pub(crate) fn figure(address: SocketAddr, name: &str) -> f64 {
         line.strip_prefix(name)
             .is_some_and(|rest| rest.starts_with(' '))
     });
+
     line.unwrap_or_else(|| panic!("no {name} in {text}"))
         .rsplit(' ')
         .next()

@@ -59,8 +59,10 @@ pub(crate) fn nginx(site: &Path, scratch: &Path) -> Option<Peer> {
         temporary = temporary.concat(),
         site = site.display(),
     );
+
     fs::write(scratch.join("nginx.conf"), config).unwrap();
     let mut command = Command::new(program);
+
     command
         .arg("-e")
         .arg(at("start.log"))
@@ -72,6 +74,7 @@ pub(crate) fn nginx(site: &Path, scratch: &Path) -> Option<Peer> {
         address,
         stream: None,
     };
+
     let end = Instant::now() + Duration::from_secs(20);
     while TcpStream::connect(address).is_err() {
         assert!(
@@ -82,6 +85,7 @@ pub(crate) fn nginx(site: &Path, scratch: &Path) -> Option<Peer> {
         assert!(Instant::now() < end, "nginx does not listen");
         thread::sleep(Duration::from_millis(20));
     }
+
     Some(peer)
 }
 
@@ -101,6 +105,7 @@ pub(crate) fn go(site: &Path, scratch: &Path) -> Option<Peer> {
         .env("GOFLAGS", "-mod=mod")
         .env("GO111MODULE", "off");
     let built = child::output(&mut build).unwrap();
+
     assert!(
         built.status.success(),
         "{}",
@@ -129,6 +134,7 @@ pub(crate) fn plainweave(site: &Path) -> Peer {
             .unwrap()
             .to_owned()
     };
+
     Peer::saying_its_address(&mut command, address)
 }
 
@@ -140,6 +146,7 @@ impl Peer {
             .read_line(&mut line)
             .unwrap();
         let address = address(&line).parse().unwrap();
+
         Self {
             child,
             address,
@@ -158,6 +165,7 @@ impl Peer {
                 stream.set_nodelay(true).unwrap();
                 stream
             });
+
             if stream.write_all(request.as_bytes()).is_err() {
                 continue;
             }
@@ -175,7 +183,8 @@ impl Peer {
 /// One answer with a `Content-Length`, or without content. `None`: the connection was closed before
 /// it.
 fn read(stream: &mut TcpStream, to_head: bool) -> Option<Answer> {
-    let (mut bytes, mut buf) = (Vec::new(), [0; 16 << 10]);
+    let mut bytes = Vec::new();
+    let mut buf = [0; 16 << 10];
     loop {
         let mut slots = [httparse::EMPTY_HEADER; 32];
         let mut raw = httparse::Response::new(&mut slots);
@@ -191,6 +200,7 @@ fn read(stream: &mut TcpStream, to_head: bool) -> Option<Answer> {
                 fields,
                 body: bytes.split_off(head),
             };
+
             assert_eq!(answer.field("transfer-encoding"), None, "not read here");
             let len = match to_head || matches!(answer.status, 204 | 304) {
                 true => 0,
@@ -200,12 +210,14 @@ fn read(stream: &mut TcpStream, to_head: bool) -> Option<Answer> {
                     .parse()
                     .unwrap(),
             };
+
             let had = answer.body.len();
             assert!(had <= len, "more than the answer");
             answer.body.resize(len, 0);
             stream.read_exact(&mut answer.body[had..]).unwrap();
             return Some(answer);
         }
+
         match stream.read(&mut buf) {
             Ok(len) if len > 0 => bytes.extend_from_slice(&buf[..len]),
             _ if bytes.is_empty() => return None,

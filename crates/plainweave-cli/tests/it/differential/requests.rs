@@ -116,7 +116,8 @@ impl Requests {
     }
 
     fn spec(&mut self, size: usize) -> String {
-        let (one, two) = (self.number(size), self.number(size));
+        let one = self.number(size);
+        let two = self.number(size);
         match self.0.random_range(0..4) {
             0 => format!("{one}-"),
             1 => format!("-{}", one.max(1)),
@@ -163,11 +164,13 @@ impl Iterator for Requests {
             kind: Kind::None,
             fields: Vec::new(),
         };
+
         if self.0.random_range(0..4) > 0 {
             let (kind, range) = self.range(size);
             asked.kind = kind;
             asked.fields.push(("Range", range));
         }
+
         for (name, choices, odds) in [
             ("If-Match", &TAGS[..], 5),
             ("If-Unmodified-Since", &DATES[..], 5),
@@ -186,6 +189,7 @@ impl Iterator for Requests {
                 asked.fields.push((name, value.to_owned()));
             }
         }
+
         Some(asked)
     }
 }

@@ -41,6 +41,7 @@ pub(crate) fn scripted_agent(
         say(&mut stream, &json!({ "proof": null }));
         assert!(line(&mut stream)["prepare"].is_object());
         script(&mut stream);
+
         // Until the coordinator has gone.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });

@@ -74,10 +74,12 @@ pub(crate) fn server(script: impl Fn(TcpStream, usize) + Send + Sync + 'static) 
     let script = Arc::new(script);
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
-            let (stream, script) = (stream.unwrap(), script.clone());
+            let stream = stream.unwrap();
+            let script = script.clone();
             std::thread::spawn(move || script(stream, number));
         }
     });
+
     address
 }
 
@@ -88,7 +90,9 @@ pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 /// returns false.
 pub(crate) fn requests(stream: TcpStream, mut answer: impl FnMut(&str, &mut TcpStream) -> bool) {
     let mut stream = BufReader::new(stream);
-    let (mut line, mut first) = (String::new(), String::new());
+    let mut line = String::new();
+    let mut first = String::new();
+
     while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
         if first.is_empty() {
             first.clone_from(&line);
@@ -113,6 +117,7 @@ pub(crate) fn sleeper(time: Duration) -> (SocketAddr, Arc<AtomicUsize>) {
             stream.write_all(OK.as_bytes()).is_ok()
         });
     });
+
     (address, seen)
 }
 
@@ -126,5 +131,6 @@ pub(crate) fn silent() -> (SocketAddr, Arc<AtomicUsize>) {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
+
     (address, seen)
 }

@@ -28,6 +28,7 @@ pub(crate) fn started(mut command: Command, port: u16) -> Option<Kept> {
         crate::common::skip::skip(&format!("{name} is not installed"));
         return None;
     };
+
     let start = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(
@@ -36,6 +37,7 @@ pub(crate) fn started(mut command: Command, port: u16) -> Option<Kept> {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
+
     Some(child)
 }
 
@@ -55,10 +57,12 @@ pub(crate) fn nginx(authority: &Authority, listen: &str, port: u16) -> Option<Ke
     );
     std::fs::write(authority.path("nginx.conf"), config).unwrap();
     let mut command = Command::new("nginx");
+
     command
         .arg("-e")
         .arg(authority.path("start.log"))
         .arg("-c")
         .arg(authority.path("nginx.conf"));
+
     started(command, port)
 }

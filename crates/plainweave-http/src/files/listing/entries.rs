@@ -52,6 +52,7 @@ impl Order {
             key: Key::Name,
             descending: false,
         };
+
         for part in query.unwrap_or_default().split('&') {
             match part {
                 "sort=name" => order.key = Key::Name,
@@ -61,6 +62,7 @@ impl Order {
                 _ => {}
             }
         }
+
         order
     }
 
@@ -70,16 +72,19 @@ impl Order {
                 (one.name.to_ascii_lowercase(), &one.name)
                     .cmp(&(two.name.to_ascii_lowercase(), &two.name))
             };
+
             let by_key = match self.key {
                 Key::Name => by_name(),
                 Key::Size => one.size.cmp(&two.size).then_with(by_name),
                 Key::Time => one.modified.cmp(&two.modified).then_with(by_name),
             };
+
             let by_key = if self.descending {
                 by_key.reverse()
             } else {
                 by_key
             };
+
             two.is_directory.cmp(&one.is_directory).then(by_key)
         });
     }
@@ -130,16 +135,19 @@ impl Listing {
             }
             _ => stat,
         };
+
         let is_directory = match kind(&stat) {
             FileType::Directory => true,
             FileType::RegularFile => false,
             _ => return None,
         };
+
         let size = if is_directory {
             0
         } else {
             stat.st_size.try_into().unwrap_or(0)
         };
+
         Some(Row {
             name: name.to_bytes().to_vec(),
             is_directory,
@@ -159,18 +167,21 @@ pub(super) fn shown(name: &[u8]) -> String {
 pub(super) fn timestamp(seconds: i64) -> String {
     // From year 1 to 9999: beyond it the format ends.
     let seconds = seconds.clamp(-62_135_596_800, 253_402_300_799);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let days = seconds.div_euclid(86_400);
+    let second = seconds.rem_euclid(86_400);
     let shifted = days + 719_468; // Since 0000-03-01.
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let era = shifted.div_euclid(146_097);
+    let of_era = shifted.rem_euclid(146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march = (5 * of_year + 2) / 153;
-    let (day, month) = (
-        of_year - (153 * march + 2) / 5 + 1,
-        if march < 10 { march + 3 } else { march - 9 },
-    );
+    let day = of_year - (153 * march + 2) / 5 + 1;
+    let month = if march < 10 { march + 3 } else { march - 9 };
     let year = year_of_era + 400 * era + i64::from(month <= 2);
-    let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
+    let hours = second / 3600;
+    let minutes = second / 60 % 60;
+    let seconds = second % 60;
+
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}Z")
 }
 
@@ -202,6 +213,7 @@ mod tests {
             size,
             modified,
         };
+
         let rows = [
             row("b", false, 1, 9),
             row("A", false, 1, 7),

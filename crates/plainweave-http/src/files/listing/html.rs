@@ -30,6 +30,7 @@ pub(super) fn write(listing: &Listing) -> Vec<u8> {
     push_table(&mut out, listing);
     push_footer(&mut out, listing);
     out.push_str("</body>\n</html>\n");
+
     out.into_bytes()
 }
 
@@ -45,6 +46,7 @@ fn push_trail(out: &mut String, name: &[u8]) {
     } else {
         "../".repeat(steps.len())
     };
+
     let _ = write!(out, "Index of <a href=\"{root}\">/</a> ");
     for (n, step) in steps.iter().enumerate() {
         let text = escaped(&shown(step));
@@ -57,6 +59,7 @@ fn push_trail(out: &mut String, name: &[u8]) {
             ),
         };
     }
+
     out.push_str("</h1>\n");
 }
 
@@ -69,6 +72,7 @@ fn push_table(out: &mut String, listing: &Listing) {
     ] {
         push_heading(out, listing.order, class, key, label);
     }
+
     out.push_str("</tr></thead>\n<tbody>\n");
     if !listing.name.is_empty() {
         out.push_str(
@@ -76,6 +80,7 @@ fn push_table(out: &mut String, listing: &Listing) {
         );
         out.push_str("</td><td class=\"s\"></td><td class=\"t\"></td></tr>\n");
     }
+
     for row in &listing.rows {
         push_row(out, row);
     }
@@ -89,17 +94,20 @@ fn push_heading(out: &mut String, order: Order, class: &str, key: Key, label: &s
         Key::Size => "size",
         Key::Time => "time",
     };
+
     let is_current = order.key == key;
     let (aria, arrow) = match (is_current, order.descending) {
         (false, _) => ("", ""),
         (true, false) => (" aria-sort=\"ascending\"", " ↑"),
         (true, true) => (" aria-sort=\"descending\"", " ↓"),
     };
+
     let turn = if is_current && !order.descending {
         "desc"
     } else {
         "asc"
     };
+
     let _ = write!(
         out,
         "<th class=\"{class}\"{aria}><a href=\"?sort={sort}&amp;order={turn}\">{label}{arrow}</a></th>"
@@ -114,7 +122,9 @@ fn push_row(out: &mut String, row: &Row) {
     } else {
         ("", "f", "")
     };
-    let (href, text) = (escaped(&href), escaped(&shown(&row.name)));
+
+    let href = escaped(&href);
+    let text = escaped(&shown(&row.name));
     let _ = write!(
         out,
         "<tr><td class=\"n\"><a{class} href=\"{href}{slash}\"><svg><use href=\"#{icon}\"/></svg>\
@@ -129,8 +139,10 @@ fn push_row(out: &mut String, row: &Row) {
             size(row.size)
         ),
     };
+
     let stamp = timestamp(row.modified);
-    let (day, minute) = (&stamp[..10], &stamp[11..16]);
+    let day = &stamp[..10];
+    let minute = &stamp[11..16];
     let _ = writeln!(
         out,
         "<td class=\"t\"><time datetime=\"{stamp}\">{day} {minute}</time></td></tr>"
@@ -145,21 +157,21 @@ fn push_footer(out: &mut String, listing: &Listing) {
         .iter()
         .fold(0u64, |sum, row| sum.saturating_add(row.size));
     let count = |number, one, many| format!("{number} {}", if number == 1 { one } else { many });
-    let (directories, files) = (
-        count(directories, "directory", "directories"),
-        count(files, "file", "files"),
-    );
+    let directories = count(directories, "directory", "directories");
+    let files = count(files, "file", "files");
     let _ = write!(
         out,
         "<footer>{directories}, {files}, {}. Times are UTC.",
         size(bytes)
     );
+
     if listing.truncated {
         let _ = write!(
             out,
             " There are more than the {MAX_ENTRIES} entries that are shown."
         );
     }
+
     out.push_str("</footer>\n");
 }
 
@@ -178,6 +190,7 @@ fn size(bytes: u64) -> String {
             return format!("{value:.0} {unit}");
         }
     }
+
     format!("{value:.0} EiB")
 }
 
@@ -226,6 +239,7 @@ mod tests {
             size: 1,
             modified: 0,
         };
+
         let mut out = String::new();
         push_row(&mut out, &row);
         assert!(

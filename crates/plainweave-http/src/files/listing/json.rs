@@ -14,6 +14,7 @@ pub(super) fn write(listing: &Listing) -> Vec<u8> {
         push_encoded(&mut path, &listing.name);
         path.push('/');
     }
+
     out.push_str("{\"path\":");
     push_string(&mut out, &path);
     let _ = write!(out, ",\"truncated\":{},\"entries\":[", listing.truncated);
@@ -21,6 +22,7 @@ pub(super) fn write(listing: &Listing) -> Vec<u8> {
         out.push_str(if n == 0 { "\n" } else { ",\n" });
         push_row(&mut out, row);
     }
+
     out.push_str("\n]}\n");
     out.into_bytes()
 }
@@ -39,6 +41,7 @@ fn push_row(out: &mut String, row: &Row) {
         true => write!(out, ",\"type\":\"directory\""),
         false => write!(out, ",\"type\":\"file\",\"size\":{}", row.size),
     };
+
     let _ = write!(out, ",\"modified\":\"{}\"}}", timestamp(row.modified));
 }
 

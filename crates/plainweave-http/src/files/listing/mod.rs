@@ -68,6 +68,7 @@ impl Format {
                 .split('&')
                 .find_map(|part| part.strip_prefix("format="))
         });
+
         match wanted {
             Some("json") => Self::Json,
             Some("html") => Self::Html,
@@ -97,11 +98,9 @@ impl Listings {
         fields: Fields,
     ) -> Result<Response, StatusCode> {
         let turn = self.turn().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
-        let (root, name, order) = (
-            Arc::clone(root),
-            path.name().to_vec(),
-            Order::of(head.query()),
-        );
+        let root = Arc::clone(root);
+        let name = path.name().to_vec();
+        let order = Order::of(head.query());
         let format = Format::of(head, fields);
         let work = move || {
             let _turn = turn;

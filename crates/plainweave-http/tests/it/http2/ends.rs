@@ -56,6 +56,7 @@ fn a_reset_cancels_the_request() {
                 raw.send(RST_STREAM, 0, id, &CANCEL.to_be_bytes());
                 eventually(|| cancelled.load(SeqCst) == n + 1);
             }
+
             // What the third has sent is not read, and fills the connection's window.
             raw.send(WINDOW_UPDATE, 0, 0, &1_000_000_u32.to_be_bytes());
             // The head of a request and its reset at once.
@@ -88,6 +89,7 @@ fn a_client_that_leaves_cancels_its_requests() {
                     &post(path),
                 );
             }
+
             sleep(Duration::from_millis(20)).expect("not cancelled");
             drop(raw);
             eventually(|| cancelled.load(SeqCst) == PATHS.len() && server.counts().open == 0);
@@ -119,6 +121,7 @@ fn a_client_may_vanish_at_any_byte() {
                 sleep(Duration::from_micros(200)).expect("not cancelled");
             }
         }
+
         eventually(|| {
             server.counts().accepted == conversation.len() as u64 + 1 && server.counts().open == 0
         });
@@ -127,15 +130,18 @@ fn a_client_may_vanish_at_any_byte() {
 
 #[test]
 fn a_stop_waits_for_requests_in_progress_and_says_so() {
-    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let begun = Arc::new(Notify::new());
+    let go_on = Arc::new(Notify::new());
     let handler = || {
-        let (begun, go_on) = (begun.clone(), go_on.clone());
+        let begun = begun.clone();
+        let go_on = go_on.clone();
         move |_: &mut Request<'_>| {
             begun.notify_one();
             go_on.wait().expect("not cancelled");
             Response::ok("done")
         }
     };
+
     beside(
         || Server::new(handler()),
         |server, address| {
@@ -146,6 +152,7 @@ fn a_stop_waits_for_requests_in_progress_and_says_so() {
                 let server = server.clone();
                 plainweave::spawn(move || server.shutdown(HANG))
             };
+
             eventually(|| server.is_stopping());
             sleep(Duration::from_millis(10)).expect("not cancelled");
             go_on.notify_one();
@@ -163,6 +170,7 @@ fn a_stop_ends_idle_connections() {
         linger_timeout: Duration::from_millis(50),
         ..Limits::default()
     };
+
     beside(
         || server().with_limits(limits()),
         |server, address| {
@@ -185,6 +193,7 @@ fn a_connection_has_as_many_requests_as_it_may() {
             ..Limits::default()
         })
     };
+
     beside(few, |_, address| {
         let mut client = Client::connect(address);
         assert_eq!(
@@ -210,18 +219,21 @@ fn silence_ends_a_connection_and_pings_are_silence() {
         idle_timeout: Duration::from_millis(150),
         ..Limits::default()
     };
+
     beside(
         || server().with_limits(quick()),
         |_, address| {
             let mut raw = Raw::connect(address);
             raw.get(1, "/a");
             assert_eq!(raw.next_of(DATA).expect("an answer").payload, b"/a");
+
             for _ in 0..1000 {
                 sleep(Duration::from_millis(20)).expect("not cancelled");
                 if raw.bytes(&frame(PING, 0, 0, &[0; 8])).is_err() {
                     return;
                 }
             }
+
             panic!("pings keep it open");
         },
     );
@@ -233,6 +245,7 @@ fn an_idle_connection_is_told_that_it_ends() {
         idle_timeout: Duration::from_millis(50),
         ..Limits::default()
     };
+
     beside(
         || server().with_limits(quick()),
         |_, address| {
@@ -250,10 +263,12 @@ fn a_slow_handler_is_not_silence() {
         idle_timeout: Duration::from_millis(30),
         ..Limits::default()
     };
+
     let slow = |_: &mut Request<'_>| {
         sleep(Duration::from_millis(150)).expect("not cancelled");
         Response::ok("slow")
     };
+
     beside(
         || Server::new(slow).with_limits(quick()),
         |_, address| assert_eq!(Client::connect(address).get("/").body, b"slow"),

@@ -33,6 +33,7 @@ fn frames_that_ask_for_nothing_are_bounded() {
             Limits::default(),
         )
     };
+
     beside(few, |server, address| {
         let floods = [
             frame(PING, 0, 0, &[0; 8]),
@@ -49,6 +50,7 @@ fn frames_that_ask_for_nothing_are_bounded() {
             let end = raw.ends_by();
             assert!(matches!(end, None | Some(ENHANCE_YOUR_CALM)), "{end:?}");
             let mut other = Raw::connect(address);
+
             other.get(1, "/a");
             assert_eq!(other.next_of(DATA).expect("an answer").payload, b"/a");
         }
@@ -63,6 +65,7 @@ fn a_client_is_told_why() {
         linger_timeout: HANG,
         ..Limits::default()
     };
+
     let few = || {
         limited(
             Http2Limits {
@@ -72,10 +75,12 @@ fn a_client_is_told_why() {
             patient(),
         )
     };
+
     beside(few, |_, address| {
         let mut raw = Raw::connect(address);
         raw.flood(&frame(PING, 0, 0, &[0; 8]), 30);
         assert_eq!(raw.ends_by(), Some(ENHANCE_YOUR_CALM));
+
         // All of it may be there when the connection begins.
         let mut raw = Raw::connect_with(address, &frame(PING, 0, 0, &[0; 8]).repeat(30));
         assert_eq!(raw.ends_by(), Some(ENHANCE_YOUR_CALM));
@@ -94,6 +99,7 @@ fn a_download_is_no_flood() {
             Limits::default(),
         )
     };
+
     beside(few, |_, address| {
         let mut raw = Raw::connect(address);
         let mut updates = 0;
@@ -111,6 +117,7 @@ fn a_download_is_no_flood() {
                 }
             }
         }
+
         assert!(updates > 60, "{updates}");
     });
 }
@@ -125,15 +132,18 @@ fn rapid_resets_are_bounded() {
             handled.fetch_add(1, SeqCst);
             Response::ok("")
         };
+
         let http2 = Http2Limits {
             resets: 50,
             ..Http2Limits::default()
         };
+
         Server::new(handler).with_limits(Limits {
             http2: Some(http2),
             ..Limits::default()
         })
     };
+
     // In one piece with the request, and when it is in progress already.
     for pause in [false, true] {
         beside(make, |_, address| {
@@ -148,10 +158,12 @@ fn rapid_resets_are_bounded() {
                     }
                     raw.bytes(&reset)
                 });
+
                 if sent.is_err() {
                     break;
                 }
             }
+
             assert!(matches!(raw.ends_by(), None | Some(ENHANCE_YOUR_CALM)));
             assert!(handled.load(SeqCst) < 500, "{handled:?}");
         });
@@ -161,9 +173,11 @@ fn rapid_resets_are_bounded() {
 /// A handler that goes on after its client has cancelled still counts.
 #[test]
 fn handlers_in_progress_are_bounded_whatever_the_client_cancels() {
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let now = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
     let make = || {
-        let (now, most) = (now.clone(), most.clone());
+        let now = now.clone();
+        let most = most.clone();
         let stubborn = move |_: &mut Request<'_>| {
             most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
             // Cancelled, and goes on.
@@ -172,15 +186,18 @@ fn handlers_in_progress_are_bounded_whatever_the_client_cancels() {
             now.fetch_sub(1, SeqCst);
             Response::ok("")
         };
+
         let http2 = Http2Limits {
             streams: 4,
             ..Http2Limits::default()
         };
+
         Server::new(stubborn).with_limits(Limits {
             http2: Some(http2),
             ..Limits::default()
         })
     };
+
     beside(make, |_, address| {
         let mut raw = Raw::connect(address);
         for id in (1..80).step_by(2) {
@@ -189,6 +206,7 @@ fn handlers_in_progress_are_bounded_whatever_the_client_cancels() {
             // Resets of what nobody has begun with are bounded elsewhere.
             sleep(Duration::from_millis(1)).expect("not cancelled");
         }
+
         drop(raw);
         eventually(|| now.load(SeqCst) == 0);
         assert!((1..=4).contains(&most.load(SeqCst)), "{most:?}");
@@ -206,6 +224,7 @@ fn more_requests_than_allowed_are_refused() {
             Limits::default(),
         )
     };
+
     beside(few, |_, address| {
         let mut raw = Raw::connect(address);
         // Two that wait for their bodies.
@@ -213,6 +232,7 @@ fn more_requests_than_allowed_are_refused() {
         raw.send(HEADERS, END_HEADERS, 3, &post("/echo"));
         raw.get(5, "/a");
         let reset = raw.next_of(RST_STREAM).expect("a refusal");
+
         assert_eq!((reset.id, reset.code()), (5, REFUSED_STREAM));
         raw.send(DATA, END_STREAM, 1, b"body");
         assert_eq!(raw.next_of(DATA).expect("an answer").payload, b"body");
@@ -229,6 +249,7 @@ fn fields_without_an_end_are_bounded() {
         let more = fields(0x82, "/", &[("x", &"y".repeat(16_000))])[11..].to_vec();
         raw.flood(&frame(CONTINUATION, 0, 1, &more), 1000);
         let end = raw.ends_by();
+
         assert!(matches!(end, None | Some(1..)), "{end:?}");
         eventually(|| server.counts().open == 0);
 
@@ -264,6 +285,7 @@ fn a_bomb_of_fields_is_refused_unread() {
         assert_eq!(raw.next_of(DATA).expect("an answer").payload, b"/a");
         drop(raw);
         let mut raw = Raw::connect(address);
+
         raw.bytes(&bomb(8000)).expect("sent");
         assert!(matches!(raw.ends_by(), None | Some(1..)));
         eventually(|| server.counts().open == 0);
@@ -281,6 +303,7 @@ fn a_head_that_stops_in_the_middle_has_its_time() {
             },
         )
     };
+
     beside(quick, |server, address| {
         let whole = frame(HEADERS, END_STREAM | END_HEADERS, 1, &get("/"));
         let open = frame(HEADERS, END_STREAM, 1, &get("/"));
@@ -291,12 +314,14 @@ fn a_head_that_stops_in_the_middle_has_its_time() {
                 raw.ends_by();
             }
         }
+
         eventually(|| server.counts().open == 0);
         // Beside a request in progress, whose rest it would hold up.
         let mut raw = Raw::connect(address);
         raw.send(HEADERS, END_HEADERS, 1, &post("/echo"));
         raw.send(HEADERS, END_STREAM, 3, &get("/"));
         raw.ends_by();
+
         // The preface, too.
         let mut stream = plainweave::net::TcpStream::connect(address).expect("connected");
         stream.set_read_timeout(Some(HANG)).expect("set");
@@ -323,6 +348,7 @@ fn a_client_that_does_not_read_is_cut() {
         raw.get(1, "/big");
         let reset = raw.next_of(RST_STREAM).expect("a reset");
         assert_eq!((reset.id, reset.code()), (1, CANCEL));
+
         // The connection itself goes on.
         raw.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9]);
         raw.get(3, "/a");
@@ -337,6 +363,7 @@ fn a_client_that_does_not_read_is_cut() {
         }
         sleep(Duration::from_millis(600)).expect("not cancelled");
         let mut came = 0;
+
         while let Some(frame) = raw.next() {
             came += frame.payload.len();
         }
@@ -354,6 +381,7 @@ fn a_body_that_stops_has_its_time() {
         };
         limited(Http2Limits::default(), limits)
     };
+
     beside(quick, |_, address| {
         let mut raw = Raw::connect(address);
         raw.send(HEADERS, END_HEADERS, 1, &post("/echo"));
@@ -365,6 +393,7 @@ fn a_body_that_stops_has_its_time() {
         raw.get(3, "/a");
         let answer =
             std::iter::from_fn(|| raw.next()).find(|frame| frame.kind == DATA && frame.id == 3);
+
         assert_eq!(answer.expect("an answer").payload, b"/a");
     });
 }

@@ -21,12 +21,14 @@ struct Peer {
 impl Peer {
     /// The ends of answers in a write.
     fn ends(write: &[u8]) -> usize {
-        let (mut rest, mut ends) = (write, 0);
+        let mut rest = write;
+        let mut ends = 0;
         while let [high, middle, low, kind, flags, _, _, _, _, payload @ ..] = rest {
             let len = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
             ends += usize::from(*kind == DATA && flags & END_STREAM != 0);
             rest = &payload[len..];
         }
+
         ends
     }
 
@@ -120,6 +122,7 @@ fn answers_that_are_ready_leave_in_one_write() {
         answered: 0,
         writes,
     };
+
     runtime.run(|| server.serve_stream(peer));
     let answers: Vec<_> = seen
         .into_iter()

@@ -56,6 +56,7 @@ fn refused_requests_do_not_wait_for_their_client() {
         };
         server().with_limits(limits).with_admission(|| None::<()>)
     };
+
     beside(make, |server, address| {
         let mut raw = Raw {
             stream: TcpStream::connect(address).expect("connected"),
@@ -71,12 +72,14 @@ fn refused_requests_do_not_wait_for_their_client() {
             };
             frame(HEADERS, END_STREAM | END_HEADERS, 1 + 2 * n, &block)
         });
+
         raw.bytes(&requests.collect::<Vec<_>>().concat())
             .expect("sent");
         for _ in 0..MANY {
             let answer = raw.next_of(HEADERS).expect("answered");
             assert_eq!(answer.flags & END_STREAM, END_STREAM, "{answer:?}");
         }
+
         assert_eq!(server.counts().requests, 0);
     });
 }
@@ -88,6 +91,7 @@ fn a_connection_in_the_middle_of_a_frame_has_a_permit() {
         let permits = permits.clone();
         server().with_admission(move || permits.take())
     };
+
     beside(make, |server, address| {
         let mut one = Raw::connect(address);
         one.get(1, "/one");
@@ -96,6 +100,7 @@ fn a_connection_in_the_middle_of_a_frame_has_a_permit() {
         let request = frame(HEADERS, END_STREAM | END_HEADERS, 3, &get("/two"));
         one.bytes(&request[..5]).expect("sent");
         eventually(|| permits.left() == 0);
+
         // For another one there is none, in its first frame or in a later one.
         for part in [&PREFACE[..20], &[PREFACE, &request[..12]].concat()] {
             let mut other = TcpStream::connect(address).expect("connected");
@@ -103,6 +108,7 @@ fn a_connection_in_the_middle_of_a_frame_has_a_permit() {
             other.write_all(part).expect("sent");
             let _ = other.read_to_end(&mut Vec::new());
         }
+
         eventually(|| server.counts().open == 1);
         // Its own request needs no second one.
         one.bytes(&request[5..]).expect("sent");
@@ -118,21 +124,21 @@ fn a_connection_in_the_middle_of_a_frame_has_a_permit() {
 /// Of a server that counts requests by connections for HTTP/1.
 #[test]
 fn prior_knowledge_gives_the_permit_of_a_turn_back() {
-    let (held, seen) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
+    let held = Arc::new(AtomicBool::new(false));
+    let seen = Arc::new(AtomicUsize::new(0));
     struct Held(Arc<AtomicBool>);
     impl Drop for Held {
         fn drop(&mut self) {
             self.0.store(false, SeqCst);
         }
     }
-    let (looked, counted) = (held.clone(), seen.clone());
+    let looked = held.clone();
+    let counted = seen.clone();
     let server = Server::new(move |_: &mut Request<'_>| {
         counted.fetch_add(if looked.load(SeqCst) { 100 } else { 1 }, SeqCst);
         Response::ok("")
     });
+
     let runtime = plainweave::Runtime::builder()
         .workers(1)
         .max_workers(1)

@@ -95,6 +95,7 @@ fn string(block: &mut Vec<u8>, text: &str) {
                 block.push((rest % 128) as u8 | 128);
                 rest /= 128;
             }
+
             block.push(rest as u8);
         }
     }
@@ -162,6 +163,7 @@ impl<S: Read + Write> Raw<S> {
         let [high, middle, low, kind, flags, id @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
         self.stream.read_exact(&mut payload).ok()?;
+
         Some(Frame {
             kind,
             flags,

@@ -41,6 +41,7 @@ fn requests_are_in_progress_together() {
             Response::ok("together")
         }
     };
+
     beside(
         || Server::new(handler()),
         |_, address| {
@@ -85,6 +86,7 @@ fn bodies_of_any_kind_arrive() {
                 "{path}"
             );
         }
+
         // Broken off before and behind the head.
         assert!(
             matches!(client.begin(head(Method::GET, "/broken"), true).answer(), Ok(answer) if answer.status() == 500)
@@ -111,6 +113,7 @@ fn long_bodies_are_within_the_windows() {
             write!(out, "{sum}")
         }))
     };
+
     beside(
         || Server::new(handler),
         |_, address| {
@@ -127,6 +130,7 @@ fn long_bodies_are_within_the_windows() {
                     .send(Bytes::from(vec![3; 2 << 20]), true)
                     .expect("taken");
             }
+
             for request in requests {
                 let answer = request.answer().expect("answered");
                 assert_eq!(answer.body.len(), 1_000_007);
@@ -160,6 +164,7 @@ fn trailers_pass_both_ways() {
             Ok(())
         }))
     };
+
     beside(
         || Server::new(handler),
         |_, address| {
@@ -172,6 +177,7 @@ fn trailers_pass_both_ways() {
             trailers.insert("x-sum", HeaderValue::from_static("17"));
             request.body.send_trailers(trailers.clone()).expect("sent");
             let answer = request.answer().expect("answered");
+
             assert_eq!(
                 (&answer.body[..], answer.trailers),
                 (&b"body"[..], Some(trailers))
@@ -212,12 +218,14 @@ fn heads_are_seen_and_judged_as_those_of_http_1() {
                         value,
                     );
                 }
+
                 let answer = client.begin(request, true).answer().expect("answered");
                 (
                     answer.status(),
                     String::from_utf8(answer.body).expect("text"),
                 )
             };
+
             let cookies = [("cookie", "a=1"), ("cookie", "b=2")];
             assert_eq!(
                 ask("/a%20b?c", &cookies),
@@ -249,6 +257,7 @@ fn heads_are_seen_and_judged_as_those_of_http_1() {
                 .headers_mut()
                 .append("expect", HeaderValue::from_static("wonders"));
             let answer = client.begin(refused, true).answer().expect("answered");
+
             assert_eq!((answer.status(), &answer.body[..]), (417, &b""[..]));
         },
     );
@@ -262,6 +271,7 @@ fn a_body_has_its_limit_whether_it_is_announced_or_not() {
             ..Limits::default()
         })
     };
+
     beside(limited, |_, address| {
         let mut client = Client::connect(address);
         let mut announced = head(Method::POST, "/echo");
@@ -277,6 +287,7 @@ fn a_body_has_its_limit_whether_it_is_announced_or_not() {
             413
         );
         let mut request = client.begin(head(Method::POST, "/echo"), false);
+
         request
             .body
             .send_data(Bytes::from(vec![0; 1001]), true)
@@ -303,6 +314,7 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
             .expect("in time")
             .expect("an interim answer")
             .expect("no error");
+
         assert_eq!(
             (interim.status().as_u16(), interim.headers().len()),
             (100, 0)
@@ -326,6 +338,7 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
                 "{path}"
             );
         }
+
         // Once, however often it is read..
         raw.send(HEADERS, END_HEADERS, 5, &fields(0x83, "/echo", &expecting));
         let interim = raw.next_of(HEADERS).expect("asked");
@@ -432,7 +445,9 @@ fn hooks_counts_and_admission_are_for_each_request() {
                 ));
             })
     };
-    let (all, permits) = (Seen::default(), Permits::new(1));
+
+    let all = Seen::default();
+    let permits = Permits::new(1);
     beside(
         || make(all.clone(), permits.clone()),
         |server, address| {
@@ -442,6 +457,7 @@ fn hooks_counts_and_admission_are_for_each_request() {
                 let _last = (status == 503).then(|| permits.take());
                 assert_eq!(client.get("/path").status(), status);
             }
+
             client.ended().expect("ended");
             eventually(|| server.counts().requests == 2);
             let seen = std::mem::take(&mut *all.lock().expect("whole"));
@@ -460,6 +476,7 @@ fn http_1_is_served_beside_it_and_http_2_only_where_it_is_wanted() {
             ..Limits::default()
         })
     };
+
     beside(off, |_, address| {
         let mut stream = plainweave::net::TcpStream::connect(address).expect("connected");
         stream.write_all(OPENING).expect("sent");

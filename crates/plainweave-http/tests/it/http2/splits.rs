@@ -65,7 +65,9 @@ impl Peer {
 
     /// Returns the data on a stream, and whether all of it has come.
     fn data(&self, stream: u8) -> (Vec<u8>, bool) {
-        let (mut rest, mut data, mut ended) = (&self.out[..], Vec::new(), false);
+        let mut rest = &self.out[..];
+        let mut data = Vec::new();
+        let mut ended = false;
         while let [high, middle, low, kind, flags, _, _, _, id, payload @ ..] = rest {
             let len = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
             let Some((payload, after)) = payload.split_at_checked(len) else {
@@ -75,6 +77,7 @@ impl Peer {
                 data.extend_from_slice(payload);
                 ended |= flags & END_STREAM != 0;
             }
+
             rest = after;
         }
         (data, ended)
@@ -120,6 +123,7 @@ impl Write for Peer {
             Then::Full if self.out.len() >= self.split => return Err(ErrorKind::WouldBlock.into()),
             _ => {}
         }
+
         let len = self.part(self.out.len(), buf.len());
         self.out.extend_from_slice(&buf[..len]);
         Ok(len)
@@ -153,6 +157,7 @@ impl NonBlocking for Peer {
         self.waits += 1;
         assert!(self.waits < 1000, "it goes on and on");
         let reads = wait.reads && (self.read < self.input.len() || self.is_answered());
+
         let writes = wait.writes && self.then != Then::Full;
         if reads || writes {
             Ok(())
@@ -194,6 +199,7 @@ fn play(then: Then, limits: &Limits, check: impl Fn(&Peer)) {
         runtime.run(|| server.serve_stream(&mut peer));
         peer
     };
+
     let end = played(usize::MAX).end();
     assert!(end > 100, "{end}");
     (1..end).for_each(|split| check(&played(split)));
@@ -224,10 +230,12 @@ fn a_client_that_takes_no_more_after_any_byte() {
         write_timeout: Duration::from_millis(2),
         ..Limits::default()
     };
+
     let quick = Limits {
         linger_timeout: Duration::from_millis(2),
         ..quick
     };
+
     for then in [Then::Deaf, Then::Full] {
         play(then, &quick, |peer| {
             assert!(peer.out.len() <= peer.split, "{then:?}")

@@ -64,6 +64,7 @@ fn it_is_agreed_on_and_large_answers_arrive() {
                     raw.get(id, "/a");
                     assert_eq!(raw.next_of(DATA).expect("an answer").payload, b"/a");
                 }
+
                 assert_eq!(raw.stream.conn.alpn_protocol(), Some(&b"h2"[..]));
                 // More than the windows and the socket hold at once is not needed: all streams
                 // share 64 KiB.
@@ -90,6 +91,7 @@ fn threads_do_not_offer_it() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     let server = Arc::new(server());
+
     server.start(acceptor.listen(listener)).expect("started");
     let stream = OsStream::connect(address).expect("connected");
     stream.set_read_timeout(Some(HANG)).expect("set");
@@ -98,6 +100,7 @@ fn threads_do_not_offer_it() {
         .write_all(b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         .expect("sent");
     let mut answer = Vec::new();
+
     stream.read_to_end(&mut answer).expect("answered");
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
     assert!(answer.starts_with(b"HTTP/1.1 200 "));

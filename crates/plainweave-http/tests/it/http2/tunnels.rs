@@ -78,6 +78,7 @@ fn a_handler_sees_what_it_would_of_http_1() {
             websocket(echo)
         })
     };
+
     beside(server, |_, address| {
         let mut client = Client::connect(address);
         let mut asking = ask(&mut client, "/chat?room=1", "websocket");
@@ -89,7 +90,9 @@ fn a_handler_sees_what_it_would_of_http_1() {
             .expect("not cancelled")
             .expect("answered")
             .into_parts();
+
         assert_eq!(answer.status, 200);
+
         for absent in [
             "upgrade",
             "connection",
@@ -98,6 +101,7 @@ fn a_handler_sees_what_it_would_of_http_1() {
         ] {
             assert!(!answer.headers.contains_key(absent), "{absent}");
         }
+
         assert_eq!(answer.headers["sec-websocket-protocol"], "chat");
         assert_eq!(next(&mut recv), Some(b"hello"[..].into()));
         // Others go on beside it.
@@ -130,6 +134,7 @@ fn other_answers_are_no_agreement() {
         "/moved" => Response::new(StatusCode::FOUND),
         _ => Response::plain(StatusCode::FORBIDDEN).with_body(Body::from("not here")),
     };
+
     beside(
         || Server::new(handler),
         |_, address| {
@@ -144,6 +149,7 @@ fn other_answers_are_no_agreement() {
                 let answer = ask(&mut client, path, "websocket").answer();
                 assert_eq!(answer.expect("answered").status(), status, "{path}");
             }
+
             // And who does not ask gets none.
             assert_eq!(client.get("/other").status(), 505);
             assert_eq!(client.get("/page").status(), 200);
@@ -160,6 +166,7 @@ fn connect_opens_a_tunnel() {
             _ => Response::ok("a page"),
         }
     };
+
     beside(
         || Server::new(handler),
         |_, address| {
@@ -168,6 +175,7 @@ fn connect_opens_a_tunnel() {
                 let request = http::Request::builder().method(Method::CONNECT).uri(to);
                 client.begin(request.body(()).expect("a request"), false)
             };
+
             let mut tunnel = connect("db.example:5432");
             tunnel
                 .send(Bytes::from_static(b"select 1"), true)
@@ -210,6 +218,7 @@ fn the_end_of_either_is_heard_by_the_other() {
         assert_eq!(answer.expect("answered").status(), 200);
         asking.body.send_reset(Reason::CANCEL);
         eventually(|| LEFT.load(Ordering::SeqCst) == before + 1);
+
         // The whole connection, too.
         let mut asking = ask(&mut client, "/waits", "websocket");
         let answer = block_on(&mut asking.response).expect("not cancelled");
@@ -223,6 +232,7 @@ fn the_end_of_either_is_heard_by_the_other() {
         assert_eq!(answer.expect("answered").status(), 200);
         asking.send(Bytes::from_static(b"!"), false).expect("sent");
         let reset = block_on(poll_fn(|cx| asking.body.poll_reset(cx))).expect("not cancelled");
+
         assert_eq!(reset.expect("reset"), Reason::INTERNAL_ERROR);
         eventually(|| {
             reports

@@ -60,7 +60,8 @@ fn read(
     streams: usize,
     mut give_back: impl FnMut(&mut Raw<TcpStream>, u32, usize),
 ) -> Got {
-    let (mut got, mut ended) = (Got::default(), 0);
+    let mut got = Got::default();
+    let mut ended = 0;
     while ended < streams {
         let Some(frame) = raw.next() else {
             panic!("the connection has ended with {ended} answers")
@@ -68,6 +69,7 @@ fn read(
         assert_ne!(frame.kind, RST_STREAM, "an answer was broken off");
         let is_last = matches!(frame.kind, DATA | HEADERS) && frame.flags & END_STREAM != 0;
         ended += usize::from(is_last);
+
         if frame.kind == DATA {
             got.small += usize::from(!is_last && frame.payload.len() < 100);
             got.bodies
@@ -108,6 +110,7 @@ fn a_client_that_gives_back_every_frame_gets_many_files_at_once() {
                     update(raw, id, len);
                 }
             });
+
             is_whole(&got, FILES);
             // At the ends of the connection's window there are some.
             assert!(
@@ -141,6 +144,7 @@ fn a_client_that_gives_back_all_at_the_end_of_its_window_gets_its_files() {
                     }
                 }
             });
+
             is_whole(&got, FILES);
         }
     });
@@ -152,12 +156,14 @@ fn small_answers_with_a_window_update_each_go_on_for_ever() {
         control_frames: 50,
         ..Http2Limits::default()
     };
+
     let few = || {
         server().with_limits(Limits {
             http2: Some(http2.clone()),
             ..Limits::default()
         })
     };
+
     beside(few, |_, address| {
         let mut raw = Raw::connect(address);
         raw.stream.set_nodelay(true).expect("set");
@@ -186,6 +192,7 @@ fn small_windows_are_not_waited_for_to_become_large() {
             raw.get(1, "/1k");
             let start = now();
             let mut frames = 0;
+
             let mut got = 0;
             while got < 200 {
                 let data = raw.next_of(DATA).expect("data").payload.len();
@@ -194,6 +201,7 @@ fn small_windows_are_not_waited_for_to_become_large() {
                 frames += 1;
                 update(&mut raw, 1, data);
             }
+
             // Without the pause that is for windows which could become larger.
             assert!(
                 frames * 50 > start.elapsed().as_millis() || window == 100,
@@ -213,6 +221,7 @@ fn a_stream_that_is_drained_slowly_is_cut_by_the_rate_alone() {
             min_rate,
             ..Limits::default()
         };
+
         beside(
             || server().with_limits(limits()),
             |_, address| {
@@ -221,11 +230,13 @@ fn a_stream_that_is_drained_slowly_is_cut_by_the_rate_alone() {
                 raw.get(1, "/bytes");
                 raw.get(3, "/bytes");
                 let mut was_cut = false;
+
                 for _ in 0..30 {
                     sleep(Duration::from_millis(50)).expect("not cancelled");
                     update(&mut raw, 0, 4000);
                     [1, 3].into_iter().for_each(|id| update(&mut raw, id, 2000));
                 }
+
                 raw.get(5, "/short");
                 while let Some(frame) = raw.next() {
                     was_cut |= frame.kind == RST_STREAM && frame.code() == CANCEL;
@@ -233,6 +244,7 @@ fn a_stream_that_is_drained_slowly_is_cut_by_the_rate_alone() {
                         break;
                     }
                 }
+
                 assert_eq!(was_cut, cut, "a rate of {min_rate}");
             },
         );
@@ -248,6 +260,7 @@ fn connect_from(from: Ipv4Addr, to: SocketAddr) -> Raw<TcpStream> {
     let stream = TcpStream::from_std(socket.into()).expect("a stream");
     stream.set_read_timeout(Some(HANG)).expect("set");
     let mut raw = Raw { stream };
+
     raw.begin();
     raw
 }
@@ -270,21 +283,25 @@ fn one_address_has_its_share_of_requests_whatever_its_connections() {
         write_timeout: HANG,
         ..Limits::default()
     };
+
     beside(
         || server().with_limits(limits()),
         |server, address| {
-            let (one, other) = (Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2));
+            let one = Ipv4Addr::new(127, 0, 0, 1);
+            let other = Ipv4Addr::new(127, 0, 0, 2);
             let mut hog = connect_from(one, address);
             let settings = hog.next_of(SETTINGS).expect("settings").payload;
             let streams = settings
                 .chunks(6)
                 .find(|parameter| parameter[..2] == [0, 3])
                 .expect("a bound");
+
             assert_eq!(
                 streams[2..],
                 4_u32.to_be_bytes(),
                 "the client is asked for no more"
             );
+
             // More than its window, and it takes none of it.
             (0..4).for_each(|n| hog.get(1 + 2 * n, "/bytes"));
             (0..4).for_each(|_| drop(hog.next_of(HEADERS).expect("an answer begins")));
@@ -293,9 +310,11 @@ fn one_address_has_its_share_of_requests_whatever_its_connections() {
             hog.send(HEADERS, END_STREAM | END_HEADERS, 9, &get("/short"));
             assert_eq!(hog.next_of(RST_STREAM).expect("a refusal").id, 9);
             let mut second = connect_from(one, address);
+
             assert_eq!(status(&mut second, 1), "another");
             assert_eq!(server.counts().refused_requests, 1);
             let mut stranger = connect_from(other, address);
+
             for n in 0..10 {
                 assert_eq!(status(&mut stranger, 1 + 2 * n), "200");
             }
@@ -315,11 +334,13 @@ fn a_connection_has_no_more_requests_than_it_may() {
         streams: 3,
         ..Http2Limits::default()
     };
+
     let limits = || Limits {
         connections_per_address: 100,
         http2: Some(http2.clone()),
         ..Limits::default()
     };
+
     beside(
         || server().with_limits(limits()),
         |_, address| {

@@ -23,6 +23,7 @@ fn shown(
     peer.then = Silence::Vanish;
     let mut stream = acceptor.accept(peer);
     stream.set_read_timeout(Duration::from_secs(1)).unwrap();
+
     // One that dislikes its certificate ends the handshake, but has seen it.
     let read = stream.read(&mut [0]);
     let name = stream
@@ -50,6 +51,7 @@ fn the_name_chooses_the_certificate() {
     });
     let acceptor = Acceptor::new(config).unwrap();
     let certificates = pairs.map(|(chain, _)| CertificateDer::from_pem_file(chain).unwrap());
+
     for (host, index) in [
         ("first.example", 0),
         ("one.example", 1),
@@ -64,6 +66,7 @@ fn the_name_chooses_the_certificate() {
         let asked = Some(host.to_ascii_lowercase()).filter(|host| host != "127.0.0.1");
         assert_eq!(name, asked);
     }
+
     // Names that none is for: the first one is shown, which the client refuses, and says whose it
     // is.
     for host in ["two.example", "too.deep.two.example", "unknown.example"] {
@@ -99,11 +102,10 @@ fn files_that_cannot_be_used_are_refused_with_the_reason() {
     let (other_chain, _) = authority.write("other", &["localhost"], NOW);
     let (old, old_key) = authority.write("old", &["localhost"], (2001, 2002));
     let (early, early_key) = authority.write("early", &["localhost"], (2200, 2201));
-    let (none, garbage, half) = (
-        authority.file("none"),
-        authority.file("garbage"),
-        authority.file("half"),
-    );
+    let none = authority.file("none");
+    let garbage = authority.file("garbage");
+    let half = authority.file("half");
+
     fs::write(
         &garbage,
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
@@ -166,6 +168,7 @@ fn files_that_cannot_be_used_are_refused_with_the_reason() {
         Error::is_expired,
         "not valid before Wed, 01 Jan 2200",
     );
+
     // The second of two, and the authorities for clients.
     refused(
         Config::new(&chain, &key).with_certificate(&old, &old_key),
@@ -212,6 +215,7 @@ fn the_protocol_is_agreed_on() {
                     .as_deref()
                     .map(|name| str::from_utf8(name).unwrap())
             });
+
             assert_eq!(
                 (done.is_ok(), alpn),
                 (agreed.is_ok(), agreed.ok()),

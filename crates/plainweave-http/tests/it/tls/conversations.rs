@@ -43,6 +43,7 @@ fn head_and_body_are_one_record_in_one_write() {
         stream.set_read_timeout(Duration::from_secs(1)).unwrap();
         stream.handshake().unwrap();
         let session = stream.session().unwrap().clone();
+
         assert_eq!(
             (session.version, session.server_name.as_deref()),
             (name, Some("localhost"))
@@ -52,12 +53,14 @@ fn head_and_body_are_one_record_in_one_write() {
             "{session:?}"
         );
         let before = stream.get_ref().writes.len();
+
         // Longer than is copied behind the head.
         let server = Server::new(|_: &mut Request<'_>| Response::ok(vec![b'x'; 10_000]));
         play(&server, &mut stream);
         let peer = stream.get_ref();
         let answers = read_answers(&peer.heard);
         assert_eq!((answers.len(), answers[0].body.len()), (1, 10_000));
+
         // The answer, and the farewell.
         assert_eq!(peer.writes.len(), before + 2, "{:?}", peer.writes);
         assert!(
@@ -75,7 +78,9 @@ fn every_split() {
     let acceptor = authority.acceptor();
     for versions in EACH {
         let config = Arc::new(authority.client(versions));
-        let (mut split, mut end) = (0, 1);
+        let mut split = 0;
+
+        let mut end = 1;
         while split < end {
             let mut peer = Peer::new(&config, "localhost", format!("{GET}{GET}"));
             (peer.split, peer.then) = (split, Silence::Close);
@@ -104,13 +109,16 @@ fn what_was_decrypted_is_served_before_the_connection_is_idle() {
         "localhost",
         request.repeat(2000),
     );
+
     peer.then = Silence::Stall;
     let mut stream = acceptor.accept(peer);
+
     // A record holds several times as much as its buffer.
     let server = server().with_limits(Limits {
         head_bytes: 1024,
         ..Limits::default()
     });
+
     let mut state = server.open(&mut stream).unwrap();
     while !stream.get_ref().says.is_empty()
         || !stream.get_ref().sent.is_empty()
@@ -130,6 +138,7 @@ fn large_bodies_both_ways() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
     let body: Vec<u8> = (0..1_000_003_u32).map(|n| (n % 251) as u8).collect();
+
     for versions in EACH {
         let head = format!(
             "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n",
@@ -139,8 +148,10 @@ fn large_bodies_both_ways() {
         let mut peer = Peer::new(&Arc::new(authority.client(versions)), "localhost", says);
         peer.then = Silence::Close;
         let mut stream = acceptor.accept(peer);
+
         play(&server(), &mut stream);
         let answers = read_answers(&stream.get_ref().heard);
+
         assert_eq!(answers.len(), 1);
         assert!(answers[0].body == body);
         // Four full records at a time.
@@ -158,6 +169,7 @@ fn large_bodies_both_ways() {
 fn an_end_is_said_and_a_break_is_not() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
+
     let head = |path: &str| format!("GET {path} HTTP/1.0\r\nHost: h\r\n\r\n");
     for says in [head("/stream"), head("/close"), "BAD\r\n\r\n".into()] {
         let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", &says);
@@ -166,12 +178,14 @@ fn an_end_is_said_and_a_break_is_not() {
         play(&server(), &mut stream);
         assert!(stream.get_ref().heard_end, "{says}");
     }
+
     // The handler's body fails in the middle, and the length is not known: only the missing end can
     // tell.
     let broken = Server::new(|_: &mut Request<'_>| {
         let body = b"the beginning".chain(Broken);
         Response::ok(plainweave_http::Body::reader(body, None))
     });
+
     let mut stream = acceptor.accept(Peer::new(
         &Arc::new(authority.client(BOTH)),
         "localhost",
@@ -187,7 +201,8 @@ fn an_end_is_said_and_a_break_is_not() {
 #[test]
 fn the_end_of_a_peer_is_read_before_the_close() {
     let authority = Authority::new("authority");
-    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let acceptor = authority.acceptor();
+    let config = Arc::new(authority.client(BOTH));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_read_timeout(Some(HANG)).unwrap();
@@ -204,6 +219,7 @@ fn the_end_of_a_peer_is_read_before_the_close() {
         ended.lock().unwrap().recv_timeout(HANG).unwrap();
         Response::ok("all of it")
     });
+
     let serving = std::thread::spawn(move || server.serve_stream(stream));
     client
         .write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
@@ -213,6 +229,7 @@ fn the_end_of_a_peer_is_read_before_the_close() {
     client.conn.write_tls(&mut client.sock).unwrap();
     end.send(()).unwrap();
     let mut heard = Vec::new();
+
     client.read_to_end(&mut heard).unwrap();
     assert_eq!(read_answers(&heard)[0].body, b"all of it");
     // The end, and no reset.
@@ -242,6 +259,7 @@ fn a_refusal_is_heard() {
     stream.handshake().unwrap();
     assert!(server().refuse(&mut stream, &mut state));
     let answers = read_answers(&stream.get_ref().heard);
+
     assert_eq!((answers.len(), answers[0].status), (1, 503));
     assert!(stream.get_ref().heard_end);
 }
@@ -255,6 +273,7 @@ fn keys_are_changed_between_two_requests() {
     peer.then = Silence::Stall;
     let mut stream = acceptor.accept(Renewing(peer));
     let mut state = server().open(&mut stream).unwrap();
+
     for turn in 1..4 {
         assert!(matches!(
             server().serve_ready(&mut stream, &mut state),

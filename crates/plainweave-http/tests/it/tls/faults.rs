@@ -30,6 +30,7 @@ fn recorded() -> (Plain, Arc<Mutex<Vec<Error>>>) {
         linger_timeout: Duration::from_millis(20),
         ..Limits::default()
     };
+
     let server = server()
         .with_limits(limits)
         .on_error(move |error| record.lock().unwrap().push(error.clone()));
@@ -46,8 +47,11 @@ fn a_client_that_goes_at_any_byte() {
             let acceptor = authority.acceptor();
             let failures = failures(&acceptor);
             let (server, errors) = recorded();
-            let (mut cut, mut end) = (0, 1);
-            let (mut handshakes, mut answered) = (0, 0);
+            let mut cut = 0;
+            let mut end = 1;
+            let mut handshakes = 0;
+            let mut answered = 0;
+
             while cut <= end {
                 let mut peer = Peer::new(&config, "localhost", GET);
                 (peer.cut, peer.then) = (Some((cut, how)), how);
@@ -55,8 +59,10 @@ fn a_client_that_goes_at_any_byte() {
                 play(&server, &mut stream);
                 let peer = stream.get_ref();
                 let done = stream.session().is_some();
+
                 handshakes += usize::from(!done);
                 let answers = read_answers(&peer.heard);
+
                 // A request is answered when all of it has come.
                 let whole = done && peer.says.is_empty() && peer.sent.is_empty();
                 assert_eq!(answers.len(), usize::from(whole), "{cut} {how:?}");
@@ -64,16 +70,19 @@ fn a_client_that_goes_at_any_byte() {
                 end = end.max(peer.read + peer.sent.len());
                 cut += 1;
             }
+
             assert!(answered >= 1 && handshakes > 100, "{answered} {handshakes}");
             let failures = failures.lock().unwrap();
             assert_eq!(failures.len(), handshakes);
             assert_eq!(acceptor.counts().failed, handshakes as u64);
+
             for error in failures.iter() {
                 assert_eq!(
                     (error.is_closed(), error.is_timeout()),
                     (how != Silence::Stall, how == Silence::Stall)
                 );
             }
+
             for error in errors.lock().unwrap().iter() {
                 assert!(error.is_closed() || error.is_timeout(), "{error}");
             }
@@ -86,9 +95,11 @@ fn a_client_that_takes_no_more_after_any_byte() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
     let config = Arc::new(authority.client(BOTH));
+
     for kind in [ErrorKind::BrokenPipe, ErrorKind::WouldBlock] {
         let (server, _) = recorded();
-        let (mut deaf, mut end) = (0, 1);
+        let mut deaf = 0;
+        let mut end = 1;
         while deaf < end {
             let mut peer = Peer::new(&config, "localhost", GET);
             peer.then = Silence::Close;
@@ -98,12 +109,14 @@ fn a_client_that_takes_no_more_after_any_byte() {
             }
             let mut stream = acceptor.accept(peer);
             play(&server, &mut stream);
+
             let peer = stream.get_ref();
             if peer.deaf.is_none() {
                 assert!(peer.heard_end);
                 end = peer.written - 8;
                 continue;
             }
+
             assert_eq!(peer.written, deaf);
             assert!(!peer.heard_end);
             deaf += 1;
@@ -122,6 +135,7 @@ fn a_silent_client_costs_the_handshake_its_time() {
         error.is_timeout() && error.to_string() == "the TLS handshake takes too long",
         "{error}"
     );
+
     // The failure stays, and is counted once.
     assert!(stream.handshake().unwrap_err().is_timeout());
     assert_eq!(
@@ -154,6 +168,7 @@ fn what_is_no_tls_is_refused() {
         let mut stream = acceptor.accept(Script::of(bytes));
         let error = stream.handshake().unwrap_err();
         let out = &stream.get_ref().out;
+
         match says {
             Some(b"") => assert!(error.is_closed(), "a record that never comes: {error}"),
             Some(says) => {
@@ -182,10 +197,12 @@ fn a_message_in_many_small_records_is_refused() {
         .iter()
         .flat_map(|byte| [0x16, 3, 1, 0, 1, *byte])
         .collect();
+
     for read_max in [usize::MAX, 6] {
         let mut script = Script::of(&records[..60_000]);
         script.read_max = read_max;
         let mut stream = acceptor.accept(script);
+
         // Ten thousand records take their time where others compute.
         stream.set_handshake_timeout(Duration::from_secs(600));
         let error = stream.handshake().unwrap_err();
@@ -199,7 +216,8 @@ fn a_message_in_many_small_records_is_refused() {
 
 #[test]
 fn a_client_that_does_not_trust_us() {
-    let (authority, other) = (Authority::new("authority"), Authority::new("another"));
+    let authority = Authority::new("authority");
+    let other = Authority::new("another");
     for (client, host) in [
         (other.client(BOTH), "localhost"),
         (authority.client(BOTH), "example.com"),
@@ -210,6 +228,7 @@ fn a_client_that_does_not_trust_us() {
         play(&server(), &mut stream);
         assert!(stream.get_ref().gave_up.is_some() && stream.get_ref().heard.is_empty());
         let failures = failures.lock().unwrap();
+
         assert!(
             failures.len() == 1 && failures[0].is_handshake(),
             "{failures:?}"
@@ -235,6 +254,7 @@ fn a_record_that_was_tampered_with() {
             Err(error) => break error,
         }
     };
+
     let error = error.get_ref().unwrap().downcast_ref::<TlsError>().unwrap();
     assert!(error.is_protocol(), "{error}");
     let gave_up = stream.get_ref().0.gave_up.clone();
@@ -255,11 +275,13 @@ impl Read for Tampering {
         let says = if hand { Vec::new() } else { held.clone() };
         self.0.says = says;
         let len = self.0.read(buf)?;
+
         if hand {
             self.0.says = held;
         } else if !std::mem::replace(&mut self.1, true) {
             buf[len - 1] ^= 1;
         }
+
         Ok(len)
     }
 }
@@ -302,8 +324,10 @@ fn a_break_is_told_from_an_end() {
         stream.set_read_timeout(Duration::from_secs(1)).unwrap();
         let mut all = Vec::new();
         let end = stream.read_to_end(&mut all);
+
         assert_eq!(all, b"all of it");
         assert_eq!(end.as_ref().err().map(std::io::Error::kind), kind);
+
         if let Err(error) = end {
             let error = error.get_ref().unwrap().downcast_ref::<TlsError>().unwrap();
             assert!(
@@ -311,6 +335,7 @@ fn a_break_is_told_from_an_end() {
                 "{error}"
             );
         }
+
         // Once and for all.
         assert_eq!(stream.read(&mut [0]).err().map(|error| error.kind()), kind);
     }
@@ -329,9 +354,13 @@ fn what_a_write_has_taken_arrives_and_nothing_else() {
         calls: 0,
         stuck: Arc::default(),
     });
+
     stream.set_read_timeout(Duration::from_secs(1)).unwrap();
     stream.handshake().unwrap();
-    let (mut taken, mut failed, mut partial) = (Vec::new(), 0, 0);
+    let mut taken = Vec::new();
+    let mut failed = 0;
+    let mut partial = 0;
+
     for n in 0..80_usize {
         // Never the same bytes again.
         let offered = vec![u8::try_from(n).unwrap(); [100_000, 1, 16_385, 70_000, 3][n % 5]];
@@ -346,6 +375,7 @@ fn what_a_write_has_taken_arrives_and_nothing_else() {
             }
         }
     }
+
     assert!(failed > 10 && partial > 0, "{failed} {partial}");
     while let Err(error) = stream.flush() {
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
@@ -370,6 +400,7 @@ fn what_is_stuck_is_sent_by_the_next_call() {
     ];
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
+
     for (n, next) in next.into_iter().enumerate() {
         let mut peer = Peer::new(&Arc::new(authority.client(BOTH)), "localhost", "");
         peer.then = Silence::Stall;
@@ -379,6 +410,7 @@ fn what_is_stuck_is_sent_by_the_next_call() {
             calls: 0,
             stuck: stuck.clone(),
         });
+
         stream.set_read_timeout(Duration::from_secs(1)).unwrap();
         stream.handshake().unwrap();
         stuck.store(true, Ordering::Relaxed);
@@ -421,6 +453,7 @@ impl Write for Moody {
             return self.peer.write(buf);
         }
         self.calls += 1;
+
         if self.calls.is_multiple_of(2) {
             Err(ErrorKind::WouldBlock.into())
         } else {
@@ -465,6 +498,7 @@ fn a_client_that_drips() {
         read_timeout: limit,
         write_timeout: limit,
     });
+
     stream.set_read_timeout(limit).unwrap();
     stream.set_write_timeout(limit).unwrap();
     stream.handshake().unwrap();
@@ -476,6 +510,7 @@ fn a_client_that_drips() {
         !stream.get_ref().peer.sent.is_empty(),
         "cut off before all had come"
     );
+
     // Taken, and not sent in time.
     assert_eq!(stream.write(&[b'y'; 10_000]).unwrap(), 10_000);
     assert_eq!(stream.flush().unwrap_err().kind(), ErrorKind::TimedOut);

@@ -53,6 +53,7 @@ impl Authority {
         params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
         params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
         let key = KeyPair::generate().unwrap();
+
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
@@ -95,6 +96,7 @@ impl Authority {
         let name = ServerName::try_from("localhost").unwrap();
         let mut client = ClientConnection::new(client.clone(), name).unwrap();
         let mut wire = Vec::new();
+
         while client.wants_write() || server.wants_write() {
             client.write_tls(&mut wire).unwrap();
             server.read_tls(&mut &wire[..]).unwrap();
@@ -135,6 +137,7 @@ impl Authority {
                     .unwrap()
             }
         };
+
         config.resumption = Resumption::disabled();
         config
     }
@@ -222,6 +225,7 @@ impl Peer {
             let len = self.client.writer().write(&self.says).unwrap();
             self.says.drain(..len);
         }
+
         while self.client.wants_write() {
             self.client.write_tls(&mut self.sent).unwrap();
         }
@@ -253,15 +257,18 @@ impl Read for Peer {
             return Ok(0);
         }
         let mut len = buf.len().min(self.sent.len());
+
         if self.read < self.split {
             len = len.min(self.split - self.read);
         }
+
         if let Some((cut, how)) = self.cut {
             len = len.min(cut - self.read);
             if len == 0 {
                 return self.silence(how);
             }
         }
+
         buf[..len].copy_from_slice(&self.sent[..len]);
         self.sent.drain(..len);
         self.read += len;
@@ -276,16 +283,19 @@ impl Write for Peer {
         if self.written < self.split {
             len = len.min(self.split - self.written);
         }
+
         if let Some((deaf, kind)) = self.deaf {
             len = len.min(deaf - self.written);
             if len == 0 {
                 return Err(kind.into());
             }
         }
+
         let mut rest = &buf[..len];
         while !rest.is_empty() && self.gave_up.is_none() {
             self.client.read_tls(&mut rest).unwrap();
             self.gave_up = self.client.process_new_packets().err();
+
             let mut chunk = [0; 20_000];
             while let Ok(len) = self.client.reader().read(&mut chunk) {
                 self.heard.extend_from_slice(&chunk[..len]);
@@ -295,6 +305,7 @@ impl Write for Peer {
                 }
             }
         }
+
         self.written += len;
         self.writes.push(len);
         Ok(len)

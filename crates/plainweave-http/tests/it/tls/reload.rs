@@ -54,16 +54,15 @@ fn bad_files_are_refused_and_the_old_ones_stay() {
     let authority = Authority::new("authority");
     let acceptor = authority.acceptor();
     let before = connect(&authority, &acceptor).get_ref().shown();
-    let (chain, key) = (
-        authority.file("localhost.pem"),
-        authority.file("localhost.key"),
-    );
+    let chain = authority.file("localhost.pem");
+    let key = authority.file("localhost.key");
     let good = (fs::read(&chain).unwrap(), fs::read(&key).unwrap());
     let stays = |is: fn(&Error) -> bool, file: &std::path::Path| {
         let error = acceptor.reload().unwrap_err();
         assert!(is(&error) && error.file() == Some(file), "{error}");
         assert_eq!(connect(&authority, &acceptor).get_ref().shown(), before);
     };
+
     authority.write("localhost", &["localhost"], (2001, 2002));
     stays(Error::is_expired, &chain);
     // The moment between the renewal of the two files.
@@ -89,6 +88,7 @@ fn of_two_reloads_at_once_the_later_one_counts() {
     let key = authority.file("localhost.key");
     let old = fs::read(&key).unwrap();
     fs::remove_file(&key).unwrap();
+
     // Files are read in order: the certificate, then the key, which comes from a pipe here.
     let pipe = authority.file("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -97,6 +97,7 @@ fn of_two_reloads_at_once_the_later_one_counts() {
         let acceptor = acceptor.clone();
         std::thread::spawn(move || acceptor.reload())
     };
+
     let first = reload(&acceptor);
     let start = Instant::now();
     let mut writer = loop {
@@ -111,9 +112,11 @@ fn of_two_reloads_at_once_the_later_one_counts() {
         }
         std::thread::sleep(Duration::from_millis(1));
     };
+
     fs::remove_file(&key).unwrap();
     let (chain, _) = authority.write("localhost", &["localhost"], NOW);
     let second = reload(&acceptor);
+
     // If it could overtake the first one, it would.
     (0..100)
         .take_while(|_| !second.is_finished())
@@ -123,5 +126,6 @@ fn of_two_reloads_at_once_the_later_one_counts() {
     first.join().unwrap().unwrap();
     second.join().unwrap().unwrap();
     let shown = connect(&authority, &acceptor).get_ref().shown();
+
     assert_eq!(shown, CertificateDer::from_pem_file(chain).ok());
 }

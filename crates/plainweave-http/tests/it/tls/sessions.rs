@@ -41,6 +41,7 @@ fn sessions_are_resumed_also_over_a_reload() {
         acceptor.reload().unwrap();
         assert!(resumed(&acceptor, &config));
         let counts = acceptor.counts();
+
         assert_eq!((counts.completed, counts.resumed, counts.failed), (4, 3, 0));
     }
 }
@@ -68,6 +69,7 @@ fn sessions_of_clients_with_certificates_are_not_resumed() {
             acceptor.reload().unwrap();
             assert!(!resumed(&acceptor, &client));
             let counts = acceptor.counts();
+
             assert_eq!((counts.completed, counts.resumed, counts.failed), (3, 0, 0));
         }
     }
@@ -93,6 +95,7 @@ fn early_data_for_another_server_is_skipped() {
         let mut stream = acceptor.accept(peer);
         play(&server, &mut stream);
         let heard = &stream.get_ref().heard;
+
         assert!(
             heard.starts_with(b"HTTP/1.1 200 OK\r\n"),
             "{length}: {heard:?}"
@@ -111,18 +114,23 @@ fn seen(acceptor: &Acceptor, config: ClientConfig) -> Option<TlsSession> {
         *record.lock().unwrap() = request.tls().cloned();
         Response::ok("x")
     });
+
     let mut stream = acceptor.accept(Peer::new(&Arc::new(config), "localhost", GET));
     play(&server, &mut stream);
     let seen = seen.lock().unwrap().clone();
     assert_eq!(seen.is_some(), !stream.get_ref().heard.is_empty());
+
     seen
 }
 
 #[test]
 fn clients_show_certificates_or_not() {
-    let (authority, other) = (Authority::new("authority"), Authority::new("another"));
+    let authority = Authority::new("authority");
+    let other = Authority::new("another");
     let ca = authority.file("ca.pem");
-    let (nobody, subject) = (Some(None), |name: &str| Some(Some(format!("CN={name}"))));
+    let nobody = Some(None);
+    let subject = |name: &str| Some(Some(format!("CN={name}")));
+
     for versions in EACH {
         let client = |identity: Option<(&Authority, &str)>| authority.client_as(versions, identity);
         for (config, without, with, foreign) in [
@@ -160,6 +168,7 @@ fn clients_show_certificates_or_not() {
             );
         }
     }
+
     // Without TLS there is nothing to see.
     let plain = Server::new(|request: &mut Request<'_>| {
         Response::ok(format!("{}", request.tls().is_none()))
@@ -187,6 +196,7 @@ fn a_handshake_fits_a_small_stack() {
         let acceptor = Acceptor::new(config).unwrap();
         let client = authority.client_as(versions, Some((&authority, "alice")));
         let mut stream = acceptor.accept(Peer::new(&Arc::new(client), "localhost", GET));
+
         runtime.run(move || stream.handshake()).unwrap();
     }
 }

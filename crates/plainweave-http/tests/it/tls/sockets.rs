@@ -41,8 +41,10 @@ fn converse(address: SocketAddr, config: &Arc<ClientConfig>) {
             assert!(len > 0);
             heard.extend_from_slice(&buf[..len]);
         }
+
         assert_eq!(read_answers(&heard)[0].body, b"/a");
     }
+
     client
         .write_all(b"GET /big HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         .unwrap();
@@ -71,12 +73,14 @@ fn converse_together(address: SocketAddr, config: &Arc<ClientConfig>) {
 #[test]
 fn threads() {
     let authority = Authority::new("authority");
-    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let acceptor = authority.acceptor();
+    let config = Arc::new(authority.client(BOTH));
     let listener = OsListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = server();
     std::thread::scope(|scope| {
-        let (acceptor, server) = (&acceptor, &server);
+        let acceptor = &acceptor;
+        let server = &server;
         let accepting = scope.spawn(move || {
             std::thread::scope(|scope| {
                 for stream in listener.incoming().take(8) {
@@ -85,9 +89,11 @@ fn threads() {
                 }
             });
         });
+
         converse_together(address, &config);
         accepting.join().unwrap();
     });
+
     assert_eq!(
         (acceptor.counts().completed, acceptor.counts().failed),
         (8, 0)
@@ -98,10 +104,12 @@ fn threads() {
 #[test]
 fn a_server_that_accepts() {
     let authority = Authority::new("authority");
-    let (acceptor, config) = (authority.acceptor(), Arc::new(authority.client(BOTH)));
+    let acceptor = authority.acceptor();
+    let config = Arc::new(authority.client(BOTH));
     let listener = OsListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let threads = Arc::new(server());
+
     threads.start(acceptor.listen(listener)).unwrap();
     converse_together(address, &config);
     assert!(threads.shutdown(HANG));
@@ -118,6 +126,7 @@ fn a_server_that_accepts() {
         fibers.start(acceptor.listen(listener)).unwrap();
         address
     });
+
     converse_together(address, &config);
     assert!(runtime.run(|| fibers.shutdown(HANG)));
     assert_eq!(
@@ -166,7 +175,8 @@ fn accept<H: Handler>(
     fiber_each: bool,
 ) {
     while let Ok((stream, _)) = listener.accept() {
-        let (server, mut stream) = (server.clone(), acceptor.accept(stream));
+        let server = server.clone();
+        let mut stream = acceptor.accept(stream);
         if fiber_each {
             plainweave::spawn(move || server.serve_stream(stream));
         } else {
@@ -194,11 +204,10 @@ fn everywhere(limits: &Limits, test: impl Fn(SocketAddr, &Arc<ClientConfig>, &Ac
                 .unwrap();
             let listener = runtime.run(|| TcpListener::bind("127.0.0.1:0")).unwrap();
             let address = listener.local_addr().unwrap();
-            let (accepting, by, accepted) = (
-                listener.try_clone().unwrap(),
-                acceptor.clone(),
-                server.clone(),
-            );
+            let accepting = listener.try_clone().unwrap();
+            let by = acceptor.clone();
+            let accepted = server.clone();
+
             drop(runtime.spawn(move || accept(&accepted, &by, &accepting, fiber_each)));
             test(address, &config, &acceptor);
             server.stop();
@@ -228,6 +237,7 @@ fn half_open_handshakes_end_and_delay_nobody() {
         handshake_timeout: Duration::from_millis(150),
         ..Limits::default()
     };
+
     everywhere(&limits, |address, config, _| {
         let silent: Vec<OsStream> = (0..12)
             .map(|n| {
@@ -237,6 +247,7 @@ fn half_open_handshakes_end_and_delay_nobody() {
                 client.write_tls(&mut hello).unwrap();
                 let mut stream = OsStream::connect(address).unwrap();
                 stream.set_read_timeout(Some(HANG)).unwrap();
+
                 // From a single byte to all of the first flight.
                 stream
                     .write_all(&hello[..(1 + hello.len() * n / 11).min(hello.len())])
@@ -249,6 +260,7 @@ fn half_open_handshakes_end_and_delay_nobody() {
         while let Err(error) = ask(address, config) {
             assert!(start.elapsed() < HANG, "{error}");
         }
+
         for mut stream in silent {
             let mut rest = Vec::new();
             // The end, or a reset over what was not read.
@@ -265,6 +277,7 @@ fn a_stop_ends_handshakes_and_idle_connections() {
         idle_timeout: HANG * 10,
         ..Limits::default()
     };
+
     let held = std::sync::Mutex::new(Vec::new());
     everywhere(&limits, |address, config, acceptor| {
         let mut idle = connect(address, config);

@@ -32,6 +32,7 @@ fn loom_the_owner_sees_what_children_did() {
             token: Mutex::new(false),
             called: Condvar::new(),
         });
+
         let children = [0, 1].map(|n| {
             let scope = scope.clone();
             scope.count.begin();
@@ -44,6 +45,7 @@ fn loom_the_owner_sees_what_children_did() {
                 }
             })
         });
+
         while scope.count.get() > 0 {
             let mut token = scope.token.lock().unwrap();
             while !*token {
@@ -51,6 +53,7 @@ fn loom_the_owner_sees_what_children_did() {
             }
             *token = false;
         }
+
         // SAFETY: the children have ended.
         scope
             .data

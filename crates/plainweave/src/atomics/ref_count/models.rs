@@ -42,10 +42,12 @@ fn loom_the_last_one_frees() {
             freed: AtomicUsize::new(0),
             content: UnsafeCell::new(1),
         });
+
         let holder = |object: &Arc<Object>| {
             let object = object.clone();
             loom::thread::spawn(move || object.use_and_release())
         };
+
         let first = holder(&object);
         object.refs.add();
         let second = holder(&object);

@@ -83,6 +83,7 @@ fn loom_wake_is_never_lost() {
         let other = m.clone();
         let t = loom::thread::spawn(move || waker(&other));
         m.run();
+
         let seen = m.flag.load(Ordering::Relaxed) == 1;
         if !seen && !m.state.suspend() {
             assert_eq!(
@@ -92,6 +93,7 @@ fn loom_wake_is_never_lost() {
             );
             m.queue();
         }
+
         t.join().unwrap();
         assert!(
             seen || m.queued.load(Ordering::Relaxed) == 1,
@@ -108,19 +110,22 @@ fn loom_wake_is_never_lost() {
 fn loom_a_claim_loses_no_wake() {
     loom::model(|| {
         let m = model();
-        let (worker, granter) = (m.clone(), m.clone());
+        let worker = m.clone();
+        let granter = m.clone();
         let worker = loom::thread::spawn(move || {
             worker.run();
             if !worker.state.suspend() {
                 worker.queue();
             }
         });
+
         let granter = loom::thread::spawn(move || {
             if granter.state.wake(WakePayload::Grant) {
                 granter.flag.fetch_add(1, Ordering::Relaxed);
                 granter.queue();
             }
         });
+
         if m.state.claim() {
             m.run();
             assert_eq!(
@@ -132,6 +137,7 @@ fn loom_a_claim_loses_no_wake() {
                 m.queue();
             }
         }
+
         worker.join().unwrap();
         granter.join().unwrap();
         assert_eq!(m.queued.load(Ordering::Relaxed), 1);
@@ -156,6 +162,7 @@ fn loom_two_wakers_push_once() {
             t.join().unwrap();
         }
         let queued = m.queued.load(Ordering::Relaxed);
+
         assert!(
             if suspended { queued == 1 } else { queued == 0 },
             "suspended {suspended}, queued {queued} times"
@@ -170,13 +177,15 @@ fn loom_two_wakers_push_once() {
 fn loom_a_grant_comes_once() {
     loom::model(|| {
         let m = model();
-        let (granter, other) = (m.clone(), m.clone());
+        let granter = m.clone();
+        let other = m.clone();
         let granter = loom::thread::spawn(move || granter.grant());
         let other = loom::thread::spawn(move || {
             if other.state.wake(WakePayload::Nothing) {
                 other.queued.fetch_add(1, Ordering::Release);
             }
         });
+
         let mut grants = 0;
         let mut suspended = 0;
         while grants == 0 {
@@ -190,6 +199,7 @@ fn loom_a_grant_comes_once() {
                 grants += m.flag.swap(0, Ordering::Relaxed);
             }
         }
+
         m.read_message();
         granter.join().unwrap();
         other.join().unwrap();
@@ -211,6 +221,7 @@ fn loom_an_end_is_seen_whole() {
             fiber.run();
             fiber.state.finish();
         });
+
         if m.state.is_finished() {
             m.run();
         }

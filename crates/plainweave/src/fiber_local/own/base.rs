@@ -40,6 +40,7 @@ pub(crate) unsafe fn on<R>(base: usize, f: impl FnOnce() -> R) -> R {
     // SAFETY: the caller's promise.
     unsafe { set(base) };
     let result = f();
+
     // SAFETY: this thread's own base.
     unsafe { set(home) };
     result

@@ -65,6 +65,7 @@ impl Block {
             put_number(number);
             return Err(io::ErrorKind::OutOfMemory.into());
         };
+
         let block = Self { base, number };
         // SAFETY: a new block that nobody runs on.
         unsafe { block.initialise(glibc) };
@@ -94,7 +95,8 @@ impl Block {
     /// # Safety
     /// The block is new, its descriptor zero.
     unsafe fn initialise(&self, glibc: &Glibc) {
-        let (here, own) = (base::base(), self.base());
+        let here = base::base();
+        let own = self.base();
         // SAFETY: offsets that `Glibc` has checked, or the ABI's; `here` is a living thread's
         // descriptor.
         unsafe {
@@ -106,12 +108,14 @@ impl Block {
                     ptr::with_exposed_provenance::<usize>(here + offset).read(),
                 );
             }
+
             for offset in [MULTIPLE_THREADS, FEATURE_1] {
                 self.put(
                     offset,
                     ptr::with_exposed_provenance::<u32>(here + offset).read(),
                 );
             }
+
             self.put(glibc.tid, self.number);
             self.put(glibc.list, [own + glibc.list; 2]);
             let robust = own + glibc.robust;
@@ -236,6 +240,7 @@ fn use_malloc_cache() -> usize {
             address
         }
     };
+
     once();
     once()
 }
@@ -268,6 +273,7 @@ fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
             .step_by(8)
             .map(|offset| unsafe { (offset, block.at::<usize>(offset).read_unaligned()) })
     };
+
     // SAFETY: what is a pointer of the allocator's leads to a live object of at least this size.
     // That the word is one, and no count, is what glibc's thread-locals are known to hold; a small
     // number, as a count would be, is left out.
@@ -277,6 +283,7 @@ fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
                 .step_by(8)
                 .any(|offset| word(start + offset) == address)
     };
+
     let before: Vec<_> = words().collect();
     // SAFETY: a whole block; the function is not inlined and does not panic.
     let freed = unsafe { base::on(block.base(), use_malloc_cache) };
@@ -287,6 +294,7 @@ fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
             (now != none && now % 16 == 0 && leads_to(now, freed))
                 .then_some(MallocCache { offset, none })
         });
+
     // If no thread can be had, some hundred bytes are lost, once.
     let _ = block.end_with_its_cache(glibc);
     let freed = use_malloc_cache();
@@ -306,6 +314,7 @@ fn take_number() -> io::Result<u32> {
             "there are no numbers left for thread-local storage",
         ));
     }
+
     numbers.0 += 1;
     Ok(numbers.0 - 1)
 }
@@ -336,6 +345,7 @@ fn wear_out(base: usize) -> bool {
         libc::pthread_attr_setstacksize(&mut attributes, END_STACK);
         let argument = ptr::with_exposed_provenance_mut(base);
         let made = libc::pthread_create(&mut thread, &attributes, wear, argument) == 0;
+
         libc::pthread_attr_destroy(&mut attributes);
         made && libc::pthread_join(thread, ptr::null_mut()) == 0
     }
@@ -351,6 +361,7 @@ pub(crate) fn end_of_fiber() {
         unsafe { (glibc.call_tls_dtors)() };
         destroy_values(glibc)
     };
+
     if (0..ROUNDS).all(|_| again()) {
         forget_values(glibc);
     }
@@ -373,6 +384,7 @@ fn destroy_values(glibc: &Glibc) -> bool {
             &*ptr::with_exposed_provenance::<[usize; LEVELS]>(own + glibc.values),
         )
     };
+
     // Most fibers have no values. A branch per place cost such a fiber 80 ns more.
     let [_, values] = first
         .iter()
@@ -408,12 +420,14 @@ fn destroy_level(glibc: &Glibc, own: usize, level: usize) -> bool {
         return false;
     }
     let mut any = false;
+
     for place in 0..KEYS_A_LEVEL {
         // SAFETY: as above.
         if unsafe { ptr::with_exposed_provenance::<usize>(array + place * 16 + 8).read() } != 0 {
             any |= destroy_value(glibc, level * KEYS_A_LEVEL + place);
         }
     }
+
     any
 }
 
@@ -432,5 +446,6 @@ fn destroy_value(glibc: &Glibc, key: usize) -> bool {
             None => return false,
         }
     }
+
     true
 }

@@ -285,7 +285,8 @@ unsafe fn probe_generation(allocate: Allocate, deallocate: Deallocate) -> Result
 
 /// Finds the robust list's head: the kernel knows where a thread's list is.
 fn probe_robust(base: usize, size: usize) -> Result<usize, String> {
-    let (mut head, mut len) = (0usize, 0usize);
+    let mut head = 0usize;
+    let mut len = 0usize;
     // SAFETY: two words to write to.
     let said = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &mut head, &mut len) };
     let inside = said == 0 && len == 24 && (base + 8..base + size).contains(&head);
@@ -341,7 +342,8 @@ fn probe_keys(base: usize, size: usize) -> Result<(usize, usize, *const Key), St
     // its array.
     let found = unsafe {
         libc::pthread_setspecific(key, mark);
-        let (level, place) = (key as usize / KEYS_A_LEVEL, key as usize % KEYS_A_LEVEL);
+        let level = key as usize / KEYS_A_LEVEL;
+        let place = key as usize % KEYS_A_LEVEL;
         let array = if level == 0 {
             base + first
         } else {
@@ -413,12 +415,14 @@ unsafe extern "C" fn gather(
         .iter()
         .filter(|h| h.p_type == libc::PT_TLS && h.p_memsz > 0)
     {
-        let (start, len) = (info.dlpi_tls_data.addr(), header.p_memsz as usize);
+        let start = info.dlpi_tls_data.addr();
+        let len = header.p_memsz as usize;
         // Static ones lie below the base; 1 MiB is far more than glibc reserves.
         if start == 0 || start >= found.base || found.base - start > 1 << 20 {
             found.dynamic = true;
             continue;
         }
+
         let offset = start.wrapping_sub(found.base) as isize;
         if (start..start + len).contains(&found.errno) {
             found.libc = Some(offset..offset + len as isize);
@@ -433,6 +437,7 @@ unsafe extern "C" fn gather(
             });
         }
     }
+
     0
 }
 

@@ -25,17 +25,17 @@ fn on<R>(block: &Block, f: impl FnOnce() -> R) -> R {
 
 #[test]
 fn a_block_is_a_thread_to_libc() {
-    let (one, two) = (
-        Block::new().expect("a block"),
-        Block::new().expect("a block"),
-    );
+    let one = Block::new().expect("a block");
+    let two = Block::new().expect("a block");
     // SAFETY: no preconditions.
     let errno = || unsafe { libc::__errno_location().addr() };
+
     // SAFETY: no preconditions.
     let me = || unsafe { libc::pthread_self() as usize };
     let here = errno();
     assert!(on(&one, errno) != here && on(&one, errno) != on(&two, errno) && errno() == here);
     assert_eq!((on(&one, me), on(&two, me)), (one.base(), two.base()));
+
     // Restartable sequences are not registered for the block, so the kernel is asked.
     // SAFETY: no preconditions.
     assert!(on(&one, || unsafe { libc::sched_getcpu() }) >= 0);
@@ -51,19 +51,20 @@ fn a_block_is_a_thread_to_libc() {
 fn recursive_locks_tell_blocks_apart() {
     // SAFETY: plain calls in the order that they prescribe, on places that outlive them.
     unsafe {
-        let (mut attributes, mut lock) = (std::mem::zeroed(), std::mem::zeroed());
+        let mut attributes = std::mem::zeroed();
+        let mut lock = std::mem::zeroed();
         libc::pthread_mutexattr_init(&mut attributes);
         libc::pthread_mutexattr_settype(&mut attributes, libc::PTHREAD_MUTEX_RECURSIVE);
         libc::pthread_mutex_init(&mut lock, &attributes);
         let lock = &raw mut lock;
-        let (one, two) = (
-            Block::new().expect("a block"),
-            Block::new().expect("a block"),
-        );
+        let one = Block::new().expect("a block");
+        let two = Block::new().expect("a block");
+
         assert_eq!(on(&one, || libc::pthread_mutex_lock(lock)), 0);
         assert_eq!(on(&two, || libc::pthread_mutex_trylock(lock)), libc::EBUSY);
         assert_eq!(libc::pthread_mutex_trylock(lock), libc::EBUSY);
         let owner = one.base();
+
         // On another thread it is still the owner.
         let place = lock.expose_provenance();
         std::thread::scope(|threads| {
@@ -75,10 +76,12 @@ fn recursive_locks_tell_blocks_apart() {
                         libc::pthread_mutex_unlock(lock),
                     ]
                 });
+
                 assert_eq!(ended, [0, 0]);
                 assert_eq!(base::on(owner, || libc::pthread_mutex_unlock(lock)), 0);
             });
         });
+
         assert_eq!(on(&two, || libc::pthread_mutex_trylock(lock)), 0);
         assert_eq!(on(&two, || libc::pthread_mutex_unlock(lock)), 0);
         assert!(one.end().is_ok() && two.end().is_ok());
@@ -97,12 +100,12 @@ fn a_block_allocates_from_the_cache_of_its_worker() {
     // SAFETY: as above.
     let free = |address| unsafe { libc::free(std::ptr::with_exposed_provenance_mut(address)) };
     let home = super::base_of_worker();
-    let (one, two) = (
-        Block::new().expect("a block"),
-        Block::new().expect("a block"),
-    );
+    let one = Block::new().expect("a block");
+    let two = Block::new().expect("a block");
+
     one.lend_malloc_cache(home);
     two.lend_malloc_cache(home);
+
     // Once before: an allocation that finds the cache empty may fill it, and then it takes nothing
     // back.
     on(&one, || free(allocate()));
@@ -111,6 +114,7 @@ fn a_block_allocates_from_the_cache_of_its_worker() {
     assert_eq!(on(&two, allocate), address);
     on(&two, || free(address));
     assert_eq!(allocate(), address);
+
     // After a move, from the other thread's.
     let (freed, found, one) = std::thread::scope(|threads| {
         let other = threads.spawn(move || {
@@ -122,10 +126,12 @@ fn a_block_allocates_from_the_cache_of_its_worker() {
         });
         other.join().expect("no panic")
     });
+
     assert_eq!(freed, found);
     assert_ne!(freed, address);
     free(freed);
     free(address);
+
     // The loan of a thread that has ended is taken back.
     assert!(one.end().is_ok() && two.end().is_ok());
     let address = allocate();
@@ -149,6 +155,7 @@ fn the_end_of_a_block_leaves_nothing_allocated() {
             };
         });
         assert!(block.end().is_ok());
+
         in_use().abs_diff(before)
     }
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -167,6 +174,7 @@ fn values_of_pthread_keys_are_destroyed() {
         DESTROYED.fetch_add(value.addr(), Ordering::Relaxed);
     }
     let mut block = Block::new().expect("a block");
+
     for n in 1..=100 {
         let mut key = 0;
         // SAFETY: a place for the key, a function for its values, which are never followed.
@@ -176,14 +184,17 @@ fn values_of_pthread_keys_are_destroyed() {
             on(&block, || libc::pthread_setspecific(key, value));
             on(&block, super::end_of_fiber);
             assert!(on(&block, || libc::pthread_getspecific(key)).is_null());
+
             // Keep every other key, so that values come to lie in arrays of later levels.
             if n % 2 == 0 {
                 libc::pthread_key_delete(key);
             }
         }
+
         block.reset();
         assert_eq!(DESTROYED.load(Ordering::Relaxed), (1..=n).sum());
     }
+
     assert!(block.end().is_ok());
 }
 
@@ -200,6 +211,7 @@ fn a_value_that_comes_back_does_not_outlive_its_fiber() {
             libc::pthread_setspecific(KEY.load(Ordering::Relaxed) as libc::pthread_key_t, value)
         };
     }
+
     let mut block = Block::new().expect("a block");
     // Enough for the value to lie in the first array, and in a later one.
     for n in 0..40 {
@@ -218,11 +230,13 @@ fn a_value_that_comes_back_does_not_outlive_its_fiber() {
                 "key {key}"
             );
         }
+
         assert_eq!(
             CALLS.load(Ordering::Relaxed),
             (n + 1) * 4,
             "as often as for a thread"
         );
     }
+
     assert!(block.end().is_ok());
 }

@@ -10,6 +10,7 @@ pub(super) fn a_cancelled_receive_reports_once(make: &Make) {
     let mut rig = Rig::new(make);
     let (source, peer) = tcp_pair();
     let mut buf = [0; 16];
+
     for submitted_to_the_kernel in [false, true] {
         let op = recv(&source, &mut buf);
         rig.pending(&op);
@@ -21,6 +22,7 @@ pub(super) fn a_cancelled_receive_reports_once(make: &Make) {
         rig.settle();
         assert_eq!(rig.driver.in_flight(), 0);
     }
+
     write(&peer, b"later");
     assert_eq!(rig.finish(&recv(&source, &mut buf)), 5);
 }
@@ -72,6 +74,7 @@ pub(super) fn nothing_is_lost_when_data_meets_a_cancel(make: &Make) {
         }
         write(&peer, &[round; 4]);
         rig.cancel(&op);
+
         match rig.wait_for(&op) {
             4 => {}
             r => {
@@ -79,8 +82,10 @@ pub(super) fn nothing_is_lost_when_data_meets_a_cancel(make: &Make) {
                 assert_eq!(rig.finish(&recv(&source, &mut buf)), 4);
             }
         }
+
         assert_eq!(buf, [round; 4]);
     }
+
     source.close();
     assert_eq!(peer.read(&mut [0]).unwrap(), 0);
 }
@@ -93,6 +98,7 @@ pub(super) fn cancel_of_ten_thousand_waiters_is_quick(make: &Make) {
     ops.iter().for_each(|op| rig.pending(op));
     assert_eq!(rig.driver.in_flight(), 10_000);
     let start = Instant::now();
+
     // From the last to the first and from the middle: no order is cheap by chance.
     ops.iter()
         .rev()

@@ -69,6 +69,7 @@ fn add(epoll: RawFd, fd: RawFd, flags: i32) {
         events: flags as u32,
         u64: fd as u64,
     };
+
     // SAFETY: the event lives across the call.
     let found = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) };
     assert_eq!(found, 0);
@@ -97,6 +98,7 @@ fn raw_loop(fds: &[RawFd], enough: &mut dyn FnMut() -> bool) {
         .for_each(|fd| add(epoll, *fd, libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET));
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 256];
     let mut buf = [0; 1024];
+
     loop {
         let count = wait(epoll, &mut events);
         for event in &events[..count] {
@@ -116,6 +118,7 @@ fn driver_loop(driver: Box<dyn Driver>, sources: &[Source], meter: &mut Meter) {
         driver,
         reports: Vec::new(),
     };
+
     let mut bufs = vec![[0u8; 1024]; sources.len()];
     let ops: Vec<Operation> = sources
         .iter()
@@ -138,16 +141,19 @@ fn driver_loop(driver: Box<dyn Driver>, sources: &[Source], meter: &mut Meter) {
             );
             assert_eq!(rig.submit(&reply), Submitted::Done(n));
             meter.echo();
+
             // SAFETY: as above, also for the operation and its buffer.
             submitted = unsafe { rig.driver.submit(OpRef::from(op)) };
         }
         meter.cost.is_some()
     };
+
     for op in &ops {
         // SAFETY: as above.
         let submitted = unsafe { rig.driver.submit(OpRef::from(op)) };
         serve(&mut rig, op, submitted);
     }
+
     let mut done = Vec::with_capacity(256);
     let mut enough = false;
     while !enough {
@@ -157,6 +163,7 @@ fn driver_loop(driver: Box<dyn Driver>, sources: &[Source], meter: &mut Meter) {
             enough |= serve(&mut rig, unsafe { op.as_ref() }, Submitted::Done(result));
         }
     }
+
     ops.iter().for_each(|op| rig.cancel(op));
     for op in &ops {
         rig.wait_for(op);
@@ -169,6 +176,7 @@ fn measure(serve: impl FnOnce(Vec<Source>, &mut Meter)) -> u64 {
     let address = listener.local_addr().unwrap();
     let mut peers: Vec<TcpStream> = Vec::new();
     let mut sources = Vec::new();
+
     for _ in 0..CONNECTIONS {
         peers.push(TcpStream::connect(address).unwrap());
         let (ours, _) = listener.accept().unwrap();
@@ -176,6 +184,7 @@ fn measure(serve: impl FnOnce(Vec<Source>, &mut Meter)) -> u64 {
         sources.push(source(ours));
         peers.last().unwrap().set_nodelay(true).unwrap();
     }
+
     peers.iter().for_each(|peer| write(peer, &[1; MESSAGE]));
     // SAFETY: the child makes system calls only, until it is killed.
     let child = unsafe { libc::fork() };
@@ -186,15 +195,18 @@ fn measure(serve: impl FnOnce(Vec<Source>, &mut Meter)) -> u64 {
         let fds: Vec<RawFd> = peers.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
         raw_loop(&fds, &mut || false);
     }
+
     pin(0);
     drop(peers);
     let mut meter = Meter::new();
     serve(sources, &mut meter);
+
     // SAFETY: our own child.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, std::ptr::null_mut(), 0);
     }
+
     meter.cost.expect("measured")
 }
 
@@ -212,6 +224,7 @@ fn cost_of_an_echo() {
             },
         );
     };
+
     for _ in 0..12 {
         costs[0].push(measure(raw));
         costs[1].push(measure(|s, meter| {
@@ -222,6 +235,7 @@ fn cost_of_an_echo() {
             costs[n].push(measure(|s, meter| driver_loop(uring(), &s, meter)));
         }
     }
+
     costs.iter_mut().for_each(|runs| runs.sort_unstable());
     for (name, runs) in [
         "raw epoll loop",

@@ -111,6 +111,7 @@ fn the_environment_forces_and_bad_values_are_named() {
         "virtual time stays"
     );
     let error = sim.or_forced_by("kqueue").unwrap_err().to_string();
+
     assert!(
         ["kqueue", "uring", "epoll", "PLAINWEAVE_IO"]
             .iter()

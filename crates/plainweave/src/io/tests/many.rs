@@ -19,6 +19,7 @@ fn many(rig: &mut Rig, sockets: usize, each: usize) {
     for (n, (_, peer)) in pairs.iter().enumerate() {
         write(peer, &vec![n as u8; each]);
     }
+
     // Never asleep: the kernel is entered only for work that is visible without a system call.
     let limit = Instant::now() + Duration::from_secs(5);
     while rig.driver.in_flight() > 0 && Instant::now() < limit {
@@ -28,6 +29,7 @@ fn many(rig: &mut Rig, sockets: usize, each: usize) {
         .for_each(|op| assert_eq!(op.result.get(), Some(1)));
     assert_eq!(rig.driver.in_flight(), 0);
     drop(ops);
+
     assert!(
         bufs.iter()
             .enumerate()
@@ -61,6 +63,7 @@ pub(super) fn a_file_that_cannot_wait_is_its_own_error(make: &Make) {
     let mut buf = [0; 4];
     assert_eq!(rig.finish(&recv(&source, &mut buf)), -libc::ENOTSOCK);
     let (good, peer) = tcp_pair();
+
     write(&peer, b"ok");
     assert_eq!(rig.finish(&recv(&good, &mut buf)), 2, "the driver goes on");
 }

@@ -36,7 +36,8 @@ fn turn(rig: &mut Rig, source: &Source, peer: &TcpStream) {
 #[test]
 fn a_registration_left_behind_ends() {
     let (source, peer) = tcp_pair();
-    let (mut left, mut right) = (rig(), rig());
+    let mut left = rig();
+    let mut right = rig();
     for _ in 0..3 {
         turn(&mut left, &source, &peer);
         assert_eq!(registrations(&left), 2);
@@ -44,6 +45,7 @@ fn a_registration_left_behind_ends() {
             turn(&mut right, &source, &peer);
             left.settle();
         }
+
         assert_eq!((registrations(&left), registrations(&right)), (1, 2));
     }
 }
@@ -54,6 +56,7 @@ fn a_registration_in_use_stays() {
     let (source, peer) = tcp_pair();
     let mut rig = rig();
     turn(&mut rig, &source, &peer);
+
     for _ in 0..16 {
         write(&peer, b"x");
         rig.settle();
@@ -70,6 +73,7 @@ fn a_registration_of_the_same_number_stays() {
     let (first, peer) = tcp_pair();
     let mut rig = rig();
     turn(&mut rig, &first, &peer);
+
     // Keeps the file, and so its registration, although the source is gone; the driver has not been
     // notified.
     let kept = rustix::io::dup(&first).unwrap();
@@ -79,11 +83,13 @@ fn a_registration_of_the_same_number_stays() {
     let (second, other) = tcp_pair();
     rustix::io::dup2(&second, &mut number).unwrap();
     let second = source(number);
+
     turn(&mut rig, &second, &other);
     for _ in 0..10 {
         write(&peer, b"x");
         rig.settle();
     }
+
     turn(&mut rig, &second, &other);
     drop(kept);
 }

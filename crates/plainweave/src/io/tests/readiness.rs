@@ -48,6 +48,7 @@ fn connection(peer_state: Peer, full: bool) -> (Source, Option<TcpStream>) {
             .unwrap();
         fill(&source);
     }
+
     match peer_state {
         Peer::Quiet => {}
         Peer::Data => write(&peer, b"data"),
@@ -60,6 +61,7 @@ fn connection(peer_state: Peer, full: bool) -> (Source, Option<TcpStream>) {
             return (source, None);
         }
     }
+
     (source, Some(peer))
 }
 
@@ -101,11 +103,13 @@ fn waits_without_spinning(rig: &mut Rig, op: &Operation) {
         rig.poll(Wait::Until(until));
     }
     let took = processor_time() - before;
+
     assert_eq!(
         op.result.get(),
         None,
         "nothing has happened that it waits for"
     );
+
     assert!(
         took < Duration::from_millis(50),
         "it took {took:?} of CPU to wait 150 ms"
@@ -141,15 +145,18 @@ pub(super) fn a_poll_is_judged_by_what_it_waits_for(make: &Make) {
                 (Peer::Quiet | Peer::Data | Peer::HalfClose, Interest::Write) => !full,
                 _ => true,
             };
+
             assert_eq!(expected, ready, "poll(2): {case}");
             let op = poll(&source, interest);
             rig.submit(&op);
+
             if ready {
                 assert_eq!(rig.wait_for(&op), 0, "{case}");
             } else {
                 waits_without_spinning(&mut rig, &op);
                 end(&mut rig, &op);
             }
+
             drop(peer);
         }
     }
@@ -166,6 +173,7 @@ pub(super) fn a_waiting_write_outlasts_the_peers_half_close(make: &Make) {
         } else {
             poll(&source, Interest::Write)
         };
+
         rig.pending(&op);
         rig.poll(Wait::No);
         write(&peer, b"not awaited");
@@ -177,6 +185,7 @@ pub(super) fn a_waiting_write_outlasts_the_peers_half_close(make: &Make) {
         peer.set_nonblocking(true).unwrap();
         let mut taken = vec![0; 1 << 16];
         let limit = Instant::now() + Duration::from_secs(5);
+
         while op.result.get().is_none() {
             assert!(
                 Instant::now() < limit,
@@ -186,6 +195,7 @@ pub(super) fn a_waiting_write_outlasts_the_peers_half_close(make: &Make) {
             let soon = rig.driver.now() + 1_000_000;
             rig.poll(Wait::Until(soon));
         }
+
         assert_eq!(op.result.get(), Some(if send_it { 1000 } else { 0 }));
         assert_eq!(rig.driver.in_flight(), 0);
     }
@@ -203,12 +213,14 @@ pub(super) fn a_write_to_a_half_closed_peer_waits(make: &Make) {
             } else {
                 poll(&source, Interest::Write)
             };
+
             rig.submit(&op);
             waits_without_spinning(&mut rig, &op);
             if !reset {
                 end(&mut rig, &op);
                 continue;
             }
+
             // Closed over unread bytes.
             drop(peer);
             let result = rig.wait_for(&op);
@@ -251,6 +263,7 @@ pub(super) fn a_waiting_read_outlasts_an_urgent_mark(make: &Make) {
     } else {
         &first
     };
+
     waits_without_spinning(&mut rig, waiting);
     write(&peer, b"data");
     assert_eq!(rig.wait_for(waiting), 0);
@@ -265,13 +278,16 @@ pub(super) fn an_accept_waits_for_a_connection_and_nothing_else(make: &Make) {
     let source = source(listener);
     let mut from = Address::empty();
     let op = from.accept(&source);
+
     rig.pending(&op);
     waits_without_spinning(&mut rig, &op);
+
     // Data, and then an end, before it is accepted.
     let peer = TcpStream::connect(address).unwrap();
     write(&peer, b"early");
     drop(peer);
     let fd = rig.wait_for(&op);
+
     // SAFETY: accept gave us the descriptor.
     let mut accepted = unsafe { <TcpStream as std::os::fd::FromRawFd>::from_raw_fd(fd) };
     accepted.set_nonblocking(false).unwrap();
@@ -279,6 +295,7 @@ pub(super) fn an_accept_waits_for_a_connection_and_nothing_else(make: &Make) {
     accepted.read_to_end(&mut text).unwrap();
     assert_eq!(text, b"early");
     let op = from.accept(&source);
+
     rig.pending(&op);
     waits_without_spinning(&mut rig, &op);
     source.close();
@@ -301,12 +318,15 @@ pub(super) fn a_connect_waits_for_its_outcome(make: &Make) {
             }
             Some(peer)
         });
+
         let source = new_socket();
         assert_eq!(rig.finish(&to.connect(&source)), 0, "{state:?}");
         drop(accepting.join().unwrap());
     }
+
     let (_listener, hanging, _fill) = hanging_listener();
-    let (to, source) = (Address::of(hanging), new_socket());
+    let to = Address::of(hanging);
+    let source = new_socket();
     let op = to.connect(&source);
     rig.pending(&op);
     waits_without_spinning(&mut rig, &op);

@@ -32,29 +32,34 @@ fn rig() -> Rig {
 fn another_thread_fetches_what_its_submitter_is_too_busy_for() {
     membarrier(MembarrierCommand::RegisterPrivateExpedited).expect("there is one");
     let (source, peer) = tcp_pair();
-    let (mut rig, mut buf) = (rig(), [0; 8]);
+    let mut rig = rig();
+    let mut buf = [0; 8];
     let op = recv(&source, &mut buf);
     rig.pending(&op);
     rig.poll(Wait::No);
     let fetched = AtomicBool::new(false);
     let lent = Lent((&mut rig, &op));
+
     std::thread::scope(|scope| {
         let fetched = &fetched;
         scope.spawn(move || {
             let (rig, op) = lent.take();
             write(&peer, b"now");
+
             let limit = Instant::now() + Duration::from_secs(5);
             while op.result.get().is_none() && Instant::now() < limit {
                 membarrier(MembarrierCommand::PrivateExpedited).expect("as before");
                 rig.poll(Wait::No);
                 std::thread::sleep(Duration::from_micros(100));
             }
+
             fetched.store(true, Ordering::Release);
         });
         while !fetched.load(Ordering::Acquire) {
             std::hint::spin_loop();
         }
     });
+
     assert_eq!(
         op.result.get(),
         Some(3),
@@ -68,8 +73,10 @@ fn another_thread_fetches_what_its_submitter_is_too_busy_for() {
 #[test]
 fn an_operation_outlives_the_thread_that_submitted_it() {
     let (source, peer) = tcp_pair();
-    let (mut rig, mut buf) = (rig(), [0; 8]);
+    let mut rig = rig();
+    let mut buf = [0; 8];
     let op = recv(&source, &mut buf);
+
     let other = unix_pair();
     let readable = poll(&other.0, Interest::Read);
     for op in [&op, &readable] {
@@ -81,6 +88,7 @@ fn an_operation_outlives_the_thread_that_submitted_it() {
         };
         std::thread::scope(|scope| scope.spawn(submit).join()).expect("no panic");
     }
+
     rig.settle();
     assert_eq!(
         (op.result.get(), readable.result.get()),

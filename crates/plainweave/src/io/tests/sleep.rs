@@ -21,6 +21,7 @@ pub(super) fn woken_before_and_during_a_wait(make: &Make) {
             wakeup.wake();
         }
     });
+
     let start = Instant::now();
     rig.poll(Wait::Forever);
     assert!(
@@ -38,6 +39,7 @@ pub(super) fn woken_many_times(make: &Make) {
     let mut buf = [0; 4];
     let op = recv(&source, &mut buf);
     rig.pending(&op);
+
     for n in 0..2_000 {
         let wakeup = rig.driver.wakeup();
         if n % 50 == 0 {
@@ -49,6 +51,7 @@ pub(super) fn woken_many_times(make: &Make) {
             rig.poll(Wait::Forever);
         }
     }
+
     rig.cancel(&op);
     assert_eq!(rig.wait_for(&op), -libc::ECANCELED);
 }
@@ -76,6 +79,7 @@ pub(super) fn signals_do_not_end_a_sleep(make: &Make) {
         action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
         libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut());
     }
+
     // SAFETY: plain call.
     let me = unsafe { libc::pthread_self() };
     let over = AtomicBool::new(false);
@@ -101,15 +105,18 @@ pub(super) fn an_idle_driver_wants_no_poll(make: &Make) {
     let (source, peer) = tcp_pair();
     let mut buf = [0; 4];
     let op = recv(&source, &mut buf);
+
     rig.pending(&op);
     rig.poll(Wait::No);
     write(&peer, b"1");
+
     let limit = Instant::now() + Duration::from_secs(5);
     while op.result.get().is_none() && Instant::now() < limit {
         if rig.driver.wants_poll() {
             rig.poll(Wait::No);
         }
     }
+
     assert_eq!(
         op.result.get(),
         Some(1),
@@ -128,6 +135,7 @@ fn a_wake_up_poll_that_ended_is_armed_again() {
         uring.poll(Wait::No, &mut Vec::new()).unwrap();
         wakeup.wake();
         uring.poll(Wait::Forever, &mut Vec::new()).unwrap();
+
         // Nothing may be left over that would end the next sleep.
         (0..3).for_each(|_| uring.poll(Wait::No, &mut Vec::new()).map(drop).unwrap());
         let time = uring.now() + 2_000_000;

@@ -64,6 +64,7 @@ pub(super) fn sends_and_waits_for_room(make: &Make) {
     let mut got = vec![0; sent];
     peer.read_exact(&mut got).unwrap();
     let more = rig.wait_for(&op) as usize;
+
     assert!(more > 0);
     let mut rest = vec![0; more];
     peer.read_exact(&mut rest).unwrap();
@@ -79,7 +80,8 @@ pub(super) fn sends_and_waits_for_room(make: &Make) {
 pub(super) fn vectored_calls_use_all_buffers(make: &Make) {
     let mut rig = Rig::new(make);
     let (source, mut peer) = tcp_pair();
-    let (a, b) = (b"head ".to_vec(), b"body".to_vec());
+    let a = b"head ".to_vec();
+    let b = b"body".to_vec();
     let mut parts = [
         libc::iovec {
             iov_base: a.as_ptr() as *mut _,
@@ -90,6 +92,7 @@ pub(super) fn vectored_calls_use_all_buffers(make: &Make) {
             iov_len: b.len(),
         },
     ];
+
     // SAFETY: a message header of zero bytes is one without buffers.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     (msg.msg_iov, msg.msg_iovlen) = (parts.as_mut_ptr(), 2);
@@ -101,7 +104,8 @@ pub(super) fn vectored_calls_use_all_buffers(make: &Make) {
     peer.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"head body");
 
-    let (mut x, mut y) = ([0u8; 3], [0u8; 8]);
+    let mut x = [0u8; 3];
+    let mut y = [0u8; 8];
     let mut parts = [
         libc::iovec {
             iov_base: x.as_mut_ptr().cast(),
@@ -114,6 +118,7 @@ pub(super) fn vectored_calls_use_all_buffers(make: &Make) {
     ];
     msg.msg_iov = parts.as_mut_ptr();
     let op = Operation::new(Op::RecvVectored { msg: &mut msg }, &source);
+
     rig.pending(&op);
     write(&peer, b"scatter");
     assert_eq!(rig.wait_for(&op), 7);
@@ -125,6 +130,7 @@ pub(super) fn accepts_with_the_peers_address(make: &Make) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let source = source(listener);
+
     for early in [true, false, false, true] {
         let mut from = Address::empty();
         let op = from.accept(&source);
@@ -137,11 +143,13 @@ pub(super) fn accepts_with_the_peers_address(make: &Make) {
             rig.poll(Wait::No);
             TcpStream::connect(address).unwrap()
         };
+
         let fd = rig.wait_for(&op);
         // SAFETY: accept gave us the descriptor.
         let accepted = unsafe { TcpStream::from_raw_fd(fd) };
         assert_eq!(accepted.peer_addr().unwrap(), peer.local_addr().unwrap());
         let expected = Address::of(peer.local_addr().unwrap());
+
         // SAFETY: both hold an IPv4 address.
         let ports = [&from, &expected]
             .map(|a| unsafe { (*(&raw const a.storage).cast::<libc::sockaddr_in>()).sin_port });
@@ -167,8 +175,10 @@ pub(super) fn connects(make: &Make) {
     let source = new_socket();
     assert_eq!(rig.finish(&to.connect(&source)), 0);
     let (peer, _) = listener.accept().unwrap();
+
     assert_eq!(rig.finish(&send(&source, b"x")), 1);
     let mut buf = [0];
+
     (&peer).read_exact(&mut buf).unwrap();
     let op = recv(&source, &mut buf);
     rig.pending(&op);
@@ -180,6 +190,7 @@ pub(super) fn reports_a_refused_connection(make: &Make) {
     let mut rig = Rig::new(make);
     let (_bound, address) = refused_address();
     let to = Address::of(address);
+
     for _ in 0..3 {
         let source = new_socket();
         assert_eq!(rig.finish(&to.connect(&source)), -libc::ECONNREFUSED);
@@ -191,6 +202,7 @@ pub(super) fn poll_tells_both_directions(make: &Make) {
     let mut rig = Rig::new(make);
     let (source, peer) = tcp_pair();
     assert_eq!(rig.finish(&poll(&source, Interest::Write)), 0);
+
     for _ in 0..3 {
         let op = poll(&source, Interest::Read);
         rig.pending(&op);
@@ -204,6 +216,7 @@ pub(super) fn poll_tells_both_directions(make: &Make) {
             "still readable"
         );
         let mut buf = [0; 2];
+
         assert_eq!(rig.finish(&recv(&source, &mut buf)), 2);
         assert_eq!(
             rig.finish(&poll(&source, Interest::Read)),
@@ -212,6 +225,7 @@ pub(super) fn poll_tells_both_directions(make: &Make) {
         );
         assert_eq!(rig.finish(&recv(&source, &mut buf)), 1);
     }
+
     let op = poll(&source, Interest::Read);
     rig.pending(&op);
     drop(peer);
@@ -232,6 +246,7 @@ pub(super) fn a_poll_sees_what_others_have_read(make: &Make) {
         let mut buf = [0; 8];
         let read =
             rustix::net::recv(&source, &mut buf, rustix::net::RecvFlags::DONTWAIT).expect("bytes");
+
         assert_eq!(read.0, 1);
     }
 }
@@ -243,6 +258,7 @@ pub(super) fn end_of_stream_after_queued_data(make: &Make) {
     let op = recv(&source, &mut buf);
     rig.pending(&op);
     rig.poll(Wait::No);
+
     // Data and FIN are reported by one edge; the receive is short, and nothing will ever happen
     // again.
     write(&peer, b"bye");
@@ -262,6 +278,7 @@ pub(super) fn a_short_read_then_the_end(make: &Make) {
     write(&peer, b"one");
     assert_eq!(rig.wait_for(&op), 3);
     let op = recv(&source, &mut buf);
+
     rig.pending(&op);
     peer.shutdown(Shutdown::Write).unwrap();
     assert_eq!(rig.wait_for(&op), 0);
@@ -275,16 +292,19 @@ pub(super) fn urgent_data_cuts_no_stream_short(make: &Make) {
     rig.pending(&op);
     rig.poll(Wait::No);
     let peer = socket2::SockRef::from(&peer);
+
     peer.send(b"before").unwrap();
     peer.send_out_of_band(b"!").unwrap();
     peer.send(b"after").unwrap();
     std::thread::sleep(Duration::from_millis(5));
+
     let mut total = rig.wait_for(&op);
     while total < 11 {
         let n = rig.finish(&recv(&source, &mut buf));
         assert!(n > 0);
         total += n;
     }
+
     assert_eq!(total, 11);
 }
 
@@ -330,6 +350,7 @@ pub(super) fn reading_and_writing_at_once(make: &Make) {
     let reader = recv(&source, &mut buf);
     rig.pending(&reader);
     let (sent, writer) = fill(&mut rig, &source, &block);
+
     assert_eq!(rig.driver.in_flight(), 2);
     write(&peer, b"ping");
     assert_eq!(rig.wait_for(&reader), 4);
@@ -341,21 +362,27 @@ pub(super) fn reading_and_writing_at_once(make: &Make) {
 pub(super) fn two_readers_share_what_comes(make: &Make) {
     let mut rig = Rig::new(make);
     let (source, peer) = tcp_pair();
-    let (mut a, mut b) = ([0; 2], [0; 2]);
-    let (first, second) = (recv(&source, &mut a), recv(&source, &mut b));
+    let mut a = [0; 2];
+    let mut b = [0; 2];
+    let first = recv(&source, &mut a);
+    let second = recv(&source, &mut b);
+
     rig.pending(&first);
     rig.pending(&second);
     rig.settle();
     write(&peer, b"1234");
     assert_eq!((rig.wait_for(&first), rig.wait_for(&second)), (2, 2));
+
     // The kernel's wait queues are last in, first out.
     let (early, late) = if rig.driver.name() == "epoll" {
         (&a, &b)
     } else {
         (&b, &a)
     };
+
     assert_eq!((early, late), (b"12", b"34"));
-    let (first, second) = (recv(&source, &mut a), recv(&source, &mut b));
+    let first = recv(&source, &mut a);
+    let second = recv(&source, &mut b);
     rig.pending(&first);
     rig.pending(&second);
     drop(peer);
@@ -370,6 +397,7 @@ pub(super) fn datagrams_are_not_mistaken_for_a_drained_stream(make: &Make) {
     let source = source(ours);
     let mut buf = [0; 64];
     let op = recv(&source, &mut buf);
+
     rig.pending(&op);
     rig.poll(Wait::No);
     for n in 1..=3 {
@@ -394,10 +422,13 @@ fn reuse_a_descriptor(make: &Make) -> bool {
     let mut buf = [0; 8];
     let (first, peer) = unix_pair();
     let (spare, mut spare_peer) = unix_pair();
-    let (number, op) = (first.raw(), recv(&first, &mut buf));
+    let number = first.raw();
+    let op = recv(&first, &mut buf);
+
     rig.pending(&op);
     write(&peer, b"x");
     assert_eq!(rig.wait_for(&op), 1);
+
     // A duplicate keeps the old registration alive in the kernel: its events must match no slot.
     // SAFETY: the number is the source's own.
     let duplicate =
@@ -411,6 +442,7 @@ fn reuse_a_descriptor(make: &Make) -> bool {
         return false;
     }
     let op = poll(&second, Interest::Read);
+
     rig.pending(&op);
     write(&peer, b"stale");
     rig.settle();
@@ -420,6 +452,7 @@ fn reuse_a_descriptor(make: &Make) -> bool {
     assert_eq!(rig.finish(&recv(&second, &mut buf)), 5);
     assert_eq!(&buf[..5], b"fresh");
     drop(duplicate);
+
     true
 }
 
@@ -432,11 +465,13 @@ pub(super) fn a_source_under_a_new_name_takes_over(make: &Make) {
     rig.pending(&op);
     write(&peer, b"x");
     assert_eq!(rig.wait_for(&op), 1);
+
     // SAFETY: the first source is forgotten, so the second alone owns the descriptor.
     let second = Source::new(unsafe { OwnedFd::from_raw_fd(first.raw()) });
     std::mem::forget(first);
     let op = recv(&second, &mut buf);
     rig.pending(&op);
+
     // The notice that the old source is gone comes late, and must not affect the new one.
     rig.driver.forget(old);
     write(&peer, b"yz");

@@ -8,10 +8,12 @@ use crate::policy::thesis::*;
 /// Pushes tasks 0 to `n - 1` on one worker, all for the same reason, and pops them all.
 fn order_of<P: Policy<Probe>>(params: P::Params, n: usize, why: Ready) -> Vec<usize> {
     let policy = P::new(params, &Topology::flat(1));
-    let (mut cx, mut local) = (Cx::new(6), policy.attach(0));
+    let mut cx = Cx::new(6);
+    let mut local = policy.attach(0);
     for i in 0..n {
         policy.push(&mut cx, Some(&mut local), Probe::new(i), why);
     }
+
     pop_all(&policy, &mut cx, &mut local, Effort::Quick)
         .iter()
         .map(|t| t.id)
@@ -53,6 +55,7 @@ fn orders() {
         [5, 4, 0, 1, 2, 3]
     );
     let mixed = order("lifo:order=stochastic:50", 50, Ready::Woken);
+
     assert!(mixed != up && mixed != down && ids(mixed.into_iter().map(Probe::new)) == up);
     assert_eq!(order("lifo:order=stochastic:0", 50, Ready::Woken), down);
     assert_eq!(order("lifo:order=stochastic:100", 50, Ready::Woken), up);
@@ -67,11 +70,14 @@ fn a_thief_takes_the_oldest_and_the_amount_that_was_asked_for() {
                 type Output = Vec<usize>;
                 fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
                     let policy = P::new(params, &Topology::flat(2));
-                    let (mut cx, mut a, mut b) = (Cx::new(1), policy.attach(0), policy.attach(1));
+                    let mut cx = Cx::new(1);
+                    let mut a = policy.attach(0);
+                    let mut b = policy.attach(1);
                     for i in 0..10 {
                         policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Spawned);
                     }
                     let first = policy.pop(&mut cx, &mut b, Effort::Search).into_iter();
+
                     ids(first.chain(pop_all(&policy, &mut cx, &mut b, Effort::Quick)))
                 }
             }
@@ -91,11 +97,14 @@ fn a_slot_is_given_up_after_three_in_a_row_and_to_thieves() {
         Family::Stealing(params) => params.clone(),
         other => panic!("{other:?}"),
     };
+
     let policy = LifoSlot::<Probe>::new(params(), &Topology::flat(1));
-    let (mut cx, mut local) = (Cx::new(7), policy.attach(0));
+    let mut cx = Cx::new(7);
+    let mut local = policy.attach(0);
     policy.push(&mut cx, Some(&mut local), Probe::new(7), Ready::Spawned);
     policy.push(&mut cx, Some(&mut local), Probe::new(1), Ready::Woken);
     let mut pops = 0;
+
     while let Some(task) = policy
         .pop(&mut cx, &mut local, Effort::Quick)
         .filter(|t| t.id == 1)
@@ -104,12 +113,15 @@ fn a_slot_is_given_up_after_three_in_a_row_and_to_thieves() {
         policy.push(&mut cx, Some(&mut local), task, Ready::Woken);
     }
     assert_eq!(pops, 3);
+
     for stealable in [true, false] {
         let mut params = params();
         params.slot.stealable = stealable;
         let policy = LifoSlot::<Probe>::new(params, &Topology::flat(2));
-        let (mut a, mut b) = (policy.attach(0), policy.attach(1));
+        let mut a = policy.attach(0);
+        let mut b = policy.attach(1);
         let wake = policy.push(&mut cx, Some(&mut a), Probe::new(1), Ready::Woken);
+
         assert_eq!(wake == Wake::Any, stealable);
         assert_eq!(policy.maybe_ready(1), stealable);
         assert_eq!(
@@ -127,23 +139,28 @@ fn what_is_pushed_in_a_row_is_shown_in_batches() {
     impl Visitor<Probe> for Show {
         type Output = ();
         fn visit<P: Policy<Probe>>(self, params: P::Params) {
-            let (policy, mut cx) = (P::new(params, &Topology::flat(2)), Cx::new(5));
-            let (mut a, mut b) = (policy.attach(0), policy.attach(1));
+            let policy = P::new(params, &Topology::flat(2));
+            let mut cx = Cx::new(5);
+            let mut a = policy.attach(0);
+            let mut b = policy.attach(1);
             for round in 0..3 {
                 let mut wakes = |id: usize| {
                     let wake = policy.push(&mut cx, Some(&mut a), Probe::new(id), Ready::Spawned);
                     assert_eq!(policy.maybe_ready(1), wake == Wake::Any || id > 0);
                     wake == Wake::Any
                 };
+
                 let shown: Vec<_> = (0..25).filter(|id| wakes(*id)).map(|id| id + 1).collect();
                 assert_eq!(shown, [1, 2, 4, 8, 16, 24], "round {round}");
                 // A thief finds all but the 25th; then the owner has nothing else.
                 let stolen = take_all(&policy, &mut cx, 1, &mut b);
                 assert_eq!(ids(stolen), (0..24).collect::<Vec<_>>());
                 let last = policy.pop(&mut cx, &mut a, Effort::Quick);
+
                 assert_eq!(last.map(|task| task.id), Some(24));
                 assert!(policy.pop(&mut cx, &mut a, Effort::Quick).is_none());
             }
+
             // Where thieves have taken what they saw, the owner's next pop shows the rest.
             for id in 0..7 {
                 policy.push(&mut cx, Some(&mut a), Probe::new(id), Ready::Woken);
@@ -183,8 +200,10 @@ fn batches_that_find_no_room_overflow() {
         impl Visitor<Probe> for Overflow {
             type Output = Vec<usize>;
             fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
-                let (policy, mut cx) = (P::new(params, &Topology::flat(2)), Cx::new(5));
-                let (mut a, _b) = (policy.attach(0), policy.attach(1));
+                let policy = P::new(params, &Topology::flat(2));
+                let mut cx = Cx::new(5);
+                let mut a = policy.attach(0);
+                let _b = policy.attach(1);
                 for id in 0..300 {
                     policy.push(&mut cx, Some(&mut a), Probe::new(id), Ready::Spawned);
                 }
@@ -193,6 +212,7 @@ fn batches_that_find_no_room_overflow() {
         }
         let policy =
             Choice::parse(&format!("fifo:publish=8,capacity=16,full={full}")).expect("a policy");
+
         assert_eq!(
             policy.visit(Overflow),
             (0..300).collect::<Vec<_>>(),
@@ -208,19 +228,23 @@ fn what_yielded_softly_can_be_stolen() {
     impl Visitor<Probe> for Yield {
         type Output = Vec<usize>;
         fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
-            let (policy, mut cx) = (P::new(params, &Topology::flat(2)), Cx::new(5));
-            let (mut a, mut b) = (policy.attach(0), policy.attach(1));
+            let policy = P::new(params, &Topology::flat(2));
+            let mut cx = Cx::new(5);
+            let mut a = policy.attach(0);
+            let mut b = policy.attach(1);
             assert_eq!(
                 policy.push(&mut cx, Some(&mut a), Probe::new(0), Ready::Yielded),
                 Wake::None,
                 "yields to nobody"
             );
+
             for i in 1..4 {
                 assert_eq!(
                     policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Yielded),
                     Wake::Any
                 );
             }
+
             assert!(policy.maybe_ready(1));
             pop_all(&policy, &mut cx, &mut b, Effort::Search)
                 .iter()
@@ -243,10 +267,13 @@ fn a_full_structure_does_what_was_asked_for() {
         type Output = (usize, bool);
         fn visit<P: Policy<Probe>>(self, params: P::Params) -> (usize, bool) {
             let policy = P::new(params, &Topology::flat(2));
-            let (mut cx, mut a, mut b) = (Cx::new(1), policy.attach(0), policy.attach(1));
+            let mut cx = Cx::new(1);
+            let mut a = policy.attach(0);
+            let mut b = policy.attach(1);
             for i in 0..20 {
                 policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Spawned);
             }
+
             // What a worker finds that does not search; one that was asked for help steals.
             let found = pop_all(&policy, &mut cx, &mut b, Effort::Quick);
             (found.len(), found.iter().any(|t| t.id < 8))
@@ -257,6 +284,7 @@ fn a_full_structure_does_what_was_asked_for() {
             .expect("a policy")
             .visit(Fill)
     };
+
     // Thrice half of eight and one more.
     assert_eq!(fill("full=spill"), (15, true));
     assert_eq!(
@@ -281,6 +309,7 @@ fn an_announced_worker_is_robbed_first() {
     };
     let policy = Fifo::<Probe>::new(params, &Topology::flat(8));
     let mut cx = Cx::new(1);
+
     let mut locals: Vec<_> = (0..8).map(|w| policy.attach(w)).collect();
     for (w, local) in locals.iter_mut().enumerate() {
         let tasks = if w == 5 { 9 } else { 1 };
@@ -293,6 +322,7 @@ fn an_announced_worker_is_robbed_first() {
             );
         }
     }
+
     let thief = &mut locals[0];
     let mut found = pop_all(&policy, &mut cx, thief, Effort::Quick);
     assert_eq!(found.len(), 2, "its own and what overflowed");
@@ -341,11 +371,13 @@ fn presets_have_names_of_their_own_and_can_be_changed() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), PRESETS.len());
+
     for preset in PRESETS {
         let choice = Choice::parse(preset.name).expect("well-formed");
         assert_eq!(choice.preset().name, preset.name);
         assert!(!preset.source.is_empty() && !preset.tradeoff.is_empty());
     }
+
     for (text, simple) in [
         ("fifo", true),
         ("fifo:capacity=64,poll=9", true),
@@ -358,6 +390,7 @@ fn presets_have_names_of_their_own_and_can_be_changed() {
             "{text}"
         );
     }
+
     let changed = Choice::parse("lifo:capacity=64,victim=near:13,amount=one").expect("a policy");
     let Family::Stealing(params) = changed.family() else {
         panic!("{changed:?}")
@@ -368,6 +401,7 @@ fn presets_have_names_of_their_own_and_can_be_changed() {
         (Victim::Nearest { k: 13 }, Amount::One)
     );
     let only = Choice::parse("lifo:victim=only:13").expect("a policy");
+
     assert_eq!(only.conservation(), Conservation::Never);
     assert!(only.experiment().is_some() && changed.experiment().is_none());
 }
@@ -380,12 +414,15 @@ fn pops_until_helped(name: &str) -> Option<usize> {
         type Output = Option<usize>;
         fn visit<P: Policy<Probe>>(self, params: P::Params) -> Option<usize> {
             let policy = P::new(params, &Topology::flat(2));
-            let (mut cx, mut a, mut b) = (Cx::new(11), policy.attach(0), policy.attach(1));
+            let mut cx = Cx::new(11);
+            let mut a = policy.attach(0);
+            let mut b = policy.attach(1);
             cx.set_now(1_000_000);
             for i in 0..10 {
                 policy.push(&mut cx, Some(&mut a), Probe::new(i), Ready::Woken);
                 policy.push(&mut cx, Some(&mut b), Probe::new(100 + i), Ready::Woken);
             }
+
             let mut left = 10;
             for pops in 1..SOON {
                 cx.set_now(1_000_000 + pops as u64 * 100);
@@ -401,6 +438,7 @@ fn pops_until_helped(name: &str) -> Option<usize> {
                     policy.push(&mut cx, Some(&mut b), task, Ready::Yielded);
                 }
             }
+
             None
         }
     }
@@ -423,6 +461,7 @@ fn helpers_leave_their_own_work_for_who_waits_behind_a_busy_worker() {
     ] {
         assert!(pops_until_helped(name).is_some(), "{name}");
     }
+
     // Four lanes, each visited once in 4 * 13 pops, and five tasks in each of worker 0's.
     let bound = 5 * 4 * 13 + 13;
     let pops = pops_until_helped("helping-bounded:factor=1000,far=0").expect("helped");
@@ -437,17 +476,21 @@ fn order_with(name: &str, give: fn(&mut Probe)) -> Vec<usize> {
         type Output = Vec<usize>;
         fn visit<P: Policy<Probe>>(self, params: P::Params) -> Vec<usize> {
             let policy = P::new(params, &Topology::flat(2));
-            let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+            let mut cx = Cx::new(1);
+            let mut local = policy.attach(0);
             cx.set_now(1_000_000_000);
+
             for i in 0..6 {
                 let mut task = if i % 2 == 0 {
                     Probe::pinned_to(i, 0)
                 } else {
                     Probe::new(i)
                 };
+
                 (self.0)(&mut task);
                 policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
             }
+
             pop_all(&policy, &mut cx, &mut local, Effort::Quick)
                 .iter()
                 .map(|t| t.id)
@@ -468,6 +511,7 @@ fn priorities_and_deadlines_order() {
     // Without a deadline, task 0 is due 100 ms from now: before those that are due in a second.
     assert_eq!(order_with("edf", due), [0, 5, 4, 3, 2, 1]);
     assert_eq!(order_with("edf:patience=60000", due), [5, 4, 3, 2, 1, 0]);
+
     // Who is late is not served before who became ready earlier.
     let late = |t: &mut Probe| t.deadline = Some(if t.id == 3 { 0 } else { 1_000_000_000 });
     assert_eq!(
@@ -480,11 +524,13 @@ fn priorities_and_deadlines_order() {
 #[test]
 fn waiting_makes_urgent() {
     let policy = Priority::<Probe>::new(PriorityParams { level_us: 1 }, &Topology::flat(1));
-    let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+    let mut cx = Cx::new(1);
+    let mut local = policy.attach(0);
     let with = |id: usize, priority: u8| Probe {
         priority,
         ..Probe::new(id)
     };
+
     cx.set_now(1_000_000);
     policy.push(&mut cx, Some(&mut local), with(0, 0), Ready::Spawned);
     cx.set_now(1_000_000 + 254_000);
@@ -495,6 +541,7 @@ fn waiting_makes_urgent() {
         .iter()
         .map(|t| t.id)
         .collect();
+
     assert_eq!(order, [1, 0, 2], "255 levels of a microsecond each");
 }
 
@@ -502,8 +549,10 @@ fn waiting_makes_urgent() {
 fn shares_follow_weights() {
     for pinned in [true, false] {
         let policy = Shares::<Probe>::new((), &Topology::flat(2));
-        let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+        let mut cx = Cx::new(1);
+        let mut local = policy.attach(0);
         let mut ran = [0usize; 3];
+
         for (id, weight) in [50, 100, 250].into_iter().enumerate() {
             let task = Probe {
                 weight,
@@ -512,6 +561,7 @@ fn shares_follow_weights() {
             };
             policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
         }
+
         for _ in 0..4000 {
             let task = policy
                 .pop(&mut cx, &mut local, Effort::Quick)
@@ -519,6 +569,7 @@ fn shares_follow_weights() {
             ran[task.id] += 1;
             policy.push(&mut cx, Some(&mut local), task, Ready::Yielded);
         }
+
         assert!(
             ran.iter()
                 .zip([500, 1000, 2500])
@@ -536,6 +587,7 @@ fn shares_follow_weights() {
             Ready::Spawned,
         );
         ran = [0; 3];
+
         for _ in 0..800 {
             let task = policy
                 .pop(&mut cx, &mut local, Effort::Quick)
@@ -543,6 +595,7 @@ fn shares_follow_weights() {
             ran[task.id] += 1;
             policy.push(&mut cx, Some(&mut local), task, Ready::Yielded);
         }
+
         assert!(
             ran.iter()
                 .zip([50, 500, 250])
@@ -561,6 +614,7 @@ fn tiers_conform_and_keep_their_order() {
         from: PRIORITY + 1,
         every: 61,
     };
+
     let any = &PRESETS[0];
     loses_nothing::<Two>(any, params());
     keeps_pinned::<Two>(any, params());
@@ -572,7 +626,9 @@ fn tiers_conform_and_keep_their_order() {
     runs_once::<Two>(any, params());
     looks_well::<Two>(any, params());
     let policy = Two::new(params(), &Topology::flat(1));
-    let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+    let mut cx = Cx::new(1);
+    let mut local = policy.attach(0);
+
     for id in 0..4 {
         let priority = if id < 2 { PRIORITY } else { 200 };
         let task = Probe {
@@ -582,6 +638,7 @@ fn tiers_conform_and_keep_their_order() {
         };
         policy.push(&mut cx, Some(&mut local), task, Ready::Spawned);
     }
+
     let order: Vec<_> = pop_all(&policy, &mut cx, &mut local, Effort::Quick)
         .iter()
         .map(|t| t.id)
@@ -602,8 +659,10 @@ fn waits_are_observed() {
                     policy,
                     observer: observer.clone(),
                 };
+
                 let policy = Observed::<P>::new(params, &Topology::flat(1));
-                let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+                let mut cx = Cx::new(1);
+                let mut local = policy.attach(0);
                 (0..4).for_each(|i| {
                     cx.set_now(10 * i);
                     policy.push(
@@ -618,6 +677,7 @@ fn waits_are_observed() {
                     pop_all(&policy, &mut cx, &mut local, Effort::Quick).len(),
                     4
                 );
+
                 [observer.take(), observer.take()]
             }
         }
@@ -631,6 +691,7 @@ fn waits_are_observed() {
         rank_errors: 0,
         greatest_rank_error: 0,
     };
+
     assert_eq!(waits("local-fifo"), [fifo, Waits::default()]);
     // The newest has three before it, and so on.
     assert_eq!(
@@ -654,10 +715,13 @@ fn who_is_overtaken_for_long_is_counted_each_time() {
         },
         observer,
     };
+
     let observer = params.observer.clone();
     let policy = Observed::<Local<Numbered<Probe>>>::new(params, &Topology::flat(1));
-    let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+    let mut cx = Cx::new(1);
+    let mut local = policy.attach(0);
     policy.push(&mut cx, Some(&mut local), Probe::new(0), Ready::Woken);
+
     for i in 1..1000 {
         policy.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Woken);
         assert_eq!(
@@ -667,6 +731,7 @@ fn who_is_overtaken_for_long_is_counted_each_time() {
             Some(i)
         );
     }
+
     let waits = observer.take();
     assert_eq!((waits.rank_errors, waits.greatest_rank_error), (999, 1));
     assert_eq!(
@@ -689,15 +754,20 @@ fn what_is_drained_counts_no_longer() {
         };
         Observed::<Local<Numbered<Probe>>>::new(params, &Topology::flat(1))
     };
-    let (ended, mut cx) = (new(), Cx::new(1));
+
+    let ended = new();
+    let mut cx = Cx::new(1);
     let mut local = ended.attach(0);
     for i in 0..100 {
         ended.push(&mut cx, Some(&mut local), Probe::new(i), Ready::Woken);
     }
     let mut drained = 0;
+
     ended.drain(local, &mut |_| drained += 1);
-    let (policy, mut cx) = (new(), Cx::new(1));
+    let policy = new();
+    let mut cx = Cx::new(1);
     let mut local = policy.attach(0);
+
     policy.push(&mut cx, Some(&mut local), Probe::new(0), Ready::Woken);
     assert!(policy.pop(&mut cx, &mut local, Effort::Quick).is_some());
     assert_eq!((drained, observer.take().rank_errors), (100, 0));

@@ -76,6 +76,7 @@ fn a_victim_with_few_tasks_is_passed_over() {
                 (0..7).map(|_| bench.pop(0, Effort::Search)).collect()
             })
         };
+
         // Half of twelve. Then both have fewer than ten: that search finds nothing.
         let fifo = [200, 201, 202, 203, 204, 205].map(Some);
         let lifo = [200, 205, 204, 203, 202, 201].map(Some);
@@ -104,11 +105,13 @@ fn a_victim_with_few_tasks_is_robbed_by_chance() {
             bench.pop(0, Effort::Search)
         })
     };
+
     let robbed = |text: &str| {
         (0..200)
             .filter(|&seed| first(text, seed) == Some(100))
             .count()
     };
+
     assert_eq!(robbed("ot-fifo-uniform:amount=passover:10:0"), 0);
     let half = robbed("ot-fifo-uniform:amount=half");
     assert!(
@@ -117,6 +120,7 @@ fn a_victim_with_few_tasks_is_robbed_by_chance() {
     );
     let few = robbed("ot-fifo-pass-10:victim=uniform");
     assert!((1..half / 3).contains(&few), "{few} beside {half} of 200");
+
     for seed in 0..20 {
         let text = "ot-fifo-uniform:amount=passover:10:100";
         assert!(
@@ -151,6 +155,7 @@ fn a_thief_robs_the_nearest_15() {
             (1..40).for_each(|worker| bench.spawn(worker, [worker]));
             bench.run(0, Effort::Search)
         });
+
         assert_eq!(
             ids(stolen.into_iter().map(Probe::new)),
             (1..=8).chain(33..40).collect::<Vec<_>>(),
@@ -169,10 +174,12 @@ fn tasks_overflow_by_chance_before_the_structure_is_full() {
             (bench.run(1, Effort::Quick), bench.run(0, Effort::Quick))
         })
     };
+
     let all: Vec<_> = (0..40).collect();
     assert_eq!(run("ot-fifo:full=overflow:100"), (all.clone(), vec![]));
     assert_eq!(run("ot-fifo:full=overflow:0"), (vec![], all.clone()));
     assert_eq!(run("ot-fifo"), (vec![], all.clone()));
+
     // The draws of a source with the same seed say which.
     for (text, percent) in [("ot-fifo:full=overflow:50", 50), ("ot-fifo-overflow", 5)] {
         let mut draws = Cx::new(3);
@@ -180,6 +187,7 @@ fn tasks_overflow_by_chance_before_the_structure_is_full() {
         assert!(!expected.0.is_empty() && !expected.1.is_empty());
         assert_eq!(run(text), expected, "{text}");
     }
+
     // Pinned tasks stay, and one worker alone shares nothing.
     let kept = script!(
         "ot-fifo:full=overflow:100",
@@ -212,7 +220,9 @@ fn the_shared_queue_has_five_shards() {
         }
         bench.run(0, Effort::Quick)
     });
-    let (mut draws, mut shards) = (Cx::new(9), [const { VecDeque::new() }; 5]);
+
+    let mut draws = Cx::new(9);
+    let mut shards = [const { VecDeque::new() }; 5];
     (0..40).for_each(|id| shards[draws.below(5)].push_back(id));
     let model = std::iter::from_fn(|| {
         if shards.iter().all(VecDeque::is_empty) {
@@ -221,6 +231,7 @@ fn the_shared_queue_has_five_shards() {
         let first = draws.below(5);
         (0..5).find_map(|i| shards[(first + i) % 5].pop_front())
     });
+
     assert_eq!(order, model.collect::<Vec<_>>());
     assert_ne!(order, (0..40).collect::<Vec<_>>());
 }
@@ -234,6 +245,7 @@ fn another_asker_overwrites_a_sticky_request() {
         let mut draws = Cx::new(*seed);
         [(); 2].iter().all(|()| draws.below(2) == 0)
     };
+
     let seed = (0..).find(both).expect("a quarter of all");
     let ran = |text: &str| {
         script!(text, 3, seed, |bench| -> [Vec<usize>; 3] {
@@ -246,12 +258,14 @@ fn another_asker_overwrites_a_sticky_request() {
             [first, second, bench.run(0, Effort::Quick)]
         })
     };
+
     let [first, second, third] = ran("ot-fifo-sticky:capacity=8,amount=one");
     // From worker 1, which has asked; then all of worker 2's, which asked later, and what
     // overflowed.
     assert_eq!(first, [100]);
     assert_eq!(second, [200, 201, 202, 203, 204, 205, 206, 207, 108, 208]);
     assert_eq!(third, [210], "the note is still there");
+
     // Asked once: one theft for each asker.
     let [first, second, third] = ran("ot-fifo-request:capacity=8,amount=one");
     assert_eq!(
@@ -273,10 +287,8 @@ fn a_full_structure_makes_the_spawner_spin() {
                 bench.spawn(0, 0..2);
                 assert_eq!(bench.cx.counts.insert_retries, 0);
                 bench.spawn(0, [2]);
-                let (retries, spun) = (
-                    bench.cx.counts.insert_retries,
-                    bench.cx.counts.insert_overflows,
-                );
+                let retries = bench.cx.counts.insert_retries;
+                let spun = bench.cx.counts.insert_overflows;
                 assert!(!bench.cx.set_handles_event(true));
                 bench.spawn(0, [3]);
                 assert!(bench.cx.set_handles_event(false));
@@ -284,6 +296,7 @@ fn a_full_structure_makes_the_spawner_spin() {
                     bench.cx.counts.insert_retries - retries,
                     bench.cx.counts.insert_overflows - spun,
                 ];
+
                 (retries, spun, handled, bench.run(0, Effort::Quick))
             }
         );
@@ -309,9 +322,12 @@ fn two_full_workers_do_not_wait_for_each_other_for_ever() {
                     std::sync::mpsc::channel(),
                 );
                 for worker in 0..2 {
-                    let (policy, start, done) = (policy.clone(), start.clone(), done.clone());
+                    let policy = policy.clone();
+                    let start = start.clone();
+                    let done = done.clone();
                     std::thread::spawn(move || {
-                        let (mut cx, mut local) = (Cx::new(worker as u64), policy.attach(worker));
+                        let mut cx = Cx::new(worker as u64);
+                        let mut local = policy.attach(worker);
                         // A worker that has popped something runs.
                         policy.push(&mut cx, Some(&mut local), Probe::new(0), Ready::Spawned);
                         assert!(policy.pop(&mut cx, &mut local, Effort::Search).is_some());
@@ -322,13 +338,16 @@ fn two_full_workers_do_not_wait_for_each_other_for_ever() {
                         let _ = done.send((cx.counts.insert_overflows, local));
                     });
                 }
-                let (mut overflows, mut tasks) = (0, Vec::new());
+
+                let mut overflows = 0;
+                let mut tasks = Vec::new();
                 for _ in 0..2 {
                     let ended = all.recv_timeout(std::time::Duration::from_secs(60));
                     let (counted, local) = ended.expect("both workers come to an end");
                     overflows += counted;
                     policy.drain(local, &mut |task| tasks.push(task));
                 }
+
                 (overflows, ids(tasks))
             }
         }
@@ -358,6 +377,7 @@ fn a_task_that_yields_waits_where_it_asks_to() {
             [bench.run(1, Effort::Quick), bench.run(0, Effort::Quick)]
         })
     };
+
     for (policy, shared, own) in [
         ("fifo", &[11][..], &[0, 1, 2, 10, 12, 3][..]),
         ("lifo-slot", &[11], &[0, 1, 2, 10, 12, 3]),
@@ -370,6 +390,7 @@ fn a_task_that_yields_waits_where_it_asks_to() {
     ] {
         assert_eq!(run(policy), [shared, own], "{policy}");
     }
+
     for policy in ["global-fifo", "local-fifo", "priority", "edf", "shares"] {
         let order = script!(policy, 1, 1, |bench| -> Vec<usize> {
             YIELDS
@@ -403,6 +424,7 @@ fn a_hard_yield_is_polled_on_schedule() {
                 bench.push(0, id, Ready::Woken);
                 id == 9
             });
+
             bench.run(0, Effort::Quick);
             let pinned = Probe::pinned_to(5, 0);
             bench.policy.push(
@@ -432,6 +454,7 @@ fn a_full_structure_gets_a_second_one_beside_it() {
             )
         })
     };
+
     assert_eq!(
         run("ot-fifo-horizontal:capacity=4"),
         (40, vec![8, 9], (0..8).collect())
@@ -471,6 +494,7 @@ fn a_full_structure_gets_a_second_one_beside_it() {
             bench.run(1, Effort::Search)
         }
     );
+
     assert_eq!(stolen, [0, 1, 4, 5, 2, 6, 3, 7]);
 }
 
@@ -479,7 +503,9 @@ fn a_full_structure_gets_a_second_one_beside_it() {
 #[test]
 fn a_task_that_yields_swaps_with_a_random_other_one() {
     const SEED: u64 = 11;
-    let (mut draws, mut lane, mut model) = (Cx::new(SEED), VecDeque::from_iter(0..8), Vec::new());
+    let mut draws = Cx::new(SEED);
+    let mut lane = VecDeque::from_iter(0..8);
+    let mut model = Vec::new();
     for _ in 0..50 {
         let task = lane.pop_front().expect("never empty");
         model.push(task);
@@ -487,6 +513,7 @@ fn a_task_that_yields_swaps_with_a_random_other_one() {
         let other = std::mem::replace(&mut lane[place], task);
         lane.push_front(other);
     }
+
     let orders = script!("ot-fifo-swap", 2, SEED, |bench| -> [Vec<usize>; 3] {
         let Bench { policy, locals, .. } = &mut bench;
         let local = &mut locals[0];
@@ -508,6 +535,7 @@ fn a_task_that_yields_swaps_with_a_random_other_one() {
                     Ready::Spawned,
                 );
             }
+
             let mut order = Vec::new();
             for _ in 0..50 {
                 let task = policy
@@ -516,10 +544,12 @@ fn a_task_that_yields_swaps_with_a_random_other_one() {
                 order.push(task.id);
                 policy.push(&mut cx, Some(&mut *local), task, why);
             }
+
             pop_all(policy, &mut cx, local, Effort::Quick);
             order
         })
     });
+
     let fifo: Vec<_> = (0..50).map(|i| i % 8).collect();
     assert_ne!(model, fifo);
     assert_eq!(

@@ -63,6 +63,7 @@ impl<T: Task + 'static> Order<T> for Deque<T> {
         } else {
             params.capacity.next_power_of_two()
         };
+
         Self {
             courses: [Course::new(params.ends), Course::new(params.ends)],
             pinned: Pinned::new(Lane::default(), sole),

@@ -40,6 +40,7 @@ impl<T: Task + 'static> Order<T> for Ring<T> {
         } else {
             params.capacity.next_power_of_two()
         };
+
         Self {
             pinned: Pinned::fifo(sole),
             ring: ring(capacity),

@@ -61,7 +61,8 @@ impl<T: Send> Wide<T> {
     }
 
     pub(super) fn pop(&mut self, next: Next) -> Option<T> {
-        let (newer, older) = (self.newer, self.older());
+        let newer = self.newer;
+        let older = self.older();
         match next {
             Next::Newest => self.lanes[newer]
                 .pop_newest()
@@ -93,7 +94,8 @@ impl<T: Send> Wide<T> {
         victim: &WideStealer<T>,
         wanted: impl Fn(usize) -> usize,
     ) -> Option<(T, usize)> {
-        let (first, own) = (self.first, &mut self.lanes[self.newer]);
+        let first = self.first;
+        let own = &mut self.lanes[self.newer];
         self.first = 1 - first;
         [first, 1 - first]
             .into_iter()
@@ -121,8 +123,13 @@ mod tests {
     #[test]
     fn its_order_is_that_of_one_structure() {
         const EACH: usize = 4;
-        let (mut lane, mut thief, mut cx) = (Wide::new(EACH), Wide::new(EACH), Cx::new(1));
-        let (stealer, mut model, mut refused) = (lane.stealer(), VecDeque::new(), 0);
+        let mut lane = Wide::new(EACH);
+        let mut thief = Wide::new(EACH);
+        let mut cx = Cx::new(1);
+        let stealer = lane.stealer();
+        let mut model = VecDeque::new();
+        let mut refused = 0;
+
         for id in 0..20_000 {
             match cx.below(9) {
                 8 if id % 16 == 0 => {
@@ -158,11 +165,13 @@ mod tests {
                     }
                 }
             }
+
             assert_eq!(
                 (lane.len(), stealer.is_empty()),
                 (model.len(), model.is_empty())
             );
         }
+
         assert!(refused > 100, "{refused}");
     }
 }

@@ -88,7 +88,8 @@ impl Inserts {
                 Ok(wake) => break Ok(wake),
                 Err(task) => task,
             };
-            let (out, spinning) = (self.out.load(Relaxed), self.spinning.load(Relaxed));
+            let out = self.out.load(Relaxed);
+            let spinning = self.spinning.load(Relaxed);
             hopeless = if out + spinning < self.workers {
                 0
             } else {
@@ -111,7 +112,8 @@ mod tests {
     /// Spins on worker `me`'s behalf: `attempt` is called with the number of attempts so far and
     /// says whether there was room. Returns whether the task got in, and the retries counted.
     fn spin(inserts: &Inserts, me: &mut Out, mut attempt: impl FnMut(u64) -> bool) -> (bool, u64) {
-        let (mut cx, mut attempts) = (Cx::new(1), 0);
+        let mut cx = Cx::new(1);
+        let mut attempts = 0;
         let done = inserts.spin(&mut cx, me, (), |()| {
             attempts += 1;
             if attempt(attempts) {
@@ -120,13 +122,15 @@ mod tests {
                 Err(())
             }
         });
+
         assert_eq!(attempts, cx.counts.insert_retries);
         (done.is_ok(), attempts)
     }
 
     fn both_run() -> (Inserts, Out, Out) {
         let inserts = Inserts::new(2);
-        let (a, mut b) = (inserts.attach(), inserts.attach());
+        let a = inserts.attach();
+        let mut b = inserts.attach();
         inserts.set_out(&mut b, false);
         (inserts, a, b)
     }
@@ -145,6 +149,7 @@ mod tests {
             inserts.set_out(&mut b, n >= 1000);
             false
         };
+
         assert_eq!(
             spin(&inserts, &mut a, ended),
             (false, 1000 + u64::from(ATTEMPTS))
@@ -155,6 +160,7 @@ mod tests {
             inserts.set_out(&mut b, n % 1000 < 999);
             n == 100_000
         };
+
         assert_eq!(spin(&inserts, &mut a, naps), (true, 100_000));
     }
 
@@ -165,6 +171,7 @@ mod tests {
             assert_eq!(spin(&inserts, &mut b, |_| false), (false, 1));
             true
         });
+
         assert_eq!(outer, (true, 1));
         let alone = Inserts::new(1);
         let mut me = alone.attach();

@@ -70,6 +70,7 @@ impl<T: Send> Movable<T> {
                 len: AtomicUsize::new(0),
                 lane: Mutex::new(Lane::default()),
             });
+
             return Self::Locked {
                 own,
                 most,
@@ -77,6 +78,7 @@ impl<T: Send> Movable<T> {
                 batch: Vec::new(),
             };
         }
+
         if params.full == WhenFull::Horizontal {
             return Self::Wide(Wide::new(most));
         }

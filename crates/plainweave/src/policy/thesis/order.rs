@@ -179,6 +179,7 @@ impl<T> Lane<T> {
         }
         let place = cx.below(self.tasks.len());
         let other = std::mem::replace(&mut self.tasks[place], task);
+
         if self.turned {
             self.tasks.push_back(other)
         } else {

@@ -134,6 +134,7 @@ impl HelpRequests {
         }
         let draw = cx.below(self.asked.len() - 1);
         let other = if draw >= me { draw + 1 } else { draw };
+
         if sticky {
             self.asked[other].store(me + 1, Release);
         } else {

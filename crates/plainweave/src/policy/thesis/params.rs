@@ -200,6 +200,7 @@ impl StealingParams {
             return Conservation::Never;
         }
         let looks_everywhere = matches!(self.victim, Victim::Uniform | Victim::Group);
+
         let passes_over = matches!(self.amount, Amount::PassOver { .. });
         if looks_everywhere && !passes_over {
             Conservation::Always
@@ -251,6 +252,7 @@ fn amount(text: &str) -> Option<Amount> {
         let percent = number(percent, 0..=100)?;
         with(text, "passover", 1..=32_768).map(|n| Amount::PassOver { n, percent })
     };
+
     word(text, &words)
         .or_else(|| with(text, "atleast", 1..=32_768).map(|n| Amount::AtLeast { n }))
         .or_else(pass_over)

@@ -86,10 +86,12 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 .swap(cx, task)
                 .unwrap_or_else(|task| self.push_full(cx, local, task, why));
         }
+
         if to == Yields::Shared && !self.is_alone() && task.pinned().is_none() {
             self.shared.push(cx, task);
             return Wake::Any;
         }
+
         match local.order.push_apart(task) {
             Ok(wake) => wake,
             Err(task) => {
@@ -127,6 +129,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 Err(task) => task,
             };
         }
+
         match self.params.full {
             WhenFull::Spill => {
                 cx.counts.spills += 1;
@@ -157,6 +160,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 }
             }
         }
+
         Wake::Any
     }
 
@@ -173,6 +177,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         self.set_out(local, false);
         local.turn = !local.turn;
         let relieved = self.relieve(cx, local);
+
         if local.turn {
             relieved
                 .or_else(|| self.shared.pop(cx))
@@ -224,6 +229,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
                 return Some(task);
             }
         }
+
         if effort == Effort::Quick {
             return None;
         }
@@ -245,6 +251,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         if !sticky {
             self.requests.answered(local.worker);
         }
+
         found
     }
 
@@ -256,12 +263,15 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
             cx.counts.helped += 1;
             return Some(task);
         }
-        let (everywhere, me) = (local.missed, local.worker);
+        let everywhere = local.missed;
+        let me = local.worker;
         let rule = self.params.victim;
         let found = rule.search(cx, me, &self.topology, everywhere, |cx, victim| {
             self.steal_from(cx, local, victim, everywhere)
         });
+
         local.missed = found.is_none() && !everywhere;
+
         found
     }
 
@@ -285,6 +295,7 @@ impl<T: Task + 'static, O: Order<T>> Stealing<T, O> {
         cx.counts.steal_attempts += 1;
         let amount = self.params.amount.attempt(cx, insist);
         let (task, tasks) = local.order.steal(stealer, |len| amount.of(len))?;
+
         cx.stole(victim, tasks);
         Some(task)
     }
@@ -317,6 +328,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
         let order = orders[worker].take().expect("a worker attaches once");
         let yielded = Pinned::fifo(self.is_alone());
         let out = self.inserts.attach();
+
         StealingLocal {
             worker,
             order,
@@ -334,21 +346,25 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
             self.shared.push(cx, task);
             return Wake::Any;
         };
+
         if why.is_yield() {
             let to = self.yields(why);
             if to != Yields::Local || local.order.yields_apart() {
                 return self.push_yielded(cx, local, task, why, to);
             }
         }
+
         if self.overflows_early(cx, &task) {
             self.shared.push(cx, task);
             return Wake::Any;
         }
+
         let most = why.wake(|| local.order.is_empty());
         let wake = match local.order.push(task, why) {
             Ok(wake) => wake,
             Err(task) => self.push_full(cx, local, task, why),
         };
+
         if most == Wake::None { Wake::None } else { wake }
     }
 
@@ -378,7 +394,8 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     fn pop_spare(&self, cx: &mut Cx) -> Option<T> {
         self.shared.pop(cx).or_else(|| {
             let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
-            let (first, all) = (cx.below(self.stealers.len()), self.stealers.len());
+            let first = cx.below(self.stealers.len());
+            let all = self.stealers.len();
             let mut victims = (first..all)
                 .chain(0..first)
                 .filter(|victim| O::has_tasks(&self.stealers[*victim]));

@@ -112,11 +112,13 @@ impl Victim {
                 steal(cx, if draw == thief { draw + 1 } else { draw })
             }),
         };
+
         let all = match self {
             Victim::Uniform | Victim::Group => true,
             Victim::Nearest { .. } | Victim::Biased => everywhere,
             Victim::Only { .. } => false,
         };
+
         near.or_else(|| {
             if all {
                 from_random(cx, 0, workers, thief, &mut steal)
@@ -167,6 +169,7 @@ mod tests {
                 seen.push(v);
                 None
             });
+
         assert!(found.is_none() && !seen.contains(&thief));
         seen
     }
@@ -177,10 +180,12 @@ mod tests {
             group: 4,
             ..Topology::flat(8)
         };
+
         let sorted = |mut v: Vec<_>| {
             v.sort_unstable();
             v
         };
+
         assert_eq!(
             sorted(seen(Victim::Uniform, 3, &eight, false)),
             [0, 1, 2, 4, 5, 6, 7]
@@ -219,6 +224,7 @@ mod tests {
                 None
             })
         });
+
         assert!(hits > 50, "{hits} of 400");
     }
 

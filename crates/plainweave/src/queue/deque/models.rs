@@ -40,6 +40,7 @@ fn loom_deque_a_thief_against_push_and_pop_of_the_newest() {
         let mut owner = filled(2, &[1, 2]);
         let victim = owner.stealer();
         let thief = thread::spawn(move || steal_half(&victim, &mut deque(2)));
+
         // Full, until the pop or the thief's release: the push must never land on a slot that is
         // being moved.
         let mut own: Vec<u32> = owner.push(3).err().into_iter().collect();
@@ -48,6 +49,7 @@ fn loom_deque_a_thief_against_push_and_pop_of_the_newest() {
         own.extend(owner.pop_newest());
         own.extend(rest(&mut owner));
         let stolen = thief.join().unwrap();
+
         assert!(stolen.is_sorted());
         assert_conserved(&[&own, &stolen], 4);
     });
@@ -64,6 +66,7 @@ fn loom_deque_of_one() {
         own.extend(owner.push(3).err());
         own.extend(rest(&mut owner));
         let stolen: Vec<u32> = thief.join().unwrap().into_iter().flatten().collect();
+
         assert_conserved(&[&own, &stolen], 3);
     });
 }
@@ -91,6 +94,7 @@ fn loom_deque_two_thieves() {
         let mut own: Vec<u32> = owner.pop_newest().into_iter().collect();
         own.extend(owner.push(4).err());
         let [x, y] = thieves.map(|thief| thief.join().unwrap());
+
         own.extend(rest(&mut owner));
         assert_conserved(&[&own, &x, &y], 4);
     });
@@ -101,10 +105,12 @@ fn loom_deque_a_thief_is_robbed_while_it_steals() {
     loom::model(|| {
         let mut owner = filled(4, &[1, 2, 3]);
         let mut middle = filled(2, &[4]);
-        let (first, second) = (owner.stealer(), middle.stealer());
+        let first = owner.stealer();
+        let second = middle.stealer();
         let middle = thread::spawn(move || steal_half(&first, &mut middle));
         let last = thread::spawn(move || steal_half(&second, &mut deque(2)));
         let [x, y] = [middle, last].map(|thief| thief.join().unwrap());
+
         assert_conserved(&[&rest(&mut owner), &x, &y], 4);
     });
 }
@@ -120,12 +126,14 @@ fn loom_deque_grows_while_a_thief_reads() {
             stolen.extend(victim.steal_one());
             stolen
         });
+
         assert!(owner.grow());
         owner.push(3).unwrap();
         let mut own: Vec<u32> = owner.pop_newest().into_iter().collect();
         owner.push(4).unwrap();
         own.extend(rest(&mut owner));
         let stolen = thief.join().unwrap();
+
         assert!(stolen.is_sorted());
         assert_conserved(&[&own, &stolen], 4);
     });
@@ -142,6 +150,7 @@ fn loom_deque_gives_half_away_against_a_thief() {
             own.extend(owner.take_half());
             own.push(task);
         }
+
         own.extend(owner.push(4).err());
         own.extend(rest(&mut owner));
         assert_conserved(&[&own, &thief.join().unwrap()], 4);

@@ -28,11 +28,9 @@ impl<T: Send> Owner<T> {
     /// Returns the task if there is no room; see [`grow`](Self::grow).
     #[inline]
     pub fn push(&mut self, task: T) -> Result<(), T> {
-        let (word, pushed, slots) = (
-            Word(self.deque.ends.word.load(Acquire)),
-            self.pushed(),
-            self.deque.slots(),
-        );
+        let word = Word(self.deque.ends.word.load(Acquire));
+        let pushed = self.pushed();
+        let slots = self.deque.slots();
         if word.held() + word.len(pushed) == slots.cells.len() as u64 {
             return Err(task);
         }
@@ -45,7 +43,8 @@ impl<T: Send> Owner<T> {
     /// Takes the newest task.
     #[inline]
     pub fn pop_newest(&mut self) -> Option<T> {
-        let (mut word, pushed) = (Word(self.deque.ends.word.load(Relaxed)), self.pushed());
+        let mut word = Word(self.deque.ends.word.load(Relaxed));
+        let pushed = self.pushed();
         loop {
             if word.len(pushed) == 0 {
                 return None;
@@ -89,6 +88,7 @@ impl<T: Send> Owner<T> {
             return false;
         }
         let newer = Slots::new(old.cells.len() * 2, self.deque.slots.load(Relaxed));
+
         // SAFETY: just made, not published yet.
         let new = unsafe { &*newer };
         // Tasks that a thief takes or releases after this load are copied needlessly, which is
@@ -104,6 +104,7 @@ impl<T: Send> Owner<T> {
                     .with_mut(|to| unsafe { to.copy_from_nonoverlapping(from, 1) });
             });
         }
+
         self.deque.slots.store(newer, Release);
         true
     }
@@ -161,7 +162,8 @@ impl<T: Send> Owner<T> {
     /// many.
     #[inline]
     fn claim_oldest(&mut self, wanted: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
-        let (mut word, pushed) = (Word(self.deque.ends.word.load(Relaxed)), self.pushed());
+        let mut word = Word(self.deque.ends.word.load(Relaxed));
+        let pushed = self.pushed();
         loop {
             let n = wanted(word.len(pushed));
             if n == 0 {
@@ -173,6 +175,7 @@ impl<T: Send> Owner<T> {
             } else {
                 left.with_gate(MOVING | (word.held() + n))
             };
+
             match self
                 .deque
                 .ends

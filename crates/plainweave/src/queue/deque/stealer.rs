@@ -65,6 +65,7 @@ impl<T: Send> Stealer<T> {
         let room = thief.free() + 1;
         let (first, n) = self.deque.claim(|len| wanted(len).min(room))?;
         let slots = self.deque.slots();
+
         // SAFETY: claimed by this thief, taken once. Its own slots are free: `n - 1 <=
         // thief.free()`, which only grows while the owner is borrowed; they are published below.
         let oldest = unsafe { batch::steal(slots, first, n, thief.deque.slots(), thief.end()) };

@@ -38,6 +38,7 @@ impl<T> Boxed<T> {
         let node = unsafe { this.0.as_ref() };
         // SAFETY: read once: the handle is not dropped, and the box below drops no value.
         let value = node.value.with(|value| unsafe { value.read() });
+
         // SAFETY: from `Box::leak`; `ManuallyDrop` has the same layout, and the link needs no
         // dropping.
         drop(unsafe { Box::from_raw(this.0.as_ptr().cast::<ManuallyDrop<Node<T>>>()) });

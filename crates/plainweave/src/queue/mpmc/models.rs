@@ -37,6 +37,7 @@ fn loom_mpmc_pops_of_an_empty_queue_roll_back() {
             let queue = queue.clone();
             thread::spawn(move || queue.pop())
         });
+
         queue.push(1).unwrap();
         let own = queue.pop();
         let seen = pops.map(|pop| pop.join().unwrap());
@@ -48,6 +49,7 @@ fn loom_mpmc_pops_of_an_empty_queue_roll_back() {
             1,
         );
         assert!(queue.is_empty());
+
         // The tickets are in step again.
         queue.push(2).unwrap();
         assert_eq!(rest(&queue), [2]);
@@ -68,6 +70,7 @@ fn loom_mpmc_pushes_to_a_full_queue_roll_back() {
             "somebody found room"
         );
         let seen: Vec<u32> = [own, refused, popped].into_iter().flatten().collect();
+
         assert_conserved(&[&seen, &rest(&queue)], 2);
         queue.push(3).unwrap();
         assert_eq!(queue.push(4), Err(4));
@@ -96,6 +99,7 @@ fn loom_mpmc_a_slot_is_passed_on() {
         let pusher = thread::spawn(move || pusher.push(2).err());
         let popped: Vec<u32> = queue.pop().into_iter().collect();
         let refused: Vec<u32> = pusher.join().unwrap().into_iter().collect();
+
         assert_conserved(&[&popped, &refused, &rest(&queue)], 2);
     });
 }
@@ -118,6 +122,7 @@ fn loom_mpmc_goes_round() {
                 let seen = pop_two(&queue);
                 (producer.join().unwrap(), seen)
             };
+
             let refused: Vec<u32> = refused.into_iter().flatten().collect();
             let seen: Vec<u32> = seen.into_iter().flatten().chain(rest(&queue)).collect();
             assert!(seen.is_sorted(), "out of order: {seen:?}");
@@ -136,6 +141,7 @@ fn loom_mpmc_two_producers_and_a_consumer() {
             let queue = queue.clone();
             thread::spawn(move || tasks.map(|task| queue.push(task).err()))
         });
+
         let seen = [queue.pop(), queue.pop()];
         let refused: Vec<u32> = producers
             .map(|p| p.join().unwrap())
@@ -157,18 +163,22 @@ fn loom_mpmc_a_look_does_not_miss_a_push() {
     loom::model(|| {
         let queue = queue(2);
         let asleep = Arc::new(AtomicBool::new(false));
-        let (sleeper, looked) = (asleep.clone(), queue.clone());
+        let sleeper = asleep.clone();
+        let looked = queue.clone();
         let sleeper = thread::spawn(move || {
             sleeper.store(true, Relaxed);
             fence(SeqCst);
             looked.is_empty()
         });
+
         let popper = queue.clone();
         let popper = thread::spawn(move || popper.pop());
         queue.push(1).unwrap();
         fence(SeqCst);
         let wakes = asleep.load(Relaxed);
-        let (slept, popped) = (sleeper.join().unwrap(), popper.join().unwrap());
+        let slept = sleeper.join().unwrap();
+        let popped = popper.join().unwrap();
+
         assert!(
             wakes || !slept || popped.is_some(),
             "pushed, not woken, not seen and not taken"
@@ -187,6 +197,7 @@ fn loom_mpmc_a_roll_back_overlooks_nothing() {
             let queue = queue.clone();
             thread::spawn(move || queue.pop())
         });
+
         queue.push(2).unwrap();
         let looks_empty = queue.is_empty();
         let popped: Vec<u32> = pops

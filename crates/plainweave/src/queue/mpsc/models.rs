@@ -55,7 +55,8 @@ fn loom_mpsc_loses_nothing() {
             let (queue, reader) = mpsc_at(capacity, FIRST);
             let written = written::<5>();
             let pushers = [[1, 2], [3, 4]].map(|numbers| {
-                let (queue, written) = (queue.clone(), written.clone());
+                let queue = queue.clone();
+                let written = written.clone();
                 thread::spawn(move || {
                     numbers.map(|n| {
                         written[n].write(n);
@@ -67,6 +68,7 @@ fn loom_mpsc_loses_nothing() {
                     })
                 })
             });
+
             let mut seen: Vec<usize> = (0..2).filter_map(|_| pop(&reader)).collect();
             assert!(seen.iter().all(|n| written[*n].read() == *n));
             let refused: Vec<usize> = pushers
@@ -75,6 +77,7 @@ fn loom_mpsc_loses_nothing() {
                 .collect();
             seen.extend(std::iter::from_fn(|| pop(&reader)));
             let of = |low: bool| seen.iter().filter(move |n| (**n <= 2) == low);
+
             assert!(
                 of(true).is_sorted() && of(false).is_sorted(),
                 "out of order: {seen:?}"
@@ -83,6 +86,7 @@ fn loom_mpsc_loses_nothing() {
                 .into_iter()
                 .chain(refused.into_iter().filter(|n| *n > 0))
                 .collect();
+
             all.sort_unstable();
             assert_eq!(all, [1, 2, 3, 4]);
         });
@@ -98,6 +102,7 @@ fn loom_doze_against_push() {
             let queue = queue.clone();
             thread::spawn(move || queue.push(node(number)))
         });
+
         let dozed = reader.doze();
         if !dozed {
             assert!(pop(&reader).is_some(), "awake for nothing");
@@ -105,12 +110,14 @@ fn loom_doze_against_push() {
         let pushed = pushers.map(|pusher| pusher.join().unwrap());
         let woken = pushed.iter().filter(|push| **push == Push::Wake).count();
         let refused = pushed.iter().filter(|push| **push == Push::Full).count();
+
         assert_eq!(
             woken,
             usize::from(dozed),
             "of several the first wakes: {pushed:?}"
         );
         let rest = std::iter::from_fn(|| pop(&reader)).count();
+
         assert_eq!(rest + refused + usize::from(!dozed), 2);
     });
 }
@@ -144,8 +151,10 @@ fn loom_full_goes_by_the_inbox() {
             inbox: AtomicUsize::new(0),
             signals: AtomicUsize::new(0),
         });
+
         let pushers = [1, 2].map(|number| {
-            let (queue, shared) = (queue.clone(), shared.clone());
+            let queue = queue.clone();
+            let shared = shared.clone();
             thread::spawn(move || {
                 let signal = match queue.push(node(number)) {
                     Push::Done => false,
@@ -156,11 +165,13 @@ fn loom_full_goes_by_the_inbox() {
                             && shared.idle.wake_worker(0)
                     }
                 };
+
                 shared
                     .signals
                     .fetch_add(usize::from(signal), Ordering::Relaxed);
             })
         });
+
         // As `Worker::idle`.
         shared.idle.begin_sleep(0, false);
         let work = !reader.doze() || !reader.is_empty() || shared.inbox.load(Ordering::Relaxed) > 0;

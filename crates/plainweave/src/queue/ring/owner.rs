@@ -38,15 +38,18 @@ impl<T: Send> Owner<T> {
     /// Appends the first of `tasks` as the newest, as many as there are free slots. They become
     /// visible to thieves together.
     pub fn push_all(&mut self, tasks: &mut VecDeque<T>) {
-        let (tail, n) = (self.tail(), self.free().min(tasks.len()));
+        let tail = self.tail();
+        let n = self.free().min(tasks.len());
         if n == 0 {
             return;
         }
+
         for (i, task) in tasks.drain(..n).enumerate() {
             // SAFETY: the owner saw `n` free slots from `tail` on, and nobody else makes slots
             // occupied.
             unsafe { self.ring.put(tail.wrapping_add(i as u64) & POSITIONS, task) };
         }
+
         self.publish(tail, n as u64);
     }
 

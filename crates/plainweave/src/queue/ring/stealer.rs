@@ -77,6 +77,7 @@ impl<T: Send> Stealer<T> {
         let room = thief.free() + 1;
         let (first, n) = self.ring.reserve(|len| wanted(len).min(room))?;
         let tail = thief.tail();
+
         // SAFETY: reserved by this thief, taken once. Its own slots are free: `n - 1 <=
         // thief.free()`, which only grows while the owner is borrowed; they are published below.
         let oldest = unsafe { batch::steal(&*self.ring, first, n, &*thief.ring, tail) };

@@ -138,6 +138,7 @@ impl<T: Send> Injector<T> {
             return Some(task);
         }
         let oldest = queue.pop_front()?;
+
         let n = (max - 1).min(ring.free()).min(queue.len());
         for task in queue.drain(..n) {
             // `free` counts pushes that are sure to succeed, and only this owner uses them up.
@@ -147,6 +148,7 @@ impl<T: Send> Injector<T> {
                 "a ring's free slot was taken by somebody else"
             );
         }
+
         Some(oldest)
     }
 

@@ -17,6 +17,7 @@ fn loom_sharded_keeps_a_producers_order_past_a_full_ring() {
         let mut seen: Vec<u32> = [queue.pop(0), queue.pop(0)].into_iter().flatten().collect();
         producer.join().unwrap();
         let mut own = ring(2);
+
         seen.extend(queue.pop_batch_into(0, &mut own, 2));
         seen.extend(std::iter::from_fn(|| own.pop()));
         seen.extend(std::iter::from_fn(|| queue.pop(0)));
@@ -43,8 +44,10 @@ fn loom_sharded_keeps_a_producers_order_while_a_ring_fills() {
                     });
                     seen.extend(std::iter::from_fn(|| own.pop()));
                 }
+
                 seen
             });
+
             (1..=3).for_each(|task| queue.push(0, task));
             let mut seen: Vec<u32> = consumer.join().unwrap();
             seen.extend(std::iter::from_fn(|| queue.pop(0)));
@@ -58,10 +61,13 @@ fn loom_sharded_keeps_a_producers_order_while_a_ring_fills() {
 #[test]
 fn loom_a_batch_is_never_out_of_sight() {
     loom::model(|| {
-        let (queue, mut own) = (Arc::new(Sharded::lock_free(1)), ring(2));
+        let queue = Arc::new(Sharded::lock_free(1));
+        let mut own = ring(2);
         (1..=2).for_each(|task| queue.push(0, task));
-        let (looked_at, stealer) = (queue.clone(), own.stealer());
+        let looked_at = queue.clone();
+        let stealer = own.stealer();
         let look = thread::spawn(move || !looked_at.is_empty() || !stealer.is_empty());
+
         assert_eq!(queue.pop_batch_into(0, &mut own, 2), Some(1));
         assert!(look.join().unwrap(), "out of sight");
         assert_eq!(own.pop(), Some(2));

@@ -24,25 +24,27 @@ fn an_asker_without_patience_has_time_left() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut heard = 0;
+
     for round in 0..20000u64 {
-        let (deadline, patience) = (
-            Instant::now() + Duration::from_secs(60),
-            Duration::from_nanos(100 * (round % 1000)),
-        );
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let patience = Duration::from_nanos(100 * (round % 1000));
         let ask = Ask {
             stacks: Stacks::Nobodys,
             children: 0,
             deadline,
             patience,
         };
+
         let mut described = 0;
         let inspected = pool.inspect(&ask, |_| {
             described += 1;
             true
         });
+
         assert!(!inspected.cut, "{described} described, {inspected:?}");
         heard += described;
     }
+
     assert!(heard > 0, "nobody ever said anything");
     fibers.iter().for_each(crate::JoinHandle::cancel);
     assert!(

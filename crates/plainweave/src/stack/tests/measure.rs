@@ -20,6 +20,7 @@ fn time(name: &str, rounds: u32, f: &mut dyn FnMut()) {
         f();
         start.elapsed()
     });
+
     eprintln!(
         "{name}: {:.1} ns",
         best.min().expect("seven").as_nanos() as f64 / f64::from(rounds)
@@ -51,14 +52,17 @@ fn a_million_stacks() {
         guard: GuardMode::Madvise,
         ..Default::default()
     });
+
     let pool = pool.expect("Linux 6.13");
     let stacks = take(&pool, count);
     let carved = start.elapsed();
     stacks.iter().for_each(|stack| touch(stack, 1));
     let touched = start.elapsed();
-    let (rss, tables) = (status_kib("VmRSS"), status_kib("VmPTE"));
+    let rss = status_kib("VmRSS");
+    let tables = status_kib("VmPTE");
     let maps = mappings();
     let slabs = pool.stats().slabs;
+
     stacks.into_iter().for_each(|stack| pool.put(stack));
     let returned = start.elapsed();
     let after = status_kib("VmRSS");
@@ -100,12 +104,14 @@ fn prices() {
         }
     });
     let mut other = StackCache::new(Arc::clone(&pool));
+
     time("one cache takes, another puts", 1_000_000, &mut || {
         for _ in 0..1_000_000 {
             other.put(mine.take().expect("stack"));
         }
     });
     let mut held = Vec::with_capacity(4 * cache::CAPACITY);
+
     time("take 512, put 512 through one cache", 512_000, &mut || {
         for _ in 0..1000 {
             held.extend((0..512).map(|_| mine.take().expect("stack")));
@@ -163,6 +169,7 @@ fn switches() {
                 }
             },
         );
+
         for mut coroutine in round {
             // SAFETY: its frames own nothing.
             unsafe { coroutine.force_reset() };
@@ -180,6 +187,7 @@ fn mprotect_stops_before_the_kernel_does() {
         guard: GuardMode::Mprotect,
         ..Default::default()
     });
+
     let pool = pool.expect("pool");
     let start = Instant::now();
     let mut stacks = Vec::new();
@@ -189,6 +197,7 @@ fn mprotect_stops_before_the_kernel_does() {
             Err(error) => break error,
         }
     };
+
     let each = start.elapsed() / stacks.len() as u32;
     eprintln!(
         "{} stacks at {each:?}, {} mappings: {error}",

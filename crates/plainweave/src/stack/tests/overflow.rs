@@ -54,6 +54,7 @@ fn overflow_on(pool: &StackPool, name: Option<&str>) {
         name_len: text.len(),
         id: 4711,
     };
+
     if name.is_some() {
         stack.set_owner(std::ptr::from_ref(&info).cast());
     }
@@ -108,6 +109,7 @@ fn child() {
         guard: GuardMode::Mprotect,
         ..config(64 << 10)
     };
+
     match case.as_str() {
         "overflow" => overflow_on(
             &StackPool::new(config(64 << 10)).expect("pool"),
@@ -126,6 +128,7 @@ fn child() {
                 ss_flags: libc::SS_DISABLE,
                 ss_size: 0,
             };
+
             // SAFETY: withdraws the alternate stack that Rust gave this thread; its memory stays.
             unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
             overflow_on(
@@ -176,6 +179,7 @@ fn child() {
         }
         other => panic!("no case {other}"),
     }
+
     panic!("survived");
 }
 
@@ -192,11 +196,13 @@ fn locked_memory() -> ! {
     let pool = StackPool::with_guards(config(1 << 20), Guards::new(GuardMode::Auto)).expect("pool");
     let guard = pool.stats().guard;
     let stack = pool.take().expect("stack");
+
     assert_eq!(
         stack.high_water(),
         0,
         "a lazily committed stack stays so under mlockall"
     );
+
     // Now the slab is locked after it was made: guards are refused until it is unlocked again.
     // SAFETY: as above.
     if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) } != 0 {
@@ -206,6 +212,7 @@ fn locked_memory() -> ! {
     stack.shrink(0);
     assert_eq!(stack.high_water(), 0, "locked pages are given back as well");
     let later: Vec<Stack> = (0..10).map(|_| pool.take().expect("stack")).collect();
+
     assert!(
         later
             .iter()
@@ -213,6 +220,7 @@ fn locked_memory() -> ! {
     );
     assert_eq!(pool.stats().guard, guard);
     let kernel_has_it = light || guard == GuardKind::Madvise;
+
     std::process::exit(if kernel_has_it { 0 } else { 78 });
 }
 
@@ -240,6 +248,7 @@ fn an_overflow_names_the_fiber_and_aborts() {
         let line = text[from..].lines().next().expect("a line");
         let start = format!("plainweave: fiber 'weaver' (#4711) {OVERFLOWED}");
         let end = "; raise it with Builder::stack_size or Runtime::builder().stack_size(..)";
+
         assert!(
             line.starts_with(&start) && line.ends_with(end),
             "{case}: {line}"
@@ -250,6 +259,7 @@ fn an_overflow_names_the_fiber_and_aborts() {
             "{case}: {address}"
         );
     }
+
     let text = stderr(&run("overflow, no name"));
     assert!(
         text.contains(&format!("plainweave: fiber #4711 {OVERFLOWED}")),
@@ -280,6 +290,7 @@ fn other_faults_go_where_they_went_before() {
         );
         assert!(!text.contains("plainweave: "), "{case}: {text}");
     }
+
     assert_eq!(run("with siginfo").status.code(), Some(42));
     assert_eq!(run("without siginfo").status.code(), Some(43));
 }
@@ -304,6 +315,7 @@ fn an_alternate_stack_is_made_once_and_withdrawn() {
             ss_flags: libc::SS_DISABLE,
             ss_size: 0,
         };
+
         // SAFETY: withdraws the alternate stack that Rust gave this thread; its memory stays.
         unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
         let first = ensure_alt_stack().expect("ours");
@@ -328,10 +340,12 @@ fn a_small_alternate_stack_is_replaced_and_put_back() {
                 ss_flags: 0,
                 ss_size: 0,
             };
+
             // SAFETY: a null new stack only asks.
             unsafe { libc::sigaltstack(std::ptr::null(), &mut stack) };
             (stack.ss_sp.addr(), stack.ss_size)
         };
+
         let before = present();
         let ours = ensure_alt_stack().expect("ours");
         assert!(ours.is_ours() && present().1 > before.1, "{before:?}");
@@ -364,5 +378,6 @@ fn a_reused_entry_is_never_read_half() {
             );
         }
     });
+
     pool.put(stack);
 }

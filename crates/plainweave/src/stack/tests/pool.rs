@@ -32,6 +32,7 @@ fn sizes_are_checked_and_rounded() {
         max_stacks: 0,
         ..config(SIZE)
     };
+
     assert_eq!(
         StackPool::new(none).expect_err("no stacks").kind(),
         ErrorKind::InvalidInput
@@ -53,6 +54,7 @@ fn a_coroutine_runs_on_it_and_gives_it_back() {
         let second = yielder.suspend(first + 1);
         first + second
     });
+
     assert_eq!(coroutine.resume(20).as_yield(), Some(21));
     assert_eq!(coroutine.resume(22).as_return(), Some(42));
     let stack = coroutine.into_stack();
@@ -82,6 +84,7 @@ fn the_guard_faults_and_the_stack_does_not() {
                 "a guard survives the return of the pages"
             );
         }
+
         stacks.into_iter().for_each(|stack| pool.put(stack));
     }
 }
@@ -96,6 +99,7 @@ fn stacks_begin_at_four_distances_from_the_page() {
         .map(|stack| stack.top().addr().get() - stack.base().get())
         .collect();
     assert_eq!(colours, HashSet::from([0, 256, 512, 768]));
+
     for stack in &stacks {
         assert_eq!(stack.limit().get() + GUARD_SIZE, stack.bottom().addr());
         assert_eq!(
@@ -103,6 +107,7 @@ fn stacks_begin_at_four_distances_from_the_page() {
             GUARD_SIZE + SIZE
         );
     }
+
     stacks.into_iter().for_each(|stack| pool.put(stack));
 }
 
@@ -133,6 +138,7 @@ fn owners_are_listed_until_the_stack_comes_back() {
         assert!(stack.owner().is_null());
         stack.set_owner(std::ptr::from_ref(word).cast());
     }
+
     let mut seen = HashSet::new();
     pool.for_each_owner(|owner| assert!(seen.insert(owner)));
     assert_eq!(seen.len(), 100);
@@ -184,6 +190,7 @@ fn above_max_free_stacks_come_back_cold() {
         .iter()
         .filter(|stack| stack.high_water() > 0)
         .count();
+
     assert_eq!(resident, 4);
     assert_eq!(pool.stats().free, 10);
     assert_eq!(pool.stats().high_water, SIZE);
@@ -203,6 +210,7 @@ fn idle_stacks_are_trimmed_and_used_ones_are_not() {
             .filter(|stack| stack.high_water() == 100 << 10)
             .count()
     };
+
     pool.tidy_at(start + HOT_FOR / 2, usize::MAX);
     assert_eq!(deep(), ALWAYS_HOT + 72, "too early");
     pool.tidy_at(start + 10 * HOT_FOR, usize::MAX);
@@ -241,6 +249,7 @@ fn warm_stacks_without_use_give_all_their_pages_back() {
             .filter(|stack| stack.high_water() > 0)
             .count()
     };
+
     let start = Instant::now();
     pool.tidy_at(start + HOT_FOR, usize::MAX);
     pool.tidy_at(start + 2 * HOT_FOR, usize::MAX);
@@ -273,6 +282,7 @@ fn a_cache_recycles_the_newest_and_returns_all() {
     let top = first.top();
     mine.put(first);
     let again = mine.take().expect("stack");
+
     assert_eq!(again.top(), top);
     assert!(again.owner().is_null());
     let many: Vec<Stack> = (0..500).map(|_| mine.take().expect("stack")).collect();
@@ -280,6 +290,7 @@ fn a_cache_recycles_the_newest_and_returns_all() {
     mine.put(again);
     many.into_iter().for_each(|stack| mine.put(stack));
     let stats = pool.stats();
+
     assert_eq!((stats.in_use, stats.free), (0, stats.slots));
     drop(mine);
     let stats = pool.stats();
@@ -295,11 +306,14 @@ fn four_threads_never_share_a_slot() {
             scope.spawn(move || {
                 let token = Box::new(seed);
                 let me: *const () = std::ptr::from_ref(&*token).cast();
-                let (mut state, mut held) = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), Vec::new());
+                let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let mut held = Vec::new();
+
                 for _ in 0..50_000 {
                     state ^= state << 13;
                     state ^= state >> 7;
                     state ^= state << 17;
+
                     if state % 1000 < 500 + 200 * u64::from(held.len() < 150) {
                         let stack = mine.take().expect("stack");
                         assert!(stack.owner().is_null());
@@ -311,10 +325,12 @@ fn four_threads_never_share_a_slot() {
                         mine.put(stack);
                     }
                 }
+
                 held.into_iter().for_each(|stack| mine.put(stack));
             });
         }
     });
+
     assert_eq!(pool.stats().in_use, 0);
     let all = take(&pool, pool.stats().slots);
     let tops: HashSet<_> = all.iter().map(|stack| stack.top()).collect();
@@ -330,6 +346,7 @@ fn an_address_leads_to_its_slot() {
     stacks[1].set_owner(std::ptr::from_ref(&owner).cast());
     let top = stacks[1].top().addr().get();
     let base = top - SIZE - GUARD_SIZE;
+
     // SAFETY: the pool outlives the calls.
     let find = |address| unsafe { table::lookup(address) };
     let guard = find(base).expect("the guard's first byte");
@@ -364,6 +381,7 @@ fn a_dropped_pool_unmaps_unless_a_stack_is_out() {
     touch(&stack, 1);
     drop(pool);
     touch(&stack, SIZE);
+
     // SAFETY: the pool was leaked, so its slab is mapped for good.
     assert!(unsafe { table::lookup(stack.top().addr().get() - 1) }.is_some());
 
@@ -373,6 +391,7 @@ fn a_dropped_pool_unmaps_unless_a_stack_is_out() {
     let pool = StackPool::new(config(size)).expect("pool");
     let stack = pool.take().expect("stack");
     let address = stack.top().addr().get() - 1;
+
     // SAFETY: the pool is there.
     let found = unsafe { table::lookup(address) };
     assert_eq!(found.map(|hit| hit.size), Some(size));
@@ -380,6 +399,7 @@ fn a_dropped_pool_unmaps_unless_a_stack_is_out() {
     drop(pool);
     let mut resident = 0u8;
     let page = std::ptr::without_provenance_mut::<libc::c_void>(address & !(page_size() - 1));
+
     // SAFETY: `mincore` only asks, and writes one byte.
     let mapped = unsafe { libc::mincore(page, page_size(), &mut resident) } == 0;
     // SAFETY: only the table is of interest; a pool of another test that holds the address now may
@@ -405,6 +425,7 @@ fn an_old_kernel_means_mprotect_or_an_error() {
     auto.put(stack);
     let forced = Guards::new(GuardMode::Madvise).with_light(refuse);
     let error = StackPool::with_guards(config(SIZE), forced).expect_err("not available");
+
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("MADV_GUARD_INSTALL"), "{error}");
 }
@@ -421,6 +442,7 @@ fn mprotect_stops_before_the_mapping_limit() {
             Err(error) => break error,
         }
     };
+
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
     assert!(
         error.to_string().contains("sysctl -w vm.max_map_count="),
@@ -429,6 +451,7 @@ fn mprotect_stops_before_the_mapping_limit() {
     // Other tests map and unmap meanwhile, so check only roughly.
     assert!((100..1100).contains(&stacks.len()), "{}", stacks.len());
     stacks.into_iter().for_each(|stack| pool.put(stack));
+
     assert!(
         pool.take().map(|stack| pool.put(stack)).is_ok(),
         "what there is goes round"

@@ -102,6 +102,7 @@ impl<T> Source for SendBranch<'_, T> {
             return false;
         }
         let mut wakes = Wakes::none();
+
         match self
             .sender
             .0
@@ -192,6 +193,7 @@ impl<T> Source for RecvBranch<'_, T> {
             Some(Err(why)) => self.failed = Some(RecvError(why)),
             None => return false,
         }
+
         true
     }
 

@@ -144,12 +144,15 @@ fn start<T: 'static>(body: impl FnOnce() -> Result<T, Failure> + 'static) -> Joi
         join: Join::new(),
         result: UnsafeCell::new(None),
     });
+
     let fiber = Fiber(Arc::new(Notify::modelled()));
-    let (theirs, me) = (packet.clone(), fiber.clone());
+    let theirs = packet.clone();
+    let me = fiber.clone();
     thread::spawn(move || {
         ME.with(|place| *place.borrow_mut() = Some(me));
         theirs.end(body());
     });
+
     JoinHandle { packet, fiber }
 }
 
@@ -182,11 +185,13 @@ fn loom_join_set_every_end_is_joined_once() {
 #[test]
 fn loom_join_set_one_that_gives_up_loses_no_result() {
     loom::model(|| {
-        let (mut set, drops) = (JoinSet::new(), Drops::default());
+        let mut set = JoinSet::new();
+        let drops = Drops::default();
         for n in 0..2 {
             let value = drops.value();
             set.spawn(move || (n, value));
         }
+
         let first = impatiently(|| set.join_next()).unwrap().ok();
         assert_eq!(set.len(), 2 - first.iter().len());
         let rest = iter::from_fn(|| set.join_next()).map(Result::unwrap);
@@ -234,13 +239,13 @@ fn loom_join_set_a_fiber_that_others_cancel_is_joined() {
 #[test]
 fn loom_join_set_dropped_cancels_and_waits() {
     loom::model(|| {
-        let (mut set, drops, ended) = (
-            JoinSet::new(),
-            Drops::default(),
-            Shared::new(AtomicUsize::new(0)),
-        );
+        let mut set = JoinSet::new();
+        let drops = Drops::default();
+        let ended = Shared::new(AtomicUsize::new(0));
+
         for waits in [true, false] {
-            let (value, ended) = (drops.value(), ended.clone());
+            let value = drops.value();
+            let ended = ended.clone();
             set.spawn(move || {
                 if waits {
                     until_cancelled();
@@ -249,6 +254,7 @@ fn loom_join_set_dropped_cancels_and_waits() {
                 value
             });
         }
+
         drop(set);
         assert_eq!((ended.load(Relaxed), drops.count()), (2, 2));
     });

@@ -65,6 +65,7 @@ impl<F: Future> FutureBranch<F> {
             wanted: AtomicBool::new(true),
             waiter: Mutex::new(None),
         });
+
         Self {
             future: Box::pin(future.into_future()),
             call,

@@ -269,6 +269,7 @@ macro_rules! __select {
                 ($($branch.output(),)+ interrupt)
             }
         };
+
         $(if let ::core::option::Option::Some($value) = $output {
             $($binding)*
             $crate::__select!(@ok $body)

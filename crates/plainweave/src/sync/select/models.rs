@@ -49,6 +49,7 @@ fn send(source: &Shared, value: u32) {
         locked.values.push(value);
         locked.receivers.take()
     };
+
     if let Some(notices) = notices {
         notices.end(|selector| selector.waker.unpark());
     }
@@ -74,6 +75,7 @@ fn loom_two_sources_and_a_giving_up() {
             let source = sources[n].clone();
             thread::spawn(move || send(&source, 1))
         });
+
         let mut received = 0;
         // Cancelled: it enters both lists and leaves them without a wait.
         let mut patient = false;
@@ -89,6 +91,7 @@ fn loom_two_sources_and_a_giving_up() {
             me.claim.open();
             let mut places = [Place::default(); 2];
             let ready = (0..2).any(|n| watch(&sources[n], &me, n, &mut places[n]));
+
             while patient && !ready && me.claim.is_open() {
                 thread::park();
             }
@@ -101,6 +104,7 @@ fn loom_two_sources_and_a_giving_up() {
             });
             patient = true;
         }
+
         senders
             .into_iter()
             .for_each(|sender| sender.join().unwrap());
@@ -119,6 +123,7 @@ fn meet(source: &Shared, value: &mut Option<u32>, sends: bool) -> bool {
             peer
         })
     };
+
     drop(locked);
     peer.inspect(|peer| peer.waker.unpark()).is_some()
 }
@@ -145,9 +150,11 @@ fn select(sources: &[Shared; 2], sends: [bool; 2], cancelled: bool) -> Option<u3
                     senders, receivers, ..
                 } => (receivers, senders),
             };
+
             places[n] = mine.enter(&me, n, values[n].take());
             others.any_other(&me)
         });
+
         while !ready && !cancelled && me.claim.is_open() {
             thread::park();
         }
@@ -160,6 +167,7 @@ fn select(sources: &[Shared; 2], sends: [bool; 2], cancelled: bool) -> Option<u3
             };
             values[n] = list.leave(&me, n, places[n]);
         }
+
         if let Some(n) = claimed {
             return values[n];
         }
@@ -197,6 +205,7 @@ fn loom_a_rendezvous_is_cancelled() {
         let mut value = Some(7);
         let sent = meet(&sources[0], &mut value, true);
         let received = other.join().unwrap();
+
         assert_eq!(sent, received.is_some());
         assert_eq!(sent, value.is_none());
     });
@@ -241,10 +250,12 @@ fn loom_permits_and_a_giving_up() {
                 watchers: Watchers::new(),
             }))
         });
+
         let releasers = [0, 1].map(|n| {
             let permits = permits[n].clone();
             thread::spawn(move || release(&permits))
         });
+
         let mut taken = [0; 2];
         let mut patient = false;
         while taken != [1; 2] {
@@ -252,6 +263,7 @@ fn loom_permits_and_a_giving_up() {
                 taken[n] += 1;
                 continue;
             }
+
             let me = waiter();
             me.claim.open();
             let mut places = [Place::default(); 2];
@@ -262,6 +274,7 @@ fn loom_permits_and_a_giving_up() {
                 }
                 locked.available > 0
             });
+
             while patient && !ready && me.claim.is_open() {
                 thread::park();
             }
@@ -274,6 +287,7 @@ fn loom_permits_and_a_giving_up() {
             }
             patient = true;
         }
+
         releasers
             .into_iter()
             .for_each(|releaser| releaser.join().unwrap());

@@ -53,7 +53,8 @@ impl<T> Source for NoticeBranch<'_, T> {
     }
 
     fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
-        let (place, mut ready) = (&mut self.place, false);
+        let place = &mut self.place;
+        let mut ready = false;
         self.watched.look(&mut |watchers, may_succeed| {
             ready = may_succeed;
             if !may_succeed {

@@ -142,6 +142,7 @@ impl<T, W> Watchers<T, W> {
             prev: NONE,
             next: NONE,
         };
+
         let place = self.places.insert(watcher) as u32;
         self.append(Which::Waiting, place);
         Place(place)
@@ -163,6 +164,7 @@ impl<T, W> Watchers<T, W> {
         if self.places.is_empty() && self.places.capacity() > KEPT {
             self.places = Slab::new();
         }
+
         value
     }
 
@@ -201,6 +203,7 @@ impl<T, W> Watchers<T, W> {
             } = self.remove(self.waiting.first);
             taken.enter(&selector, branch, value);
         }
+
         taken
     }
 
@@ -220,6 +223,7 @@ impl<T, W> Watchers<T, W> {
         } else {
             self.places[last as usize].next = place;
         }
+
         let watcher = &mut self.places[place as usize];
         (watcher.list, watcher.prev, watcher.next) = (list, last, NONE);
     }
@@ -233,6 +237,7 @@ impl<T, W> Watchers<T, W> {
             NONE => self.ends(list).first = next,
             prev => self.places[prev as usize].next = next,
         }
+
         match next {
             NONE => self.ends(list).last = prev,
             next => self.places[next as usize].prev = prev,
@@ -313,10 +318,12 @@ impl<T, W> Notices<T, W> {
                 wake(selector);
             }
         };
+
         let mut several = match self {
             Notices::One(selector, branch) => return notify(&selector, branch),
             Notices::Several(several) => several,
         };
+
         while several.waiting.first != NONE {
             let next = several.remove(several.waiting.first);
             notify(&next.selector, next.branch);
@@ -349,6 +356,7 @@ mod tests {
             let place = list.enter(&selector, 7, Some(n as u32));
             (selector, place)
         };
+
         let selectors = (0..MANY).map(enter).collect();
         (list, selectors)
     }
@@ -365,6 +373,7 @@ mod tests {
                 "in the order in which they came"
             );
         }
+
         assert!(list.give(&mut Some(0)).is_none());
         for (n, (selector, place)) in selectors.iter().enumerate() {
             assert_eq!(list.leave(selector, 7, *place), Some((MANY + n) as u32));
@@ -419,6 +428,7 @@ mod tests {
                 assert_eq!(list.leave(selector, 7, *place), Some(n as u32));
                 assert_eq!(list.leave(selector, 7, *place), None, "once");
             }
+
             assert!(
                 list.is_empty() && list.looks == 2 * MANY,
                 "{} looks",
@@ -454,6 +464,7 @@ mod tests {
             .end(|_| notified.set(notified.get() + 1));
         assert_eq!(notified.get(), MANY - 1);
         let (first, place) = &selectors[0];
+
         assert_eq!(list.leave(first, 7, *place), Some(5000));
         assert!(list.places.is_empty());
     }

@@ -64,6 +64,7 @@ impl Source for AcquireBranch<'_> {
                     .get_or_insert_with(|| Box::new(Watchers::new()));
                 self.place = watchers.enter(selector, branch, None);
             }
+
             may_succeed
         })
     }

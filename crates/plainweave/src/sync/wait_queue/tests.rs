@@ -63,6 +63,7 @@ impl Model {
             before: [0; size_of::<Header>()],
             waiter: Waiter::of_fiber(),
         };
+
         let places = (0..WAITERS).map(place).collect();
         Self {
             list: WaitList::new(),
@@ -89,6 +90,7 @@ impl Model {
         } else {
             ptr::null()
         };
+
         // SAFETY: in no list, and in place until the model ends.
         unsafe {
             self.list.enter(
@@ -101,6 +103,7 @@ impl Model {
                 home,
             )
         };
+
         self.alone = self.expected.is_empty() && pinned;
         match place {
             QueueEnd::Back => self.expected.push_back((waiter, tag)),
@@ -126,6 +129,7 @@ impl Model {
         let Some(Grant(Granted::Fiber(header, home))) = grant else {
             panic!("the grant of a fiber")
         };
+
         // SAFETY: only compared.
         assert_eq!(header, unsafe { Header::of_waiter(self.place(waiter)) });
         assert_eq!(!home.is_null(), self.alone);
@@ -139,6 +143,7 @@ impl Model {
             self.alone && !self.expected.is_empty()
         );
         let mut next = grants.next;
+
         for (waiter, own) in self.expected.drain(..) {
             assert_eq!(
                 next,
@@ -157,6 +162,7 @@ impl Model {
                 ptr::null()
             };
         }
+
         assert!(next.is_null());
     }
 
@@ -172,6 +178,7 @@ impl Model {
             Step::TakeFirst => self.take_first(),
             Step::TakeAll(tag) => self.take_all(tag),
         }
+
         let first = self.expected.front();
         assert_eq!(self.list.first.is_null(), first.is_none());
         if let Some((waiter, tag)) = first {

@@ -35,6 +35,7 @@ fn fill(store: &Store, name: &str, count: usize, len: usize) -> usize {
         );
         assert!(store.stats().memory_used <= MEMORY as u64);
     }
+
     (0..count)
         .filter(|&number| store.get(&key(number), NOW).is_some())
         .count()
@@ -78,6 +79,7 @@ fn without_eviction_writes_fail_and_deletions_make_room() {
         (0..stored).all(|number| store.get(&key(number), NOW).is_some()),
         "nothing was evicted"
     );
+
     // Every third goes: no segment is empty, yet the room comes back.
     for number in (0..stored).step_by(3) {
         store.remove(&key(number), &Removal::default(), NOW);
@@ -106,6 +108,7 @@ fn what_cannot_be_stored_takes_the_old_value_along_only_for_a_set() {
             NOW,
         )
     };
+
     for key in [b"set", b"rep", b"app", b"pre", b"cas", b"num"] {
         set(&store, key, b"1");
     }
@@ -121,6 +124,7 @@ fn what_cannot_be_stored_takes_the_old_value_along_only_for_a_set() {
         compare,
         ..Write::new(b"cas", &[1; 900_000])
     };
+
     assert_eq!(store.write(&new, NOW), Stored::OutOfMemory);
     for key in [b"rep", b"app", b"pre", b"cas"] {
         assert_eq!(
@@ -129,6 +133,7 @@ fn what_cannot_be_stored_takes_the_old_value_along_only_for_a_set() {
             "{key:?}"
         );
     }
+
     assert_eq!(write(Mode::Set, b"set", 900_000), Stored::OutOfMemory);
     assert_eq!(value(&store, b"set", NOW), None);
 }
@@ -156,6 +161,7 @@ fn expired_items_go_in_the_background() {
         } else {
             Expiry::NEVER
         };
+
         store.write(
             &Write {
                 expiry,
@@ -164,6 +170,7 @@ fn expired_items_go_in_the_background() {
             NOW,
         );
     }
+
     assert_eq!(store.maintain(100_000, Time(109), || ()), 0);
     let mut removed = 0;
     for _ in 0..1000 {
@@ -178,6 +185,7 @@ fn expired_items_go_in_the_background() {
     let removed: usize = (0..store.begin_round(100))
         .map(|_| store.maintain(100, Time(111), || ()))
         .sum();
+
     assert_eq!(
         (removed, store.stats().items),
         (gone, 500),
@@ -203,6 +211,7 @@ fn an_expired_item_that_is_written_over_counts_as_reclaimed() {
             mode,
             ..Write::new(b"k", b"new")
         };
+
         assert!(matches!(store.write(&write, Time(110)), Stored::Stored(_)));
         let stats = store.stats();
         assert_eq!(
@@ -224,6 +233,7 @@ fn evictions_are_told_one_by_one() {
         store.write(&Write::new(&number.to_le_bytes(), &[1; 20_000]), NOW);
     }
     let told = told.lock().unwrap();
+
     assert_eq!(told.len() as u64, store.stats().evictions);
     assert!(
         told.len() > 200
@@ -241,6 +251,7 @@ fn a_batch_is_prefetched_without_a_trace() {
         evict: true,
         shards: 4,
     });
+
     let keys: Vec<_> = (0..100).map(|n| format!("key{n}").into_bytes()).collect();
     keys.iter()
         .step_by(2)
@@ -250,6 +261,7 @@ fn a_batch_is_prefetched_without_a_trace() {
         store.prefetch(batch.iter().map(Vec::as_slice));
     }
     assert_eq!(store.stats(), before);
+
     for (n, key) in keys.iter().enumerate() {
         let mut read = Vec::new();
         let found = store.read(key, None, NOW, |short| read.extend_from_slice(short.value));
@@ -259,6 +271,7 @@ fn a_batch_is_prefetched_without_a_trace() {
         );
         assert!(n % 2 == 1 || read == *key);
     }
+
     store.write(&Write::new(b"long", &[7; 5000]), NOW);
     let found = store.read(b"long", Some(Expiry::at(Time(300))), NOW, |_| {
         panic!("it is long")
@@ -274,6 +287,7 @@ fn the_table_shrinks_with_its_items() {
     fill(&store, "small", 30_000, 5);
     let full = store.stats().table_bytes;
     assert!(full > 10 * empty);
+
     for number in 0..30_000 {
         store.remove(
             format!("small-{number}").as_bytes(),
@@ -281,6 +295,7 @@ fn the_table_shrinks_with_its_items() {
             NOW,
         );
     }
+
     let stats = store.stats();
     assert_eq!(stats.items, 0);
     assert!(
@@ -300,6 +315,7 @@ fn items_that_are_asked_for_stay() {
             let _ = store.get(hot.to_string().as_bytes(), NOW);
         }
     }
+
     assert!((0..10_usize).all(|hot| store.get(hot.to_string().as_bytes(), NOW).is_some()));
     assert!(store.stats().evictions > 30_000);
 }
@@ -310,6 +326,7 @@ fn readers_may_hold_all_memory() {
     let bytes = vec![1; 10_000];
     let mut held = Vec::new();
     let mut refused = 0;
+
     for number in 0..2000_usize {
         match store.write(&Write::new(number.to_string().as_bytes(), &bytes), NOW) {
             Stored::Stored(_) => held.extend(store.get(number.to_string().as_bytes(), NOW)),
@@ -318,6 +335,7 @@ fn readers_may_hold_all_memory() {
         }
         assert!(store.stats().memory_used <= MEMORY as u64);
     }
+
     assert!(
         refused > 0
             && held
@@ -334,11 +352,13 @@ fn threads_see_whole_values_only() {
     let store = small(true);
     let done = AtomicBool::new(false);
     let (keys, rounds) = if cfg!(miri) { (3, 30) } else { (50, 30_000) };
+
     // A value is one byte over and over, so a torn one shows. Lengths change, and so do places.
     let length = |round: usize| [3, 80, 80, 80, 5000, 80, 40_000][round % 7];
     std::thread::scope(|scope| {
         for thread in 0..2 {
-            let (store, done) = (&store, &done);
+            let store = &store;
+            let done = &done;
             scope.spawn(move || {
                 let mut turn = thread;
                 while !done.load(Ordering::Relaxed) {
@@ -352,6 +372,7 @@ fn threads_see_whole_values_only() {
                 }
             });
         }
+
         for round in 0..rounds {
             let bytes = vec![(round % 251) as u8; length(round)];
             store.write(
@@ -359,6 +380,7 @@ fn threads_see_whole_values_only() {
                 NOW,
             );
         }
+
         done.store(true, Ordering::Relaxed);
     });
 }

@@ -13,6 +13,7 @@ fn keys(store: &Store) -> Vec<Vec<u8>> {
         let shard = store.number(shard::hash(&store.hasher, &key));
         keys[shard].get_or_insert(key);
     }
+
     keys.into_iter()
         .map(|key| key.expect("keys are spread"))
         .collect()
@@ -41,15 +42,18 @@ fn a_command_takes_the_lock_of_its_key_s_shard_and_no_other() {
     let keys = keys(&store);
     assert!(keys.len() > 2, "there are others");
     let (tell, told) = mpsc::channel();
+
     std::thread::scope(|scope| {
         let locks: Vec<_> = store.shards[2..].iter().map(|shard| lock(shard)).collect();
         for key in &keys[..2] {
-            let (store, tell) = (&store, tell.clone());
+            let store = &store;
+            let tell = tell.clone();
             scope.spawn(move || {
                 work(store, key);
                 tell.send(()).expect("awaited");
             });
         }
+
         let ended = [0, 1].map(|_| told.recv_timeout(Duration::from_secs(20)));
         drop(locks);
         assert_eq!(ended, [Ok(()), Ok(())], "a lock was waited for");

@@ -71,10 +71,12 @@ impl Model {
             self.flush_at = None;
             self.map.clear();
         }
+
         if self.map.get(key)?.expiry.passed(now) {
             self.map.remove(key);
             return None;
         }
+
         self.map.get_mut(key)
     }
 
@@ -120,6 +122,7 @@ impl Model {
         } else {
             self.map.get_mut(key)?
         };
+
         let recache = |entry: &Entry| {
             let expiry = if lookup.touch_first {
                 lookup.touch.unwrap_or(entry.expiry)
@@ -128,12 +131,14 @@ impl Model {
             };
             matches!((lookup.recache, expiry.time()), (Some(seconds), Some(end)) if end.since(now) < seconds)
         };
+
         let won = !lookup.peek && !entry.token_sent && (created || entry.stale || recache(entry));
         let token = Token {
             won,
             stale: entry.stale,
             sent: entry.token_sent,
         };
+
         entry.token_sent |= won;
         let Entry {
             ref value,
@@ -154,6 +159,7 @@ impl Model {
             token,
             created,
         };
+
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
             entry.expiry = expiry;
         }
@@ -161,6 +167,7 @@ impl Model {
             entry.access = now;
             entry.fetched = true;
         }
+
         Some(found)
     }
 
@@ -176,6 +183,7 @@ impl Model {
             cas,
             stale,
         } = write;
+
         let item_max = self.item_max;
         if item_size(key, value.len(), flags) > item_max {
             if mode == Mode::Set && compare.is_none() {
@@ -183,22 +191,26 @@ impl Model {
             }
             return Stored::TooLarge;
         }
+
         let Some(old) = self.live(key, now) else {
             match (compare, mode) {
                 (Some(_), _) => return Stored::NotFound,
                 (None, Mode::Set | Mode::Add) => {}
                 (None, _) => return Stored::NotStored,
             }
+
             let cas = cas.unwrap_or_else(next_cas);
             self.insert(key, value, flags, expiry, cas, now);
             return Stored::Stored(cas);
         };
+
         let marks = match compare {
             Some(compare) if compare == old.cas => None,
             Some(compare) if stale && compare < old.cas => Some((old.expiry, old.token_sent)),
             Some(_) => return Stored::Exists,
             None => None,
         };
+
         let (value, flags, expiry) = match mode {
             Mode::Add => {
                 old.access = now;
@@ -208,10 +220,12 @@ impl Model {
             Mode::Append => ([&old.value[..], value].concat(), old.flags, old.expiry),
             Mode::Prepend => ([value, &old.value[..]].concat(), old.flags, old.expiry),
         };
+
         if item_size(key, value.len(), flags) > item_max {
             // The parts fit, the whole does not.
             return Stored::NotStored;
         }
+
         let cas = cas.unwrap_or_else(next_cas);
         let entry = self.insert(key, &value, flags, expiry, cas, now);
         if let Some((expiry, sent)) = marks {
@@ -228,6 +242,7 @@ impl Model {
         if removal.compare.is_some_and(|compare| compare != entry.cas) {
             return Removed::Exists;
         }
+
         if removal.invalidate {
             entry.stale = true;
             entry.token_sent = false;
@@ -236,6 +251,7 @@ impl Model {
         } else {
             self.map.remove(key);
         }
+
         Removed::Removed
     }
 
@@ -254,6 +270,7 @@ impl Model {
                 created: true,
             };
         };
+
         if count.compare.is_some_and(|compare| compare != entry.cas) {
             return Counted::Exists;
         }
@@ -265,6 +282,7 @@ impl Model {
         } else {
             old.wrapping_add(count.delta)
         };
+
         let mut text = value.to_string().into_bytes();
         text.resize(text.len().max(entry.value.len()), b' ');
         if text.len() > entry.value.len() {
@@ -273,6 +291,7 @@ impl Model {
         entry.value = text;
         entry.cas = count.cas.unwrap_or_else(next_cas);
         let expiry = entry.expiry;
+
         entry.expiry = count.touch.unwrap_or(expiry);
         entry.access = now;
         Counted::Value {

@@ -138,6 +138,7 @@ fn writes(keys: u8) -> impl Strategy<Value = Command> {
         expiries(),
     );
     let how = (mode, compares(), numbers(), any::<bool>());
+
     (what, how).prop_map(|((key, len, flags, expiry), (mode, compare, cas, stale))| {
         Command::Write {
             key,
@@ -197,13 +198,12 @@ fn found(hit: &Hit) -> Found {
         token,
         created,
     } = hit;
-    let (flags, cas, expiry, access, fetched) = (
-        item.flags(),
-        item.cas(),
-        item.expiry(),
-        item.access(),
-        item.fetched(),
-    );
+    let flags = item.flags();
+    let cas = item.cas();
+    let expiry = item.expiry();
+    let access = item.access();
+    let fetched = item.fetched();
+
     Found {
         value: bytes(item),
         flags,
@@ -242,6 +242,7 @@ impl Both {
             peek: true,
             ..Lookup::default()
         };
+
         let cas = self
             .store
             .lookup(key, &peek, self.now)
@@ -269,23 +270,27 @@ impl Both {
             peek: true,
             ..Lookup::default()
         };
+
         let model = self.model.lookup(name, &peek, self.now);
         let hit = item.map(|item| Hit {
             item,
             token: Token::default(),
             created: false,
         });
+
         let model = model.map(|model| Found {
             token: Token::default(),
             ..model
         });
+
         assert_eq!(hit.as_ref().map(found), model);
         self.model.note(name, self.now);
     }
 
     fn run(&mut self, command: Command) {
         self.step += 1;
-        let (now, step) = (self.now, self.step);
+        let now = self.now;
+        let step = self.step;
         match command {
             Command::Lookup(number, lookup) => {
                 let name = key(number);
@@ -303,6 +308,7 @@ impl Both {
                     peek: true,
                     ..Lookup::default()
                 };
+
                 assert_eq!(
                     touched,
                     self.model.lookup(&key(number), &lookup, now).is_some()
@@ -319,7 +325,8 @@ impl Both {
                 cas,
                 stale,
             } => {
-                let (name, value) = (key(number), value(len, step));
+                let name = key(number);
+                let value = value(len, step);
                 let compare = self.compare(&name, compare);
                 self.write(&Write {
                     key: &name,
@@ -350,6 +357,7 @@ impl Both {
                     expiry,
                     cas,
                 };
+
                 assert_eq!(
                     self.store.remove(&name, &removal, now),
                     self.model.remove(&name, &removal, now)
@@ -365,6 +373,7 @@ impl Both {
                     compare: self.compare(&name, compare),
                     ..count
                 };
+
                 assert_eq!(
                     self.store.count(&name, &count, now),
                     self.model.count(&name, &count, now)
@@ -384,6 +393,7 @@ impl Both {
                     peek: true,
                     ..Lookup::default()
                 };
+
                 if let Some(hit) = self.store.lookup(&key(number), &peek, now) {
                     let value = bytes(&hit.item);
                     self.held.push((hit.item, value));
@@ -395,6 +405,7 @@ impl Both {
                 }
             }
         }
+
         for (item, value) in &self.held {
             assert!(
                 item.slices().flatten().eq(value),
@@ -404,7 +415,8 @@ impl Both {
     }
 
     fn dump(&mut self) {
-        let (mut cursor, mut keys) = (Cursor::default(), Vec::new());
+        let mut cursor = Cursor::default();
+        let mut keys = Vec::new();
         while self.store.dump(&mut cursor, 10, self.now, |record| {
             keys.push(record.key.to_vec())
         }) {}
@@ -439,10 +451,12 @@ proptest! {
         for command in commands {
             both.step += 1;
             let Command::Write { key: number, len, flags, expiry, .. } = command else { continue };
-            let (name, value) = (key(number), value(len, both.step));
+            let name = key(number);
+            let value = value(len, both.step);
             let write = Write { flags, expiry, ..Write::new(&name, &value) };
             prop_assert_eq!(both.store.write(&write, both.now), both.model.write(&write, both.now));
             let other = key(number.wrapping_mul(7) % 200);
+
             if let Some(item) = both.store.get(&other, both.now) {
                 prop_assert_eq!(Some(&*bytes(&item)), both.model.peek(&other, both.now));
             }
