@@ -131,10 +131,12 @@ pub mod fs; // Files, through the blocking pool.
 pub mod future; // Fibers that wait for futures, and futures that wait for fibers.
 mod io; // Drivers, which know no fiber.
 mod metrics; // Figures of a running runtime.
-pub mod net; // TCP and Unix sockets in the shape of `std`.
+pub mod net; // TCP, UDP and Unix sockets in the shape of `std`; any descriptor.
+pub mod pipe; // Pipes, FIFOs, standard input.
 pub mod policy; // What runs next: the trait, and the policies.
 pub mod pools; // Named runtimes side by side: spawning and calling from one into another.
 mod prefetch; // Asking for memory before it is needed.
+pub mod process; // Child processes in the shape of `std::process`.
 pub mod queue; // The queues that policies are made of.
 mod runtime; // A runtime: running code on it, ending it.
 mod sched; // The scheduler: the life of a fiber, step by step.

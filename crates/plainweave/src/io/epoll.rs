@@ -89,6 +89,12 @@ const INTEREST: i32 =
 const MORE_TO_SEE: i32 = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLPRI;
 const MAKES_READABLE: i32 = libc::EPOLLIN | MORE_TO_SEE;
 const MAKES_WRITABLE: i32 = libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR;
+const MAKES_URGENT: i32 = libc::EPOLLPRI | libc::EPOLLHUP | libc::EPOLLERR;
+/// The note of an operation that has its result, which is on its way to be reported: to cancel it
+/// does nothing more.
+const DECIDED: u64 = u64::MAX;
+/// Bits of a place that say which side.
+const SIDE_BITS: u32 = 2;
 
 /// What is known of one direction; see the essay above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +103,7 @@ enum Known {
     Drained,
 }
 
-/// One direction of a registered source.
+/// One direction of a registered source, or its exceptional conditions.
 #[derive(Debug)]
 struct Side {
     known: Known,
@@ -116,7 +122,7 @@ struct Registration {
     more_to_see: bool,
     /// Edges since the last call or waiter here.
     ignored: u8,
-    sides: [Side; 2],
+    sides: [Side; 3],
 }
 
 impl Registration {
@@ -127,7 +133,7 @@ impl Registration {
         };
 
         let stream = is_tcp(fd);
-        let sides = [side(), side()];
+        let sides = [side(), side(), side()];
         Self {
             source,
             fd,
@@ -158,12 +164,13 @@ fn side_of(interest: Interest) -> usize {
     match interest {
         Interest::Read => 0,
         Interest::Write => 1,
+        Interest::Priority => 2,
     }
 }
 
 /// Encodes a waiting operation's place: slot and direction.
 fn place(slot: usize, side: usize) -> u64 {
-    (slot as u64) << 1 | side as u64
+    (slot as u64) << SIDE_BITS | side as u64
 }
 
 /// The epoll driver of one worker.
@@ -341,7 +348,10 @@ impl Epoll {
             return self.retire(number);
         }
 
-        for (side, mask) in [MAKES_READABLE, MAKES_WRITABLE].into_iter().enumerate() {
+        for (side, mask) in [MAKES_READABLE, MAKES_WRITABLE, MAKES_URGENT]
+            .into_iter()
+            .enumerate()
+        {
             if events & mask != 0 {
                 slot.sides[side].known = Known::Unsure;
                 Self::perform(&mut self.waiters, slot, side, events, done);
@@ -391,6 +401,7 @@ impl Epoll {
             }
 
             waiters.remove(&mut slot.sides[side].waiting, first);
+            operation.note.set(DECIDED);
             done.push(Completion { op, result });
         }
     }
@@ -473,9 +484,14 @@ impl Driver for Epoll {
 
     unsafe fn cancel(&mut self, op: OpRef, done: &mut Vec<Completion>) {
         // SAFETY: the operation waits here, so it is in place (contract of `cancel`).
-        let entry = unsafe { op.as_ref() }.note.get() as u32;
+        let note = unsafe { op.as_ref() }.note.get();
+        if note == DECIDED {
+            return;
+        }
+        let entry = note as u32;
         let place = self.waiters.place(entry);
-        let list = &mut self.slots[(place >> 1) as usize].sides[(place & 1) as usize].waiting;
+        let slot = &mut self.slots[(place >> SIDE_BITS) as usize];
+        let list = &mut slot.sides[(place & ((1 << SIDE_BITS) - 1)) as usize].waiting;
         let taken = self.waiters.remove(list, entry);
         debug_assert_eq!(taken, op, "cancel of an operation that is not pending here");
 

@@ -23,6 +23,8 @@ use crate::sys::{self, PollFlags};
 pub(crate) enum Interest {
     Read,
     Write,
+    /// An exceptional condition: urgent data, a trigger.
+    Priority,
 }
 
 impl Interest {
@@ -31,6 +33,7 @@ impl Interest {
         match self {
             Self::Read => PollFlags::IN | PollFlags::RDHUP,
             Self::Write => PollFlags::OUT,
+            Self::Priority => PollFlags::PRI,
         }
     }
 

@@ -427,7 +427,13 @@ fn ready(operation: &Operation, events: RawResult) -> RawResult {
 }
 
 fn poll_entry(operation: &Operation, interest: Interest, multishot: bool) -> Entry {
-    opcode::PollAdd::new(Fd(operation.fd), interest.poll_flags().bits().into())
+    let mut flags = interest.poll_flags();
+    if interest == Interest::Priority {
+        // The kernel passes a wake-up over for which POLLPRI is the only event asked for
+        // (IO_ASYNC_POLL_COMMON). Sockets name this one beside it, and never report it.
+        flags |= PollFlags::RDBAND;
+    }
+    opcode::PollAdd::new(Fd(operation.fd), flags.bits().into())
         .multi(multishot)
         .build()
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use crate::io::op::{Interest, Op, readable_or_writable};
 use crate::sched::io_call::{Descriptor, perform, wait_ready};
@@ -64,11 +65,14 @@ impl Connection {
     /// Waits until a read or a write would do something, for as long as the stream's timeout
     /// allows.
     pub(super) fn wait(&self, interest: Interest) -> io::Result<()> {
-        let limit = match interest {
-            Interest::Read => self.read_timeout(),
+        wait_ready(&self.source, interest, self.timeout(interest))
+    }
+
+    fn timeout(&self, interest: Interest) -> Option<Duration> {
+        match interest {
             Interest::Write => self.write_timeout(),
-        };
-        wait_ready(&self.source, interest, limit)
+            Interest::Read | Interest::Priority => self.read_timeout(),
+        }
     }
 
     /// Returns whether a read would return at once.
@@ -82,7 +86,7 @@ impl Connection {
 
     /// Sends a part of a file by `sendfile(2)`.
     pub(super) fn send_file(&self, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
-        self.transfer(|| {
+        self.transfer(Interest::Write, || {
             let mut offset = offset;
             rustix::fs::sendfile(&*self.source, &file, Some(&mut offset), len)
         })
@@ -90,10 +94,11 @@ impl Connection {
 
     /// Retries a system call until it does not return EAGAIN. The stream's timeout bounds all waits
     /// together, however many there are: it counts from the last byte that moved.
-    pub(super) fn transfer(
+    pub(super) fn transfer<R>(
         &self,
-        mut call: impl FnMut() -> rustix::io::Result<usize>,
-    ) -> io::Result<usize> {
+        interest: Interest,
+        mut call: impl FnMut() -> rustix::io::Result<R>,
+    ) -> io::Result<R> {
         if let Some(interrupt) = wait::interrupted() {
             return Err(wait::failed_at_once(interrupt.into()));
         }
@@ -101,15 +106,15 @@ impl Connection {
         loop {
             self.source.check_open().map_err(wait::failed_at_once)?;
             match call() {
-                Ok(len) => return Ok(len),
+                Ok(done) => return Ok(done),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     let now = now();
                     let silence = now - *silent_since.get_or_insert(now);
                     let limit = self
-                        .write_timeout()
+                        .timeout(interest)
                         .map(|limit| limit.saturating_sub(silence));
-                    wait_ready(&self.source, Interest::Write, limit)?;
+                    wait_ready(&self.source, interest, limit)?;
                 }
                 Err(error) => return Err(wait::failed_at_once(error.into())),
             }
@@ -188,6 +193,14 @@ fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
     msg.msg_iov = iov;
     msg.msg_iovlen = count.min(MAX_IOV);
     msg
+}
+
+/// Reads from any socket without taking.
+pub(super) fn peek(connection: &Connection, buf: &mut [u8]) -> io::Result<usize> {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    connection.transfer(Interest::Read, || {
+        rustix::net::recv(&*connection.source, &mut *buf, flags).map(|(len, _)| len)
+    })
 }
 
 fn set_limit(word: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
@@ -369,4 +382,133 @@ macro_rules! descriptor {
         }
     };
 }
-pub(super) use {descriptor, stream};
+
+/// Gives a public socket for datagrams, which is an `Arc<Connection>`, what all families have.
+macro_rules! datagrams {
+    ($socket:ident) => {
+        impl $socket {
+            /// Takes over a descriptor that is in non-blocking mode.
+            pub(super) fn of(source: Descriptor) -> Self {
+                Self {
+                    shared: Connection::new(source),
+                }
+            }
+
+            pub(super) fn source(&self) -> &Arc<Descriptor> {
+                &self.shared.source
+            }
+
+            /// Returns another handle to the same socket, timeouts included. (Unlike `std`'s, it
+            /// shares the descriptor too.)
+            ///
+            /// # Errors
+            /// None today; the signature is `std`'s.
+            pub fn try_clone(&self) -> io::Result<Self> {
+                Ok(Self {
+                    shared: self.shared.clone(),
+                })
+            }
+
+            /// Ends the socket for every handle: later calls fail with
+            /// [`io::ErrorKind::NotConnected`]. Calls that wait end too, if the socket is
+            /// connected.
+            pub fn close(&self) {
+                self.source().close();
+            }
+
+            /// Sends a datagram to the address that the socket is connected to. Returns its length.
+            ///
+            /// # Errors
+            /// Nobody is connected; the datagram is too long; an earlier one has found nobody
+            /// ([`io::ErrorKind::ConnectionRefused`]); the system call fails; the caller was
+            /// cancelled or ran into its deadline or the write timeout.
+            pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+                datagram::send(&self.shared, buf)
+            }
+
+            /// Receives a datagram, and returns how much of it is in `buf`; the rest of a longer
+            /// one is lost ([`Self::receive`] says so).
+            ///
+            /// # Errors
+            /// An earlier datagram has found nobody; the system call fails; the caller was
+            /// cancelled or ran into its deadline or the read timeout.
+            pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+                datagram::receive(&self.shared, buf).map(|received| received.len)
+            }
+
+            /// Reads the next datagram without taking it.
+            ///
+            /// # Errors
+            /// As for [`Self::recv`].
+            pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                super::connection::peek(&self.shared, buf)
+            }
+
+            /// Sets the longest that a receive may wait; `None` for no limit. One that exceeds it
+            /// fails with [`io::ErrorKind::TimedOut`].
+            ///
+            /// # Errors
+            /// A limit of zero.
+            pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+                self.shared.set_read_timeout(limit)
+            }
+
+            /// Sets the longest that a send may wait; `None` for no limit.
+            ///
+            /// # Errors
+            /// A limit of zero.
+            pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+                self.shared.set_write_timeout(limit)
+            }
+
+            /// Returns the limit set by [`Self::set_read_timeout`].
+            #[must_use]
+            pub fn read_timeout(&self) -> Option<Duration> {
+                self.shared.read_timeout()
+            }
+
+            /// Returns the limit set by [`Self::set_write_timeout`].
+            #[must_use]
+            pub fn write_timeout(&self) -> Option<Duration> {
+                self.shared.write_timeout()
+            }
+
+            /// Takes the error that the kernel has noted for the socket (SO_ERROR).
+            ///
+            /// # Errors
+            /// The system call fails.
+            pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+                SockRef::from(self).take_error()
+            }
+
+            /// Waits until a datagram is there.
+            ///
+            /// # Errors
+            /// As for [`Self::recv`].
+            pub fn wait_readable(&self) -> io::Result<()> {
+                self.shared.wait(Interest::Read)
+            }
+
+            /// Returns whether a datagram or an error is there.
+            #[must_use]
+            pub fn is_readable(&self) -> bool {
+                self.shared.is_readable()
+            }
+
+            /// Returns what makes a receive possible as a branch of a select.
+            #[doc(hidden)]
+            pub fn readable_branch(&self) -> ReadinessBranch<'_> {
+                ReadinessBranch::new(self.source(), Interest::Read)
+            }
+
+            /// Returns what makes a send possible as a branch of a select.
+            #[doc(hidden)]
+            pub fn writable_branch(&self) -> ReadinessBranch<'_> {
+                ReadinessBranch::new(self.source(), Interest::Write)
+            }
+        }
+
+        descriptor!($socket);
+    };
+}
+pub(super) use {datagrams, descriptor, stream};

@@ -12,7 +12,8 @@ use rustix::net::SendFlags;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, ToSocketAddrs};
-use super::connection::{Connection, descriptor, stream};
+use super::connect;
+use super::connection::{Connection, descriptor, peek, stream};
 use crate::io::op::{Interest, Op};
 use crate::sched::io_call::{Descriptor, perform};
 use crate::sched::wait;
@@ -26,14 +27,22 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Connects to the first address that answers.
+    /// Connects to the first address that answers. Of several, a fiber tries the next while the one
+    /// before has not answered for 250 ms, IPv6 and IPv4 in turn (RFC 8305, "happy eyeballs"); a
+    /// plain thread tries one after the other.
     ///
     /// # Errors
     /// The last address's error; the caller was cancelled or ran into its deadline.
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        addr::each(&addr, |addr| Self::connect_to(addr, None))
+        if wait::suspendable().is_none() {
+            return addr::each(&addr, |addr| Self::connect_to(addr, None));
+        }
+        match &addr.resolve()?[..] {
+            [addr] => Self::connect_to(*addr, None),
+            several => connect::race(several).map(Self::of),
+        }
     }
 
     /// Connects to one address, waiting for at most `limit`.
@@ -130,7 +139,57 @@ impl TcpStream {
     /// As for a write.
     pub fn write_more(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        self.shared.transfer(|| rustix::net::send(self, buf, flags))
+        self.shared
+            .transfer(Interest::Write, || rustix::net::send(self, buf, flags))
+    }
+
+    /// Reads without taking: the next read finds the same bytes.
+    ///
+    /// # Errors
+    /// As for a read.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        peek(&self.shared, buf)
+    }
+
+    /// Sets the hops that a packet may take (IP_TTL).
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn set_ttl(&self, hops: u32) -> io::Result<()> {
+        self.sock().set_ttl_v4(hops)
+    }
+
+    /// Returns what [`Self::set_ttl`] has set.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.sock().ttl_v4()
+    }
+
+    /// Sets how long the kernel goes on sending after the descriptor is closed (SO_LINGER); zero
+    /// resets the connection.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        self.sock().set_linger(linger)
+    }
+
+    /// Returns what [`Self::set_linger`] has set.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        self.sock().linger()
+    }
+
+    /// Takes the error that the kernel has noted for the socket (SO_ERROR).
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.sock().take_error()
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -13,9 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use super::connection::{Connection, descriptor, stream};
+use super::connection::{Connection, datagrams, descriptor, stream};
+use super::datagram;
 use super::listener::{BACKLOG, accept, listener, try_accept};
 use crate::io::op::Interest;
 use crate::sched::io_call::Descriptor;
@@ -268,6 +274,82 @@ impl UnixStream {
         Ok(stream)
     }
 
+    /// Returns who the peer is: the process that connected, listened or made the pair, as it was
+    /// then (SO_PEERCRED).
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn peer_credentials(&self) -> io::Result<Credentials> {
+        let peer = rustix::net::sockopt::socket_peercred(self)?;
+        Ok(Credentials {
+            pid: u32::try_from(peer.pid.as_raw_pid()).unwrap_or(0),
+            uid: peer.uid.as_raw(),
+            gid: peer.gid.as_raw(),
+        })
+    }
+
+    /// Writes `buf`, one byte at least, and passes duplicates of descriptors with its first byte:
+    /// 253 at most. Returns how many bytes were written; the descriptors were passed if any were.
+    ///
+    /// # Errors
+    /// As for a write; there are no bytes, or too many descriptors
+    /// ([`io::ErrorKind::InvalidInput`]).
+    pub fn send_with_descriptors(
+        &self,
+        buf: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<usize> {
+        if buf.is_empty() || descriptors.len() > MOST_DESCRIPTORS {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("descriptors go with a byte or more, {MOST_DESCRIPTORS} at most at a time"),
+            ));
+        }
+        let mut space = vec![MaybeUninit::uninit(); control_space(descriptors.len())];
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        self.shared.transfer(Interest::Write, || {
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !descriptors.is_empty() {
+                control.push(SendAncillaryMessage::ScmRights(descriptors));
+            }
+            rustix::net::sendmsg(self, &[IoSlice::new(buf)], &mut control, flags)
+        })
+    }
+
+    /// Reads into `buf`, and takes the descriptors, `most` at most, that come with what it reads.
+    /// Those beyond are closed by the kernel. They are closed on exec.
+    ///
+    /// # Errors
+    /// As for a read.
+    pub fn recv_with_descriptors(
+        &self,
+        buf: &mut [u8],
+        most: usize,
+    ) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let mut space = vec![MaybeUninit::uninit(); control_space(most.min(MOST_DESCRIPTORS))];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        self.shared.transfer(Interest::Read, || {
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut slices = [IoSliceMut::new(&mut *buf)];
+            let len = rustix::net::recvmsg(self, &mut slices, &mut control, flags)?.bytes;
+            let mut descriptors = Vec::new();
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(some) = message {
+                    descriptors.extend(some);
+                }
+            }
+            Ok((len, descriptors))
+        })
+    }
+
+    /// Reads without taking: the next read finds the same bytes.
+    ///
+    /// # Errors
+    /// As for a read.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        super::connection::peek(&self.shared, buf)
+    }
+
     /// Returns the peer's address, which is unnamed for a client that has bound none.
     ///
     /// # Errors
@@ -286,6 +368,159 @@ impl UnixStream {
 }
 
 stream!(UnixStream);
+
+/// The most descriptors that the kernel passes at a time (SCM_MAX_FD).
+const MOST_DESCRIPTORS: usize = 253;
+
+/// Returns the bytes of control data for that number of descriptors.
+fn control_space(descriptors: usize) -> usize {
+    // A header, and what aligns it.
+    64 + descriptors * size_of::<RawFd>()
+}
+
+/// Who is at the other end of a Unix socket; see [`UnixStream::peer_credentials`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Credentials {
+    /// Its process; 0 if that is not visible from here (another PID namespace).
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+}
+
+/// A Unix socket for datagrams: by path, by abstract name, or without a name. None is lost: a send
+/// waits while the receiver's queue is full.
+///
+/// ```
+/// use plainweave::net::UnixDatagram;
+///
+/// plainweave::run(|| {
+///     let (one, other) = UnixDatagram::pair().unwrap();
+///     one.send(b"hello").unwrap();
+///     let mut buf = [0; 10];
+///     assert_eq!(other.recv(&mut buf).unwrap(), 5);
+/// });
+/// ```
+#[derive(Debug)]
+pub struct UnixDatagram {
+    shared: Arc<Connection>,
+}
+
+impl UnixDatagram {
+    /// Binds to a path, which becomes a socket file.
+    ///
+    /// # Errors
+    /// As for [`UnixListener::bind`].
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        let socket = Self::unbound()?;
+        SockRef::from(&socket).bind(&SockAddr::unix(path)?)?;
+        Ok(socket)
+    }
+
+    /// Binds to an address, which may be an abstract name.
+    ///
+    /// # Errors
+    /// As for [`Self::bind`]; the address is unnamed.
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        let socket = Self::unbound()?;
+        SockRef::from(&socket).bind(&native(addr)?)?;
+        Ok(socket)
+    }
+
+    /// Makes a socket without a name, which can send and, once it is connected, be answered by
+    /// none.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn unbound() -> io::Result<Self> {
+        let kind = Type::DGRAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::UNIX, kind, None)?;
+        Ok(Self::of(Descriptor::new(socket.into())))
+    }
+
+    /// Returns two sockets that are connected to each other.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = Socket::pair(Domain::UNIX, Type::DGRAM.nonblocking().cloexec(), None)?;
+        Ok((
+            Self::of(Descriptor::new(one.into())),
+            Self::of(Descriptor::new(other.into())),
+        ))
+    }
+
+    /// Takes over a `std` socket and makes it non-blocking.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn from_std(socket: std_net::UnixDatagram) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self::of(Descriptor::new(socket.into())))
+    }
+
+    /// Connects to a path.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionRefused`] if nobody is bound there; the system call fails.
+    pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        SockRef::from(self).connect(&SockAddr::unix(path)?)
+    }
+
+    /// Connects to an address.
+    ///
+    /// # Errors
+    /// As for [`Self::connect`]; the address is unnamed.
+    pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
+        SockRef::from(self).connect(&native(addr)?)
+    }
+
+    /// Sends a datagram to a path.
+    ///
+    /// # Errors
+    /// As for [`Self::send`] and [`Self::connect`].
+    pub fn send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
+        datagram::send_to(&self.shared, buf, &SockAddr::unix(path)?)
+    }
+
+    /// Sends a datagram to an address.
+    ///
+    /// # Errors
+    /// As for [`Self::send_to`]; the address is unnamed.
+    pub fn send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
+        datagram::send_to(&self.shared, buf, &native(addr)?)
+    }
+
+    /// Receives a datagram. Returns how much of it is in `buf`, and who has sent it.
+    ///
+    /// # Errors
+    /// As for [`Self::recv`].
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.receive(buf).map(|(len, from, _)| (len, from))
+    }
+
+    /// Receives a datagram, and says at last whether `buf` was too short for it.
+    ///
+    /// # Errors
+    /// As for [`Self::recv`].
+    pub fn receive(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr, bool)> {
+        let received = datagram::receive(&self.shared, buf)?;
+        let from = of_native(&received.from).or_else(|_| unnamed())?;
+        Ok((received.len, from, received.is_truncated))
+    }
+
+    /// Returns the local address.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        of_native(&SockRef::from(self).local_addr()?)
+    }
+}
+
+datagrams!(UnixDatagram);
 
 fn socket() -> io::Result<Socket> {
     Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)

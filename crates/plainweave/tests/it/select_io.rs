@@ -19,6 +19,7 @@ use plainweave::{Io, Runtime, is_cancelled, spawn};
 
 on_every_setup!(
     a_readable_stream_is_chosen,
+    both_streams_become_readable_at_once,
     a_writable_stream_is_chosen,
     a_listener_is_readable,
     a_stream_that_ends_or_closes_is_ready,
@@ -57,6 +58,35 @@ fn a_readable_stream_is_chosen(setup: Setup) {
                 .write_all(&[n])
                 .unwrap();
             assert_eq!(reader.join().unwrap(), ((first, 1), n));
+        }
+    });
+}
+
+/// A driver that reports two of a select's descriptors together ends neither twice.
+fn both_streams_become_readable_at_once(setup: Setup) {
+    setup.workers(1).run(|| {
+        for _ in 0..200 {
+            let (a, mut to_a) = connected();
+            let (b, mut to_b) = connected();
+            let waits = spawn(move || {
+                let mut buf = [0; 8];
+                let chosen = select! {
+                    readable(a) => (&a).read(&mut buf).unwrap(),
+                    readable(b) => (&b).read(&mut buf).unwrap(),
+                };
+                // What the select has left must not meet what comes next.
+                let later = select! {
+                    readable(a) => 1,
+                    readable(b) => 2,
+                };
+                (chosen.unwrap(), later.unwrap())
+            });
+            // It waits; then both come before the worker looks again.
+            plainweave::yield_now();
+            to_a.write_all(b"x").unwrap();
+            to_b.write_all(b"x").unwrap();
+            let (chosen, later) = waits.join().unwrap();
+            assert!(chosen == 1 && later > 0);
         }
     });
 }

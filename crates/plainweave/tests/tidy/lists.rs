@@ -6,7 +6,7 @@
 /// within its folder. (The first row holds `lib.rs`, which names everything, and its files may know
 /// each other.)
 pub(crate) const LAYERS: &[&[&str]] = &[
-    &["", "net", "pools", "signal"],
+    &["", "net", "pipe", "pools", "process", "signal"],
     &["sync"],
     &["builder", "dump", "trace"],
     &["runtime"],
@@ -48,6 +48,9 @@ pub(crate) const THREAD_LOCAL: &[&str] = &[
 pub(crate) const LAST_WORDS: &[(&str, &str)] = &[
     ("crates/plainweave/src/abort.rs", "stderr("),
     ("crates/plainweave/src/abort.rs", "process::abort"),
+    // A command's methods, with the names that `std` gives them.
+    ("crates/plainweave/src/process.rs", "stdout("),
+    ("crates/plainweave/src/process.rs", "stderr("),
     ("crates/plainweave/src/stack/overflow.rs", "process::abort"),
 ];
 
