@@ -15,6 +15,7 @@ use rustix::pipe::PipeFlags;
 
 use crate::blocking::blocking;
 use crate::io::op::{Interest, readable_or_writable};
+use crate::net::Connection;
 use crate::sched::io_call::{Descriptor, wait_ready};
 use crate::sched::wait;
 use crate::sync::select::ReadinessBranch;
@@ -50,11 +51,11 @@ pub struct PipeReader(End);
 pub struct PipeWriter(End);
 
 /// A descriptor in non-blocking mode that read(2) and write(2) are for.
-struct End(Arc<Descriptor>);
+struct End(Arc<Connection>);
 
 impl End {
     fn new(fd: OwnedFd) -> Self {
-        Self(Arc::new(Descriptor::new(fd)))
+        Self(Connection::new(Descriptor::new(fd)))
     }
 
     /// Takes over a descriptor of any mode.
@@ -63,30 +64,11 @@ impl End {
         Ok(Self::new(fd))
     }
 
-    /// Makes a call until it does not return EAGAIN, with waits in between.
-    fn until<R>(
-        &self,
-        interest: Interest,
-        mut call: impl FnMut() -> rustix::io::Result<R>,
-    ) -> io::Result<R> {
-        if let Some(interrupt) = wait::interrupted() {
-            return Err(wait::failed_at_once(interrupt.into()));
-        }
-        loop {
-            match call() {
-                Ok(done) => return Ok(done),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => wait_ready(&self.0, interest, None)?,
-                Err(error) => return Err(wait::failed_at_once(error.into())),
-            }
-        }
-    }
-
     /// Reads what is there into a vector; returns whether the end has come.
     fn take(&self, to: &mut Vec<u8>) -> io::Result<bool> {
         let mut buf = [0; 8192];
         loop {
-            match rustix::io::read(&*self.0, &mut buf) {
+            match rustix::io::read(&*self.0.source, &mut buf) {
                 Ok(0) => return Ok(true),
                 Ok(len) => to.extend_from_slice(&buf[..len]),
                 Err(Errno::INTR) => {}
@@ -119,13 +101,13 @@ macro_rules! end {
             /// Returns what makes a call possible as a branch of a select.
             #[doc(hidden)]
             pub fn $branch(&self) -> ReadinessBranch<'_> {
-                ReadinessBranch::new(&self.0.0, Interest::$interest)
+                ReadinessBranch::new(&self.0.0.source, Interest::$interest)
             }
         }
 
         impl AsFd for $end {
             fn as_fd(&self) -> BorrowedFd<'_> {
-                self.0.0.as_fd()
+                self.0.0.source.as_fd()
             }
         }
 
@@ -189,9 +171,9 @@ impl PipeWriter {
 
 impl Read for &PipeReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let fd = &*self.0.0;
-        self.0
-            .until(Interest::Read, || rustix::io::read(fd, &mut *buf))
+        let Connection { source, .. } = &*self.0.0;
+        let read = || rustix::io::read(&**source, &mut *buf);
+        self.0.0.transfer(Interest::Read, read)
     }
 }
 
@@ -203,8 +185,9 @@ impl Read for PipeReader {
 
 impl Write for &PipeWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let fd = &*self.0.0;
-        self.0.until(Interest::Write, || rustix::io::write(fd, buf))
+        let Connection { source, .. } = &*self.0.0;
+        let write = || rustix::io::write(&**source, buf);
+        self.0.0.transfer(Interest::Write, write)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -244,7 +227,9 @@ pub(crate) fn read_both(
                 readable(one) => (),
                 readable(other) => (),
             }?,
-            (Some(end), None) | (None, Some(end)) => wait_ready(&end.0.0, Interest::Read, None)?,
+            (Some(end), None) | (None, Some(end)) => {
+                wait_ready(&end.0.0.source, Interest::Read, None)?
+            }
             (None, None) => return Ok(read),
         }
     }
@@ -275,6 +260,9 @@ pub fn stdin() -> io::Result<Stdin> {
 
 impl Read for Stdin {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if let Some(interrupt) = wait::interrupted() {
+            return Err(wait::failed_at_once(interrupt.into()));
+        }
         if let Some(source) = &self.0
             && !readable_or_writable(source.as_fd(), Interest::Read)
         {

@@ -40,13 +40,18 @@ use crate::time;
 #[derive(Debug)]
 pub struct Command {
     inner: process::Command,
+    /// Which of its streams have been set: input, output, errors.
+    set: [bool; 3],
     kill_on_drop: bool,
 }
 
 impl From<process::Command> for Command {
+    /// Takes over a command. Whether its streams have been set is not known here: [`Self::output`]
+    /// sets those that this type's methods have not.
     fn from(inner: process::Command) -> Self {
         Self {
             inner,
+            set: [false; 3],
             kill_on_drop: false,
         }
     }
@@ -97,18 +102,21 @@ impl Command {
     /// Sets its standard input.
     pub fn stdin(&mut self, stdin: impl Into<Stdio>) -> &mut Self {
         self.inner.stdin(stdin);
+        self.set[0] = true;
         self
     }
 
     /// Sets its standard output.
     pub fn stdout(&mut self, stdout: impl Into<Stdio>) -> &mut Self {
         self.inner.stdout(stdout);
+        self.set[1] = true;
         self
     }
 
     /// Sets its standard error.
     pub fn stderr(&mut self, stderr: impl Into<Stdio>) -> &mut Self {
         self.inner.stderr(stderr);
+        self.set[2] = true;
         self
     }
 
@@ -149,16 +157,23 @@ impl Command {
         self.spawn()?.wait()
     }
 
-    /// Starts it, waits until it has ended, and returns what it has written to both outputs. Its
-    /// input is empty ([`filter`] gives it some).
+    /// Starts it, waits until it has ended, and returns what it has written. Streams that have not
+    /// been set are an empty input ([`filter`] gives it some) and pipes that are read, as with
+    /// `std`.
     ///
     /// # Errors
     /// As for [`Self::spawn`] and [`Child::wait_with_output`].
     pub fn output(&mut self) -> io::Result<Output> {
-        self.inner
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let [stdin, stdout, stderr] = self.set;
+        if !stdin {
+            self.inner.stdin(Stdio::null());
+        }
+        if !stdout {
+            self.inner.stdout(Stdio::piped());
+        }
+        if !stderr {
+            self.inner.stderr(Stdio::piped());
+        }
         self.spawn()?.wait_with_output()
     }
 }

@@ -24,15 +24,15 @@ pub(super) const MAX_IOV: usize = 1024;
 
 /// What all handles of a stream share.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) source: Arc<Descriptor>,
+pub(crate) struct Connection {
+    pub(crate) source: Arc<Descriptor>,
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
 }
 
 impl Connection {
     /// Takes over a descriptor that is in non-blocking mode.
-    pub(super) fn new(source: Descriptor) -> Arc<Self> {
+    pub(crate) fn new(source: Descriptor) -> Arc<Self> {
         let read_timeout = AtomicU64::new(NONE);
         let write_timeout = AtomicU64::new(NONE);
         Arc::new(Self {
@@ -94,7 +94,7 @@ impl Connection {
 
     /// Retries a system call until it does not return EAGAIN. The stream's timeout bounds all waits
     /// together, however many there are: it counts from the last byte that moved.
-    pub(super) fn transfer<R>(
+    pub(crate) fn transfer<R>(
         &self,
         interest: Interest,
         mut call: impl FnMut() -> rustix::io::Result<R>,
@@ -220,41 +220,12 @@ fn limit(word: &AtomicU64) -> Option<Duration> {
     (ns != NONE).then(|| Duration::from_nanos(ns))
 }
 
-/// Gives a public stream, which is an `Arc<Connection>`, what streams of all families have.
-macro_rules! stream {
-    ($stream:ident) => {
-        impl $stream {
-            /// Takes over a descriptor that is in non-blocking mode.
-            pub(super) fn of(source: Descriptor) -> Self {
-                Self { shared: Connection::new(source) }
-            }
-
+/// Gives a public socket, which is an `Arc<Connection>`, what all of them have.
+macro_rules! shared {
+    ($socket:ident) => {
+        impl $socket {
             pub(super) fn source(&self) -> &Arc<Descriptor> {
                 &self.shared.source
-            }
-
-            /// Returns another handle to the same connection, timeouts included. (Unlike `std`'s,
-            /// it shares the descriptor too.)
-            ///
-            /// # Errors
-            /// None today; the signature is `std`'s.
-            pub fn try_clone(&self) -> io::Result<Self> {
-                Ok(Self { shared: self.shared.clone() })
-            }
-
-            /// Ends the connection for every handle: blocked calls return an error, later calls
-            /// fail with [`io::ErrorKind::NotConnected`]. The descriptor is freed when the last
-            /// handle is dropped.
-            pub fn close(&self) {
-                self.source().close();
-            }
-
-            /// Shuts down reading, writing or both, as `std`'s `shutdown` does.
-            ///
-            /// # Errors
-            /// The system call fails.
-            pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-                SockRef::from(self).shutdown(how)
             }
 
             /// Sets the longest that a read may wait; `None` for no limit. Unlike `std`'s, a read
@@ -284,6 +255,56 @@ macro_rules! stream {
             #[must_use]
             pub fn write_timeout(&self) -> Option<Duration> {
                 self.shared.write_timeout()
+            }
+
+            /// Returns what makes a read possible as a branch of a select.
+            #[doc(hidden)]
+            pub fn readable_branch(&self) -> ReadinessBranch<'_> {
+                ReadinessBranch::new(self.source(), Interest::Read)
+            }
+
+            /// Returns what makes a write possible as a branch of a select.
+            #[doc(hidden)]
+            pub fn writable_branch(&self) -> ReadinessBranch<'_> {
+                ReadinessBranch::new(self.source(), Interest::Write)
+            }
+        }
+
+        descriptor!($socket);
+    };
+}
+
+/// Gives a public stream, which is an `Arc<Connection>`, what streams of all families have.
+macro_rules! stream {
+    ($stream:ident) => {
+        impl $stream {
+            /// Takes over a descriptor that is in non-blocking mode.
+            pub(super) fn of(source: Descriptor) -> Self {
+                Self { shared: Connection::new(source) }
+            }
+
+            /// Returns another handle to the same connection, timeouts included. (Unlike `std`'s,
+            /// it shares the descriptor too.)
+            ///
+            /// # Errors
+            /// None today; the signature is `std`'s.
+            pub fn try_clone(&self) -> io::Result<Self> {
+                Ok(Self { shared: self.shared.clone() })
+            }
+
+            /// Ends the connection for every handle: blocked calls return an error, later calls
+            /// fail with [`io::ErrorKind::NotConnected`]. The descriptor is freed when the last
+            /// handle is dropped.
+            pub fn close(&self) {
+                self.source().close();
+            }
+
+            /// Shuts down reading, writing or both, as `std`'s `shutdown` does.
+            ///
+            /// # Errors
+            /// The system call fails.
+            pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+                SockRef::from(self).shutdown(how)
             }
 
             /// Waits, without a buffer, until a read would find something.
@@ -322,22 +343,11 @@ macro_rules! stream {
                 self.shared.send_file(file, offset, len)
             }
 
-            /// Returns what makes a read possible as a branch of a select.
-            #[doc(hidden)]
-            pub fn readable_branch(&self) -> ReadinessBranch<'_> {
-                ReadinessBranch::new(self.source(), Interest::Read)
-            }
-
-            /// Returns what makes a write possible as a branch of a select.
-            #[doc(hidden)]
-            pub fn writable_branch(&self) -> ReadinessBranch<'_> {
-                ReadinessBranch::new(self.source(), Interest::Write)
-            }
         }
 
         stream!(@transfer &$stream);
         stream!(@transfer $stream);
-        descriptor!($stream);
+        shared!($stream);
     };
     (@transfer $stream:ty) => {
         impl Read for $stream {
@@ -394,10 +404,6 @@ macro_rules! datagrams {
                 }
             }
 
-            pub(super) fn source(&self) -> &Arc<Descriptor> {
-                &self.shared.source
-            }
-
             /// Returns another handle to the same socket, timeouts included. (Unlike `std`'s, it
             /// shares the descriptor too.)
             ///
@@ -444,35 +450,6 @@ macro_rules! datagrams {
                 super::connection::peek(&self.shared, buf)
             }
 
-            /// Sets the longest that a receive may wait; `None` for no limit. One that exceeds it
-            /// fails with [`io::ErrorKind::TimedOut`].
-            ///
-            /// # Errors
-            /// A limit of zero.
-            pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-                self.shared.set_read_timeout(limit)
-            }
-
-            /// Sets the longest that a send may wait; `None` for no limit.
-            ///
-            /// # Errors
-            /// A limit of zero.
-            pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-                self.shared.set_write_timeout(limit)
-            }
-
-            /// Returns the limit set by [`Self::set_read_timeout`].
-            #[must_use]
-            pub fn read_timeout(&self) -> Option<Duration> {
-                self.shared.read_timeout()
-            }
-
-            /// Returns the limit set by [`Self::set_write_timeout`].
-            #[must_use]
-            pub fn write_timeout(&self) -> Option<Duration> {
-                self.shared.write_timeout()
-            }
-
             /// Takes the error that the kernel has noted for the socket (SO_ERROR).
             ///
             /// # Errors
@@ -494,21 +471,9 @@ macro_rules! datagrams {
             pub fn is_readable(&self) -> bool {
                 self.shared.is_readable()
             }
-
-            /// Returns what makes a receive possible as a branch of a select.
-            #[doc(hidden)]
-            pub fn readable_branch(&self) -> ReadinessBranch<'_> {
-                ReadinessBranch::new(self.source(), Interest::Read)
-            }
-
-            /// Returns what makes a send possible as a branch of a select.
-            #[doc(hidden)]
-            pub fn writable_branch(&self) -> ReadinessBranch<'_> {
-                ReadinessBranch::new(self.source(), Interest::Write)
-            }
         }
 
-        descriptor!($socket);
+        shared!($socket);
     };
 }
-pub(super) use {datagrams, descriptor, stream};
+pub(super) use {datagrams, descriptor, shared, stream};

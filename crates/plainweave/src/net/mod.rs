@@ -24,6 +24,7 @@ mod unix; // Unix sockets.
 pub use addr::ToSocketAddrs;
 pub use async_listener::AsyncTcpListener;
 pub use async_stream::AsyncTcpStream;
+pub(crate) use connection::Connection;
 pub use idle::{HasSocket, SocketRef, each_readable, on_readable};
 pub use listener::{Incoming, TcpListener};
 pub use readiness::Readiness;

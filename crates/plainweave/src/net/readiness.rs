@@ -9,6 +9,7 @@ use rustix::fs::{FileType, fstat};
 
 use crate::io::op::{Interest, readable_or_writable};
 use crate::sched::io_call::{Descriptor, wait_ready};
+use crate::sched::wait;
 use crate::sync::select::ReadinessBranch;
 
 /// A descriptor of any kind that poll(2) knows (a pipe, an eventfd, a timerfd, a pidfd, inotify, a
@@ -114,8 +115,10 @@ impl<T: AsFd> Readiness<T> {
     fn wait(&self, interest: Interest, limit: Option<Duration>) -> io::Result<()> {
         // A driver notes edges since its registration: what came before is seen here.
         if readable_or_writable(self.source.as_fd(), interest) {
-            return crate::sched::wait::interrupted()
-                .map_or(Ok(()), |interrupt| Err(interrupt.into()));
+            return match wait::interrupted() {
+                Some(interrupt) => Err(wait::failed_at_once(interrupt.into())),
+                None => Ok(()),
+            };
         }
         wait_ready(&self.source, interest, limit)
     }
@@ -142,8 +145,8 @@ impl<T: AsFd> Readiness<T> {
         interest: Interest,
         mut f: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        if let Some(interrupt) = crate::sched::wait::interrupted() {
-            return Err(crate::sched::wait::failed_at_once(interrupt.into()));
+        if let Some(interrupt) = wait::interrupted() {
+            return Err(wait::failed_at_once(interrupt.into()));
         }
         loop {
             match f(&self.inner) {

@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, ToSocketAddrs};
 use super::connect;
-use super::connection::{Connection, descriptor, peek, stream};
+use super::connection::{Connection, descriptor, peek, shared, stream};
 use crate::io::op::{Interest, Op};
 use crate::sched::io_call::{Descriptor, perform};
 use crate::sched::wait;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, ToSocketAddrs};
-use super::connection::{Connection, datagrams, descriptor};
+use super::connection::{Connection, datagrams, descriptor, shared};
 use super::datagram::{self, Headers, MOST};
 use crate::io::op::Interest;
 use crate::sched::io_call::Descriptor;

@@ -20,7 +20,7 @@ use rustix::net::{
 };
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use super::connection::{Connection, datagrams, descriptor, stream};
+use super::connection::{Connection, datagrams, descriptor, shared, stream};
 use super::datagram;
 use super::listener::{BACKLOG, accept, listener, try_accept};
 use crate::io::op::Interest;

@@ -301,6 +301,17 @@ fn a_second_panic_during_the_first_ends_the_process() {
     }
 }
 
+/// Goes deeper until there is no more stack.
+#[inline(never)]
+fn deeper(n: u64) -> u64 {
+    let frame = std::hint::black_box([n; 64]);
+    if n == u64::MAX {
+        0
+    } else {
+        deeper(n + 1) + frame[5]
+    }
+}
+
 #[test]
 fn a_stack_overflow_names_the_fiber() {
     let name = "a_stack_overflow_names_the_fiber";
@@ -314,15 +325,6 @@ fn a_stack_overflow_names_the_fiber() {
         .flat_map(|size| KINDS.map(|kind| (format!("{} {}", size.0, kind.0), size, kind)));
     for (part, (size, kib, _), (_, setup, _)) in parts.clone() {
         if is_child(&part) {
-            #[inline(never)]
-            fn deeper(n: u64) -> u64 {
-                let frame = std::hint::black_box([n; 64]);
-                if n == u64::MAX {
-                    0
-                } else {
-                    deeper(n + 1) + frame[5]
-                }
-            }
             let mut builder = setup.builder();
             if size == "runtime" {
                 builder = builder.stack_size(128 << 10);
@@ -377,15 +379,6 @@ fn a_stack_overflow_names_the_fiber() {
 fn an_overflow_of_a_segment_names_the_fiber() {
     let name = "an_overflow_of_a_segment_names_the_fiber";
     if let Some((_, setup, _)) = KINDS.into_iter().find(|(part, ..)| is_child(part)) {
-        #[inline(never)]
-        fn deeper(n: u64) -> u64 {
-            let frame = std::hint::black_box([n; 64]);
-            if n == u64::MAX {
-                0
-            } else {
-                deeper(n + 1) + frame[5]
-            }
-        }
         let runtime = setup.tested();
         let deep = runtime.spawn_with(Builder::new().name("the parser"), || {
             stacker::grow(256 << 10, || {

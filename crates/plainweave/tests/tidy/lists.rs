@@ -27,6 +27,139 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["abort", "aging", "prefetch", "sys", "shim"],
 ];
 
+/// The layers of one crate.
+pub(crate) struct Layers {
+    pub(crate) root: &'static str,
+    /// As [`LAYERS`].
+    pub(crate) rows: &'static [&'static [&'static str]],
+    /// Folders and files in one row that lead to each other. The list may only shrink.
+    pub(crate) circles: &'static [&'static [&'static str]],
+}
+
+/// The layers of all crates. Three circles are left. In http a connection of HTTP/1 may become one
+/// of HTTP/2, whose streams read and write what those of HTTP/1 do. In bench servers are started by
+/// `serving` and measured by `web` and `cache`, which have what it starts. In sim a worker drives the
+/// engine that runs it, and what it touches is metered by where its lines are.
+pub(crate) const CRATES: &[Layers] = &[
+    Layers {
+        root: "crates/plainweave/src/",
+        rows: LAYERS,
+        circles: &[],
+    },
+    Layers {
+        root: "crates/plainweave-http/src/",
+        rows: &[
+            &["refuse", "serve"],
+            &["conn", "files", "http2_absent", "testing", "tls", "turns"],
+            &[
+                "http2", "incoming", "limits", "link", "outgoing", "parse", "request", "server",
+            ],
+            &["buffer", "response"],
+            &["accept", "authority", "encode", "listeners", "writer"],
+            &[
+                "body",
+                "exchange",
+                "forwarded",
+                "header_lines",
+                "idle",
+                "listener",
+                "proxy",
+                "upgraded",
+            ],
+            &["error", "transport"],
+            &["head", "non_blocking", "per_cpu", "session"],
+        ],
+        circles: &[&[
+            "http2", "incoming", "limits", "link", "outgoing", "parse", "request", "server",
+        ]],
+    },
+    Layers {
+        root: "crates/plainweave-cli/src/",
+        rows: &[
+            &[""],
+            &["arguments"],
+            &["cache", "web"],
+            &["load", "status"],
+            &["admin"],
+            &["fibers"],
+            &["architecture"],
+            &["engine"],
+            &["bench_flags", "signals"],
+            &[
+                "bench",
+                "bench_block",
+                "policies",
+                "privileges",
+                "sim",
+                "trace_file",
+            ],
+            &[
+                "beside",
+                "console",
+                "flag",
+                "listening",
+                "memory_limit",
+                "mode",
+                "stalls",
+                "tips",
+            ],
+        ],
+        circles: &[],
+    },
+    Layers {
+        root: "crates/plainweave-bench/src/",
+        rows: &[
+            &[""],
+            &["predict"],
+            &["compose", "pages"],
+            &[
+                "cache_sweep",
+                "fairness",
+                "http",
+                "load",
+                "shapes",
+                "storm",
+                "thesis",
+                "web_sweep",
+            ],
+            &[
+                "cache", "echo", "micro", "queues", "serving", "turns", "web",
+            ],
+            &["course", "files", "limit", "stall", "store", "trace_svg"],
+            &["report"],
+            &["c2c", "plot"],
+            &[
+                "cgroup",
+                "child",
+                "interrupt",
+                "machine",
+                "mode",
+                "names",
+                "program",
+                "quick",
+                "random",
+                "sample",
+                "shim",
+            ],
+        ],
+        circles: &[&["cache", "serving", "web"]],
+    },
+    Layers {
+        root: "crates/plainweave-sim/src/",
+        rows: &[
+            &["program"],
+            &["faulty", "scenario", "search", "trial"],
+            &["engine", "pools", "worker"],
+            &["allocator", "figures", "shim"],
+            &["check", "lines", "meter", "stacks", "timeline", "workload"],
+            &["machine", "task", "thesis"],
+            &[""],
+            &["atomics", "commit", "costs", "plot"],
+        ],
+        circles: &[&["lines", "meter"], &["engine", "pools", "worker"]],
+    },
+];
+
 /// What a folder may import, where that is less than all that lies below it.
 pub(crate) const NARROW: &[(&str, &[&str])] = &[
     ("atomics", &["shim"]),
