@@ -109,7 +109,7 @@ fn every_case_gives_its_rows() {
                 "1k-64,1k-curl,1k-browser,1k-1024,1k-1024-2,1k-8000,1k-close,100k,1m,mix,access-log",
                 "0.3",
             ),
-            ("overload", "overload", "0.5"),
+            ("overload", "overload", "1"),
         ],
         [
             ("slow", "slow-10000", "0.3"),

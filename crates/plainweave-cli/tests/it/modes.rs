@@ -1,6 +1,7 @@
 //! `--mode` and `--architecture` in both servers: when fibers move and whose thread-local storage
 //! they see; which fiber serves a connection, and on which runtime.
 
+use crate::common::group::raise_descriptors;
 use crate::common::skip;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +10,6 @@ use std::time::Duration;
 
 use crate::common::child::{self, Kept};
 use plainweave::policy::PRESETS;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const MODES: [&str; 4] = [
     "never/shared",
@@ -291,14 +291,9 @@ fn every_policy_serves_while_fibers_move() {
 
 #[test]
 fn ten_thousand_connections_are_served_while_fibers_move() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: Some(11_000),
-        maximum: limit.maximum.map(|most| most.max(11_000)),
-    };
-
-    if setrlimit(Resource::Nofile, raised).is_err() {
-        skip::skip("this user may not have 11,000 descriptors");
+    // Other tests of this process want some beside.
+    if let Err(why) = raise_descriptors(15_000) {
+        skip::skip(&why);
         return;
     }
 

@@ -17,7 +17,7 @@ use crate::sync::select::ReadinessBranch;
 /// of the descriptor while it exists; the value itself stays accessible.
 ///
 /// It does no I/O. What is called after a wait may still find nothing, if somebody else was faster:
-/// so the descriptor should be in non-blocking mode, and [`Self::until`] makes a call again and
+/// so the descriptor should be in non-blocking mode, and [`Self::until_readable`] makes a call again and
 /// again, with a wait in between.
 ///
 /// ```

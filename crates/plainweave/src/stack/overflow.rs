@@ -129,6 +129,7 @@ fn report_foreign(pointer: usize, address: usize) {
     let mut line = Line::new();
     line.text(b"plainweave: ");
     line.fiber(info);
+    line.thread();
     line.text(b" has probably overflowed a stack that its code has switched to, at 0x");
     line.number(address as u64, 16);
     line.text(b"; its stack pointer is outside of the fiber's own\n");
@@ -172,6 +173,7 @@ fn report(hit: &SlotHit, address: usize) {
         Some(info) => line.fiber(info),
         None => line.text(b"a fiber"),
     }
+    line.thread();
 
     line.text(b" has overflowed its stack of ");
     line.number((hit.size / 1024) as u64, 10);
@@ -202,7 +204,7 @@ impl Line {
         }
     }
 
-    /// Writes the fiber's name and number, and the thread that runs it.
+    /// Writes the fiber's name and number.
     fn fiber(&mut self, info: &OverflowInfo) {
         self.text(b"fiber ");
         let named = info.name_len > 0;
@@ -217,7 +219,10 @@ impl Line {
         self.text(if named { b"(#" } else { b"#" });
         self.number(info.id, 10);
         self.text(if named { b")" } else { b"" });
+    }
 
+    /// Writes which thread it is.
+    fn thread(&mut self) {
         // A worker's name begins with that of its pool.
         let mut name = [0_u8; THREAD_NAME];
         // SAFETY: as many bytes as the kernel writes; a system call may be made in a handler.
