@@ -23,6 +23,7 @@ on_every_driver!(
     threads_wait_for_children_too,
 );
 
+/// What the script starts must not outlive it: it would hold the output of the tests.
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
@@ -148,7 +149,7 @@ fn a_child_that_ignores_sigterm_is_killed(setup: Setup) {
 fn a_group_is_signalled_as_a_whole(setup: Setup) {
     setup.runtime().run(|| {
         // Its own child holds the pipe too.
-        let script = "sleep 1000 & echo started; wait";
+        let script = "sleep 60 & echo started; wait";
         let mut child = shell(script)
             .process_group(0)
             .stdout(Stdio::piped())
@@ -205,7 +206,7 @@ fn dropped_children_leave_no_zombie(setup: Setup) {
     setup.runtime().run(|| {
         let ids: Vec<u32> = (0..10)
             .map(|_| {
-                let mut child = shell("sleep 1000");
+                let mut child = shell("exec sleep 60");
                 child.kill_on_drop(true).spawn().expect("started").id()
             })
             .collect();
@@ -226,7 +227,7 @@ fn dropped_children_leave_no_zombie(setup: Setup) {
         // A fiber that is cancelled drops what it waits for.
         let (tell, told) = plainweave::sync::channel::bounded(1);
         let waits = Builder::new().spawn(move || {
-            let mut child = shell("sleep 1000")
+            let mut child = shell("exec sleep 60")
                 .kill_on_drop(true)
                 .spawn()
                 .expect("started");
