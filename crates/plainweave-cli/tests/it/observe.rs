@@ -324,9 +324,12 @@ fn health_says_so_while_the_server_stops() {
     // A request in progress holds the server up.
     let mut slow = server.connect();
     slow.write_all(b"GET /Cargo.toml HTTP/1.1\r\n").unwrap();
-    eventually("the connection", || {
-        figure(admin, "plainweave_fibers") >= 1.0
-    });
+    // It has been accepted, and is served by a fiber that stays: not the one that accepts.
+    let is_served = || {
+        std::thread::sleep(Duration::from_millis(20));
+        figure(admin, "plainweave_connections") >= 1.0 && figure(admin, "plainweave_fibers") >= 1.0
+    };
+    eventually("the connection", || (0..3).all(|_| is_served()));
     server.signal();
     eventually("503", || get(admin, "/health").starts_with("HTTP/1.1 503"));
     slow.write_all(b"Host: h\r\n\r\n").unwrap();
