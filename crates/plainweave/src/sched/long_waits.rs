@@ -82,7 +82,7 @@ pub(super) struct Activity {
 
 impl Activity {
     /// Notes the worker's switches so far; returns when it last ran a fiber.
-    fn note(&self, switches: u64, now: Nanos) -> u64 {
+    fn note(&self, switches: u64, now: Nanos) -> Nanos {
         if self.switches.replace(switches) != switches {
             self.last.set(now);
         }
@@ -91,16 +91,16 @@ impl Activity {
 }
 
 impl Rounds {
-    /// Does a slice of the round if one is due, and `me` is the worker to do it; `slice` returns
-    /// whether it was the last. Returns when to come again; `None` if nobody can have begun to wait
-    /// since `active`, after which the caller has run no fiber, without having been seen.
+    /// Does a slice of the round if one is due and `me` is the worker to do it; `slice` is true
+    /// when the round is complete. Returns when to look next, or `None` once a round has seen every
+    /// wait that began before `active`: the caller has run no fiber since.
     fn look(
         &self,
-        (me, now): (WorkerId, u64),
+        (me, now): (WorkerId, Nanos),
         active: Nanos,
         slice: impl FnOnce(&mut Round) -> bool,
         ended: impl FnOnce(Vec<Edge>),
-    ) -> Option<u64> {
+    ) -> Option<Nanos> {
         if self.clean.load(Ordering::Relaxed) > active {
             return None;
         }

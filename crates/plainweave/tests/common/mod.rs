@@ -448,6 +448,18 @@ pub fn in_child(name: &str, part: &str, env: &[(&str, &str)]) -> Output {
     run(command)
 }
 
+/// Runs the child as [`in_child`] does, and expects it to die of `signal`. Returns its standard
+/// error.
+#[track_caller]
+pub fn dies_of(name: &str, part: &str, signal: i32) -> String {
+    use std::os::unix::process::ExitStatusExt;
+
+    let output = in_child(name, part, &[]);
+    let text = stderr_of(&output);
+    assert_eq!(output.status.signal(), Some(signal), "{part}: {text}");
+    text
+}
+
 fn run(mut command: Command) -> Output {
     command
         .stdin(Stdio::null())

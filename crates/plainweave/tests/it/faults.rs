@@ -8,7 +8,6 @@
 
 use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -258,13 +257,7 @@ fn a_join_that_only_its_own_worker_could_satisfy_aborts() {
     }
 
     for (part, ..) in KINDS {
-        let output = in_child(name, part, &[]);
-        let text = stderr_of(&output);
-        assert_eq!(
-            output.status.signal(),
-            Some(libc::SIGABRT),
-            "{part}: {text}"
-        );
+        let text = dies_of(name, part, libc::SIGABRT);
         let all = ["awaited one", "panicking one", "destructor"]
             .into_iter()
             .all(|what| text.contains(what));
@@ -287,13 +280,7 @@ fn a_second_panic_during_the_first_ends_the_process() {
     }
 
     for (part, ..) in KINDS {
-        let output = in_child(name, part, &[]);
-        let text = stderr_of(&output);
-        assert_eq!(
-            output.status.signal(),
-            Some(libc::SIGABRT),
-            "{part}: {text}"
-        );
+        let text = dies_of(name, part, libc::SIGABRT);
         assert!(
             text.contains("the first") && text.contains("the second") && !text.contains("survived"),
             "{text}"
@@ -350,13 +337,7 @@ fn a_stack_overflow_names_the_fiber() {
     }
 
     for (part, (_, _, size), (_, _, worker)) in parts {
-        let output = in_child(name, &part, &[]);
-        let text = stderr_of(&output);
-        assert_eq!(
-            output.status.signal(),
-            Some(libc::SIGABRT),
-            "{part}: {text}"
-        );
+        let text = dies_of(name, &part, libc::SIGABRT);
         let worker = format!(") on thread '{worker}");
 
         for what in [
@@ -392,13 +373,7 @@ fn an_overflow_of_a_segment_names_the_fiber() {
     }
 
     for (part, _, worker) in KINDS {
-        let output = in_child(name, part, &[]);
-        let text = stderr_of(&output);
-        assert_eq!(
-            output.status.signal(),
-            Some(libc::SIGSEGV),
-            "{part}: {text}"
-        );
+        let text = dies_of(name, part, libc::SIGSEGV);
         let worker = format!(") on thread '{worker}");
 
         for what in [
@@ -427,13 +402,7 @@ fn another_fault_is_not_taken_for_an_overflow() {
     }
 
     for (part, ..) in KINDS {
-        let output = in_child(name, part, &[]);
-        let text = stderr_of(&output);
-        assert_eq!(
-            output.status.signal(),
-            Some(libc::SIGSEGV),
-            "{part}: {text}"
-        );
+        let text = dies_of(name, part, libc::SIGSEGV);
         assert!(!text.contains("plainweave:"), "{part}: {text}");
     }
 }

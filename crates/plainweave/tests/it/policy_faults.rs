@@ -4,7 +4,6 @@
 #![allow(clippy::print_stderr, reason = "a child process tells its parent")]
 
 use std::collections::VecDeque;
-use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -464,13 +463,7 @@ fn what_cannot_be_made_good_ends_the_process() {
 }
 
 fn ends_with(name: &str, part: &str, message: &str) {
-    let output = in_child(name, part, &[]);
-    let text = stderr_of(&output);
-    assert_eq!(
-        output.status.signal(),
-        Some(libc::SIGABRT),
-        "{part}: {text}"
-    );
+    let text = dies_of(name, part, libc::SIGABRT);
     assert!(
         text.contains("plainweave: ") && text.contains(message),
         "{part}: {text}"
