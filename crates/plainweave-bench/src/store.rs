@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use plainweave_cli::cache::store::{Config, Store, Write};
+use plainweave_cache::store::{Config, Store, Write};
 
 use crate::machine;
 use crate::names;

@@ -2,7 +2,11 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, cache, load, policies, sim, web};
+use plainweave_cache as cache;
+use plainweave_load as load;
+use plainweave_web as web;
+
+use crate::{bench, policies, sim};
 
 /// Servers on user-level threads.
 #[derive(Debug, Parser)]

@@ -3,39 +3,20 @@
 //! It is a library so that tests and fuzz targets reach its parsers and stores; `main.rs` only
 //! calls [`main`].
 
-mod admin; // The admin address of a server.
-mod architecture; // What serves a connection (`--architecture`).
 mod arguments; // The arguments of the program: a subcommand and its flags.
 mod bench; // `plainweave bench ...`: hands its arguments to the program `plainweave-bench`.
-mod bench_block; // `--bench-block`: requests that block, for benchmarks.
-mod bench_flags; // Hidden flags of both servers, for `plainweave bench` alone.
 mod beside; // Programs of their own beside this one, which operators need not have.
-pub mod cache; // `plainweave cache`: a server that speaks memcached's protocol.
-mod console; // Printing lines to the operator, on standard output or standard error.
-mod engine; // What all servers choose of the runtime, and how they say so in their first line.
-mod fibers; // Dumps of a server's fibers.
-mod flag; // Values that flags of several subcommands take.
-mod listening; // How the servers open listening sockets, and accept.
-mod load; // `plainweave load`: load generators on fibers.
-mod memory_limit; // How much memory the process may take.
-// `--mode`: when fibers may move between workers, and whose thread-local storage they see.
-mod mode;
 mod policies; // `plainweave policies`.
-mod privileges; // Root becomes another user.
-mod signals; // What signals mean to the servers; `docs/signals.md` has the same table.
 mod sim; // `plainweave sim ...`: hands its arguments to the program `plainweave-sim`.
-mod stalls; // Reports of stalls: on standard error, and the last ones for the admin address.
-// The page in the browser at the admin address of both servers, and the figures that it asks for
-// once a second.
-mod status;
 mod tips; // What to try where a flag is none.
-// `--trace`: the file that a server's trace is written to, on SIGUSR2 and at its end.
-mod trace_file;
-mod web; // `plainweave web`: the static web server.
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use plainweave_cache as cache;
+use plainweave_daemon::console;
+use plainweave_load as load;
+use plainweave_web as web;
 
 use arguments::{Arguments, Command};
 

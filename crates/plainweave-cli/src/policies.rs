@@ -7,7 +7,7 @@ use anyhow::bail;
 use plainweave::policy::{Choice, Conservation, PRESETS, Preset};
 use serde_json::{Value, json};
 
-use crate::console::say;
+use plainweave_daemon::console::say;
 
 /// Width of the longest column's text.
 const WIDTH: usize = 100;

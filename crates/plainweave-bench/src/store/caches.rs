@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use plainweave_cli::cache::store::{Store, Stored, Time, Write};
+use plainweave_cache::store::{Store, Stored, Time, Write};
 
 /// Nothing expires: the time stands still.
 pub(super) const NOW: Time = Time(100);

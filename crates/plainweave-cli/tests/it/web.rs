@@ -68,7 +68,7 @@ fn directories_are_listed_on_loopback() {
             text.starts_with(&format!("HTTP/1.1 {status}\r\n")),
             "{args:?}: {text}"
         );
-        assert_eq!(text.contains("admin.rs"), listed, "{args:?}: {text}");
+        assert_eq!(text.contains("tips.rs"), listed, "{args:?}: {text}");
     }
 }
 

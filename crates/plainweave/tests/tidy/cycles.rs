@@ -13,10 +13,14 @@ use std::fmt::Write;
 use crate::source::{File, read, rust_files};
 use crate::{Report, is_test, lists};
 
-const CRATES: [&str; 3] = [
+const CRATES: [&str; 7] = [
     "crates/plainweave-bench/src/",
+    "crates/plainweave-cache/src/",
     "crates/plainweave-cli/src/",
+    "crates/plainweave-daemon/src/",
     "crates/plainweave-http/src/",
+    "crates/plainweave-load/src/",
+    "crates/plainweave-web/src/",
 ];
 
 /// A module by its names from the root of the crate; empty for the root.

@@ -96,9 +96,11 @@ fn is_circle(circle: &[&str], known: &BTreeSet<(&str, &str)>) -> bool {
     })
 }
 
-/// Returns the first name of a module's path: a folder or a file of `src`.
+/// Returns the first name of a module's path: a folder or a file of `src`. What stands in for it in
+/// a build without it has its place.
 fn room(module: &[String]) -> &str {
-    module.first().map_or("", String::as_str)
+    let name = module.first().map_or("", String::as_str);
+    name.strip_suffix("_absent").unwrap_or(name)
 }
 
 #[test]

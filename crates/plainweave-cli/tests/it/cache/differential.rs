@@ -280,7 +280,8 @@ fn conversations_go_alike() {
             .collect::<String>()
     };
 
-    for block in include_str!("../../../src/cache/tests/same_as_memcached.txt").split("\n\n") {
+    let blocks = include_str!("../../../../plainweave-cache/src/tests/same_as_memcached.txt");
+    for block in blocks.split("\n\n") {
         let lines = |mark| {
             block
                 .lines()

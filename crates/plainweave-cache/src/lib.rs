@@ -1,0 +1,244 @@
+//! `plainweave cache`: a server that speaks memcached's protocol.
+//!
+//! [`store`] keeps the items; it does no I/O and knows nothing of fibers. `proto` reads commands,
+//! `exec` carries them out, `session` joins the two for one connection; none of them does I/O
+//! either. `conn` is the loop of a connection, `server` the glue to the runtime. What is counted on
+//! the way is in `tally`, `hotkeys` and `details`, and goes out by `stats`, `admin` and `watch`.
+//! `unread` bounds what clients that do not read may keep.
+
+mod admin; // What the admin address (`plainweave_daemon::admin`) shows of a cache.
+mod clients; // The connections there are: how many, who, and what happens when there are too many.
+mod conn; // The life of a connection: read commands, execute, write replies.
+mod details; // `stats detail`: figures by key prefix, when they are switched on.
+mod dump; // `lru_crawler metadump`: a line for each item.
+mod exec; // Carrying out commands on the store, and wording the replies.
+mod exec_meta; // The meta commands.
+mod extended; // memcached's extended options, `-o a,b=1`.
+mod flags; // The flags of `plainweave cache`: memcached's letters, and a few long ones of our own.
+mod hotkeys; // The keys asked for most, of a sample.
+mod incoming; // The bytes of a value that has not come in full.
+mod listen; // The sockets that are listened on.
+mod memory_bound; // What the cache takes on beside the store, within the process's memory limit.
+// The budget for memory that connections take beyond their fixed buffers and outside the store.
+mod memory_budget;
+mod number; // Numbers as memcached reads them.
+mod pidfile; // The file with the process's number, `-P`.
+mod pinned; // The segments of the store that unread replies hold.
+// The file with the ports that are listened on, for a script that had a free one chosen (`-p -1`).
+mod port_file;
+mod proto; // memcached's text protocol without I/O.
+mod reply; // Replies on their way out: bytes, and long values that are not copied.
+mod scratch; // What a connection borrows while it is busy.
+mod server; // What runs the connections: fibers.
+mod session; // One connection's place in the protocol: input in, replies out, no I/O.
+// The settings of a running cache, for commands to look up and for `stats settings` to show.
+mod settings;
+mod shared; // What all connections of the cache server share.
+mod stats; // `stats`, in memcached's names.
+// What the page in the browser shows of the cache besides what it shows of both servers
+// (`plainweave_daemon::status`).
+mod status;
+pub mod store; // The store of the cache server.
+mod tally; // Counters, written by one and read by all.
+mod unread; // Sending replies, and what becomes of those that a client does not take.
+mod version; // What the cache says that it is.
+mod watch; // `watch`: events as lines, for clients that asked for them.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
+
+use anyhow::{Context, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+pub use flags::Flags;
+use memory_bound::MemoryBound;
+use pidfile::PidFile;
+use plainweave_daemon::architecture::Runtimes;
+use plainweave_daemon::console::say;
+use plainweave_daemon::engine::Setup;
+use plainweave_daemon::memory_limit::MemoryLimit;
+use plainweave_daemon::privileges;
+use plainweave_daemon::signals::{Attention, Stop};
+use plainweave_daemon::stalls::Stalls;
+use plainweave_daemon::trace_file::TraceFile;
+use settings::Settings;
+pub(crate) use shared::Cache;
+
+/// Descriptors beside those of connections: listeners, standard streams, the admin address; a
+/// worker has its own.
+const OTHER_DESCRIPTORS: usize = 32;
+
+/// Serves until a signal asks to stop.
+pub fn run(flags: &Flags) -> anyhow::Result<()> {
+    let engine = &flags.engine;
+    if flags.license {
+        say(io::stdout(), version::LICENSE);
+        return Ok(());
+    }
+
+    if let Some(remedy) = flags.absent.given() {
+        bail!("{remedy}");
+    }
+    let workers = engine
+        .threads
+        .or(thread::available_parallelism().ok())
+        .unwrap_or(NonZeroUsize::MIN);
+    let config = store::Config {
+        memory: (flags.memory.memory_limit.get() as usize) << 20,
+        item_max: flags.memory.max_item_size,
+        evict: !flags.memory.disable_evictions,
+        // A single worker shares with the maintenance only, which it runs itself.
+        shards: if workers == NonZeroUsize::MIN {
+            1
+        } else {
+            4 * workers.get()
+        },
+    };
+
+    let memory = MemoryBound::new(MemoryLimit::choose(flags.limits.max_memory), &config);
+    let mut settings = Settings::of(flags, workers.get(), &memory);
+    // By the time that there is a thread, root may have been given up, which alone can raise some
+    // limits.
+    let others = OTHER_DESCRIPTORS + 3 * workers.get() + engine.mode().spare_descriptors();
+    settings.connections = connections(settings.connections, others);
+
+    // As in memcached, before anything is opened: the files of -s and -P are the user's, and a port
+    // below 1024 is out of reach.
+    if let Some(user) = &engine.user {
+        privileges::assume("plainweave cache", user, &[])?;
+    }
+    let workers = Some(workers);
+    let policy = engine.policy.as_deref();
+    let stalls = engine.report_stalls.then(Arc::<Stalls>::default);
+    let mode = engine.mode();
+    let io = Some(engine.io);
+    let waits = engine.bench.waits.as_deref();
+    let traced = engine.trace.is_some();
+    let setup = Setup {
+        name: "cache",
+        workers,
+        io,
+        policy,
+        mode,
+        waits,
+        stalls: stalls.as_ref(),
+        traced,
+    };
+
+    let runtimes = Runtimes::start(setup, engine.architecture.architecture, None)?;
+    settings.runtime = runtimes.labels();
+    let trace = engine
+        .trace
+        .as_deref()
+        .map(|path| TraceFile::open(path, runtimes.tracers()))
+        .transpose()?;
+    let trace = trace.map(Arc::new);
+    if let Some(warning) = memory.warning(&config) {
+        say(io::stderr(), &format!("plainweave cache: {warning}"));
+    }
+    let bounds = memory.description(settings.connections);
+    let (mut cache, asked) = Cache::new(config, settings);
+
+    if let Some(delimiter) = flags.allowed.prefix_delimiter {
+        let delimiter = u8::try_from(delimiter).context("-D takes one ASCII character")?;
+        cache.details = details::Details::new(delimiter, true);
+    }
+
+    cache.handling = runtimes.handling(engine.bench.block);
+    let listeners = listen::all(&flags.listen)?;
+    if let Some(bytes) = memory.socket_buffers {
+        listeners.bound_buffers(bytes)?;
+    }
+    listen::warn_of_root(&listeners);
+    port_file::write(&listeners.tcp);
+    let stop = Stop::install().context("the signals could not be caught")?;
+
+    warn_of_meaningless(flags);
+    let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
+    let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
+    let server = server::Server::new(runtimes, cache, stalls);
+    let _attention = Attention::pay(server.operated(trace.clone()))
+        .context("the signals could not be caught")?;
+
+    say(io::stdout(), &line);
+    let finished = server.run(
+        listeners,
+        stop,
+        asked,
+        Duration::from_secs(flags.limits.grace.into()),
+    )?;
+
+    drop(pidfile);
+    TraceFile::write_last(trace.as_deref(), "plainweave cache");
+    if !finished {
+        say(
+            io::stderr(),
+            "plainweave cache: stopped with commands in progress; --grace gives them longer",
+        );
+    }
+
+    Ok(())
+}
+
+/// Says which of the flags are for memcached's sake alone.
+fn warn_of_meaningless(flags: &Flags) {
+    let extended = flags.limits.extended();
+    for name in flags
+        .meaningless
+        .given()
+        .into_iter()
+        .chain(extended.meaningless.iter().map(String::as_str))
+    {
+        say(
+            io::stderr(),
+            &format!("plainweave cache: {name} is accepted but has no effect"),
+        );
+    }
+}
+
+/// Raises the limit on descriptors to what `wanted` connections take, beside `others`. Says so if
+/// they do not fit, and how many do.
+fn connections(wanted: usize, others: usize) -> usize {
+    let needed = wanted.saturating_add(others) as u64;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|now| now < needed) {
+        // Only root may raise the upper limit, too.
+        let root = Rlimit {
+            current: Some(needed),
+            maximum: limit.maximum.map(|most| most.max(needed)),
+        };
+
+        if setrlimit(Resource::Nofile, root).is_err() {
+            let _ = setrlimit(
+                Resource::Nofile,
+                Rlimit {
+                    current: limit.maximum,
+                    maximum: limit.maximum,
+                },
+            );
+        }
+    }
+
+    let allowed = getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let fit = wanted.min(allowed.saturating_sub(others).max(1));
+    if fit < wanted {
+        let text = format!(
+            "plainweave cache: -c {wanted} needs {needed} descriptors, and {allowed} are allowed"
+        );
+        say(
+            io::stderr(),
+            &format!(
+                "{text}: {fit} connections at a time (raise `ulimit -n`, or LimitNOFILE= of systemd)"
+            ),
+        );
+    }
+
+    fit
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! The sockets that are listened on.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::net::UnixListener;
+
+use anyhow::{Context, anyhow, bail};
+use rustix::process::geteuid;
+use socket2::SockRef;
+
+use super::flags::Listen;
+use plainweave_daemon::console::say;
+use plainweave_daemon::listening::{self, SocketFile};
+
+/// All that was asked for, open.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    pub(super) tcp: Vec<TcpListener>,
+    pub(super) unix: Option<(UnixListener, SocketFile)>,
+    pub(super) admin: Option<TcpListener>,
+    /// Whether the admin address shows details to other machines, too.
+    pub(super) details: bool,
+}
+
+impl Listeners {
+    /// Bounds what the kernel holds for each TCP connection, which inherits it: this much each way,
+    /// doubled.
+    pub(super) fn bound_buffers(&self, bytes: usize) -> std::io::Result<()> {
+        self.tcp.iter().map(SockRef::from).try_for_each(|socket| {
+            socket.set_send_buffer_size(bytes)?;
+            socket.set_recv_buffer_size(bytes)
+        })
+    }
+}
+
+impl fmt::Display for Listeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("listening on")?;
+        for listener in &self.tcp {
+            listener
+                .local_addr()
+                .map_or(Ok(()), |address| write!(f, " {address}"))?;
+        }
+
+        if let Some((_, file)) = &self.unix {
+            write!(f, " {}", file.path().display())?;
+        }
+        match self
+            .admin
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok())
+        {
+            Some(address) => write!(f, ", admin http://{address}/"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Opens them.
+pub(super) fn all(flags: &Listen) -> anyhow::Result<Listeners> {
+    let unix = flags
+        .unix_socket
+        .as_ref()
+        .map(|path| listening::open_unix(path, flags.unix_mask, "-s"))
+        .transpose()?;
+    let tcp = if unix.is_some() || flags.port == 0 {
+        Vec::new()
+    } else {
+        tcp(flags)?
+    };
+
+    if tcp.is_empty() && unix.is_none() {
+        bail!("there is nothing to listen on: give a port with -p or a Unix socket with -s");
+    }
+    let admin = flags
+        .admin
+        .map(|address| bind(address, flags.listen_backlog, false))
+        .transpose()?;
+    Ok(Listeners {
+        tcp,
+        unix,
+        admin,
+        details: flags.admin_details,
+    })
+}
+
+fn tcp(flags: &Listen) -> anyhow::Result<Vec<TcpListener>> {
+    let port = u16::try_from(flags.port).unwrap_or(0);
+    if flags.listen.is_empty() {
+        let v4 = bind(
+            (Ipv4Addr::UNSPECIFIED, port).into(),
+            flags.listen_backlog,
+            false,
+        )?;
+        // The same port, also when any was asked for. A machine without IPv6 is served without it.
+        let v6: SocketAddr = (Ipv6Addr::UNSPECIFIED, v4.local_addr()?.port()).into();
+        return Ok([Some(v4), bind(v6, flags.listen_backlog, true).ok()]
+            .into_iter()
+            .flatten()
+            .collect());
+    }
+
+    let mut listeners = Vec::new();
+    for text in &flags.listen {
+        for address in addresses(text, port)? {
+            listeners.push(bind(address, flags.listen_backlog, address.is_ipv6())?);
+        }
+    }
+
+    Ok(listeners)
+}
+
+/// Resolves an address, a name, or either with a port.
+fn addresses(text: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
+    let remedy = || {
+        format!(
+            "cannot listen on {text} (write ADDRESS or ADDRESS:PORT, as in 127.0.0.1 or [::1]:11211)"
+        )
+    };
+
+    if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    let found = if text.contains(':') {
+        text.to_socket_addrs()
+    } else {
+        (text, port).to_socket_addrs()
+    };
+
+    Ok(found.with_context(remedy)?.collect())
+}
+
+fn bind(address: SocketAddr, backlog: i32, only_v6: bool) -> anyhow::Result<TcpListener> {
+    listening::open(address, backlog, only_v6).map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::AddrInUse => "is another server on it? choose another with -p or -l",
+            ErrorKind::AddrNotAvailable => {
+                "this machine has no such address; choose another with -l"
+            }
+            ErrorKind::PermissionDenied => {
+                "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with -p"
+            }
+            _ => "choose another with -p or -l",
+        };
+        anyhow!(error).context(format!("cannot listen on {address} ({remedy})"))
+    })
+}
+
+/// Warns if the server runs as root and any client that reaches the machine may use it.
+pub(super) fn warn_of_root(listeners: &Listeners) {
+    let everywhere = listeners.tcp.iter().any(|listener| {
+        listener
+            .local_addr()
+            .is_ok_and(|address| address.ip().is_unspecified())
+    });
+
+    if everywhere && geteuid().is_root() {
+        let text = "plainweave cache: warning: it runs as root, listens on all addresses and has no authentication";
+        say(
+            io::stderr(),
+            &format!("{text}: give -u USER, and -l 127.0.0.1 if only this machine needs it"),
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! What all connections of the cache server share.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+
+use super::settings::Settings;
+use super::{clients, details, hotkeys, memory_budget, pinned, scratch, store, watch};
+use plainweave_daemon::architecture::Handling;
+use plainweave_daemon::console::say;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) store: store::Store,
+    pub(crate) clock: store::Clock,
+    pub(crate) settings: Settings,
+    pub(crate) scratch: scratch::ScratchPool,
+    pub(crate) hot: hotkeys::HotKeys,
+    pub(crate) details: details::Details,
+    pub(crate) watchers: Arc<watch::Watchers>,
+    pub(crate) clients: Arc<clients::Clients>,
+    pub(crate) memory_budget: Arc<memory_budget::MemoryBudget>,
+    /// Segments of the store that unread replies hold.
+    pub(crate) pinned: Arc<pinned::Pinned>,
+    verbosity: AtomicU32,
+    stopping: AtomicBool,
+    /// A client has asked for all that has expired to be reclaimed.
+    crawl: AtomicBool,
+    /// Where commands are carried out.
+    pub(crate) handling: Handling,
+    /// Where the wish to stop goes.
+    stop: mpsc::Sender<()>,
+}
+
+impl Cache {
+    /// Makes an empty cache, and the channel on which a client's request to stop arrives.
+    pub(crate) fn new(store: store::Config, settings: Settings) -> (Self, mpsc::Receiver<()>) {
+        let (stop, asked) = mpsc::channel();
+        let watchers = Arc::new(watch::Watchers::default());
+        let wanted = memory_budget::MemoryBudget::wanted(store.memory, store.item_max);
+        let memory_budget = memory_budget::MemoryBudget::new(wanted.min(settings.budget));
+        let mut store = store::Store::new(store);
+
+        // As much of the store's own memory, whatever else there is.
+        let pinned = pinned::Pinned::new(wanted, store.segment_len());
+        let tell = watchers.clone();
+        store.on_eviction(move |record, now| tell.evicted(record, now));
+        let cache = Self {
+            store,
+            clock: store::Clock::start(),
+            scratch: scratch::ScratchPool::new(settings.threads, settings.turns),
+            hot: hotkeys::HotKeys::default(),
+            details: details::Details::new(b':', false),
+            watchers,
+            clients: Arc::new(clients::Clients::new(settings.connections)),
+            memory_budget,
+            pinned,
+            verbosity: AtomicU32::new(settings.verbosity),
+            stopping: AtomicBool::new(false),
+            crawl: AtomicBool::new(false),
+            handling: Handling::default(),
+            stop,
+            settings,
+        };
+
+        (cache, asked)
+    }
+
+    /// A line on standard error.
+    pub(crate) fn tell(&self, text: &str) {
+        say(io::stderr(), &format!("plainweave cache: {text}"));
+    }
+
+    /// At most 2, as there.
+    pub(crate) fn set_verbosity(&self, level: u32) {
+        self.verbosity.store(level.min(2), Relaxed);
+    }
+
+    pub(crate) fn verbosity(&self) -> u32 {
+        self.verbosity.load(Relaxed)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+
+    /// The maintenance is to look at all items, as soon as it can without holding anybody up.
+    pub(crate) fn ask_to_crawl(&self) {
+        self.crawl.store(true, Relaxed);
+    }
+
+    /// Returns whether that was asked for since the last time.
+    pub(crate) fn is_to_crawl(&self) -> bool {
+        self.crawl.swap(false, Relaxed)
+    }
+
+    /// The server ends: connections are not to begin anything.
+    pub(crate) fn begin_to_stop(&self) {
+        self.stopping.store(true, Relaxed);
+    }
+
+    /// A client may and does ask the server to stop.
+    pub(crate) fn ask_to_stop(&self) {
+        let _ = self.stop.send(());
+    }
+}

@@ -1,0 +1,350 @@
+//! `plainweave web`: the static web server.
+
+mod accept; // Admission: what the library's acceptor does not know of.
+mod access; // The access log, off the hot path.
+mod content; // What is sent beside the files as they are.
+mod counters; // What the server has done, in numbers, for the admin address.
+mod faults; // Server-side faults, reported on standard error.
+mod flags; // The flags of `plainweave web`, as data.
+mod heap; // Gives memory back to the kernel after a crowd.
+#[cfg(feature = "http2")]
+mod http2; // HTTP/2: its flag, and what that means for the library.
+#[cfg(not(feature = "http2"))]
+#[path = "http2_absent.rs"]
+mod http2;
+mod https; // From HTTP to HTTPS.
+mod in_progress; // A bound on the requests in progress.
+mod line; // A line of the access log.
+mod listen; // Listening sockets, with a remedy in each error.
+mod memory_bound; // What the web server takes on within the process's memory limit.
+mod observe; // What an operator sees: the access log and the admin address.
+// A proxy in front: how it says whose connection or request it passes on, and who is believed.
+mod proxy;
+mod serve; // What runs the connections: fibers.
+mod slowest; // The slowest requests of the last minute, one for each path.
+// What the page in the browser shows of the web server besides what it shows of both
+// (`plainweave_daemon::status`).
+mod status;
+// TLS: its flags, what they make of the library's acceptor, and connections with it and without.
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls_absent.rs"]
+mod tls;
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use anyhow::Context;
+use plainweave::net;
+use plainweave_http::accept::{ConnectionLimit, MOST};
+use plainweave_http::files::{Caching, DiskWaits, ServedRoot, StaticFiles};
+use plainweave_http::{Address, Server};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::SockRef;
+
+use accept::Admission;
+use access::AccessLog;
+use faults::Faults;
+pub use flags::Flags;
+use heap::HeapKeeper;
+use http2::Http2Flags;
+use in_progress::InProgress;
+use listen::Listeners;
+use memory_bound::{Each, MemoryBound};
+use observe::{Observers, Shown};
+use plainweave_daemon::architecture::Runtimes;
+use plainweave_daemon::console::say;
+use plainweave_daemon::fibers;
+use plainweave_daemon::memory_limit::MemoryLimit;
+use plainweave_daemon::privileges;
+use plainweave_daemon::signals::{self, Attention, Stop};
+use plainweave_daemon::stalls::Stalls;
+use plainweave_daemon::trace_file::TraceFile;
+use tls::Tls;
+
+/// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
+const OTHER_DESCRIPTORS: usize = 64;
+
+/// Serves until a signal asks to stop.
+pub fn run(flags: &Flags) -> anyhow::Result<()> {
+    let stalls = flags.runtime.report_stalls.then(Arc::<Stalls>::default);
+    let trace = flags.observation.trace.as_deref();
+    let engine = serve::Engine::choose(&flags.runtime, stalls.as_ref(), trace.is_some())?;
+    let trace = trace
+        .map(|path| TraceFile::open(path, engine.tracers()))
+        .transpose()?
+        .map(Arc::new);
+    let architecture = flags.runtime.architecture.architecture;
+    let limit = MemoryLimit::choose(flags.limits.max_memory);
+    let each = Each {
+        fiber: architecture.has_fiber_each(),
+        tls: flags.tls.is_on(),
+        http2: flags.http2.is_on(),
+    };
+
+    let memory = MemoryBound::new(limit, flags.caching.cache, each);
+    let caching = flags.caching.caching(memory.cache);
+    let max_connections = max_connections(flags, caching.open_files, memory.connections);
+    let in_progress = Arc::new(InProgress::new(memory.requests));
+    let handshakes = Arc::new(InProgress::new(memory.handshakes));
+    let faults = Arc::new(Faults::new());
+    let disk_waits = disk_waits(&faults);
+    let addresses = flags.addresses();
+
+    flags.tls.check(&addresses.plain)?;
+    let files = files(flags, caching, &faults)?.with_disk_waits(disk_waits.clone());
+    let tls = flags.tls.load(engine.workers(), flags.http2.is_on())?;
+    let unix = flags.unix_socket.as_deref();
+    let listeners = Listeners::bind(&addresses, unix.map(|path| (path, flags.unix_mask)))?;
+    let served = files.root().clone();
+    let site = engine.site(
+        files,
+        flags.runtime.bench.block,
+        flags.tls.https(listeners.tls_port()),
+    );
+    let server = Server::new(site).with_limits(flags.limits(&memory, max_connections));
+    let connection_limit = server.connection_limit().clone();
+    let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
+    let observers = Observers::start(&flags.observation, &faults)?;
+    let server = flags.proxy.apply(server);
+    let server = Http2Flags::admit(server, &in_progress, &faults);
+    let server = Arc::new(observers.watch(server, faults.clone()));
+
+    prepare(&listeners, &memory, &connection_limit)?;
+    if let Some(user) = &flags.user {
+        privileges::assume("plainweave web", user, &listeners.files())?;
+    }
+    let stop = Stop::install().context("the signals could not be caught")?;
+    if let Some(warning) = memory.warning() {
+        say(io::stderr(), &format!("plainweave web: {warning}"));
+    }
+    let bounds = format!(
+        "up to {max_connections} connections, {}",
+        memory.description(in_progress.max())
+    );
+    let operated = Operated {
+        log: observers.access_log(),
+        connection_limit: connection_limit.clone(),
+        runtimes: engine.runtimes(),
+        trace: trace.clone(),
+        tls: tls.clone(),
+        root: served.clone(),
+    };
+
+    let attention = Attention::pay(operated).context("the signals could not be caught")?;
+    say(
+        io::stdout(),
+        &start_line(flags, &listeners, &engine, &bounds, &observers)?,
+    );
+    let admission = Admission {
+        connection_limit,
+        in_progress,
+        handshakes,
+        send_buffers: memory.send_buffers,
+        faults,
+    };
+
+    let handles = listeners
+        .tcp()
+        .map(|listener| net::TcpListener::from_std(listener.try_clone()?));
+    let runtimes = engine.runtimes();
+    let handles = handles.collect::<io::Result<_>>()?;
+    let shown = Shown {
+        admission: admission.clone(),
+        runtimes,
+        listeners: handles,
+        disk_waits,
+        stalls,
+        tls: tls.clone(),
+        root: served,
+    };
+
+    let observation = observers.open(&server, shown)?;
+    let heap = HeapKeeper::start(admission.in_progress.clone());
+    let (listeners, _socket_file) = listeners.with(tls.as_ref())?;
+    let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
+    drop((attention, observation, heap));
+    engine.end();
+    TraceFile::write_last(trace.as_deref(), "plainweave web");
+
+    if !finished {
+        say(
+            io::stderr(),
+            "plainweave: stopped with requests in progress; --grace gives them longer",
+        );
+    }
+
+    Ok(())
+}
+
+/// Gives the listeners what the connections that they accept inherit.
+fn prepare(
+    listeners: &Listeners,
+    memory: &MemoryBound,
+    connection_limit: &ConnectionLimit,
+) -> io::Result<()> {
+    for listener in listeners.tcp() {
+        SockRef::from(listener).set_tcp_nodelay(true)?;
+        if let Some(bytes) = memory.receive_buffer {
+            SockRef::from(listener).set_recv_buffer_size(bytes)?;
+        }
+        // Until it accepts, for whoever reads the metrics sooner.
+        connection_limit.set_backlog(Address::Tcp(listener.local_addr()?), MOST);
+    }
+    Ok(())
+}
+
+/// Opens the directory, and returns the handler of its files.
+fn files(
+    flags: &Flags,
+    caching: Caching,
+    faults: &Arc<Faults>,
+) -> anyhow::Result<StaticFiles<serve::Pool>> {
+    let root = &flags.root;
+    let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
+    let reporter = faults.clone();
+    let files = files
+        .with_caching(caching)
+        .on_fault(move |status, path| reporter.file(status, path));
+    flags.content.apply(files, flags.are_private())
+}
+
+/// Returns the count of responses that wait for the disk, whose refusals are reported.
+fn disk_waits(faults: &Arc<Faults>) -> Arc<DiskWaits> {
+    let faults = faults.clone();
+    Arc::new(DiskWaits::new(move || faults.disk()))
+}
+
+/// What signals reach.
+struct Operated {
+    log: Option<Arc<AccessLog>>,
+    connection_limit: Arc<ConnectionLimit>,
+    runtimes: Weak<Runtimes>,
+    trace: Option<Arc<TraceFile>>,
+    tls: Option<Tls>,
+    root: Arc<ServedRoot>,
+}
+
+impl signals::Operated for Operated {
+    const NAME: &'static str = "plainweave web";
+
+    fn reopen_logs(&self) -> bool {
+        self.log.as_ref().map(|log| log.reopen()).is_some()
+    }
+
+    fn trace(&self) -> Option<&TraceFile> {
+        self.trace.as_deref()
+    }
+
+    fn reload(&self) -> Option<String> {
+        let served = match self.root.reopen() {
+            Ok(()) => "the directory is reopened".to_owned(),
+            Err(error) => format!("{} cannot be opened: {error}", self.root.path().display()),
+        };
+
+        Some(match &self.tls {
+            Some(tls) => format!("{}; {served}", tls.reload()),
+            None => served,
+        })
+    }
+
+    fn counts(&self) -> String {
+        let limit = &self.connection_limit;
+        let counts = limit.counts();
+        let now = counts.open;
+        let accepted = counts.accepted;
+        let metrics = self
+            .runtimes
+            .upgrade()
+            .map(|runtimes| runtimes.metrics())
+            .unwrap_or_default();
+        let fibers: u64 = metrics.iter().map(|metrics| metrics.live_fibers).sum();
+
+        format!(
+            "{now} connections of at most {}, {accepted} accepted, {fibers} fibers",
+            limit.max()
+        )
+    }
+
+    fn fibers(&self) -> String {
+        fibers::text(&self.runtimes, false, |dump| dump)
+    }
+}
+
+/// Raises the limit on descriptors as far as it may be raised, and leaves room for files.
+/// `affordable`: by the memory limit, which counts if no flag says otherwise.
+fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+    let descriptors = getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+
+    // Few descriptors: half of them for the rest, and half of those for connections, whatever the
+    // cache would like.
+    let others = OTHER_DESCRIPTORS + flags.runtime.spare_descriptors();
+    let left = descriptors - others.min(descriptors / 2);
+    let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
+    let made = flags
+        .runtime
+        .architecture
+        .architecture
+        .most_connections()
+        .saturating_mul(flags.addresses().count());
+
+    flags
+        .limits
+        .max_connections
+        .map_or(affordable, NonZeroUsize::get)
+        .min(allowed)
+        .min(made)
+}
+
+fn root_remedy(root: &Path) -> String {
+    format!(
+        "cannot serve {} (give an existing directory: plainweave web DIR)",
+        root.display()
+    )
+}
+
+fn start_line(
+    flags: &Flags,
+    listeners: &Listeners,
+    engine: &serve::Engine,
+    bounds: &str,
+    observers: &Observers,
+) -> io::Result<String> {
+    let root = flags
+        .root
+        .canonicalize()
+        .unwrap_or_else(|_| flags.root.clone());
+    let urls = listeners.urls()?.join(" ");
+    let mut line = format!(
+        "plainweave web: serving {} on {urls} ({engine}, {bounds}",
+        root.display()
+    );
+    if flags.content.lists(flags.are_private()) {
+        line.push_str(", directories are listed");
+    }
+    if let Some(path) = &flags.observation.access_log {
+        line.push_str(&format!(", access log {}", path.display()));
+    }
+    if let Some(path) = &flags.observation.trace {
+        line.push_str(&format!(", trace {}", path.display()));
+    }
+    if let Some(url) = observers.admin_url() {
+        line.push_str(&format!(", admin {url}"));
+    }
+    line.push(')');
+
+    Ok(line)
+}

@@ -1,0 +1,467 @@
+//! What an operator sees: the access log and the admin address. Without either flag requests are
+//! not even timed.
+
+use std::net::TcpListener;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use plainweave::Metrics;
+use plainweave::net;
+use plainweave_http::accept::{ConnectionLimit, MOST};
+use plainweave_http::files::{DiskWaits, ServedRoot};
+use plainweave_http::{Exchange, Handler, Server, StatusCode};
+use serde_json::Value;
+
+use super::accept::Admission;
+use super::access::{AccessLog, Writer};
+use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
+use super::faults::Faults;
+use super::flags::ObservationFlags;
+use super::in_progress::InProgress;
+use super::slowest::Slowest;
+use super::status::{own, queues};
+use super::tls::Tls;
+use plainweave_daemon::admin::{self, Admin, Asked, Figures, Page, Refusal};
+use plainweave_daemon::architecture::Runtimes;
+use plainweave_daemon::fibers::FiberPages;
+use plainweave_daemon::stalls::Stalls;
+use plainweave_daemon::status::{self, Common};
+
+/// What is watched with, before the server is built.
+pub(super) struct Observers {
+    log: Option<(Arc<AccessLog>, Writer)>,
+    record: Option<Arc<Record>>,
+    listener: Option<TcpListener>,
+    /// Whether the admin address shows details to other machines, too.
+    details: bool,
+}
+
+/// What exchanges are recorded in for the admin address.
+struct Record {
+    counters: Counters,
+    slowest: Slowest,
+}
+
+impl Record {
+    fn exchange(&self, exchange: &Exchange<'_>) {
+        let sample = self.counters.count(exchange);
+        self.slowest.pass(exchange, sample);
+    }
+}
+
+/// What the admin address shows.
+pub(super) struct Shown {
+    pub(super) admission: Admission,
+    pub(super) runtimes: Weak<Runtimes>,
+    /// Handles of the listeners, whose queues are read.
+    pub(super) listeners: Vec<net::TcpListener>,
+    pub(super) disk_waits: Arc<DiskWaits>,
+    pub(super) stalls: Option<Arc<Stalls>>,
+    pub(super) tls: Option<Tls>,
+    pub(super) root: Arc<ServedRoot>,
+}
+
+/// Keeps log and admin address going until dropped.
+pub(super) struct Observation {
+    // In this order: no page is read any more when the log is ended.
+    _admin: Option<Admin>,
+    _writer: Option<Writer>,
+}
+
+impl Observers {
+    pub(super) fn start(flags: &ObservationFlags, faults: &Arc<Faults>) -> anyhow::Result<Self> {
+        let log = flags.access_log.as_deref();
+        let log = log
+            .map(|path| AccessLog::start(path, flags.log_format, faults.clone()))
+            .transpose()?;
+        let listener = flags.admin.map(super::listen::bind).transpose()?;
+        let record = || {
+            Arc::new(Record {
+                counters: Counters::new(),
+                slowest: Slowest::new(),
+            })
+        };
+
+        Ok(Self {
+            log,
+            record: listener.is_some().then(record),
+            listener,
+            details: flags.admin_details,
+        })
+    }
+
+    /// Has the server tell of its errors, and of each exchange if anybody wants to know.
+    pub(super) fn watch<H: Handler>(&self, server: Server<H>, faults: Arc<Faults>) -> Server<H> {
+        let record = self.record.clone();
+        let server = server.on_error(move |error| {
+            faults.exchange(error);
+            if let Some(record) = &record {
+                record.counters.count_error(error);
+            }
+        });
+
+        let log = self.log.as_ref().map(|(log, _)| log.clone());
+        match (log, self.record.clone()) {
+            (None, None) => server,
+            (Some(log), None) => {
+                let server = if log.wants_times() {
+                    server
+                } else {
+                    server.without_times()
+                };
+                server.on_exchange(move |exchange| log.record(exchange))
+            }
+            (None, Some(record)) => server.on_exchange(move |exchange| record.exchange(exchange)),
+            (Some(log), Some(record)) => server.on_exchange(move |exchange| {
+                log.record(exchange);
+                record.exchange(exchange);
+            }),
+        }
+    }
+
+    /// Returns the access log, for signals.
+    pub(super) fn access_log(&self) -> Option<Arc<AccessLog>> {
+        self.log.as_ref().map(|(log, _)| log.clone())
+    }
+
+    /// Returns where the admin address listens, for the start-up line.
+    pub(super) fn admin_url(&self) -> Option<String> {
+        let address = self.listener.as_ref()?.local_addr().ok()?;
+        Some(format!("http://{address}"))
+    }
+
+    /// Opens the admin address.
+    pub(super) fn open<H: Handler>(
+        self,
+        server: &Arc<Server<H>>,
+        shown: Shown,
+    ) -> anyhow::Result<Observation> {
+        let (log, writer) = self.log.unzip();
+        let admin = match (self.listener, self.record) {
+            (Some(listener), Some(record)) => {
+                let pages = Pages {
+                    server: server.clone(),
+                    record,
+                    shown,
+                    log,
+                    start: Instant::now(),
+                };
+
+                let fibers = FiberPages::new(pages.shown.runtimes.clone());
+                Some(Admin::start(
+                    listener,
+                    fibers,
+                    self.details,
+                    move |asked| pages.page(asked),
+                )?)
+            }
+            _ => None,
+        };
+
+        Ok(Observation {
+            _admin: admin,
+            _writer: writer,
+        })
+    }
+}
+
+/// The pages of the admin address.
+struct Pages<H> {
+    server: Arc<Server<H>>,
+    record: Arc<Record>,
+    shown: Shown,
+    log: Option<Arc<AccessLog>>,
+    start: Instant,
+}
+
+impl<H: Handler> Pages<H> {
+    /// Returns a page by its path.
+    fn page(&self, asked: Asked<'_>) -> Page {
+        match asked.path {
+            "/" => status::page(),
+            "/status.json" => status::answer(&self.figures(asked.details)),
+            "/metrics" => metrics(
+                &self.record.counters,
+                &self.shown,
+                self.log.as_deref(),
+                self.start,
+            ),
+            "/health" if self.server.is_stopping() => Err(StatusCode::SERVICE_UNAVAILABLE.into()),
+            "/health" if self.shown.root.is_missing() => {
+                Err(Refusal::Unavailable("the served directory is gone"))
+            }
+            "/health" => Ok(("text/plain", "ok\n".to_owned())),
+            _ => Err(StatusCode::NOT_FOUND.into()),
+        }
+    }
+
+    fn figures(&self, details: bool) -> Value {
+        let common = Common {
+            server: "plainweave web",
+            start: self.start,
+            stopping: self.server.is_stopping(),
+            details,
+            runtimes: &self.shown.runtimes,
+            listeners: &self.shown.listeners,
+            stalls: self.shown.stalls.as_deref(),
+            links: &["/metrics", "/health", "/fibers"],
+        };
+
+        let sums = self.record.counters.sums();
+        let slowest = details.then_some(&self.record.slowest);
+        let own = own(
+            &sums,
+            slowest,
+            &self.shown.admission,
+            self.log.as_deref().map(AccessLog::dropped),
+        );
+        common.figures(own, queues(&self.shown.admission))
+    }
+}
+
+fn metrics(counters: &Counters, shown: &Shown, log: Option<&AccessLog>, start: Instant) -> Page {
+    let figures = requests(Figures::default(), counters);
+    let figures = shown.tls.iter().fold(figures, |figures, tls| {
+        tls.figures(figures, &shown.admission.handshakes)
+    });
+    let figures = in_progress(figures, &shown.admission.in_progress);
+    let figures = disk(figures, &shown.disk_waits);
+    let figures = connections(figures, &shown.admission.connection_limit, log);
+
+    Ok((
+        Figures::KIND,
+        process(figures, &shown.runtimes, start).into_text(),
+    ))
+}
+
+fn requests(mut figures: Figures, counters: &Counters) -> Figures {
+    let sums = counters.sums();
+    let name = "plainweave_http_responses_total";
+    let help = "Answers by class of status; none: the client left before one was begun.";
+    figures.metric(name, "counter", help, CLASSES.into_iter().zip(sums.classes));
+    let name = "plainweave_http_errors_total";
+    let help = "Connections that ended badly; leaving between two requests is not counted.";
+
+    figures.metric(name, "counter", help, ERRORS.into_iter().zip(sums.errors));
+    let name = "plainweave_http_body_bytes_total";
+
+    figures.one(
+        name,
+        "counter",
+        "Bytes of answers' bodies.",
+        sums.body_bytes,
+    );
+
+    let name = "plainweave_http_duration_seconds";
+    let help = "From a request's complete head to its answer handed over.";
+    figures.metric::<u64>(name, "histogram", help, []);
+
+    for (bound, count) in BUCKETS.iter().zip(sums.cumulative()) {
+        figures.sample(
+            &format!("{name}_bucket"),
+            &format!("le=\"{}\"", *bound as f64 / 1e6),
+            count,
+        );
+    }
+
+    let count = sums.timed();
+    figures.sample(&format!("{name}_bucket"), "le=\"+Inf\"", count);
+    figures.sample(&format!("{name}_sum"), "", sums.time.as_secs_f64());
+    figures.sample(&format!("{name}_count"), "", count);
+
+    figures
+}
+
+/// With a fiber for each connection it counts for a request, and none is counted here.
+fn in_progress(mut figures: Figures, in_progress: &InProgress) -> Figures {
+    let help = "Requests in progress.";
+    figures.one(
+        "plainweave_requests_in_progress",
+        "gauge",
+        help,
+        in_progress.now(),
+    );
+    let help = "Requests in progress that there is memory for.";
+    figures.one(
+        "plainweave_requests_in_progress_max",
+        "gauge",
+        help,
+        in_progress.max(),
+    );
+    let help = "Requests answered 503 because there was memory for no more.";
+
+    figures.one(
+        "plainweave_requests_shed_total",
+        "counter",
+        help,
+        in_progress.shed(),
+    );
+
+    figures
+}
+
+fn disk(mut figures: Figures, waits: &DiskWaits) -> Figures {
+    figures.one(
+        "plainweave_disk_waits",
+        "gauge",
+        "Responses that wait for a disk.",
+        waits.now(),
+    );
+    let help = "Requests answered 503 because others waited too long for a disk.";
+    figures.one(
+        "plainweave_disk_waits_refused_total",
+        "counter",
+        help,
+        waits.refused(),
+    );
+    figures
+}
+
+fn connections(
+    mut figures: Figures,
+    connection_limit: &ConnectionLimit,
+    log: Option<&AccessLog>,
+) -> Figures {
+    figures.one(
+        "plainweave_connections",
+        "gauge",
+        "Connections now.",
+        connection_limit.connections(),
+    );
+    figures.one(
+        "plainweave_connections_max",
+        "gauge",
+        "Connections at most.",
+        connection_limit.max(),
+    );
+    let counts = connection_limit.counts();
+
+    for (name, help, count) in [
+        ("accepted", "Connections accepted.", counts.accepted),
+        (
+            "refused",
+            "Connections closed because their address had its share.",
+            counts.refused,
+        ),
+        (
+            "accept_errors",
+            "Failed attempts to accept, each with a pause.",
+            counts.failed,
+        ),
+        (
+            "accept_pauses",
+            "Times that the connection limit was reached.",
+            counts.pauses,
+        ),
+    ] {
+        figures.one(
+            &format!("plainweave_connections_{name}_total"),
+            "counter",
+            help,
+            count,
+        );
+    }
+
+    let help = "HTTP/2 requests answered 503 because their address had its share in progress.";
+    figures.one(
+        "plainweave_requests_refused_total",
+        "counter",
+        help,
+        counts.refused_requests,
+    );
+    let help = format!(
+        "Connections that the kernel may hold until they are accepted; less than {MOST}: overload."
+    );
+    let backlogs = connection_limit
+        .backlogs()
+        .into_iter()
+        .map(|(address, limit)| (format!("listener=\"{address}\""), limit));
+    let backlogs: Vec<_> = backlogs.collect();
+    let backlogs = backlogs
+        .iter()
+        .map(|(listener, limit)| (listener.as_str(), limit));
+
+    figures.metric("plainweave_connections_backlog", "gauge", &help, backlogs);
+    if let Some(log) = log {
+        let name = "plainweave_access_log_dropped_lines_total";
+        figures.one(
+            name,
+            "counter",
+            "Lines that the disk was too slow or too full for.",
+            log.dropped(),
+        );
+    }
+
+    figures
+}
+
+fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> Figures {
+    let Some(runtimes) = runtimes.upgrade() else {
+        return figures;
+    };
+    let metrics = runtimes.metrics();
+    let sum = |of: fn(&Metrics) -> u64| metrics.iter().map(of).sum();
+    let deepest = metrics
+        .iter()
+        .filter_map(|metrics| metrics.stack_high_water)
+        .max()
+        .unwrap_or(0) as u64;
+
+    for (name, kind, help, value) in [
+        ("fibers", "gauge", "Fibers alive.", sum(|of| of.live_fibers)),
+        (
+            "idle_connections",
+            "gauge",
+            "Idle connections that have no fiber.",
+            sum(|of| of.idle_connections),
+        ),
+        (
+            "fibers_finished_total",
+            "counter",
+            "Fibers that have ended.",
+            sum(|of| of.finished_fibers),
+        ),
+        (
+            "worker_sleeps_total",
+            "counter",
+            "Times that a worker found nothing to do.",
+            sum(|of| of.sleeps),
+        ),
+        (
+            "stacks_in_use",
+            "gauge",
+            "Stacks of fibers in use.",
+            sum(|of| of.stacks_in_use as u64),
+        ),
+        (
+            "stack_high_water_bytes",
+            "gauge",
+            "The deepest that a stack was seen.",
+            deepest,
+        ),
+    ] {
+        figures.one(&format!("plainweave_{name}"), kind, help, value);
+    }
+
+    figures.inserts("plainweave", &metrics);
+    figures.workers("plainweave", &metrics);
+    let name = "plainweave_runtime_info";
+    let labels = runtimes.labels();
+    figures.metric(
+        name,
+        "gauge",
+        "What the runtime was started with.",
+        [(labels.as_str(), 1)],
+    );
+    let cpu = admin::cpu_seconds();
+
+    figures.one(
+        "process_cpu_seconds_total",
+        "counter",
+        "User and system time.",
+        cpu,
+    );
+    let up = start.elapsed().as_secs_f64();
+    figures.one("plainweave_uptime_seconds", "gauge", "Since the start.", up);
+    figures
+}

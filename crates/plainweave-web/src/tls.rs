@@ -1,0 +1,361 @@
+//! TLS: its flags, what they make of the library's acceptor, and connections with it and without.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use plainweave::net::TcpStream;
+use plainweave_http::tls::{Acceptor, Config, Handshake, TlsStream};
+use plainweave_http::{Closer, HeaderValue, Limits, Next, NonBlocking, TlsSession, Transport};
+
+use super::https::Https;
+use super::in_progress::InProgress;
+use plainweave_daemon::admin::Figures;
+use plainweave_daemon::flag::{address, time};
+
+/// Where TLS is served unless told otherwise.
+const LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 8443);
+
+/// Certificates, and where they are used.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "TLS")]
+pub(super) struct TlsFlags {
+    /// File with a certificate and its chain (PEM); goes with --tls-key; may be repeated: a client
+    /// gets the certificate for the name that it asks for, otherwise the first. SIGHUP reloads them
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Vec<PathBuf>,
+
+    /// File with the key of that certificate (PEM, not encrypted)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Vec<PathBuf>,
+
+    /// Address and port for TLS, or a port on 127.0.0.1; may be repeated [default with --tls-cert:
+    /// 127.0.0.1:8443]
+    #[arg(long, value_name = "ADDR", value_parser = address, requires = "tls_cert")]
+    tls_listen: Vec<SocketAddr>,
+
+    /// Serve only clients with a certificate from one of the authorities in this file (PEM);
+    /// sessions are not resumed. Nothing is served without TLS, so --listen needs --https-redirect
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+
+    /// Maximum handshakes computed at once; others wait [default: as many as workers]
+    #[arg(long, value_name = "N", requires = "tls_cert")]
+    tls_handshakes: Option<NonZeroUsize>,
+
+    /// Time for a TLS handshake, from the opening of the connection
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    handshake_timeout: Duration,
+
+    /// Redirect all requests without TLS to HTTPS; name the port if clients see another one
+    /// [default port: that of the first --tls-listen]
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    #[arg(requires = "tls_cert")]
+    https_redirect: Option<u16>,
+
+    /// Tell browsers to use HTTPS only, for this many seconds from each answer
+    /// (Strict-Transport-Security)
+    #[arg(long, value_name = "SECONDS", requires = "tls_cert")]
+    hsts: Option<u64>,
+}
+
+impl TlsFlags {
+    /// Returns where TLS is served.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        match self.tls_listen.is_empty() && self.is_on() {
+            true => vec![LISTEN.into()],
+            false => self.tls_listen.clone(),
+        }
+    }
+
+    /// Returns whether nothing is served without TLS unless a flag says where.
+    pub(super) fn is_alone(&self) -> bool {
+        !self.tls_listen.is_empty() || self.tls_client_ca.is_some()
+    }
+
+    /// Refuses addresses without TLS where nobody is asked for a certificate that all have to show.
+    pub(super) fn check(&self, plain: &[SocketAddr]) -> anyhow::Result<()> {
+        let unasked = plain
+            .first()
+            .filter(|_| self.tls_client_ca.is_some() && self.https_redirect.is_none());
+        match unasked {
+            None => Ok(()),
+            Some(address) => bail!(
+                "--listen {address} would serve clients without the certificate that --tls-client-ca asks for \
+                 (leave --listen out, or redirect its clients by --https-redirect)"
+            ),
+        }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        !self.tls_cert.is_empty()
+    }
+
+    pub(super) fn apply(&self, limits: Limits) -> Limits {
+        Limits {
+            handshake_timeout: self.handshake_timeout,
+            ..limits
+        }
+    }
+
+    /// Reads the files. `workers`: those that connections are served by; `http2`: it is offered.
+    pub(super) fn load(&self, workers: usize, http2: bool) -> anyhow::Result<Option<Tls>> {
+        let certificates = self.tls_cert.len();
+        let keys = self.tls_key.len();
+        ensure!(
+            certificates == keys,
+            "--tls-cert is given {certificates} times and --tls-key {keys} times (give a key for each certificate)"
+        );
+        let mut pairs = self.tls_cert.iter().zip(&self.tls_key);
+        let Some((chain, key)) = pairs.next() else {
+            return Ok(None);
+        };
+        let config = Config::new(chain, key);
+        let config = pairs.fold(config, |config, (chain, key)| {
+            config.with_certificate(chain, key)
+        });
+        let config = match &self.tls_client_ca {
+            Some(file) => config.with_required_client_certificates(file),
+            None => config,
+        };
+
+        let workers = NonZeroUsize::new(workers).unwrap_or(NonZeroUsize::MIN);
+        let config = config.with_handshakes_at_once(self.tls_handshakes.unwrap_or(workers));
+        let config = if http2 {
+            config.with_alpn(["h2", "http/1.1"])
+        } else {
+            config
+        };
+
+        Ok(Some(Tls(
+            Acceptor::new(config).context("TLS is not possible with these files")?
+        )))
+    }
+
+    /// Returns what answers say of HTTPS; `port`: where TLS is served.
+    pub(super) fn https(&self, port: Option<u16>) -> Https {
+        let redirect = self
+            .https_redirect
+            .and_then(|named| if named == 0 { port } else { Some(named) });
+        let hsts = self
+            .hsts
+            .and_then(|seconds| HeaderValue::from_str(&format!("max-age={seconds}")).ok());
+        Https { redirect, hsts }
+    }
+}
+
+/// The certificates, for all listeners.
+#[derive(Clone, Debug)]
+pub(super) struct Tls(Acceptor);
+
+impl Tls {
+    /// Loads the files again; says what came of it.
+    pub(super) fn reload(&self) -> String {
+        match self.0.reload() {
+            Ok(()) => "the certificates are loaded again".to_owned(),
+            Err(error) => format!("the certificates stay as they were: {error}"),
+        }
+    }
+
+    /// For the admin address.
+    pub(super) fn figures(&self, mut figures: Figures, handshakes: &InProgress) -> Figures {
+        let counts = self.0.counts();
+        for (name, help, count) in [
+            (
+                "handshakes",
+                "TLS handshakes that have succeeded.",
+                counts.completed,
+            ),
+            (
+                "handshakes_resumed",
+                "Those of them that took up an earlier session.",
+                counts.resumed,
+            ),
+            (
+                "handshakes_failed",
+                "TLS handshakes that have failed.",
+                counts.failed,
+            ),
+            (
+                "handshakes_shed",
+                "Those for which there was no memory beside others.",
+                handshakes.shed(),
+            ),
+        ] {
+            figures.one(
+                &format!("plainweave_tls_{name}_total"),
+                "counter",
+                help,
+                count,
+            );
+        }
+
+        let since = self
+            .0
+            .expires()
+            .and_then(|expires| expires.duration_since(UNIX_EPOCH).ok());
+        let name = "plainweave_tls_expiry_seconds";
+        let help = "When the first certificate expires, since 1970.";
+        figures.one(name, "gauge", help, since.unwrap_or_default().as_secs());
+
+        figures
+    }
+}
+
+/// A connection, with TLS or without.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Makes a connection of a socket.
+pub(super) fn connection(stream: TcpStream, tls: Option<&Tls>) -> Stream {
+    match tls {
+        None => Stream::Plain(stream),
+        Some(Tls(acceptor)) => Stream::Tls(Box::new(acceptor.accept(stream))),
+    }
+}
+
+/// Returns the socket of a connection.
+pub(super) fn socket(stream: &Stream) -> &TcpStream {
+    match stream {
+        Stream::Plain(stream) => stream,
+        Stream::Tls(stream) => stream.get_ref(),
+    }
+}
+
+/// Returns whether a connection is in its handshake.
+pub(super) fn shakes_hands(stream: &Stream) -> bool {
+    matches!(stream, Stream::Tls(stream) if stream.is_handshaking())
+}
+
+/// Goes on with a handshake by what has arrived. `None`: it is over, and there may be a request.
+/// For connections without a fiber, which have none in the pauses of their handshake either.
+pub(super) fn shake_hands(stream: &mut Stream, limits: &Limits) -> Option<Next> {
+    let Stream::Tls(stream) = stream else {
+        return None;
+    };
+    if !stream.is_handshaking() {
+        return None;
+    }
+    match stream.step() {
+        Ok(Handshake::Waits(left)) => Some(Next::Idle(left)),
+        Ok(Handshake::Done) if stream.holds_input() => None,
+        Ok(Handshake::Done) => Some(Next::Idle(limits.header_timeout)),
+        Err(_) => Some(Next::Close),
+    }
+}
+
+/// Calls a method of whichever stream it is.
+macro_rules! either {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match $self {
+            Self::Plain($stream) => $call,
+            Self::Tls($stream) => $call,
+        }
+    };
+    (mut $self:ident, $stream:ident => $call:expr) => {
+        match $self {
+            Self::Plain($stream) => $call,
+            Self::Tls(boxed) => {
+                let $stream = &mut **boxed;
+                $call
+            }
+        }
+    };
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        either!(self, stream => stream.read(buf))
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        either!(self, stream => stream.write(buf))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        either!(self, stream => stream.write_vectored(bufs))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        either!(self, stream => stream.flush())
+    }
+}
+
+impl Transport for Stream {
+    const SENDS_FILES: bool = true;
+
+    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        either!(mut self, stream => Transport::set_read_timeout(stream, timeout))
+    }
+
+    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        either!(mut self, stream => Transport::set_write_timeout(stream, timeout))
+    }
+
+    fn shutdown_write(&mut self) -> io::Result<()> {
+        either!(self, stream => stream.shutdown_write())
+    }
+
+    fn sends_files(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
+    fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
+        either!(mut self, stream => Transport::write_more(stream, buf))
+    }
+
+    fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+        either!(mut self, stream => Transport::send_file(stream, file, offset, len))
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        either!(self, stream => stream.peer())
+    }
+
+    fn closer(&self) -> Option<Closer> {
+        either!(self, stream => stream.closer())
+    }
+
+    fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
+        either!(mut self, stream => Transport::wait_readable(stream, timeout))
+    }
+
+    fn holds_input(&self) -> bool {
+        either!(self, stream => stream.holds_input())
+    }
+
+    fn set_handshake_timeout(&mut self, timeout: Duration) {
+        either!(self, stream => stream.set_handshake_timeout(timeout))
+    }
+
+    fn expect_proxy_header(&mut self) -> bool {
+        either!(self, stream => stream.expect_proxy_header())
+    }
+
+    fn proxied(&self) -> Option<SocketAddr> {
+        either!(self, stream => stream.proxied())
+    }
+
+    fn end(&mut self) {
+        either!(self, stream => stream.end())
+    }
+
+    fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
+        either!(mut self, stream => stream.non_blocking())
+    }
+
+    fn tls(&self) -> Option<&Arc<TlsSession>> {
+        either!(self, stream => stream.tls())
+    }
+}

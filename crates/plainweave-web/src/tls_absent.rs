@@ -1,0 +1,79 @@
+//! What stands in for `tls` in a build without that feature: no flags, and connections without TLS
+//! alone.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use plainweave::net::TcpStream;
+use plainweave_http::{Limits, Next};
+
+use super::https::Https;
+use super::in_progress::InProgress;
+use plainweave_daemon::admin::Figures;
+
+/// None.
+#[derive(Args, Debug)]
+pub(super) struct TlsFlags {}
+
+impl TlsFlags {
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        false
+    }
+
+    pub(super) fn check(&self, _plain: &[SocketAddr]) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        false
+    }
+
+    pub(super) fn apply(&self, limits: Limits) -> Limits {
+        limits
+    }
+
+    pub(super) fn load(&self, _workers: usize, _http2: bool) -> anyhow::Result<Option<Tls>> {
+        Ok(None)
+    }
+
+    pub(super) fn https(&self, _port: Option<u16>) -> Https {
+        Https::default()
+    }
+}
+
+/// There is none.
+#[derive(Clone, Debug)]
+pub(super) enum Tls {}
+
+impl Tls {
+    pub(super) fn reload(&self) -> String {
+        match *self {}
+    }
+
+    pub(super) fn figures(&self, _figures: Figures, _handshakes: &InProgress) -> Figures {
+        match *self {}
+    }
+}
+
+/// A connection.
+pub(super) type Stream = TcpStream;
+
+pub(super) fn connection(stream: TcpStream, _tls: Option<&Tls>) -> Stream {
+    stream
+}
+
+pub(super) fn socket(stream: &Stream) -> &TcpStream {
+    stream
+}
+
+pub(super) fn shakes_hands(_stream: &Stream) -> bool {
+    false
+}
+
+pub(super) fn shake_hands(_stream: &mut Stream, _limits: &Limits) -> Option<Next> {
+    None
+}
