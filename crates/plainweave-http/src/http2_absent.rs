@@ -1,6 +1,9 @@
 //! What stands in for `http2` in a build without that feature: no connection speaks it.
 
-use crate::{ConnState, Handler, Next, Server, Transport};
+use crate::message::request::Handler;
+use crate::server::link::{LinkState, Next};
+use crate::server::shared::Server;
+use crate::transport::stream::Transport;
 
 /// There is none.
 #[derive(Debug)]
@@ -9,7 +12,7 @@ pub(crate) enum Http2 {}
 pub(crate) fn begins<S: Transport, H: Handler>(
     _server: &Server<H>,
     _stream: &mut S,
-    _state: &ConnState,
+    _state: &LinkState,
     _received: &[u8],
 ) -> bool {
     false
@@ -18,7 +21,8 @@ pub(crate) fn begins<S: Transport, H: Handler>(
 pub(crate) fn begin<S: Transport, H: Handler>(
     _server: &Server<H>,
     _stream: &mut S,
-    _state: &mut ConnState,
+    _state: &mut LinkState,
+    _kept: &mut Option<Box<Http2>>,
     _received: &[u8],
 ) -> Next {
     Next::Close
@@ -27,17 +31,10 @@ pub(crate) fn begin<S: Transport, H: Handler>(
 pub(crate) fn turn<S: Transport, H: Handler>(
     _server: &Server<H>,
     _stream: &mut S,
-    _state: &mut ConnState,
+    _state: &mut LinkState,
+    _kept: &mut Option<Box<Http2>>,
 ) -> Next {
     Next::Close
 }
 
-pub(crate) fn end<S: Transport>(_stream: &mut S, _state: &mut ConnState) {}
-
-/// There are none.
-#[derive(Debug, Default)]
-pub(crate) struct Connections(());
-
-impl Connections {
-    pub(crate) fn wake(&self) {}
-}
+pub(crate) fn end<S: Transport>(_stream: &mut S, _kept: &mut Option<Box<Http2>>) {}

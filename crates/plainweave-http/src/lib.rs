@@ -113,73 +113,47 @@
 // Admission: accepts one listener's connections, each with a permit, and reports when too many
 // come.
 pub mod accept;
-pub mod body; // Message bodies, sans I/O.
 pub mod files; // The static handler: files beneath a directory.
-// Whose request a proxy passes on, by the fields `Forwarded` (RFC 7239) and `X-Forwarded-For`.
-pub mod forwarded;
-pub mod parse; // Request heads, sans I/O, as strict as RFC 9112 allows.
 // One of a thing for each processor, each on cache lines of its own, so that processors seldom
 // write to the same memory.
 #[doc(hidden)]
 pub mod per_cpu;
-pub mod proxy; // The PROXY protocol, versions 1 and 2, sans I/O.
 pub mod testing; // Servers for tests, on a free port or without a socket.
 #[cfg(feature = "tls")]
 pub mod tls; // TLS by rustls, over any stream.
 
-// `uri-host [ ":" port ]`, as `Host` and request-targets have it (RFC 9110, 7.2; RFC 3986, 3.2).
-mod authority;
-// Buffers, and the pool that lends them to connections while these have a request in progress.
-mod buffer;
-mod conn; // The life of a connection: read a request, call the handler, write the response.
-mod encode; // Response heads, sans I/O, appended to a buffer that is used again and again.
-mod error; // The library's one error type: opaque, asked by `is_*()`.
-mod exchange; // The record of an exchange, passed to a hook for access logs and metrics.
-mod head; // A request head as a view of the receive buffer: nothing is copied.
-mod header_lines; // Header fields as encoded lines, checked when they are added.
+mod http1; // HTTP/1: a connection that has one request in progress.
 #[cfg(feature = "http2")]
 mod http2; // HTTP/2: a connection that has many requests in progress.
 #[cfg(not(feature = "http2"))]
 #[path = "http2_absent.rs"]
 mod http2;
-// Connections that wait for their next request, on a fiber or thread or without one, so that a stop
-// can end these waits, and no others.
-mod idle;
-mod incoming; // A request body as the handler reads it.
 mod limits; // Every bound on sizes, counts and times.
-mod link; // One connection's stream while it is busy.
-mod listener; // What a server needs of a listening socket.
-mod listeners; // The listeners that a server accepts from, so that a stop can close them.
-mod non_blocking; // What HTTP/2 needs of a stream beside what every connection needs.
-mod outgoing; // A response on its way out.
-mod refuse; // The refusal of a request that a server has no means to serve.
-mod request; // What a handler gets.
-mod response; // What a handler gives back.
-mod serve; // A server that accepts.
-mod server; // What all connections of a server share.
-mod session; // What a handler sees of TLS.
-mod transport; // What a connection needs of the stream under it.
-mod turns; // Connections that have a fiber only while they are served.
-mod upgraded; // A connection that a handler has taken over.
-mod writer; // A response body that its producer writes, in place of one that is read.
+mod listen; // A server that accepts.
+mod message; // What is said over a connection, sans I/O.
+mod server; // A server as its connections know it.
+mod transport; // What carries a connection.
 
 pub use bytes::Bytes;
-pub use error::Error;
-pub use exchange::Exchange;
-pub use head::{Framing, RequestHead, Target};
-pub use header_lines::HeaderLines;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+
+pub use http1::conn::ConnState;
 #[cfg(feature = "http2")]
-pub use http2::Http2Limits;
+pub use limits::Http2Limits;
 pub use limits::{Limits, RequestLimits};
-pub use link::{ConnState, Next};
-pub use listener::{Address, Listener};
-pub use non_blocking::{NonBlocking, Wait, Wakeups};
-pub use request::{Handler, Request};
-pub use response::{Body, FilePart, Response};
-pub use serve::ServerCounts;
-pub use server::{Closed, Server};
-pub use session::TlsSession;
-pub use transport::{Closer, Transport};
-pub use upgraded::{ReadHalf, Readable, Upgraded, WriteHalf};
-pub use writer::BodyWriter;
+pub use listen::serve::ServerCounts;
+pub use message::error::Error;
+pub use message::exchange::Exchange;
+pub use message::head::{Framing, RequestHead, Target};
+pub use message::header_lines::HeaderLines;
+pub use message::request::{Handler, Request};
+pub use message::response::{Body, FilePart, Response};
+pub use message::writer::BodyWriter;
+pub use message::{body, forwarded, parse, proxy};
+pub use server::link::Next;
+pub use server::shared::{Closed, Server};
+pub use transport::listener::{Address, Listener};
+pub use transport::non_blocking::{NonBlocking, Wait, Wakeups};
+pub use transport::session::TlsSession;
+pub use transport::stream::{Closer, Transport};
+pub use transport::upgraded::{ReadHalf, Readable, Upgraded, WriteHalf};

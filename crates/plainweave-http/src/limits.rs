@@ -1,12 +1,10 @@
 //! Every bound of a server and its connections, in one place, all on by default.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
-
-use crate::accept::ConnectionLimit;
-
+/// What a handler left of a body is read and dropped up to this length; a longer rest costs the
+/// connection.
+pub(crate) const MAX_DRAINED: u64 = 64 << 10;
 /// Most header fields that a request can have, whatever [`Limits::headers`] says.
 pub const MAX_HEADERS: usize = 100;
 
@@ -68,18 +66,7 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// What bounds connections of HTTP/2 beside this; `None`: it is not spoken.
     #[cfg(feature = "http2")]
-    pub http2: Option<crate::Http2Limits>,
-}
-
-/// Descriptors that are not connections.
-const OTHER_DESCRIPTORS: u64 = 64;
-
-/// Returns how many connections there are descriptors for, with as many for `each`.
-pub(crate) fn affordable(each: usize) -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let left =
-        usize::try_from(descriptors - OTHER_DESCRIPTORS.min(descriptors / 2)).unwrap_or(usize::MAX);
-    (left / each.max(1)).max(1)
+    pub http2: Option<Http2Limits>,
 }
 
 /// Those of the [`Limits`] that can be different for one request.
@@ -125,16 +112,6 @@ impl Limits {
             .as_ref()
             .map_or(0, |own| own.streams.min(of_address))
     }
-
-    /// Returns what counts the connections of a server.
-    pub(crate) fn connection_limit(&self) -> Arc<ConnectionLimit> {
-        let max = if self.connections == 0 {
-            affordable(1)
-        } else {
-            self.connections
-        };
-        ConnectionLimit::new(max, self.connections_per_address)
-    }
 }
 
 impl Default for Limits {
@@ -156,7 +133,52 @@ impl Default for Limits {
             connections: 0,
             connections_per_address: 0,
             #[cfg(feature = "http2")]
-            http2: Some(crate::Http2Limits::default()),
+            http2: Some(Http2Limits::default()),
+        }
+    }
+}
+
+/// Bounds on what one HTTP/2 connection may hold and cost; [`Limits`] holds for it
+/// too, its timeouts and its bounds on a request for each stream.
+#[cfg(feature = "http2")]
+#[derive(Clone, Debug)]
+pub struct Http2Limits {
+    /// Requests in progress on one connection, of which the client is informed; more are refused
+    /// (`REFUSED_STREAM`, after which clients try again). A request whose handler goes on after the
+    /// client has reset it still counts.
+    /// [`Limits::connections_per_address`] may allow fewer.
+    pub streams: u32,
+    /// Bytes of one request's body that a client may send ahead of the handler, at most 2^31 - 1.
+    pub stream_window: u32,
+    /// The same for all requests of a connection together, at least 65,535: that much of memory a
+    /// client can fill.
+    pub connection_window: u32,
+    /// Bytes of one answer that are taken from its handler ahead of the client.
+    pub send_buffer: usize,
+    /// Requests that a client may cancel at once; a tenth of them comes back each second. Then the
+    /// connection is ended (`ENHANCE_YOUR_CALM`), as for what follows.
+    pub resets: u32,
+    /// Frames that carry neither a request nor data (PING, SETTINGS, WINDOW_UPDATE, CONTINUATION
+    /// and so on) that a client may send at once; a tenth of them comes back each second, and one
+    /// for each KiB of data in either direction. Two window updates for each frame of data that a
+    /// client is sent are free, unless its windows are below 1 KiB.
+    pub control_frames: u32,
+    /// Connections of HTTP/2 that a server keeps while they have no request: each holds some 40
+    /// KiB. Others are ended after their last answer; 0: none is.
+    pub idle: usize,
+}
+
+#[cfg(feature = "http2")]
+impl Default for Http2Limits {
+    fn default() -> Self {
+        Self {
+            streams: 100,
+            stream_window: 256 << 10,
+            connection_window: 1 << 20,
+            send_buffer: 64 << 10,
+            resets: 200,
+            control_frames: 1000,
+            idle: 0,
         }
     }
 }

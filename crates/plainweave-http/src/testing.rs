@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use plainweave::{Runtime, net};
 
-use crate::{Address, Handler, NonBlocking, Server, Transport, Wait};
+use crate::message::request::Handler;
+use crate::server::shared::Server;
+use crate::transport::listener::Address;
+use crate::transport::non_blocking::{NonBlocking, Wait};
+use crate::transport::stream::Transport;
 
 /// For an answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -15,9 +15,22 @@ use std::time::Duration;
 
 use plainweave::Fiber;
 use plainweave::time::with_timeout;
+use rustix::process::{Resource, getrlimit};
 
 use super::per_address::{Counted, PerAddress};
-use crate::Address;
+use crate::limits::Limits;
+use crate::transport::listener::Address;
+
+/// Descriptors that are not connections.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// Returns how many connections there are descriptors for, with as many for `each`.
+pub(crate) fn affordable(each: usize) -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let left =
+        usize::try_from(descriptors - OTHER_DESCRIPTORS.min(descriptors / 2)).unwrap_or(usize::MAX);
+    (left / each.max(1)).max(1)
+}
 
 /// Connections of a server, counted and limited.
 #[derive(Debug)]
@@ -91,6 +104,15 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionLimit {
+    /// Returns what counts the connections of a server with these limits.
+    pub(crate) fn of(limits: &Limits) -> Arc<Self> {
+        let max = match limits.connections {
+            0 => affordable(1),
+            most => most,
+        };
+        Self::new(max, limits.connections_per_address)
+    }
+
     /// Makes a limit of `max` connections, of which `max_each` may be from one address, and as many
     /// requests in progress over HTTP/2; 0: any number.
     pub fn new(max: usize, max_each: usize) -> Arc<Self> {

@@ -24,12 +24,12 @@ use plainweave::net::{self, HasSocket, SocketRef};
 use plainweave::time::{now, sleep, with_timeout};
 use rustix::io::Errno;
 
-use crate::{Address, Listener};
+use crate::transport::listener::{Address, Listener};
 use backlog::{Backlog, Finding};
 
 pub use backlog::MOST;
-pub(crate) use connection_limit::LoopGuard;
 pub use connection_limit::{ConnectionCounts, ConnectionLimit, ConnectionPermit};
+pub(crate) use connection_limit::{LoopGuard, affordable};
 
 /// Pause after an accept that failed for lack of descriptors or memory.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(50);

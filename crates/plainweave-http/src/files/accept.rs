@@ -1,7 +1,7 @@
 //! What a client would rather have: `Accept` and `Accept-Encoding` (RFC 9110, 12.4.2, 12.5.1 and
 //! 12.5.3), sans I/O.
 
-use crate::RequestHead;
+use crate::message::head::RequestHead;
 
 /// A weight in thousandths; 0 means that it is not acceptable.
 pub(super) type Weight = u16;

@@ -2,7 +2,7 @@
 //! them, sans I/O.
 
 use super::accept::{Weight, elements};
-use crate::RequestHead;
+use crate::message::head::RequestHead;
 
 /// A coding, in the order in which they are preferred when a client likes them equally: by the size
 /// that is usual.

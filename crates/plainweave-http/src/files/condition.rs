@@ -12,8 +12,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::coding::Coding;
 use super::fields::{Fields, single};
-use crate::encode::http_date;
-use crate::head::RequestHead;
+use crate::message::encode::http_date;
+use crate::message::head::RequestHead;
 
 /// Within that time after a change another one may leave the same time.
 const GRAIN: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 //! Most requests have none of them that matters, and then nothing more is read. What is there is
 //! fetched by name.
 
-use crate::RequestHead;
+use crate::message::head::RequestHead;
 
 /// A set of header fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,8 @@ use super::condition::{Identity, Tagged, Validators, Version};
 use super::open::Root;
 use super::path;
 use super::pieces::{Opened, read_resident};
-use crate::{Bytes, HeaderLines};
+use crate::message::header_lines::HeaderLines;
+use bytes::Bytes;
 
 /// Attempts at reading a file that changes meanwhile.
 const ATTEMPTS: usize = 3;

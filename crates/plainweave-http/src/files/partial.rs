@@ -12,7 +12,8 @@ use http::{HeaderValue, StatusCode, header};
 use super::look::{Content, FoundFile};
 use super::pieces::{Blocking, Disk, Opened, Pieces, read_piece};
 use super::range::{self, Ranges};
-use crate::{Body, Bytes, Response};
+use crate::message::response::{Body, Response};
+use bytes::Bytes;
 
 /// Returns the response to a request for these ranges. `None`: the whole file is to be sent.
 pub(super) fn respond<B: Blocking>(

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::clock::coarse_millis;
 use super::disk_waits::DiskWaits;
-use crate::FilePart;
+use crate::message::response::FilePart;
 
 /// Bytes that a streamed file is read in.
 pub(super) const PIECE: usize = 64 << 10;

@@ -21,7 +21,9 @@ use super::path::{FilePath, Refusal};
 use super::pieces::{Blocking, Disk, Inline};
 use super::served_root::ServedRoot;
 use super::{condition, partial};
-use crate::{Body, Handler, Request, RequestHead, Response, Target};
+use crate::message::head::{RequestHead, Target};
+use crate::message::request::{Handler, Request};
+use crate::message::response::{Body, Response};
 
 const VARY: HeaderValue = HeaderValue::from_static("Accept");
 const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");

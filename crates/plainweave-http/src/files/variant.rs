@@ -20,7 +20,8 @@ use super::fields::Fields;
 use super::look::{Found, FoundFile};
 use super::path::FilePath;
 use super::{Blocking, StaticFiles};
-use crate::{RequestHead, Response};
+use crate::message::head::RequestHead;
+use crate::message::response::Response;
 
 impl<B: Blocking> StaticFiles<B> {
     /// Answers with the representation of `file` that suits best. The file has twins.

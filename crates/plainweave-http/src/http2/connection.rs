@@ -14,10 +14,14 @@ use super::pipe::Pipe;
 use super::shared::{Alive, Shared};
 use super::stream;
 use super::wait::failed;
-use crate::buffer::Buffers;
-use crate::link::{ConnState, Link, Next, Pace, slow_reader};
-use crate::non_blocking::{NonBlocking, Wait};
-use crate::{Error, Handler, Limits, Server, Transport};
+use crate::limits::Limits;
+use crate::message::error::Error;
+use crate::message::request::Handler;
+use crate::server::buffer::Buffers;
+use crate::server::link::{Link, LinkState, Next, Pace, slow_reader};
+use crate::server::shared::Server;
+use crate::transport::non_blocking::{NonBlocking, Wait};
+use crate::transport::stream::Transport;
 
 /// Bytes of a read.
 const READ: usize = 16 << 10;
@@ -28,7 +32,7 @@ const OPENING: &[u8] = PREFACE.split_at(18).0;
 pub(crate) fn begins<S: Transport, H: Handler>(
     server: &Server<H>,
     stream: &mut S,
-    state: &ConnState,
+    state: &LinkState,
     received: &[u8],
 ) -> bool {
     if state.served > 0 || server.limits().http2.is_none() {
@@ -44,11 +48,13 @@ pub(crate) fn begins<S: Transport, H: Handler>(
         && stream.non_blocking().is_some()
 }
 
-/// Begins with what has come, and has the first turn.
+/// Begins with what has come, and has the first turn. What the connection is until its next turn is
+/// left in `kept`.
 pub(crate) fn begin<S: Transport, H: Handler>(
     server: &Server<H>,
     stream: &mut S,
-    state: &mut ConnState,
+    state: &mut LinkState,
+    kept: &mut Option<Box<Http2>>,
     received: &[u8],
 ) -> Next {
     let limits = server.limits().http2.clone().unwrap_or_default();
@@ -59,20 +65,21 @@ pub(crate) fn begin<S: Transport, H: Handler>(
         Shared::new(peer, stream.tls().cloned()),
     );
     http2.pipe.lock().received(received);
-    state.http2 = Some(Box::new(http2));
-    turn(server, stream, state)
+    *kept = Some(Box::new(http2));
+    turn(server, stream, state, kept)
 }
 
 /// Serves until nothing is in progress.
 pub(crate) fn turn<S: Transport, H: Handler>(
     server: &Server<H>,
     stream: &mut S,
-    state: &mut ConnState,
+    state: &mut LinkState,
+    kept: &mut Option<Box<Http2>>,
 ) -> Next {
-    let Some(mut http2) = state.http2.take() else {
+    let Some(mut http2) = kept.take() else {
         return Next::Close;
     };
-    http2.parked = None;
+    http2.idle_place = None;
     let served = run(&mut http2, server, stream);
     state.served = http2.shared.served();
     match served {
@@ -83,10 +90,10 @@ pub(crate) fn turn<S: Transport, H: Handler>(
                 .http2
                 .as_ref()
                 .map_or(0, |limits| limits.idle);
-            http2.parked = server.http2().park(most);
-            if http2.parked.is_some() {
+            http2.idle_place = server.http2().begin_idle(most);
+            if http2.idle_place.is_some() {
                 http2.pipe.lock().release();
-                state.http2 = Some(http2);
+                *kept = Some(http2);
                 return Next::Idle(idle);
             }
             http2.farewell(stream);
@@ -107,8 +114,8 @@ pub(crate) fn turn<S: Transport, H: Handler>(
 }
 
 /// Ends a connection that is idle: says so, without waiting for long.
-pub(crate) fn end<S: Transport>(stream: &mut S, state: &mut ConnState) {
-    if let Some(mut http2) = state.http2.take() {
+pub(crate) fn end<S: Transport>(stream: &mut S, kept: &mut Option<Box<Http2>>) {
+    if let Some(mut http2) = kept.take() {
         http2.farewell(stream);
     }
 }

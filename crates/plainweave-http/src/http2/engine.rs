@@ -12,11 +12,13 @@ use h2::Reason;
 use h2::server::{self, Connection, Handshake, SendResponse};
 use plainweave::time::saturating_add;
 
-use super::Http2Limits;
 use super::pipe::Pipe;
-use super::shared::{Parked, Shared};
-use crate::non_blocking::{NonBlocking, Wait};
-use crate::{Limits, Transport};
+use super::shared::Shared;
+use crate::limits::Http2Limits;
+use crate::limits::Limits;
+use crate::server::http2_connections::Idle;
+use crate::transport::non_blocking::{NonBlocking, Wait};
+use crate::transport::stream::Transport;
 
 /// The largest window (RFC 9113, 6.9.1).
 const MAX_WINDOW: u32 = (1 << 31) - 1;
@@ -33,7 +35,7 @@ pub(crate) struct Http2 {
     /// The engine was asked to take no more requests.
     pub(super) drains: Option<Instant>,
     /// It has no turn.
-    pub(super) parked: Option<Parked>,
+    pub(super) idle_place: Option<Idle>,
 }
 
 pub(super) enum Engine {
@@ -65,7 +67,7 @@ impl Http2 {
             shared,
             idle: Instant::now(),
             drains: None,
-            parked: None,
+            idle_place: None,
         }
     }
 

@@ -4,11 +4,12 @@ use http::request::Parts;
 use http::{Method, StatusCode, Version, header};
 
 use super::tunnel::Asked;
-use crate::authority::is_authority;
-use crate::body::parse_length;
-use crate::head::{Framing, RequestHead};
-use crate::parse::{MAX_HEADERS, parse_target};
-use crate::{Error, Limits};
+use crate::limits::Limits;
+use crate::message::authority::is_authority;
+use crate::message::body::parse_length;
+use crate::message::error::Error;
+use crate::message::head::{Framing, RequestHead};
+use crate::message::parse::{MAX_HEADERS, parse_target};
 
 /// What of a head is not lent by the engine's.
 #[derive(Default)]

@@ -11,12 +11,13 @@ use http::{HeaderMap, StatusCode};
 use super::outgoing::Outgoing;
 use super::shared::Shared;
 use super::wait::{failed, ready};
-use crate::head::{Framing, RequestHead};
-use crate::incoming::MAX_DRAINED;
-use crate::link::Pace;
-use crate::request::RequestBody;
-use crate::writer::may_trail;
-use crate::{Error, RequestLimits};
+use crate::limits::MAX_DRAINED;
+use crate::limits::RequestLimits;
+use crate::message::error::Error;
+use crate::message::head::{Framing, RequestHead};
+use crate::message::request::RequestBody;
+use crate::message::writer::may_trail;
+use crate::server::link::Pace;
 
 const CUT: &str = "the request body is cut short";
 

@@ -19,7 +19,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Http2Limits;
+use crate::limits::Http2Limits;
 
 /// What a client sends first (RFC 9113, 3.4).
 pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -33,17 +33,13 @@ mod head; // The head of a request as handlers see it, from what the engine has 
 // A request's body as its handler reads it from the engine, which has taken it from the client
 // within the windows.
 mod incoming;
-mod limits; // Bounds that HTTP/2 needs beside those of every connection.
 mod meter; // What both ends' frames are, read along as they pass.
 mod outgoing; // An answer on its way into the engine.
 mod pipe; // What lies between the engine and the stream.
-// What the requests of a connection share with it, and what a server knows of its busy connections.
-mod shared;
+mod shared; // What the requests of a connection share with it.
 mod stream; // One request and its answer, on a fiber of its own.
 mod tunnel; // A stream that a handler has taken over.
 mod wait; // A stream's waits for the engine.
 
 pub(crate) use self::connection::{begin, begins, end, turn};
 pub(crate) use self::engine::Http2;
-pub use self::limits::Http2Limits;
-pub(crate) use self::shared::Connections;

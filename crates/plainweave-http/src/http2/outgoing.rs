@@ -13,11 +13,12 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use super::shared::Shared;
 use super::wait::{failed, ready};
-use crate::link::{Pace, slow_reader};
-use crate::outgoing::fill;
-use crate::response::WriteBody;
-use crate::writer::{BodyWriter, Sink, Written};
-use crate::{Body, Error, RequestLimits, Response};
+use crate::limits::RequestLimits;
+use crate::message::error::Error;
+use crate::message::response::{Body, Response};
+use crate::message::response::{WriteBody, asks_to_close, fill};
+use crate::message::writer::{BodyWriter, Sink, Written};
+use crate::server::link::{Pace, slow_reader};
 
 const UNSENT: &str = "the answer could not be sent";
 /// For how long an answer waits for more room than there is. Most clients give their windows back
@@ -98,7 +99,7 @@ impl<'a> Outgoing<'a> {
             // RFC 9110, 15.3.6: it has no content.
             response.body = Body::Empty;
         }
-        if crate::outgoing::asks_to_close(&response) {
+        if asks_to_close(&response) {
             self.shared.ask_for_end();
         }
         let bodiless = matches!(

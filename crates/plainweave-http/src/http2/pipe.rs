@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Http2Limits;
 use super::meter::Meter;
+use crate::limits::Http2Limits;
 
 /// The engine is asked to wait once this much is to be sent: four records of TLS.
 const GATHERED: usize = 64 << 10;

@@ -2,17 +2,16 @@
 //! connections.
 
 use std::any::Any;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 
 use http::HeaderValue;
-use slab::Slab;
 
-use crate::encode::DateCache;
-use crate::{TlsSession, Wakeups};
+use crate::message::encode::DateCache;
+use crate::transport::non_blocking::Wakeups;
+use crate::transport::session::TlsSession;
 
 /// What [`Server::with_admission`](crate::Server::with_admission) gave; nothing, if the server asks
 /// nobody.
@@ -158,63 +157,4 @@ impl Drop for Alive<'_> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The connections of a server: those that have a turn, which a stop wakes, and how many have none.
-#[derive(Default)]
-pub(crate) struct Connections {
-    busy: Mutex<Slab<Arc<Wakeups>>>,
-    idle: Arc<AtomicUsize>,
-}
-
-/// A connection without a turn.
-pub(super) struct Parked(Arc<AtomicUsize>);
-
-impl Drop for Parked {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-impl Connections {
-    pub(super) fn add(&self, wakeups: Arc<Wakeups>) -> Listed<'_> {
-        Listed {
-            list: self,
-            key: lock(&self.busy).insert(wakeups),
-        }
-    }
-
-    /// Counts a connection that is to have no turn, unless there are `most` of them; 0: any number.
-    pub(super) fn park(&self, most: usize) -> Option<Parked> {
-        let one_more = |now| (most == 0 || now < most).then_some(now + 1);
-        self.idle
-            .fetch_update(Relaxed, Relaxed, one_more)
-            .ok()
-            .map(|_| Parked(self.idle.clone()))
-    }
-
-    /// Wakes all of them.
-    pub(crate) fn wake(&self) {
-        lock(&self.busy)
-            .iter()
-            .for_each(|(_, wakeups)| wakeups.wake_by_ref());
-    }
-}
-
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").finish_non_exhaustive()
-    }
-}
-
-/// A connection on the list, until it is dropped.
-pub(super) struct Listed<'a> {
-    list: &'a Connections,
-    key: usize,
-}
-
-impl Drop for Listed<'_> {
-    fn drop(&mut self) {
-        lock(&self.list.busy).remove(self.key);
-    }
 }

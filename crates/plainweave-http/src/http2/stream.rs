@@ -13,9 +13,15 @@ use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::shared::{Lent, Shared};
 use super::tunnel::{Asked, Tunnel};
-use crate::response::TakeOver;
-use crate::upgraded::Raw;
-use crate::{Body, Error, Exchange, Handler, Request, RequestHead, Response, Server, Upgraded};
+use crate::message::error::Error;
+use crate::message::exchange::Exchange;
+use crate::message::head::RequestHead;
+use crate::message::request::{Handler, Request};
+use crate::message::response::TakeOver;
+use crate::message::response::{Body, Response};
+use crate::server::shared::Server;
+use crate::transport::upgraded::Raw;
+use crate::transport::upgraded::Upgraded;
 
 /// Serves a request.
 pub(super) fn serve<H: Handler>(

@@ -24,9 +24,9 @@ use plainweave::block_on;
 use plainweave::sync::select::FutureBranch;
 use plainweave::time::with_timeout;
 
-use crate::non_blocking::{NonBlocking, Wait};
-use crate::upgraded::{Branch, Raw};
-use crate::{Body, Response};
+use crate::message::response::{Body, Response};
+use crate::transport::non_blocking::{NonBlocking, Wait};
+use crate::transport::upgraded::{Branch, Raw};
 
 /// The key of a WebSocket's request, which HTTP/2 does without and handlers ask for.
 const KEY: Header<'_> = Header {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use plainweave::block_on;
 use plainweave::time::with_timeout;
 
-use crate::Error;
+use crate::message::error::Error;
 
 /// Asks until there is something, for at most as long as `limit` says, which is asked only if there
 /// is a wait.

@@ -9,7 +9,7 @@ use super::config::Config;
 use super::error::Error;
 use super::shared::{Counts, Shared};
 use super::stream::TlsStream;
-use crate::Transport;
+use crate::transport::stream::Transport;
 
 /// Certificates and settings, for any number of connections. Clones share everything.
 #[derive(Clone)]

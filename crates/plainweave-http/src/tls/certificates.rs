@@ -18,7 +18,7 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
 use super::error::{Error, Kind};
-use crate::encode::http_date;
+use crate::message::encode::http_date;
 
 /// The certificates of a server.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus, WriteT
 use rustls::{HandshakeKind, InvalidMessage, ProtocolVersion, ServerConfig};
 
 use super::certificates::subject;
-use crate::TlsSession;
+use crate::transport::session::TlsSession;
 
 /// Plaintext in one record, at most (RFC 8446, 5.1).
 pub(super) const RECORD: usize = 16 << 10;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::acceptor::Acceptor;
 use super::stream::TlsStream;
-use crate::{Address, Listener};
+use crate::transport::listener::{Address, Listener};
 
 /// A listener, and what makes TLS connections of those that it accepts; see [`Acceptor::listen`].
 #[derive(Debug)]

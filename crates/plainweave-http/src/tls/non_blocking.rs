@@ -5,7 +5,8 @@ use std::io;
 
 use super::engine::Engine;
 use super::stream::{TlsStream, broken, decrypted};
-use crate::{NonBlocking, Transport, Wait};
+use crate::transport::non_blocking::{NonBlocking, Wait};
+use crate::transport::stream::Transport;
 
 impl<S: Transport> NonBlocking for TlsStream<S> {
     fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {

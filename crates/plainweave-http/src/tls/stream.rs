@@ -13,8 +13,11 @@ use plainweave::time::{now, saturating_add};
 use super::engine::{Engine, RECORD};
 use super::error::{Error, Kind};
 use super::shared::Shared;
-use crate::proxy::{self, Proxied};
-use crate::{Closer, Limits, NonBlocking, TlsSession, Transport};
+use crate::limits::Limits;
+use crate::message::proxy::{self, Proxied};
+use crate::transport::non_blocking::NonBlocking;
+use crate::transport::session::TlsSession;
+use crate::transport::stream::{Closer, Transport};
 
 /// For a peer that is slow to take our last word.
 const FAREWELL: Duration = Duration::from_millis(10);

@@ -36,10 +36,9 @@ pub(crate) struct Layers {
     pub(crate) circles: &'static [&'static [&'static str]],
 }
 
-/// The layers of all crates. Three circles are left. In http a connection of HTTP/1 may become one
-/// of HTTP/2, whose streams read and write what those of HTTP/1 do. In bench servers are started by
-/// `serving` and measured by `web` and `cache`, which have what it starts. In sim a worker drives the
-/// engine that runs it, and what it touches is metered by where its lines are.
+/// The layers of all crates. Two circles are left. In bench servers are started by `serving` and
+/// measured by `web` and `cache`, which have what it starts. In sim a worker drives the engine that
+/// runs it, and what it touches is metered by where its lines are.
 pub(crate) const CRATES: &[Layers] = &[
     Layers {
         root: "crates/plainweave/src/",
@@ -49,29 +48,15 @@ pub(crate) const CRATES: &[Layers] = &[
     Layers {
         root: "crates/plainweave-http/src/",
         rows: &[
-            &["refuse", "serve"],
-            &["conn", "files", "testing", "tls", "turns"],
-            &[
-                "http2", "incoming", "limits", "link", "outgoing", "parse", "request", "server",
-            ],
-            &["buffer", "response"],
-            &["accept", "authority", "encode", "listeners", "writer"],
-            &[
-                "body",
-                "exchange",
-                "forwarded",
-                "header_lines",
-                "idle",
-                "listener",
-                "proxy",
-                "upgraded",
-            ],
-            &["error", "transport"],
-            &["head", "non_blocking", "per_cpu", "session"],
+            &[""],
+            &["listen"],
+            &["http1"],
+            &["http2", "testing"],
+            &["files", "server", "tls"],
+            &["accept", "message"],
+            &["limits", "per_cpu", "transport"],
         ],
-        circles: &[&[
-            "http2", "incoming", "limits", "link", "outgoing", "parse", "request", "server",
-        ]],
+        circles: &[],
     },
     Layers {
         root: "crates/plainweave-cli/src/",
@@ -358,7 +343,7 @@ pub(crate) const LINE_WIDTH: usize = 100;
 /// of a macro.
 pub(crate) const UNBROKEN_WIDTH: usize = 120;
 /// How many of those there are. It only ever goes down.
-pub(crate) const UNBROKEN_LINES: usize = 500;
+pub(crate) const UNBROKEN_LINES: usize = 499;
 
 /// The least share of blank lines in functions.
 pub(crate) const BLANK_PER_MILLE: usize = 43;

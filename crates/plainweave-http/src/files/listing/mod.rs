@@ -21,7 +21,8 @@ use super::fields::Fields;
 use super::open::Root;
 use super::path::FilePath;
 use super::pieces::Blocking;
-use crate::{Body, RequestHead, Response};
+use crate::message::head::RequestHead;
+use crate::message::response::{Body, Response};
 use entries::{Listing, Order};
 
 /// Listings in the making at a time.
