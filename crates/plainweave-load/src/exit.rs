@@ -1,6 +1,6 @@
 //! The exit codes.
 
-/// The exit codes, for `--help`; `docs/load.md` has the same table.
+/// The exit codes, for `--help`.
 macro_rules! exit_codes {
     () => {
         "\

@@ -101,10 +101,10 @@
 //! # Limits
 //!
 //! Linux on x86-64; for storage of a fiber's own, also Linux 5.9 and a dynamically linked glibc.
-//! TCP and Unix streams, no UDP. No preemption: see above for what replaces it. If a fiber waits
-//! while it holds a `std` lock, each fiber that then locks it blocks its worker: use the locks of
-//! [`sync`]. C code whose stack frames exceed 64 KiB can jump over the guard of a fiber's stack:
-//! call it in [`on_big_stack`], or give its fiber a larger one ([`Builder::stack_size`]).
+//! No preemption: see above for what replaces it. If a fiber waits while it holds a `std` lock,
+//! each fiber that then locks it blocks its worker: use the locks of [`sync`]. C code whose stack
+//! frames exceed 64 KiB can jump over the guard of a fiber's stack: call it in [`on_big_stack`], or
+//! give its fiber a larger one ([`Builder::stack_size`]).
 //!
 //! # Where to look
 //!

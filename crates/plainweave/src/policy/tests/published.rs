@@ -1,5 +1,5 @@
 //! The rules of the OCaml schedulers' thesis, one by one: scripted runs whose order of execution is
-//! known. The table in `docs/policies.md` has a row for each.
+//! known. The table in `docs/policies.md` has those from which ours differ.
 
 use super::*;
 
