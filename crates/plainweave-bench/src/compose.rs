@@ -108,7 +108,7 @@ fn policy(text: &str) -> Result<String, String> {
 }
 
 /// How long a repetition may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REPETITION_LIMIT: Duration = Duration::from_secs(60);
 /// How a row names a single policy's runtime.
 const ALL: &str = "all";
 
@@ -175,7 +175,7 @@ impl System {
             .arg(format!("--one-in={one_in}"))
             .arg(format!("--side-us={side_us}"));
         command.arg(format!("--iterations={iterations}"));
-        let text = child::output(command, PATIENCE)?;
+        let text = child::output(command, REPETITION_LIMIT)?;
         let values = child::values(&text)?;
         let value = |name| {
             values

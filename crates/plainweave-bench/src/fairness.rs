@@ -82,7 +82,7 @@ pub(crate) struct Flags {
 }
 
 const CASES: [&str; 3] = ["cache", "web", "transfer"];
-/// Of the base's throughput, where requests come at a fixed rate.
+/// The fixed rate, as a share of the base's throughput.
 const LOAD: f64 = 0.5;
 /// What a turn takes beside its loads.
 const STARTS: Duration = Duration::from_secs(4);

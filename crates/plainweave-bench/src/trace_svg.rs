@@ -33,7 +33,7 @@ pub(crate) struct Flags {
 
 /// More shapes than this are too many for one picture.
 const MOST: usize = 20_000;
-/// Of the picture, in pixels.
+/// The picture's width, in pixels.
 const WIDTH: f64 = 1200.0;
 const LABELS: f64 = 110.0;
 const ROW: f64 = 34.0;

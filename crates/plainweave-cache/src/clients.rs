@@ -39,7 +39,7 @@ struct List {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: u64,
-    /// `None`: a Unix socket.
+    /// The client's address; a Unix socket has none.
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
     /// Second of the last command.

@@ -31,7 +31,7 @@ const TIMED: u32 = 16;
 const REFUSED: usize = 2048;
 /// The answer to it, and how long it may wait for a client that has not read its last answers.
 const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
-const PATIENCE: Duration = Duration::from_millis(10);
+const REFUSAL_WAIT: Duration = Duration::from_millis(10);
 
 /// Why a silent connection ends.
 const IDLE: &str = "idle_timeout";
@@ -114,7 +114,7 @@ impl Cache {
 
         let _ = conn
             .stream
-            .set_write_timeout(Some(PATIENCE))
+            .set_write_timeout(Some(REFUSAL_WAIT))
             .and_then(|()| conn.stream.write_all(NO_MEMORY));
         Next::Close
     }

@@ -33,7 +33,7 @@ pub(super) struct MemoryBound {
     limit: Option<MemoryLimit>,
     pub(super) connections: usize,
     pub(super) turns: usize,
-    /// Of the memory budget.
+    /// Bytes of the memory budget.
     pub(super) budget: usize,
     /// `SO_SNDBUF` and `SO_RCVBUF` of the listeners.
     pub(super) socket_buffers: Option<usize>,

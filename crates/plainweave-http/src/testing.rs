@@ -13,8 +13,8 @@ use crate::transport::listener::Address;
 use crate::transport::non_blocking::{NonBlocking, Wait};
 use crate::transport::stream::Transport;
 
-/// For an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a test waits for an answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// For requests in progress when the test ends.
 const LAST: Duration = Duration::from_secs(1);
 
@@ -88,8 +88,8 @@ impl<H: Handler> TestServer<H> {
     /// The system call fails.
     pub fn connect(&self) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_WAIT))?;
+        stream.set_write_timeout(Some(ANSWER_WAIT))?;
         Ok(stream)
     }
 

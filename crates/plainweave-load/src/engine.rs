@@ -52,7 +52,7 @@ const SECOND: u64 = 1_000_000_000;
 /// What a request came to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply {
-    /// Of the whole answer.
+    /// Bytes of the whole answer.
     pub(super) bytes: u64,
     /// HTTP's; else 0.
     pub(super) status: u16,
@@ -425,7 +425,7 @@ struct Client<P: Protocol> {
     /// Which one it belongs to; `None`: the one whose turn it is.
     server: Option<usize>,
     memory: P::Memory,
-    /// Of the requests that are due.
+    /// When the requests that are due were to start.
     starts: Vec<u64>,
     now: u64,
     /// Before the next attempt to connect, if this one fails.

@@ -46,7 +46,7 @@ struct Core {
     /// Over TLS.
     records: Option<RefCell<Records>>,
     pipe: Pipe,
-    /// `None`: it has ended.
+    /// The engine, until it has ended.
     engine: RefCell<Option<Connection<Pipe, Bytes>>>,
     requests: RefCell<SendRequest<Bytes>>,
     /// Something is to be sent.

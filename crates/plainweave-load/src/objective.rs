@@ -5,7 +5,7 @@ use std::fmt;
 /// What a condition compares. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Metric {
-    /// Of the latency.
+    /// A percentile of the latency.
     Percentile(f64),
     Mean,
     Max,

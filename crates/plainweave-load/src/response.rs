@@ -156,7 +156,7 @@ impl Body {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Chunks {
     at: At,
-    /// Of the chunk: its size so far, then what is left of it.
+    /// The chunk's size so far, then what is left of it.
     left: u64,
     /// Bytes of the line so far.
     line: usize,

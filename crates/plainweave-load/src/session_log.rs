@@ -13,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Visit {
     pub(super) path: String,
-    /// `None`: the load's own.
+    /// The request's method, if not the load's own.
     pub(super) method: Option<String>,
     /// Before the session's next request.
     pub(super) think: Duration,

@@ -12,7 +12,7 @@ use super::in_progress::InProgress;
 /// What a client may send ahead of a request's body, which is dropped unread: no more than the
 /// protocol begins with.
 const WINDOW: u32 = 65_535;
-/// Of the requests at a time that there is memory for, one connection may have one in so many.
+/// One connection may have one in so many of the requests that there is memory for.
 const SHARE: usize = 4;
 
 /// Whether it is spoken.

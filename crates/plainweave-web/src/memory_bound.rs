@@ -50,7 +50,7 @@ pub(super) struct MemoryBound {
     pub(super) cache: usize,
     pub(super) connections: usize,
     pub(super) requests: usize,
-    /// Of the connections, those of HTTP/2 that are kept while they have no request.
+    /// Connections of HTTP/2 that are kept while they have no request.
     pub(super) http2_idle: usize,
     /// Steps of TLS handshakes; without TLS, and where a request's memory covers them, any number.
     pub(super) handshakes: usize,

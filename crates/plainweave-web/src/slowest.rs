@@ -36,7 +36,7 @@ pub(super) struct Slow {
     /// As sent, without the query; cut if it is long. Empty until it is on a list.
     pub(super) path: Box<str>,
     pub(super) took: Duration,
-    /// `None`: the client left before an answer was begun.
+    /// The answer's status, unless the client left before one was begun.
     pub(super) status: Option<StatusCode>,
     pub(super) body_bytes: u64,
     pub(super) at: Instant,

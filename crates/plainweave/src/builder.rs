@@ -58,7 +58,7 @@ pub struct RuntimeBuilder {
     max_workers: Option<usize>,
     io: Io,
     policy: String,
-    /// `None`: what suits the storage.
+    /// What was asked for; otherwise what suits the storage.
     movement: Option<Movement>,
     storage: Storage,
     /// Whether the caller has promised the contract of `movement_anytime`.

@@ -30,7 +30,7 @@ pub(super) fn byte(offset: usize) -> u8 {
 pub(super) struct Sender {
     pub(super) socket: TcpStream,
     pub(super) file: File,
-    /// Of the file, sent so far.
+    /// Bytes of the file sent so far.
     pub(super) offset: u64,
 }
 

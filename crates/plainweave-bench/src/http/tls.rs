@@ -20,7 +20,7 @@ use crate::serving::nginx;
 use crate::serving::process::Process;
 use crate::serving::rounds::Rounds;
 use crate::web::server::plainweave_program;
-use crate::web::site::{self, Checker, PATIENCE, SIZE, Site};
+use crate::web::site::{self, Checker, SILENCE_LIMIT, SIZE, Site};
 use crate::web::wrk;
 
 const CASE: &str = "tls";
@@ -151,7 +151,7 @@ impl Certificate {
 /// Connects, with a bound on reads.
 pub(super) fn open(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect(address).context("a connection for TLS")?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(SILENCE_LIMIT))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

@@ -13,7 +13,7 @@ use crate::echo::client::Client;
 use crate::report;
 use crate::serving::process::Process;
 use crate::serving::rounds::Costs;
-use crate::web::site::PATIENCE;
+use crate::web::site::SILENCE_LIMIT;
 
 const CASE: &str = "websocket";
 /// Bytes of a message.
@@ -110,7 +110,7 @@ fn connect(address: SocketAddr, connections: usize) -> anyhow::Result<Client> {
 
 fn open(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(SILENCE_LIMIT))?;
     let key = "dGhlIHNhbXBsZSBub25jZQ==";
     let request = format!(
         "GET / HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

@@ -17,8 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 const SLICE: Duration = Duration::from_millis(50);
 /// Between two turns, for the requests that are still at the server.
 const GAP: Duration = Duration::from_millis(2);
-/// Beyond the time that a client was given.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How much longer than its time a client may take.
+const OVERTIME: Duration = Duration::from_secs(30);
 
 /// A running client; ends with this value, stopped or not.
 struct Client(Option<Child>);
@@ -87,7 +87,7 @@ pub(crate) fn run(commands: &mut [Command], length: Duration) -> anyhow::Result<
         }
 
         running = left;
-        if start.elapsed() > length + PATIENCE {
+        if start.elapsed() > length + OVERTIME {
             bail!("a client does not end");
         }
     }

@@ -7,7 +7,7 @@ use crate::web::client::Figures;
 
 /// Of one CPU.
 pub(crate) const SHARE: f64 = 0.25;
-/// Of the peer's peak, in percent.
+/// Rates, in percent of the peer's peak.
 const LOADS: [u32; 3] = [30, 60, 90];
 
 /// What the load generator calls a figure; what its row is called; the unit.

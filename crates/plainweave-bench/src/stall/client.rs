@@ -16,7 +16,7 @@ use nix::sys::time::TimeSpec;
 use super::case::Case;
 
 /// Silence after which a server is given up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 
 /// One turn of a server.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Figures {
     pub(super) p50: f64,
     pub(super) p99: f64,
     pub(super) max: f64,
-    /// Of the slow requests, if there were to be any.
+    /// The median of the slow requests, if there were to be any.
     pub(super) slow_p50: Option<f64>,
     /// A second, the sum over the connections. It is lower than what was asked for if answers were
     /// late: a connection waits for its answer.
@@ -90,7 +90,7 @@ impl Turn {
         let opened = Instant::now();
         let mut stream = TcpStream::connect(address).context("no connection")?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(SILENCE_LIMIT))?;
         setsockopt(&stream, sockopt::ReceiveTimestampns, &true)?;
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut times = [Vec::with_capacity(self.requests), Vec::new()];

@@ -102,7 +102,7 @@ struct Shared<S: Shim> {
     began: Instant,
     /// Legs and mixers that have not ended.
     left: AtomicU64,
-    /// Of the samples that the legs have made, less those that were mixed.
+    /// The sum of the samples that the legs have made, less those that were mixed.
     sum: AtomicI64,
     /// Readings of the clock by those that wait for their time.
     readings: AtomicU64,

@@ -31,7 +31,7 @@ const MEDIUM_FILES: usize = 20;
 const BESIDE: usize = 24 << 20;
 /// Bytes a second of the disk.
 const DISK: u64 = 40 << 20;
-/// Of the requests for cached files, a second.
+/// Requests a second for cached files.
 const RATE: &str = "500";
 /// Connections that ask for large files.
 const READERS: &str = "8";

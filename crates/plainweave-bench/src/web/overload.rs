@@ -42,7 +42,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct Turn {
     goodput: f64,
-    /// Of the requests that were answered, if any were.
+    /// The p99 of the requests that were answered, if any were.
     p99: Option<f64>,
     /// How late the client's requests started, p99.
     lateness: Option<f64>,

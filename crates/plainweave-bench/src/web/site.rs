@@ -14,7 +14,7 @@ pub(super) const FILES: usize = 1000;
 /// Bytes of each.
 pub(crate) const SIZE: usize = 1024;
 /// Silence on a checking connection after which it fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 /// More than any answer has.
 const LONGEST_CHUNK: usize = 1 << 20;
 
@@ -143,7 +143,7 @@ impl Checker {
 
 fn open(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect(address).context("a checking connection")?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(SILENCE_LIMIT))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

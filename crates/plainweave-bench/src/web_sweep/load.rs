@@ -338,14 +338,14 @@ pub(super) struct Step {
     /// Requests a second that were asked for, and answered.
     pub(super) target: f64,
     pub(super) rate: f64,
-    /// Of the requests.
+    /// The share of the requests that failed.
     pub(super) failed: f64,
     /// In microseconds.
     pub(super) p99: f64,
     /// 1: the client was on time.
     pub(super) counts: f64,
     pub(super) close_wait: f64,
-    /// Of the files that the first 80 % of the requests ask for, beside.
+    /// The p99 of requests for the files of the first 80 % of all requests.
     pub(super) hot_p99: f64,
     pub(super) hot_failed: f64,
     /// Read from the disk, a second.

@@ -12,7 +12,7 @@ use crate::web::server::Server;
 
 /// Bytes a second of the disk.
 const DISK: u64 = 40 << 20;
-/// Of the load that asks for the files of the first 80 % of the requests, a second.
+/// Requests a second for the files of the first 80 % of all requests.
 const HOT_RATE: f64 = 200.0;
 const HOT_CONNECTIONS: &str = "64";
 /// No limit is below the server's own memory and this many times the largest file.

@@ -40,7 +40,7 @@ pub struct Class {
     pub reclaimed: u64,
     /// Expired items that were never read.
     pub expired_unfetched: u64,
-    /// Of the expired items, those that [`super::Store::maintain`] found.
+    /// Expired items that [`super::Store::maintain`] found.
     pub crawler_reclaimed: u64,
     /// Writes refused for lack of memory.
     pub out_of_memory: u64,
@@ -103,7 +103,7 @@ pub struct Stats {
     pub reclaimed: u64,
     /// Of these, those that [`super::Store::maintain`] found: `crawler_reclaimed`.
     pub crawler_reclaimed: u64,
-    /// Of the expired items, those that were never read.
+    /// Expired items that were never read.
     pub expired_unfetched: u64,
     /// Bytes of memory held for items and the index, of [`super::Config::memory`].
     pub memory_used: u64,

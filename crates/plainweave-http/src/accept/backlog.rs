@@ -48,7 +48,7 @@ pub(super) struct Backlog {
     looked: Instant,
     /// Since the last look.
     accepted: u32,
-    /// Of the time since the last look, how much was spent waiting at the connection limit.
+    /// How much of the time since the last look was spent waiting at the connection limit.
     at_limit: Duration,
     /// At the last look.
     queued: u32,

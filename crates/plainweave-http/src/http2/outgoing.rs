@@ -23,7 +23,7 @@ use crate::server::link::{Pace, slow_reader};
 const UNSENT: &str = "the answer could not be sent";
 /// For how long an answer waits for more room than there is. Most clients give their windows back
 /// before they are used up; this is for those that do not.
-const PATIENCE: Duration = Duration::from_millis(50);
+const ROOM_WAIT: Duration = Duration::from_millis(50);
 
 /// One answer.
 pub(super) struct Outgoing<'a> {
@@ -37,7 +37,7 @@ pub(super) struct Outgoing<'a> {
     limits: RequestLimits,
     pace: Pace,
     pub(super) status: Option<StatusCode>,
-    /// Of the body, handed to the engine so far.
+    /// Bytes of the body that the engine has so far.
     pub(super) body_bytes: u64,
 }
 
@@ -229,7 +229,7 @@ impl<'a> Outgoing<'a> {
                     return Some(left);
                 }
                 let since = *waited_since.get_or_insert_with(Instant::now);
-                Some(left.min(PATIENCE.saturating_sub(since.elapsed())))
+                Some(left.min(ROOM_WAIT.saturating_sub(since.elapsed())))
             };
             match ready(|cx| stream.poll_capacity(cx), patience, slow_reader) {
                 Ok(Some(more)) => drop(more.map_err(|error| failed(error, UNSENT))?),

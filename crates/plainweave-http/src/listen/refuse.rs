@@ -14,7 +14,7 @@ use crate::server::shared::Server;
 use crate::transport::stream::Transport;
 
 /// For a peer that has not read its last answers to take this one.
-const PATIENCE: Duration = Duration::from_millis(10);
+const REFUSAL_WAIT: Duration = Duration::from_millis(10);
 
 impl<H: Handler> Server<H> {
     /// Refuses what has arrived: answers 503 with `Retry-After: 1`, whatever was asked, and ends
@@ -28,9 +28,9 @@ impl<H: Handler> Server<H> {
     pub fn refuse<S: Transport>(&self, stream: &mut S, state: &mut ConnState) -> bool {
         self.pool().with(|Buffers { input, encoder }| {
             let mut link = Link::new(stream, encoder, &mut state.link, self.limits());
-            (link.allowed.write_timeout, link.allowed.min_rate) = (PATIENCE, 0);
+            (link.allowed.write_timeout, link.allowed.min_rate) = (REFUSAL_WAIT, 0);
             let request = input.discard();
-            let Ok(len @ 1..) = link.read(request, PATIENCE) else {
+            let Ok(len @ 1..) = link.read(request, REFUSAL_WAIT) else {
                 return false;
             };
             let terms = last_terms(self, &request[..len]);

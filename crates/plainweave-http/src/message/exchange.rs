@@ -17,7 +17,7 @@ pub struct Exchange<'a> {
     pub peer: Option<SocketAddr>,
     /// The request; `None` if what came could not be read as one.
     pub head: Option<&'a RequestHead<'a>>,
-    /// Of the answer; `None` if none was begun.
+    /// The answer's status; `None` if none was begun.
     pub status: Option<StatusCode>,
     /// Bytes of the answer's body that were handed to the transport, or to a buffer that leaves
     /// next.

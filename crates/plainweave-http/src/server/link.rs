@@ -45,15 +45,15 @@ pub(crate) struct Link<'a, S> {
     pub(crate) encoder: &'a mut Encoder,
     pub(crate) state: &'a mut LinkState,
     pub(crate) limits: &'a Limits,
-    /// Of the request at hand.
+    /// The limits of the request being served.
     pub(crate) allowed: RequestLimits,
-    /// Of the response that is being sent.
+    /// The time that the response being sent may still take.
     pub(crate) pace: Pace,
     /// A write has failed: what the peer has of our bytes is not known, nothing more can be said.
     pub(crate) broken: bool,
-    /// Of the response that is being sent, once its head is made.
+    /// The status of the response being sent, once its head is made.
     pub(crate) status: Option<StatusCode>,
-    /// Of its body, handed over so far.
+    /// Bytes of its body that were handed over so far.
     pub(crate) body_bytes: u64,
     /// The panic of this request's handler.
     pub(crate) panic: Option<Error>,

@@ -149,7 +149,7 @@ pub(super) struct Loaded {
     /// Complete, but for the resolver of each handshake.
     template: ServerConfig,
     certificates: Arc<Certificates>,
-    /// `None`: each handshake is a full one.
+    /// How sessions are resumed; without it each handshake is a full one.
     resumption: Option<Resumption>,
 }
 

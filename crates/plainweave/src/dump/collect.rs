@@ -17,7 +17,7 @@ use crate::timer::Nanos;
 use crate::watchdog::{self, Sample, Tables};
 
 /// How long to wait for the answer of a worker.
-const PATIENCE: Duration = Duration::from_millis(20);
+const ANSWER_WAIT: Duration = Duration::from_millis(20);
 
 /// Where functions are, and what they are called; each is looked up once a dump.
 #[derive(Default)]
@@ -238,7 +238,7 @@ impl Collector<'_> {
             let me = fiber::current().map(|me| (me.id(), me.name().map(str::to_owned)));
             state.runs = me.map(|(fiber, name)| self.runs(id, fiber, name, Vec::new()));
         } else if !asleep && asks {
-            match watchdog::ask(worker.thread(), PATIENCE) {
+            match watchdog::ask(worker.thread(), ANSWER_WAIT) {
                 Some(mut sample) => {
                     let frames = if self.options.stacks {
                         self.names.of(&sample)

@@ -50,7 +50,7 @@ pub(crate) fn is_forbidden(error: &io::Error) -> bool {
 /// thread may wake.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
-    /// `None`: its worker has no driver, and only ever dozes.
+    /// The eventfd of a worker with a driver; one without only ever dozes.
     fd: Option<OwnedFd>,
     flag: WakeFlag,
 }

@@ -7,12 +7,12 @@ use super::settings::{Key, Settings, key, number, with};
 pub enum Average {
     /// Nanoseconds.
     Linear {
-        /// Of the newest wait.
+        /// How much the newest wait counts.
         weight: u64,
     },
     /// Their logarithms: a geometric mean, which one long wait moves less.
     Log2 {
-        /// Of the newest wait.
+        /// How much the newest wait counts.
         weight: u64,
     },
 }

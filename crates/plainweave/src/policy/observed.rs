@@ -26,7 +26,7 @@ pub struct Observed<P> {
 /// The policy's parameters, and who observes it.
 #[derive(Clone, Debug)]
 pub struct ObservedParams<P> {
-    /// Of the policy.
+    /// The policy's own parameters.
     pub policy: P,
     /// What observes it.
     pub observer: Observer,

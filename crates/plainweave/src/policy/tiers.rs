@@ -20,9 +20,9 @@ pub struct Tiers<H, L> {
 /// Parameters of both policies, and how they are joined.
 #[derive(Clone, Debug)]
 pub struct TiersParams<H, L> {
-    /// Of the upper policy.
+    /// Parameters of the upper policy.
     pub high: H,
-    /// Of the lower policy.
+    /// Parameters of the lower policy.
     pub low: L,
     /// The least priority that belongs to the upper one.
     pub from: u8,

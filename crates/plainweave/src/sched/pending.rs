@@ -93,7 +93,7 @@ impl IoCx<'_> {
             return Some(task);
         }
         if !header.own.waits.is_for(Reason::Io) {
-            self.unbind(header);
+            self.unpin(header);
             return Some(task);
         }
 
@@ -126,7 +126,7 @@ impl IoCx<'_> {
             }
 
             if are_over() {
-                self.unbind(header);
+                self.unpin(header);
                 return Some(task);
             }
 

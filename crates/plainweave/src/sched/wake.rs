@@ -468,7 +468,7 @@ impl IoCx<'_> {
 
     /// Unpins a fiber that may move and that the caller owns, and removes its timer from this
     /// worker's wheel.
-    pub(super) fn unbind(self, header: &Header) {
+    pub(super) fn unpin(self, header: &Header) {
         if let Some(timer) = header.own.timer.take() {
             self.io.timers.borrow_mut().remove(timer);
         }

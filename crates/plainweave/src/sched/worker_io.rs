@@ -6,7 +6,7 @@
 //! it locally, the watchdog hands it to any free worker. A wake-up of a started, pinned fiber can
 //! only be sent to its worker. But an idle connection becomes a *fresh* fiber. A fiber that may
 //! move at any time is pinned to its worker only by what it waits for, and is unpinned when that
-//! has come (`IoCx::unbind`, in `sched/wake`).
+//! has come (`IoCx::unpin`, in `sched/wake`).
 
 #![expect(
     unsafe_code,

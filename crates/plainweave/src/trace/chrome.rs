@@ -138,7 +138,7 @@ struct Track {
     /// point, and must not find that they overlap.
     free: u64,
     open: Option<Open>,
-    /// Of the track outside: the thread that the next events are of.
+    /// The thread that the next events of the track outside belong to.
     thread: u64,
     /// An arrow from a victim, to the fiber that runs next.
     stolen: Option<u64>,

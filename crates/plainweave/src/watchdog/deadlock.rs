@@ -48,7 +48,7 @@ const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// How long that may take.
 const LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait for workers that say nothing and do not fall asleep: they are busy again.
-const PATIENCE: Duration = Duration::from_millis(50);
+const QUIET_WAIT: Duration = Duration::from_millis(50);
 /// Fibers that are reported; others are counted.
 const MOST: usize = 32;
 /// Fibers that are reported of those that one waits for.
@@ -336,7 +336,7 @@ fn name_holders(stuck: &mut [Stuck], numbers: &HashMap<u32, u64>) {
 /// Returns whether nothing has run; `None` if workers do not fall asleep again after they have
 /// described their fibers.
 fn still_quiet(pool: &PoolShared, switches_before: u64) -> Option<bool> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + QUIET_WAIT;
     loop {
         if switches(pool) != switches_before || pool.is_stopping() {
             return Some(false);
@@ -358,7 +358,7 @@ fn ask(stacks: Stacks) -> Ask {
         stacks,
         children: usize::MAX,
         deadline: Instant::now() + LIMIT,
-        patience: PATIENCE,
+        patience: QUIET_WAIT,
     }
 }
 

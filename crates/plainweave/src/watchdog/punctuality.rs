@@ -20,7 +20,7 @@ const LATE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(super) struct Punctuality {
     scanned: Instant,
-    /// `None`: it waits for a worker that wakes.
+    /// When the next scan is due, unless it waits for a worker that wakes.
     due: Option<Instant>,
     was_late: bool,
 }

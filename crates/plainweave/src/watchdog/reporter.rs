@@ -27,7 +27,7 @@ const REPORT: usize = 96 << 10;
 /// Memory for the tables and the debug information of a program, some of which are large.
 pub(super) const NAMES: usize = 64 << 20;
 /// How long to wait for the answer of a worker.
-const PATIENCE: Duration = Duration::from_millis(100);
+const ANSWER_WAIT: Duration = Duration::from_millis(100);
 
 /// The program's function.
 #[derive(Clone)]
@@ -130,7 +130,7 @@ impl Reporter {
 
     fn look(&mut self, note: &Note) -> Stall {
         let worker = &self.pool.workers[note.worker];
-        let sample = sample::ask(worker.thread(), PATIENCE);
+        let sample = sample::ask(worker.thread(), ANSWER_WAIT);
         let held = note.since.elapsed();
         let starved = self
             .delays

@@ -16,7 +16,7 @@ pub(super) struct Published {
     pub(super) unit: &'static str,
     /// With how many domains, or under which load.
     pub(super) place: &'static str,
-    /// `None`: none can be read, only how lines compare.
+    /// The value, unless only how lines compare can be read.
     pub(super) value: Option<f64>,
 }
 
