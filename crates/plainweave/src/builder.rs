@@ -405,7 +405,7 @@ impl RuntimeBuilder {
                 }
             };
 
-            let thread = std::thread::Builder::new().name(format!("{}-{id}", self.name));
+            let thread = || std::thread::Builder::new().name(format!("{}-{id}", self.name));
             let thread = sys::start_thread(thread, body)?;
             runtime.threads.push((id, thread));
         }
@@ -470,11 +470,13 @@ impl RuntimeBuilder {
                 }
             };
 
-            let thread = std::thread::Builder::new().name(format!("{name}-{id}"));
-            let thread = if has_driver {
-                thread
-            } else {
-                thread.stack_size(STACK_WITHOUT_DRIVER)
+            let thread = || {
+                let thread = std::thread::Builder::new().name(format!("{name}-{id}"));
+                if has_driver {
+                    thread
+                } else {
+                    thread.stack_size(STACK_WITHOUT_DRIVER)
+                }
             };
 
             Ok(Starting {

@@ -10,11 +10,13 @@ use std::hint::black_box;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub(crate) use rustix::event::{PollFd as PollEntry, PollFlags};
 use rustix::event::{Timespec, poll as ppoll};
+use rustix::process::{Resource, getrlimit};
 
 /// Turns the `0` / `-1` of a system call into a result.
 pub(crate) fn check(code: libc::c_int) -> io::Result<()> {
@@ -39,17 +41,43 @@ pub(crate) fn has_memory(bytes: usize) -> bool {
 /// Starts a thread of this library's own. `std` ends the program when a new thread has got a stack
 /// and finds no memory for its signal stack, so there must be more than the former takes.
 ///
+/// Where address space is limited it tries for some milliseconds: the C library maps 128 MB for a
+/// moment when another new thread first allocates, and a stack that is mapped just then fails.
+///
 /// # Errors
 /// As for [`Builder::spawn`](thread::Builder::spawn), or [`io::ErrorKind::OutOfMemory`].
 pub(crate) fn start_thread<T: Send + 'static>(
-    builder: thread::Builder,
+    builder: impl Fn() -> thread::Builder,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     const ENOUGH: usize = 4 << 20;
-    if !has_memory(ENOUGH) {
-        return Err(io::ErrorKind::OutOfMemory.into());
+    const PAUSE: Duration = Duration::from_millis(2);
+    let limited = getrlimit(Resource::As).current.is_some();
+    let mut attempts_left = if limited { 10 } else { 0 };
+
+    // What `spawn` fails with has taken its closure along.
+    let body = Arc::new(Mutex::new(Some(body)));
+    loop {
+        let error = if has_memory(ENOUGH) {
+            let body = body.clone();
+            let run = move || {
+                let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
+                body.expect("one thread alone starts")()
+            };
+            match builder().spawn(run) {
+                Ok(thread) => return Ok(thread),
+                Err(error) => error,
+            }
+        } else {
+            io::ErrorKind::OutOfMemory.into()
+        };
+
+        if attempts_left == 0 {
+            return Err(error);
+        }
+        attempts_left -= 1;
+        thread::sleep(PAUSE);
     }
-    builder.spawn(body)
 }
 
 /// Waits until one of the entries is ready, for at most `limit` (`None`: for ever), and returns how

@@ -161,7 +161,8 @@ impl RuntimeBuilder {
         let Some(limit) = self.stall_after.filter(|_| reports || most > 1) else {
             return Ok(());
         };
-        let thread = |role: &str| std::thread::Builder::new().name(format!("{}-{role}", self.name));
+        let name = &self.name;
+        let thread = |role| move || std::thread::Builder::new().name(format!("{name}-{role}"));
         let mut notes = None;
 
         if let Some(on_stall) = on_stall {
