@@ -358,7 +358,10 @@ fn memory_comes_back_after_a_crowd() {
     scratch.file("small", "small");
 
     for io in IO {
-        let server = serve(&scratch, &[io, "--admin", "127.0.0.1:0"]);
+        // However long the crowd takes to come, nobody of it has to leave.
+        let patient = ["--write-timeout", "10m", "--min-rate", "0"];
+        let flags = [&[io, "--admin", "127.0.0.1:0"], &patient[..]].concat();
+        let server = serve(&scratch, &flags);
         let admin = admin(&server);
         crate::common::get(server.address, "/small");
         let before = server.resident();

@@ -17,10 +17,25 @@ use super::raw::{
 };
 use crate::support::server;
 
-/// Handlers that wait for ever unless they are cancelled, and how many have noticed.
-fn waiting(cancelled: &Arc<AtomicUsize>) -> Server<impl Fn(&mut Request<'_>) -> Response + use<>> {
-    let cancelled = cancelled.clone();
+/// Handlers that wait for ever unless they are cancelled.
+#[derive(Clone, Default)]
+struct Waiting {
+    begun: Arc<AtomicUsize>,
+    /// How many have noticed that they are cancelled.
+    cancelled: Arc<AtomicUsize>,
+}
+
+impl Waiting {
+    fn reset(&self) {
+        self.begun.store(0, SeqCst);
+        self.cancelled.store(0, SeqCst);
+    }
+}
+
+fn waiting(seen: &Waiting) -> Server<impl Fn(&mut Request<'_>) -> Response + use<>> {
+    let Waiting { begun, cancelled } = seen.clone();
     Server::new(move |request: &mut Request<'_>| {
+        begun.fetch_add(1, SeqCst);
         let count = |failed: bool| _ = cancelled.fetch_add(failed.into(), SeqCst);
         match request.path() {
             "/sleep" => count(sleep(HANG * 10).is_err()),
@@ -43,18 +58,18 @@ const PATHS: [&str; 3] = ["/sleep", "/read", "/write"];
 
 #[test]
 fn a_reset_cancels_the_request() {
-    let cancelled = Arc::new(AtomicUsize::new(0));
+    let seen = Waiting::default();
     beside(
-        || waiting(&cancelled),
+        || waiting(&seen),
         |_, address| {
-            cancelled.store(0, SeqCst);
+            seen.reset();
             let mut raw = Raw::connect(address);
             for (n, path) in PATHS.into_iter().enumerate() {
                 let id = 1 + 2 * u32::try_from(n).expect("few");
                 raw.send(HEADERS, END_HEADERS, id, &post(path));
-                sleep(Duration::from_millis(20)).expect("not cancelled");
+                eventually(|| seen.begun.load(SeqCst) == n + 1);
                 raw.send(RST_STREAM, 0, id, &CANCEL.to_be_bytes());
-                eventually(|| cancelled.load(SeqCst) == n + 1);
+                eventually(|| seen.cancelled.load(SeqCst) == n + 1);
             }
 
             // What the third has sent is not read, and fills the connection's window.
@@ -75,11 +90,11 @@ fn a_reset_cancels_the_request() {
 
 #[test]
 fn a_client_that_leaves_cancels_its_requests() {
-    let cancelled = Arc::new(AtomicUsize::new(0));
+    let seen = Waiting::default();
     beside(
-        || waiting(&cancelled),
+        || waiting(&seen),
         |server, address| {
-            cancelled.store(0, SeqCst);
+            seen.reset();
             let mut raw = Raw::connect(address);
             for (n, path) in PATHS.into_iter().enumerate() {
                 raw.send(
@@ -90,9 +105,9 @@ fn a_client_that_leaves_cancels_its_requests() {
                 );
             }
 
-            sleep(Duration::from_millis(20)).expect("not cancelled");
+            eventually(|| seen.begun.load(SeqCst) == PATHS.len());
             drop(raw);
-            eventually(|| cancelled.load(SeqCst) == PATHS.len() && server.counts().open == 0);
+            eventually(|| seen.cancelled.load(SeqCst) == PATHS.len() && server.counts().open == 0);
         },
     );
 }
