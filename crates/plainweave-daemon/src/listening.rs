@@ -200,8 +200,11 @@ impl Listener for Listening {
         }
     }
 
-    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        <net::TcpListener as Listener>::spawn(work)
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener) => listener.spawn(work),
+            Self::Unix(listener) => listener.spawn(work),
+        }
     }
 }
 

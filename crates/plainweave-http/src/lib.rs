@@ -15,10 +15,9 @@
 //!
 //! # Listeners
 //! A server can have several, on TCP and on Unix sockets. On a fiber, a listener of
-//! [`plainweave::net`] gives each connection a fiber (over TCP only while it has a request: an idle
-//! connection has no stack); one of `std`, or any off a fiber, gives it a thread. Any other stream
-//! with timeouts can carry a connection too: implement [`Transport`] and hand it to
-//! [`Server::serve_stream`].
+//! [`plainweave::net`] gives each connection a fiber (only while it has a request: an idle one has
+//! no stack); one of `std`, or any off a fiber, gives it a thread. Any other stream with timeouts
+//! can carry a connection too: implement [`Transport`] and hand it to [`Server::serve_stream`].
 //! ```no_run
 //! # use std::{sync::Arc, time::Duration};
 //! use plainweave::net::{TcpListener, UnixListener};
@@ -155,5 +154,5 @@ pub use server::shared::{Closed, Server};
 pub use transport::listener::{Address, Listener};
 pub use transport::non_blocking::{NonBlocking, Wait, Wakeups};
 pub use transport::session::TlsSession;
-pub use transport::stream::{Closer, Transport};
+pub use transport::stream::{Closer, Handshake, Layer, Transport};
 pub use transport::upgraded::{ReadHalf, Readable, Upgraded, WriteHalf};

@@ -1,19 +1,22 @@
-//! Admission: what the library's acceptor does not know of. Connections of a crowd get small send
-//! buffers, and many fibers may accept in turn. What becomes of them is in `serve`.
+//! The listeners of the web server: what the library's do not know of. Connections of a crowd get
+//! small send buffers, and may be dealt to event loops. With `--architecture acceptors` many fibers
+//! accept in turn.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use plainweave::net::TcpStream;
+use plainweave::net::{SocketRef, TcpStream};
 use plainweave::sync::Mutex;
 use plainweave::time::now;
-use plainweave_http::accept::{self, ConnectionLimit, ConnectionPermit};
+use plainweave_http::accept::{Acceptor, ConnectionLimit, ConnectionPermit, InProgress};
+use plainweave_http::{Address, Listener};
 use socket2::SockRef;
 
-use super::faults::Faults;
-use super::in_progress::InProgress;
 use super::memory_bound::SendBuffers;
+use plainweave_daemon::architecture::Loops;
 use plainweave_daemon::listening::Listening;
 
 /// Bytes of an answer that the kernel takes ahead of what it can send to one of a crowd. To anybody
@@ -33,58 +36,74 @@ pub(super) struct Admission {
     /// Steps of TLS handshakes.
     pub(super) handshakes: Arc<InProgress>,
     pub(super) send_buffers: SendBuffers,
-    pub(super) faults: Arc<Faults>,
 }
 
-/// Of one listener; its accepting fiber has it.
-pub(super) struct Acceptor {
-    acceptor: accept::Acceptor<Listening>,
+/// One of its listeners, and where its connections run.
+pub(super) struct Door {
+    listener: Listening,
     crowd: Crowd,
+    loops: Arc<Loops>,
 }
 
-impl Acceptor {
-    /// Gives the listener the longest queue.
-    pub(super) fn new(listener: Listening, admission: &Admission) -> Self {
-        let Admission {
-            connection_limit,
-            send_buffers,
-            faults,
-            ..
-        } = admission.clone();
-        // The log does.
-        listener.report_no_exhaustion();
-        let acceptor = accept::Acceptor::new(listener, connection_limit.clone());
-        let acceptor = acceptor.on_fault(move |fault| faults.accept(fault));
+impl Door {
+    pub(super) fn new(listener: Listening, admission: &Admission, loops: Arc<Loops>) -> Self {
         let crowd = Crowd {
-            connection_limit,
-            send_buffers,
+            connection_limit: admission.connection_limit.clone(),
+            send_buffers: admission.send_buffers,
         };
 
-        Self { acceptor, crowd }
+        Self {
+            listener,
+            crowd,
+            loops,
+        }
+    }
+}
+
+impl Listener for Door {
+    type Stream = TcpStream;
+
+    fn accept(&self, patience: Option<Duration>) -> io::Result<(TcpStream, Option<SocketAddr>)> {
+        let accepted = self.listener.accept(patience)?;
+        self.crowd.bound_send_buffer(&accepted.0);
+        Ok(accepted)
     }
 
-    /// Waits for a connection and returns it. `None`: the server stops.
-    pub(super) fn next(
-        &mut self,
-        stopping: impl Fn() -> bool,
-    ) -> Option<(TcpStream, ConnectionPermit)> {
-        let (stream, permit) = self.acceptor.next(stopping)?;
-        self.crowd.bound_send_buffer(&stream);
-        Some((stream, permit))
+    fn idle_socket(&self) -> Option<SocketRef<'_>> {
+        self.listener.idle_socket()
     }
 
-    /// Gives each connection to `take`, on fresh fibers. Returns at once.
-    pub(super) fn each(
-        self,
-        stopping: impl Fn() -> bool + Send + 'static,
-        mut take: impl FnMut(TcpStream, ConnectionPermit) + Send + 'static,
-    ) {
-        let Self { acceptor, crowd } = self;
-        acceptor.each(stopping, move |stream, permit| {
-            crowd.bound_send_buffer(&stream);
-            take(stream, permit);
-            Ok(())
-        });
+    fn try_accept(&self) -> io::Result<(TcpStream, Option<SocketAddr>)> {
+        let accepted = self.listener.try_accept()?;
+        self.crowd.bound_send_buffer(&accepted.0);
+        Ok(accepted)
+    }
+
+    fn close(&self) {
+        self.listener.close();
+    }
+
+    fn address(&self) -> Option<Address> {
+        self.listener.address()
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        // The log does.
+        self.listener.report_no_exhaustion();
+        self.listener.prepare()
+    }
+
+    fn set_backlog(&self, connections: u32) -> io::Result<()> {
+        self.listener.set_backlog(connections)
+    }
+
+    fn queued(&self) -> io::Result<u32> {
+        self.listener.queued()
+    }
+
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.loops.deal(work);
+        Ok(())
     }
 }
 
@@ -95,9 +114,10 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// If it is one of a crowd. Where the kernel refuses, it is as for anybody else.
+    /// If it is one of a crowd; it is not counted yet. Where the kernel refuses, it is as for
+    /// anybody else.
     fn bound_send_buffer(&self, stream: &TcpStream) {
-        if self.connection_limit.connections() > self.send_buffers.crowd {
+        if self.connection_limit.connections() >= self.send_buffers.crowd {
             let socket = SockRef::from(stream);
             let _ = match self.send_buffers.hard {
                 true => socket.set_send_buffer_size(SEND_BUFFER),
@@ -107,22 +127,22 @@ impl Crowd {
     }
 }
 
-/// An [`Acceptor`] for many fibers, which accept in turn: if all of them waited at the socket, one
+/// An acceptor for many fibers, which accept in turn: if all of them waited at the socket, one
 /// connection would wake them all.
-pub(super) struct SharedAcceptor {
-    turn: Mutex<Turn>,
+pub(super) struct SharedAcceptor<L> {
+    turn: Mutex<Turn<L>>,
     /// Fibers that wait for a connection or for their turn.
     free: AtomicUsize,
 }
 
-struct Turn {
-    acceptor: Acceptor,
+struct Turn<L> {
+    acceptor: Acceptor<L>,
     /// Since when all of them have been serving.
     all_serve: Option<Instant>,
 }
 
-impl SharedAcceptor {
-    pub(super) fn new(acceptor: Acceptor) -> Self {
+impl<L: Listener> SharedAcceptor<L> {
+    pub(super) fn new(acceptor: Acceptor<L>) -> Self {
         Self {
             turn: Mutex::new(Turn {
                 acceptor,
@@ -136,11 +156,11 @@ impl SharedAcceptor {
     pub(super) fn next(
         &self,
         stopping: impl Fn() -> bool,
-    ) -> Option<(TcpStream, ConnectionPermit)> {
+    ) -> Option<(L::Stream, ConnectionPermit)> {
         self.free.fetch_add(1, Relaxed);
         let mut turn = self.turn.lock().ok()?;
         if let Some(since) = turn.all_serve.take() {
-            turn.acceptor.acceptor.was_away(now() - since);
+            turn.acceptor.was_away(now() - since);
         }
         let next = turn.acceptor.next(stopping);
         if self.free.fetch_sub(1, Relaxed) == 1 {

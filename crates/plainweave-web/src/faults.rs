@@ -47,7 +47,7 @@ impl Faults {
         }
     }
 
-    /// Connections are not let in.
+    /// Connections are not let in, or requests refused.
     pub(super) fn accept(&self, fault: &Fault<'_>) {
         match fault {
             Fault::Failed(error) => self.tell(Kind::Accept, || {
@@ -68,12 +68,14 @@ impl Faults {
                      (more: --max-connections, --max-memory, ulimit -n; idle ones leave sooner: --idle-timeout)"
                 )
             }),
+            Fault::TooManyRequests { max } => self.shed(*max),
+            Fault::TooManyHandshakes { max } => self.shed_handshake(*max),
             _ => {}
         }
     }
 
     /// As many requests are in progress as there is memory for, and another one came.
-    pub(super) fn shed(&self, max: usize) {
+    fn shed(&self, max: usize) {
         self.tell(Kind::Shed, || {
             format!(
                 "{max} requests are in progress, and there is memory for no more; others are answered 503 \
@@ -83,7 +85,7 @@ impl Faults {
     }
 
     /// As many TLS handshakes are in progress as there is memory for, and another one came.
-    pub(super) fn shed_handshake(&self, max: usize) {
+    fn shed_handshake(&self, max: usize) {
         self.tell(Kind::ShedHandshake, || {
             format!(
                 "{max} TLS handshakes are in progress, and there is memory for no more; others are closed \

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::in_progress::InProgress;
+use plainweave_http::accept::InProgress;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -104,6 +104,7 @@ fn resident() -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     const MIB: usize = 1 << 20;

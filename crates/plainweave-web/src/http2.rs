@@ -1,18 +1,14 @@
 //! HTTP/2: its flag, and what that means for the library.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use plainweave_http::{Handler, Http2Limits, Limits, Server};
-
-use super::faults::Faults;
-use super::in_progress::InProgress;
+use plainweave_http::{Http2Limits, Limits};
 
 /// What a client may send ahead of a request's body, which is dropped unread: no more than the
 /// protocol begins with.
 const WINDOW: u32 = 65_535;
-/// One connection may have one in so many of the requests that there is memory for.
+/// One connection may have a quarter of the requests that there is memory for.
 const SHARE: usize = 4;
 
 /// Whether it is spoken.
@@ -70,23 +66,5 @@ impl Http2Flags {
             http2: self.is_on().then_some(own),
             ..limits
         }
-    }
-
-    /// Has requests count by which other requests are counted by connections.
-    pub(super) fn admit<H: Handler>(
-        server: Server<H>,
-        in_progress: &Arc<InProgress>,
-        faults: &Arc<Faults>,
-    ) -> Server<H> {
-        let in_progress = in_progress.clone();
-        let faults = faults.clone();
-        server.with_admission(move || {
-            let permit = in_progress.begin_owned();
-            if permit.is_none() {
-                in_progress.count_shed();
-                faults.shed(in_progress.max());
-            }
-            permit
-        })
     }
 }

@@ -1,12 +1,7 @@
 //! What stands in for `http2` in a build without that feature: no flag, and HTTP/1 alone.
 
-use std::sync::Arc;
-
 use clap::Args;
-use plainweave_http::{Handler, Limits, Server};
-
-use super::faults::Faults;
-use super::in_progress::InProgress;
+use plainweave_http::Limits;
 
 /// None.
 #[derive(Args, Debug)]
@@ -19,13 +14,5 @@ impl Http2Flags {
 
     pub(super) fn apply(&self, limits: Limits, _idle: usize, _requests: usize) -> Limits {
         limits
-    }
-
-    pub(super) fn admit<H: Handler>(
-        server: Server<H>,
-        _in_progress: &Arc<InProgress>,
-        _faults: &Arc<Faults>,
-    ) -> Server<H> {
-        server
     }
 }

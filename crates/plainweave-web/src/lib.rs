@@ -1,6 +1,6 @@
 //! `plainweave web`: the static web server.
 
-mod accept; // Admission: what the library's acceptor does not know of.
+mod accept; // The listeners: what the library's do not know of.
 mod access; // The access log, off the hot path.
 mod content; // What is sent beside the files as they are.
 mod counters; // What the server has done, in numbers, for the admin address.
@@ -13,21 +13,19 @@ mod http2; // HTTP/2: its flag, and what that means for the library.
 #[path = "http2_absent.rs"]
 mod http2;
 mod https; // From HTTP to HTTPS.
-mod in_progress; // A bound on the requests in progress.
 mod line; // A line of the access log.
 mod listen; // Listening sockets, with a remedy in each error.
 mod memory_bound; // What the web server takes on within the process's memory limit.
 mod observe; // What an operator sees: the access log and the admin address.
 // A proxy in front: how it says whose connection or request it passes on, and who is believed.
 mod proxy;
-mod serve; // What runs the connections: fibers.
+mod serve; // The site, and the runtimes on which it is served.
 mod slowest; // The slowest requests of the last minute, one for each path.
 // What the page in the browser shows of the web server besides what it shows of both
 // (`plainweave_daemon::status`).
 mod status;
-// TLS: its flags, what they make of the library's acceptor, and connections with it and without.
 #[cfg(feature = "tls")]
-mod tls;
+mod tls; // TLS: its flags, and what they make of the library's acceptor.
 #[cfg(not(feature = "tls"))]
 #[path = "tls_absent.rs"]
 mod tls;
@@ -39,7 +37,7 @@ use std::sync::{Arc, Weak};
 
 use anyhow::Context;
 use plainweave::net;
-use plainweave_http::accept::{ConnectionLimit, MOST};
+use plainweave_http::accept::{ConnectionLimit, InProgress, MOST};
 use plainweave_http::files::{Caching, DiskWaits, ServedRoot, StaticFiles};
 use plainweave_http::{Address, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -50,12 +48,10 @@ use access::AccessLog;
 use faults::Faults;
 pub use flags::Flags;
 use heap::HeapKeeper;
-use http2::Http2Flags;
-use in_progress::InProgress;
 use listen::Listeners;
 use memory_bound::{Each, MemoryBound};
 use observe::{Observers, Shown};
-use plainweave_daemon::architecture::Runtimes;
+use plainweave_daemon::architecture::{Architecture, Runtimes};
 use plainweave_daemon::console::say;
 use plainweave_daemon::fibers;
 use plainweave_daemon::memory_limit::MemoryLimit;
@@ -110,7 +106,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = flags.proxy.apply(server);
-    let server = Http2Flags::admit(server, &in_progress, &faults);
+    let server = bounded(server, architecture, &in_progress, &handshakes, &faults);
     let server = Arc::new(observers.watch(server, faults.clone()));
 
     prepare(&listeners, &memory, &connection_limit)?;
@@ -144,7 +140,6 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         in_progress,
         handshakes,
         send_buffers: memory.send_buffers,
-        faults,
     };
 
     let handles = listeners
@@ -165,7 +160,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let observation = observers.open(&server, shown)?;
     let heap = HeapKeeper::start(admission.in_progress.clone());
     let (listeners, _socket_file) = listeners.with(tls.as_ref())?;
-    let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
+    let finished = engine.run(&server, &admission, &faults, listeners, stop, flags.grace)?;
     drop((attention, observation, heap));
     engine.end();
     TraceFile::write_last(trace.as_deref(), "plainweave web");
@@ -178,6 +173,27 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     }
 
     Ok(())
+}
+
+/// Bounds what is in progress by what there is memory for.
+fn bounded(
+    server: Server<serve::Site>,
+    architecture: Architecture,
+    in_progress: &Arc<InProgress>,
+    handshakes: &Arc<InProgress>,
+    faults: &Arc<Faults>,
+) -> Server<serve::Site> {
+    let faults = faults.clone();
+    let server = server
+        .with_requests_in_progress(in_progress.clone())
+        .with_handshakes_in_progress(handshakes.clone())
+        .on_fault(move |fault| faults.accept(fault));
+
+    if architecture.has_fiber_each() {
+        server.with_fibers_kept()
+    } else {
+        server
+    }
 }
 
 /// Gives the listeners what the connections that they accept inherit.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use plainweave::Metrics;
 use plainweave::net;
+use plainweave_http::accept::InProgress;
 use plainweave_http::accept::{ConnectionLimit, MOST};
 use plainweave_http::files::{DiskWaits, ServedRoot};
 use plainweave_http::{Exchange, Handler, Server, StatusCode};
@@ -17,7 +18,6 @@ use super::access::{AccessLog, Writer};
 use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
 use super::faults::Faults;
 use super::flags::ObservationFlags;
-use super::in_progress::InProgress;
 use super::slowest::Slowest;
 use super::status::{own, queues};
 use super::tls::Tls;

@@ -1,21 +1,17 @@
-//! TLS: its flags, what they make of the library's acceptor, and connections with it and without.
+//! TLS: its flags, and what they make of the library's acceptor.
 
-use std::fs::File;
-use std::io::{self, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use plainweave::net::TcpStream;
-use plainweave_http::tls::{Acceptor, Config, Handshake, TlsStream};
-use plainweave_http::{Closer, HeaderValue, Limits, Next, NonBlocking, TlsSession, Transport};
+use plainweave_http::accept::InProgress;
+use plainweave_http::tls::{Acceptor, Config, TlsListener};
+use plainweave_http::{HeaderValue, Limits, Listener};
 
 use super::https::Https;
-use super::in_progress::InProgress;
 use plainweave_daemon::admin::Figures;
 use plainweave_daemon::flag::{address, time};
 
@@ -155,6 +151,11 @@ impl TlsFlags {
 pub(super) struct Tls(Acceptor);
 
 impl Tls {
+    /// Has a listener's connections speak TLS.
+    pub(super) fn listen<L: Listener>(&self, listener: L) -> TlsListener<L> {
+        self.0.listen(listener)
+    }
+
     /// Loads the files again; says what came of it.
     pub(super) fn reload(&self) -> String {
         match self.0.reload() {
@@ -205,157 +206,5 @@ impl Tls {
         figures.one(name, "gauge", help, since.unwrap_or_default().as_secs());
 
         figures
-    }
-}
-
-/// A connection, with TLS or without.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-/// Makes a connection of a socket.
-pub(super) fn connection(stream: TcpStream, tls: Option<&Tls>) -> Stream {
-    match tls {
-        None => Stream::Plain(stream),
-        Some(Tls(acceptor)) => Stream::Tls(Box::new(acceptor.accept(stream))),
-    }
-}
-
-/// Returns the socket of a connection.
-pub(super) fn socket(stream: &Stream) -> &TcpStream {
-    match stream {
-        Stream::Plain(stream) => stream,
-        Stream::Tls(stream) => stream.get_ref(),
-    }
-}
-
-/// Returns whether a connection is in its handshake.
-pub(super) fn shakes_hands(stream: &Stream) -> bool {
-    matches!(stream, Stream::Tls(stream) if stream.is_handshaking())
-}
-
-/// Goes on with a handshake by what has arrived. `None`: it is over, and there may be a request.
-/// For connections without a fiber, which have none in the pauses of their handshake either.
-pub(super) fn shake_hands(stream: &mut Stream, limits: &Limits) -> Option<Next> {
-    let Stream::Tls(stream) = stream else {
-        return None;
-    };
-    if !stream.is_handshaking() {
-        return None;
-    }
-    match stream.step() {
-        Ok(Handshake::Waits(left)) => Some(Next::Idle(left)),
-        Ok(Handshake::Done) if stream.holds_input() => None,
-        Ok(Handshake::Done) => Some(Next::Idle(limits.header_timeout)),
-        Err(_) => Some(Next::Close),
-    }
-}
-
-/// Calls a method of whichever stream it is.
-macro_rules! either {
-    ($self:ident, $stream:ident => $call:expr) => {
-        match $self {
-            Self::Plain($stream) => $call,
-            Self::Tls($stream) => $call,
-        }
-    };
-    (mut $self:ident, $stream:ident => $call:expr) => {
-        match $self {
-            Self::Plain($stream) => $call,
-            Self::Tls(boxed) => {
-                let $stream = &mut **boxed;
-                $call
-            }
-        }
-    };
-}
-
-impl Read for Stream {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        either!(self, stream => stream.read(buf))
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        either!(self, stream => stream.write(buf))
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        either!(self, stream => stream.write_vectored(bufs))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        either!(self, stream => stream.flush())
-    }
-}
-
-impl Transport for Stream {
-    const SENDS_FILES: bool = true;
-
-    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        either!(mut self, stream => Transport::set_read_timeout(stream, timeout))
-    }
-
-    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        either!(mut self, stream => Transport::set_write_timeout(stream, timeout))
-    }
-
-    fn shutdown_write(&mut self) -> io::Result<()> {
-        either!(self, stream => stream.shutdown_write())
-    }
-
-    fn sends_files(&self) -> bool {
-        matches!(self, Self::Plain(_))
-    }
-
-    fn write_more(&mut self, buf: &[u8]) -> io::Result<usize> {
-        either!(mut self, stream => Transport::write_more(stream, buf))
-    }
-
-    fn send_file(&mut self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
-        either!(mut self, stream => Transport::send_file(stream, file, offset, len))
-    }
-
-    fn peer(&self) -> Option<SocketAddr> {
-        either!(self, stream => stream.peer())
-    }
-
-    fn closer(&self) -> Option<Closer> {
-        either!(self, stream => stream.closer())
-    }
-
-    fn wait_readable(&mut self, timeout: Duration) -> io::Result<bool> {
-        either!(mut self, stream => Transport::wait_readable(stream, timeout))
-    }
-
-    fn holds_input(&self) -> bool {
-        either!(self, stream => stream.holds_input())
-    }
-
-    fn set_handshake_timeout(&mut self, timeout: Duration) {
-        either!(self, stream => stream.set_handshake_timeout(timeout))
-    }
-
-    fn expect_proxy_header(&mut self) -> bool {
-        either!(self, stream => stream.expect_proxy_header())
-    }
-
-    fn proxied(&self) -> Option<SocketAddr> {
-        either!(self, stream => stream.proxied())
-    }
-
-    fn end(&mut self) {
-        either!(self, stream => stream.end())
-    }
-
-    fn non_blocking(&mut self) -> Option<&mut dyn NonBlocking> {
-        either!(mut self, stream => stream.non_blocking())
-    }
-
-    fn tls(&self) -> Option<&Arc<TlsSession>> {
-        either!(self, stream => stream.tls())
     }
 }

@@ -4,11 +4,10 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use plainweave::net::TcpStream;
-use plainweave_http::{Limits, Next};
+use plainweave_http::Limits;
+use plainweave_http::accept::InProgress;
 
 use super::https::Https;
-use super::in_progress::InProgress;
 use plainweave_daemon::admin::Figures;
 
 /// None.
@@ -50,6 +49,10 @@ impl TlsFlags {
 pub(super) enum Tls {}
 
 impl Tls {
+    pub(super) fn listen<L>(&self, _listener: L) -> L {
+        match *self {}
+    }
+
     pub(super) fn reload(&self) -> String {
         match *self {}
     }
@@ -57,23 +60,4 @@ impl Tls {
     pub(super) fn figures(&self, _figures: Figures, _handshakes: &InProgress) -> Figures {
         match *self {}
     }
-}
-
-/// A connection.
-pub(super) type Stream = TcpStream;
-
-pub(super) fn connection(stream: TcpStream, _tls: Option<&Tls>) -> Stream {
-    stream
-}
-
-pub(super) fn socket(stream: &Stream) -> &TcpStream {
-    stream
-}
-
-pub(super) fn shakes_hands(_stream: &Stream) -> bool {
-    false
-}
-
-pub(super) fn shake_hands(_stream: &mut Stream, _limits: &Limits) -> Option<Next> {
-    None
 }

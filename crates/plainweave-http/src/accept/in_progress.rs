@@ -6,12 +6,11 @@
 //! would keep requests of connections that are established from being served.
 
 use std::ops::Deref;
-#[cfg(feature = "http2")]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use crate::per_cpu::PerCpu;
 use crossbeam_utils::CachePadded;
-use plainweave_http::per_cpu::PerCpu;
 
 /// A processor keeps this many free permits at most, and takes and gives back half of them at a
 /// time.
@@ -22,7 +21,7 @@ const KEPT: usize = 32;
 /// Each processor keeps some of the free permits, so that processors seldom write to the same
 /// memory. What they keep is there for all before a permit is refused.
 #[derive(Debug)]
-pub(super) struct InProgress {
+pub struct InProgress {
     /// Free permits that no processor keeps.
     free: CachePadded<AtomicUsize>,
     kept: PerCpu<AtomicUsize>,
@@ -35,10 +34,11 @@ pub(super) struct InProgress {
 /// The right of one of them to be in progress; returned on drop to the processor that it came from.
 /// It borrows the count, or owns a share of it.
 #[derive(Debug)]
-pub(super) struct Permit<P: Deref<Target = InProgress>>(P, usize);
+pub struct Permit<P: Deref<Target = InProgress>>(P, usize);
 
 impl InProgress {
-    pub(super) fn new(max: usize) -> Self {
+    /// Allows `max` of them.
+    pub fn new(max: usize) -> Self {
         let kept: PerCpu<AtomicUsize> = PerCpu::new(AtomicUsize::default);
         let batch = (max / kept.len() / 4).clamp(1, KEPT / 2);
         Self {
@@ -51,13 +51,12 @@ impl InProgress {
     }
 
     /// Returns a permit, or `None` at the limit.
-    pub(super) fn begin(&self) -> Option<Permit<&Self>> {
+    pub fn begin(&self) -> Option<Permit<&Self>> {
         Some(Permit(self, self.take()?))
     }
 
     /// Does what [`Self::begin`] does, for a request that has nothing to borrow from.
-    #[cfg(feature = "http2")]
-    pub(super) fn begin_owned(self: &Arc<Self>) -> Option<Permit<Arc<Self>>> {
+    pub fn begin_owned(self: &Arc<Self>) -> Option<Permit<Arc<Self>>> {
         Some(Permit(self.clone(), self.take()?))
     }
 
@@ -85,11 +84,12 @@ impl InProgress {
     }
 
     /// Counts one that was refused for lack of a permit.
-    pub(super) fn count_shed(&self) {
+    pub(crate) fn count_shed(&self) {
         self.shed.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn now(&self) -> usize {
+    /// Returns how many are in progress now; it may be wrong by those that begin or end meanwhile.
+    pub fn now(&self) -> usize {
         let free = self
             .kept
             .iter()
@@ -100,11 +100,13 @@ impl InProgress {
         self.max.saturating_sub(free)
     }
 
-    pub(super) fn max(&self) -> usize {
+    /// Returns how many there may be.
+    pub fn max(&self) -> usize {
         self.max
     }
 
-    pub(super) fn shed(&self) -> u64 {
+    /// Returns how many were refused for lack of a permit.
+    pub fn shed(&self) -> u64 {
         self.shed.load(Relaxed)
     }
 }
@@ -129,7 +131,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg(feature = "http2")]
     fn permits_without_a_borrow_are_the_same() {
         let requests = Arc::new(InProgress::new(1));
         let one = requests.begin_owned();

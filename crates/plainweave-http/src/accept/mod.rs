@@ -12,6 +12,7 @@
 
 mod backlog; // Admission under overload.
 mod connection_limit; // How many connections there may be, in all and from one address.
+mod in_progress; // How many requests, or steps of handshakes, there may be at a time.
 mod per_address; // How many of something each address has.
 
 use std::io;
@@ -30,13 +31,14 @@ use backlog::{Backlog, Finding};
 pub use backlog::MOST;
 pub use connection_limit::{ConnectionCounts, ConnectionLimit, ConnectionPermit};
 pub(crate) use connection_limit::{LoopGuard, affordable};
+pub use in_progress::{InProgress, Permit};
 
 /// Pause after an accept that failed for lack of descriptors or memory.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(50);
 /// Interval between two looks at the queue while the connection limit is reached.
 const FULL_LOOK: Duration = Duration::from_secs(1);
 
-/// Why connections are not let in, for an operator.
+/// Why connections are not let in, or requests refused, for an operator.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault<'a> {
@@ -54,6 +56,16 @@ pub enum Fault<'a> {
         max: usize,
         /// Connections that wait in the kernel.
         waiting: u32,
+    },
+    /// As many requests are in progress as may be, and another one is refused.
+    TooManyRequests {
+        /// Requests that there may be.
+        max: usize,
+    },
+    /// As many steps of TLS handshakes are in progress as may be, and a connection is closed.
+    TooManyHandshakes {
+        /// Steps that there may be.
+        max: usize,
     },
 }
 
@@ -415,7 +427,7 @@ mod tests {
             Ok(4000)
         }
 
-        fn spawn(_work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        fn spawn(&self, _work: impl FnOnce() + Send + 'static) -> io::Result<()> {
             Err(io::ErrorKind::Unsupported.into())
         }
     }

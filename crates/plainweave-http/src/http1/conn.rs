@@ -33,7 +33,7 @@ use crate::server::buffer::{Buffers, Input, Room};
 use crate::server::idle::Added;
 use crate::server::link::{Link, LinkState, Next, Pace, millis};
 use crate::server::shared::Server;
-use crate::transport::stream::Transport;
+use crate::transport::stream::{Layered, Transport};
 use crate::transport::upgraded::Upgraded;
 
 /// What a connection is while it has no request in progress, beside its stream. Made by
@@ -62,7 +62,9 @@ impl<H: Handler> Server<H> {
     pub fn open<S: Transport>(&self, stream: &mut S) -> Result<ConnState, Error> {
         let set = stream.set_write_timeout(self.limits().write_timeout);
         set.map_err(|error| Error::io(error, "the write timeout could not be set"))?;
-        stream.set_handshake_timeout(self.limits().handshake_timeout);
+        if let Some(layer) = stream.layer_mut() {
+            layer.set_handshake_timeout(self.limits().handshake_timeout);
+        }
         let peer = if self.knows_peers() {
             stream.peer().map(canonical)
         } else {
@@ -71,7 +73,14 @@ impl<H: Handler> Server<H> {
         if !self.admits(peer) {
             return Err(Error::refused());
         }
-        let awaits_proxy = self.is_behind_proxy() && !stream.expect_proxy_header();
+        // Where there is a layer the header comes before what that has to say.
+        let awaits_proxy = match stream.layer_mut() {
+            Some(layer) if self.is_behind_proxy() => {
+                layer.expect_proxy_header();
+                false
+            }
+            _ => self.is_behind_proxy(),
+        };
         let write_timeout_ms = millis(self.limits().write_timeout);
         let link = LinkState {
             served: 0,
@@ -135,7 +144,7 @@ impl<H: Handler> Server<H> {
 
     /// Does what [`Server::serve_ready`] does, and drops `permit` afterwards, or as soon as the
     /// connection is found to speak HTTP/2: for a server that counts requests, whose
-    /// [`Server::with_admission`] is asked from then on.
+    /// [`Server::with_requests_in_progress`] counts them from then on.
     pub fn serve_ready_with<S: Transport, P>(
         &self,
         stream: &mut S,
@@ -387,7 +396,8 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 Err(error) => return Err(error),
             }
             self.readable = false;
-            if let Some(client) = self.link.stream.proxied() {
+            let layer = self.link.stream.layer();
+            if let Some(client) = layer.and_then(|layer| layer.proxied()) {
                 self.link.state.peer = Some(canonical(client));
             }
         }

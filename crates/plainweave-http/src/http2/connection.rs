@@ -21,7 +21,7 @@ use crate::server::buffer::Buffers;
 use crate::server::link::{Link, LinkState, Next, Pace, slow_reader};
 use crate::server::shared::Server;
 use crate::transport::non_blocking::{NonBlocking, Wait};
-use crate::transport::stream::Transport;
+use crate::transport::stream::{Layered, Transport};
 
 /// Bytes of a read.
 const READ: usize = 16 << 10;
@@ -38,12 +38,7 @@ pub(crate) fn begins<S: Transport, H: Handler>(
     if state.served > 0 || server.limits().http2.is_none() {
         return false;
     }
-    let agreed = |stream: &S| {
-        stream
-            .tls()
-            .is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"))
-    };
-    (received.starts_with(OPENING) || agreed(stream))
+    (received.starts_with(OPENING) || stream.agreed_on_http2())
         && plainweave::on_fiber()
         && stream.non_blocking().is_some()
 }

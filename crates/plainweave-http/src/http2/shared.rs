@@ -1,7 +1,5 @@
-//! What the requests of a connection share with it, and what a server knows of its busy
-//! connections.
+//! What the requests of a connection share with it.
 
-use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +7,14 @@ use std::task::Wake;
 
 use http::HeaderValue;
 
+use crate::accept::{self, InProgress};
 use crate::message::encode::DateCache;
 use crate::transport::non_blocking::Wakeups;
 use crate::transport::session::TlsSession;
 
-/// What [`Server::with_admission`](crate::Server::with_admission) gave; nothing, if the server asks
-/// nobody.
-pub(super) type Permit = Option<Box<dyn Any + Send>>;
+/// What [`Server::with_requests_in_progress`](crate::Server::with_requests_in_progress) gave;
+/// nothing without a bound.
+pub(super) type Permit = Option<accept::Permit<Arc<InProgress>>>;
 
 /// Of one connection.
 pub(super) struct Shared {

@@ -176,7 +176,8 @@ impl<L: Listener, H: Handler> Accepting<L, H> {
     /// Does the same on fresh fibers, or on a fiber or thread beside the caller's.
     fn start(self) -> io::Result<()> {
         if !self.can_wait() {
-            return L::spawn(move || self.run_here());
+            let listener = self.acceptor.listener().clone();
+            return listener.spawn(move || self.run_here());
         }
         accept_beside(self.acceptor, self.server, (self.listed, self.counted));
         Ok(())
@@ -190,7 +191,8 @@ impl<L: Listener, H: Handler> Accepting<L, H> {
     fn run_here(mut self) {
         while let Some((stream, permit)) = self.acceptor.next(|| self.server.is_stopping()) {
             let server = self.server.clone();
-            let spawned = L::spawn(move || turns::serve(server, stream, permit));
+            let listener = self.acceptor.listener();
+            let spawned = listener.spawn(move || turns::serve(server, stream, permit));
             if let Err(error) = spawned
                 && !self.acceptor.failed(&error)
             {
@@ -210,12 +212,13 @@ fn accept_beside<L: Listener, H: Handler>(
     kept: impl Send + 'static,
 ) {
     let stopped = server.clone();
+    let listener = acceptor.listener().clone();
     acceptor.each(
         move || stopped.is_stopping(),
         move |stream, permit| {
             let _kept = &kept;
             let server = server.clone();
-            L::spawn(move || turns::serve(server, stream, permit))
+            listener.spawn(move || turns::serve(server, stream, permit))
         },
     );
 }

@@ -7,8 +7,10 @@
 //! a fiber that has not started may be stolen by an idle worker whatever the movement, so requests
 //! spread again each time.
 //!
-//! Streams that cannot wait like that ([`Transport::idle_socket`]), and servers on threads, use
-//! [`Server::serve_stream`].
+//! A TLS connection is the same: it has no fiber in the pauses of its handshake either.
+//!
+//! Streams that cannot wait like that ([`Transport::idle_socket`]), servers on threads, and those
+//! that keep their fibers use [`Server::serve_stream`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use crate::message::request::Handler;
 use crate::server::idle::Added;
 use crate::server::link::Next;
 use crate::server::shared::Server;
-use crate::transport::stream::Transport;
+use crate::transport::stream::{Handshake, Layered, Transport};
 
 /// Serves an accepted connection: to its end, or until it can wait without the caller.
 ///
@@ -32,7 +34,8 @@ where
     S: Transport + Send + 'static,
     H: Handler,
 {
-    let Some(socket) = stream.idle_socket().filter(|_| plainweave::on_fiber()) else {
+    let waits_without_it = plainweave::on_fiber() && !server.keeps_fibers();
+    let Some(socket) = stream.idle_socket().filter(|_| waits_without_it) else {
         let _permit = permit;
         return server.serve_stream(stream);
     };
@@ -43,7 +46,11 @@ where
         return;
     };
     let added = server.idle().add(&stream);
-    let timeout = server.limits().header_timeout;
+    let timeout = if stream.is_handshaking() {
+        server.limits().handshake_timeout
+    } else {
+        server.limits().header_timeout
+    };
     let mut connection = Connection {
         stream,
         state,
@@ -106,9 +113,59 @@ struct Connection<S: Transport, H: Handler> {
 }
 
 impl<S: Transport, H: Handler> Connection<S, H> {
-    /// Serves what has come.
+    /// Serves what has come, or refuses it if as many requests are in progress as may be. A
+    /// handshake takes none of their permits: it has its own.
     fn turn(&mut self) -> Next {
-        self.server.serve_ready(&mut self.stream, &mut self.state)
+        if self.stream.is_handshaking()
+            && let Some(next) = self.shake_hands()
+        {
+            return next;
+        }
+
+        let Self {
+            stream,
+            state,
+            server,
+            ..
+        } = self;
+        // Over HTTP/2 each request has a permit of its own.
+        let Some(requests) = server.requests().filter(|_| !state.is_http2()) else {
+            return server.serve_ready(stream, state);
+        };
+        if let Some(permit) = requests.begin() {
+            return server.serve_ready_with(stream, state, permit);
+        }
+
+        if stream.agreed_on_http2() {
+            // It would take a refusal over HTTP/1 for a fault.
+            server.end(stream, state);
+            server.shed(requests);
+        } else if server.refuse(stream, state) {
+            server.shed(requests);
+        }
+        Next::Close
+    }
+
+    /// Goes on with a handshake by what has arrived. `None`: it is over, and there may be a
+    /// request.
+    fn shake_hands(&mut self) -> Option<Next> {
+        let handshakes = self.server.handshakes();
+        let permit = handshakes.map(|handshakes| handshakes.begin().ok_or(handshakes));
+        let _permit = match permit.transpose() {
+            Ok(permit) => permit,
+            Err(handshakes) => {
+                // An answer would take a handshake first.
+                self.server.shed_handshake(handshakes);
+                return Some(Next::Close);
+            }
+        };
+
+        match self.stream.layer_mut()?.step() {
+            Ok(Handshake::Waits(left)) => Some(Next::Idle(left)),
+            Ok(Handshake::Done) if self.stream.holds_input() => None,
+            Ok(Handshake::Done) => Some(Next::Idle(self.server.limits().header_timeout)),
+            Err(_) => Some(Next::Close),
+        }
     }
 
     /// Notes that it begins to wait. Returns for how long it may.

@@ -1,7 +1,5 @@
 //! What all connections of a server share.
 
-#[cfg(feature = "http2")]
-use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +13,9 @@ use super::buffer::Pool;
 use super::http2_connections::Connections;
 use super::idle::IdleConnections;
 use super::listeners::Listeners;
-use crate::accept::{ConnectionLimit, Fault, FaultHook};
+#[cfg(feature = "http2")]
+use crate::accept::Permit;
+use crate::accept::{ConnectionLimit, Fault, FaultHook, InProgress};
 use crate::limits::{Limits, RequestLimits};
 use crate::message::error::Error;
 use crate::message::exchange::Exchange;
@@ -27,8 +27,6 @@ type OpenHook = Box<dyn Fn(Option<SocketAddr>) -> bool + Send + Sync>;
 type CloseHook = Box<dyn Fn(&Closed) + Send + Sync>;
 type ErrorHook = Box<dyn Fn(&Error) + Send + Sync>;
 type RequestLimitsHook = Box<dyn Fn(&RequestHead<'_>, &mut RequestLimits) + Send + Sync>;
-#[cfg(feature = "http2")]
-type Admission = Box<dyn Fn() -> Option<Box<dyn Any + Send>> + Send + Sync>;
 type ExchangeHook = Box<dyn Fn(&Exchange<'_>) + Send + Sync>;
 
 /// A handler, its limits, the buffers its connections borrow, and what it listens on.
@@ -40,8 +38,9 @@ pub struct Server<H> {
     name: Option<String>,
     hooks: Hooks,
     request_limits: Option<RequestLimitsHook>,
-    #[cfg(feature = "http2")]
-    admission: Option<Admission>,
+    requests: Option<Arc<InProgress>>,
+    handshakes: Option<Arc<InProgress>>,
+    keeps_fibers: bool,
     behind_proxy: bool,
     forwarded: Option<TrustedProxies>,
     timed: bool,
@@ -86,8 +85,9 @@ impl<H: Handler> Server<H> {
             name: None,
             hooks: Hooks::default(),
             request_limits: None,
-            #[cfg(feature = "http2")]
-            admission: None,
+            requests: None,
+            handshakes: None,
+            keeps_fibers: false,
             behind_proxy: false,
             forwarded: None,
             timed: true,
@@ -134,21 +134,36 @@ impl<H: Handler> Server<H> {
         }
     }
 
-    /// Asks `admit` before each request of HTTP/2 is handled, for many can come by one connection;
-    /// one for which it returns `None` is answered 503 with `Retry-After: 1`. What it returns is
-    /// dropped when nothing more is awaited of the client for that request.
+    /// Bounds the requests in progress: for a server with less memory than all of its connections
+    /// could take at once. One beyond them is answered 503 with `Retry-After: 1`, and a connection
+    /// of HTTP/1 is closed then; [`Server::on_fault`] hears of it. Connections that keep a fiber
+    /// are not asked, for they hold their memory anyway ([`Server::with_fibers_kept`]).
     ///
-    /// It is asked, too, before a connection waits for its client while no request is handled, in
-    /// the middle of a frame for example; if it returns `None` then, the connection ends. The next
+    /// Over HTTP/2 a connection takes a permit, too, before it waits for its client while no
+    /// request is handled, in the middle of a frame for example; it ends if there is none. The next
     /// request uses what such a connection has.
-    #[cfg(feature = "http2")]
-    pub fn with_admission<P: Send + 'static>(
-        self,
-        admit: impl Fn() -> Option<P> + Send + Sync + 'static,
-    ) -> Self {
-        let admit = move || admit().map(|permit| Box::new(permit) as Box<dyn Any + Send>);
+    pub fn with_requests_in_progress(self, requests: Arc<InProgress>) -> Self {
         Self {
-            admission: Some(Box::new(admit)),
+            requests: Some(requests),
+            ..self
+        }
+    }
+
+    /// Bounds the steps of TLS handshakes in progress, of connections that have no fiber while they
+    /// wait: a crowd of them then keeps no request from being served. A connection whose next step
+    /// finds none left is closed.
+    pub fn with_handshakes_in_progress(self, handshakes: Arc<InProgress>) -> Self {
+        Self {
+            handshakes: Some(handshakes),
+            ..self
+        }
+    }
+
+    /// Has each connection keep its fiber while it is idle: code that stays with its connection, at
+    /// the price of a stack for each.
+    pub fn with_fibers_kept(self) -> Self {
+        Self {
+            keeps_fibers: true,
             ..self
         }
     }
@@ -203,8 +218,8 @@ impl<H: Handler> Server<H> {
         self
     }
 
-    /// Calls `hook` whenever [`Server::serve`] or [`Server::start`] cannot let connections in; for
-    /// a lasting fault again and again.
+    /// Calls `hook` whenever [`Server::serve`] or [`Server::start`] cannot let connections in, or
+    /// refuse a request; for a lasting fault again and again.
     pub fn on_fault(mut self, hook: impl Fn(&Fault<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.fault = Some(Arc::new(hook));
         self
@@ -317,13 +332,49 @@ impl<H: Handler> Server<H> {
         limits
     }
 
-    /// Returns a permit for a request, perhaps an empty one; `None`: it is not admitted.
+    /// Returns a permit for a request of HTTP/2, perhaps an empty one; `None`: it is refused.
     #[cfg(feature = "http2")]
-    pub(crate) fn admit(&self) -> Option<Option<Box<dyn Any + Send>>> {
-        match &self.admission {
-            Some(admit) => admit().map(Some),
-            None => Some(None),
+    pub(crate) fn admit(&self) -> Option<Option<Permit<Arc<InProgress>>>> {
+        let Some(requests) = &self.requests else {
+            return Some(None);
+        };
+        let permit = requests.begin_owned();
+        if permit.is_none() {
+            self.shed(requests);
         }
+        permit.map(Some)
+    }
+
+    pub(crate) fn requests(&self) -> Option<&InProgress> {
+        self.requests.as_deref()
+    }
+
+    pub(crate) fn handshakes(&self) -> Option<&InProgress> {
+        self.handshakes.as_deref()
+    }
+
+    /// Notes that a request was refused.
+    pub(crate) fn shed(&self, requests: &InProgress) {
+        requests.count_shed();
+        let max = requests.max();
+        self.report_fault(&Fault::TooManyRequests { max });
+    }
+
+    /// Notes that a handshake was given up.
+    pub(crate) fn shed_handshake(&self, handshakes: &InProgress) {
+        handshakes.count_shed();
+        let max = handshakes.max();
+        self.report_fault(&Fault::TooManyHandshakes { max });
+    }
+
+    fn report_fault(&self, fault: &Fault<'_>) {
+        if let Some(hook) = &self.hooks.fault {
+            hook(fault);
+        }
+    }
+
+    pub(crate) fn keeps_fibers(&self) -> bool {
+        self.keeps_fibers
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use plainweave::net::SocketRef;
+
 use super::acceptor::Acceptor;
 use super::stream::TlsStream;
 use crate::transport::listener::{Address, Listener};
@@ -35,6 +37,15 @@ impl<L: Listener> Listener for TlsListener<L> {
         Ok((self.acceptor.accept(stream), peer))
     }
 
+    fn idle_socket(&self) -> Option<SocketRef<'_>> {
+        self.listener.idle_socket()
+    }
+
+    fn try_accept(&self) -> io::Result<(Self::Stream, Option<SocketAddr>)> {
+        let (stream, peer) = self.listener.try_accept()?;
+        Ok((self.acceptor.accept(stream), peer))
+    }
+
     fn close(&self) {
         self.listener.close();
     }
@@ -55,7 +66,7 @@ impl<L: Listener> Listener for TlsListener<L> {
         self.listener.queued()
     }
 
-    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        L::spawn(work)
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.listener.spawn(work)
     }
 }

@@ -42,4 +42,4 @@ pub use config::Config;
 pub use error::Error;
 pub use listener::TlsListener;
 pub use shared::Counts;
-pub use stream::{Handshake, TlsStream};
+pub use stream::TlsStream;

@@ -6,6 +6,7 @@ use std::io;
 use super::engine::Engine;
 use super::stream::{TlsStream, broken, decrypted};
 use crate::transport::non_blocking::{NonBlocking, Wait};
+use crate::transport::stream::Layer;
 use crate::transport::stream::Transport;
 
 impl<S: Transport> NonBlocking for TlsStream<S> {

@@ -17,7 +17,7 @@ use crate::limits::Limits;
 use crate::message::proxy::{self, Proxied};
 use crate::transport::non_blocking::NonBlocking;
 use crate::transport::session::TlsSession;
-use crate::transport::stream::{Closer, Transport};
+use crate::transport::stream::{Closer, Handshake, Layer, Transport};
 
 /// For a peer that is slow to take our last word.
 const FAREWELL: Duration = Duration::from_millis(10);
@@ -75,15 +75,6 @@ enum Phase {
         truncated: bool,
     },
     Failed(Error),
-}
-
-/// Where a handshake is. See [`TlsStream::step`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handshake {
-    /// It is over, and data can be read and written.
-    Done,
-    /// It needs more from the peer, which has this much time left.
-    Waits(Duration),
 }
 
 impl<S: Transport> TlsStream<S> {
@@ -575,13 +566,26 @@ impl<S: Transport> Transport for TlsStream<S> {
         self.stream.readable_branch()
     }
 
-    fn holds_input(&self) -> bool {
-        match &self.phase {
-            Phase::Open {
-                engine, truncated, ..
-            } => *truncated || engine.has_news(),
-            _ => false,
-        }
+    fn idle_socket(&self) -> Option<SocketRef<'_>> {
+        self.stream.idle_socket()
+    }
+
+    fn layer(&self) -> Option<&dyn Layer> {
+        Some(self)
+    }
+
+    fn layer_mut(&mut self) -> Option<&mut dyn Layer> {
+        Some(self)
+    }
+}
+
+impl<S: Transport> Layer for TlsStream<S> {
+    fn is_handshaking(&self) -> bool {
+        self.is_handshaking()
+    }
+
+    fn step(&mut self) -> io::Result<Handshake> {
+        self.step().map_err(io::Error::from)
     }
 
     fn set_handshake_timeout(&mut self, timeout: Duration) {
@@ -590,9 +594,8 @@ impl<S: Transport> Transport for TlsStream<S> {
         }
     }
 
-    fn expect_proxy_header(&mut self) -> bool {
+    fn expect_proxy_header(&mut self) {
         self.proxy = ProxyHeader::Expected;
-        true
     }
 
     fn proxied(&self) -> Option<SocketAddr> {
@@ -602,13 +605,22 @@ impl<S: Transport> Transport for TlsStream<S> {
         }
     }
 
+    fn holds_input(&self) -> bool {
+        match &self.phase {
+            Phase::Open {
+                engine, truncated, ..
+            } => *truncated || engine.has_news(),
+            _ => false,
+        }
+    }
+
     fn end(&mut self) {
         // A handshake whose time has passed while nothing waited for it has failed, and is counted.
         let _ = self.left();
         let _ = self.say_end(FAREWELL);
     }
 
-    fn tls(&self) -> Option<&Arc<TlsSession>> {
+    fn session(&self) -> Option<&Arc<TlsSession>> {
         self.session()
     }
 }

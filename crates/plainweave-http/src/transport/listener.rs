@@ -105,7 +105,7 @@ pub trait Listener: Send + Sync + 'static {
 
     /// Runs a connection, or an accept loop, beside the caller. Fails if there is no stack or no
     /// thread for it.
-    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()>;
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()>;
 }
 
 /// A listener that someone else may close.
@@ -144,8 +144,8 @@ impl<L: Listener> Listener for Arc<L> {
         (**self).queued()
     }
 
-    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        L::spawn(work)
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        (**self).spawn(work)
     }
 }
 
@@ -185,7 +185,7 @@ impl Listener for net::TcpListener {
         self.queued()
     }
 
-    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         on_fiber_or_thread(work)
     }
 }
@@ -217,7 +217,7 @@ impl Listener for net::UnixListener {
         self.set_backlog(connections)
     }
 
-    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         on_fiber_or_thread(work)
     }
 }
@@ -246,7 +246,7 @@ impl Listener for TcpListener {
         listen(self, connections)
     }
 
-    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         on_thread(work)
     }
 }
@@ -271,7 +271,7 @@ impl Listener for UnixListener {
         listen(self, connections)
     }
 
-    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         on_thread(work)
     }
 }

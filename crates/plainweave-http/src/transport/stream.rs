@@ -63,8 +63,8 @@ pub trait Transport: Read + Write + Send {
     }
 
     /// Returns what ends calls in progress from another thread. With [`Shutdown::Read`] it ends a
-    /// [`Transport::wait_readable`]: bytes that have arrived can still be read, then comes the end of file. With
-    /// [`Shutdown::Both`] it ends reads and writes too.
+    /// [`Transport::wait_readable`]: bytes that have arrived can still be read, then comes the end
+    /// of file. With [`Shutdown::Both`] it ends reads and writes too.
     ///
     /// `None`, the default: nothing does, and a server that stops waits for this stream's timeouts.
     /// That of [`std::net::TcpStream`] takes a second descriptor for each connection.
@@ -86,7 +86,8 @@ pub trait Transport: Read + Write + Send {
     /// wait for its next request without a fiber, in place of [`Transport::wait_readable`]. `None`,
     /// the default: it waits on the fiber or thread that serves it.
     ///
-    /// Only for a stream that is readable just when this socket is.
+    /// Only for a stream that is readable just when this socket is, but for what its
+    /// [`Layer::holds_input`] says.
     fn idle_socket(&self) -> Option<SocketRef<'_>> {
         None
     }
@@ -97,35 +98,6 @@ pub trait Transport: Read + Write + Send {
         None
     }
 
-    /// Returns whether a read would find something that was received before: then there is no wait
-    /// for the socket, which may have nothing more to come. Only streams that buffer, as TLS does,
-    /// have a reason to say so.
-    fn holds_input(&self) -> bool {
-        false
-    }
-
-    /// Bounds the time until a handshake is over, from now on. Streams without one, the default,
-    /// ignore it.
-    fn set_handshake_timeout(&mut self, _timeout: Duration) {}
-
-    /// Has the stream itself expect a header of the PROXY protocol, before a handshake of its own.
-    /// Returns whether it does; otherwise, the default, the header is the beginning of what is
-    /// read.
-    fn expect_proxy_header(&mut self) -> bool {
-        false
-    }
-
-    /// Returns the client's address, if a header has told the stream: see
-    /// [`Transport::expect_proxy_header`].
-    fn proxied(&self) -> Option<SocketAddr> {
-        None
-    }
-
-    /// Ends a connection on which everything was said, before it is dropped. A stream on which the
-    /// peer can tell an end from a break, as TLS can, tells it, without waiting for long; others do
-    /// nothing.
-    fn end(&mut self) {}
-
     /// Returns the means to have several requests in progress at a time, as HTTP/2 does. `None`,
     /// the default: it is not spoken on this stream. Those of `plainweave::net` have them, and so
     /// have TLS streams over these.
@@ -133,11 +105,86 @@ pub trait Transport: Read + Write + Send {
         None
     }
 
-    /// Returns what TLS knows of the connection, once its handshake is over.
-    fn tls(&self) -> Option<&Arc<TlsSession>> {
+    /// Returns the protocol between this stream and its socket, such as TLS. `None`, the default:
+    /// there is none.
+    fn layer(&self) -> Option<&dyn Layer> {
+        None
+    }
+
+    /// Returns the same, to be changed.
+    fn layer_mut(&mut self) -> Option<&mut dyn Layer> {
         None
     }
 }
+
+/// What a protocol between HTTP and the socket has to say, as TLS does: it begins with a handshake,
+/// keeps what it has received, and can tell an end from a break.
+pub trait Layer {
+    /// Returns whether the handshake is not over yet.
+    fn is_handshaking(&self) -> bool;
+
+    /// Goes on with the handshake by what has arrived, without waiting for more. An error: the
+    /// connection is of no use.
+    fn step(&mut self) -> io::Result<Handshake>;
+
+    /// Bounds the time until the handshake is over, from now on.
+    fn set_handshake_timeout(&mut self, timeout: Duration);
+
+    /// Has it expect a header of the PROXY protocol, before the handshake.
+    fn expect_proxy_header(&mut self);
+
+    /// Returns the client's address, if such a header has told it.
+    fn proxied(&self) -> Option<SocketAddr>;
+
+    /// Returns whether a read would find something that was received before: then there is no wait
+    /// for the socket, which may have nothing more to come.
+    fn holds_input(&self) -> bool;
+
+    /// Ends a connection on which everything was said, before it is dropped, so that the peer can
+    /// tell that from a break. Does not wait for long.
+    fn end(&mut self);
+
+    /// Returns what is known of the connection, once its handshake is over.
+    fn session(&self) -> Option<&Arc<TlsSession>>;
+}
+
+/// Where a handshake stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// It is over, and data can be read and written.
+    Done,
+    /// It needs more from the peer, which has this much time left.
+    Waits(Duration),
+}
+
+/// Asks a stream's layer, if there is one.
+pub(crate) trait Layered: Transport {
+    fn is_handshaking(&self) -> bool {
+        self.layer().is_some_and(|layer| layer.is_handshaking())
+    }
+
+    fn holds_input(&self) -> bool {
+        self.layer().is_some_and(|layer| layer.holds_input())
+    }
+
+    fn end(&mut self) {
+        if let Some(layer) = self.layer_mut() {
+            layer.end();
+        }
+    }
+
+    fn tls(&self) -> Option<&Arc<TlsSession>> {
+        self.layer().and_then(|layer| layer.session())
+    }
+
+    /// Returns whether the peers have agreed on HTTP/2.
+    fn agreed_on_http2(&self) -> bool {
+        self.tls()
+            .is_some_and(|tls| tls.alpn.as_deref() == Some(b"h2"))
+    }
+}
+
+impl<S: Transport> Layered for S {}
 
 /// Implements [`Transport`] for a socket of `std`: threads instead of fibers, for tests, and for
 /// programs that want the library alone. The second argument finds the peer's address.

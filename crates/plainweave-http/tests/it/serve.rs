@@ -690,8 +690,8 @@ impl Listener for Starved {
         Listener::set_backlog(&self.listener, connections)
     }
 
-    fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        <std::net::TcpListener as Listener>::spawn(work)
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        Listener::spawn(&self.listener, work)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::readable::Branch;
 use crate::transport::non_blocking::NonBlocking;
-use crate::transport::stream::Transport;
+use crate::transport::stream::{Layered, Transport};
 
 /// Names a timeout as fibers' sockets do, where `std`'s say that the call would block.
 pub(super) fn timed_out(error: io::Error) -> io::Error {
@@ -61,6 +61,6 @@ impl<S: Transport> Raw for S {
     }
 
     fn holds_input(&self) -> bool {
-        Transport::holds_input(self)
+        Layered::holds_input(self)
     }
 }

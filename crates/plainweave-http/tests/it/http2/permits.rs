@@ -6,41 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use plainweave::net::{TcpListener, TcpStream};
+use plainweave_http::accept::InProgress;
 use plainweave_http::{Limits, Request, Response, Server};
 
 use super::client::{HANG, beside, eventually};
 use super::raw::{END_HEADERS, END_STREAM, HEADERS, PREFACE, Raw, SETTINGS, fields, frame, get};
 use crate::support::server;
-
-/// Permits that are left.
-#[derive(Clone)]
-pub(super) struct Permits(Arc<AtomicUsize>);
-
-/// One of them, until it is dropped.
-pub(super) struct Permit(Permits);
-
-impl Permits {
-    pub(super) fn new(count: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(count)))
-    }
-
-    pub(super) fn left(&self) -> usize {
-        self.0.load(SeqCst)
-    }
-
-    pub(super) fn take(&self) -> Option<Permit> {
-        self.0
-            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
-            .ok()
-            .map(|_| Permit(self.clone()))
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.0.fetch_add(1, SeqCst);
-    }
-}
 
 /// A refusal waits for no window, and neither does one of a request that is no good.
 #[test]
@@ -48,13 +19,16 @@ fn refused_requests_do_not_wait_for_their_client() {
     const MANY: u32 = 20;
     // The setting of a stream's first window.
     const SHUT: &[u8] = &[0, 4, 0, 0, 0, 0];
+    let permits = Arc::new(InProgress::new(1));
     let make = || {
         let limits = Limits {
             write_timeout: HANG * 10,
             min_rate: 0,
             ..Limits::default()
         };
-        server().with_limits(limits).with_admission(|| None::<()>)
+        server()
+            .with_limits(limits)
+            .with_requests_in_progress(permits.clone())
     };
 
     beside(make, |server, address| {
@@ -64,6 +38,9 @@ fn refused_requests_do_not_wait_for_their_client() {
         raw.stream.set_read_timeout(Some(HANG)).expect("set");
         raw.bytes(&[PREFACE, &frame(SETTINGS, 0, 0, SHUT)].concat())
             .expect("sent");
+        assert!(raw.next_of(SETTINGS).is_some());
+        eventually(|| permits.now() == 0);
+        let _all = permits.begin().expect("the only one");
         let requests = (0..MANY).map(|n| {
             let block = if n % 2 == 0 {
                 get("/")
@@ -86,20 +63,17 @@ fn refused_requests_do_not_wait_for_their_client() {
 
 #[test]
 fn a_connection_in_the_middle_of_a_frame_has_a_permit() {
-    let permits = Permits::new(1);
-    let make = || {
-        let permits = permits.clone();
-        server().with_admission(move || permits.take())
-    };
+    let permits = Arc::new(InProgress::new(1));
+    let make = || server().with_requests_in_progress(permits.clone());
 
     beside(make, |server, address| {
         let mut one = Raw::connect(address);
         one.get(1, "/one");
         assert!(one.next_of(HEADERS).is_some());
-        eventually(|| permits.left() == 1);
+        eventually(|| permits.now() == 0);
         let request = frame(HEADERS, END_STREAM | END_HEADERS, 3, &get("/two"));
         one.bytes(&request[..5]).expect("sent");
-        eventually(|| permits.left() == 0);
+        eventually(|| permits.now() == 1);
 
         // For another one there is none, in its first frame or in a later one.
         for part in [&PREFACE[..20], &[PREFACE, &request[..12]].concat()] {
@@ -117,7 +91,7 @@ fn a_connection_in_the_middle_of_a_frame_has_a_permit() {
             0x88,
             "200"
         );
-        eventually(|| permits.left() == 1);
+        eventually(|| permits.now() == 0);
     });
 }
 

@@ -9,10 +9,10 @@ use http::{HeaderMap, Method};
 use plainweave::block_on;
 use plainweave::sync::Barrier;
 use plainweave::time::with_timeout;
+use plainweave_http::accept::InProgress;
 use plainweave_http::{Body, HeaderValue, Limits, Request, Response, Server, Version};
 
 use super::client::{Client, HANG, beside, eventually, head};
-use super::permits::Permits;
 use super::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, fields, literals};
 use crate::support::server;
 
@@ -431,9 +431,9 @@ fn a_body_that_nobody_reads_costs_its_request() {
 #[test]
 fn hooks_counts_and_admission_are_for_each_request() {
     type Seen = Arc<Mutex<Vec<(String, u16, u64)>>>;
-    let make = |seen: Seen, permits: Permits| {
+    let make = |seen: Seen, permits: Arc<InProgress>| {
         server()
-            .with_admission(move || permits.take())
+            .with_requests_in_progress(permits)
             .on_exchange(move |exchange| {
                 let head = exchange.head.expect("a head");
                 assert!(exchange.peer.is_some() && head.version() == Version::HTTP_2);
@@ -447,14 +447,14 @@ fn hooks_counts_and_admission_are_for_each_request() {
     };
 
     let all = Seen::default();
-    let permits = Permits::new(1);
+    let permits = Arc::new(InProgress::new(1));
     beside(
         || make(all.clone(), permits.clone()),
         |server, address| {
             let mut client = Client::connect(address);
             for status in [200, 200, 503] {
-                eventually(|| permits.left() == 1);
-                let _last = (status == 503).then(|| permits.take());
+                eventually(|| permits.now() == 0);
+                let _last = (status == 503).then(|| permits.begin());
                 assert_eq!(client.get("/path").status(), status);
             }
 

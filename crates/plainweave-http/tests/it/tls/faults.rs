@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plainweave_http::tls::{Acceptor, Error as TlsError, TlsStream};
-use plainweave_http::{Error, Limits, Server, Transport};
+use plainweave_http::{Error, Layer, Limits, Server, Transport};
 
 use super::conversations::{GET, play};
 use super::peer::{Authority, BOTH, EACH, Peer, Silence};

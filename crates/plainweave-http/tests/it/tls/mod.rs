@@ -1,5 +1,6 @@
 //! TLS: real handshakes with rustls's client, in memory and over sockets.
 
+mod admission;
 mod certificates;
 pub(crate) mod conversations;
 mod faults;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use plainweave::net::{TcpListener, TcpStream, on_readable};
 use plainweave::{Io, Runtime};
-use plainweave_http::tls::{Acceptor, Handshake, TlsStream};
-use plainweave_http::{ConnState, Handler, Limits, Next, Server, Transport};
+use plainweave_http::tls::{Acceptor, TlsStream};
+use plainweave_http::{ConnState, Handler, Handshake, Layer, Limits, Next, Server, Transport};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -20,9 +20,9 @@ use crate::support::{read_answers, server};
 /// What takes longer hangs.
 const HANG: Duration = Duration::from_secs(30);
 
-type Client = StreamOwned<ClientConnection, OsStream>;
+pub(super) type Client = StreamOwned<ClientConnection, OsStream>;
 
-fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> Client {
+pub(super) fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> Client {
     let stream = OsStream::connect(address).unwrap();
     stream.set_read_timeout(Some(HANG)).unwrap();
     let host = ServerName::try_from("localhost").unwrap();
@@ -54,7 +54,7 @@ fn converse(address: SocketAddr, config: &Arc<ClientConfig>) {
 }
 
 /// Asks once.
-fn ask(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<()> {
+pub(super) fn ask(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<()> {
     let mut client = connect(address, config);
     client.write_all(b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")?;
     let mut heard = Vec::new();
