@@ -1,10 +1,12 @@
-//! `plainweave cache`: a server that speaks memcached's protocol.
+//! A cache that clients of memcached's protocol reach: as a library, and as `plainweave cache`.
 //!
-//! [`store`] keeps the items; it does no I/O and knows nothing of fibers. `proto` reads commands,
-//! `exec` carries them out, `session` joins the two for one connection; none of them does I/O
-//! either. `conn` is the loop of a connection, `server` the glue to the runtime. What is counted on
-//! the way is in `tally`, `hotkeys` and `details`, and goes out by `stats`, `admin` and `watch`.
-//! `unread` bounds what clients that do not read may keep.
+//! [`Server`] serves on the fibers of any runtime, and [`store`] keeps items without fibers or I/O,
+//! for a cache within one process. `run` is the program.
+//!
+//! `proto` reads commands, `exec` carries them out, `session` joins the two for one connection;
+//! none of them does I/O. `conn` is the loop of a connection, `service` the glue to the runtime.
+//! What is counted on the way is in `tally`, `hotkeys` and `details`, and goes out by `stats`,
+//! `admin` and `watch`. `unread` bounds what clients that do not read may keep.
 
 mod admin; // What the admin address (`plainweave_daemon::admin`) shows of a cache.
 mod clients; // The connections there are: how many, who, and what happens when there are too many.
@@ -22,6 +24,7 @@ mod memory_bound; // What the cache takes on beside the store, within the proces
 // The budget for memory that connections take beyond their fixed buffers and outside the store.
 mod memory_budget;
 mod number; // Numbers as memcached reads them.
+mod operation; // The program's cache: on its runtimes, with what an operator has of it.
 mod pidfile; // The file with the process's number, `-P`.
 mod pinned; // The segments of the store that unread replies hold.
 // The file with the ports that are listened on, for a script that had a free one chosen (`-p -1`).
@@ -29,7 +32,8 @@ mod port_file;
 mod proto; // memcached's text protocol without I/O.
 mod reply; // Replies on their way out: bytes, and long values that are not copied.
 mod scratch; // What a connection borrows while it is busy.
-mod server; // What runs the connections: fibers.
+mod server; // A cache in a program of one's own.
+mod service; // What runs the connections: fibers.
 mod session; // One connection's place in the protocol: input in, replies out, no I/O.
 // The settings of a running cache, for commands to look up and for `stats settings` to show.
 mod settings;
@@ -63,6 +67,7 @@ use plainweave_daemon::privileges;
 use plainweave_daemon::signals::{Attention, Stop};
 use plainweave_daemon::stalls::Stalls;
 use plainweave_daemon::trace_file::TraceFile;
+pub use server::{Options, Server};
 use settings::Settings;
 pub(crate) use shared::Cache;
 
@@ -70,7 +75,11 @@ pub(crate) use shared::Cache;
 /// worker has its own.
 const OTHER_DESCRIPTORS: usize = 32;
 
-/// Serves until a signal asks to stop.
+/// Serves as `plainweave cache` does, until a signal asks to stop.
+///
+/// # Errors
+/// A flag's value is out of range, an address cannot be listened on, or a runtime not be started:
+/// the text says what to do.
 pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let engine = &flags.engine;
     if flags.license {
@@ -158,7 +167,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     warn_of_meaningless(flags);
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
     let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
-    let server = server::Server::new(runtimes, cache, stalls);
+    let server = operation::Operation::new(runtimes, cache, stalls);
     let _attention = Attention::pay(server.operated(trace.clone()))
         .context("the signals could not be caught")?;
 

@@ -357,6 +357,14 @@ pub struct Loops {
 }
 
 impl Loops {
+    /// There are none: connections stay where they are accepted.
+    pub fn none() -> Self {
+        Self {
+            runtimes: Vec::new(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
     /// Serves a new connection by a fresh fiber: on the next of these runtimes, or if there are
     /// none, on the next worker of the calling fiber's runtime.
     pub fn deal(&self, serve: impl FnOnce() + Send + 'static) {

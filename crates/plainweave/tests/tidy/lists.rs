@@ -73,6 +73,8 @@ pub(crate) const CRATES: &[Layers] = &[
         rows: &[
             &[""],
             &["server"],
+            &["operation"],
+            &["service"],
             &["conn"],
             &["exec_meta", "session"],
             &["admin", "exec"],
