@@ -44,14 +44,15 @@ struct Connection {
     shared: Arc<Shared>,
 }
 
-/// What the list and the connection both look at. It has a cache line of its own: its neighbours
-/// may belong to connections that other workers serve.
-#[repr(align(64))]
+/// What the list and the connection both look at. Its neighbours may belong to connections that
+/// other workers serve, so it is as long as a cache line. It is not aligned to one, for that is
+/// dearer to allocate, and a connection may have one request only.
 struct Shared {
     /// `WAITS`, `ENDED`, both or neither.
     state: AtomicU32,
     /// Requests when it last began or ended a wait.
     requests: AtomicU32,
+    _apart: [u64; 7],
 }
 
 impl IdleConnections {
@@ -67,6 +68,7 @@ impl IdleConnections {
         let shared = Arc::new(Shared {
             state,
             requests: AtomicU32::new(0),
+            _apart: [0; 7],
         });
 
         let key = list.connections.insert(Connection {
