@@ -41,6 +41,14 @@ impl Interrupt {
         Ok(Self { stop, signal })
     }
 
+    /// Takes no signal over.
+    pub(super) fn none() -> Self {
+        Self {
+            stop: Arc::default(),
+            signal: Arc::default(),
+        }
+    }
+
     /// Returns the exit after a signal, if one came.
     pub(super) fn exit(&self) -> Option<Exit> {
         let signal = self.signal.load(Ordering::Relaxed) as u8;

@@ -1,13 +1,12 @@
-//! `plainweave load`: load generators on fibers.
+//! Load generators on fibers: [`Load`] for a program or a test, and `plainweave load`.
 //!
 //! A worker is a runtime of its own with one thread, its share of the connections, its own
 //! schedule, random source and figures (`engine`): nothing is shared while the load runs. A
 //! connection is a fiber that takes the next request's time from the schedule (`schedule`), waits
-//! for it, asks and reads the answer (`http`, `http2`, `cache`). `tally` counts,
-//! `collect` puts the workers' parts together, `summary` computes figures, `verdict` judges
-//! them by `objective`s; `report` prints. `sweep` makes several runs, and `steps` prints
-//! those. A run is made here (`conduct`) or by agents on other hosts (`agents`, which speak
-//! with their `agent` by `wire`).
+//! for it, asks and reads the answer (`http`, `http2`, `cache`). `tally` counts, `collect` puts the
+//! workers' parts together, `summary` computes figures, `verdict` judges them by `objective`s;
+//! `report` prints. `sweep` makes several runs, and `steps` prints those. A run is made here
+//! (`conduct`) or by agents on other hosts (`agents`, which speak with their `agent` by `wire`).
 
 mod agent; // `plainweave load agent`: carries out the part of a load that a coordinator sends.
 mod agents; // The coordinator's side.
@@ -40,6 +39,7 @@ mod interrupt; // Signals that end the load: SIGINT and SIGTERM.
 mod link; // A connection over HTTP/2: the crate h2, and the two fibers that carry its bytes.
 mod live; // What is shown while a run lasts, on standard error.
 mod live_metrics; // The figures so far, for Prometheus, while the load runs: what `--admin` serves.
+mod load; // A load in a program, or a test, of one's own.
 mod objective; // Objectives as text.
 mod page; // The result as a page of HTML that needs nothing beside it.
 mod plan; // How much load a run makes, and the part of it that falls to each worker.
@@ -88,6 +88,7 @@ use files::Files;
 pub use flags::Flags;
 use flags::{Common, Line, What};
 use interrupt::Interrupt;
+pub use load::{Error, Load, Measured};
 use plainweave_daemon::console::say;
 use plan::Plan;
 use publish::{Forms, publish};

@@ -109,7 +109,7 @@ pub(crate) const CRATES: &[Layers] = &[
         root: "crates/plainweave-load/src/",
         rows: &[
             &[""],
-            &["agent"],
+            &["agent", "load"],
             &["agents", "http2", "page"],
             &["conduct", "link", "steps"],
             &["http", "report", "sweep"],

@@ -1,0 +1,3 @@
+//! The load generators as a library: loads in tests of one's own.
+
+mod library;
