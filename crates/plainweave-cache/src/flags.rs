@@ -5,15 +5,13 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{Arg, ArgAction, Args};
 
 use super::extended::Extended;
 use super::version::VERSION;
-use plainweave_daemon::architecture::ArchitectureFlags;
-use plainweave_daemon::bench_flags::BenchFlags;
-use plainweave_daemon::engine::{self, Io};
-use plainweave_daemon::flag::{address, octal, size};
+use plainweave_daemon::flag::{address, octal, size, time, time_or_none};
 use plainweave_daemon::mode::Mode;
+use plainweave_daemon::runtime_flags::{RuntimeFlags, ServingFlags};
 
 const AFTER_HELP: &str = concat!(
     "\
@@ -36,6 +34,7 @@ docs/cache-compat.md of the sources lists every difference from memcached."
 /// Serve a memcached-compatible cache.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, args_override_self = true, version = VERSION)]
+#[command(mut_arg("workers", workers), mut_arg("io", io))]
 pub struct Flags {
     #[command(flatten)]
     pub(super) listen: Listen,
@@ -151,14 +150,13 @@ pub(super) struct Limits {
     #[arg(short = 'R', long, value_name = "NUM", default_value = "20")]
     pub(super) max_reqs_per_event: NonZeroUsize,
 
-    /// Disconnect a client that accepts no part of an answer for this many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) write_timeout: u32,
+    /// Disconnect a client that accepts no part of an answer for this time
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    pub(super) write_timeout: Duration,
 
-    /// Seconds to wait for commands in progress when stopping
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    pub(super) grace: u32,
+    /// Time to wait for commands in progress when stopping
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_or_none)]
+    pub(super) grace: Duration,
 
     /// Extended options, separated by commas: idle_timeout=SECONDS, maxconns_fast (refuse
     /// connections above the limit instead of letting them wait); memcached's other options are
@@ -173,10 +171,6 @@ impl Limits {
         self.extended
             .iter()
             .fold(Extended::default(), |all, more| all.and(more))
-    }
-
-    pub(super) fn write_timeout(&self) -> Duration {
-        Duration::from_secs(self.write_timeout.into())
     }
 }
 
@@ -205,51 +199,34 @@ pub(super) struct Allowed {
     pub(super) prefix_delimiter: Option<char>,
 }
 
+/// memcached's name for the number of workers.
+fn workers(flag: Arg) -> Arg {
+    flag.short('t')
+        .long("threads")
+        .visible_alias("workers")
+        .value_name("NUM")
+        .help(
+            "Worker threads [default: the CPUs of the affinity mask and the cgroup quota; memcached's \
+             is 4]",
+        )
+}
+
+fn io(flag: Arg) -> Arg {
+    flag.default_value("epoll").help(
+        "I/O driver; naming one that is unavailable is an error. (io_uring takes more CPU for \
+             requests as short as these)",
+    )
+}
+
 /// How connections are run.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Runtime")]
 pub(super) struct EngineFlags {
-    /// Worker threads [default: the CPUs of the affinity mask and the cgroup quota; memcached's is
-    /// 4]
-    #[arg(
-        short = 't',
-        long = "threads",
-        visible_alias = "workers",
-        value_name = "NUM"
-    )]
-    pub(super) threads: Option<NonZeroUsize>,
-
-    /// I/O driver; naming one that is unavailable is an error. (io_uring takes more CPU for
-    /// requests as short as these)
-    #[arg(
-        long,
-        value_name = "DRIVER",
-        env = "PLAINWEAVE_IO",
-        default_value = "epoll"
-    )]
-    pub(super) io: Io,
-
-    /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default:
-    /// fifo]
-    #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy)]
-    pub(super) policy: Option<String>,
-
-    /// When fibers move between workers, and whose thread-local storage they see: never/shared,
-    /// before-start/shared, before-start/own or anytime/own
-    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
-    mode: Mode,
+    #[command(flatten)]
+    pub(super) runtime: RuntimeFlags,
 
     #[command(flatten)]
-    pub(super) architecture: ArchitectureFlags,
-
-    #[command(flatten)]
-    pub(super) bench: BenchFlags,
-
-    /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and
-    /// show it on the page of --admin; resolving function names takes some memory (30 MB in a debug
-    /// build)
-    #[arg(long)]
-    pub(super) report_stalls: bool,
+    pub(super) serving: ServingFlags,
 
     /// User to switch to before any file or port is opened, if started as root; ignored otherwise
     #[arg(short = 'u', long, value_name = "USER")]
@@ -258,17 +235,12 @@ pub(super) struct EngineFlags {
     /// Write the process ID to this file
     #[arg(short = 'P', long, value_name = "FILE")]
     pub(super) pidfile: Option<PathBuf>,
-
-    /// Keep the last 65,536 events of each worker in memory, and write them to this file on SIGUSR2
-    /// and at exit, in Chrome's trace format; see docs/trace.md in the sources
-    #[arg(long, value_name = "FILE")]
-    pub(super) trace: Option<PathBuf>,
 }
 
 impl EngineFlags {
     /// Returns the mode to serve in.
     pub(super) fn mode(&self) -> Mode {
-        self.bench.mode(self.mode)
+        self.serving.mode(&self.runtime)
     }
 }
 
@@ -485,7 +457,7 @@ mod tests {
         assert_eq!(
             (
                 flags.memory.memory_limit.get(),
-                flags.engine.threads.map(NonZeroUsize::get)
+                flags.engine.runtime.workers.map(NonZeroUsize::get)
             ),
             (2048, Some(3))
         );

@@ -50,7 +50,6 @@ mod watch; // `watch`: events as lines, for clients that asked for them.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 use std::{io, thread};
 
 use anyhow::{Context, bail};
@@ -91,7 +90,8 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         bail!("{remedy}");
     }
     let workers = engine
-        .threads
+        .runtime
+        .workers
         .or(thread::available_parallelism().ok())
         .unwrap_or(NonZeroUsize::MIN);
     let config = store::Config {
@@ -119,12 +119,12 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         privileges::assume("plainweave cache", user, &[])?;
     }
     let workers = Some(workers);
-    let policy = engine.policy.as_deref();
-    let stalls = engine.report_stalls.then(Arc::<Stalls>::default);
+    let policy = engine.runtime.policy.as_deref();
+    let stalls = engine.serving.report_stalls.then(Arc::<Stalls>::default);
     let mode = engine.mode();
-    let io = Some(engine.io);
-    let waits = engine.bench.waits.as_deref();
-    let traced = engine.trace.is_some();
+    let io = engine.runtime.io;
+    let waits = engine.serving.bench.waits.as_deref();
+    let traced = engine.serving.trace.is_some();
     let setup = Setup {
         name: "cache",
         workers,
@@ -136,9 +136,10 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         traced,
     };
 
-    let runtimes = Runtimes::start(setup, engine.architecture.architecture, None)?;
+    let runtimes = Runtimes::start(setup, engine.serving.architecture.architecture, None)?;
     settings.runtime = runtimes.labels();
     let trace = engine
+        .serving
         .trace
         .as_deref()
         .map(|path| TraceFile::open(path, runtimes.tracers()))
@@ -155,7 +156,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         cache.details = details::Details::new(delimiter, true);
     }
 
-    cache.handling = runtimes.handling(engine.bench.block);
+    cache.handling = runtimes.handling(engine.serving.bench.block);
     let listeners = listen::all(&flags.listen)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;
@@ -172,12 +173,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         .context("the signals could not be caught")?;
 
     say(io::stdout(), &line);
-    let finished = server.run(
-        listeners,
-        stop,
-        asked,
-        Duration::from_secs(flags.limits.grace.into()),
-    )?;
+    let finished = server.run(listeners, stop, asked, flags.limits.grace)?;
 
     drop(pidfile);
     TraceFile::write_last(trace.as_deref(), "plainweave cache");

@@ -95,7 +95,7 @@ impl Settings {
             budget: memory.budget,
             commands: limits.max_reqs_per_event.get(),
             idle_timeout: limits.extended().idle_timeout,
-            write_timeout: limits.write_timeout(),
+            write_timeout: limits.write_timeout,
             maxconns_fast: limits.extended().maxconns_fast(),
             shutdown: allowed.enable_shutdown,
             flush: !allowed.disable_flush_all,

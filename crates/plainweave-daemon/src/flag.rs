@@ -25,6 +25,14 @@ pub fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Does the same, and takes 0 as well.
+pub fn time_or_none(text: &str) -> Result<Duration, String> {
+    match text.trim_end_matches(['m', 's', 'h']) {
+        "0" => Ok(Duration::ZERO),
+        _ => time(text),
+    }
+}
+
 /// Parses a whole number of bytes, or of `k`, `m` or `g` (1024 each).
 pub fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(

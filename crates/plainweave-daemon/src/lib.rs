@@ -18,6 +18,8 @@ pub mod memory_limit; // How much memory the process may take.
 // `--mode`: when fibers may move between workers, and whose thread-local storage they see.
 pub mod mode;
 pub mod privileges; // Root becomes another user.
+// The flags that choose a runtime, of the servers and of the load generators.
+pub mod runtime_flags;
 pub mod signals; // What signals mean to the servers; `docs/signals.md` has the same table.
 pub mod stalls; // Reports of stalls: on standard error, and the last ones for the admin address.
 // The page in the browser at the admin address of both servers, and the figures that it asks for

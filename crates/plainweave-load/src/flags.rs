@@ -15,9 +15,8 @@ use super::popularity::{exponent, number_in};
 use super::rates::{Rate, Rates};
 use super::sessions::SessionFlags;
 use super::tls::TlsFlags;
-use plainweave_daemon::engine::{self, Io};
 use plainweave_daemon::flag::{address, time};
-use plainweave_daemon::mode::Mode;
+use plainweave_daemon::runtime_flags::RuntimeFlags;
 
 const EXAMPLES: &str = concat!(
     "\
@@ -386,29 +385,8 @@ pub(super) struct Common {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How much")]
     pub(super) seed: u64,
 
-    /// Worker threads, each with its share of the connections [default: the CPUs this process may
-    /// use]
-    #[arg(long, value_name = "N", help_heading = "Runtime")]
-    pub(super) workers: Option<NonZeroUsize>,
-
-    /// I/O driver; one that is forced and not available is an error [default: io_uring, else epoll]
-    #[arg(
-        long,
-        value_name = "DRIVER",
-        env = "PLAINWEAVE_IO",
-        help_heading = "Runtime"
-    )]
-    pub(super) io: Option<Io>,
-
-    /// Scheduling policy, perhaps with parameters; `plainweave policies` lists them [default: fifo]
-    #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy, help_heading = "Runtime")]
-    pub(super) policy: Option<String>,
-
-    /// When fibers move between workers, and whose thread-local storage they see: never/shared,
-    /// before-start/shared, before-start/own or anytime/own
-    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
-    #[arg(help_heading = "Runtime")]
-    pub(super) mode: Mode,
+    #[command(flatten)]
+    pub(super) runtime: RuntimeFlags,
 
     /// Make the load by these agents together, in equal parts; see `load agent`
     #[arg(

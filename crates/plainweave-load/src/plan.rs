@@ -67,11 +67,9 @@ impl Plan {
             .duration
             .or(requests.is_none().then_some(Duration::from_secs(10)));
         let connections = given.connections.get();
+        let runtime = &given.runtime;
         let cpus = || std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers = given
-            .workers
-            .map_or_else(cpus, NonZeroUsize::get)
-            .min(connections);
+        let workers = runtime.workers.map_or_else(cpus, NonZeroUsize::get);
         let lead = given.ramp.unwrap_or_default();
         let warm_up = given.warm_up.unwrap_or_default() + lead;
         let open = given.rate.is_some() || given.rates.is_some() || given.search.is_some();
@@ -135,7 +133,7 @@ impl Plan {
 
         Ok(Self {
             connections,
-            workers,
+            workers: workers.min(connections),
             pace,
             rate,
             peak,
@@ -155,9 +153,9 @@ impl Plan {
             part: (0, 1),
             connections_before: 0,
             seed: given.seed,
-            io: given.io,
-            policy: given.policy.clone(),
-            mode: given.mode,
+            io: runtime.io,
+            policy: runtime.policy.clone(),
+            mode: runtime.mode,
         })
     }
 

@@ -16,11 +16,10 @@ use super::memory_bound::MemoryBound;
 use super::proxy::ProxyFlags;
 use super::tls::TlsFlags;
 
-use plainweave_daemon::architecture::ArchitectureFlags;
-use plainweave_daemon::bench_flags::BenchFlags;
-use plainweave_daemon::engine::{self, Io, TwoPools};
-use plainweave_daemon::flag::{address, octal, size, time};
+use plainweave_daemon::engine::TwoPools;
+use plainweave_daemon::flag::{address, octal, size, time, time_or_none};
 use plainweave_daemon::mode::Mode;
+use plainweave_daemon::runtime_flags::{RuntimeFlags, ServingFlags};
 
 /// Unless the flags say where.
 const LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 8080);
@@ -94,7 +93,7 @@ pub struct Flags {
     pub(super) tls: TlsFlags,
 
     #[command(flatten)]
-    pub(super) runtime: RuntimeFlags,
+    pub(super) engine: EngineFlags,
 
     /// User to become once sockets, certificates and logs are open, if started as root; the
     /// directory is read as this user
@@ -169,27 +168,12 @@ impl Flags {
 /// How connections are run.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Runtime")]
-pub(super) struct RuntimeFlags {
-    /// Worker threads [default: the CPUs of the affinity mask and the cgroup quota]
-    #[arg(long, value_name = "N")]
-    pub(super) workers: Option<NonZeroUsize>,
-
-    /// I/O driver; naming one that is unavailable is an error [default: io_uring, else epoll]
-    #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO")]
-    pub(super) io: Option<Io>,
-
-    /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default:
-    /// fifo]
-    #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy)]
-    pub(super) policy: Option<String>,
-
-    /// When fibers move between workers, and whose thread-local storage they see: never/shared,
-    /// before-start/shared, before-start/own or anytime/own
-    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
-    mode: Mode,
+pub(super) struct EngineFlags {
+    #[command(flatten)]
+    pub(super) runtime: RuntimeFlags,
 
     #[command(flatten)]
-    pub(super) architecture: ArchitectureFlags,
+    pub(super) serving: ServingFlags,
 
     /// Two pools of workers, each with its own policy, such as web:fifo/1,files:priority/2: the
     /// first serves connections, the second looks up and reads files, for up to 128 requests at
@@ -197,21 +181,12 @@ pub(super) struct RuntimeFlags {
     #[arg(long, value_name = "POOLS", value_parser = TwoPools::parse)]
     #[arg(conflicts_with_all = ["workers", "policy", "mode", "architecture"])]
     pub(super) pools: Option<TwoPools>,
-
-    #[command(flatten)]
-    pub(super) bench: BenchFlags,
-
-    /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and
-    /// show it on the page of --admin; resolving function names takes some memory (30 MB in a debug
-    /// build)
-    #[arg(long)]
-    pub(super) report_stalls: bool,
 }
 
-impl RuntimeFlags {
+impl EngineFlags {
     /// Returns the mode to serve in, if there is one runtime.
     pub(super) fn mode(&self) -> Mode {
-        self.bench.mode(self.mode)
+        self.serving.mode(&self.runtime)
     }
 
     /// Returns how many descriptors spare workers may take.
@@ -250,11 +225,6 @@ pub(super) struct ObservationFlags {
     /// is not a loopback one
     #[arg(long, requires = "admin")]
     pub(super) admin_details: bool,
-
-    /// Keep the last 65,536 events of each worker in memory, and write them to this file on SIGUSR2
-    /// and at exit, in Chrome's trace format; see docs/trace.md in the sources
-    #[arg(long, value_name = "FILE")]
-    pub(super) trace: Option<PathBuf>,
 }
 
 /// What of the files is kept in memory.
@@ -351,14 +321,6 @@ impl LimitFlags {
             connections_per_address: self.max_per_address,
             ..Limits::default()
         }
-    }
-}
-
-/// As `time`, or nothing at all.
-fn time_or_none(text: &str) -> Result<Duration, String> {
-    match text.trim_end_matches(['m', 's', 'h']) {
-        "0" => Ok(Duration::ZERO),
-        _ => time(text),
     }
 }
 

@@ -66,14 +66,15 @@ const OTHER_DESCRIPTORS: usize = 64;
 
 /// Serves until a signal asks to stop.
 pub fn run(flags: &Flags) -> anyhow::Result<()> {
-    let stalls = flags.runtime.report_stalls.then(Arc::<Stalls>::default);
-    let trace = flags.observation.trace.as_deref();
-    let engine = serve::Engine::choose(&flags.runtime, stalls.as_ref(), trace.is_some())?;
+    let serving = &flags.engine.serving;
+    let stalls = serving.report_stalls.then(Arc::<Stalls>::default);
+    let trace = serving.trace.as_deref();
+    let engine = serve::Engine::choose(&flags.engine, stalls.as_ref(), trace.is_some())?;
     let trace = trace
         .map(|path| TraceFile::open(path, engine.tracers()))
         .transpose()?
         .map(Arc::new);
-    let architecture = flags.runtime.architecture.architecture;
+    let architecture = serving.architecture.architecture;
     let limit = MemoryLimit::choose(flags.limits.max_memory);
     let each = Each {
         fiber: architecture.has_fiber_each(),
@@ -98,7 +99,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let served = files.root().clone();
     let site = engine.site(
         files,
-        flags.runtime.bench.block,
+        serving.bench.block,
         flags.tls.https(listeners.tls_port()),
     );
     let server = Server::new(site).with_limits(flags.limits(&memory, max_connections));
@@ -307,11 +308,12 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
 
     // Few descriptors: half of them for the rest, and half of those for connections, whatever the
     // cache would like.
-    let others = OTHER_DESCRIPTORS + flags.runtime.spare_descriptors();
+    let others = OTHER_DESCRIPTORS + flags.engine.spare_descriptors();
     let left = descriptors - others.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
     let made = flags
-        .runtime
+        .engine
+        .serving
         .architecture
         .architecture
         .most_connections()
@@ -354,7 +356,7 @@ fn start_line(
     if let Some(path) = &flags.observation.access_log {
         line.push_str(&format!(", access log {}", path.display()));
     }
-    if let Some(path) = &flags.observation.trace {
+    if let Some(path) = &flags.engine.serving.trace {
         line.push_str(&format!(", trace {}", path.display()));
     }
     if let Some(url) = observers.admin_url() {

@@ -13,7 +13,7 @@ use plainweave_http::{Handler, Listener, Request, Response, Server, StatusCode};
 
 use super::accept::{Admission, Door, SharedAcceptor};
 use super::faults::Faults;
-use super::flags::RuntimeFlags;
+use super::flags::EngineFlags;
 use super::https::Https;
 use super::listen::Served;
 use plainweave_daemon::architecture::{Architecture, Handling, Runtimes, in_turn};
@@ -72,26 +72,26 @@ impl fmt::Display for Engine {
 
 impl Engine {
     pub(super) fn choose(
-        flags: &RuntimeFlags,
+        flags: &EngineFlags,
         stalls: Option<&Arc<Stalls>>,
         traced: bool,
     ) -> anyhow::Result<Self> {
-        let workers = flags.workers;
-        let policy = flags.policy.as_deref();
+        let workers = flags.runtime.workers;
+        let policy = flags.runtime.policy.as_deref();
         let setup = Setup {
             name: "web",
             workers,
-            io: flags.io,
+            io: flags.runtime.io,
             policy,
             mode: flags.mode(),
-            waits: flags.bench.waits.as_deref(),
+            waits: flags.serving.bench.waits.as_deref(),
             stalls,
             traced,
         };
 
         Ok(Self(Arc::new(Runtimes::start(
             setup,
-            flags.architecture.architecture,
+            flags.serving.architecture.architecture,
             flags.pools.as_ref(),
         )?)))
     }

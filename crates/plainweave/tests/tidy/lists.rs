@@ -176,7 +176,7 @@ pub(crate) const CRATES: &[Layers] = &[
             &[""],
             &["status"],
             &["admin"],
-            &["fibers"],
+            &["fibers", "runtime_flags"],
             &["architecture"],
             &["engine"],
             &["bench_flags", "signals"],

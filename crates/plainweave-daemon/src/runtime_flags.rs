@@ -1,0 +1,66 @@
+//! The flags that choose a runtime, of the servers and of the load generators.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::architecture::ArchitectureFlags;
+use crate::bench_flags::BenchFlags;
+use crate::engine::{self, Io};
+use crate::mode::Mode;
+
+/// Workers, driver, policy and mode.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Runtime")]
+pub struct RuntimeFlags {
+    /// Worker threads [default: the CPUs of the affinity mask and the cgroup quota]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<NonZeroUsize>,
+
+    /// I/O driver; naming one that is unavailable is an error [default: io_uring, else epoll]
+    #[arg(long, value_name = "DRIVER", env = "PLAINWEAVE_IO")]
+    pub io: Option<Io>,
+
+    /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default:
+    /// fifo]
+    #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy)]
+    pub policy: Option<String>,
+
+    /// When fibers move between workers, and whose thread-local storage they see: never/shared,
+    /// before-start/shared, before-start/own or anytime/own
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
+    pub mode: Mode,
+}
+
+/// What a server may have beside.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Runtime")]
+pub struct ServingFlags {
+    /// What serves a connection.
+    #[command(flatten)]
+    pub architecture: ArchitectureFlags,
+
+    /// What `plainweave bench` asks for.
+    #[command(flatten)]
+    pub bench: BenchFlags,
+
+    /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and
+    /// show it on the page of --admin; resolving function names takes some memory (30 MB in a debug
+    /// build)
+    #[arg(long)]
+    pub report_stalls: bool,
+
+    /// Keep the last 65,536 events of each worker in memory, and write them to this file on SIGUSR2
+    /// and at exit, in Chrome's trace format; see docs/trace.md in the sources
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+}
+
+impl ServingFlags {
+    /// Returns the mode to serve in.
+    #[must_use]
+    pub fn mode(&self, runtime: &RuntimeFlags) -> Mode {
+        self.bench.mode(runtime.mode)
+    }
+}
