@@ -7,9 +7,7 @@
 //! a cache keeps: the hit ratio of a skewed trace of mixed sizes, and the number of small items in
 //! 64 MB. The last one measures latency where CPU is short.
 
-mod client; // The closed-loop client.
 mod quota; // Latency when CPU is short.
-pub(crate) mod server; // The servers, each a process of its own on CPU 0.
 mod trace; // What a cache keeps: the hit ratio of a skewed trace, and how many small items fit.
 mod two_workers; // CPU per request with two workers beside that with one.
 
@@ -22,8 +20,8 @@ use clap::Args;
 use crate::names;
 use crate::report::{self, Failures, Report};
 use crate::sample::{Row, ratios};
-use client::{Client, Mix};
-use server::{Server, System};
+use crate::servers::cache::{Server, System};
+use crate::servers::cache_client::{self as client, Client, Mix};
 
 /// The cache server beside memcached.
 #[derive(Args, Debug)]

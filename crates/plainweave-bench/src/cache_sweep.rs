@@ -22,9 +22,9 @@ use crate::names;
 use crate::plot::lines::{Line, Panel};
 use crate::report::{self, Failures, Report};
 use crate::sample::{Row, Spread};
-use crate::serving::{Driver, evenly, seconds};
+use crate::servers::descriptors;
+use crate::servers::{Driver, evenly, seconds};
 use crate::turns::Turns;
-use crate::web::descriptors;
 use sweep::{Bench, Binary, Point, System};
 
 /// The cache server beside memcached, from a tenth of its peak to beyond.

@@ -32,11 +32,11 @@ use crate::names;
 use crate::plot::scatter::{self, Panel, Point};
 use crate::report::{self, Failures, Report};
 use crate::sample::Row;
-use crate::serving::{Counted, Figures, Kind, Load, Server, What, Whose, one_cpu, seconds};
+use crate::servers::catalog::Catalog;
+use crate::servers::descriptors;
+use crate::servers::site::Site;
+use crate::servers::{Counted, Figures, Kind, Load, Server, What, Whose, one_cpu, seconds};
 use crate::turns::{self, Values, value};
-use crate::web::catalog::Catalog;
-use crate::web::descriptors;
-use crate::web::site::Site;
 use plan::{Choices, System};
 use waits::Waits;
 

@@ -30,8 +30,8 @@ use clap::Args;
 use crate::machine;
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::serving::seconds;
-use crate::web::site::Site;
+use crate::servers::seconds;
+use crate::servers::site::Site;
 use bench::Bench;
 pub(crate) use servers::{Flags as ServerFlags, serve};
 

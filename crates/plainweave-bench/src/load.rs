@@ -23,10 +23,10 @@ use clap::Args;
 use crate::machine;
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::serving::{nginx, seconds};
-use crate::web::server;
-use crate::web::site::Site;
-use crate::web::wrk;
+use crate::servers::site::Site;
+use crate::servers::web as server;
+use crate::servers::wrk;
+use crate::servers::{nginx, seconds};
 use bench::Bench;
 
 /// The load generators: what they cost, and whether they are right.

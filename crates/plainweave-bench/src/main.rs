@@ -38,7 +38,7 @@ mod quick; // `--quick`: an answer within about five minutes, from every experim
 mod random; // Random numbers for the workloads.
 mod report; // Where figures go: a table on the terminal, a CSV and a self-contained HTML page.
 mod sample; // One measured figure, and the rows of the long-form CSV.
-mod serving; // Web and cache servers, ours and their peers, under `plainweave load`.
+mod servers; // Web and cache servers, ours and their peers, as processes.
 // The five architectures of `plainweave web` and `plainweave cache` side by side, under the same
 // traffic.
 mod shapes;
@@ -111,7 +111,7 @@ enum Experiment {
     Web(web::Flags),
     WebSweep(web_sweep::Flags),
     #[command(hide = true)]
-    WebControl(web::control::Flags),
+    WebControl(servers::control::Flags),
     Files(files::Flags),
     Load(load::Flags),
     TraceSvg(trace_svg::Flags),
@@ -163,7 +163,7 @@ fn main() -> ExitCode {
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::WebSweep(flags) => web_sweep::run(&flags),
-        Experiment::WebControl(flags) => web::control::serve(&flags),
+        Experiment::WebControl(flags) => servers::control::serve(&flags),
         Experiment::Files(flags) => files::run(&flags),
         Experiment::Load(flags) => load::run(&flags),
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),

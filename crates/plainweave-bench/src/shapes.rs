@@ -26,9 +26,9 @@ use crate::limit;
 use crate::names;
 use crate::report::{self, Failures, Report};
 use crate::sample::Row;
-use crate::serving::{Counted, Driver, Figures, Kind, Load, PEER, Server, What, Whose, seconds};
-use crate::web::descriptors;
-use crate::web::site::Site;
+use crate::servers::descriptors;
+use crate::servers::site::Site;
+use crate::servers::{Counted, Driver, Figures, Kind, Load, PEER, Server, What, Whose, seconds};
 
 /// The architectures of web and cache server, side by side.
 #[derive(Args, Debug)]

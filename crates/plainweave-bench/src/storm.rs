@@ -22,7 +22,7 @@ use crate::interrupt;
 use crate::mode::Mode;
 use crate::report::{self, Failures, Report};
 use crate::sample::Row;
-use crate::web::descriptors;
+use crate::servers::descriptors;
 use workload::{Case, Size};
 pub(crate) use workload::{ChildFlags, run_child};
 

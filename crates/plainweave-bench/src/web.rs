@@ -4,31 +4,21 @@
 //! The servers run at once, each in processes of its own on CPU 0, and serve the same files;
 //! clients on CPU 1 drive them in turn, those of closed loops in turns of 50 ms, so that all see
 //! the same machine in the same second. nginx is Debian's, tuned and with its defaults
-//! (`serving/nginx`), with one worker. Where all bodies have one length, up to 128 KiB, a raw epoll
+//! (`servers/nginx`), with one worker. Where all bodies have one length, up to 128 KiB, a raw epoll
 //! loop that sends a fixed answer of that length shows the limit of this machine. Ours is the
 //! program `plainweave` that stands beside this one, with `--workers 1` and otherwise its defaults,
 //! on each driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes
 //! where there is no such group.
 
 mod bench; // What the cases share: the flags' numbers, the site, and the rows.
-// Which files a load asks for, how large they are, and in which order it asks.
-pub(crate) mod catalog;
-pub(crate) mod client; // `plainweave load http` as a client: its command and its figures.
-mod closed; // What a closed loop asks for.
-pub(crate) mod control; // Three ways to send a file that fail when memory is short, as servers.
-pub(crate) mod descriptors; // The bound on descriptors, for this process and those that it starts.
 mod disk; // Files that memory cannot hold.
 mod idle; // Idle keep-alive connections: memory of each, and CPU while nothing happens.
 mod log; // What the access log costs: each server beside itself without a log.
 mod overload; // More than a server can bear.
 mod quota; // Latency when CPU is short.
 mod requests; // Server CPU per request, closed loop; bodies are sampled while the load runs.
-pub(crate) mod server; // A server in its own processes: nginx, or `plainweave web` on a driver.
-pub(crate) mod site; // The files that all servers serve, and the requests for them.
 mod slow; // Slow clients beside fast ones.
 mod two_workers; // CPU per request with two workers beside that with one.
-// wrk, the closed loop: all paths in turn, one or several sets of header fields.
-pub(crate) mod wrk;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -39,11 +29,12 @@ use clap::Args;
 use crate::machine;
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::serving::nginx;
+use crate::servers::catalog::Catalog;
+use crate::servers::closed::Load;
+use crate::servers::nginx;
+use crate::servers::site::{FIELDS, Site};
+use crate::servers::{descriptors, wrk};
 use bench::Bench;
-use catalog::Catalog;
-use closed::Load;
-use site::{FIELDS, Site};
 
 /// The static web server beside nginx.
 #[derive(Args, Debug)]

@@ -48,6 +48,7 @@ mod timeline;
 mod trial; // Random small machines: whatever the policy, the checkers must find nothing.
 mod worker; // A simulated worker: the runtime's loop, as far as it concerns scheduling.
 mod workload; // What simulated fibers do.
+mod world; // What the actors of a run share beside the pools.
 
 // The runtime's own files. What of them only the runtime uses is idle here.
 mod atomics;

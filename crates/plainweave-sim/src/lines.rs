@@ -20,8 +20,20 @@
 use foldhash::{HashMap, HashMapExt};
 
 use crate::costs::{Costs, Picos};
-use crate::meter::Access;
 use crate::policy::{Distance, Topology};
+
+/// What is done to a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It is read.
+    Load,
+    /// It is written.
+    Store,
+    /// It is read, and then written by a plain store.
+    Update,
+    /// It is read and written in one step.
+    Exchange,
+}
 
 /// Bytes of a line. Neighbouring lines of 64 bytes travel together, as
 /// `crossbeam_utils::CachePadded` assumes too.

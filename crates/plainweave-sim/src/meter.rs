@@ -40,24 +40,11 @@ use std::ptr;
 use corosensei::Yielder;
 
 use crate::costs::{Costs, NANO, Picos};
-use crate::lines::{LINE, Lines};
+use crate::lines::{Access, LINE, Lines};
 use crate::machine::Machine;
 
 /// How far a worker may run ahead of the others on lines that are its own.
 const SKEW: Picos = 100 * NANO;
-
-/// What is done to a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// It is read.
-    Load,
-    /// It is written.
-    Store,
-    /// It is read, and then written by a plain store.
-    Update,
-    /// It is read and written in one step.
-    Exchange,
-}
 
 /// What the workers' accesses came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,12 +6,12 @@
 use std::cell::{Cell, RefCell};
 
 use crate::atomics::sleepers::Sleepers;
-use crate::engine::{Setup, World};
 use crate::idle;
 use crate::machine::Machine;
 use crate::meter;
 use crate::policy::{Counts, Cx, Policy, Ready, Topology, Wake, WorkerId};
 use crate::task::{Place, TaskId, Ticket};
+use crate::world::World;
 
 /// All of them, and what they have in common.
 pub(crate) struct Pools<P: Policy<Ticket>> {
@@ -63,7 +63,8 @@ impl<P: Policy<Ticket>> Pool<P> {
 impl<P: Policy<Ticket>> Pools<P> {
     /// `sizes`: how many workers each pool has.
     pub(crate) fn new(
-        setup: &Setup,
+        machine: &Machine,
+        seed: u64,
         params: &P::Params,
         sizes: &[usize],
         world: RefCell<World>,
@@ -72,7 +73,7 @@ impl<P: Policy<Ticket>> Pools<P> {
         let pool = |(number, workers): (usize, &usize)| {
             let topology = Topology {
                 workers: *workers,
-                ..setup.machine.topology
+                ..machine.topology
             };
 
             first += workers;
@@ -81,10 +82,10 @@ impl<P: Policy<Ticket>> Pools<P> {
 
         Self {
             pools: sizes.iter().enumerate().map(pool).collect(),
-            machine: setup.machine.clone(),
+            machine: machine.clone(),
             world,
             counts: Cell::default(),
-            seed: setup.seed,
+            seed,
         }
     }
 

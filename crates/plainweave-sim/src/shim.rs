@@ -16,7 +16,8 @@ pub(crate) use std::sync::Arc;
 
 pub(crate) use lock::{Mutex, MutexGuard};
 
-use crate::meter::{self, Access};
+use crate::lines::Access;
+use crate::meter;
 
 /// Lets simulated time pass: the worker looks again a little later.
 #[inline]
@@ -65,7 +66,8 @@ pub(crate) mod atomic {
 
     pub(crate) use std::sync::atomic::Ordering;
 
-    use crate::meter::{self, Access};
+    use crate::lines::Access;
+    use crate::meter;
 
     /// Orders what comes before against what comes after: all stores of the worker arrive first.
     pub(crate) fn fence(_: Ordering) {

@@ -12,14 +12,15 @@ use std::collections::BinaryHeap;
 use crate::atomics::sleepers::Sleepers;
 use crate::check::PoolChecker;
 use crate::costs::{NANO, Picos};
-use crate::engine::World;
 use crate::idle::{self, Idler};
-use crate::meter::{self, Access};
+use crate::lines::Access;
+use crate::meter;
 use crate::policy::{Counts, Cx, Effort, Policy, Ready, Wake, WorkerId};
 use crate::pools::{Bed, Pool, Pools};
 use crate::stacks::Found;
 use crate::task::{Place, TaskId, Ticket};
 use crate::workload::Action;
+use crate::world::World;
 
 /// Tasks between two readings of the clock, as in the runtime.
 const STRIDE: u32 = 64;

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use anyhow::ensure;
 
-use super::server::{Server, System, plainweave};
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::sample::Row;
-use crate::serving::tails::{self, SHARE};
-use crate::web::client::{Figures, run_load};
+use crate::servers::cache::{Server, System, plainweave};
+use crate::servers::client::{Figures, run_load};
+use crate::servers::tails::{self, SHARE};
 
 pub(super) const CASE: (&str, &str) = (
     "quota-p99",

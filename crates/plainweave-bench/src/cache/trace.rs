@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, ensure};
 
-use super::client::Random;
+use crate::servers::cache_client::Random;
 
 /// Requests sent together.
 const BATCH: usize = 200;

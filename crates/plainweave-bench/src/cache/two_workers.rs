@@ -3,12 +3,12 @@
 
 use anyhow::Context;
 
-use super::client::{Client, Mix};
-use super::server::{Server, System};
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::machine;
 use crate::report;
 use crate::sample::{Row, ratios};
+use crate::servers::cache::{Server, System};
+use crate::servers::cache_client::{Client, Mix};
 
 pub(super) const CASE: (&str, &str) = (
     "1024-2",

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::cache::server as cache;
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::plot::Role;
-use crate::serving::Driver;
-use crate::web::server::plainweave_program;
+use crate::servers::Driver;
+use crate::servers::cache;
+use crate::servers::web::plainweave_program;
 
 /// Memory of a cache: enough for all keys.
 const MEGABYTES: usize = 256;

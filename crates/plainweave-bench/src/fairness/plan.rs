@@ -6,7 +6,7 @@ use plainweave::policy::Choice;
 
 use crate::limit;
 use crate::names;
-use crate::serving::{Driver, Kind, PEER, Whose};
+use crate::servers::{Driver, Kind, PEER, Whose};
 
 /// Modes by name: what `--mode` of the servers takes, and one that it refuses.
 const MODES: [&str; 5] = [

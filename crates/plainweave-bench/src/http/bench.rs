@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::sample::{Row, ratios};
-use crate::serving::rounds::Costs;
-use crate::web::site::Site;
+use crate::servers::rounds::Costs;
+use crate::servers::site::Site;
 
 /// What the cases share.
 pub(super) struct Bench {

@@ -12,10 +12,10 @@ use super::bench::Bench;
 use super::kind::NO_PROGRAM;
 use super::tls::{OTHERS, open, web};
 use crate::machine;
-use crate::serving::nginx;
-use crate::serving::process::Process;
-use crate::serving::rounds::Rounds;
-use crate::web::site::{self, SIZE};
+use crate::servers::nginx;
+use crate::servers::process::Process;
+use crate::servers::rounds::Rounds;
+use crate::servers::site::{self, SIZE};
 
 const CASE: &str = "h2";
 /// What a client of HTTP/2 says first: its preface and empty settings (RFC 9113, section 3.4).

@@ -20,9 +20,9 @@ use rustls::ClientConnection;
 use super::bench::Bench;
 use super::tls::{self, Certificate, OTHERS};
 use crate::report;
-use crate::serving::process::Process;
-use crate::web::descriptors;
-use crate::web::site::{self, SIZE};
+use crate::servers::descriptors;
+use crate::servers::process::Process;
+use crate::servers::site::{self, SIZE};
 
 const CASE: &str = "handshakes";
 /// Between two requests of a connection.

@@ -8,10 +8,10 @@ use super::kind::{BODY, Coding};
 use super::system::{OTHERS, SYSTEMS, System};
 use crate::machine;
 use crate::report;
-use crate::serving::process::Process;
-use crate::serving::rounds::Rounds;
-use crate::web::site::{self, Checker};
-use crate::web::wrk;
+use crate::servers::process::Process;
+use crate::servers::rounds::Rounds;
+use crate::servers::site::{self, Checker};
+use crate::servers::wrk;
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     measure(bench, "hello", Coding::Length)

@@ -9,12 +9,12 @@ use super::hello;
 use super::kind::{BODY, Coding, NO_PROGRAM};
 use super::system::{OTHERS, System};
 use crate::report;
-use crate::serving::process::Process;
-use crate::serving::rounds::Costs;
-use crate::web::client::{Figures, run_load};
-use crate::web::descriptors;
-use crate::web::server::plainweave_program;
-use crate::web::site::Checker;
+use crate::servers::client::{Figures, run_load};
+use crate::servers::descriptors;
+use crate::servers::process::Process;
+use crate::servers::rounds::Costs;
+use crate::servers::site::Checker;
+use crate::servers::web::plainweave_program;
 
 const CASE: &str = "seed";
 

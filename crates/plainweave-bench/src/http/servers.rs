@@ -20,8 +20,8 @@ use plainweave_http::{Body, Handler, Request, Response, Server};
 use super::kind::{BODY, Kind};
 use super::websocket_server;
 use crate::mode::Mode;
-use crate::serving::process::free_address;
-use crate::web::descriptors;
+use crate::servers::descriptors;
+use crate::servers::process::free_address;
 use crate::{limit, machine, report};
 
 /// Descriptors that are asked for; with fewer, a server serves fewer connections.

@@ -7,9 +7,9 @@ use super::bench::Others;
 use super::kind::{BODY, Coding, Kind};
 use crate::limit;
 use crate::program::Program;
-use crate::serving::nginx;
-use crate::serving::process::Process;
-use crate::web::site::Site;
+use crate::servers::nginx;
+use crate::servers::process::Process;
+use crate::servers::site::Site;
 
 /// A system.
 #[derive(Clone, Copy, Debug)]

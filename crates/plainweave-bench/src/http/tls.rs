@@ -16,12 +16,12 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use super::bench::{Bench, Others};
 use super::kind::NO_PROGRAM;
 use crate::machine;
-use crate::serving::nginx;
-use crate::serving::process::Process;
-use crate::serving::rounds::Rounds;
-use crate::web::server::plainweave_program;
-use crate::web::site::{self, Checker, SILENCE_LIMIT, SIZE, Site};
-use crate::web::wrk;
+use crate::servers::nginx;
+use crate::servers::process::Process;
+use crate::servers::rounds::Rounds;
+use crate::servers::site::{self, Checker, SILENCE_LIMIT, SIZE, Site};
+use crate::servers::web::plainweave_program;
+use crate::servers::wrk;
 
 const CASE: &str = "tls";
 /// The name that the certificate is for.

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::serving::nginx;
-use crate::web::wrk;
+use crate::servers::nginx;
+use crate::servers::wrk;
 
 /// What this program was built from.
 const LOCK: &str = include_str!("../../../../Cargo.lock");

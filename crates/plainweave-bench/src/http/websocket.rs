@@ -11,9 +11,9 @@ use super::bench::{Bench, Others};
 use super::kind::Kind;
 use crate::echo::client::Client;
 use crate::report;
-use crate::serving::process::Process;
-use crate::serving::rounds::Costs;
-use crate::web::site::SILENCE_LIMIT;
+use crate::servers::process::Process;
+use crate::servers::rounds::Costs;
+use crate::servers::site::SILENCE_LIMIT;
 
 const CASE: &str = "websocket";
 /// Bytes of a message.

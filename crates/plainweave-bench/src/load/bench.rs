@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::sample::Row;
-use crate::web::site::Site;
+use crate::servers::site::Site;
 
 /// What the cases share.
 pub(super) struct Bench {

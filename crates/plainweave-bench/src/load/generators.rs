@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 
 use super::bench::Bench;
 use crate::sample::ratios;
-use crate::web::server::{Kind, Server};
-use crate::web::{client, site, wrk};
+use crate::servers::web::{Kind, Server};
+use crate::servers::{client, site, wrk};
 use crate::{machine, report};
 
 const CASE: &str = "generators";

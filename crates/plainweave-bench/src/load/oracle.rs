@@ -13,8 +13,8 @@ use hdrhistogram::Histogram;
 
 use super::bench::Bench;
 use crate::sample::ratios;
-use crate::web::client;
-use crate::web::server::{Kind, plainweave_program};
+use crate::servers::client;
+use crate::servers::web::{Kind, plainweave_program};
 use crate::{machine, report};
 
 /// What a request takes, and one in [`EVERY`]: p50 is the first, p99 the second.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::server::{Kind, Server};
-use super::site::Site;
 use crate::sample::{Row, ratios};
+use crate::servers::site::Site;
+use crate::servers::web::{Kind, Server};
 
 /// What the cases share.
 pub(super) struct Bench {

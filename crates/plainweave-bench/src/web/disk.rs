@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::bench::Bench;
-use super::catalog::Catalog;
-use super::client::{Figures, load, run_load};
-use super::server::{Kind, Server};
-use super::site::{Checker, Site};
 use crate::cgroup::Group;
 use crate::report;
+use crate::servers::catalog::Catalog;
+use crate::servers::client::{Figures, load, run_load};
+use crate::servers::site::{Checker, Site};
+use crate::servers::web::{Kind, Server};
 
 const CASE: &str = "disk";
 /// Of each large file.

@@ -8,10 +8,10 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::bench::Bench;
-use super::descriptors;
-use super::server::{Kind, Server};
-use super::site::{self, Checker, FILES, SIZE, Site};
 use crate::report;
+use crate::servers::descriptors;
+use crate::servers::site::{self, Checker, FILES, SIZE, Site};
+use crate::servers::web::{Kind, Server};
 
 const CASE: &str = "idle-10000";
 /// Settings of ours: a bounded cache, patience.

@@ -1,13 +1,13 @@
 //! What the access log costs: each server beside itself without a log.
 
 use super::bench::Bench;
-use super::catalog::Catalog;
-use super::closed::Load;
 use super::requests;
-use super::server::{Kind, Server};
 use crate::machine;
 use crate::sample::ratios;
-use crate::serving::rounds::Costs;
+use crate::servers::catalog::Catalog;
+use crate::servers::closed::Load;
+use crate::servers::rounds::Costs;
+use crate::servers::web::{Kind, Server};
 
 const CASE: &str = "access-log";
 const CONNECTIONS: usize = 64;

@@ -17,13 +17,13 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::bench::Bench;
-use super::client::{load, run_load, run_overload};
-use super::server::{Kind, Server};
-use super::{descriptors, site};
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::report;
-use crate::serving::connections::{CLOSE_WAIT, drain, standing};
-use crate::serving::rounds::SetOnDrop;
+use crate::servers::client::{load, run_load, run_overload};
+use crate::servers::connections::{CLOSE_WAIT, drain, standing};
+use crate::servers::rounds::SetOnDrop;
+use crate::servers::web::{Kind, Server};
+use crate::servers::{descriptors, site};
 
 const CASE: &str = "overload";
 /// Of one CPU.

@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use super::bench::Bench;
-use super::client::{Figures, load, run_load};
-use super::server::{Kind, Server};
-use super::site;
 use crate::cgroup::{Group, NO_QUOTA};
-use crate::serving::tails::{self, SHARE};
+use crate::servers::client::{Figures, load, run_load};
+use crate::servers::site;
+use crate::servers::tails::{self, SHARE};
+use crate::servers::web::{Kind, Server};
 
 const CASE: &str = "quota-p99";
 const CONNECTIONS: &str = "64";

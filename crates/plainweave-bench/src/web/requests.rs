@@ -3,13 +3,13 @@
 use anyhow::Context;
 
 use super::bench::Bench;
-use super::closed::Load;
-use super::server::{Kind, Server};
-use super::site::Checker;
-use super::wrk;
 use crate::machine;
-use crate::serving::process::Process;
-use crate::serving::rounds::{Costs, Rounds};
+use crate::servers::closed::Load;
+use crate::servers::process::Process;
+use crate::servers::rounds::{Costs, Rounds};
+use crate::servers::site::Checker;
+use crate::servers::web::{Kind, Server};
+use crate::servers::wrk;
 
 /// Bytes of a body up to which sending it from memory costs less than sending it from a file.
 /// `sendfile` does not copy, so beyond that the raw loop would be no limit.

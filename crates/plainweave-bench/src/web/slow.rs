@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::bench::Bench;
-use super::catalog::Catalog;
-use super::client::{Figures, load, run_load};
-use super::server::{Kind, Server};
-use super::site::{FIELDS, request};
-use super::{descriptors, site};
 use crate::report;
 use crate::sample::ratios;
-use crate::serving::rounds::SetOnDrop;
+use crate::servers::catalog::Catalog;
+use crate::servers::client::{Figures, load, run_load};
+use crate::servers::rounds::SetOnDrop;
+use crate::servers::site::{FIELDS, request};
+use crate::servers::web::{Kind, Server};
+use crate::servers::{descriptors, site};
 
 const CASE: &str = "slow-10000";
 /// Of a server's fast clients, in all.

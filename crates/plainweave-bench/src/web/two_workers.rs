@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use super::bench::Bench;
-use super::catalog::Catalog;
-use super::closed::Load;
-use super::server::{Kind, Server};
-use super::site::Checker;
-use super::wrk;
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::machine;
 use crate::report;
 use crate::sample::{Row, ratios};
-use crate::serving::rounds::Costs;
+use crate::servers::catalog::Catalog;
+use crate::servers::closed::Load;
+use crate::servers::rounds::Costs;
+use crate::servers::site::Checker;
+use crate::servers::web::{Kind, Server};
+use crate::servers::wrk;
 
 pub(super) const CASE: &str = "1k-1024-2";
 const CONNECTIONS: usize = 1024;

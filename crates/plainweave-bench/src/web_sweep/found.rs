@@ -5,7 +5,7 @@ use super::system::{Part, System};
 use crate::plot::Role;
 use crate::plot::lines::{Line, Panel};
 use crate::sample::{Row, Spread};
-use crate::web::server::Kind;
+use crate::servers::web::Kind;
 
 /// A system's steps in a part: by rounds, then by cases.
 struct Curve {

@@ -9,13 +9,13 @@ use anyhow::{Context, ensure};
 
 use super::system::System;
 use crate::cgroup::Group;
-use crate::serving::connections::{CLOSE_WAIT, drain, standing};
-use crate::serving::rounds::SetOnDrop;
+use crate::servers::catalog::Catalog;
+use crate::servers::client::{Figures, load, run_load, run_overload};
+use crate::servers::connections::{CLOSE_WAIT, drain, standing};
+use crate::servers::rounds::SetOnDrop;
+use crate::servers::site::{Checker, Site};
+use crate::servers::web::{Server, plainweave_program};
 use crate::turns::Values;
-use crate::web::catalog::Catalog;
-use crate::web::client::{Figures, load, run_load, run_overload};
-use crate::web::server::{Server, plainweave_program};
-use crate::web::site::{Checker, Site};
 
 /// Clients, each with a log of its own, as published.
 const LOGS: &str = "16";
@@ -462,7 +462,7 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::{NAMES, Step};
-    use crate::web::client::Figures;
+    use crate::servers::client::Figures;
 
     #[test]
     fn steps_are_kept_as_values() {

@@ -7,8 +7,8 @@ use anyhow::Context;
 
 use super::load::{Bench, Step};
 use super::system::System;
-use crate::web::client::Figures;
-use crate::web::server::Server;
+use crate::servers::client::Figures;
+use crate::servers::web::Server;
 
 /// Bytes a second of the disk.
 const DISK: u64 = 40 << 20;

@@ -4,9 +4,9 @@ use clap::ValueEnum;
 
 use crate::cgroup::Group;
 use crate::plot::Role;
-use crate::serving::Driver;
-use crate::web::server::{Kind, Server};
-use crate::web::site::Site;
+use crate::servers::Driver;
+use crate::servers::site::Site;
+use crate::servers::web::{Kind, Server};
 
 /// What is swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -11,7 +11,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{self, LockResult, PoisonError, TryLockError, TryLockResult};
 
 use crate::costs::{MICRO, Picos};
-use crate::meter::{self, Access};
+use crate::lines::Access;
+use crate::meter;
 
 /// How long a thread looks at a lock that is taken before it sleeps: what a hundred turns of
 /// `std`'s loop take.

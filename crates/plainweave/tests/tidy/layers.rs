@@ -1,7 +1,5 @@
 //! Who may use what: `unsafe`, imports, atomics, thread-locals, the terminal.
 
-use std::collections::BTreeSet;
-
 use crate::cycles::Crate;
 use crate::source::{File, has_word, lines_with, rust_files};
 use crate::{Report, is_library, is_test, lists};
@@ -31,13 +29,11 @@ fn imports_lead_downwards() {
     let files = rust_files();
     for layers in lists::CRATES {
         let program = Crate::read(layers.root, &files);
-        let mut known: BTreeSet<(&str, &str)> = BTreeSet::new();
         let imports = program.imports();
         for (from, to, import) in imports
             .iter()
             .flat_map(|(from, to)| to.iter().map(move |(to, import)| (from, to, import)))
         {
-            known.insert((room(from), room(to)));
             if !may_import(layers, room(from), room(to)) {
                 let what = format!(
                     "takes {} from `{}`, which `{}` may not know: see tidy/lists.rs",
@@ -48,26 +44,15 @@ fn imports_lead_downwards() {
                 report.add(program.path(from), import.line, what);
             }
         }
-
-        for circle in layers
-            .circles
-            .iter()
-            .filter(|circle| !is_circle(circle, &known))
-        {
-            let what =
-                format!("{circle:?} is no circle any more: give its members rows of their own");
-            report.add(layers.root, 0, what);
-        }
     }
     report.done();
 }
 
 fn may_import(layers: &lists::Layers, above: &str, below: &str) -> bool {
     let row = |room: &str| layers.rows.iter().position(|row| row.contains(&room));
-    let in_circle = |circle: &&[&str]| circle.contains(&above) && circle.contains(&below);
     let downwards = match (row(above), row(below)) {
         (Some(0), Some(_)) => true,
-        (Some(from), Some(to)) => from < to || layers.circles.iter().any(in_circle),
+        (Some(from), Some(to)) => from < to,
         _ => false,
     };
     let is_runtime = layers.rows == lists::LAYERS;
@@ -75,25 +60,6 @@ fn may_import(layers: &lists::Layers, above: &str, below: &str) -> bool {
         .iter()
         .find(|(room, _)| is_runtime && *room == above);
     above == below || downwards && narrow.is_none_or(|(_, rooms)| rooms.contains(&below))
-}
-
-/// Whether each of them leads to all others.
-fn is_circle(circle: &[&str], known: &BTreeSet<(&str, &str)>) -> bool {
-    circle.iter().all(|start| {
-        let mut reached = BTreeSet::from([*start]);
-        let mut grows = true;
-        while grows {
-            let more: Vec<_> = known
-                .iter()
-                .filter(|(from, to)| reached.contains(from) && circle.contains(to))
-                .map(|(_, to)| *to)
-                .collect();
-            let before = reached.len();
-            reached.extend(more);
-            grows = reached.len() > before;
-        }
-        circle.iter().all(|one| reached.contains(one))
-    })
 }
 
 /// Returns the first name of a module's path: a folder or a file of `src`. What stands in for it in

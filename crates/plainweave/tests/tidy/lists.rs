@@ -32,18 +32,13 @@ pub(crate) struct Layers {
     pub(crate) root: &'static str,
     /// As [`LAYERS`].
     pub(crate) rows: &'static [&'static [&'static str]],
-    /// Folders and files in one row that lead to each other. The list may only shrink.
-    pub(crate) circles: &'static [&'static [&'static str]],
 }
 
-/// The layers of all crates. Two circles are left. In bench servers are started by `serving` and
-/// measured by `web` and `cache`, which have what it starts. In sim a worker drives the engine that
-/// runs it, and what it touches is metered by where its lines are.
+/// The layers of all crates.
 pub(crate) const CRATES: &[Layers] = &[
     Layers {
         root: "crates/plainweave/src/",
         rows: LAYERS,
-        circles: &[],
     },
     Layers {
         root: "crates/plainweave-http/src/",
@@ -56,7 +51,6 @@ pub(crate) const CRATES: &[Layers] = &[
             &["accept", "message"],
             &["limits", "per_cpu", "transport"],
         ],
-        circles: &[],
     },
     Layers {
         root: "crates/plainweave-cli/src/",
@@ -66,7 +60,6 @@ pub(crate) const CRATES: &[Layers] = &[
             &["bench", "sim"],
             &["beside", "policies", "tips"],
         ],
-        circles: &[],
     },
     Layers {
         root: "crates/plainweave-cache/src/",
@@ -103,7 +96,6 @@ pub(crate) const CRATES: &[Layers] = &[
                 "version",
             ],
         ],
-        circles: &[],
     },
     Layers {
         root: "crates/plainweave-load/src/",
@@ -146,7 +138,6 @@ pub(crate) const CRATES: &[Layers] = &[
                 "wire",
             ],
         ],
-        circles: &[],
     },
     Layers {
         root: "crates/plainweave-web/src/",
@@ -168,7 +159,6 @@ pub(crate) const CRATES: &[Layers] = &[
                 "slowest",
             ],
         ],
-        circles: &[],
     },
     Layers {
         root: "crates/plainweave-daemon/src/",
@@ -190,7 +180,6 @@ pub(crate) const CRATES: &[Layers] = &[
                 "stalls",
             ],
         ],
-        circles: &[],
     },
     Layers {
         root: "crates/plainweave-bench/src/",
@@ -199,6 +188,7 @@ pub(crate) const CRATES: &[Layers] = &[
             &["predict"],
             &["compose", "pages"],
             &[
+                "cache",
                 "cache_sweep",
                 "fairness",
                 "http",
@@ -206,11 +196,10 @@ pub(crate) const CRATES: &[Layers] = &[
                 "shapes",
                 "storm",
                 "thesis",
+                "web",
                 "web_sweep",
             ],
-            &[
-                "cache", "echo", "micro", "queues", "serving", "turns", "web",
-            ],
+            &["echo", "micro", "queues", "servers", "turns"],
             &["course", "files", "limit", "stall", "store", "trace_svg"],
             &["report"],
             &["c2c", "plot"],
@@ -228,21 +217,28 @@ pub(crate) const CRATES: &[Layers] = &[
                 "shim",
             ],
         ],
-        circles: &[&["cache", "serving", "web"]],
     },
     Layers {
         root: "crates/plainweave-sim/src/",
         rows: &[
             &["program"],
             &["faulty", "scenario", "search", "trial"],
-            &["engine", "pools", "worker"],
-            &["allocator", "figures", "shim"],
-            &["check", "lines", "meter", "stacks", "timeline", "workload"],
-            &["machine", "task", "thesis"],
+            &["engine"],
+            &["worker"],
+            &["pools"],
+            &["figures", "shim", "world"],
+            &[
+                "allocator",
+                "check",
+                "meter",
+                "stacks",
+                "timeline",
+                "workload",
+            ],
+            &["lines", "machine", "task", "thesis"],
             &[""],
             &["atomics", "commit", "costs", "plot"],
         ],
-        circles: &[&["lines", "meter"], &["engine", "pools", "worker"]],
     },
 ];
 

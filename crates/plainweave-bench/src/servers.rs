@@ -1,18 +1,30 @@
-//! Web and cache servers, ours and their peers, under `plainweave load`: what experiments share
-//! that treat both alike.
+//! Web and cache servers, ours and their peers, as processes, and the clients that load them: what
+//! the experiments on servers share. Which cases there are is theirs (`web`, `cache`, `http`, ...).
 
 use std::time::Duration;
 
+pub(crate) mod cache; // Ours and memcached, each a process of its own on CPU 0.
+pub(crate) mod cache_client; // The closed-loop client.
+// Which files a load asks for, how large they are, and in which order it asks.
+pub(crate) mod catalog;
+pub(crate) mod client; // `plainweave load http` as a client: its command and its figures.
+pub(crate) mod closed; // What a closed loop asks for.
 pub(crate) mod connections; // The connections of a server as the kernel lists them.
+pub(crate) mod control; // Three ways to send a file that fail when memory is short, as servers.
+pub(crate) mod descriptors; // The bound on descriptors, for this process and those that it starts.
 pub(crate) mod load; // A turn of `plainweave load`, and what the server spent meanwhile.
 pub(crate) mod nginx; // nginx, in two ways. *Tuned*, as an expert would.
 pub(crate) mod process; // A server in processes of its own: where it listens, and what it costs.
 pub(crate) mod rounds; // Closed loops on several servers at once, in slices, round after round.
 pub(crate) mod server; // The servers of both kinds, behind one type.
+pub(crate) mod site; // The files that all servers serve, and the requests for them.
 // Clients that take turns of 50 ms, so that what the machine does meanwhile meets all their servers
 // alike.
 mod slices;
 pub(crate) mod tails; // Latency when CPU is short.
+pub(crate) mod web; // A server in its own processes: nginx, or `plainweave web` on a driver.
+// wrk, the closed loop: all paths in turn, one or several sets of header fields.
+pub(crate) mod wrk;
 
 pub(crate) use load::{Counted, Figures, Load, What};
 pub(crate) use server::{Driver, Kind, PEER, Server, Whose, one_cpu};

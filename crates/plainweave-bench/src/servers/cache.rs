@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::client::{Client, Mix};
+use super::cache_client::{Client, Mix};
+use super::process::free_address;
 use crate::cgroup::Group;
 use crate::sample::Row;
-use crate::serving::process::free_address;
 use crate::{limit, machine};
 
 /// A server to measure.
@@ -26,7 +26,7 @@ pub(crate) enum System {
 }
 
 impl System {
-    pub(super) const ALL: [System; 5] = [
+    pub(crate) const ALL: [System; 5] = [
         System::Memcached,
         System::IdleConn,
         System::FiberPerConnection,
@@ -34,7 +34,7 @@ impl System {
         System::Limit,
     ];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             System::Memcached => "memcached",
             System::IdleConn => "plainweave epoll",
@@ -64,7 +64,7 @@ impl System {
     }
 
     /// Returns a column of values of this system.
-    pub(super) fn row(
+    pub(crate) fn row(
         self,
         case: &str,
         metric: &'static str,
@@ -102,12 +102,12 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts one with this much memory, on CPU 0, and waits until it answers.
-    pub(super) fn start(system: System, megabytes: usize) -> anyhow::Result<Self> {
+    pub(crate) fn start(system: System, megabytes: usize) -> anyhow::Result<Self> {
         Self::start_in(system, megabytes, None)
     }
 
     /// Starts one in a control group.
-    pub(super) fn start_in(
+    pub(crate) fn start_in(
         system: System,
         megabytes: usize,
         group: Option<Group>,
@@ -204,7 +204,7 @@ impl Server {
 
     /// Has a client of this server send requests, and returns what one of them cost, in
     /// microseconds of CPU.
-    pub(super) fn cost(
+    pub(crate) fn cost(
         &self,
         client: &mut Client,
         requests: usize,
@@ -229,7 +229,7 @@ impl Drop for Server {
 }
 
 /// Returns the program beside this one.
-pub(super) fn plainweave() -> anyhow::Result<PathBuf> {
+pub(crate) fn plainweave() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("plainweave");
     if !path.exists() {
         bail!(

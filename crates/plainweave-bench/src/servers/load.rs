@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
 
+use super::catalog::Catalog;
 use super::server::{Server, one_cpu};
+use super::site::{self, Site};
+use super::web::plainweave_program;
 use crate::machine;
-use crate::web::catalog::Catalog;
-use crate::web::server::plainweave_program;
-use crate::web::site::{self, Site};
 
 /// The steady part of a load.
 const STEADY: (f64, f64) = (0.1, 0.9);

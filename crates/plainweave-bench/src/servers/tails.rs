@@ -1,9 +1,9 @@
 //! Latency when CPU is short: the figures of a server that may use a part of a core, at shares of
 //! its peer's peak.
 
+use super::client::Figures;
 use crate::report;
 use crate::sample::{Spread, ratios};
-use crate::web::client::Figures;
 
 /// Of one CPU.
 pub(crate) const SHARE: f64 = 0.25;

@@ -8,11 +8,11 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::control::Method;
+use super::nginx;
+use super::process::Process;
 use super::site::Site;
 use crate::cgroup::Group;
 use crate::limit;
-use crate::serving::nginx;
-use crate::serving::process::Process;
 
 /// The servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 4] = [Kind::Nginx, Kind::NginxDefaults, Kind::Epoll, Kind::Uring];
+    pub(crate) const ALL: [Kind; 4] = [Kind::Nginx, Kind::NginxDefaults, Kind::Epoll, Kind::Uring];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ pub(crate) fn plainweave_program() -> Option<PathBuf> {
 /// A running server; ends with this value.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
     process: Process,
 }
 

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use anyhow::Context;
 use clap::ValueEnum;
 
-use crate::cache::server as cache;
+use super::cache;
+use super::site::Site;
+use super::web;
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::machine;
-use crate::web::server as web;
-use crate::web::site::Site;
 
 /// Memory of a cache, in megabytes.
 const MEGABYTES: usize = 64;

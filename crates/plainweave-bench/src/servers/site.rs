@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use rustix::fs::{Advice, fadvise};
 
 /// Files that load asks for.
-pub(super) const FILES: usize = 1000;
+pub(crate) const FILES: usize = 1000;
 /// Bytes of each.
 pub(crate) const SIZE: usize = 1024;
 /// Silence on a checking connection after which it fails.
@@ -19,10 +19,10 @@ pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 const LONGEST_CHUNK: usize = 1 << 20;
 
 /// The fields of a request head beside `Host`.
-pub(super) type Fields = &'static [(&'static str, &'static str)];
+pub(crate) type Fields = &'static [(&'static str, &'static str)];
 
 /// Three sets of header fields: as curl, a browser and a proxy send them.
-pub(super) const FIELDS: [Fields; 3] = [
+pub(crate) const FIELDS: [Fields; 3] = [
     &[("User-Agent", "curl/8.5.0"), ("Accept", "*/*")],
     &[
         (
@@ -78,7 +78,7 @@ impl Site {
     }
 
     /// Writes one file.
-    pub(super) fn add(&self, path: &str, number: usize, len: usize) -> anyhow::Result<()> {
+    pub(crate) fn add(&self, path: &str, number: usize, len: usize) -> anyhow::Result<()> {
         let file = self.root().join(path.trim_start_matches('/'));
         if let Some(parent) = file.parent() {
             std::fs::create_dir_all(parent)?;
@@ -136,7 +136,7 @@ impl Checker {
     }
 
     /// Returns the connection alone, without its buffer.
-    pub(super) fn into_stream(self) -> TcpStream {
+    pub(crate) fn into_stream(self) -> TcpStream {
         self.stream.into_inner()
     }
 }
@@ -239,7 +239,7 @@ pub(crate) fn is_chunked(head: &str) -> bool {
 }
 
 /// Returns a request with these fields.
-pub(super) fn request(path: &str, fields: &[(&str, &str)]) -> String {
+pub(crate) fn request(path: &str, fields: &[(&str, &str)]) -> String {
     let fields: String = fields
         .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))

@@ -28,7 +28,7 @@ pub(crate) fn version() -> String {
 
 /// Writes the script: requests are made before the load and sent as they are. Few paths come with
 /// each set of fields, many with one of them.
-pub(super) fn script(site: &Site, name: &str, load: &Load) -> anyhow::Result<PathBuf> {
+pub(crate) fn script(site: &Site, name: &str, load: &Load) -> anyhow::Result<PathBuf> {
     let close = if load.close {
         "[\"Connection\"] = \"close\", "
     } else {

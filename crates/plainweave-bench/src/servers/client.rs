@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::server::plainweave_program;
+use super::web::plainweave_program;
 use crate::report;
 
 /// How the names begin that `plainweave load` gives to answers that no load excuses.

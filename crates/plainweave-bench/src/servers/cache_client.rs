@@ -13,15 +13,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 
 /// Keys that are asked for.
-pub(super) const KEYS: usize = 10_000;
+pub(crate) const KEYS: usize = 10_000;
 /// Bytes of a value.
-pub(super) const VALUE: usize = 200;
+pub(crate) const VALUE: usize = 200;
 
 /// Xorshift64*.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -29,22 +29,22 @@ impl Random {
     }
 
     /// In [0, 1).
-    pub(super) fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mix {
+pub(crate) struct Mix {
     /// Requests under way on a connection.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
     /// Sets among a hundred requests.
-    pub(super) updates: u64,
+    pub(crate) updates: u64,
 }
 
 /// Connections to one server.
-pub(super) struct Client {
+pub(crate) struct Client {
     poll: OwnedFd,
     streams: Vec<Stream>,
     random: Random,
@@ -60,7 +60,7 @@ struct Stream {
 }
 
 impl Client {
-    pub(super) fn connect(address: SocketAddr, connections: usize) -> anyhow::Result<Self> {
+    pub(crate) fn connect(address: SocketAddr, connections: usize) -> anyhow::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut streams = Vec::new();
         for i in 0..connections {
@@ -90,7 +90,7 @@ impl Client {
     }
 
     /// Stores all keys.
-    pub(super) fn fill(address: SocketAddr) -> anyhow::Result<()> {
+    pub(crate) fn fill(address: SocketAddr) -> anyhow::Result<()> {
         let mut tcp = TcpStream::connect(address)?;
         let mut text = Vec::new();
         for key in 0..KEYS {
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// Sends at least `requests` and waits for all replies; how many came.
-    pub(super) fn drive(&mut self, requests: usize, mix: Mix) -> anyhow::Result<usize> {
+    pub(crate) fn drive(&mut self, requests: usize, mix: Mix) -> anyhow::Result<usize> {
         let mut sent = 0;
         let mut busy = 0;
         for i in 0..self.streams.len() {
