@@ -21,7 +21,7 @@ use crate::machine;
 use crate::names;
 use crate::plot::lines::{Line, Panel};
 use crate::report::{self, Failures, Report};
-use crate::sample::{Row, Spread};
+use crate::sample::{Origin, Row, Spread};
 use crate::servers::descriptors;
 use crate::servers::{Driver, evenly, seconds};
 use crate::turns::Turns;
@@ -405,17 +405,8 @@ impl Found<'_> {
     /// Returns the rows of a system: by rates, of the knees, and of how far the curves are apart.
     fn rows_of(&self, measured: &Measured, system: usize) -> Vec<Row> {
         let row = |case: &str, metric, unit, values| {
-            let case = case.to_owned();
-            let system = self.systems[system].name.clone();
-            Row {
-                experiment: "cache-sweep",
-                case,
-                system,
-                workers: measured.workers,
-                metric,
-                unit,
-                values,
-            }
+            let sweep = Origin::new("cache-sweep").with_workers(measured.workers);
+            sweep.row(case, &self.systems[system].name, metric, unit, values)
         };
 
         let mut rows = Vec::new();

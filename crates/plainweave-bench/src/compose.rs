@@ -33,7 +33,7 @@ use crate::machine;
 use crate::mode::Mode;
 use crate::plot::scatter::{self, Panel, Point};
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use crate::turns::Turns;
 use workload::{Case, Size};
 pub(crate) use workload::{ChildFlags, run_child};
@@ -443,15 +443,7 @@ fn rounds(
         }
     }
 
-    let row = |system: &System, metric, unit, values| Row {
-        experiment: "compose",
-        case: case.name().to_owned(),
-        system: system.name.clone(),
-        workers: threads(flags).into(),
-        metric,
-        unit,
-        values,
-    };
+    let compose = Origin::new("compose").with_workers(threads(flags).into());
 
     let mut rows = Vec::new();
     for (place, (metric, unit)) in METRICS.into_iter().enumerate() {
@@ -462,7 +454,7 @@ fn rounds(
                 .map(|figures| figures[place])
                 .collect();
             if !values.is_empty() {
-                rows.push(row(system, metric, unit, values));
+                rows.push(compose.row(case.name(), &system.name, metric, unit, values));
             }
         }
     }

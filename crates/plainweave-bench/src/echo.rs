@@ -21,7 +21,7 @@ use clap::{Args, ValueEnum};
 
 use crate::machine;
 use crate::report::{self, Failures, Report};
-use crate::sample::{Row, ratios};
+use crate::sample::{Origin, ratios};
 pub(crate) use server::serve;
 
 /// CPU per request of an echo server on each driver, beside a bare epoll loop.
@@ -191,14 +191,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
 
     let case = format!("{} x {} B", flags.connections, flags.size);
-    let row = |system: &str, metric, unit, values| Row {
-        experiment: "echo",
-        case: case.clone(),
-        system: system.to_owned(),
-        workers: 1,
-        metric,
-        unit,
-        values,
+    let row = |system: &str, metric, unit, values| {
+        Origin::new("echo").row(&case, system, metric, unit, values)
     };
 
     let named = || servers.iter().map(|s| s.kind.name()).zip(&costs);

@@ -31,7 +31,7 @@ use crate::machine;
 use crate::names;
 use crate::plot::scatter::{self, Panel, Point};
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use crate::servers::catalog::Catalog;
 use crate::servers::descriptors;
 use crate::servers::site::Site;
@@ -467,16 +467,8 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
             };
             let mut row = |metric, unit, values: Vec<f64>| {
                 if !values.is_empty() {
-                    let (system, workers) = (system.described(kind), system.workers);
-                    rows.push(Row {
-                        experiment: "fairness",
-                        case: case.to_owned(),
-                        system,
-                        workers,
-                        metric,
-                        unit,
-                        values,
-                    });
+                    let fairness = Origin::new("fairness").with_workers(system.workers);
+                    rows.push(fairness.row(case, system.described(kind), metric, unit, values));
                 }
             };
 

@@ -25,7 +25,7 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::cgroup::Group;
 use crate::report::{self, Report};
-use crate::sample::Row;
+use crate::sample::Origin;
 use child::Method;
 pub(crate) use child::{ChildFlags, run_child};
 use course::SIZE;
@@ -168,17 +168,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 
         for (method, values) in Method::value_variants().iter().zip(values) {
             for ((metric, unit), values) in FIGURES.into_iter().zip(values) {
-                let case = case.to_owned();
-                let system = method.name().to_owned();
-                rows.push(Row {
-                    experiment: "files",
-                    case,
-                    system,
-                    workers: 1,
-                    metric,
-                    unit,
-                    values,
-                });
+                rows.push(Origin::new("files").row(case, method.name(), metric, unit, values));
             }
         }
     }

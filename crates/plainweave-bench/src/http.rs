@@ -27,9 +27,11 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::findings::Findings;
 use crate::machine;
 use crate::names;
-use crate::report::{self, Failures, Report};
+use crate::report::{self, Failures};
+use crate::sample::Origin;
 use crate::servers::seconds;
 use crate::servers::site::Site;
 use bench::Bench;
@@ -172,7 +174,6 @@ fn measure(
     wanted: impl Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
     let mut bench = Bench {
-        experiment,
         runs: size.runs.get(),
         turn: size.seconds,
         connections: size.connections.get(),
@@ -180,9 +181,7 @@ fn measure(
         requests: size.requests.get(),
         messages: size.messages.get(),
         site: Site::new()?,
-        facts: Vec::new(),
-        rows: Vec::new(),
-        absent: Vec::new(),
+        findings: Findings::of(Origin::new(experiment)),
     };
 
     let mut failures = Failures::begin()?;
@@ -217,22 +216,5 @@ fn measure(
         parameters.push(("warning", "one CPU: servers and client share it".to_owned()));
     }
     parameters.extend(versions::all());
-    let Bench {
-        facts,
-        rows,
-        absent,
-        ..
-    } = bench;
-    parameters.extend(facts);
-
-    failures.publish(
-        Report {
-            experiment,
-            parameters,
-            rows,
-            absent,
-        },
-        size.out.as_deref(),
-        None,
-    )
+    failures.publish(bench.findings.report(parameters), size.out.as_deref(), None)
 }

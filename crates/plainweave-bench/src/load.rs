@@ -20,9 +20,11 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::Args;
 
+use crate::findings::Findings;
 use crate::machine;
 use crate::names;
-use crate::report::{self, Failures, Report};
+use crate::report::{self, Failures};
+use crate::sample::Origin;
 use crate::servers::site::Site;
 use crate::servers::web as server;
 use crate::servers::wrk;
@@ -95,17 +97,12 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let runs = flags.runs.get();
     let turn = flags.seconds;
     let site = Site::new()?;
-    let facts = Vec::new();
-    let rows = Vec::new();
-    let absent = Vec::new();
     let mut bench = Bench {
         connections,
         runs,
         turn,
         site,
-        facts,
-        rows,
-        absent,
+        findings: Findings::of(Origin::new("load")),
     };
 
     let chosen =
@@ -139,20 +136,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ));
     }
 
-    let Bench {
-        facts,
-        rows,
-        absent,
-        ..
-    } = bench;
-    parameters.extend(facts);
     failures.publish(
-        Report {
-            experiment: "load",
-            parameters,
-            rows,
-            absent,
-        },
+        bench.findings.report(parameters),
         flags.out.as_deref(),
         None,
     )

@@ -15,6 +15,7 @@ mod echo; // Echo over loopback.
 // of memcached and of a web site, one change at a time.
 mod fairness;
 mod files; // How a file gets into a socket.
+mod findings; // What an experiment has found so far.
 // The HTTP library and `plainweave web` beside their peers, in CPU time of the server per request.
 mod http;
 mod interrupt; // SIGINT and SIGTERM in the middle of an experiment.

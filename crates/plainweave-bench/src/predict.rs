@@ -24,7 +24,7 @@ use crate::machine;
 use crate::plot::Role;
 use crate::plot::dots;
 use crate::report::{self, Report};
-use crate::sample::{Row, Spread};
+use crate::sample::{Origin, Row, Spread};
 use constants::{Constant, Effort};
 use fit::FITS;
 use workloads::{Length, POLICIES, Throughput, WORKERS, WORKLOADS, Workload};
@@ -302,17 +302,8 @@ fn errors(pairs: &[Pair<'_>]) -> [f64; 2] {
 
 fn rows(pairs: &[Pair<'_>]) -> Vec<Row> {
     let row = |case: &str, system: &str, workers, metric, unit, values| {
-        let case = case.to_owned();
-        let system = system.to_owned();
-        Row {
-            experiment: "predict",
-            case,
-            system,
-            workers,
-            metric,
-            unit,
-            values,
-        }
+        let predict = Origin::new("predict").with_workers(workers);
+        predict.row(case, system, metric, unit, values)
     };
 
     let mut rows = Vec::new();

@@ -21,7 +21,7 @@ use crate::course::Course;
 use crate::machine;
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use repetition::Job;
 
 /// Our queues beside other libraries': run queues with and without a thief, and shared queues.
@@ -273,20 +273,12 @@ fn measure(
     all: &mut Vec<Row>,
     failures: &mut Failures,
 ) {
-    let row = |system: &str, metric, unit| Row {
-        experiment: "queues",
-        case: case.name.to_owned(),
-        system: system.to_owned(),
-        workers: threads,
-        metric,
-        unit,
-        values: Vec::new(),
-    };
+    let queues = Origin::new("queues").with_workers(threads);
 
     let mut rows: Vec<Row> = case
         .systems
         .iter()
-        .map(|system| row(system, "ns_per_item", "ns"))
+        .map(|system| queues.row(case.name, *system, "ns_per_item", "ns", Vec::new()))
         .collect();
     let mut far = 0;
     for run in 0..flags.runs() {
@@ -311,10 +303,13 @@ fn measure(
     }
 
     if threads > 1 {
-        rows.push(Row {
-            values: vec![far as f64],
-            ..row("all", "far_repetitions", "count")
-        });
+        rows.push(queues.row(
+            case.name,
+            "all",
+            "far_repetitions",
+            "count",
+            vec![far as f64],
+        ));
     }
 
     rows.retain(|row| !row.values.is_empty());

@@ -13,6 +13,48 @@ pub(crate) struct Row {
     pub(crate) values: Vec<f64>,
 }
 
+/// Where rows come from: an experiment, and how many workers it had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    name: &'static str,
+    workers: usize,
+}
+
+impl Origin {
+    /// Names one whose rows have one worker.
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self { name, workers: 1 }
+    }
+
+    pub(crate) const fn with_workers(self, workers: usize) -> Self {
+        Self { workers, ..self }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// Makes a row of one value a repetition.
+    pub(crate) fn row(
+        self,
+        case: impl Into<String>,
+        system: impl Into<String>,
+        metric: &'static str,
+        unit: &'static str,
+        values: Vec<f64>,
+    ) -> Row {
+        Row {
+            experiment: self.name,
+            case: case.into(),
+            system: system.into(),
+            workers: self.workers,
+            metric,
+            unit,
+            values,
+        }
+    }
+}
+
 impl Row {
     pub(crate) fn spread(&self) -> Spread {
         Spread::of(&self.values)
@@ -97,22 +139,11 @@ pub(crate) const COLUMNS: &str =
 
 #[cfg(test)]
 mod tests {
-    use super::Row;
+    use super::Origin;
 
     fn spread(values: &[f64]) -> [f64; 5] {
-        let text = |name: &str| name.to_owned();
-        let case = text("yield");
-        let system = text("threads");
-        let values = values.to_vec();
-        let row = Row {
-            experiment: "micro",
-            case,
-            system,
-            workers: 1,
-            metric: "ops",
-            unit: "count",
-            values,
-        };
+        let micro = Origin::new("micro");
+        let row = micro.row("yield", "threads", "ops", "count", values.to_vec());
 
         let spread = row.spread();
         [spread.median, spread.q1, spread.q3, spread.min, spread.max]

@@ -25,7 +25,7 @@ use clap::Args;
 use crate::limit;
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use crate::servers::descriptors;
 use crate::servers::site::Site;
 use crate::servers::{Counted, Driver, Figures, Kind, Load, PEER, Server, What, Whose, seconds};
@@ -324,14 +324,8 @@ fn rows<I: Iterator<Item = &'static str>>(
         for case in cases {
             let place = format!("{} {}", kind.name(), case.name());
             let of = |system: &str| turns.get(&(place.clone(), kind.system(system)));
-            let row = |system, metric, unit, values| Row {
-                experiment: "shapes",
-                case: place.clone(),
-                system: kind.system(system),
-                workers: 1,
-                metric,
-                unit,
-                values,
+            let row = |system, metric, unit, values| {
+                Origin::new("shapes").row(&place, kind.system(system), metric, unit, values)
             };
 
             for (system, figures) in systems().filter_map(|system| Some((system, of(system)?))) {

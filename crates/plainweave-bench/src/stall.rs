@@ -29,7 +29,7 @@ use clap::Args;
 use crate::machine;
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use case::Case;
 use client::{Figures, Turn};
 use server::{SYSTEMS, Server, System};
@@ -291,14 +291,10 @@ fn rows(system: &System, workers: usize, turns: &Turns) -> Vec<Row> {
     if beside.is_empty() {
         return Vec::new();
     }
-    let row = |case: &str, metric, unit, values| Row {
-        experiment: "stall",
-        case: format!("{} {case}", system.case.name()),
-        system: system.name.to_owned(),
-        workers,
-        metric,
-        unit,
-        values,
+    let stall = Origin::new("stall").with_workers(workers);
+    let row = |case: &str, metric, unit, values| {
+        let case = format!("{} {case}", system.case.name());
+        stall.row(case, system.name, metric, unit, values)
     };
 
     let ratio =

@@ -21,7 +21,7 @@ use plainweave_cache::store::{Config, Store, Write};
 use crate::machine;
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use caches::{Cache, Memcached, NOW, SegmentedLru};
 use trace::{Sizes, Trace};
 
@@ -156,26 +156,10 @@ fn config(flags: &Flags) -> Config {
     }
 }
 
-fn row(
-    case: &str,
-    system: &str,
-    metric: &'static str,
-    unit: &'static str,
-    values: Vec<f64>,
-) -> Row {
-    Row {
-        experiment: "store",
-        case: case.to_owned(),
-        system: system.to_owned(),
-        workers: 1,
-        metric,
-        unit,
-        values,
-    }
-}
+const STORE: Origin = Origin::new("store");
 
 fn timed(case: &str, flags: &Flags, mut measure: impl FnMut() -> f64) -> Row {
-    row(
+    STORE.row(
         case,
         "plainweave",
         "time",
@@ -259,7 +243,7 @@ fn held(case: &str, flags: &Flags, len: usize) -> anyhow::Result<Vec<Row>> {
             cache.set(&items)?;
         }
 
-        rows.push(row(
+        rows.push(STORE.row(
             case,
             cache.name(),
             "held",
@@ -287,7 +271,7 @@ fn hit_ratios(case: &str, flags: &Flags, sizes: Sizes) -> anyhow::Result<Vec<Row
             report::progress(&format!("store: {case} on {}, seed {seed}", cache.name()));
             let ratio = hit_ratio(&mut *cache, flags, sizes, seed as u64)?;
             if rows.len() <= place {
-                rows.push(row(case, cache.name(), "hit_ratio", "%", Vec::new()));
+                rows.push(STORE.row(case, cache.name(), "hit_ratio", "%", Vec::new()));
             }
             rows[place].values.push(ratio * 100.0);
         }

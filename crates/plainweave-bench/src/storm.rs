@@ -21,7 +21,7 @@ use crate::child;
 use crate::interrupt;
 use crate::mode::Mode;
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use crate::servers::descriptors;
 use workload::{Case, Size};
 pub(crate) use workload::{ChildFlags, run_child};
@@ -184,17 +184,8 @@ fn row(
     unit: &'static str,
     values: Vec<f64>,
 ) -> Row {
-    let case = case.name().to_owned();
     let system = system.replace(',', ";");
-    Row {
-        experiment: "storm",
-        case,
-        system,
-        workers: 1,
-        metric,
-        unit,
-        values,
-    }
+    Origin::new("storm").row(case.name(), system, metric, unit, values)
 }
 
 /// Runs all repetitions of a case and returns their rows.

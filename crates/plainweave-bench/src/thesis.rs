@@ -43,7 +43,7 @@ use crate::interrupt;
 use crate::machine;
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use crate::turns::Turns;
 pub(crate) use bimodal::Bimodal;
 pub(crate) use cache_effects::CacheEffects;
@@ -445,17 +445,9 @@ impl<T: Table> Run<'_, T> {
                 .map(|(_, value)| *value)
                 .collect();
             if !values.is_empty() {
-                let case = plan.title.clone();
-                let system = system.name.clone();
-                self.rows.push(Row {
-                    experiment: self.experiment.name,
-                    case,
-                    system,
-                    workers,
-                    metric,
-                    unit,
-                    values,
-                });
+                let origin = Origin::new(self.experiment.name).with_workers(workers);
+                self.rows
+                    .push(origin.row(&plan.title, &system.name, metric, unit, values));
             }
         }
 

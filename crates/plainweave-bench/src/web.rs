@@ -26,9 +26,11 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::findings::Findings;
 use crate::machine;
 use crate::names;
-use crate::report::{self, Failures, Report};
+use crate::report::{self, Failures};
+use crate::sample::Origin;
 use crate::servers::catalog::Catalog;
 use crate::servers::closed::Load;
 use crate::servers::nginx;
@@ -135,7 +137,7 @@ const CASES: [Case; 16] = [
             if descriptors::at_least(bench.many) {
                 return requests::run(bench, "1k-8000", &Load::kept(bench.many, Catalog::small()));
             }
-            bench.missing("1k-8000", descriptors::TOO_FEW);
+            bench.findings.missing("1k-8000", descriptors::TOO_FEW);
             Ok(())
         },
     },
@@ -246,9 +248,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         mix_scale: flags.mix_scale.get(),
         large: flags.large.get(),
         site: Site::new()?,
-        facts: Vec::new(),
-        rows: Vec::new(),
-        absent: Vec::new(),
+        findings: Findings::of(Origin::new("web")),
     };
 
     let chosen =
@@ -276,25 +276,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if machine::cpus() < 2 {
         parameters.push(("warning", "one CPU: servers and client share it".to_owned()));
     }
-    let Bench {
-        facts,
-        rows,
-        absent,
-        ..
-    } = bench;
-    parameters.extend(facts);
-    let absent = absent
-        .into_iter()
-        .map(|(system, why)| (system.to_owned(), why.to_owned()))
-        .collect();
-
     failures.publish(
-        Report {
-            experiment: "web",
-            parameters,
-            rows,
-            absent,
-        },
+        bench.findings.report(parameters),
         flags.out.as_deref(),
         None,
     )

@@ -99,20 +99,11 @@ pub(super) fn lines(rows: &[Row], case: &str, pools: &str, singles: &[String]) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Origin;
 
     fn row(system: &str, metric: &'static str, values: &[f64]) -> Row {
-        let case = "compute".to_owned();
-        let system = system.to_owned();
-        let values = values.to_vec();
-        Row {
-            experiment: "compose",
-            case,
-            system,
-            workers: 2,
-            metric,
-            unit: "1",
-            values,
-        }
+        let compose = Origin::new("compose").with_workers(2);
+        compose.row("compute", system, metric, "1", values.to_vec())
     }
 
     #[test]

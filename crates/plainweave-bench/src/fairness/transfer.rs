@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use crate::machine;
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use crate::turns::{Values, value};
 
 /// Metrics and units, as they are and as an observer sees them.
@@ -72,18 +72,9 @@ pub(super) fn rows(policy: &str, mode: &str, turn: &Values) -> impl Iterator<Ite
         .into_iter()
         .chain(OBSERVED)
         .filter_map(move |(metric, unit)| {
-            let case = "transfer".to_owned();
-            let system = system.clone();
+            let fairness = Origin::new("fairness").with_workers(2);
             let values = vec![value(turn, metric)?];
-            Some(Row {
-                experiment: "fairness",
-                case,
-                system,
-                workers: 2,
-                metric,
-                unit,
-                values,
-            })
+            Some(fairness.row("transfer", &system, metric, unit, values))
         })
 }
 

@@ -26,7 +26,7 @@ const HEADER: usize = 9;
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if !machine::installed("h2load") {
-        bench.missing(
+        bench.findings.missing(
             CASE,
             "h2load is not installed; Debian's package is nghttp2-client",
         );
@@ -54,7 +54,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     };
 
     let rounds = Rounds {
-        name: &format!("{}: {CASE}", bench.experiment),
+        name: &format!("{}: {CASE}", bench.findings.origin().name()),
         runs: bench.runs,
         turn: bench.turn,
     };
@@ -77,20 +77,22 @@ fn start(bench: &mut Bench) -> anyhow::Result<Vec<(&'static str, Process)>> {
     let mut servers = Vec::new();
     for (name, driver) in [("plainweave epoll", "epoll"), ("plainweave uring", "uring")] {
         let Some(command) = web(&bench.site, driver, &["--listen", "127.0.0.1:0"]) else {
-            bench.missing(CASE, NO_PROGRAM);
+            bench.findings.missing(CASE, NO_PROGRAM);
             break;
         };
 
         match Process::start(name, &command, None, 1, None) {
             Ok(server) if speaks(server.address)? => servers.push((name, server)),
-            Ok(_) => bench.missing(format!("{CASE}, {name}"), "it does not speak HTTP/2"),
-            Err(error) if driver == "uring" => bench.missing(name, format!("{error:#}")),
+            Ok(_) => bench
+                .findings
+                .missing(format!("{CASE}, {name}"), "it does not speak HTTP/2"),
+            Err(error) if driver == "uring" => bench.findings.missing(name, format!("{error:#}")),
             Err(error) => return Err(error),
         }
     }
 
     match nginx::absence() {
-        Some(why) => bench.missing("nginx", why),
+        Some(why) => bench.findings.missing("nginx", why),
         None => {
             // A connection is used for as long as the load goes on.
             let server = format!(

@@ -47,7 +47,7 @@ struct Turn {
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if !descriptors::at_least(bench.crowd + bench.connections) {
-        bench.missing(CASE, descriptors::TOO_FEW);
+        bench.findings.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
 
@@ -59,7 +59,8 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         for ((name, server), turns) in servers.iter().zip(&mut turns) {
             report::progress(&format!(
                 "{}: {CASE}, round {round} of {}, {name}",
-                bench.experiment, bench.runs
+                bench.findings.origin().name(),
+                bench.runs
             ));
             let turn = turn(bench, server, &certificate).context(*name)?;
             // The first round warms up.
@@ -72,7 +73,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let nginx = servers.iter().position(|(name, _)| *name == OTHERS[0].0);
     for ((name, _), of) in servers.iter().zip(&turns) {
         for (metric, unit, figure) in METRICS {
-            bench.row(
+            bench.findings.row(
                 CASE,
                 name,
                 metric,
@@ -84,7 +85,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         if let Some(nginx) = nginx.filter(|n| servers[*n].0 != *name) {
             let ratio =
                 |(own, nginx): (&Turn, &Turn)| at(&own.beside, 0.99) / at(&nginx.beside, 0.99);
-            bench.row(
+            bench.findings.row(
                 CASE,
                 name,
                 "p99_to_nginx",
@@ -98,7 +99,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         "{CASE}: {} at once beside {} connections, each of them",
         bench.crowd, bench.connections
     );
-    bench.facts.push((
+    bench.findings.facts.push((
         "load",
         format!("{load} with a request every {} ms", PERIOD.as_millis()),
     ));

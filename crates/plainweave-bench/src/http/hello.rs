@@ -23,7 +23,7 @@ pub(super) fn run_chunked(bench: &mut Bench) -> anyhow::Result<()> {
 
 fn measure(bench: &mut Bench, case: &'static str, coding: Coding) -> anyhow::Result<()> {
     if !machine::installed("wrk") {
-        bench.missing(case, "wrk is not installed");
+        bench.findings.missing(case, "wrk is not installed");
         return Ok(());
     }
 
@@ -38,7 +38,7 @@ fn measure(bench: &mut Bench, case: &'static str, coding: Coding) -> anyhow::Res
             "{}: is not {coding:?}: {head}",
             system.name
         );
-        bench.facts.push((
+        bench.findings.facts.push((
             "head",
             format!("{case}, {}: {} bytes", system.name, head.len()),
         ));
@@ -59,7 +59,7 @@ fn measure(bench: &mut Bench, case: &'static str, coding: Coding) -> anyhow::Res
         wrk::command(&format!("http://{}/", server.address), connections, length)
     };
     let rounds = Rounds {
-        name: &format!("{}: {case}", bench.experiment),
+        name: &format!("{}: {case}", bench.findings.origin().name()),
         runs: bench.runs,
         turn: bench.turn,
     };
@@ -90,17 +90,22 @@ pub(super) fn start(
     let mut servers = Vec::new();
     for system in SYSTEMS {
         if let Some(why) = system.lacks(coding) {
-            bench.missing(format!("{case}: {}", system.name), why);
+            bench
+                .findings
+                .missing(format!("{case}: {}", system.name), why);
             continue;
         }
 
         report::progress(&format!(
             "{}: {case}, starting {}",
-            bench.experiment, system.name
+            bench.findings.origin().name(),
+            system.name
         ));
         match system.start(&bench.site, coding) {
             Ok(server) => servers.push((system, server)),
-            Err(error) if system.is_optional() => bench.missing(system.name, format!("{error:#}")),
+            Err(error) if system.is_optional() => {
+                bench.findings.missing(system.name, format!("{error:#}"))
+            }
             Err(error) => return Err(error),
         }
     }

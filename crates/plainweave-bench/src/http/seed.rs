@@ -28,12 +28,12 @@ struct Found {
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let Some(program) = plainweave_program() else {
-        bench.missing(CASE, NO_PROGRAM);
+        bench.findings.missing(CASE, NO_PROGRAM);
         return Ok(());
     };
 
     if !descriptors::at_least(bench.crowd) {
-        bench.missing(CASE, descriptors::TOO_FEW);
+        bench.findings.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
 
@@ -84,7 +84,9 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         for (server, found) in servers.iter().zip(&mut found) {
             report::progress(&format!(
                 "{}: {CASE}, round {round} of {}, {}",
-                bench.experiment, bench.runs, server.0.name
+                bench.findings.origin().name(),
+                bench.runs,
+                server.0.name
             ));
             // The first round warms up.
             let mut warm_up = Found::default();
@@ -104,8 +106,10 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         OTHERS,
     );
     for ((system, _), Found { failures, p99, .. }) in servers.iter().zip(found) {
-        bench.row(CASE, system.name, "failures", "1", failures);
-        bench.row(CASE, system.name, "p99_us", "us", p99);
+        bench
+            .findings
+            .row(CASE, system.name, "failures", "1", failures);
+        bench.findings.row(CASE, system.name, "p99_us", "us", p99);
     }
 
     Ok(())

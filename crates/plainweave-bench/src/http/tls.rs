@@ -31,7 +31,7 @@ pub(super) const OTHERS: &Others = &[("nginx", "ratio_to_nginx")];
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if !machine::installed("wrk") {
-        bench.missing(CASE, "wrk is not installed");
+        bench.findings.missing(CASE, "wrk is not installed");
         return Ok(());
     }
 
@@ -48,7 +48,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         let suite = session.negotiated_cipher_suite();
         let suite = suite.map(|suite| suite.suite());
 
-        bench.facts.push((
+        bench.findings.facts.push((
             "session",
             format!("{name}: {version:?}, {suite:?}").replace("Some", ""),
         ));
@@ -76,7 +76,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     };
 
     let rounds = Rounds {
-        name: &format!("{}: {CASE}", bench.experiment),
+        name: &format!("{}: {CASE}", bench.findings.origin().name()),
         runs: bench.runs,
         turn: bench.turn,
     };
@@ -175,19 +175,19 @@ pub(super) fn start(
             "127.0.0.1:0",
         ];
         let Some(command) = web(&bench.site, driver, &arguments) else {
-            bench.missing(case, NO_PROGRAM);
+            bench.findings.missing(case, NO_PROGRAM);
             break;
         };
 
         match Process::start(name, &command, None, 1, None) {
             Ok(server) => servers.push((name, server)),
-            Err(error) if driver == "uring" => bench.missing(name, format!("{error:#}")),
+            Err(error) if driver == "uring" => bench.findings.missing(name, format!("{error:#}")),
             Err(error) => return Err(error),
         }
     }
 
     match nginx::absence() {
-        Some(why) => bench.missing("nginx", why),
+        Some(why) => bench.findings.missing("nginx", why),
         None => {
             let root = bench.site.root();
             let server = format!(

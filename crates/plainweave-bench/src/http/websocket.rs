@@ -39,7 +39,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                 servers.push((name, server, client, Costs::default()));
             }
             Err(error) if matches!(kind, Kind::Uring | Kind::UringShared) => {
-                bench.missing(name, format!("{error:#}"));
+                bench.findings.missing(name, format!("{error:#}"));
             }
             Err(error) => return Err(error),
         }
@@ -48,7 +48,8 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     for round in 0..=bench.runs {
         report::progress(&format!(
             "{}: {CASE}, round {round} of {}",
-            bench.experiment, bench.runs
+            bench.findings.origin().name(),
+            bench.runs
         ));
         for (name, server, client, costs) in &mut servers {
             let before = server.cpu_ns()?;
@@ -75,7 +76,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         &costs,
         OTHERS,
     );
-    bench.facts.push((
+    bench.findings.facts.push((
         "messages",
         format!(
             "{CASE}: {SIZE} bytes, {} a turn, every answer checked",

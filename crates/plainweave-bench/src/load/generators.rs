@@ -112,7 +112,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let mut generators = Vec::new();
     for generator in Generator::ALL {
         match generator.absence() {
-            Some(why) => bench.missing(generator.name(), why),
+            Some(why) => bench.findings.missing(generator.name(), why),
             None => generators.push((generator, Costs::default())),
         }
     }
@@ -166,37 +166,18 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         .position(|(generator, _)| *generator == Generator::Wrk);
     for (n, (generator, costs)) in generators.iter().enumerate() {
         let name = generator.name();
-        bench.row(
-            CASE,
-            name,
-            "server_cpu_us_per_request",
-            "us",
-            costs.server.clone(),
-        );
-        bench.row(
-            CASE,
-            name,
-            "client_cpu_us_per_request",
-            "us",
-            costs.client.clone(),
-        );
-        bench.row(CASE, name, "requests_per_second", "1/s", costs.rate.clone());
+        let mut row = |metric, unit, values| {
+            bench.findings.row(CASE, name, metric, unit, values);
+        };
 
+        row("server_cpu_us_per_request", "us", costs.server.clone());
+        row("client_cpu_us_per_request", "us", costs.client.clone());
+        row("requests_per_second", "1/s", costs.rate.clone());
         if let Some(wrk) = wrk.filter(|wrk| *wrk != n).map(|wrk| &generators[wrk].1) {
-            bench.row(
-                CASE,
-                name,
-                "server_cpu_to_wrk",
-                "1",
-                ratios(&costs.server, &wrk.server),
-            );
-            bench.row(
-                CASE,
-                name,
-                "client_cpu_to_wrk",
-                "1",
-                ratios(&costs.client, &wrk.client),
-            );
+            let server = ratios(&costs.server, &wrk.server);
+            row("server_cpu_to_wrk", "1", server);
+            let client = ratios(&costs.client, &wrk.client);
+            row("client_cpu_to_wrk", "1", client);
         }
     }
 
@@ -205,7 +186,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         kind.name(),
         bench.connections
     );
-    bench.facts.push(("served by", served));
+    bench.findings.facts.push(("served by", served));
     Ok(())
 }
 

@@ -140,7 +140,7 @@ fn serve(stream: TcpStream, protocol: Protocol, noted: &Mutex<Histogram<u64>>, c
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let mut drivers = vec!["epoll", "uring"];
     if let Some(why) = Kind::Uring.absence() {
-        bench.missing("plainweave load uring", why);
+        bench.findings.missing("plainweave load uring", why);
         drivers.pop();
     }
 
@@ -153,7 +153,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let what = format!(
         "{RATE} requests/s, Poisson; it sleeps {USUAL:?}, and {LONG:?} for one in {EVERY}; compared with what it noted"
     );
-    bench.facts.push(("oracle", what));
+    bench.findings.facts.push(("oracle", what));
     Ok(())
 }
 
@@ -194,9 +194,15 @@ fn measure(bench: &mut Bench, protocol: Protocol, driver: &str) -> anyhow::Resul
         ("p99_us", "noted_p99_us", "p99_to_noted"),
     ];
     for (n, (metric, noted, ratio)) in metrics.into_iter().enumerate() {
-        bench.row(case, &system, metric, "us", found[n].clone());
-        bench.row(case, &system, noted, "us", known[n].clone());
-        bench.row(case, &system, ratio, "1", ratios(&found[n], &known[n]));
+        bench
+            .findings
+            .row(case, &system, metric, "us", found[n].clone());
+        bench
+            .findings
+            .row(case, &system, noted, "us", known[n].clone());
+        bench
+            .findings
+            .row(case, &system, ratio, "1", ratios(&found[n], &known[n]));
     }
 
     Ok(())

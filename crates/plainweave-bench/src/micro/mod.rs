@@ -23,7 +23,7 @@ use crate::interrupt;
 use crate::mode::Mode;
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use cases::{CASES, Case};
 pub(crate) use child::{ChildFlags, run as run_child};
 use parameters::{Options, Shape};
@@ -404,18 +404,17 @@ fn measure(
         baseline: 0.0,
     };
 
+    let micro = Origin::new("micro").with_workers(workers);
     let mut rows: Vec<Row> = Vec::new();
     let mut add = |figure: Figure| match rows.iter_mut().find(|row| row.metric == figure.metric) {
         Some(row) => row.values.push(figure.value),
-        None => rows.push(Row {
-            experiment: "micro",
-            case: flags.options.title(case.name),
-            system: system.name.replace(',', ";"),
-            workers,
-            metric: figure.metric,
-            unit: figure.unit,
-            values: vec![figure.value],
-        }),
+        None => rows.push(micro.row(
+            flags.options.title(case.name),
+            system.name.replace(',', ";"),
+            figure.metric,
+            figure.unit,
+            vec![figure.value],
+        )),
     };
 
     let mut far = 0;

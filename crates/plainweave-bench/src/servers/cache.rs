@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use super::cache_client::{Client, Mix};
 use super::process::free_address;
 use crate::cgroup::Group;
-use crate::sample::Row;
+use crate::sample::{Origin, Row};
 use crate::{limit, machine};
 
 /// A server to measure.
@@ -71,17 +71,7 @@ impl System {
         unit: &'static str,
         values: Vec<f64>,
     ) -> Row {
-        let case = case.to_owned();
-        let system = self.name().to_owned();
-        Row {
-            experiment: "cache",
-            case,
-            system,
-            workers: 1,
-            metric,
-            unit,
-            values,
-        }
+        Origin::new("cache").row(case, self.name(), metric, unit, values)
     }
 }
 

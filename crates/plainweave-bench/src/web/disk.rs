@@ -49,7 +49,7 @@ struct Turns {
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if let Some(why) = Kind::Epoll.absence() {
-        bench.missing(CASE, why);
+        bench.findings.missing(CASE, why);
         return Ok(());
     }
 
@@ -60,13 +60,13 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
 
     for kind in [Kind::Nginx, Kind::NginxThreads, Kind::Epoll, Kind::Uring] {
         if let Some(why) = kind.absence() {
-            bench.missing(kind.name(), why);
+            bench.findings.missing(kind.name(), why);
             continue;
         }
 
         let name = format!("disk-{}", kind.name().replace(' ', "-"));
         let Some(group) = Group::confined(&name, bench.site.dir(), memory, DISK) else {
-            bench.missing(
+            bench.findings.missing(
                 CASE,
                 "no control groups for memory and blkio are available here",
             );
@@ -95,7 +95,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         }
     }
 
-    bench.facts.push((
+    bench.findings.facts.push((
         "disk",
         format!(
             "{} files of 1 MiB, {} MB of memory, {} MB/s; cached: 20 files of 64 KiB and 20 of 1 KiB, {RATE}/s",
@@ -118,11 +118,21 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             .zip(&alone)
             .map(|(beside, alone)| beside / alone)
             .collect();
-        bench.row(CASE, name, "cached_p99_us_alone", "us", alone);
-        bench.row(CASE, name, "cached_p99_us_beside_disk", "us", beside);
-        bench.row(CASE, name, "cached_max_us_beside_disk", "us", slowest);
-        bench.row(CASE, name, "p99_beside_to_alone", "1", slower);
-        bench.row(CASE, name, "uncached_mb_per_s", "MB/s", megabytes);
+        bench
+            .findings
+            .row(CASE, name, "cached_p99_us_alone", "us", alone);
+        bench
+            .findings
+            .row(CASE, name, "cached_p99_us_beside_disk", "us", beside);
+        bench
+            .findings
+            .row(CASE, name, "cached_max_us_beside_disk", "us", slowest);
+        bench
+            .findings
+            .row(CASE, name, "p99_beside_to_alone", "1", slower);
+        bench
+            .findings
+            .row(CASE, name, "uncached_mb_per_s", "MB/s", megabytes);
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ const MOST_RUNS: usize = 3;
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if !descriptors::at_least(bench.idle) {
-        bench.missing(CASE, descriptors::TOO_FEW);
+        bench.findings.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
 
@@ -47,7 +47,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         Kind::UringFibers,
     ] {
         if let Some(why) = kind.absence() {
-            bench.missing(kind.name(), why);
+            bench.findings.missing(kind.name(), why);
             continue;
         }
 
@@ -60,11 +60,15 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             cpu.push(share);
         }
 
-        bench.row(CASE, kind.name(), "bytes_per_connection", "B", memory);
-        bench.row(CASE, kind.name(), "idle_cpu", "ms/s", cpu);
+        bench
+            .findings
+            .row(CASE, kind.name(), "bytes_per_connection", "B", memory);
+        bench
+            .findings
+            .row(CASE, kind.name(), "idle_cpu", "ms/s", cpu);
     }
 
-    bench.facts.push((
+    bench.findings.facts.push((
         "idle connections",
         format!("{}, memory as PSS of all processes of a server", bench.idle),
     ));

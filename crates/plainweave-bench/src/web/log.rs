@@ -14,14 +14,14 @@ const CONNECTIONS: usize = 64;
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if !machine::installed("wrk") {
-        bench.missing(CASE, "wrk is not installed");
+        bench.findings.missing(CASE, "wrk is not installed");
         return Ok(());
     }
 
     let mut servers = Vec::new();
     for kind in [Kind::Epoll, Kind::Uring] {
         if let Some(why) = kind.absence() {
-            bench.missing(kind.name(), why);
+            bench.findings.missing(kind.name(), why);
             continue;
         }
 
@@ -50,13 +50,19 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let load = Load::kept(CONNECTIONS, Catalog::small());
     let costs = requests::measure(bench, CASE, &named, &load)?;
     for (n, ((name, _), Costs { cpu, rate })) in servers.iter().zip(&costs).enumerate() {
-        bench.row(CASE, name, "cpu_us_per_request", "us", cpu.clone());
-        bench.row(CASE, name, "requests_per_second", "1/s", rate.clone());
+        bench
+            .findings
+            .row(CASE, name, "cpu_us_per_request", "us", cpu.clone());
+        bench
+            .findings
+            .row(CASE, name, "requests_per_second", "1/s", rate.clone());
         // Each silent server is followed by its two that log.
         let silent = &costs[n - n % 3].cpu;
         if n % 3 > 0 {
             let ratios = ratios(cpu, silent);
-            bench.row(CASE, name, "ratio_to_silent", "1", ratios);
+            bench
+                .findings
+                .row(CASE, name, "ratio_to_silent", "1", ratios);
         }
     }
 

@@ -55,25 +55,25 @@ struct Turn {
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if let Some(why) = Kind::Epoll.absence() {
-        bench.missing(CASE, why);
+        bench.findings.missing(CASE, why);
         return Ok(());
     }
 
     if !descriptors::at_least(bench.idle) {
-        bench.missing(CASE, descriptors::TOO_FEW);
+        bench.findings.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
 
     let mut servers = Vec::new();
     for kind in Kind::ALL {
         if let Some(why) = kind.absence() {
-            bench.missing(kind.name(), why);
+            bench.findings.missing(kind.name(), why);
             continue;
         }
 
         let Some(group) = Group::under_quota("over", kind.name(), |group| group.limit(SHARE))
         else {
-            bench.missing(CASE, NO_QUOTA);
+            bench.findings.missing(CASE, NO_QUOTA);
             return Ok(());
         };
 
@@ -107,7 +107,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         "{SHARE} of a CPU; a connection a request, {} at a time, {CLIENT_TIMEOUT} of patience",
         bench.idle
     );
-    bench.facts.push((CASE, fact));
+    bench.findings.facts.push((CASE, fact));
     for (server, rounds) in servers.iter().zip(&turns) {
         tell(bench, server.kind.name(), rounds);
     }
@@ -145,7 +145,7 @@ impl Round {
 
 /// A server's rows. What nginx does at multiples of its own peak is what it does at nginx's.
 fn tell(bench: &mut Bench, name: &str, rounds: &[Round]) {
-    bench.row(
+    bench.findings.row(
         CASE,
         name,
         "peak_per_second",
@@ -158,7 +158,9 @@ fn tell(bench: &mut Bench, name: &str, rounds: &[Round]) {
             .iter()
             .map(|round| round.own[step].goodput / round.peak)
             .collect();
-        bench.row(&case, name, "goodput_to_peak", "1", kept);
+        bench
+            .findings
+            .row(&case, name, "goodput_to_peak", "1", kept);
         rows(
             bench,
             &case,
@@ -182,30 +184,36 @@ fn tell(bench: &mut Bench, name: &str, rounds: &[Round]) {
 /// The rows of one load.
 fn rows(bench: &mut Bench, case: &str, name: &str, turns: &[&Turn]) {
     let of = |what: &dyn Fn(&Turn) -> f64| turns.iter().map(|turn| what(turn)).collect::<Vec<_>>();
-    bench.row(
+    bench.findings.row(
         case,
         name,
         "goodput_per_second",
         "1/s",
         of(&|turn| turn.goodput),
     );
-    bench.row(case, name, "failed_share", "1", of(&|turn| turn.failed));
-    bench.row(
+    bench
+        .findings
+        .row(case, name, "failed_share", "1", of(&|turn| turn.failed));
+    bench.findings.row(
         case,
         name,
         "descriptors_max",
         "1",
         of(&|turn| turn.descriptors),
     );
-    bench.row(case, name, "memory_max", "B", of(&|turn| turn.memory));
-    bench.row(
+    bench
+        .findings
+        .row(case, name, "memory_max", "B", of(&|turn| turn.memory));
+    bench.findings.row(
         case,
         name,
         "close_wait_max",
         "1",
         of(&|turn| turn.close_wait),
     );
-    bench.row(case, name, "close_wait_after", "1", of(&|turn| turn.left));
+    bench
+        .findings
+        .row(case, name, "close_wait_after", "1", of(&|turn| turn.left));
     let timed = [
         (
             "answered_p99_us",
@@ -217,7 +225,7 @@ fn rows(bench: &mut Bench, case: &str, name: &str, turns: &[&Turn]) {
     for (metric, of) in timed {
         let values: Vec<f64> = turns.iter().filter_map(|turn| of(turn)).collect();
         if !values.is_empty() {
-            bench.row(case, name, metric, "us", values);
+            bench.findings.row(case, name, metric, "us", values);
         }
     }
 }

@@ -17,20 +17,20 @@ const WARM_UP: &str = "500ms";
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if let Some(why) = Kind::Nginx.absence().or(Kind::Epoll.absence()) {
-        bench.missing(CASE, why);
+        bench.findings.missing(CASE, why);
         return Ok(());
     }
 
     let mut servers = Vec::new();
     for kind in Kind::ALL {
         if let Some(why) = kind.absence() {
-            bench.missing(kind.name(), why);
+            bench.findings.missing(kind.name(), why);
             continue;
         }
 
         let Some(group) = Group::under_quota("quota", kind.name(), |group| group.limit(SHARE))
         else {
-            bench.missing(CASE, NO_QUOTA);
+            bench.findings.missing(CASE, NO_QUOTA);
             return Ok(());
         };
 
@@ -54,11 +54,11 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         |case, server, values| found.push((case.to_owned(), server.kind, values)),
     )?;
     for (case, kind, (metric, unit, values)) in found {
-        bench.row(&case, kind.name(), metric, unit, values);
+        bench.findings.row(&case, kind.name(), metric, unit, values);
     }
     let fact =
         format!("{SHARE} of a CPU in periods of 100 ms; nginx bears {peak:.0}/s there; Poisson");
-    bench.facts.push(("quota", fact));
+    bench.findings.facts.push(("quota", fact));
 
     Ok(())
 }

@@ -19,7 +19,7 @@ const COPIED: usize = 128 << 10;
 /// length, not a large one.
 pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow::Result<()> {
     if !machine::installed("wrk") {
-        bench.missing(case, "wrk is not installed");
+        bench.findings.missing(case, "wrk is not installed");
         return Ok(());
     }
 
@@ -56,13 +56,21 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
     let limit = of(Kind::Limit);
     for (server, Costs { cpu, rate }) in servers.iter().zip(costs) {
         let name = server.kind.name();
-        bench.row(case, name, "cpu_us_per_request", "us", cpu.clone());
-        bench.row(case, name, "requests_per_second", "1/s", rate);
+        bench
+            .findings
+            .row(case, name, "cpu_us_per_request", "us", cpu.clone());
+        bench
+            .findings
+            .row(case, name, "requests_per_second", "1/s", rate);
         if server.kind != Kind::Nginx {
-            bench.ratio(case, name, ("ratio_to_nginx", nginx.as_ref()), &cpu);
+            bench
+                .findings
+                .ratio(case, name, ("ratio_to_nginx", nginx.as_ref()), &cpu);
         }
         if server.kind != Kind::Limit {
-            bench.ratio(case, name, ("ratio_to_limit", limit.as_ref()), &cpu);
+            bench
+                .findings
+                .ratio(case, name, ("ratio_to_limit", limit.as_ref()), &cpu);
         }
     }
 
@@ -98,11 +106,12 @@ pub(super) fn measure(
 
         if server.kind.name() == name
             && !bench
+                .findings
                 .facts
                 .iter()
                 .any(|(known, _)| *known == server.kind.name())
         {
-            bench.facts.push((server.kind.name(), fact));
+            bench.findings.facts.push((server.kind.name(), fact));
         }
         checkers.push((name, checker));
     }
@@ -148,6 +157,7 @@ pub(super) fn measure(
     };
 
     bench
+        .findings
         .facts
         .push(("CPU counted by", format!("{how} ({case})")));
     let connections = match (load.connections, load.close) {
@@ -155,14 +165,14 @@ pub(super) fn measure(
         (n, false) => format!("{n}, kept alive"),
     };
 
-    bench.facts.push((
+    bench.findings.facts.push((
         "load",
         format!(
             "{case}: {}; connections: {connections}",
             load.catalog.describe()
         ),
     ));
-    bench.facts.push((
+    bench.findings.facts.push((
         "bodies checked",
         format!("{sampled} while the load ran, all files before ({case})"),
     ));

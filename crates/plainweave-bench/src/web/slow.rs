@@ -44,12 +44,12 @@ const PRICED: Duration = Duration::from_secs(2);
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if let Some(why) = Kind::Epoll.absence() {
-        bench.missing(CASE, why);
+        bench.findings.missing(CASE, why);
         return Ok(());
     }
 
     if !descriptors::at_least(bench.idle) {
-        bench.missing(CASE, descriptors::TOO_FEW);
+        bench.findings.missing(CASE, descriptors::TOO_FEW);
         return Ok(());
     }
 
@@ -122,17 +122,21 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
 
         let name = server.kind.name();
         for (metric, unit, values) in latencies(&alone, &newcomers, &beside) {
-            bench.row(CASE, name, metric, unit, values);
+            bench.findings.row(CASE, name, metric, unit, values);
         }
-        bench.row(CASE, name, "cpu_us_per_dripped_byte", "us", cpu);
-        bench.row(CASE, name, "bytes_per_slow_client", "B", memory);
+        bench
+            .findings
+            .row(CASE, name, "cpu_us_per_dripped_byte", "us", cpu);
+        bench
+            .findings
+            .row(CASE, name, "bytes_per_slow_client", "B", memory);
     }
 
     let fact = format!(
         "{} of them; fast ones of each server {RATE}/s on {FAST} connections, Poisson",
         bench.idle
     );
-    bench.facts.push(("slow clients", fact));
+    bench.findings.facts.push(("slow clients", fact));
     Ok(())
 }
 

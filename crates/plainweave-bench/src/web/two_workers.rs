@@ -7,7 +7,7 @@ use super::bench::Bench;
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::machine;
 use crate::report;
-use crate::sample::{Row, ratios};
+use crate::sample::ratios;
 use crate::servers::catalog::Catalog;
 use crate::servers::closed::Load;
 use crate::servers::rounds::Costs;
@@ -20,19 +20,19 @@ const CONNECTIONS: usize = 1024;
 
 pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if !machine::installed("wrk") {
-        bench.missing(CASE, "wrk is not installed");
+        bench.findings.missing(CASE, "wrk is not installed");
         return Ok(());
     }
 
     if machine::cpus() < 2 {
-        bench.missing(CASE, "it takes two CPUs");
+        bench.findings.missing(CASE, "it takes two CPUs");
         return Ok(());
     }
 
     let mut servers = Vec::new();
     for kind in Kind::ALL {
         if let Some(why) = kind.absence() {
-            bench.missing(kind.name(), why);
+            bench.findings.missing(kind.name(), why);
             continue;
         }
 
@@ -41,7 +41,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             let Some(group) =
                 Group::under_quota(&purpose, kind.name(), |group| group.limit_finely(1.0))
             else {
-                bench.missing(CASE, NO_QUOTA);
+                bench.findings.missing(CASE, NO_QUOTA);
                 return Ok(());
             };
 
@@ -95,17 +95,9 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
 
     for (n, (workers, server)) in servers.iter().enumerate() {
         let mut row = |metric, unit, values| {
-            let case = CASE.to_owned();
-            let system = server.kind.name().to_owned();
-            bench.rows.push(Row {
-                experiment: "web",
-                case,
-                system,
-                workers: *workers,
-                metric,
-                unit,
-                values,
-            });
+            let web = bench.findings.origin().with_workers(*workers);
+            let row = web.row(CASE, server.kind.name(), metric, unit, values);
+            bench.findings.rows.push(row);
         };
 
         row("cpu_us_per_request", "us", costs[n].cpu.clone());

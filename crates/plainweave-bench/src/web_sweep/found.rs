@@ -4,7 +4,7 @@ use super::load::Step;
 use super::system::{Part, System};
 use crate::plot::Role;
 use crate::plot::lines::{Line, Panel};
-use crate::sample::{Row, Spread};
+use crate::sample::{Origin, Row, Spread};
 use crate::servers::web::Kind;
 
 /// A system's steps in a part: by rounds, then by cases.
@@ -255,17 +255,7 @@ impl Found {
 
 impl Curve {
     fn row(&self, case: &str, metric: &'static str, unit: &'static str, values: Vec<f64>) -> Row {
-        let case = case.to_owned();
-        let system = self.system.clone();
-        Row {
-            experiment: "web-sweep",
-            case,
-            system,
-            workers: 1,
-            metric,
-            unit,
-            values,
-        }
+        Origin::new("web-sweep").row(case, &self.system, metric, unit, values)
     }
 
     /// Returns the values of a metric in a case, a round each.

@@ -199,7 +199,7 @@ pub(crate) const CRATES: &[Layers] = &[
                 "web",
                 "web_sweep",
             ],
-            &["echo", "micro", "queues", "servers", "turns"],
+            &["echo", "findings", "micro", "queues", "servers", "turns"],
             &["course", "files", "limit", "stall", "store", "trace_svg"],
             &["report"],
             &["c2c", "plot"],
@@ -304,7 +304,6 @@ pub(crate) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
     ("crates/plainweave-bench/src/cache.rs", "run", 109),
     ("crates/plainweave-bench/src/cache_sweep.rs", "run", 110),
     ("crates/plainweave-bench/src/thesis.rs", "run", 116),
-    ("crates/plainweave-bench/src/web/two_workers.rs", "run", 104),
     ("crates/plainweave-bench/src/web_sweep.rs", "run", 106),
     (
         "crates/plainweave-bench/tests/it/web.rs",
