@@ -1,16 +1,17 @@
 //! A server under a quota, and all rates one after the other.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use serde::Deserialize;
 
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::plot::Role;
 use crate::servers::Driver;
 use crate::servers::cache;
+use crate::servers::client::Figures;
 use crate::servers::web::plainweave_program;
 
 /// Memory of a cache: enough for all keys.
@@ -158,11 +159,7 @@ impl Bench {
             .args(["--duration", &milliseconds(self.length * 2)])
             .arg("--csv")
             .arg(&csv);
-        let text = run(&mut command, &csv)?;
-        let rate = text
-            .lines()
-            .find_map(|line| line.strip_prefix("rate,")?.rsplit(',').next()?.parse().ok());
-        let rate: f64 = rate.with_context(|| format!("no rate in {text}"))?;
+        let rate = Figures(run(&mut command, &csv)?).get("rate")?;
 
         ensure!(rate > 0.0, "no request was answered");
         Ok(rate)
@@ -299,22 +296,31 @@ fn run(command: &mut Command, csv: &PathBuf) -> anyhow::Result<String> {
 
 /// Reads the table of a load at several rates.
 fn points(text: &str) -> anyhow::Result<Vec<Point>> {
-    let mut lines = text.lines();
-    let names: Vec<_> = lines.next().unwrap_or_default().split(',').collect();
-    let point = |line: &str| {
-        let fields: HashMap<_, _> = names.iter().copied().zip(line.split(',')).collect();
-        let find = |name: &str| fields.get(name).and_then(|field| field.parse::<f64>().ok());
-        let need = |name: &str| find(name).with_context(|| format!("no {name} in {line}"));
-        Ok(Point {
-            target: need("intended_rate_per_second")?,
-            rate: need("rate_per_second")?,
-            p99: find("latency_p99_us"),
-            errors: need("errors")?,
-            counts: need("valid")? == 1.0,
-        })
-    };
+    /// The columns that count here.
+    #[derive(Deserialize)]
+    struct Step {
+        intended_rate_per_second: f64,
+        rate_per_second: f64,
+        /// There is none where nothing was answered.
+        #[serde(deserialize_with = "csv::invalid_option")]
+        latency_p99_us: Option<f64>,
+        errors: f64,
+        valid: u8,
+    }
 
-    lines.map(point).collect()
+    csv::Reader::from_reader(text.as_bytes())
+        .deserialize()
+        .map(|step| {
+            let step: Step = step.with_context(|| format!("not the figures of a load: {text}"))?;
+            Ok(Point {
+                target: step.intended_rate_per_second,
+                rate: step.rate_per_second,
+                p99: step.latency_p99_us,
+                errors: step.errors,
+                counts: step.valid == 1,
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]

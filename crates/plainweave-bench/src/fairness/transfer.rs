@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use serde::Deserialize;
 
 use crate::machine;
 use crate::sample::{Origin, Row};
@@ -80,28 +81,23 @@ pub(super) fn rows(policy: &str, mode: &str, turn: &Values) -> impl Iterator<Ite
 
 /// Reads some of the figures that `bench micro` wrote: their medians.
 fn read(file: &Path, metrics: &[(&str, &str)]) -> anyhow::Result<Values> {
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let mut lines = text
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| line.split(',').collect::<Vec<_>>());
-    let columns = lines.next().unwrap_or_default();
-    let place = |name: &str| {
-        columns
-            .iter()
-            .position(|column| *column == name)
-            .with_context(|| format!("no {name}"))
-    };
+    /// The columns that count here.
+    #[derive(Deserialize)]
+    struct Figure {
+        metric: String,
+        median: f64,
+    }
 
-    let [metric, median] = [place("metric")?, place("median")?];
+    let mut figures = csv::ReaderBuilder::new()
+        .comment(Some(b'#'))
+        .from_path(file)
+        .with_context(|| format!("cannot read {}", file.display()))?;
     let mut values = Vec::new();
-    for line in lines {
-        if metrics.iter().any(|(name, _)| *name == line[metric]) {
-            values.push((
-                line[metric].to_owned(),
-                line[median].parse().context("a median")?,
-            ));
+    for figure in figures.deserialize() {
+        let Figure { metric, median } =
+            figure.with_context(|| format!("no figures: {}", file.display()))?;
+        if metrics.iter().any(|(name, _)| *name == metric) {
+            values.push((metric, median));
         }
     }
 

@@ -28,13 +28,9 @@ impl Waits {
 
         // A last line may be in the making.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for line in whole.lines().skip(1) {
-            let values: Result<Vec<f64>, _> = line.split(',').map(str::parse).collect();
-            let values = values
-                .ok()
-                .and_then(|values| <[f64; 6]>::try_from(values).ok());
-            let [at, count, waited, most, rank, most_rank] =
-                values.with_context(|| format!("not a line: '{line}'"))?;
+        for line in csv::Reader::from_reader(whole.as_bytes()).deserialize() {
+            let [at, count, waited, most, rank, most_rank]: [f64; 6] =
+                line.with_context(|| format!("no waits: {}", file.display()))?;
 
             // A line tells of the time before it.
             if at > from.as_secs_f64() * 1e3 && at <= to.as_secs_f64() * 1e3 {

@@ -29,7 +29,10 @@ impl From<&str> for Figures {
 impl Figures {
     /// As `plainweave load` has written them.
     pub(crate) fn read(csv: &Path) -> anyhow::Result<Self> {
-        Ok(Self(std::fs::read_to_string(csv)?))
+        let text = std::fs::read_to_string(csv);
+        Ok(Self(text.with_context(|| {
+            format!("cannot read {}", csv.display())
+        })?))
     }
 
     pub(crate) fn get(&self, metric: &str) -> anyhow::Result<f64> {

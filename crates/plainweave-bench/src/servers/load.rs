@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, ensure};
 
 use super::catalog::Catalog;
+use super::client;
 use super::server::{Server, one_cpu};
 use super::site::{self, Site};
 use super::web::plainweave_program;
@@ -287,21 +288,8 @@ fn now() -> Duration {
 
 /// Reads what `plainweave load` wrote.
 fn figures(csv: &Path) -> anyhow::Result<Found> {
-    let text =
-        std::fs::read_to_string(csv).with_context(|| format!("cannot read {}", csv.display()))?;
-    let find = |name: &str| {
-        let found = text.lines().find_map(|line| {
-            line.strip_prefix(name)?
-                .strip_prefix(',')?
-                .split(',')
-                .nth(1)
-        });
-
-        found
-            .and_then(|value| value.parse::<f64>().ok())
-            .with_context(|| format!("no {name} in {text}"))
-    };
-
+    let written = client::Figures::read(csv)?;
+    let find = |name: &str| written.get(name);
     let ok = find("ok")?;
     ensure!(ok > 0.0, "no request was answered");
     let figures = Figures {
