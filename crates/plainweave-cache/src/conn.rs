@@ -133,6 +133,7 @@ impl Cache {
             let arrived = self.begins(scratch);
             loop {
                 let (step, kinds) = self.handling.call(|| self.execute(conn, scratch))?;
+                // One that is merely busy has more to answer, and the answers go out together.
                 if step != Step::Busy || scratch.work.out.len() >= OUTPUT {
                     write_replies(self, conn, scratch)?;
                 }
@@ -159,6 +160,7 @@ impl Cache {
 
     fn execute(&self, conn: &mut Conn, scratch: &mut Scratch) -> (Step, [u32; KINDS.len()]) {
         let mut exec = Exec::new(self, &mut scratch.work, conn.place.id);
+        // Others read it (`stats conns`): written once a second, its line stays in this cache.
         if conn.last != exec.now {
             conn.last = exec.now;
             conn.place.client.last.store(exec.now.0, Relaxed);

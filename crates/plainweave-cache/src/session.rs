@@ -164,6 +164,7 @@ impl Session {
             let taken = self.step(&input[done..], exec);
             done += taken.bytes;
             match taken.after {
+                // A get of many keys pauses after each part, however many commands are left.
                 Some(After::Next) if matches!(self.state, State::Keys(_)) => {
                     return (done, Step::Busy);
                 }
@@ -176,6 +177,7 @@ impl Session {
             if left == 0 || exec.out.len() >= OUTPUT {
                 return (done, Step::Busy);
             }
+            // Once, behind the first: a command that comes alone, as most do, costs no look ahead.
             if left == commands - 1 {
                 exec.expect(&input[done..]);
             }
@@ -233,6 +235,7 @@ impl Session {
 
         let value = match &command {
             Command::Get { keys, cas, touch } => {
+                // Its name and arguments are done with; the keys may take several turns.
                 let before = line.len() - keys.0.len();
                 let touch = touch.map(|exptime| exec.expiry(exptime));
                 let _held = long.map(|long| long.held);
@@ -250,9 +253,11 @@ impl Session {
             _ => return Taken::then(len, exec.run(&command)),
         };
 
+        // Before the value has come, so that none that is refused is kept.
         if let Err(reject) = exec.admit(&command, value - 2) {
             return Taken::then(len, self.reject(&reject, exec));
         }
+        // The usual case: the value is in the same read, and is stored without another copy.
         if let Some(value) = input.get(len..len + value) {
             exec.store(&command, value);
             return Taken::then(len + value.len(), After::Next);

@@ -236,6 +236,7 @@ pub(super) fn run<P: Protocol>(
         for (_, _, go) in &workers {
             let _ = go.send(());
         }
+        // It ends when the last worker has dropped its sender.
         received.into_iter().for_each(collect);
         (
             opened,
@@ -342,6 +343,7 @@ impl<P: Protocol> Start<'_, P> {
         let protocol = self.protocol.clone();
         let addresses = self.addresses.to_vec();
         let (worker, workers) = plan.among_all(self.worker);
+        // On a fiber of its own, which can be cancelled as connections can.
         if plan.loads {
             lane.join(lane.spawn(move |_| protocol.load(&addresses, worker, workers)))?;
         }
@@ -354,6 +356,7 @@ impl<P: Protocol> Start<'_, P> {
         // Nobody listens if another worker has failed.
         let _ = self.ready.send(());
         let _ = self.may_go.recv();
+        // Nothing before this counts: neither the load phase nor the connections' handshakes.
         lane.epoch.set(time::now());
         lane.running.set(true);
         let before = thread_cpu();
@@ -363,6 +366,7 @@ impl<P: Protocol> Start<'_, P> {
             .flat_map(|(server, kept)| lane.start(server, kept))
             .collect();
         fibers.into_iter().for_each(|fiber| lane.join(fiber));
+        // The last part of a second is handed over here, not by the watcher.
         lane.running.set(false);
         let now = lane.now();
         lane.hand_over(now / SECOND, now, true);

@@ -275,6 +275,7 @@ impl PoolChecker {
 
         self.is_awake(worker, now);
         self.start_in_round(worker);
+        // Where one is on its way already, nobody has to wake another.
         if self.asleep > 0 && self.waking == 0 {
             self.beside_sleeper(
                 self.clock(now)
@@ -288,6 +289,7 @@ impl PoolChecker {
         if self.doing[worker] == Doing::Wakes {
             self.doing[worker] = Doing::Nothing;
             self.waking -= 1;
+            // A new time begins: until now the fiber waited for this worker to get up.
             self.asleep_since = self.clock(now);
         }
     }
@@ -301,6 +303,7 @@ impl PoolChecker {
     fn start_in_round(&mut self, worker: WorkerId) {
         if self.held_up == 0 {
             self.rounds += 1;
+            // The next round is over once each of these has left what it runs now.
             for doing in self.doing.iter_mut().filter(|doing| **doing == Doing::Runs) {
                 *doing = Doing::HoldsUp;
                 self.held_up += 1;
@@ -351,6 +354,7 @@ impl PoolChecker {
 
     /// A worker that searches begins to look into the policy.
     pub(crate) fn search_begins(&mut self, now: Picos) {
+        // Searches overlap: what counts is whether any is under way.
         if self.searching == 0 {
             self.searching_since = now;
         }

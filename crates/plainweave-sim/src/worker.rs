@@ -94,6 +94,7 @@ fn sum(a: Counts, b: Counts) -> Counts {
 
 impl<P: Policy<Ticket>> Worker<'_, P> {
     fn step(&self) {
+        // A look at the clock takes longer than a switch, so not for each task.
         self.left.set(self.left.get() - 1);
         if self.left.get() == 0 {
             self.left.set(STRIDE);
@@ -227,6 +228,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
                 Action::Compute(time) => meter::run_for(machine.computing(self.number, time)),
                 Action::HoldUp(time) => meter::run_for(time),
                 Action::Spawn(child) => {
+                    // It is written before anybody else knows of it.
                     meter::touch_line(meter::own_line(child as u64), Access::Store);
                     self.push(child, Ready::Spawned);
                 }
@@ -277,6 +279,8 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
         let (local, cx) = &mut *self.policy.borrow_mut();
         let before = cx.counts;
         let searches = effort == Effort::Search || self.searching.get();
+        // The checker's clock stands still meanwhile: a fiber that waits while somebody looks for
+        // one is no fault of the policy.
         if searches {
             self.checker().search_begins(meter::now());
         }
@@ -318,8 +322,10 @@ impl<P: Policy<Ticket>> Idler for Worker<'_, P> {
 
     fn fall_asleep(&self, awake: impl FnOnce()) {
         let bed = &self.pool.beds[self.id];
+        // A signal may have come since this worker was entered among the sleepers.
         if bed.replace(Bed::Occupied) != Bed::Signalled {
             {
+                // Given back before it sleeps, for others run meanwhile.
                 let world = &mut *self.world();
                 world.sleeps += 1;
                 world

@@ -170,6 +170,7 @@ impl Engine {
             return runtime.run(|| server.start(listener)).map(|_| None);
         };
 
+        // What `Server::start` does itself; here several fibers accept from one listener.
         listener.prepare()?;
         let listener = Arc::new(listener);
         let faults = faults.clone();

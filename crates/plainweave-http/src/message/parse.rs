@@ -90,16 +90,19 @@ impl HeadScanner {
         while let Some(offset) = memchr(b'\n', &buf[self.next..]) {
             let end = self.next + offset;
             self.check_size(end + 1, limits)?;
+            // A proxy in front that takes a bare LF for data would see another request here.
             if end == self.line_start || buf[end - 1] != b'\r' {
                 return Err(Error::bad("a line ends in a bare LF"));
             }
             let empty = end - 1 == self.line_start;
             if empty && self.lines == 0 {
+                // Old clients send an empty line behind a body, which its length does not count.
                 return Ok(Scan::Blank(end + 1));
             }
             if empty {
                 return Ok(Scan::Head(end + 1));
             }
+            // The request line is counted too, so this is the number of the field that ends here.
             if self.lines > limits.headers.min(MAX_HEADERS) {
                 return Err(too_many());
             }
@@ -107,6 +110,8 @@ impl HeadScanner {
             self.next = end + 1;
             self.line_start = end + 1;
         }
+
+        // What has no end yet is judged as well: a line that never ends must not fill the memory.
         self.next = buf.len();
         self.check_size(buf.len(), limits)?;
         Ok(Scan::More)
@@ -152,6 +157,7 @@ pub fn parse_head<'b>(
 ) -> Result<RequestHead<'b>, Error> {
     let mut raw = httparse::Request::new(&mut []);
     match raw.parse_with_uninit_headers(buf, &mut slots.slots) {
+        // The scanner and this parser have to agree on where it ends.
         Ok(httparse::Status::Complete(len)) if len == buf.len() => {}
         Ok(_) => return Err(incomplete()),
         Err(httparse::Error::Version) => return parse_later(buf, &mut slots.later),
@@ -200,6 +206,8 @@ fn parse_later<'b>(
     let (Some(method), Some(target)) = (text(method), text(target)) else {
         return Err(Error::bad("malformed request line"));
     };
+
+    // The slots on the stack are lent to the first attempt for as long as the head lives.
     fields.resize(MAX_HEADERS, httparse::EMPTY_HEADER);
     match httparse::parse_headers(rest, fields).map_err(malformed)? {
         httparse::Status::Complete((len, fields)) if len == rest.len() => {
@@ -236,6 +244,7 @@ fn judge<'b>(
     }
     Ok(RequestHead {
         framing: fields.framing(version)?,
+        // `close` wins where both are said (RFC 9112, 9.3).
         keep_alive: !fields.close && (version == Version::HTTP_11 || fields.keep_alive),
         expects_continue: fields.expects_continue(version)?,
         host: fields.host,
@@ -280,6 +289,7 @@ pub(crate) fn parse_target<'b>(method: &Method, target: &'b str) -> Result<Targe
     let Some((scheme, after)) = target.split_once("://") else {
         return Err(bad);
     };
+    // The path may be empty, and a query follow at once: `http://h?q`.
     let (authority, rest) = after.split_at(after.find(['/', '?']).unwrap_or(after.len()));
     let http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
     if !http || !is_authority(authority.as_bytes()) {
@@ -313,6 +323,7 @@ impl<'b> Fields<'b> {
         for header in headers {
             let name = header.name;
             let value = header.value;
+            // By the length first: most fields are none of these, and are not compared at all.
             match name.len() {
                 4 if name.eq_ignore_ascii_case("host") => fields.add_host(value)?,
                 6 if name.eq_ignore_ascii_case("expect") => fields.expect = Some(value),

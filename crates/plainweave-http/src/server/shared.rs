@@ -253,6 +253,7 @@ impl<H: Handler> Server<H> {
     /// wait; [`Server::shutdown`] does. Those for which the caller waits after
     /// [`Next::Idle`](crate::Next::Idle) are the caller's to close; the crate's page shows how.
     pub fn stop(&self) {
+        // First, for those that the rest wakes look at it.
         self.stopping.store(true, Ordering::Relaxed);
         self.listeners.close();
         self.connection_limit.wake();
@@ -407,6 +408,7 @@ impl<H: Handler> Server<H> {
             return;
         };
         match exchange.head {
+            // As handlers see the client; the exchange has the connection's peer.
             Some(head) if self.forwarded.is_some() => hook(&Exchange {
                 peer: self.client_of(head, exchange.peer),
                 ..*exchange

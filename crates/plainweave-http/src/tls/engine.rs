@@ -190,16 +190,21 @@ impl Engine {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
+
         let shook_hands = !self.is_handshaking();
         let (given, mut error) = self.drive(buf, &Write::Nothing);
         if error.is_none() && self.received.filled > HELD {
+            // rustls waits for the rest of a message, and leaves its records here until then.
             self.received.filled = 0;
             error = Some(InvalidMessage::HandshakePayloadTooLarge.into());
         }
         if self.received.filled == 0 {
+            // The connection may be idle from now on, and then holds no buffer.
             self.received.bytes = Vec::new();
         }
+
         self.failure = error;
+        // Whoever waits for the handshake has to hear that it is over, although nothing was read.
         let news = given > 0 || self.has_plain() || shook_hands == self.is_handshaking();
         match &self.failure {
             Some(error) if !news => Err(error.clone()),
@@ -232,6 +237,7 @@ impl Engine {
             .map(|buf| buf.len())
             .sum::<usize>()
             .min(RECORDS * RECORD);
+        // At once: growing it for each record would copy the earlier ones.
         self.out
             .bytes
             .reserve(len + len.div_ceil(RECORD) * OVERHEAD);
@@ -242,10 +248,12 @@ impl Engine {
             left -= rest.len();
             while !rest.is_empty() {
                 if gathered.is_empty() && rest.len() >= RECORD {
+                    // A whole record is encrypted from where it is.
                     let (record, tail) = rest.split_at(RECORD);
                     self.write(&Write::Data(record))?;
                     rest = tail;
                 } else {
+                    // Short buffers, as a head and the body behind it, share a record.
                     let (part, tail) = rest.split_at(rest.len().min(RECORD - gathered.len()));
                     gathered.extend_from_slice(part);
                     rest = tail;
@@ -312,6 +320,7 @@ impl Engine {
                     match traffic.next_record() {
                         Some(Ok(record)) => {
                             discard += record.discard;
+                            // To the reader where there is room, so that most is copied once.
                             let len = record.payload.len().min(buf.len());
                             buf[..len].copy_from_slice(&record.payload[..len]);
                             buf = &mut buf[len..];
@@ -337,6 +346,7 @@ impl Engine {
                     Ok(())
                 }
                 Ok(ConnectionState::WriteTraffic(mut traffic)) if !written => {
+                    // rustls says so each time that it is asked and has nothing better to do.
                     written = true;
                     waits = matches!(write, Write::Nothing);
                     self.out.write(&mut traffic, write)
@@ -353,6 +363,7 @@ impl Engine {
                 Err(error) => Err(error),
             };
 
+            // Only now: until here the state had the records borrowed.
             received.discard(discard);
             self.has_begun |= discard > 0;
             if state.is_err() || waits || (written && !matches!(write, Write::Nothing)) {
