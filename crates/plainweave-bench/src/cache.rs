@@ -19,9 +19,10 @@ use clap::Args;
 
 use crate::names;
 use crate::report::{self, Failures, Report};
-use crate::sample::{Row, ratios};
+use crate::sample::Row;
 use crate::servers::cache::{Server, System};
 use crate::servers::cache_client::{self as client, Client, Mix};
+use plainweave_report::statistics::ratios;
 
 /// The cache server beside memcached.
 #[derive(Args, Debug)]

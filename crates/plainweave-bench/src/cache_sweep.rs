@@ -19,12 +19,13 @@ use clap::Args;
 
 use crate::machine;
 use crate::names;
-use crate::plot::lines::{Line, Panel};
 use crate::report::{self, Failures, Report};
-use crate::sample::{Origin, Row, Spread};
+use crate::sample::{Origin, Row};
 use crate::servers::descriptors;
 use crate::servers::{Driver, evenly, seconds};
 use crate::turns::Turns;
+use plainweave_report::lines::{Line, Panel};
+use plainweave_report::statistics::Spread;
 use sweep::{Bench, Binary, Point, System};
 
 /// The cache server beside memcached, from a tenth of its peak to beyond.

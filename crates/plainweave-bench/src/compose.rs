@@ -31,10 +31,10 @@ use crate::child;
 use crate::interrupt;
 use crate::machine;
 use crate::mode::Mode;
-use crate::plot::scatter::{self, Panel, Point};
 use crate::report::{self, Failures, Report};
 use crate::sample::{Origin, Row};
 use crate::turns::Turns;
+use plainweave_report::scatter::{self, Panel, Point};
 use workload::{Case, Size};
 pub(crate) use workload::{ChildFlags, run_child};
 

@@ -21,7 +21,8 @@ use clap::{Args, ValueEnum};
 
 use crate::machine;
 use crate::report::{self, Failures, Report};
-use crate::sample::{Origin, ratios};
+use crate::sample::Origin;
+use plainweave_report::statistics::ratios;
 pub(crate) use server::serve;
 
 /// CPU per request of an echo server on each driver, beside a bare epoll loop.

@@ -29,7 +29,6 @@ use crate::cgroup::NO_QUOTA;
 use crate::limit;
 use crate::machine;
 use crate::names;
-use crate::plot::scatter::{self, Panel, Point};
 use crate::report::{self, Failures, Report};
 use crate::sample::{Origin, Row};
 use crate::servers::catalog::Catalog;
@@ -37,6 +36,7 @@ use crate::servers::descriptors;
 use crate::servers::site::Site;
 use crate::servers::{Counted, Figures, Kind, Load, Server, What, Whose, one_cpu, seconds};
 use crate::turns::{self, Values, value};
+use plainweave_report::scatter::{self, Panel, Point};
 use plan::{Choices, System};
 use waits::Waits;
 

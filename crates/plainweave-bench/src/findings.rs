@@ -2,7 +2,8 @@
 //! measured.
 
 use crate::report::Report;
-use crate::sample::{Origin, Row, ratios};
+use crate::sample::{Origin, Row};
+use plainweave_report::statistics::ratios;
 
 #[derive(Debug)]
 pub(crate) struct Findings {

@@ -28,7 +28,6 @@ mod micro; // The micro-benchmarks of a scheduler.
 mod mode; // When measured fibers move, and whose thread-local storage they see.
 mod names; // Names that a flag lists.
 mod pages; // `plainweave bench report`.
-mod plot; // Pictures for pages.
 // Does the simulator predict what this machine does? The same policies and workloads, measured and
 // simulated.
 mod predict;

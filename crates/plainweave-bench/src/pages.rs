@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
-use crate::plot::text::{attribute, escape};
-use crate::plot::{self, heat};
 use crate::report::{note, say};
+use plainweave_report::text::{attribute, escape};
+use plainweave_report::{self, heat};
 use published::Source;
 use source::Table;
 use summary::Score;
@@ -259,7 +259,7 @@ fn head(title: &str) -> String {
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>\
          <meta name='viewport' content='width=device-width,initial-scale=1'><title>{title}</title>\
          <style>{}{}{STYLE}{}</style></head><body><h1>{title}</h1>",
-        plot::STYLE,
+        plainweave_report::STYLE,
         heat::STYLE,
         published::STYLE
     )

@@ -21,12 +21,13 @@ use clap::Args;
 
 use crate::c2c;
 use crate::machine;
-use crate::plot::Role;
-use crate::plot::dots;
 use crate::report::{self, Report};
-use crate::sample::{Origin, Row, Spread};
+use crate::sample::{Origin, Row};
 use constants::{Constant, Effort};
 use fit::FITS;
+use plainweave_report::Role;
+use plainweave_report::dots;
+use plainweave_report::statistics::Spread;
 use workloads::{Length, POLICIES, Throughput, WORKERS, WORKLOADS, Workload};
 
 /// What the simulator predicts for this machine beside what is measured: constants, throughput of 1

@@ -11,10 +11,11 @@ use anyhow::{Context, ensure};
 
 use crate::interrupt;
 use crate::machine;
-use crate::plot::dots::{self, Panel};
-use crate::plot::text::escape;
-use crate::plot::{self, Role};
-use crate::sample::{COLUMNS, Row, Spread};
+use crate::sample::{COLUMNS, Row};
+use plainweave_report::dots::{self, Panel};
+use plainweave_report::statistics::Spread;
+use plainweave_report::text::escape;
+use plainweave_report::{self, Role};
 
 /// A line for a person, on stderr.
 pub(crate) fn note(line: &str) {
@@ -286,7 +287,7 @@ impl Report {
             "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>\
              <title>{0}</title><style>{1}{STYLE}</style><h1>{0}</h1><table class=facts>",
             escape(self.experiment),
-            plot::STYLE
+            plainweave_report::STYLE
         );
         for (key, value) in self.facts() {
             let _ = write!(page, "<tr><th>{}<td>{}", escape(key), escape(&value));

@@ -9,8 +9,8 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde_json::Value;
 
-use crate::plot::text::escape;
 use crate::report::say;
+use plainweave_report::text::escape;
 
 /// Draw a trace as an SVG picture.
 #[derive(Args, Debug)]

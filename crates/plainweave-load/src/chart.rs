@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use plainweave_report::text::escape;
+
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 330.0;
 /// Around the plot: left, right, top, bottom.
@@ -10,18 +12,11 @@ const MARGIN: (f64, f64, f64, f64) = (112.0, 44.0, 34.0, 56.0);
 /// Points of a line, at most: more than these are not told apart.
 const POINTS: usize = 1000;
 
-/// How values are spread over an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
-    Linear,
-    Log,
-}
-
 /// An axis: what it shows, and how a value is written.
 #[derive(Clone, Copy)]
 pub(super) struct Axis {
     pub(super) title: &'static str,
-    pub(super) scale: Scale,
+    pub(super) log: bool,
     pub(super) write: fn(f64) -> String,
 }
 
@@ -39,90 +34,27 @@ pub(super) struct Chart {
     pub(super) lines: Vec<Line>,
 }
 
-/// Values and the places they have on an axis.
+/// An axis, and where it begins and ends in the plot.
 struct Range {
-    scale: Scale,
-    least: f64,
-    greatest: f64,
+    values: plainweave_report::axis::Axis,
     from: f64,
     to: f64,
 }
 
 impl Range {
-    /// Covers the values, of which a linear axis shows 0 too.
-    fn of(values: impl Iterator<Item = f64>, scale: Scale, from: f64, to: f64) -> Self {
-        let fits = |value: &f64| value.is_finite() && (scale == Scale::Linear || *value > 0.0);
-        let (mut least, mut greatest) = values
-            .filter(fits)
-            .fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(v), b.max(v)));
-        if least > greatest {
-            (least, greatest) = (1.0, 1.0);
-        }
-
-        match scale {
-            Scale::Linear => {
-                least = least.min(0.0);
-                let step = step(greatest - least);
-                greatest = (greatest / step).ceil() * step;
-                greatest = if greatest > least {
-                    greatest
-                } else {
-                    least + 1.0
-                };
-            }
-            Scale::Log => {
-                least = 10f64.powf(least.log10().floor());
-                greatest = 10f64.powf(greatest.log10().ceil()).max(least * 10.0);
-            }
-        }
-
-        Self {
-            scale,
-            least,
-            greatest,
-            from,
-            to,
-        }
+    /// Covers the values, of which a plain axis shows 0 too.
+    fn of(values: impl Iterator<Item = f64>, log: bool, from: f64, to: f64) -> Self {
+        let values = plainweave_report::axis::Axis::over(values, log).rounded();
+        Self { values, from, to }
     }
 
     fn place(&self, value: f64) -> f64 {
-        let part = match self.scale {
-            Scale::Linear => (value - self.least) / (self.greatest - self.least),
-            Scale::Log => {
-                (value.max(self.least) / self.least).log10() / (self.greatest / self.least).log10()
-            }
-        };
-        self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
+        self.from + self.values.at(value) * (self.to - self.from)
     }
 
     fn ticks(&self) -> Vec<f64> {
-        match self.scale {
-            Scale::Linear => {
-                let step = step(self.greatest - self.least);
-                let first = (self.least / step).ceil() as i64;
-                let last = (self.greatest / step + 1e-9).floor() as i64;
-                (first..=last).map(|n| n as f64 * step).collect()
-            }
-            Scale::Log => {
-                let decades =
-                    self.least.log10().round() as i32..=self.greatest.log10().round() as i32;
-                decades.map(|decade| 10f64.powi(decade)).collect()
-            }
-        }
+        self.values.ticks()
     }
-}
-
-/// A round distance that divides a range into about five.
-fn step(range: f64) -> f64 {
-    if range <= 0.0 {
-        return 1.0;
-    }
-    let unit = 10f64.powf((range / 5.0).log10().floor());
-    [1.0, 2.0, 5.0, 10.0]
-        .map(|n| n * unit)
-        .into_iter()
-        .find(|step| range / step <= 6.0)
-        .unwrap_or(10.0 * unit)
 }
 
 impl Chart {
@@ -132,13 +64,13 @@ impl Chart {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let x = Range::of(
             points().map(|point| point.0),
-            self.x.scale,
+            self.x.log,
             left,
             WIDTH - right,
         );
         let y = Range::of(
             points().map(|point| point.1),
-            self.y.scale,
+            self.y.log,
             HEIGHT - bottom,
             top,
         );
@@ -159,8 +91,7 @@ impl Chart {
         );
         self.grid(&mut svg, &x, &y);
         for (number, line) in self.lines.iter().enumerate() {
-            let fits =
-                |p: &&(f64, f64)| p.1.is_finite() && (self.y.scale == Scale::Linear || p.1 > 0.0);
+            let fits = |p: &&(f64, f64)| p.1.is_finite() && (!self.y.log || p.1 > 0.0);
             let every = line.points.len().div_ceil(POINTS).max(1);
             let places: Vec<_> = line.points.iter().step_by(every).filter(fits).collect();
             let path = places
@@ -235,35 +166,20 @@ impl Chart {
     }
 }
 
-/// Writes text so that HTML takes it for text.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn chart(scale: Scale, points: Vec<(f64, f64)>) -> String {
+    fn chart(log: bool, points: Vec<(f64, f64)>) -> String {
         let x = Axis {
             title: "s",
-            scale: Scale::Linear,
+            log: false,
             write: |value| value.to_string(),
         };
 
         let y = Axis {
             title: "a<b",
-            scale,
+            log,
             write: |value| value.to_string(),
         };
 
@@ -281,7 +197,7 @@ mod tests {
 
     #[test]
     fn lines_go_where_their_values_are() {
-        let svg = chart(Scale::Linear, vec![(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)]);
+        let svg = chart(false, vec![(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)]);
         assert!(
             svg.contains("points=\"112.0,274.0 394.0,154.0 676.0,34.0\""),
             "{svg}"
@@ -291,7 +207,7 @@ mod tests {
             "{svg}"
         );
         let svg = chart(
-            Scale::Log,
+            true,
             vec![(0.0, 1.0), (5.0, 10.0), (6.0, 0.0), (10.0, 100.0)],
         );
 
@@ -303,30 +219,19 @@ mod tests {
 
     #[test]
     fn what_has_no_extent_is_drawn_all_the_same() {
-        for scale in [Scale::Linear, Scale::Log] {
+        for log in [false, true] {
             for points in [
                 vec![],
                 vec![(0.0, 0.0)],
                 vec![(3.0, 7.0)],
                 vec![(1.0, f64::NAN)],
             ] {
-                let svg = chart(scale, points);
+                let svg = chart(log, points);
                 assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             }
         }
 
-        let many = chart(
-            Scale::Linear,
-            (0..100_000).map(|n| (f64::from(n), 1.0)).collect(),
-        );
+        let many = chart(false, (0..100_000).map(|n| (f64::from(n), 1.0)).collect());
         assert!(many.len() < 30_000 && !many.contains("<circle"));
-    }
-
-    #[test]
-    fn steps_are_round() {
-        assert_eq!(
-            [0.9, 7.0, 30.0, 70_000.0].map(step),
-            [0.2, 2.0, 5.0, 20_000.0]
-        );
     }
 }

@@ -3,7 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{Axis, Chart, Line, Scale, escape};
+use plainweave_report::text::escape;
+
+use super::chart::{Axis, Chart, Line};
 use super::series::{NAMES, Point};
 use super::steps::Steps;
 use super::summary::Summary;
@@ -74,13 +76,13 @@ pub(super) fn steps(head: &str, notes: &[String], steps: &Steps<'_>) -> String {
 
     let asked = Axis {
         title: "requests/s asked for",
-        scale: Scale::Linear,
+        log: false,
         write: text::short_rate,
     };
 
     let answers = Axis {
         title: "answers/s",
-        scale: Scale::Linear,
+        log: false,
         write: text::short_rate,
     };
 
@@ -99,7 +101,7 @@ pub(super) fn steps(head: &str, notes: &[String], steps: &Steps<'_>) -> String {
     let failed = line("failed", &|summary| Some(summary.error_share() * 100.0));
     let percent = Axis {
         title: "% of the requests",
-        scale: Scale::Linear,
+        log: false,
         write: |value| format!("{value:.3}"),
     };
 
@@ -133,7 +135,7 @@ pub(super) fn steps(head: &str, notes: &[String], steps: &Steps<'_>) -> String {
 
 const LATENCY: Axis = Axis {
     title: "latency",
-    scale: Scale::Log,
+    log: true,
     write: text::time,
 };
 
@@ -205,7 +207,7 @@ fn over_time(seconds: &[Point]) -> String {
 
     let x = Axis {
         title: "seconds",
-        scale: Scale::Linear,
+        log: false,
         write: |value| format!("{value:.0}"),
     };
 
@@ -221,7 +223,7 @@ fn over_time(seconds: &[Point]) -> String {
 
     let per_second = Axis {
         title: "per second",
-        scale: Scale::Linear,
+        log: false,
         write: text::short_rate,
     };
 
@@ -260,7 +262,7 @@ fn distribution(summary: &Summary<'_>) -> String {
     let write = |nine: f64| format!("{} %", text::trimmed(100.0 - 100.0 / nine));
     let x = Axis {
         title: "share of requests that took no longer",
-        scale: Scale::Log,
+        log: true,
         write,
     };
 

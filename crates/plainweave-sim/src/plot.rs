@@ -4,6 +4,9 @@
 
 use std::io::{self, Write};
 
+use plainweave_report::axis::{Axis, round_step};
+use plainweave_report::text::escape;
+
 /// A panel, and the room around its axes.
 const WIDTH: f64 = 340.0;
 const HEIGHT: f64 = 300.0;
@@ -79,53 +82,29 @@ impl Panel {
 /// Where values lie in a panel whose left edge is at `left`.
 struct Scale {
     left: f64,
+    /// From none to the most.
     workers: f64,
-    least: f64,
-    most: f64,
-    log: bool,
+    values: Axis,
 }
 
 impl Scale {
     fn of(panel: &Panel, left: f64, lines: &[Line]) -> Self {
         let published = lines.iter().flat_map(|line| panel.published(line)).copied();
         let points = lines.iter().flat_map(|line| &line.points);
-        let values = points
-            .clone()
-            .flat_map(|point| [(panel.of)(point).min, (panel.of)(point).max]);
-        let values: Vec<_> = values
-            .chain(published.clone().map(|(_, value)| value))
-            .collect();
         let workers = points
+            .clone()
             .map(|point| point.workers)
-            .chain(published.map(|(workers, _)| workers));
-        let most = values.iter().copied().fold(0.0, f64::max);
-        let scale = Self {
+            .chain(published.clone().map(|(workers, _)| workers));
+        let least = if panel.is_latency { TINY } else { 0.0 };
+        let values = points
+            .flat_map(|point| [(panel.of)(point).min, (panel.of)(point).max])
+            .chain(published.map(|(_, value)| value))
+            .map(|value| value.max(least));
+
+        Self {
             left,
             workers: workers.fold(1.0, f64::max),
-            least: 0.0,
-            most: most.max(1.0),
-            log: false,
-        };
-
-        if !panel.is_latency {
-            return scale;
-        }
-        let least = values
-            .into_iter()
-            .map(|value| value.max(TINY))
-            .fold(f64::INFINITY, f64::min);
-        let least = if least.is_finite() {
-            10_f64.powf(least.log10().floor())
-        } else {
-            1.0
-        };
-
-        let most = 10_f64.powf(most.max(TINY).log10().ceil()).max(10.0 * least);
-        Self {
-            least,
-            most,
-            log: true,
-            ..scale
+            values: Axis::over(values, panel.is_latency),
         }
     }
 
@@ -134,11 +113,7 @@ impl Scale {
     }
 
     fn y(&self, value: f64) -> f64 {
-        let part = match self.log {
-            true => (value.max(self.least) / self.least).log10() / (self.most / self.least).log10(),
-            false => value / self.most,
-        };
-        TOP + HEIGHT * (1.0 - part)
+        TOP + HEIGHT * (1.0 - self.values.at(value))
     }
 
     fn path(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
@@ -148,17 +123,14 @@ impl Scale {
 
     /// Returns the values that have a line of the grid, with their labels.
     fn ticks(&self) -> Vec<(f64, String)> {
-        if self.log {
-            let powers = self.least.log10().round() as i32..=self.most.log10().round() as i32;
-            return powers
-                .map(|power| (10_f64.powi(power), micros(power)))
-                .collect();
-        }
+        let places = if self.values.step() < 1e5 { 3 } else { 1 };
+        let label = |value: f64| match self.values.log {
+            true => micros(value.log10().round() as i32),
+            false => format!("{:.places$}", value / 1e6),
+        };
 
-        let step = step(self.most / 1e6) * 1e6;
-        let label = |value: f64| format!("{:.*}", if step < 1e5 { 3 } else { 1 }, value / 1e6);
-        let values = (0..=(self.most / step) as u32).map(|i| f64::from(i) * step);
-        values.map(|value| (value, label(value))).collect()
+        let ticks = self.values.ticks().into_iter();
+        ticks.map(|value| (value, label(value))).collect()
     }
 }
 
@@ -178,12 +150,7 @@ fn micros(power: i32) -> String {
 
 /// Returns a round step that divides `most` into four to ten parts.
 pub(crate) fn step(most: f64) -> f64 {
-    let power = 10_f64.powf(most.max(1e-9).log10().floor());
-    [0.1, 0.2, 0.5, 1.0]
-        .map(|part| part * power)
-        .into_iter()
-        .find(|step| most / step <= 10.0)
-        .unwrap_or(power)
+    round_step(most / 10.0)
 }
 
 /// Writes the picture; `title` says what was run.
@@ -344,10 +311,4 @@ fn legend(line: &Line, colour: &str, row: f64, out: &mut impl Write) -> io::Resu
         left + 14.0,
         row + 4.0
     )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }

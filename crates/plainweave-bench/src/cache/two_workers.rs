@@ -6,9 +6,10 @@ use anyhow::Context;
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::machine;
 use crate::report;
-use crate::sample::{Row, ratios};
+use crate::sample::Row;
 use crate::servers::cache::{Server, System};
 use crate::servers::cache_client::{Client, Mix};
+use plainweave_report::statistics::ratios;
 
 pub(super) const CASE: (&str, &str) = (
     "1024-2",

@@ -8,11 +8,11 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 use crate::cgroup::{Group, NO_QUOTA};
-use crate::plot::Role;
 use crate::servers::Driver;
 use crate::servers::cache;
 use crate::servers::client::Figures;
 use crate::servers::web::plainweave_program;
+use plainweave_report::Role;
 
 /// Memory of a cache: enough for all keys.
 const MEGABYTES: usize = 256;

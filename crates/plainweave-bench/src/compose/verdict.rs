@@ -1,6 +1,7 @@
 //! Does composition pay? Two pools against each single policy, by medians and quartiles.
 
-use crate::sample::{Row, Spread};
+use crate::sample::Row;
+use plainweave_report::statistics::Spread;
 
 /// How a system's figure lies to another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::findings::Findings;
-use crate::sample::ratios;
 use crate::servers::rounds::Costs;
 use crate::servers::site::Site;
+use plainweave_report::statistics::ratios;
 
 /// What the cases share.
 pub(super) struct Bench {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::bench::Bench;
-use crate::sample::ratios;
 use crate::servers::web::{Kind, Server};
 use crate::servers::{client, site, wrk};
 use crate::{machine, report};
+use plainweave_report::statistics::ratios;
 
 const CASE: &str = "generators";
 /// After a turn, for the server to close what the generator has left.

@@ -12,10 +12,10 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 
 use super::bench::Bench;
-use crate::sample::ratios;
 use crate::servers::client;
 use crate::servers::web::{Kind, plainweave_program};
 use crate::{machine, report};
+use plainweave_report::statistics::ratios;
 
 /// What a request takes, and one in [`EVERY`]: p50 is the first, p99 the second.
 const USUAL: Duration = Duration::from_millis(10);

@@ -6,8 +6,8 @@
 
 use super::meaning::{Better, better, is_ratio, is_rival, metrics, role, words};
 use super::source::{Figure, Table};
-use crate::plot::Role;
-use crate::plot::text::{humane, times};
+use plainweave_report::Role;
+use plainweave_report::text::{humane, times};
 
 /// Medians that differ by less count as even.
 const EVEN: f64 = 1.02;
@@ -181,7 +181,7 @@ pub(super) fn by_place<'a>(figures: &[&'a Figure]) -> Vec<Vec<&'a Figure>> {
 pub(super) mod tests {
     use super::{Verdict, all, of_case};
     use crate::pages::source::{Figure, Table};
-    use crate::sample::Spread;
+    use plainweave_report::statistics::Spread;
 
     /// A figure of one case, with quartiles a tenth of the median away.
     pub(in crate::pages) fn figure(

@@ -9,10 +9,10 @@ use super::finding;
 use super::meaning::{Better, better, is_ratio, metrics, role, words};
 use super::source::{Figure, Table};
 use super::summary;
-use crate::plot::lines::{Line, Panel};
-use crate::plot::text::{attribute, escape};
-use crate::plot::{axis::Axis, dots, heat};
 use crate::report::RAW;
+use plainweave_report::lines::{Line, Panel};
+use plainweave_report::text::{attribute, escape};
+use plainweave_report::{axis::Axis, dots, heat};
 
 /// Places that make a line, and lines that can be told apart.
 const PLACES: usize = 3;
@@ -445,7 +445,7 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
 mod tests {
     use super::{number_in, section, split};
     use crate::pages::compare::tests::{figure, table};
-    use crate::plot::inside;
+    use plainweave_report::inside;
 
     #[test]
     fn the_last_number_of_a_case_is_swept() {

@@ -3,8 +3,8 @@
 use super::compare::{Verdict, of_case, place};
 use super::meaning::{Better, better, is_rival, words};
 use super::source::Figure;
-use crate::plot::Role;
-use crate::plot::text::{humane, times};
+use plainweave_report::Role;
+use plainweave_report::text::{humane, times};
 
 /// Of systems in one case.
 pub(super) fn of_systems(experiment: &str, figures: &[&Figure]) -> String {
@@ -170,7 +170,7 @@ pub(super) fn title(figure: &Figure) -> String {
 mod tests {
     use super::{mean, of_heat, of_sweep, of_systems};
     use crate::pages::compare::tests::figure;
-    use crate::plot::Role;
+    use plainweave_report::Role;
 
     #[test]
     fn sentences_follow_the_data() {

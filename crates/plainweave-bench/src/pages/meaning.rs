@@ -1,7 +1,7 @@
 //! What the names in a CSV mean: whose a system is, and which way a metric is better.
 
 use super::source::{Figure, Table};
-use crate::plot::Role;
+use plainweave_report::Role;
 
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ pub(super) fn words(metric: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Better, better, is_rival, role, words};
-    use crate::plot::Role;
+    use plainweave_report::Role;
 
     #[test]
     fn names_and_units_say_which_way_is_better() {

@@ -17,11 +17,11 @@ use std::fmt::Write as _;
 use super::experiment;
 use super::meaning::words;
 use super::source::{Figure, Table};
-use crate::plot::text::{attribute, escape};
-use crate::plot::{Role, lines};
-use crate::sample::Spread;
 use claims::{Finding, Line, Outcome, Rows, count, shown};
 use figures::{Claim, Published, WORKLOADS, Workload};
+use plainweave_report::statistics::Spread;
+use plainweave_report::text::{attribute, escape};
+use plainweave_report::{Role, lines};
 
 /// A file of ours.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 
 use crate::report::RAW;
-use crate::sample::Spread;
+use plainweave_report::statistics::Spread;
 
 /// A row of a CSV.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::compare::{Comparison, Verdict, all, place};
 use super::meaning::words;
 use super::source::Table;
-use crate::plot::text::{attribute, escape, humane, times};
 use crate::thesis;
+use plainweave_report::text::{attribute, escape, humane, times};
 
 /// Metrics of a table that have a column.
 const COLUMNS: usize = 6;

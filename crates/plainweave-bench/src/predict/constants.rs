@@ -14,9 +14,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::c2c;
 use crate::machine;
 use crate::random::Random;
-use crate::sample::Spread;
 use crate::thesis::options::Tree;
 use crate::thesis::packets::Template;
+use plainweave_report::statistics::Spread;
 
 /// A constant of the simulator's cost model, and where it comes from.
 #[derive(Clone, Debug)]

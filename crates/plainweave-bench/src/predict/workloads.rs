@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 
 use crate::pages::source::{Figure, Table};
 use crate::report;
-use crate::sample::Spread;
+use plainweave_report::statistics::Spread;
 
 /// Policies that everything is run with.
 pub(super) const POLICIES: [&str; 4] = ["fifo", "lifo", "ot-fifo", "tokio"];

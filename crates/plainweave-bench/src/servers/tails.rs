@@ -3,7 +3,7 @@
 
 use super::client::Figures;
 use crate::report;
-use crate::sample::{Spread, ratios};
+use plainweave_report::statistics::{Spread, ratios};
 
 /// Of one CPU.
 pub(crate) const SHARE: f64 = 0.25;

@@ -3,11 +3,11 @@
 use super::bench::Bench;
 use super::requests;
 use crate::machine;
-use crate::sample::ratios;
 use crate::servers::catalog::Catalog;
 use crate::servers::closed::Load;
 use crate::servers::rounds::Costs;
 use crate::servers::web::{Kind, Server};
+use plainweave_report::statistics::ratios;
 
 const CASE: &str = "access-log";
 const CONNECTIONS: usize = 64;

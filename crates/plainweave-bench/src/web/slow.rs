@@ -23,13 +23,13 @@ use anyhow::Context;
 
 use super::bench::Bench;
 use crate::report;
-use crate::sample::ratios;
 use crate::servers::catalog::Catalog;
 use crate::servers::client::{Figures, load, run_load};
 use crate::servers::rounds::SetOnDrop;
 use crate::servers::site::{FIELDS, request};
 use crate::servers::web::{Kind, Server};
 use crate::servers::{descriptors, site};
+use plainweave_report::statistics::ratios;
 
 const CASE: &str = "slow-10000";
 /// Of a server's fast clients, in all.

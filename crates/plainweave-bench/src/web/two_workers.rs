@@ -7,13 +7,13 @@ use super::bench::Bench;
 use crate::cgroup::{Group, NO_QUOTA};
 use crate::machine;
 use crate::report;
-use crate::sample::ratios;
 use crate::servers::catalog::Catalog;
 use crate::servers::closed::Load;
 use crate::servers::rounds::Costs;
 use crate::servers::site::Checker;
 use crate::servers::web::{Kind, Server};
 use crate::servers::wrk;
+use plainweave_report::statistics::ratios;
 
 pub(super) const CASE: &str = "1k-1024-2";
 const CONNECTIONS: usize = 1024;

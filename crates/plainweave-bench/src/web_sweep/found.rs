@@ -2,10 +2,11 @@
 
 use super::load::Step;
 use super::system::{Part, System};
-use crate::plot::Role;
-use crate::plot::lines::{Line, Panel};
-use crate::sample::{Origin, Row, Spread};
+use crate::sample::{Origin, Row};
 use crate::servers::web::Kind;
+use plainweave_report::Role;
+use plainweave_report::lines::{Line, Panel};
+use plainweave_report::statistics::Spread;
 
 /// A system's steps in a part: by rounds, then by cases.
 struct Curve {

@@ -3,10 +3,10 @@
 use clap::ValueEnum;
 
 use crate::cgroup::Group;
-use crate::plot::Role;
 use crate::servers::Driver;
 use crate::servers::site::Site;
 use crate::servers::web::{Kind, Server};
+use plainweave_report::Role;
 
 /// What is swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

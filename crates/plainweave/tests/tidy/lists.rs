@@ -202,7 +202,7 @@ pub(crate) const CRATES: &[Layers] = &[
             &["echo", "findings", "micro", "queues", "servers", "turns"],
             &["course", "files", "limit", "stall", "store", "trace_svg"],
             &["report"],
-            &["c2c", "plot"],
+            &["c2c"],
             &[
                 "cgroup",
                 "child",
@@ -216,6 +216,14 @@ pub(crate) const CRATES: &[Layers] = &[
                 "sample",
                 "shim",
             ],
+        ],
+    },
+    Layers {
+        root: "crates/plainweave-report/src/",
+        rows: &[
+            &["dots", "heat", "lines", "scatter"],
+            &[""],
+            &["axis", "statistics", "text"],
         ],
     },
     Layers {

@@ -7,7 +7,7 @@
 use crate::pages::compare::{Comparison, Verdict};
 use crate::pages::meaning::Better;
 use crate::pages::source::Figure;
-use crate::plot::text::humane;
+use plainweave_report::text::humane;
 
 /// A peak's neighbours differ from it by at most this part of its workers: a quarter.
 const NEAR: usize = 4;

@@ -5,21 +5,24 @@
 //! its text is never scaled down. Labels are measured ([`text`]) and broken, never cut: `inside`
 //! checks that none leaves its picture.
 
-pub(crate) mod axis; // Where values lie on an axis, and where its grid is.
-pub(crate) mod dots; // A row for each system.
-pub(crate) mod heat; // A heat map as a table.
-pub(crate) mod lines; // Lines over a swept value, each with a band between its quartiles.
-pub(crate) mod scatter; // A picture of two figures of each system, for the page of a benchmark.
+pub mod axis; // Where values lie on an axis, and where its grid is.
+pub mod dots; // A row for each system.
+pub mod heat; // A heat map as a table.
+pub mod lines; // Lines over a swept value, each with a band between its quartiles.
+pub mod scatter; // A picture of two figures of each system, for the page of a benchmark.
+pub mod statistics; // How the values of repetitions are distributed.
 // Text in pictures: how wide it is at most, where it is broken, and numbers as people read them.
-pub(crate) mod text;
+pub mod text;
 
 /// Width of a panel, in pixels.
-pub(crate) const PANEL: f64 = 340.0;
+pub const PANEL: f64 = 340.0;
 
 /// Whose figure is drawn: what is ours is in colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub enum Role {
+    /// The project's own.
     Ours,
+    /// Somebody else's.
     Peer,
     /// What no system can pass: the kernel alone, or a goal.
     Bound,
@@ -27,7 +30,7 @@ pub(crate) enum Role {
 
 /// Colours and shapes of all pictures. Colours of lines can be distinguished in light and dark, and by
 /// people who see red and green alike.
-pub(crate) const STYLE: &str = "\
+pub const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1f2933;--faint:#5f6b76;--rule:#c8d0d8;--paper:#fff;--card:#f6f8fa;--good:#c6ead0;\
 --bad:#f8d0cc;--even:#e6eaee;--c0:#1d6fb8;--c1:#c2570c;--c2:#0b7f73;--c3:#8a3fd1;--c4:#b91c3c;--c5:#6b5b2a;--p:#7b8794;\
 --bound:#444}\
@@ -70,8 +73,7 @@ fn class(role: Role, n: usize) -> String {
 }
 
 /// Checks that every text of every picture in a page lies within its picture.
-#[cfg(test)]
-pub(crate) fn inside(page: &str) {
+pub fn inside(page: &str) {
     let attribute = |tag: &str, name: &str| -> Option<String> {
         let rest = tag.split_once(&format!(" {name}='"))?.1;
         Some(rest.split('\'').next().unwrap_or_default().to_owned())

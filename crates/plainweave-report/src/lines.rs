@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::axis::Axis;
 use super::text::{self, Align, humane, wrap};
 use super::{PANEL, Role, class};
-use crate::sample::Spread;
+use crate::statistics::Spread;
 
 /// The room around the axes, and within them.
 const TOP: f64 = 8.0;
@@ -19,30 +19,39 @@ const SMALL: f64 = 11.0;
 
 /// One line: the name, and the spread at each place.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) role: Role,
-    pub(crate) points: Vec<(f64, Spread)>,
+pub struct Line {
+    /// What it is called.
+    pub name: String,
+    /// Whose it is.
+    pub role: Role,
+    /// Places across, and the figures there.
+    pub points: Vec<(f64, Spread)>,
 }
 
 /// One panel. Log axes: each line of the grid is ten times the one before.
 #[derive(Clone, Debug)]
-pub(crate) struct Panel {
-    pub(crate) title: String,
-    /// What is swept, and what is drawn; with which way is better.
-    pub(crate) across: String,
-    pub(crate) upwards: String,
-    pub(crate) unit: String,
-    pub(crate) log_across: bool,
-    pub(crate) log: bool,
+pub struct Panel {
+    /// What stands above it.
+    pub title: String,
+    /// What is swept.
+    pub across: String,
+    /// What is drawn, and which way is better.
+    pub upwards: String,
+    /// Of what is drawn; see [`humane`].
+    pub unit: String,
+    /// Whether the axis across is a log axis.
+    pub log_across: bool,
+    /// Whether the axis upwards is one.
+    pub log: bool,
     /// Whether the least and the greatest value have lines too, dotted and dashed.
-    pub(crate) extremes: bool,
-    pub(crate) lines: Vec<Line>,
+    pub extremes: bool,
+    /// Ours in the order of their colours.
+    pub lines: Vec<Line>,
 }
 
 impl Panel {
     /// Draws it as an SVG for a page that has [`super::STYLE`].
-    pub(crate) fn svg(&self) -> String {
+    pub fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let across = Axis::over(points().map(|(x, _)| *x), self.log_across);
         let upwards = Axis::over(
@@ -259,8 +268,8 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::{Line, Panel};
-    use crate::plot::{Role, inside};
-    use crate::sample::Spread;
+    use crate::statistics::Spread;
+    use crate::{Role, inside};
 
     #[test]
     fn a_panel_without_points_is_drawn_too() {

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 /// Makes text harmless between the tags of HTML and SVG.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
 
 /// Makes text harmless in an attribute, within quotation marks of either kind.
-pub(crate) fn attribute(text: &str) -> String {
+pub fn attribute(text: &str) -> String {
     escape(text).replace('\'', "&#39;").replace('"', "&quot;")
 }
 
@@ -18,7 +18,7 @@ pub(crate) fn attribute(text: &str) -> String {
 ///
 /// A page does not know its reader's font, so each letter counts as wide as the widest of the usual
 /// ones (Verdana, DejaVu Sans) has it or the like.
-pub(crate) fn width(text: &str, size: f64) -> f64 {
+pub fn width(text: &str, size: f64) -> f64 {
     let ems = text.chars().map(|c| match c {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.46,
         'f' | 'r' | 't' | '(' | ')' | '[' | ']' | '/' | '-' => 0.46,
@@ -32,7 +32,7 @@ pub(crate) fn width(text: &str, size: f64) -> f64 {
 }
 
 /// Breaks a text into lines that have room: between words, else within them.
-pub(crate) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
+pub fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ').filter(|word| !word.is_empty()) {
         let line = lines.last_mut().expect("there is always one");
@@ -65,14 +65,17 @@ pub(crate) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
 
 /// Where a text begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
+    /// At its place, and leads to the right.
     Left,
+    /// Its middle is at its place.
     Middle,
+    /// It ends at its place.
     Right,
 }
 
 /// Writes one line of text; `faint`: as an axis has it.
-pub(crate) fn write(
+pub fn write(
     svg: &mut String,
     (x, y): (f64, f64),
     align: Align,
@@ -117,7 +120,7 @@ const BYTES: [(&str, f64); 4] = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.
 const LETTERS: [(&str, f64); 4] = [("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0)];
 
 /// Writes a value in a unit that makes it a short number.
-pub(crate) fn humane(value: f64, unit: &str) -> String {
+pub fn humane(value: f64, unit: &str) -> String {
     if value.is_nan() {
         return "no value".to_owned();
     }
@@ -165,7 +168,7 @@ pub(crate) fn humane(value: f64, unit: &str) -> String {
 }
 
 /// Writes a ratio: `2.1x`.
-pub(crate) fn times(ratio: f64) -> String {
+pub fn times(ratio: f64) -> String {
     format!(
         "{}\u{d7}",
         if ratio.is_infinite() {

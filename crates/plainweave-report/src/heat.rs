@@ -7,7 +7,7 @@ use super::Role;
 use super::text::{escape, times};
 
 /// Of a heat map.
-pub(crate) const STYLE: &str = "\
+pub const STYLE: &str = "\
 .wide{overflow-x:auto;max-width:100%}\
 .heat{border-collapse:collapse;font-size:.78rem}\
 .heat th{font-weight:400;text-align:left;padding:1px .5rem 1px 0;min-width:9rem;color:var(--faint)}\
@@ -24,10 +24,10 @@ const STEPS: [f64; 7] = [1.02, 1.1, 1.25, 1.5, 2.0, 4.0, 10.0];
 
 /// A system, whose it is, and how many times worse than the best it is in each case, if it was
 /// measured there.
-pub(crate) type Row = (String, Role, Vec<Option<f64>>);
+pub type Row = (String, Role, Vec<Option<f64>>);
 
 /// Draws the table.
-pub(crate) fn table(columns: &[String], rows: &[Row]) -> String {
+pub fn table(columns: &[String], rows: &[Row]) -> String {
     let mut html = "<div class='wide'><table class='heat'><thead><tr><th></th>".to_owned();
     for column in columns {
         let _ = write!(html, "<th><span>{}</span></th>", escape(column));

@@ -31,28 +31,36 @@ line{stroke:#99a;stroke-width:1}\
 .other{fill:#5aa9ee}.bar{stroke:#5aa9ee}}";
 
 /// A system's place in a panel, with the quartiles of what is drawn across.
-pub(crate) struct Point {
-    pub(crate) label: String,
+pub struct Point {
+    /// What stands beside it.
+    pub label: String,
     /// Drawn in the colour that stands out.
-    pub(crate) marked: bool,
+    pub marked: bool,
     /// First quartile, median, third quartile.
-    pub(crate) across: [f64; 3],
+    pub across: [f64; 3],
     /// Microseconds.
-    pub(crate) up_us: f64,
+    pub up_us: f64,
 }
 
 /// A panel and what its axes are called.
-pub(crate) struct Panel {
-    pub(crate) title: String,
-    pub(crate) across: &'static str,
-    pub(crate) up: &'static str,
+pub struct Panel {
+    /// What stands above it.
+    pub title: String,
+    /// What the axis across shows.
+    pub across: &'static str,
+    /// What the axis upwards shows.
+    pub up: &'static str,
     /// A place on the axis across that is always in sight.
-    pub(crate) holds: Option<f64>,
-    pub(crate) points: Vec<Point>,
+    pub holds: Option<f64>,
+    /// One for each system.
+    pub points: Vec<Point>,
 }
 
 /// Writes the panels that have points, side by side; no file if there are none.
-pub(crate) fn write(panels: &[Panel], file: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+/// The file cannot be written; the message names it.
+pub fn write(panels: &[Panel], file: &Path) -> anyhow::Result<()> {
     let panels: Vec<_> = panels
         .iter()
         .filter(|panel| !panel.points.is_empty())

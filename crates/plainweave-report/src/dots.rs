@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::axis::Axis;
 use super::text::{self, Align, humane, wrap};
 use super::{PANEL, Role};
-use crate::sample::Spread;
+use crate::statistics::Spread;
 
 const TITLE: f64 = 13.0;
 const SIZE: f64 = 12.0;
@@ -18,25 +18,31 @@ const APART: f64 = 30.0;
 
 /// A system.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) name: String,
-    pub(crate) role: Role,
-    pub(crate) spread: Spread,
+pub struct Row {
+    /// What it is called.
+    pub name: String,
+    /// Whose it is.
+    pub role: Role,
+    /// Its figure.
+    pub spread: Spread,
 }
 
 /// What is compared.
 #[derive(Clone, Debug)]
-pub(crate) struct Panel {
-    pub(crate) title: String,
+pub struct Panel {
+    /// What stands above it.
+    pub title: String,
     /// Which way is better, in words; perhaps nothing.
-    pub(crate) better: &'static str,
-    pub(crate) unit: String,
-    pub(crate) rows: Vec<Row>,
+    pub better: &'static str,
+    /// Of the figures; see [`humane`].
+    pub unit: String,
+    /// From the top on.
+    pub rows: Vec<Row>,
 }
 
 impl Panel {
     /// Draws it as an SVG for a page that has [`super::STYLE`].
-    pub(crate) fn svg(&self) -> String {
+    pub fn svg(&self) -> String {
         let values = || {
             self.rows
                 .iter()
@@ -154,8 +160,8 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     use super::{Panel, Row};
-    use crate::plot::{Role, inside};
-    use crate::sample::Spread;
+    use crate::statistics::Spread;
+    use crate::{Role, inside};
 
     #[test]
     fn no_label_leaves_its_picture_whatever_it_is() {

@@ -2,10 +2,13 @@
 
 /// An axis from one value to another; `log`: each step is ten times the one before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Axis {
-    pub(crate) low: f64,
-    pub(crate) high: f64,
-    pub(crate) log: bool,
+pub struct Axis {
+    /// The least value that it shows.
+    pub low: f64,
+    /// The greatest.
+    pub high: f64,
+    /// Whether it is a log axis.
+    pub log: bool,
 }
 
 /// More decades than this are not all labelled.
@@ -13,7 +16,7 @@ const DECADES: usize = 6;
 
 impl Axis {
     /// Covers the values, from zero on, or in whole decades.
-    pub(crate) fn over(values: impl Iterator<Item = f64>, log: bool) -> Self {
+    pub fn over(values: impl Iterator<Item = f64>, log: bool) -> Self {
         let mut low = f64::INFINITY;
         let mut high = f64::NEG_INFINITY;
         for value in values.filter(|value| value.is_finite() && (!log || *value > 0.0)) {
@@ -42,8 +45,24 @@ impl Axis {
         }
     }
 
+    /// Ends at a line of the grid.
+    pub fn rounded(self) -> Self {
+        let step = self.step();
+        let high = (self.high / step - 1e-9).ceil() * step;
+        if self.log {
+            self
+        } else {
+            Self { high, ..self }
+        }
+    }
+
+    /// Returns the distance of lines of the grid of a plain axis.
+    pub fn step(&self) -> f64 {
+        round_step((self.high - self.low) / 5.0)
+    }
+
     /// Returns whether values are so far apart that small ones would vanish on a plain axis.
-    pub(crate) fn wants_log(values: impl Iterator<Item = f64>, apart: f64) -> bool {
+    pub fn wants_log(values: impl Iterator<Item = f64>, apart: f64) -> bool {
         let mut low = f64::INFINITY;
         let mut high = 0.0_f64;
         for value in values.filter(|value| value.is_finite()) {
@@ -53,7 +72,7 @@ impl Axis {
     }
 
     /// Returns the place of a value, between zero and one; what is beyond the axis lies at its end.
-    pub(crate) fn at(&self, value: f64) -> f64 {
+    pub fn at(&self, value: f64) -> f64 {
         let place = if self.log {
             (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
         } else {
@@ -63,7 +82,7 @@ impl Axis {
     }
 
     /// Returns where lines of the grid are: decades, or about five round numbers.
-    pub(crate) fn ticks(&self) -> Vec<f64> {
+    pub fn ticks(&self) -> Vec<f64> {
         if self.log {
             let decades = (self.high / self.low).log10().round() as usize;
             return (0..=decades)
@@ -72,7 +91,7 @@ impl Axis {
                 .collect();
         }
 
-        let step = round_step((self.high - self.low) / 5.0);
+        let step = self.step();
         let first = (self.low / step - 1e-9).ceil();
         let count = (self.high / step - first + 1e-9).floor().max(0.0) as usize;
         (0..=count).map(|n| (first + n as f64) * step).collect()
@@ -80,7 +99,7 @@ impl Axis {
 }
 
 /// Returns 1, 2 or 5 times a power of ten, at least `step`.
-pub(crate) fn round_step(step: f64) -> f64 {
+pub fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.max(1e-9).log10().floor());
     [1.0, 2.0, 5.0]
         .map(|of| of * power)
@@ -110,6 +129,9 @@ mod tests {
             "{:?}",
             wide.ticks()
         );
+        let rounded = plain.rounded();
+        assert_eq!((rounded.high, rounded.rounded().high), (50_000.0, 50_000.0));
+        assert_eq!(log.rounded().high, log.high);
         let below = Axis::over([-20.0, 30.0].into_iter(), false);
         assert_eq!(below.ticks(), [-20.0, -10.0, 0.0, 10.0, 20.0, 30.0]);
     }
