@@ -5,40 +5,38 @@ use std::time::Duration;
 
 /// Parses a positive whole number of `ms`, `s`, `m` or `h`; seconds if there is no unit.
 pub fn time(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(
-        text.find(|digit: char| !digit.is_ascii_digit())
-            .unwrap_or(text.len()),
-    );
+    let time = duration(text).filter(|time| !time.is_zero());
+    time.ok_or_else(|| "write a positive number of ms, s, m or h, as in 500ms or 10s".to_owned())
+}
+
+/// Does the same, and takes 0 as well.
+pub fn time_or_none(text: &str) -> Result<Duration, String> {
+    duration(text).map_or_else(|| time(text), Ok)
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = split_unit(text);
     let millis = match unit {
         "ms" => 1,
         "s" | "" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => 0,
+        _ => return None,
     };
-    match number
-        .parse::<u32>()
-        .map(|number| u64::from(number) * millis)
-    {
-        Ok(millis @ 1..) => Ok(Duration::from_millis(millis)),
-        _ => Err("write a positive number of ms, s, m or h, as in 500ms or 10s".to_owned()),
-    }
+
+    let number: u32 = number.parse().ok()?;
+    Some(Duration::from_millis(u64::from(number) * millis))
 }
 
-/// Does the same, and takes 0 as well.
-pub fn time_or_none(text: &str) -> Result<Duration, String> {
-    match text.trim_end_matches(['m', 's', 'h']) {
-        "0" => Ok(Duration::ZERO),
-        _ => time(text),
-    }
+/// Splits behind the digits that a text begins with.
+fn split_unit(text: &str) -> (&str, &str) {
+    let end = text.find(|digit: char| !digit.is_ascii_digit());
+    text.split_at(end.unwrap_or(text.len()))
 }
 
 /// Parses a whole number of bytes, or of `k`, `m` or `g` (1024 each).
 pub fn size(text: &str) -> Result<u64, String> {
-    let (number, unit) = text.split_at(
-        text.find(|digit: char| !digit.is_ascii_digit())
-            .unwrap_or(text.len()),
-    );
+    let (number, unit) = split_unit(text);
     let shift = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kib" => 10,
@@ -124,5 +122,13 @@ mod tests {
         ] {
             assert!(time(text).is_err(), "{text}");
         }
+
+        for text in ["0", "0ms", "0h"] {
+            assert_eq!(time_or_none(text), Ok(Duration::ZERO));
+        }
+        for text in ["", "s", "0sss", "0mh", "-0"] {
+            assert_eq!(time_or_none(text), time(text), "{text}");
+        }
+        assert_eq!(time_or_none("2m"), time("2m"));
     }
 }
