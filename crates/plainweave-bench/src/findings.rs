@@ -55,6 +55,10 @@ impl Findings {
         }
     }
 
+    pub(crate) fn absent(&self) -> &[(String, String)] {
+        &self.absent
+    }
+
     /// Notes, once, why something is not measured.
     pub(crate) fn missing(&mut self, what: impl Into<String>, why: impl Into<String>) {
         let lack = (what.into(), why.into());

@@ -39,11 +39,12 @@ use clap::Args;
 use plainweave_sim::thesis::Case;
 
 use crate::c2c;
+use crate::findings::Findings;
 use crate::interrupt;
 use crate::machine;
 use crate::names;
-use crate::report::{self, Failures, Report};
-use crate::sample::{Origin, Row};
+use crate::report::{self, Failures};
+use crate::sample::Origin;
 use crate::turns::Turns;
 pub(crate) use bimodal::Bimodal;
 pub(crate) use cache_effects::CacheEffects;
@@ -145,8 +146,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
         experiment,
         flags,
         length: length(experiment, flags)?,
-        rows: Vec::new(),
-        absent: Vec::new(),
+        findings: Findings::of(Origin::new(experiment.name)),
     };
 
     names::check(
@@ -200,15 +200,13 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
     }
 
     let Run {
-        length,
-        rows,
-        absent,
-        ..
+        length, findings, ..
     } = run;
-    let why = absent
+    let why = findings
+        .absent()
         .first()
         .map_or(String::new(), |(what, why)| format!(": {what}: {why}"));
-    ensure!(!rows.is_empty(), "nothing could be measured{why}");
+    ensure!(!findings.rows.is_empty(), "nothing could be measured{why}");
     let mut parameters = vec![
         (
             "command",
@@ -244,16 +242,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
         )
     }));
 
-    failures.publish(
-        Report {
-            experiment: experiment.name,
-            parameters,
-            rows,
-            absent,
-        },
-        Some(&out),
-        None,
-    )
+    failures.publish(findings.report(parameters), Some(&out), None)
 }
 
 /// Returns how long a repetition is.
@@ -311,19 +300,10 @@ struct Run<'a, T: Table> {
     experiment: &'static Experiment,
     flags: &'a Flags<T>,
     length: Length,
-    rows: Vec<Row>,
-    /// What was not measured, and why.
-    absent: Vec<(String, String)>,
+    findings: Findings,
 }
 
 impl<T: Table> Run<'_, T> {
-    fn lacks(&mut self, what: String, why: String) {
-        let lack = (what, why);
-        if !self.absent.contains(&lack) {
-            self.absent.push(lack);
-        }
-    }
-
     fn wants(&self, system: &str) -> bool {
         self.flags.systems.iter().any(|name| name == system)
     }
@@ -333,7 +313,7 @@ impl<T: Table> Run<'_, T> {
         for kind in SYSTEMS.into_iter().filter(|kind| *kind != "plainweave") {
             match self.wants(kind).then(|| System::peer(kind)) {
                 Some(Ok(system)) => peers.push(system),
-                Some(Err(error)) => self.lacks(kind.to_owned(), format!("{error:#}")),
+                Some(Err(error)) => self.findings.missing(kind.to_owned(), format!("{error:#}")),
                 None => {}
             }
         }
@@ -379,7 +359,7 @@ impl<T: Table> Run<'_, T> {
         let what = format!("{}, {}", system.name, plan.title);
         let least = (self.experiment.least_workers)(plan);
         if workers < least {
-            self.lacks(
+            self.findings.missing(
                 what,
                 format!("--workers {workers}: this needs at least {least}"),
             );
@@ -388,7 +368,7 @@ impl<T: Table> Run<'_, T> {
 
         if let Some(why) = (self.experiment.lacks)(plan, system.kind).filter(|_| !system.is_ours())
         {
-            self.lacks(what, why.to_owned());
+            self.findings.missing(what, why.to_owned());
             return Ok(());
         }
         let turn = format!("{what}, {workers} workers, {}", plan.texts().join(" "));
@@ -404,7 +384,7 @@ impl<T: Table> Run<'_, T> {
             // A signal ends the peer too.
             Err(error) if system.is_ours() || interrupt::came().is_some() => return Err(error),
             Err(error) => {
-                self.lacks(what, format!("{error:#}"));
+                self.findings.missing(what, format!("{error:#}"));
                 return Ok(());
             }
         }
@@ -437,7 +417,7 @@ impl<T: Table> Run<'_, T> {
         workers: usize,
         figures: Vec<metrics::Figure>,
     ) -> anyhow::Result<()> {
-        let from = self.rows.len();
+        let from = self.findings.rows.len();
         for (metric, unit) in metrics::METRICS {
             let values: Vec<_> = figures
                 .iter()
@@ -445,14 +425,19 @@ impl<T: Table> Run<'_, T> {
                 .map(|(_, value)| *value)
                 .collect();
             if !values.is_empty() {
-                let origin = Origin::new(self.experiment.name).with_workers(workers);
-                self.rows
-                    .push(origin.row(&plan.title, &system.name, metric, unit, values));
+                let origin = self.findings.origin().with_workers(workers);
+                self.findings.rows.push(origin.row(
+                    &plan.title,
+                    &system.name,
+                    metric,
+                    unit,
+                    values,
+                ));
             }
         }
 
         ensure!(
-            self.rows.len() > from,
+            self.findings.rows.len() > from,
             "{} has reported no figures",
             system.name
         );

@@ -311,7 +311,7 @@ pub(crate) const FUNCTION_LINES: usize = 100;
 pub(crate) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
     ("crates/plainweave-bench/src/cache.rs", "run", 109),
     ("crates/plainweave-bench/src/cache_sweep.rs", "run", 110),
-    ("crates/plainweave-bench/src/thesis.rs", "run", 116),
+    ("crates/plainweave-bench/src/thesis.rs", "run", 104),
     ("crates/plainweave-bench/src/web_sweep.rs", "run", 106),
     (
         "crates/plainweave-bench/tests/it/web.rs",
