@@ -28,14 +28,25 @@ pub(super) struct Constant {
     pub(super) source: String,
 }
 
+/// The longest that the simulator lets anything take, in nanoseconds.
+const LONGEST: f64 = 1e6;
+
 impl Constant {
     pub(super) fn new(name: &'static str, value: f64, source: impl Into<String>) -> Self {
         // A line's own resolution is a tenth of a nanosecond; of less than one, a hundredth.
         let unit = if value < 1.0 { 100.0 } else { 10.0 };
+        let mut source = source.into();
+
+        // Beside programs that take the CPU a sleep lasts for milliseconds. A prediction from that
+        // is worth little, and whoever reads the constants should see why.
+        if value > LONGEST {
+            source += &format!("; measured {value:.0}, more than the simulator takes");
+        }
+
         Self {
             name,
-            value: (value.max(0.0) * unit).round() / unit,
-            source: source.into(),
+            value: (value.clamp(0.0, LONGEST) * unit).round() / unit,
+            source,
         }
     }
 }
@@ -294,5 +305,22 @@ impl Effort {
         });
 
         (leaf, Spread::of(&folding).median)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_is_one_that_the_simulator_takes() {
+        let held_up = Constant::new("nap", 1_428_642.0, "a sleep");
+
+        assert_eq!(held_up.value, LONGEST);
+        assert_eq!(
+            held_up.source,
+            "a sleep; measured 1428642, more than the simulator takes"
+        );
+        assert_eq!(Constant::new("hit", -0.3, "").value, 0.0);
     }
 }
