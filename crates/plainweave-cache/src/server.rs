@@ -10,7 +10,7 @@ use plainweave::net;
 use plainweave::time::{saturating_add, sleep};
 use plainweave_daemon::architecture::{Architecture, Loops};
 use plainweave_daemon::listening::Listening;
-use plainweave_http::Listener;
+use plainweave_serve::Listener;
 
 use super::operation::UNREAD;
 use super::service::{Service, maintain};

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use plainweave::net::{self, TcpStream};
-use plainweave_http::Listener;
+use plainweave_serve::Listener;
 
 use super::conn::{Conn, Next};
 use super::dump;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use plainweave::net::{self, HasSocket, SocketRef, TcpStream};
-use plainweave_http::{Address, Listener};
+use plainweave_serve::{Address, Listener};
 use rustix::net::{SocketFlags, accept_with};
 use socket2::{Domain, Protocol, Socket, Type};
 

@@ -5,14 +5,14 @@
 use std::io;
 use std::sync::Arc;
 
-use plainweave_http::{Listener, Request, Response, Server};
+use plainweave_http::{Listener, Request, Response, Server, Transport};
 
 pub(crate) fn hello(request: &mut Request<'_>) -> Response {
     // Whoever waits here, a fiber or a thread, the code is the same.
     Response::ok(format!("hello, you asked for {}\n", request.path()))
 }
 
-pub(crate) fn serve(listener: impl Listener) -> io::Result<()> {
+pub(crate) fn serve(listener: impl Listener<Stream: Transport>) -> io::Result<()> {
     if let Some(address) = listener.address() {
         println!("listening on {address}");
     }

@@ -109,14 +109,7 @@
 //! protocol's header. [`parse`] and [`body`] read HTTP/1 without doing any I/O. [`testing`] has
 //! servers for tests.
 
-// Admission: accepts one listener's connections, each with a permit, and reports when too many
-// come.
-pub mod accept;
 pub mod files; // The static handler: files beneath a directory.
-// One of a thing for each processor, each on cache lines of its own, so that processors seldom
-// write to the same memory.
-#[doc(hidden)]
-pub mod per_cpu;
 pub mod testing; // Servers for tests, on a free port or without a socket.
 #[cfg(feature = "tls")]
 pub mod tls; // TLS by rustls, over any stream.
@@ -135,6 +128,7 @@ mod transport; // What carries a connection.
 
 pub use bytes::Bytes;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+pub use plainweave_serve::{Address, Closer, Listener, accept};
 
 pub use http1::conn::ConnState;
 #[cfg(feature = "http2")]
@@ -151,8 +145,7 @@ pub use message::writer::BodyWriter;
 pub use message::{body, forwarded, parse, proxy};
 pub use server::link::Next;
 pub use server::shared::{Closed, Server};
-pub use transport::listener::{Address, Listener};
 pub use transport::non_blocking::{NonBlocking, Wait, Wakeups};
 pub use transport::session::TlsSession;
-pub use transport::stream::{Closer, Handshake, Layer, Transport};
+pub use transport::stream::{Handshake, Layer, Transport};
 pub use transport::upgraded::{ReadHalf, Readable, Upgraded, WriteHalf};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plainweave::{Runtime, net};
+use plainweave_serve::Address;
 
 use crate::message::request::Handler;
 use crate::server::shared::Server;
-use crate::transport::listener::Address;
 use crate::transport::non_blocking::{NonBlocking, Wait};
 use crate::transport::stream::Transport;
 

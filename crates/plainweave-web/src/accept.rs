@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use plainweave::net::{SocketRef, TcpStream};
 use plainweave::sync::Mutex;
 use plainweave::time::now;
-use plainweave_http::accept::{Acceptor, ConnectionLimit, ConnectionPermit, InProgress};
-use plainweave_http::{Address, Listener};
+use plainweave_serve::accept::{Acceptor, ConnectionLimit, ConnectionPermit, InProgress};
+use plainweave_serve::{Address, Listener};
 use socket2::SockRef;
 
 use super::memory_bound::SendBuffers;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use plainweave_http::Exchange;
-use plainweave_http::per_cpu::PerCpu;
+use plainweave_serve::PerCpu;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::faults::Faults;

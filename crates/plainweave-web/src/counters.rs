@@ -8,8 +8,8 @@ use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use plainweave_http::per_cpu::PerCpu;
 use plainweave_http::{Error, Exchange};
+use plainweave_serve::PerCpu;
 
 /// Upper bounds of the latencies that Prometheus gets, in microseconds. Each is one of [`BOUNDS`].
 pub(super) const BUCKETS: [u64; 14] = [

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use plainweave_http::accept::Fault;
 use plainweave_http::{Error, StatusCode};
+use plainweave_serve::accept::Fault;
 
 use plainweave_daemon::console::say;
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use plainweave_http::accept::InProgress;
+use plainweave_serve::accept::InProgress;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(2);

@@ -37,9 +37,9 @@ use std::sync::{Arc, Weak};
 
 use anyhow::Context;
 use plainweave::net;
-use plainweave_http::accept::{ConnectionLimit, InProgress, MOST};
 use plainweave_http::files::{Caching, DiskWaits, ServedRoot, StaticFiles};
 use plainweave_http::{Address, Server};
+use plainweave_serve::accept::{ConnectionLimit, InProgress, MOST};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 

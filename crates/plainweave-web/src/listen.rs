@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use plainweave::net;
-use plainweave_http::accept::MOST;
+use plainweave_serve::accept::MOST;
 
 use super::flags::Addresses;
 use super::tls::Tls;

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use plainweave::Metrics;
 use plainweave::net;
-use plainweave_http::accept::InProgress;
-use plainweave_http::accept::{ConnectionLimit, MOST};
 use plainweave_http::files::{DiskWaits, ServedRoot};
 use plainweave_http::{Exchange, Handler, Server, StatusCode};
+use plainweave_serve::accept::InProgress;
+use plainweave_serve::accept::{ConnectionLimit, MOST};
 use serde_json::Value;
 
 use super::accept::Admission;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use plainweave::trace::Tracer;
-use plainweave_http::accept::Acceptor;
 use plainweave_http::files::{Blocking, StaticFiles};
-use plainweave_http::{Handler, Listener, Request, Response, Server, StatusCode};
+use plainweave_http::{Handler, Listener, Request, Response, Server, StatusCode, Transport};
+use plainweave_serve::accept::Acceptor;
 
 use super::accept::{Admission, Door, SharedAcceptor};
 use super::faults::Faults;
@@ -159,7 +159,7 @@ impl Engine {
     }
 
     /// Has a listener's connections served. Returns what ends it, if the server does not.
-    fn serve<L: Listener>(
+    fn serve<L: Listener<Stream: Transport>>(
         &self,
         server: &Arc<WebServer>,
         faults: &Arc<Faults>,
@@ -188,7 +188,10 @@ impl Engine {
 }
 
 /// Accepts a connection, serves it to its end, and accepts the next one, until the server stops.
-fn accept_and_serve<L: Listener>(acceptor: &SharedAcceptor<L>, server: &WebServer) {
+fn accept_and_serve<L: Listener<Stream: Transport>>(
+    acceptor: &SharedAcceptor<L>,
+    server: &WebServer,
+) {
     while let Some((stream, permit)) = acceptor.next(|| server.is_stopping()) {
         let _permit = permit;
         server.serve_stream(stream);

@@ -7,9 +7,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use plainweave_http::accept::InProgress;
 use plainweave_http::tls::{Acceptor, Config, TlsListener};
-use plainweave_http::{HeaderValue, Limits, Listener};
+use plainweave_http::{HeaderValue, Limits, Listener, Transport};
+use plainweave_serve::accept::InProgress;
 
 use super::https::Https;
 use plainweave_daemon::admin::Figures;
@@ -152,7 +152,7 @@ pub(super) struct Tls(Acceptor);
 
 impl Tls {
     /// Has a listener's connections speak TLS.
-    pub(super) fn listen<L: Listener>(&self, listener: L) -> TlsListener<L> {
+    pub(super) fn listen<L: Listener<Stream: Transport>>(&self, listener: L) -> TlsListener<L> {
         self.0.listen(listener)
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 use plainweave_http::Limits;
-use plainweave_http::accept::InProgress;
+use plainweave_serve::accept::InProgress;
 
 use super::https::Https;
 use plainweave_daemon::admin::Figures;

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::entry::Entry;
-use crate::per_cpu::PerCpu;
+use plainweave_serve::PerCpu;
 
 /// For each processor.
 const PLACES: usize = 64;

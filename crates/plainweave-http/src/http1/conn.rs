@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode, header};
 use plainweave::time::saturating_add;
+use plainweave_serve::Idle;
 
 use super::incoming::{Incoming, Rest};
 use super::outgoing::Terms;
@@ -30,7 +31,6 @@ use crate::message::request::{Handler, Request};
 use crate::message::response::TakeOver;
 use crate::message::response::{Body, Response};
 use crate::server::buffer::{Buffers, Input, Room};
-use crate::server::idle::Added;
 use crate::server::link::{Link, LinkState, Next, Pace, millis};
 use crate::server::shared::Server;
 use crate::transport::stream::{Layered, Transport};
@@ -108,7 +108,7 @@ impl<H: Handler> Server<H> {
         let Some(mut state) = self.try_open(&mut stream) else {
             return;
         };
-        let added = self.idle().add(&stream);
+        let added = self.idle().add(stream.closer());
         // Also if a hook panics.
         let mut ending = Ending {
             server: self,
@@ -178,13 +178,16 @@ impl<H: Handler> Server<H> {
 struct Ending<'a, H: Handler> {
     server: &'a Server<H>,
     state: &'a mut ConnState,
-    added: Added,
+    added: Idle,
 }
 
 impl<H: Handler> Ending<'_, H> {
     /// Waits until the stream is readable. False: too long.
     fn wait<S: Transport>(&mut self, stream: &mut S, timeout: Duration) -> io::Result<bool> {
-        self.added.wait(stream, timeout, self.state.link.served)
+        let served = self.state.link.served;
+        let readable = stream.wait_readable(self.added.begin_wait(timeout, served));
+        self.added.end_wait(served);
+        readable
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 
 use http::HeaderValue;
+use plainweave_serve::accept::{self, InProgress};
 
-use crate::accept::{self, InProgress};
 use crate::message::encode::DateCache;
 use crate::transport::non_blocking::Wakeups;
 use crate::transport::session::TlsSession;

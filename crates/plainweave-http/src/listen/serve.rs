@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use plainweave::Runtime;
 use plainweave::net::{self, ToSocketAddrs};
+use plainweave_serve::accept::{ConnectionPermit, affordable};
+use plainweave_serve::{Accepting, Address, Listener};
 
 use super::turns;
-use crate::accept::affordable;
-use crate::accept::{Acceptor, LoopGuard};
 use crate::message::request::Handler;
-use crate::server::listeners::Added;
 use crate::server::shared::Server;
-use crate::transport::listener::{Address, Listener};
 use crate::transport::stream::Transport;
 
 /// What a server has done so far. See [`Server::counts`].
@@ -73,8 +71,13 @@ impl<H: Handler> Server<H> {
     /// # Errors
     /// The socket cannot be configured. Errors of single connections go to [`Server::on_error`],
     /// and what keeps connections out to [`Server::on_fault`].
-    pub fn serve<L: Listener>(self: &Arc<Self>, listener: L) -> io::Result<()> {
-        self.begin(listener).map(Accepting::run)
+    pub fn serve<L>(self: &Arc<Self>, listener: L) -> io::Result<()>
+    where
+        L: Listener<Stream: Transport>,
+    {
+        let accepting = self.begin(listener)?;
+        accepting.run(self.stopping(), self.serving());
+        Ok(())
     }
 
     /// Does what [`Server::serve`] does, on a fiber or thread beside the caller's. Returns the
@@ -82,29 +85,40 @@ impl<H: Handler> Server<H> {
     ///
     /// # Errors
     /// As for [`Server::serve`]; there is no stack or no thread for the accept loop.
-    pub fn start<L: Listener>(self: &Arc<Self>, listener: L) -> io::Result<Address> {
+    pub fn start<L>(self: &Arc<Self>, listener: L) -> io::Result<Address>
+    where
+        L: Listener<Stream: Transport>,
+    {
         let address = listener.address().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let accepting = self.begin(listener)?;
-        accepting.start()?;
+        accepting.start(self.stopping(), self.serving())?;
         Ok(address)
     }
 
-    fn begin<L: Listener>(self: &Arc<Self>, listener: L) -> io::Result<Accepting<L, H>> {
-        listener.prepare()?;
-        let listener = Arc::new(listener);
+    fn begin<L>(self: &Arc<Self>, listener: L) -> io::Result<Accepting<L>>
+    where
+        L: Listener<Stream: Transport>,
+    {
         let limit = self.connection_limit();
-        let listed = self.listeners().add(listener.clone());
-        let counted = limit.begin_loop();
+        let accepting = Accepting::begin(listener, limit, self.listeners(), self.fault_hook())?;
         if self.limits().connections == 0 {
             limit.lower(affordable(L::Stream::DESCRIPTORS));
         }
-        let acceptor = Acceptor::new(listener, limit.clone()).with_fault_hook(self.fault_hook());
-        Ok(Accepting {
-            acceptor,
-            server: self.clone(),
-            listed,
-            counted,
-        })
+        Ok(accepting)
+    }
+
+    fn stopping(self: &Arc<Self>) -> impl Fn() -> bool + Send + use<H> {
+        let server = self.clone();
+        move || server.is_stopping()
+    }
+
+    /// Returns what serves a connection, on the fiber or thread that was started for it.
+    fn serving<S>(self: &Arc<Self>) -> impl Fn(S, ConnectionPermit) + Clone + Send + use<S, H>
+    where
+        S: Transport + Send + 'static,
+    {
+        let server = self.clone();
+        move |stream, permit| turns::serve(server.clone(), stream, permit)
     }
 
     /// Stops as [`Server::stop`] does, and waits until the last connection has ended, for at most
@@ -140,87 +154,6 @@ impl<H: Handler> Server<H> {
             requests: self.idle().requests(),
         }
     }
-}
-
-/// An accept loop about to run.
-struct Accepting<L, H> {
-    acceptor: Acceptor<Arc<L>>,
-    server: Arc<Server<H>>,
-    // In this order: who waits for the end of the loop finds the socket closed.
-    listed: Added,
-    counted: LoopGuard,
-}
-
-impl<L: Listener, H: Handler> Accepting<L, H> {
-    /// Accepts until the server stops.
-    fn run(self) {
-        if !self.can_wait() {
-            return self.run_here();
-        }
-        let Self {
-            acceptor,
-            server,
-            listed: _listed,
-            counted: _counted,
-        } = self;
-        let listener = acceptor.listener().clone();
-
-        // It is dropped, and with it the sender, when no more is accepted.
-        let (running, ended) = plainweave::sync::channel::bounded::<()>(1);
-        accept_beside(acceptor, server, running);
-        // Or the caller was cancelled, or ran into its deadline.
-        let _ = ended.recv();
-        listener.close();
-    }
-
-    /// Does the same on fresh fibers, or on a fiber or thread beside the caller's.
-    fn start(self) -> io::Result<()> {
-        if !self.can_wait() {
-            let listener = self.acceptor.listener().clone();
-            return listener.spawn(move || self.run_here());
-        }
-        accept_beside(self.acceptor, self.server, (self.listed, self.counted));
-        Ok(())
-    }
-
-    /// Returns whether connections can be waited for without a fiber.
-    fn can_wait(&self) -> bool {
-        plainweave::on_fiber() && self.acceptor.listener().idle_socket().is_some()
-    }
-
-    fn run_here(mut self) {
-        while let Some((stream, permit)) = self.acceptor.next(|| self.server.is_stopping()) {
-            let server = self.server.clone();
-            let listener = self.acceptor.listener();
-            let spawned = listener.spawn(move || turns::serve(server, stream, permit));
-            if let Err(error) = spawned
-                && !self.acceptor.failed(&error)
-            {
-                return;
-            }
-
-            // Those that are connected come before those that are not; see `accept::backlog`.
-            plainweave::yield_now();
-        }
-    }
-}
-
-/// Has connections accepted and served, and returns at once. `kept` is dropped at the end.
-fn accept_beside<L: Listener, H: Handler>(
-    acceptor: Acceptor<Arc<L>>,
-    server: Arc<Server<H>>,
-    kept: impl Send + 'static,
-) {
-    let stopped = server.clone();
-    let listener = acceptor.listener().clone();
-    acceptor.each(
-        move || stopped.is_stopping(),
-        move |stream, permit| {
-            let _kept = &kept;
-            let server = server.clone();
-            listener.spawn(move || turns::serve(server, stream, permit))
-        },
-    );
 }
 
 #[cfg(test)]

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plainweave::net::{self, HasSocket, SocketRef};
+use plainweave_serve::Idle;
+use plainweave_serve::accept::ConnectionPermit;
 
-use crate::accept::ConnectionPermit;
 use crate::http1::conn::ConnState;
 use crate::message::request::Handler;
-use crate::server::idle::Added;
 use crate::server::link::Next;
 use crate::server::shared::Server;
 use crate::transport::stream::{Handshake, Layered, Transport};
@@ -45,7 +45,7 @@ where
     let Some(state) = server.try_open(&mut stream) else {
         return;
     };
-    let added = server.idle().add(&stream);
+    let added = server.idle().add(stream.closer());
     let timeout = if stream.is_handshaking() {
         server.limits().handshake_timeout
     } else {
@@ -108,7 +108,7 @@ struct Connection<S: Transport, H: Handler> {
     stream: S,
     state: ConnState,
     server: Arc<Server<H>>,
-    added: Added,
+    added: Idle,
     _permit: ConnectionPermit,
 }
 

@@ -2,8 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use plainweave_serve::PerCpu;
+
 use crate::message::encode::Encoder;
-use crate::per_cpu::PerCpu;
 
 /// Room kept behind a head for the body that follows it.
 pub(crate) const BODY_ROOM: usize = 4 << 10;

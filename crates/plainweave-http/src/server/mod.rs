@@ -5,10 +5,5 @@ pub(crate) mod buffer;
 // The connections of a server that speak HTTP/2: those that a stop wakes, and how many are idle.
 #[cfg(feature = "http2")]
 pub(crate) mod http2_connections;
-// Connections that wait for their next request, on a fiber or thread or without one, so that a stop
-// can end these waits, and no others.
-pub(crate) mod idle;
 pub(crate) mod link; // One connection's stream while it is busy.
-// The listeners that a server accepts from, so that a stop can close them.
-pub(crate) mod listeners;
 pub(crate) mod shared; // What all connections of a server share.

@@ -7,15 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use http::HeaderValue;
+#[cfg(feature = "http2")]
+use plainweave_serve::accept::Permit;
+use plainweave_serve::accept::{ConnectionLimit, Fault, FaultHook, InProgress, affordable};
+use plainweave_serve::{IdleConnections, Listeners};
 
 use super::buffer::Pool;
 #[cfg(feature = "http2")]
 use super::http2_connections::Connections;
-use super::idle::IdleConnections;
-use super::listeners::Listeners;
-#[cfg(feature = "http2")]
-use crate::accept::Permit;
-use crate::accept::{ConnectionLimit, Fault, FaultHook, InProgress};
 use crate::limits::{Limits, RequestLimits};
 use crate::message::error::Error;
 use crate::message::exchange::Exchange;
@@ -78,7 +77,7 @@ impl<H: Handler> Server<H> {
     pub fn new(handler: H) -> Self {
         let limits = Limits::default();
         let pool = Pool::new(limits.head_bytes);
-        let connection_limit = ConnectionLimit::of(&limits);
+        let connection_limit = connection_limit(&limits);
         Self {
             handler,
             limits,
@@ -103,7 +102,7 @@ impl<H: Handler> Server<H> {
 
     /// Replaces the limits.
     pub fn with_limits(self, limits: Limits) -> Self {
-        let connection_limit = ConnectionLimit::of(&limits);
+        let connection_limit = connection_limit(&limits);
         Self {
             pool: Pool::new(limits.head_bytes),
             limits,
@@ -422,6 +421,15 @@ impl<H: Handler> Server<H> {
             hook(error);
         }
     }
+}
+
+/// Returns what counts the connections of a server with these limits.
+fn connection_limit(limits: &Limits) -> Arc<ConnectionLimit> {
+    let max = match limits.connections {
+        0 => affordable(1),
+        most => most,
+    };
+    ConnectionLimit::new(max, limits.connections_per_address)
 }
 
 impl<H> fmt::Debug for Server<H> {

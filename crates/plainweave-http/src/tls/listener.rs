@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use plainweave::net::SocketRef;
+use plainweave_serve::{Address, Listener};
 
 use super::acceptor::Acceptor;
 use super::stream::TlsStream;
-use crate::transport::listener::{Address, Listener};
+use crate::transport::stream::Transport;
 
 /// A listener, and what makes TLS connections of those that it accepts; see [`Acceptor::listen`].
 #[derive(Debug)]
@@ -21,7 +22,7 @@ impl Acceptor {
     /// Makes a listener whose connections speak TLS. Behind a proxy
     /// ([`Server::with_proxy_protocol`](crate::Server::with_proxy_protocol)) its header comes
     /// before the handshake.
-    pub fn listen<L: Listener>(&self, listener: L) -> TlsListener<L> {
+    pub fn listen<L: Listener<Stream: Transport>>(&self, listener: L) -> TlsListener<L> {
         TlsListener {
             listener,
             acceptor: self.clone(),
@@ -29,7 +30,7 @@ impl Acceptor {
     }
 }
 
-impl<L: Listener> Listener for TlsListener<L> {
+impl<L: Listener<Stream: Transport>> Listener for TlsListener<L> {
     type Stream = TlsStream<L::Stream>;
 
     fn accept(&self, patience: Option<Duration>) -> io::Result<(Self::Stream, Option<SocketAddr>)> {

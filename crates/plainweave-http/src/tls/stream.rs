@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use plainweave::net::{HasSocket, SocketRef};
 use plainweave::sync::select::ReadinessBranch;
 use plainweave::time::{now, saturating_add};
+use plainweave_serve::Closer;
 
 use super::engine::{Engine, RECORD};
 use super::error::{Error, Kind};
@@ -17,7 +18,7 @@ use crate::limits::Limits;
 use crate::message::proxy::{self, Proxied};
 use crate::transport::non_blocking::NonBlocking;
 use crate::transport::session::TlsSession;
-use crate::transport::stream::{Closer, Handshake, Layer, Transport};
+use crate::transport::stream::{Handshake, Layer, Transport};
 
 /// For a peer that is slow to take our last word.
 const FAREWELL: Duration = Duration::from_millis(10);

@@ -1,6 +1,5 @@
-//! What carries a connection: streams, what is listened on, and what a handler may take over.
+//! What carries a connection: streams, and what a handler may take over.
 
-pub(crate) mod listener; // What a server needs of a listening socket.
 // What HTTP/2 needs of a stream beside what every connection needs.
 pub(crate) mod non_blocking;
 pub(crate) mod session; // What a handler sees of TLS.

@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use plainweave::net::{self, HasSocket, SocketRef};
 use plainweave::sync::select::ReadinessBranch;
+use plainweave_serve::Closer;
 use rustix::net::RecvFlags;
 
 use super::non_blocking::NonBlocking;
 use super::session::TlsSession;
-
-/// Ends calls on a stream from another thread; see [`Transport::closer`].
-pub type Closer = Box<dyn Fn(Shutdown) + Send>;
 
 /// A byte stream with timeouts, in the shape of `std`'s sockets.
 ///

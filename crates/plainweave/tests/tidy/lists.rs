@@ -41,6 +41,15 @@ pub(crate) const CRATES: &[Layers] = &[
         rows: LAYERS,
     },
     Layers {
+        root: "crates/plainweave-serve/src/",
+        rows: &[
+            &[""],
+            &["accepting"],
+            &["accept", "listeners"],
+            &["idle", "listener", "per_cpu"],
+        ],
+    },
+    Layers {
         root: "crates/plainweave-http/src/",
         rows: &[
             &[""],
@@ -48,8 +57,8 @@ pub(crate) const CRATES: &[Layers] = &[
             &["http1"],
             &["http2", "testing"],
             &["files", "server", "tls"],
-            &["accept", "message"],
-            &["limits", "per_cpu", "transport"],
+            &["message"],
+            &["limits", "transport"],
         ],
     },
     Layers {

@@ -7,7 +7,6 @@
 //! connections write.
 
 use std::fmt;
-use std::io;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +14,9 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use crate::transport::stream::Closer;
-use crate::transport::stream::Transport;
+/// Ends calls on a stream from another thread: with [`Shutdown::Read`] a wait for input, with
+/// [`Shutdown::Both`] reads and writes too.
+pub type Closer = Box<dyn Fn(Shutdown) + Send>;
 
 /// The wait of a connection that is idle when the server stops: what its peer has sent by then is
 /// still answered.
@@ -29,7 +29,7 @@ const ENDED: u32 = 2;
 
 /// The connections of a server.
 #[derive(Default)]
-pub(crate) struct IdleConnections(Mutex<List>);
+pub struct IdleConnections(Mutex<List>);
 
 #[derive(Default)]
 struct List {
@@ -47,6 +47,7 @@ struct Connection {
 /// What the list and the connection both look at. Its neighbours may belong to connections that
 /// other workers serve, so it is as long as a cache line. It is not aligned to one, for that is
 /// dearer to allocate, and a connection may have one request only.
+#[derive(Debug)]
 struct Shared {
     /// `WAITS`, `ENDED`, both or neither.
     state: AtomicU32,
@@ -60,9 +61,8 @@ impl IdleConnections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection.
-    pub(crate) fn add<S: Transport>(self: &Arc<Self>, stream: &S) -> Added {
-        let close = stream.closer();
+    /// Adds a connection, and what ends its wait; `None`: nothing does.
+    pub fn add(self: &Arc<Self>, close: Option<Closer>) -> Idle {
         let mut list = self.lock();
         let state = AtomicU32::new(if list.stopping { ENDED } else { 0 });
         let shared = Arc::new(Shared {
@@ -76,7 +76,7 @@ impl IdleConnections {
             shared: shared.clone(),
         });
 
-        Added {
+        Idle {
             list: self.clone(),
             key,
             shared,
@@ -84,7 +84,7 @@ impl IdleConnections {
     }
 
     /// Ends all waits, now and from now on, where that is possible.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let mut list = self.lock();
         list.stopping = true;
         for (_, connection) in &list.connections {
@@ -95,7 +95,7 @@ impl IdleConnections {
     }
 
     /// Ends all connections.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.lock()
             .connections
             .iter()
@@ -103,7 +103,7 @@ impl IdleConnections {
     }
 
     /// Returns how many requests were answered.
-    pub(crate) fn requests(&self) -> u64 {
+    pub fn requests(&self) -> u64 {
         let list = self.lock();
         let open = list
             .connections
@@ -134,28 +134,17 @@ impl fmt::Debug for IdleConnections {
 }
 
 /// A connection on the list, until it is dropped.
-pub(crate) struct Added {
+#[derive(Debug)]
+pub struct Idle {
     list: Arc<IdleConnections>,
     key: usize,
     shared: Arc<Shared>,
 }
 
-impl Added {
-    /// Waits until the stream is readable. False: too long. `requests`: how many it has had.
-    pub(crate) fn wait<S: Transport>(
-        &self,
-        stream: &mut S,
-        timeout: Duration,
-        requests: u32,
-    ) -> io::Result<bool> {
-        let readable = stream.wait_readable(self.begin_wait(timeout, requests));
-        self.end_wait(requests);
-        readable
-    }
-
+impl Idle {
     /// Notes that it begins to wait for `timeout` at most. Returns how long it may: not for long if
     /// the server stops.
-    pub(crate) fn begin_wait(&self, timeout: Duration, requests: u32) -> Duration {
+    pub fn begin_wait(&self, timeout: Duration, requests: u32) -> Duration {
         self.shared.requests.store(requests, Ordering::Relaxed);
         let ended = self.shared.state.fetch_or(WAITS, Ordering::AcqRel) & ENDED != 0;
         if ended {
@@ -166,13 +155,13 @@ impl Added {
     }
 
     /// Notes that it does not wait (any longer), and how many requests it has had.
-    pub(crate) fn end_wait(&self, requests: u32) {
+    pub fn end_wait(&self, requests: u32) {
         self.shared.requests.store(requests, Ordering::Relaxed);
         self.shared.state.fetch_and(!WAITS, Ordering::AcqRel);
     }
 }
 
-impl Drop for Added {
+impl Drop for Idle {
     fn drop(&mut self) {
         let mut list = self.list.lock();
         let removed = list.connections.try_remove(self.key);

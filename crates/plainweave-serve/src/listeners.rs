@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slab::Slab;
 
-use crate::transport::listener::{Address, Listener};
+use crate::listener::{Address, Listener};
 
 /// All of them.
 #[derive(Default)]
-pub(crate) struct Listeners(Mutex<State>);
+pub struct Listeners(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -28,7 +28,7 @@ impl Listeners {
     }
 
     /// Adds a listener until the guard is dropped. After [`Self::close`] it is closed at once.
-    pub(crate) fn add<L: Listener>(self: &Arc<Self>, listener: Arc<L>) -> Added {
+    pub fn add<L: Listener>(self: &Arc<Self>, listener: Arc<L>) -> Listed {
         let address = listener.address();
         let mut state = self.lock();
         if state.stopping {
@@ -39,13 +39,14 @@ impl Listeners {
             close: Box::new(move || listener.close()),
         });
 
-        Added {
+        Listed {
             list: self.clone(),
             key,
         }
     }
 
-    pub(crate) fn addresses(&self) -> Vec<Address> {
+    /// Returns where they listen.
+    pub fn addresses(&self) -> Vec<Address> {
         self.lock()
             .entries
             .iter()
@@ -54,7 +55,7 @@ impl Listeners {
     }
 
     /// Closes all, now and from now on.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let mut state = self.lock();
         state.stopping = true;
         state.entries.iter().for_each(|(_, entry)| (entry.close)());
@@ -68,12 +69,13 @@ impl fmt::Debug for Listeners {
 }
 
 /// A listener on the list, until it is dropped.
-pub(crate) struct Added {
+#[derive(Debug)]
+pub struct Listed {
     list: Arc<Listeners>,
     key: usize,
 }
 
-impl Drop for Added {
+impl Drop for Listed {
     fn drop(&mut self) {
         drop(self.list.lock().entries.try_remove(self.key));
     }

@@ -3,8 +3,8 @@
 //!
 //! A fiber that waits in an accept has started, and where started fibers stay with their workers it
 //! is held up with its worker, and all new connections with it. So the connections of
-//! [`Acceptor::each`], which [`Server::serve`](crate::Server::serve) uses, are taken by fresh
-//! fibers. [`Acceptor::next`] is for threads, and for a program's own loop.
+//! [`Acceptor::each`], which [`Accepting`](crate::Accepting) uses, are taken by fresh fibers.
+//! [`Acceptor::next`] is for threads, and for a program's own loop.
 //!
 //! Two things may delay a new connection, and they are distinguished: the connection limit, or a
 //! busy accepting fiber. The second one is overload, and shortens the kernel's queue; see
@@ -25,16 +25,17 @@ use plainweave::net::{self, HasSocket, SocketRef};
 use plainweave::time::{now, sleep, with_timeout};
 use rustix::io::Errno;
 
-use crate::transport::listener::{Address, Listener};
+use crate::listener::{Address, Listener};
 use backlog::{Backlog, Finding};
 
 pub use backlog::MOST;
-pub use connection_limit::{ConnectionCounts, ConnectionLimit, ConnectionPermit};
-pub(crate) use connection_limit::{LoopGuard, affordable};
+pub(crate) use connection_limit::LoopGuard;
+pub use connection_limit::{ConnectionCounts, ConnectionLimit, ConnectionPermit, affordable};
 pub use in_progress::{InProgress, Permit};
+pub use per_address::Counted;
 
 /// Pause after an accept that failed for lack of descriptors or memory.
-pub(crate) const BACK_OFF: Duration = Duration::from_millis(50);
+const BACK_OFF: Duration = Duration::from_millis(50);
 /// Interval between two looks at the queue while the connection limit is reached.
 const FULL_LOOK: Duration = Duration::from_secs(1);
 
@@ -69,7 +70,8 @@ pub enum Fault<'a> {
     },
 }
 
-pub(crate) type FaultHook = Arc<dyn Fn(&Fault<'_>) + Send + Sync>;
+/// What hears of faults.
+pub type FaultHook = Arc<dyn Fn(&Fault<'_>) + Send + Sync>;
 
 /// Accepts one listener's connections; its accepting fiber or thread has it.
 pub struct Acceptor<L> {

@@ -18,14 +18,13 @@ use plainweave::time::with_timeout;
 use rustix::process::{Resource, getrlimit};
 
 use super::per_address::{Counted, PerAddress};
-use crate::limits::Limits;
-use crate::transport::listener::Address;
+use crate::listener::Address;
 
 /// Descriptors that are not connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
 /// Returns how many connections there are descriptors for, with as many for `each`.
-pub(crate) fn affordable(each: usize) -> usize {
+pub fn affordable(each: usize) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let left =
         usize::try_from(descriptors - OTHER_DESCRIPTORS.min(descriptors / 2)).unwrap_or(usize::MAX);
@@ -42,10 +41,6 @@ pub struct ConnectionLimit {
     /// Connections by address.
     by_address: Arc<PerAddress>,
     /// Requests in progress by address, of those that do not have a connection each.
-    #[cfg_attr(
-        not(feature = "http2"),
-        expect(dead_code, reason = "a connection of HTTP/1 has one request at a time")
-    )]
     requests_by_address: Arc<PerAddress>,
     refused_requests: AtomicU64,
     /// Fibers and threads that would accept, or that wait for the end.
@@ -104,17 +99,8 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionLimit {
-    /// Returns what counts the connections of a server with these limits.
-    pub(crate) fn of(limits: &Limits) -> Arc<Self> {
-        let max = match limits.connections {
-            0 => affordable(1),
-            most => most,
-        };
-        Self::new(max, limits.connections_per_address)
-    }
-
     /// Makes a limit of `max` connections, of which `max_each` may be from one address, and as many
-    /// requests in progress over HTTP/2; 0: any number.
+    /// requests in progress where a connection can have several; 0: any number.
     pub fn new(max: usize, max_each: usize) -> Arc<Self> {
         let zero = || AtomicU64::new(0);
         Arc::new(Self {
@@ -144,7 +130,7 @@ impl ConnectionLimit {
     }
 
     /// Allows no more than this from now on. Before a fiber waits for fewer than that.
-    pub(crate) fn lower(&self, max: usize) {
+    pub fn lower(&self, max: usize) {
         self.max.fetch_min(max, Ordering::SeqCst);
     }
 
@@ -168,8 +154,7 @@ impl ConnectionLimit {
     }
 
     /// Counts a request in progress for its client's address; `None`: that has its share.
-    #[cfg(feature = "http2")]
-    pub(crate) fn begin_request(&self, peer: Option<SocketAddr>) -> Option<Counted> {
+    pub fn begin_request(&self, peer: Option<SocketAddr>) -> Option<Counted> {
         let counted = self.requests_by_address.begin(peer);
         if counted.is_none() {
             self.refused_requests.fetch_add(1, Ordering::Relaxed);
@@ -203,7 +188,7 @@ impl ConnectionLimit {
 
     /// Waits until no connection and no accept loop is left. Returns false if that takes longer
     /// than `limit`, or the caller is cancelled.
-    pub(crate) fn wait_ended(&self, limit: Duration) -> bool {
+    pub fn wait_ended(&self, limit: Duration) -> bool {
         with_timeout(limit, || self.wait_until(|| self.has_ended())).is_ok()
     }
 
@@ -224,7 +209,7 @@ impl ConnectionLimit {
     }
 
     /// Has those that wait look again.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         let waiting = std::mem::take(&mut lock(&self.waiting).list);
         waiting.iter().for_each(|(_, fiber)| fiber.unpark());
     }

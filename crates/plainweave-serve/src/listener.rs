@@ -16,8 +16,6 @@ use plainweave::time::with_timeout;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
-use super::stream::Transport;
-
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -63,7 +61,7 @@ impl fmt::Display for Address {
 /// thread.
 pub trait Listener: Send + Sync + 'static {
     /// What it accepts.
-    type Stream: Transport + Send + 'static;
+    type Stream: Send + 'static;
 
     /// Waits for a connection, for at most `patience`: then it fails with
     /// [`io::ErrorKind::TimedOut`]. Gives the peer's address too, where there is one.
@@ -309,7 +307,7 @@ fn listen(listener: &impl AsFd, connections: u32) -> io::Result<()> {
 fn on_fiber_or_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     match plainweave::on_fiber() {
         true => plainweave::Builder::new()
-            .name("http")
+            .name("connection")
             .in_turn()
             .spawn(work)
             .map(drop),
@@ -319,7 +317,7 @@ fn on_fiber_or_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 fn on_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new()
-        .name("http".to_owned())
+        .name("connection".to_owned())
         .spawn(work)
         .map(drop)
 }

@@ -15,7 +15,7 @@ pub(crate) struct PerAddress {
 
 /// One that is counted, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub struct Counted {
     /// Where it is counted, if there is a bound.
     by: Option<(Arc<PerAddress>, IpAddr)>,
 }

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::per_cpu::PerCpu;
+use crate::PerCpu;
 use crossbeam_utils::CachePadded;
 
 /// A processor keeps this many free permits at most, and takes and gives back half of them at a
@@ -84,7 +84,7 @@ impl InProgress {
     }
 
     /// Counts one that was refused for lack of a permit.
-    pub(crate) fn count_shed(&self) {
+    pub fn count_shed(&self) {
         self.shed.fetch_add(1, Relaxed);
     }
 
