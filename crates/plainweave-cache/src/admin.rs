@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::shared::Cache;
 use super::status::{own, queues};
+use super::store::Stats;
 use super::tally::{KINDS, NAMES, Sums};
 use super::watch::Escaped;
 use plainweave_daemon::admin::{Asked, Figures, Page, Refusal};
@@ -90,7 +91,6 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
     let mut figures = Figures::default();
     let sums = cache.scratch.sums();
     let stored = cache.store.stats();
-    let clients = &cache.clients;
 
     for (name, count) in NAMES.iter().zip(sums.counts) {
         figures.one(
@@ -118,7 +118,11 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
 
     let uptime = cache.clock.now().since(super::store::Time::START);
     for (name, help, value) in [
-        ("connections", "Open connections.", clients.open() as u64),
+        (
+            "connections",
+            "Open connections.",
+            cache.connections() as u64,
+        ),
         (
             "connections_limit",
             "Connections that may be open: -c.",
@@ -166,6 +170,29 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
         figures.one(&format!("{PREFIX}_{name}"), "gauge", help, value);
     }
 
+    counters(cache, &stored, &mut figures);
+    let (user, system) = super::stats::cpu_seconds();
+    for (name, help, value) in [
+        ("user", "CPU time in this program.", user),
+        ("system", "CPU time in the kernel.", system),
+    ] {
+        figures.one(
+            &format!("{PREFIX}_cpu_{name}_seconds_total"),
+            "counter",
+            help,
+            value,
+        );
+    }
+
+    latencies(&mut figures, &sums);
+    figures.into_text()
+}
+
+/// What only grows: connections and items.
+fn counters(cache: &Cache, stored: &Stats, figures: &mut Figures) {
+    let clients = &cache.clients;
+    let accepting = cache.connection_limit.counts();
+
     for (name, help, value) in [
         (
             "connections_opened",
@@ -195,7 +222,7 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
         (
             "accept_pauses",
             "How often accepting has paused.",
-            clients.pauses.load(Relaxed),
+            accepting.pauses,
         ),
         (
             "items_stored",
@@ -225,22 +252,6 @@ fn metrics(cache: &Cache, runtimes: &Weak<Runtimes>) -> String {
     ] {
         figures.one(&format!("{PREFIX}_{name}_total"), "counter", help, value);
     }
-
-    let (user, system) = super::stats::cpu_seconds();
-    for (name, help, value) in [
-        ("user", "CPU time in this program.", user),
-        ("system", "CPU time in the kernel.", system),
-    ] {
-        figures.one(
-            &format!("{PREFIX}_cpu_{name}_seconds_total"),
-            "counter",
-            help,
-            value,
-        );
-    }
-
-    latencies(&mut figures, &sums);
-    figures.into_text()
 }
 
 /// A histogram for each command that was timed.

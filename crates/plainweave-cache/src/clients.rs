@@ -1,19 +1,17 @@
-//! The connections there are: how many, who, and what happens when there are too many.
+//! The connections there are: who they are, and which of them are cut. How many there may be is
+//! their [`ConnectionLimit`](plainweave_serve::accept::ConnectionLimit)'s business.
 
 use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
-use plainweave::Fiber;
 use plainweave::net::TcpStream;
+use plainweave_serve::accept::ConnectionPermit;
 use slab::Slab;
 
 /// All connections.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Clients {
-    most: usize,
-    open: AtomicUsize,
     pub(crate) total: AtomicU64,
     pub(crate) rejected: AtomicU64,
     /// Those that were closed because too many others were being served.
@@ -22,17 +20,7 @@ pub(crate) struct Clients {
     pub(crate) long_lines: AtomicU64,
     /// Connections that were closed because they left too many long replies unread.
     pub(crate) cut: AtomicU64,
-    /// How often accepting has paused.
-    pub(crate) pauses: AtomicU64,
-    pub(crate) paused_us: AtomicU64,
-    list: Mutex<List>,
-}
-
-#[derive(Debug, Default)]
-struct List {
-    clients: Slab<Arc<Client>>,
-    /// Acceptors that wait for a place.
-    waiting: Vec<Fiber>,
+    list: Mutex<Slab<Arc<Client>>>,
 }
 
 /// One connection, as others see it.
@@ -57,63 +45,17 @@ pub(crate) struct Place {
     /// The client's, here too: a turn then need not look there.
     pub(crate) id: u64,
     key: usize,
+    _permit: ConnectionPermit,
 }
 
 impl Clients {
-    pub(crate) fn new(most: usize) -> Self {
-        Self {
-            most,
-            open: AtomicUsize::new(0),
-            total: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
-            shed: AtomicU64::new(0),
-            long_lines: AtomicU64::new(0),
-            cut: AtomicU64::new(0),
-            pauses: AtomicU64::new(0),
-            paused_us: AtomicU64::new(0),
-            list: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn open(&self) -> usize {
-        self.open.load(Relaxed)
-    }
-
-    pub(crate) fn full(&self) -> bool {
-        self.open() >= self.most
-    }
-
-    /// Waits until there is a place, or `stop` says so. The kernel holds new clients meanwhile.
-    pub(crate) fn wait_for_place(&self, stop: impl Fn() -> bool) {
-        let start = Instant::now();
-        let mut waited = false;
-        while self.enlist() && !stop() {
-            waited = true;
-            if plainweave::park().is_err() {
-                return;
-            }
-        }
-
-        if waited {
-            self.pauses.fetch_add(1, Relaxed);
-            self.paused_us
-                .fetch_add(start.elapsed().as_micros() as u64, Relaxed);
-        }
-    }
-
-    /// Under the lock that a leaving connection takes, so that no wake-up is lost. False: there is
-    /// a place.
-    fn enlist(&self) -> bool {
-        let mut list = self.lock();
-        if list.clients.len() < self.most {
-            return false;
-        }
-        list.waiting.push(plainweave::current());
-        true
-    }
-
     /// Gives a new connection its place.
-    pub(crate) fn enter(self: &Arc<Self>, stream: &TcpStream, now: u32) -> std::io::Result<Place> {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        stream: &TcpStream,
+        permit: ConnectionPermit,
+        now: u32,
+    ) -> std::io::Result<Place> {
         let id = self.total.fetch_add(1, Relaxed) + 1;
         let client = Client {
             id,
@@ -125,29 +67,24 @@ impl Clients {
         };
 
         let client = Arc::new(client);
-        let key = self.lock().clients.insert(client.clone());
-        self.open.fetch_add(1, Relaxed);
+        let key = self.lock().insert(client.clone());
         Ok(Place {
             clients: self.clone(),
             client,
             id,
             key,
+            _permit: permit,
         })
     }
 
     /// Calls `each` for all connections, under a lock.
     pub(crate) fn each(&self, mut each: impl FnMut(&Client)) {
-        self.lock()
-            .clients
-            .iter()
-            .for_each(|(_, client)| each(client));
+        self.lock().iter().for_each(|(_, client)| each(client));
     }
 
     /// Ends all connections as the server stops. What has been received is still answered.
     pub(crate) fn end(&self) {
-        let mut list = self.lock();
-        list.waiting.drain(..).for_each(|fiber| fiber.unpark());
-        list.clients
+        self.lock()
             .iter()
             .for_each(|(_, client)| drop(client.stream.shutdown(Shutdown::Read)));
     }
@@ -155,7 +92,7 @@ impl Clients {
     /// Returns what messages call a client.
     pub(crate) fn name_of(&self, id: u64) -> String {
         let list = self.lock();
-        let client = list.clients.iter().find(|(_, client)| client.id == id);
+        let client = list.iter().find(|(_, client)| client.id == id);
         client.map_or_else(
             || "that has left".to_owned(),
             |(_, client)| client.peer_address(),
@@ -166,7 +103,6 @@ impl Clients {
     pub(crate) fn unread(&self) -> Vec<(u64, usize)> {
         let list = self.lock();
         let unread = list
-            .clients
             .iter()
             .map(|(_, client)| (client.id, client.unread.load(Relaxed)));
         unread.filter(|(_, bytes)| *bytes > 0).collect()
@@ -174,24 +110,21 @@ impl Clients {
 
     /// Ends the connections that have taken nothing since they were in this list.
     pub(crate) fn cut_those_that_still_are(&self, unread: &[(u64, usize)]) {
-        for (_, client) in &self.lock().clients {
+        for (_, client) in &*self.lock() {
             if unread.contains(&(client.id, client.unread.load(Relaxed))) {
                 let _ = client.stream.shutdown(Shutdown::Both);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, List> {
+    fn lock(&self) -> MutexGuard<'_, Slab<Arc<Client>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut list = self.clients.lock();
-        list.clients.remove(self.key);
-        self.clients.open.fetch_sub(1, Relaxed);
-        list.waiting.drain(..).for_each(|fiber| fiber.unpark());
+        self.clients.lock().remove(self.key);
     }
 }
 

@@ -12,7 +12,7 @@ use super::listen::Listeners;
 use super::service::{Service, maintain};
 use super::shared::Cache;
 use plainweave_daemon::admin::Admin;
-use plainweave_daemon::architecture::{Runtimes, in_turn};
+use plainweave_daemon::architecture::Runtimes;
 use plainweave_daemon::fibers::{self, FiberPages};
 use plainweave_daemon::listening::{Listening, take_over};
 use plainweave_daemon::signals::{self, Stop};
@@ -90,12 +90,8 @@ impl Operation {
 
         let (unix, file) = listeners.unix.map(take_over).transpose()?.unzip();
         open.extend(unix);
-        for listener in &open {
-            service.start(listener.try_clone()?, |accept| {
-                in_turn(&runtimes.main, accept);
-                Ok(())
-            })?;
-        }
+        let start = || open.into_iter().try_for_each(|one| service.start(one));
+        runtimes.main.run(start)?;
         let cache = service.cache.clone();
         let watched = Arc::downgrade(&runtimes);
         let shown = Shown {
@@ -121,13 +117,13 @@ impl Operation {
         let asker = wait(stop, asked);
 
         if service.cache.verbosity() >= 1 {
-            let open = service.cache.clients.open();
+            let open = service.cache.connections();
             service
                 .cache
                 .tell(&format!("{asker} has asked to stop; connections: {open}"));
         }
 
-        service.begin_to_stop(&open);
+        service.cache.begin_to_stop();
         runtimes.close_idle_connections();
         drop(file);
         let finished = wait_idle(&runtimes, &service.cache, grace);
@@ -180,7 +176,7 @@ impl signals::Operated for Operated {
     fn counts(&self) -> String {
         let clients = &self.cache.clients;
         let stored = self.cache.store.stats();
-        let now = clients.open();
+        let now = self.cache.connections();
         let accepted = clients.total.load(Relaxed);
         format!(
             "{now} connections, {accepted} accepted, {} items of {} bytes",

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use plainweave::net;
 use plainweave::time::{saturating_add, sleep};
+use plainweave::{Builder, net};
 use plainweave_daemon::architecture::{Architecture, Loops};
 use plainweave_daemon::listening::Listening;
-use plainweave_serve::Listener;
 
 use super::operation::UNREAD;
 use super::service::{Service, maintain};
@@ -88,7 +87,6 @@ impl Default for Options {
 /// A client cannot end the program: `shutdown` is refused.
 pub struct Server {
     service: Service,
-    listeners: Mutex<Vec<Listening>>,
     maintained: Once,
 }
 
@@ -120,7 +118,6 @@ impl Server {
                 architecture: Architecture::Driver,
                 loops: Arc::new(Loops::none()),
             },
-            listeners: Mutex::default(),
             maintained: Once::new(),
         }
     }
@@ -147,9 +144,6 @@ impl Server {
     }
 
     fn accept(&self, listener: Listening) -> io::Result<()> {
-        let spawn = |work: Box<dyn FnOnce() + Send>| {
-            plainweave::Builder::new().in_turn().spawn(work).map(drop)
-        };
         if self.service.cache.is_stopping() {
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
@@ -157,14 +151,12 @@ impl Server {
             ));
         }
 
-        let handle = listener.try_clone()?;
-        self.service.start(listener, spawn)?;
-        self.lock().push(handle);
-
+        self.service.start(listener)?;
         let mut maintained = Ok(());
         self.maintained.call_once(|| {
             let cache = self.service.cache.clone();
-            maintained = spawn(Box::new(move || maintain(&cache)));
+            let maintain = move || maintain(&cache);
+            maintained = Builder::new().in_turn().spawn(maintain).map(drop);
         });
         maintained
     }
@@ -184,7 +176,7 @@ impl Server {
     /// Returns how many connections there are.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.service.cache.clients.open()
+        self.service.cache.connections()
     }
 
     /// Stops accepting, ends the connections that wait for a command, and waits for the others for
@@ -193,16 +185,17 @@ impl Server {
     ///
     /// Context: any thread or fiber; may suspend.
     pub fn shutdown(&self, grace: Duration) -> bool {
-        self.service.begin_to_stop(&self.lock());
-        let clients = &self.service.cache.clients;
+        let cache = &self.service.cache;
+        cache.begin_to_stop();
+        let clients = &cache.clients;
         let end = saturating_add(Instant::now(), grace);
         let mut unread = clients.unread();
         let mut look = saturating_add(Instant::now(), UNREAD);
 
-        while clients.open() > 0 {
+        while cache.connections() > 0 {
             let now = Instant::now();
             if now >= end || sleep(LOOK).is_err() {
-                return clients.open() == 0;
+                return cache.connections() == 0;
             }
             if now >= look {
                 clients.cut_those_that_still_are(&unread);
@@ -212,26 +205,19 @@ impl Server {
         }
         true
     }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Listening>> {
-        self.listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Server {
     /// Ends it without waiting.
     fn drop(&mut self) {
-        self.service.begin_to_stop(&self.lock());
+        self.service.cache.begin_to_stop();
     }
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses: Vec<_> = self.lock().iter().filter_map(Listener::address).collect();
         f.debug_struct("Server")
-            .field("addresses", &addresses)
+            .field("addresses", &self.service.cache.listeners.addresses())
             .field("connections", &self.connections())
             .finish_non_exhaustive()
     }

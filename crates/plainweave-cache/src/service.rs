@@ -4,23 +4,26 @@
 //! starts a fresh fiber. `--architecture` chooses other ways; `architecture` says what they are.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use plainweave::Builder;
 use plainweave::net::{self, TcpStream};
-use plainweave_serve::Listener;
+use plainweave_serve::accept::{Acceptor, ConnectionPermit, Fault, SharedAcceptor};
+use plainweave_serve::{Accepting, Listener};
 
 use super::conn::{Conn, Next};
 use super::dump;
 use super::shared::Cache;
 use plainweave_daemon::architecture::{Architecture, Loops};
+use plainweave_daemon::door::Door;
 use plainweave_daemon::listening::Listening;
 
-/// Pause after an accept that failed for lack of descriptors or memory.
-const BACK_OFF: Duration = Duration::from_millis(50);
+/// How long a client may take to be told that there are too many.
+const REFUSAL_WAIT: Duration = Duration::from_millis(50);
 /// Between two looks for expired items: usually, and while many are found.
 const MAINTENANCE: Duration = Duration::from_millis(100);
 const MUCH_TO_RECLAIM: Duration = Duration::from_millis(5);
@@ -37,111 +40,88 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts what accepts a listener's connections; `spawn` runs it on a fiber.
-    pub(super) fn start(
-        &self,
-        listener: Listening,
-        spawn: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let service = self.clone();
-        let Architecture::Acceptors(number) = self.architecture else {
-            return spawn(Box::new(move || service.accept_each(listener)));
-        };
+    /// Has a listener's connections accepted and served, beside the caller.
+    ///
+    /// Context: a fiber of the runtime that accepts.
+    pub(super) fn start(&self, listener: Listening) -> io::Result<()> {
+        let cache = self.cache.clone();
+        // Any other would be 0 or less, which the kernel takes for few.
+        let backlog = u32::try_from(cache.settings.backlog).unwrap_or(0);
+        let door = Door::new(listener, self.loops.clone()).with_backlog(backlog);
+        let reporting = cache.clone();
+        let on_fault = move |fault: &Fault<'_>| reporting.report(fault);
 
-        let listener = Arc::new(listener);
+        if let Architecture::Acceptors(number) = self.architecture {
+            return self.accept_in_turn(number, door, on_fault);
+        }
+        let (limit, listeners) = (&cache.connection_limit, &cache.listeners);
+        let accepting = Accepting::begin(door, limit, listeners, Some(Arc::new(on_fault)))?;
+        let stopping = cache.clone();
+        let service = self.clone();
+        accepting.start(
+            move || stopping.is_stopping(),
+            move |stream, permit| service.serve(stream, permit),
+        )
+    }
+
+    /// Starts fibers each of which accepts a connection, serves it to its end, and accepts the next
+    /// one.
+    fn accept_in_turn(
+        &self,
+        number: NonZeroUsize,
+        door: Door,
+        on_fault: impl Fn(&Fault<'_>) + Send + Sync + 'static,
+    ) -> io::Result<()> {
+        door.prepare()?;
+        let door = Arc::new(door);
+        let listed = self.cache.listeners.add(door.clone());
+        let acceptor = Acceptor::new(door, self.cache.connection_limit.clone());
+        let acceptor = Arc::new((SharedAcceptor::new(acceptor.on_fault(on_fault)), listed));
+
         (0..number.get()).try_for_each(|_| {
-            let service = service.clone();
-            let listener = listener.clone();
-            spawn(Box::new(move || service.accept(&listener)))
+            let service = self.clone();
+            let acceptor = acceptor.clone();
+            let accept_and_serve = move || {
+                let cache = &service.cache;
+                while let Some((stream, permit)) = acceptor.0.next(|| cache.is_stopping()) {
+                    service.serve(stream, permit);
+                }
+            };
+            Builder::new().in_turn().spawn(accept_and_serve).map(drop)
         })
     }
 
-    /// Stops accepting, and ends the connections that wait for a command.
-    pub(super) fn begin_to_stop(&self, listeners: &[Listening]) {
-        self.cache.begin_to_stop();
-        listeners.iter().for_each(Listener::close);
-        self.cache.clients.end();
-    }
-
-    /// Has a fresh fiber accept each connection, until the listener is closed: one that waits in an
-    /// accept would be held up with its worker.
-    fn accept_each(self, listener: Listening) {
-        net::each_readable(listener, None, move |listener, outcome| {
-            let goes_on = outcome.is_ok() && self.accept_by(|| listener.try_accept());
-            match goes_on {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        });
-    }
-
-    /// Accepts until the listener is closed.
-    fn accept(&self, listener: &Listening) {
-        while self.accept_by(|| listener.accept(None)) {}
-    }
-
-    /// Accepts a connection, once there is a place for it. Returns whether to go on.
-    fn accept_by(
-        &self,
-        accept: impl FnOnce() -> io::Result<(TcpStream, Option<SocketAddr>)>,
-    ) -> bool {
-        let cache = &self.cache;
-        if !cache.settings.maxconns_fast {
-            cache.clients.wait_for_place(|| cache.is_stopping());
-        }
-        if cache.is_stopping() {
-            return false;
-        }
-
-        match accept() {
-            Ok((stream, _peer)) => {
-                // A Unix socket has no such option.
-                let _ = stream.set_nodelay(true);
-                self.take(stream);
-                true
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
-            Err(_) => plainweave::time::sleep(BACK_OFF).is_ok(),
-        }
-    }
-
-    /// Has a new connection served, as the architecture has it. It counts before the next one is
-    /// accepted.
-    fn take(&self, stream: TcpStream) {
-        let Some(conn) = self.enter(stream) else {
+    /// Serves a new connection: to its end, or until it can wait without the caller.
+    fn serve(&self, stream: TcpStream, permit: ConnectionPermit) {
+        let Some(conn) = self.enter(stream, permit) else {
             return;
         };
-        if matches!(self.architecture, Architecture::Acceptors(_)) {
+
+        // Either the end of the server finds it among its connections, or this finds the end.
+        if self.cache.is_stopping() {
+            self.cache.closed(&conn);
+        } else if self.architecture.has_fiber_each() {
             self.live(conn);
         } else {
-            let service = self.clone();
-            self.loops.deal(move || service.begin(conn));
-        }
-    }
-
-    /// Begins to serve a connection, on a fiber of its own.
-    fn begin(self, conn: Conn) {
-        if self.architecture.has_fiber_each() {
-            self.live(conn)
-        } else {
-            self.leave_idle(conn)
+            self.clone().leave_idle(conn);
         }
     }
 
     /// Lets a new connection in, or tells it that there are too many.
-    fn enter(&self, mut stream: TcpStream) -> Option<Conn> {
+    fn enter(&self, mut stream: TcpStream, permit: ConnectionPermit) -> Option<Conn> {
         let cache = &self.cache;
-        if cache.settings.maxconns_fast && cache.clients.full() {
+        if cache.settings.maxconns_fast && cache.connections() > cache.settings.connections {
             cache.clients.rejected.fetch_add(1, Relaxed);
             let _ = stream
-                .set_write_timeout(Some(BACK_OFF))
+                .set_write_timeout(Some(REFUSAL_WAIT))
                 .and_then(|()| stream.write_all(TOO_MANY));
             return None;
         }
 
         let _ = stream.set_write_timeout(Some(cache.settings.write_timeout));
         let _ = stream.set_read_timeout(cache.settings.idle_timeout);
-        let place = cache.clients.enter(&stream, cache.clock.now().0).ok()?;
+        let now = cache.clock.now().0;
+        let place = cache.clients.enter(&stream, permit, now).ok()?;
         let conn = Conn::new(stream, place);
         cache.opened(&conn);
 

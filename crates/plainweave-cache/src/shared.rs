@@ -4,6 +4,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
+use plainweave_serve::Listeners;
+use plainweave_serve::accept::{ConnectionLimit, Fault};
+
 use super::settings::Settings;
 use super::{clients, details, hotkeys, memory_budget, pinned, scratch, store, watch};
 use plainweave_daemon::architecture::Handling;
@@ -20,6 +23,8 @@ pub(crate) struct Cache {
     pub(crate) details: details::Details,
     pub(crate) watchers: Arc<watch::Watchers>,
     pub(crate) clients: Arc<clients::Clients>,
+    pub(crate) connection_limit: Arc<ConnectionLimit>,
+    pub(crate) listeners: Arc<Listeners>,
     pub(crate) memory_budget: Arc<memory_budget::MemoryBudget>,
     /// Segments of the store that unread replies hold.
     pub(crate) pinned: Arc<pinned::Pinned>,
@@ -37,6 +42,12 @@ impl Cache {
     /// Makes an empty cache, and the channel on which a client's request to stop arrives.
     pub(crate) fn new(store: store::Config, settings: Settings) -> (Self, mpsc::Receiver<()>) {
         let (stop, asked) = mpsc::channel();
+        // Beyond it they are let in, to be told that they are too many.
+        let most = if settings.maxconns_fast {
+            usize::MAX
+        } else {
+            settings.connections
+        };
         let watchers = Arc::new(watch::Watchers::default());
         let wanted = memory_budget::MemoryBudget::wanted(store.memory, store.item_max);
         let memory_budget = memory_budget::MemoryBudget::new(wanted.min(settings.budget));
@@ -53,7 +64,9 @@ impl Cache {
             hot: hotkeys::HotKeys::default(),
             details: details::Details::new(b':', false),
             watchers,
-            clients: Arc::new(clients::Clients::new(settings.connections)),
+            clients: Arc::default(),
+            connection_limit: ConnectionLimit::new(most, 0),
+            listeners: Arc::default(),
             memory_budget,
             pinned,
             verbosity: AtomicU32::new(settings.verbosity),
@@ -95,9 +108,41 @@ impl Cache {
         self.crawl.swap(false, Relaxed)
     }
 
-    /// The server ends: connections are not to begin anything.
+    /// The server ends: it accepts no more, connections are not to begin anything, and those that
+    /// wait for a command have waited.
     pub(crate) fn begin_to_stop(&self) {
+        // First, for those that the rest wakes look at it.
         self.stopping.store(true, Relaxed);
+        self.listeners.close();
+        self.connection_limit.wake();
+        self.clients.end();
+    }
+
+    /// Returns how many connections there are.
+    pub(crate) fn connections(&self) -> usize {
+        self.connection_limit.connections()
+    }
+
+    /// Returns whether there are as many as there may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.connections() >= self.settings.connections
+    }
+
+    /// With -v it is said why connections have to wait.
+    pub(crate) fn report(&self, fault: &Fault<'_>) {
+        if self.verbosity() == 0 {
+            return;
+        }
+        match fault {
+            Fault::Overload { backlog } => self.tell(&format!(
+                "more clients come than can be served: {backlog} may wait from now on"
+            )),
+            Fault::AtConnectionLimit { max, waiting } => {
+                self.tell(&format!("{max} connections are open, and {waiting} wait"));
+            }
+            // The listener says it.
+            _ => {}
+        }
     }
 
     /// A client may and does ask the server to stop.

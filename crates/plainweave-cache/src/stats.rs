@@ -79,7 +79,7 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("rusage_user", format_args!("{:.6}", usage.0));
     list.add("rusage_system", format_args!("{:.6}", usage.1));
     list.add("max_connections", cache.settings.connections);
-    list.add("curr_connections", clients.open());
+    list.add("curr_connections", cache.connections());
     list.add("total_connections", clients.total.load(Relaxed));
     list.add("rejected_connections", clients.rejected.load(Relaxed));
     list.add("shed_connections", clients.shed.load(Relaxed));
@@ -93,13 +93,11 @@ fn general(cache: &Cache, list: &mut List<'_>) {
     list.add("limit_maxbytes", cache.store.config().memory);
     list.add(
         "accepting_conns",
-        u8::from(cache.settings.maxconns_fast || !clients.full()),
+        u8::from(cache.settings.maxconns_fast || !cache.is_full()),
     );
-    list.add("listen_disabled_num", clients.pauses.load(Relaxed));
-    list.add(
-        "time_in_listen_disabled_us",
-        clients.paused_us.load(Relaxed),
-    );
+    let accepting = cache.connection_limit.counts();
+    list.add("listen_disabled_num", accepting.pauses);
+    list.add("time_in_listen_disabled_us", accepting.paused.as_micros());
     list.add("threads", cache.settings.threads);
     let stored = cache.store.stats();
 

@@ -56,7 +56,10 @@ pub(super) fn own(cache: &Cache, details: bool) -> Value {
             sum(&[Count::SlowReaders]),
         ),
         ("connections closed: idle", sum(&[Count::IdleKicks])),
-        ("times that accepting paused", clients.pauses.load(Relaxed)),
+        (
+            "times that accepting paused",
+            cache.connection_limit.counts().pauses,
+        ),
     ];
     let latencies = KINDS
         .iter()
@@ -67,7 +70,7 @@ pub(super) fn own(cache: &Cache, details: bool) -> Value {
         "requests": outcomes.iter().map(|(_, count)| count).sum::<u64>(),
         "bytes": sum(&[Count::BytesWritten]),
         "connections": {
-            "now": clients.open(),
+            "now": cache.connections(),
             "max": cache.settings.connections,
             "accepted": clients.total.load(Relaxed),
         },

@@ -10,6 +10,7 @@ pub mod architecture; // What serves a connection (`--architecture`).
 pub mod bench_block; // `--bench-block`: requests that block, for benchmarks.
 pub mod bench_flags; // Hidden flags of both servers, for `plainweave bench` alone.
 pub mod console; // Printing lines to the operator, on standard output or standard error.
+pub mod door; // A listener of a server: connections run where its architecture has them.
 pub mod engine; // What all servers choose of the runtime, and how they say so in their first line.
 pub mod fibers; // Dumps of a server's fibers.
 pub mod flag; // Values that flags of several subcommands take.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use plainweave::trace::Tracer;
 use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{Handler, Listener, Request, Response, Server, StatusCode, Transport};
-use plainweave_serve::accept::Acceptor;
+use plainweave_serve::accept::{Acceptor, SharedAcceptor};
 
-use super::accept::{Admission, Door, SharedAcceptor};
+use super::accept::{Admission, door};
 use super::faults::Faults;
 use super::flags::EngineFlags;
 use super::https::Https;
@@ -146,7 +146,7 @@ impl Engine {
     ) -> io::Result<bool> {
         let mut closes = Vec::new();
         for (listener, tls) in listeners {
-            let door = Door::new(listener, admission, self.0.loops.clone());
+            let door = door(listener, admission, self.0.loops.clone());
             closes.extend(match tls {
                 None => self.serve(server, faults, door)?,
                 Some(tls) => self.serve(server, faults, tls.listen(door))?,

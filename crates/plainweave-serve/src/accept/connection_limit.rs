@@ -11,10 +11,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plainweave::Fiber;
-use plainweave::time::with_timeout;
+use plainweave::time::{now, with_timeout};
 use rustix::process::{Resource, getrlimit};
 
 use super::per_address::{Counted, PerAddress};
@@ -48,7 +48,8 @@ pub struct ConnectionLimit {
     accepted: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
-    full: AtomicU64,
+    pauses: AtomicU64,
+    paused_us: AtomicU64,
     /// By listener, how many the kernel may hold until they are accepted; see `backlog`.
     backlogs: Mutex<BTreeMap<Address, u32>>,
 }
@@ -86,6 +87,8 @@ pub struct ConnectionCounts {
     pub failed: u64,
     /// Times that the limit was reached.
     pub pauses: u64,
+    /// For how long no more was accepted then, added up over the listeners.
+    pub paused: Duration,
     /// Requests of HTTP/2 that were answered 503 because their address had its share in progress.
     pub refused_requests: u64,
 }
@@ -114,7 +117,8 @@ impl ConnectionLimit {
             accepted: zero(),
             refused: zero(),
             failed: zero(),
-            full: zero(),
+            pauses: zero(),
+            paused_us: zero(),
             backlogs: Mutex::default(),
         })
     }
@@ -140,7 +144,8 @@ impl ConnectionLimit {
         let accepted = of(&self.accepted);
         let refused = of(&self.refused);
         let failed = of(&self.failed);
-        let pauses = of(&self.full);
+        let pauses = of(&self.pauses);
+        let paused = Duration::from_micros(of(&self.paused_us));
         let refused_requests = of(&self.refused_requests);
 
         ConnectionCounts {
@@ -149,6 +154,7 @@ impl ConnectionLimit {
             refused,
             failed,
             pauses,
+            paused,
             refused_requests,
         }
     }
@@ -176,8 +182,13 @@ impl ConnectionLimit {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_full(&self) {
-        self.full.fetch_add(1, Ordering::Relaxed);
+    /// Counts a time for which nothing is accepted, until the guard is dropped.
+    pub(super) fn begin_pause(self: &Arc<Self>) -> Pause {
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+        Pause {
+            limit: self.clone(),
+            start: now(),
+        }
     }
 
     /// Waits until there are fewer connections than allowed, or the server stops. Fails if the
@@ -236,6 +247,20 @@ impl ConnectionLimit {
             limit: Arc::clone(self),
             counted: None,
         }
+    }
+}
+
+/// A time at the limit, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Pause {
+    limit: Arc<ConnectionLimit>,
+    start: Instant,
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let micros = (now() - self.start).as_micros() as u64;
+        self.limit.paused_us.fetch_add(micros, Ordering::Relaxed);
     }
 }
 

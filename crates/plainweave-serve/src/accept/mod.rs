@@ -14,6 +14,7 @@ mod backlog; // Admission under overload.
 mod connection_limit; // How many connections there may be, in all and from one address.
 mod in_progress; // How many requests, or steps of handshakes, there may be at a time.
 mod per_address; // How many of something each address has.
+mod shared; // An acceptor for many fibers, which accept in turn.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ pub(crate) use connection_limit::LoopGuard;
 pub use connection_limit::{ConnectionCounts, ConnectionLimit, ConnectionPermit, affordable};
 pub use in_progress::{InProgress, Permit};
 pub use per_address::Counted;
+pub use shared::SharedAcceptor;
 
 /// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -189,8 +191,8 @@ impl<L: Listener> Acceptor<L> {
         sleep(BACK_OFF).is_ok()
     }
 
-    /// Notes that for this time nobody was there to accept: the queue says nothing of the CPU then.
-    pub fn was_away(&mut self, time: Duration) {
+    /// Notes that for this time nobody was there to accept.
+    fn was_away(&mut self, time: Duration) {
         self.backlog.waited_for_permit(time);
     }
 
@@ -216,7 +218,7 @@ impl<L: Listener> Acceptor<L> {
         if !self.connection_limit.is_reached() {
             return Ok(());
         }
-        self.connection_limit.count_full();
+        let _pause = self.connection_limit.begin_pause();
         loop {
             let start = now();
             let waited = with_timeout(FULL_LOOK, || self.connection_limit.wait(&stopping));

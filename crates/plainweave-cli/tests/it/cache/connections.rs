@@ -1,13 +1,15 @@
 //! Connections: many, idle, leaving, too many, too slow; and the end of the server.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use super::running::{Client, PATIENCE, Running, command, eventually};
 use crate::common::child;
+use crate::common::skip::skip;
 
 /// Every way of running connections.
 const WAYS: [&[&str]; 10] = [
@@ -147,6 +149,46 @@ fn above_the_limit_newcomers_wait_and_nobody_suffers() {
     drop(inside.pop());
     outside.expect("VERSION 1.6.18-plainweave-");
     assert_eq!(inside[0].stat("listen_disabled_num"), 1);
+}
+
+/// With -v it says why they wait; and for how long it let nobody in, `stats` knows.
+#[test]
+fn above_the_limit_an_operator_is_told() {
+    let mut server = Running::start(&["-c", "1", "-v"]);
+    let mut inside = server.connect();
+    inside.ask("mn\r\n", "MN\r\n");
+    let mut outside = server.connect();
+    outside.send("version\r\n");
+
+    // A look at the queue follows a second after the limit was reached.
+    let stderr = server.child.stderr.take().unwrap();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        lines
+            .filter(|line| line.contains("1 connections are open, and 1 wait"))
+            .for_each(|_| tell.send(()).unwrap_or_default());
+    });
+    told.recv_timeout(PATIENCE).expect("it is said");
+
+    drop(inside);
+    outside.expect("VERSION 1.6.18-plainweave-");
+    let paused = outside.stat("time_in_listen_disabled_us");
+    assert!(paused >= 1_000_000, "{paused}");
+}
+
+/// The kernel holds as many as -b says, and no more, whatever the server thinks bearable.
+#[test]
+fn the_queue_is_as_long_as_was_asked_for() {
+    let server = Running::start(&["-b", "7"]);
+    server.connect().ask("mn\r\n", "MN\r\n");
+    let port = format!("sport = :{}", server.address.port());
+    let Ok(listed) = Command::new("ss").args(["-Hltn", &port]).output() else {
+        return skip("ss is not installed");
+    };
+
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert_eq!(listed.split_whitespace().nth(2), Some("7"), "{listed}");
 }
 
 /// A server under limits on descriptors.
