@@ -264,18 +264,6 @@ fn latencies(figures: &mut Figures, sums: &Sums) {
         .zip(&sums.latency)
         .filter(|(_, latency)| latency.count() > 0)
     {
-        let command = format!("command=\"{kind}\"");
-        let bucket = format!("{name}_bucket");
-        for (micros, count) in latency.powers() {
-            figures.sample(
-                &bucket,
-                &format!("{command},le=\"{}\"", micros / 1e6),
-                count,
-            );
-        }
-
-        figures.sample(&bucket, &format!("{command},le=\"+Inf\""), latency.count());
-        figures.sample(&format!("{name}_sum"), &command, latency.seconds());
-        figures.sample(&format!("{name}_count"), &command, latency.count());
+        figures.histogram(&name, &format!("command=\"{kind}\""), latency);
     }
 }

@@ -324,7 +324,7 @@ fn latency(cache: &Cache, list: &mut List<'_>) {
         ] {
             list.add(
                 format_args!("{name}:{quantile}_us"),
-                latency.quantile(share),
+                latency.quantile_us(share),
             );
         }
     }

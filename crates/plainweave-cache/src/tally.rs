@@ -8,6 +8,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use plainweave_serve::{Latencies, LatencyHistogram};
+
 use super::store::{CLASSES, class_of};
 
 macro_rules! counters {
@@ -72,12 +74,6 @@ pub(crate) const KINDS: [&str; 10] = [
     "get", "set", "delete", "incr", "touch", "mg", "ms", "md", "ma", "other",
 ];
 
-/// Parts of a factor of two that the histogram tells apart.
-const PARTS: usize = 4;
-/// Powers of two above a microsecond.
-const POWERS: usize = 24;
-const BUCKETS: usize = POWERS * PARTS + 1;
-
 /// One writer's counts.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -85,13 +81,7 @@ pub(crate) struct Tally {
     /// Gets that found an item, by its size class. What else there is by class the store counts,
     /// under its locks.
     hits: [AtomicU64; CLASSES],
-    latency: [Histogram; KINDS.len()],
-}
-
-#[derive(Debug)]
-struct Histogram {
-    buckets: [AtomicU64; BUCKETS],
-    nanoseconds: AtomicU64,
+    latency: [LatencyHistogram; KINDS.len()],
 }
 
 /// Adds for a writer that is alone.
@@ -102,15 +92,10 @@ fn add(word: &AtomicU64, n: u64) {
 impl Default for Tally {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
-        let histogram = |_| Histogram {
-            buckets: std::array::from_fn(|_| zero()),
-            nanoseconds: zero(),
-        };
-
         Self {
             counts: std::array::from_fn(|_| zero()),
             hits: std::array::from_fn(|_| zero()),
-            latency: std::array::from_fn(histogram),
+            latency: Default::default(),
         }
     }
 }
@@ -142,12 +127,7 @@ impl Tally {
     ///
     /// Context: the connection that has borrowed the tally.
     pub(crate) fn took(&self, kind: Kind, time: Duration, n: u64) {
-        let histogram = &self.latency[kind as usize];
-        add(&histogram.buckets[bucket(time)], n);
-        add(
-            &histogram.nanoseconds,
-            (time.as_nanos() as u64).saturating_mul(n),
-        );
+        self.latency[kind as usize].record_alone(time, n);
     }
 
     /// Adds the counters to `sums`.
@@ -159,33 +139,9 @@ impl Tally {
             *sum = sum.wrapping_add(word.load(Relaxed));
         }
         for (sum, histogram) in sums.latency.iter_mut().zip(&self.latency) {
-            sum.nanoseconds = sum
-                .nanoseconds
-                .wrapping_add(histogram.nanoseconds.load(Relaxed));
-            sum.buckets
-                .iter_mut()
-                .zip(&histogram.buckets)
-                .for_each(|(sum, word)| *sum += word.load(Relaxed));
+            histogram.add_to(sum);
         }
     }
-}
-
-/// Returns the bucket of a time: exact to a quarter of a factor of two.
-fn bucket(time: Duration) -> usize {
-    let quarters = (time.as_nanos() as u64).saturating_mul(PARTS as u64) / 1000;
-    if quarters < PARTS as u64 {
-        return 0;
-    }
-    let power = quarters.ilog2() as usize - PARTS.ilog2() as usize;
-    let part = (quarters >> power) as usize - PARTS;
-    (1 + power * PARTS + part).min(BUCKETS - 1)
-}
-
-/// Returns the upper end of a bucket, in microseconds.
-pub(crate) fn upper(bucket: usize) -> f64 {
-    let power = bucket / PARTS;
-    let part = bucket % PARTS;
-    f64::from(1u32 << power) * (1.0 + part as f64 / PARTS as f64)
 }
 
 /// All tallies added up.
@@ -194,27 +150,15 @@ pub(crate) struct Sums {
     pub(crate) counts: [u64; NAMES.len()],
     /// Gets that found an item, by its size class.
     pub(crate) hits: [u64; CLASSES],
-    pub(crate) latency: [Latency; KINDS.len()],
-}
-
-/// The histogram of a kind of commands.
-#[derive(Clone, Debug)]
-pub(crate) struct Latency {
-    buckets: [u64; BUCKETS],
-    nanoseconds: u64,
+    pub(crate) latency: [Latencies; KINDS.len()],
 }
 
 impl Default for Sums {
     fn default() -> Self {
-        let latency = Latency {
-            buckets: [0; BUCKETS],
-            nanoseconds: 0,
-        };
-
         Self {
             counts: [0; NAMES.len()],
             hits: [0; CLASSES],
-            latency: std::array::from_fn(|_| latency.clone()),
+            latency: Default::default(),
         }
     }
 }
@@ -236,76 +180,16 @@ impl Sums {
             .zip(&before.hits)
             .for_each(|(now, before)| *now = now.wrapping_sub(*before));
         for (now, before) in self.latency.iter_mut().zip(&before.latency) {
-            now.nanoseconds = now.nanoseconds.wrapping_sub(before.nanoseconds);
-            now.buckets
-                .iter_mut()
-                .zip(&before.buckets)
-                .for_each(|(now, before)| *now -= before);
+            *now = std::mem::take(now).since(before);
         }
 
         self
     }
 }
 
-impl Latency {
-    pub(crate) fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-
-    pub(crate) fn seconds(&self) -> f64 {
-        self.nanoseconds as f64 / 1e9
-    }
-
-    /// Returns the time below which a share of the commands was answered, in microseconds: the
-    /// upper end of its bucket.
-    pub(crate) fn quantile(&self, share: f64) -> f64 {
-        let rank = (self.count() as f64 * share).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        let found = self.buckets.iter().position(|n| {
-            seen += n;
-            seen >= rank
-        });
-
-        found.map_or(0.0, upper)
-    }
-
-    /// Returns how many took up to a time, in seconds, and longer than the time before it, of those
-    /// that any took.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        let buckets = self
-            .buckets
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0);
-        buckets.map(|(bucket, count)| (upper(bucket) / 1e6, *count))
-    }
-
-    /// For each power of two in microseconds, how many took at most that long.
-    pub(crate) fn powers(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        let upto = |power: usize| self.buckets[..=power * PARTS].iter().sum();
-        (0..POWERS).map(move |power| (upper(power * PARTS), upto(power)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn buckets_hold_what_they_say() {
-        for nanoseconds in (0..200_000).step_by(7).chain([u64::MAX / 8]) {
-            let bucket = bucket(Duration::from_nanos(nanoseconds));
-            let micros = nanoseconds as f64 / 1000.0;
-            assert!(
-                micros < upper(bucket) + 1e-9 || bucket == BUCKETS - 1,
-                "{nanoseconds} in {bucket}"
-            );
-            assert!(
-                bucket == 0 || micros >= upper(bucket - 1) - 1e-9,
-                "{nanoseconds} in {bucket}"
-            );
-        }
-    }
 
     #[test]
     fn sums_and_quantiles() {
@@ -321,8 +205,8 @@ mod tests {
         let latency = &sums.latency[Kind::Get as usize];
 
         assert_eq!((sums.get(Count::CmdGet), latency.count()), (5, 100));
-        assert!((10.0..12.5).contains(&latency.quantile(0.5)) && latency.quantile(1.0) > 5000.0);
-        assert_eq!(latency.powers().last().map(|(_, n)| n), Some(100));
+        assert_eq!(latency.quantile_us(0.5), 10.0);
+        assert_eq!(latency.quantile_us(1.0), 5000.0);
         assert_eq!(sums.clone().since(&sums).get(Count::CmdGet), 0);
     }
 }

@@ -21,6 +21,7 @@ use plainweave_http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, StatusCode};
+use plainweave_serve::Latencies;
 
 use crate::fibers::FiberPages;
 /// For pages in progress when the server ends.
@@ -303,6 +304,24 @@ impl Figures {
             "" => writeln!(self.0, "{name} {value}"),
             _ => writeln!(self.0, "{name}{{{labels}}} {value}"),
         };
+    }
+
+    /// A histogram of the metric that was begun last; `labels` as in `command="get"`, or nothing.
+    pub fn histogram(&mut self, name: &str, labels: &str, latencies: &Latencies) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let bucket = format!("{name}_bucket");
+        for (seconds, count) in latencies.cumulative() {
+            self.sample(&bucket, &format!("{labels}{comma}le=\"{seconds}\""), count);
+        }
+
+        let count = latencies.count();
+        self.sample(&bucket, &format!("{labels}{comma}le=\"+Inf\""), count);
+        self.sample(
+            &format!("{name}_sum"),
+            labels,
+            latencies.total().as_secs_f64(),
+        );
+        self.sample(&format!("{name}_count"), labels, count);
     }
 
     /// Inserts that found no room in a worker's structure, on all of these runtimes.

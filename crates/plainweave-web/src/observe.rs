@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::accept::Admission;
 use super::access::{AccessLog, Writer};
-use super::counters::{BUCKETS, CLASSES, Counters, ERRORS};
+use super::counters::{CLASSES, Counters, ERRORS};
 use super::faults::Faults;
 use super::flags::ObservationFlags;
 use super::slowest::Slowest;
@@ -256,18 +256,7 @@ fn requests(mut figures: Figures, counters: &Counters) -> Figures {
     let help = "From a request's complete head to its answer handed over.";
     figures.metric::<u64>(name, "histogram", help, []);
 
-    for (bound, count) in BUCKETS.iter().zip(sums.cumulative()) {
-        figures.sample(
-            &format!("{name}_bucket"),
-            &format!("le=\"{}\"", *bound as f64 / 1e6),
-            count,
-        );
-    }
-
-    let count = sums.timed();
-    figures.sample(&format!("{name}_bucket"), "le=\"+Inf\"", count);
-    figures.sample(&format!("{name}_sum"), "", sums.time.as_secs_f64());
-    figures.sample(&format!("{name}_count"), "", count);
+    figures.histogram(name, "", &sums.latency);
 
     figures
 }

@@ -65,7 +65,7 @@ pub(super) fn own(
         },
         "outcomes": counts(CLASSES.map(value).into_iter().zip(sums.classes)),
         "problems": counts(problems.iter().map(|(name, count)| (name.as_str(), *count))),
-        "latency": [latency("requests", sums.latencies())],
+        "latency": [latency("requests", sums.latency.parts())],
         "slow": slowest.map(|slowest| slowest.top(PATHS).iter().map(slow).collect::<Vec<_>>()),
     })
 }

@@ -46,7 +46,7 @@ pub(crate) const CRATES: &[Layers] = &[
             &[""],
             &["accepting"],
             &["accept", "listeners"],
-            &["idle", "listener", "per_cpu"],
+            &["idle", "latency", "listener", "per_cpu"],
         ],
     },
     Layers {
