@@ -2,15 +2,13 @@
 //! connection writes meanwhile.
 //!
 //! There are about as many as workers, and one for each client that is slow to read its answers:
-//! their number is that of the turns in progress, and it has a bound. Each CPU has a place for an
-//! idle one, taken and returned by one atomic exchange; when the place is occupied it goes to a
-//! shared list.
+//! their number is that of the turns in progress, and it has a bound. Idle ones are in a
+//! [`Pool`](plainweave_serve::Pool).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crossbeam_utils::CachePadded;
-use crossbeam_utils::atomic::AtomicCell;
+use plainweave_serve::Pool;
 
 use super::hotkeys::Sampler;
 use super::reply::Replies;
@@ -18,8 +16,6 @@ use super::tally::{Sums, Tally};
 
 /// Bytes of one read.
 const INPUT: usize = 16 << 10;
-/// Idle ones that the shared list keeps.
-const KEPT: usize = 32;
 
 /// Received bytes that are not done with: `bytes[start..end]`.
 #[derive(Debug)]
@@ -134,8 +130,7 @@ pub(crate) struct Work {
 
 /// The scratch buffers of all connections. No lock is held across anything that waits.
 pub(crate) struct ScratchPool {
-    places: Box<[CachePadded<AtomicCell<Option<Owned>>>]>,
-    idle: Mutex<Vec<Owned>>,
+    idle: Pool<Scratch>,
     tallies: Mutex<Tallies>,
     /// Scratch buffers at a time, beside an idle one at each place.
     max: usize,
@@ -152,18 +147,14 @@ struct Tallies {
 
 impl fmt::Debug for ScratchPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ScratchPool {{ {} places, .. }}", self.places.len())
+        write!(f, "ScratchPool {{ {} places, .. }}", self.idle.places())
     }
 }
 
 impl ScratchPool {
     pub(crate) fn new(workers: usize, max: usize) -> Self {
-        let places = std::iter::repeat_with(CachePadded::default)
-            .take(workers.max(1))
-            .collect();
         Self {
-            places,
-            idle: Mutex::default(),
+            idle: Pool::with_places(workers),
             tallies: Mutex::default(),
             max,
         }
@@ -172,23 +163,18 @@ impl ScratchPool {
     /// Runs `work` with scratch buffers that nothing else uses meanwhile. `None`: all that there
     /// may be are in use.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> Option<T> {
-        // A hint, no more: the work may suspend and go on elsewhere.
-        let place = match &*self.places {
-            [only] => only,
-            many => &many[rustix::thread::sched_getcpu() % many.len()],
-        };
-
+        let place = self.idle.here();
         let mut in_use = InUse {
             pool: self,
-            scratch: Some(place.take().or_else(|| self.another())?),
+            scratch: Some(self.idle.take(place).or_else(|| self.another())?),
         };
 
         let result = work(in_use.scratch.as_mut()?);
         let mut scratch = in_use.scratch.take()?;
         scratch.input.clear();
         scratch.work.out.clear();
-        if let Some(extra) = place.swap(Some(scratch)) {
-            self.put_by(extra);
+        if let Some(extra) = self.idle.put(place, scratch) {
+            self.retire(&extra.work.tally);
         }
 
         Some(result)
@@ -196,12 +182,8 @@ impl ScratchPool {
 
     #[cold]
     fn another(&self) -> Option<Owned> {
-        let idle = lock(&self.idle).pop();
-        if idle.is_some() {
-            return idle;
-        }
         let mut tallies = lock(&self.tallies);
-        if tallies.live.len() >= self.max.saturating_add(self.places.len()) {
+        if tallies.live.len() >= self.max.saturating_add(self.idle.places()) {
             return None;
         }
         let tally = Arc::new(Tally::default());
@@ -223,18 +205,8 @@ impl ScratchPool {
 
     /// Returns how many are in use, or ready for the next turn at some CPU.
     pub(crate) fn in_use(&self) -> usize {
-        let idle = lock(&self.idle).len();
+        let idle = self.idle.listed();
         lock(&self.tallies).live.len().saturating_sub(idle)
-    }
-
-    #[cold]
-    fn put_by(&self, scratch: Owned) {
-        let mut idle = lock(&self.idle);
-        if idle.len() < KEPT {
-            return idle.push(scratch);
-        }
-        drop(idle);
-        self.retire(&scratch.work.tally);
     }
 
     fn retire(&self, tally: &Arc<Tally>) {
@@ -360,7 +332,8 @@ mod tests {
             })
             .unwrap();
         }
-        let many = KEPT + pool.places.len() + 10;
+        // The pool keeps fewer.
+        let many = 100;
         nested(&pool, many - 1);
         assert_eq!(pool.sums().get(Count::CmdGet), many as u64);
         assert!(lock(&pool.tallies).live.len() < many);
@@ -405,7 +378,7 @@ mod tests {
                 .spawn(|| [even, odd].map(turn))
                 .join()
                 .expect("both have one now");
-            let locks = (lock(&pool.idle), lock(&pool.tallies));
+            let locks = lock(&pool.tallies);
             for cpu in [even, odd] {
                 let turn = &turn;
                 let tell = tell.clone();

@@ -5,7 +5,8 @@
 //! [`Accepting`] is the loop: it gives each connection of a [`Listener`], with a permit of a
 //! [`ConnectionLimit`](accept::ConnectionLimit), to a fiber of its own. [`accept`] decides who is
 //! let in. [`Listeners`] and [`IdleConnections`] are what a stop closes. [`PerCpu`] keeps
-//! processors out of each other's memory. [`LatencyHistogram`] counts how long answers took.
+//! processors out of each other's memory, and by [`Pool`] they lend connections their buffers.
+//! [`LatencyHistogram`] counts how long answers took.
 
 pub mod accept; // Who is let in: accepting one listener's connections, each with a permit.
 
@@ -15,6 +16,7 @@ mod latency; // A histogram of latencies.
 mod listener; // What a server needs of a listening socket.
 mod listeners; // The listeners that a server accepts from, so that a stop can close them.
 mod per_cpu; // One of a thing for each processor.
+mod pool; // What a connection borrows while it is busy.
 
 pub use accepting::Accepting;
 pub use idle::{Closer, Idle, IdleConnections};
@@ -22,3 +24,4 @@ pub use latency::{Latencies, LatencyHistogram};
 pub use listener::{Address, Listener};
 pub use listeners::{Listed, Listeners};
 pub use per_cpu::PerCpu;
+pub use pool::Pool;

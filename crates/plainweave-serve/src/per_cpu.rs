@@ -15,8 +15,14 @@ impl<T> PerCpu<T> {
     /// Makes one for each processor that this process may run on, with whatever share of its time:
     /// under a quota of one processor's time several may run at once.
     pub fn new(make: impl Fn() -> T) -> Self {
-        let cpus = sched_getaffinity(None).map_or(1, |cpus| cpus.count().max(1));
-        Self((0..cpus).map(|_| CachePadded::new(make())).collect())
+        let cpus = sched_getaffinity(None).map_or(1, |cpus| cpus.count() as usize);
+        Self::of(cpus, make)
+    }
+
+    /// Makes so many, but one at least.
+    pub fn of(number: usize, make: impl Fn() -> T) -> Self {
+        let places = 0..number.max(1);
+        Self(places.map(|_| CachePadded::new(make())).collect())
     }
 
     /// Returns the place of the one that is the calling thread's now.

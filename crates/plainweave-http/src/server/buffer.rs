@@ -1,17 +1,11 @@
 //! Buffers, and the pool that lends them to connections while these have a request in progress.
 
-use std::sync::{Mutex, PoisonError};
-
-use plainweave_serve::PerCpu;
-
 use crate::message::encode::Encoder;
 
 /// Room kept behind a head for the body that follows it.
 pub(crate) const BODY_ROOM: usize = 4 << 10;
 /// An encoder that grew beyond this gives its memory back.
 const MAX_KEPT: usize = 128 << 10;
-/// Buffers kept in each shard of the pool.
-const PER_SHARD: usize = 32;
 
 /// What was received and not yet used: `bytes[start..end]`.
 #[derive(Debug)]
@@ -112,41 +106,39 @@ pub(crate) struct Buffers {
     pub(crate) encoder: Encoder,
 }
 
-/// Idle buffers, a few for each processor. The locks are never held across anything that blocks.
+/// Idle buffers, a few for each processor.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    shards: PerCpu<Mutex<Vec<Buffers>>>,
+    idle: plainweave_serve::Pool<Buffers>,
     head_bytes: usize,
 }
 
 impl Pool {
     pub(crate) fn new(head_bytes: usize) -> Self {
         Self {
-            shards: PerCpu::new(Mutex::default),
+            idle: plainweave_serve::Pool::default(),
             head_bytes,
         }
     }
 
     /// Runs `work` with buffers of its own.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Buffers) -> T) -> T {
-        let shard = self.shards.own();
-        let pooled = shard.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let new = || Buffers {
-            input: Input::new(self.head_bytes),
-            encoder: Encoder::default(),
+        let place = self.idle.here();
+        let new = || {
+            Box::new(Buffers {
+                input: Input::new(self.head_bytes),
+                encoder: Encoder::default(),
+            })
         };
 
-        let mut buffers = pooled.unwrap_or_else(new);
+        let mut buffers = self.idle.take(place).unwrap_or_else(new);
         let result = work(&mut buffers);
         buffers.input.discard();
         buffers.encoder.out.clear();
 
         if buffers.encoder.out.capacity() <= MAX_KEPT {
             // Where they came from, whatever the processor by now.
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            if shard.len() < PER_SHARD {
-                shard.push(buffers);
-            }
+            drop(self.idle.put(place, buffers));
         }
 
         result

@@ -45,7 +45,7 @@ pub(crate) const CRATES: &[Layers] = &[
         rows: &[
             &[""],
             &["accepting"],
-            &["accept", "listeners"],
+            &["accept", "listeners", "pool"],
             &["idle", "latency", "listener", "per_cpu"],
         ],
     },
