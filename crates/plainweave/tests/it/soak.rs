@@ -573,11 +573,11 @@ fn everything_at_once_leaves_nothing_behind() {
         }
     }
 
+    // What leaks stays, and raises the median; a single sample may find memory on its way back.
     let quarter = |n: usize| {
-        samples[samples.len() * n / 4..samples.len() * (n + 1) / 4]
-            .iter()
-            .copied()
-            .max()
+        let mut part = samples[samples.len() * n / 4..samples.len() * (n + 1) / 4].to_vec();
+        part.sort_unstable();
+        part.get(part.len() / 2).copied()
     };
 
     let [_, second, _, last] = [0, 1, 2, 3].map(|n| quarter(n).unwrap_or(0));
