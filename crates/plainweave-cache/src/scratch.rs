@@ -184,7 +184,8 @@ impl ScratchPool {
     fn another(&self) -> Option<Owned> {
         let mut tallies = lock(&self.tallies);
         if tallies.live.len() >= self.max.saturating_add(self.idle.places()) {
-            return None;
+            drop(tallies);
+            return self.idle.take_listed();
         }
         let tally = Arc::new(Tally::default());
 

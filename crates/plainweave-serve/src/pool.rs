@@ -5,7 +5,7 @@
 //! the place is occupied, those beyond it go to the processor's list, under a lock.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::atomic::AtomicCell;
 
@@ -46,23 +46,17 @@ impl<T> Pool<T> {
         self.0.here()
     }
 
-    /// Takes an idle one, rather from that place than from another. `None`: there is none, or it is
-    /// at another processor's place.
+    /// Takes an idle one of that place or of its list.
     pub fn take(&self, place: usize) -> Option<Box<T>> {
-        self.0[place].idle.take().or_else(|| self.take_more(place))
+        let place = &self.0[place];
+        place.idle.take().or_else(|| place.take_more())
     }
 
+    /// Takes one of any list, for whoever may make no more. `None`: all that are idle are at their
+    /// processors' places.
     #[cold]
-    fn take_more(&self, place: usize) -> Option<Box<T>> {
-        if let Some(own) = self.0[place].lock().pop() {
-            return Some(own);
-        }
-        // A list in use is a processor at work, which will need what it has.
-        self.0.iter().find_map(|other| match other.more.try_lock() {
-            Ok(mut list) => list.pop(),
-            Err(TryLockError::Poisoned(list)) => list.into_inner().pop(),
-            Err(TryLockError::WouldBlock) => None,
-        })
+    pub fn take_listed(&self) -> Option<Box<T>> {
+        self.0.iter().find_map(|place| place.lock().pop())
     }
 
     /// Returns one to that place. What it gives back is too much to be kept.
@@ -84,6 +78,11 @@ impl<T> Place<T> {
             idle: AtomicCell::new(None),
             more: Mutex::default(),
         }
+    }
+
+    #[cold]
+    fn take_more(&self) -> Option<Box<T>> {
+        self.lock().pop()
     }
 
     #[cold]
@@ -140,15 +139,16 @@ mod tests {
         assert_eq!(taken.count(), KEPT + 1);
     }
 
-    /// One that is listed serves whoever needs it; the place is its processor's.
+    /// One that is listed serves whoever can make no more; the place is its processor's.
     #[test]
     fn lists_are_for_all() {
         let pool = Pool::with_places(2);
         assert!(pool.put(0, Box::new("first")).is_none());
         assert!(pool.put(0, Box::new("second")).is_none());
 
-        assert_eq!(pool.take(1).as_deref(), Some(&"first"));
         assert!(pool.take(1).is_none());
+        assert_eq!(pool.take_listed().as_deref(), Some(&"first"));
+        assert!(pool.take_listed().is_none());
         assert_eq!(pool.take(0).as_deref(), Some(&"second"));
     }
 }
