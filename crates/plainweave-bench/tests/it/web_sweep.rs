@@ -94,17 +94,16 @@ fn every_point_gives_its_rows() {
         .into_iter()
         .chain(controls)
     {
+        let mut answers = 0.0;
         for case in ["memory 100 %", "memory 3 %"] {
-            assert!(
-                find(case, system, "answers_per_s") >= 0.0,
-                "{case}, {system}: {text}"
-            );
+            answers += find(case, system, "answers_per_s");
             assert!(
                 find(case, system, "disk_mb_per_s") >= 0.0
                     && find(case, system, "hot_failed_share") >= 0.0
             );
         }
 
+        assert!(answers > 0.0, "{system} answered nothing: {text}");
         assert!(
             find("memory 100 %", system, "memory_mb")
                 > find("memory 3 %", system, "memory_mb") + 5.0
