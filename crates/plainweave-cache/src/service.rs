@@ -4,16 +4,14 @@
 //! starts a fresh fiber. `--architecture` chooses other ways; `architecture` says what they are.
 
 use std::io::{self, Write};
-use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use plainweave::Builder;
 use plainweave::net::{self, TcpStream};
-use plainweave_serve::accept::{Acceptor, ConnectionPermit, Fault, SharedAcceptor};
-use plainweave_serve::{Accepting, Listener};
+use plainweave_serve::Accepting;
+use plainweave_serve::accept::{ConnectionPermit, Fault};
 
 use super::conn::{Conn, Next};
 use super::dump;
@@ -51,44 +49,21 @@ impl Service {
         let reporting = cache.clone();
         let on_fault = move |fault: &Fault<'_>| reporting.report(fault);
 
-        if let Architecture::Acceptors(number) = self.architecture {
-            return self.accept_in_turn(number, door, on_fault);
-        }
-        let (limit, listeners) = (&cache.connection_limit, &cache.listeners);
-        let accepting = Accepting::begin(door, limit, listeners, Some(Arc::new(on_fault)))?;
-        let stopping = cache.clone();
+        let accepting = Accepting::begin(
+            door,
+            &cache.connection_limit,
+            &cache.listeners,
+            Some(Arc::new(on_fault)),
+        )?;
+        let stopping = move || cache.is_stopping();
         let service = self.clone();
-        accepting.start(
-            move || stopping.is_stopping(),
-            move |stream, permit| service.serve(stream, permit),
-        )
-    }
+        let serve = move |stream, permit| service.serve(stream, permit);
 
-    /// Starts fibers each of which accepts a connection, serves it to its end, and accepts the next
-    /// one.
-    fn accept_in_turn(
-        &self,
-        number: NonZeroUsize,
-        door: Door,
-        on_fault: impl Fn(&Fault<'_>) + Send + Sync + 'static,
-    ) -> io::Result<()> {
-        door.prepare()?;
-        let door = Arc::new(door);
-        let listed = self.cache.listeners.add(door.clone());
-        let acceptor = Acceptor::new(door, self.cache.connection_limit.clone());
-        let acceptor = Arc::new((SharedAcceptor::new(acceptor.on_fault(on_fault)), listed));
-
-        (0..number.get()).try_for_each(|_| {
-            let service = self.clone();
-            let acceptor = acceptor.clone();
-            let accept_and_serve = move || {
-                let cache = &service.cache;
-                while let Some((stream, permit)) = acceptor.0.next(|| cache.is_stopping()) {
-                    service.serve(stream, permit);
-                }
-            };
-            Builder::new().in_turn().spawn(accept_and_serve).map(drop)
-        })
+        if let Architecture::Acceptors(number) = self.architecture {
+            accepting.start_in_turn(number, stopping, serve)
+        } else {
+            accepting.start(stopping, serve)
+        }
     }
 
     /// Serves a new connection: to its end, or until it can wait without the caller.

@@ -380,12 +380,6 @@ impl Loops {
     }
 }
 
-/// Runs `work` by a fresh fiber of the runtime's next worker.
-pub fn in_turn(runtime: &Runtime, work: impl FnOnce() + Send + 'static) {
-    // As in `deal`.
-    drop(runtime.spawn_with(Builder::new().in_turn(), work));
-}
-
 /// Where requests are handled: where they are read, or on the second stage of a pipeline, which
 /// takes a bounded number.
 #[derive(Debug, Default)]

@@ -2,11 +2,15 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use plainweave::Builder;
 use plainweave::sync::channel;
 
-use crate::accept::{Acceptor, ConnectionLimit, ConnectionPermit, FaultHook, LoopGuard};
+use crate::accept::{
+    Acceptor, ConnectionLimit, ConnectionPermit, FaultHook, LoopGuard, SharedAcceptor,
+};
 use crate::{Listed, Listener, Listeners};
 
 /// A loop about to run. It is counted, and its listener stands among those that a stop closes,
@@ -82,6 +86,38 @@ impl<L: Listener> Accepting<L> {
         let kept = (self.listed, self.counted);
         accept_beside(self.acceptor, stopping, serve, kept);
         Ok(())
+    }
+
+    /// Starts fibers, each of which accepts a connection, serves it by `serve` to its end, and
+    /// accepts the next one: their number is that of the connections, too. Returns at once.
+    ///
+    /// Context: a fiber.
+    ///
+    /// # Errors
+    /// There is no stack for one of them.
+    pub fn start_in_turn<S>(
+        self,
+        fibers: NonZeroUsize,
+        stopping: impl Fn() -> bool + Clone + Send + 'static,
+        serve: S,
+    ) -> io::Result<()>
+    where
+        S: Fn(L::Stream, ConnectionPermit) + Clone + Send + 'static,
+    {
+        let kept = (self.listed, self.counted);
+        let shared = Arc::new((SharedAcceptor::new(self.acceptor), kept));
+
+        (0..fibers.get()).try_for_each(|_| {
+            let shared = shared.clone();
+            let stopping = stopping.clone();
+            let serve = serve.clone();
+            let accept_and_serve = move || {
+                while let Some((stream, permit)) = shared.0.next(&stopping) {
+                    serve(stream, permit);
+                }
+            };
+            Builder::new().in_turn().spawn(accept_and_serve).map(drop)
+        })
     }
 
     /// Returns whether connections can be waited for without a fiber.

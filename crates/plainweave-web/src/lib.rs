@@ -161,7 +161,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let observation = observers.open(&server, shown)?;
     let heap = HeapKeeper::start(admission.in_progress.clone());
     let (listeners, _socket_file) = listeners.with(tls.as_ref())?;
-    let finished = engine.run(&server, &admission, &faults, listeners, stop, flags.grace)?;
+    let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
     drop((attention, observation, heap));
     engine.end();
     TraceFile::write_last(trace.as_deref(), "plainweave web");

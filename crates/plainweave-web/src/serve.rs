@@ -9,23 +9,18 @@ use std::time::Duration;
 use plainweave::trace::Tracer;
 use plainweave_http::files::{Blocking, StaticFiles};
 use plainweave_http::{Handler, Listener, Request, Response, Server, StatusCode, Transport};
-use plainweave_serve::accept::{Acceptor, SharedAcceptor};
 
 use super::accept::{Admission, door};
-use super::faults::Faults;
 use super::flags::EngineFlags;
 use super::https::Https;
 use super::listen::Served;
-use plainweave_daemon::architecture::{Architecture, Handling, Runtimes, in_turn};
+use plainweave_daemon::architecture::{Architecture, Handling, Runtimes};
 use plainweave_daemon::bench_block::BenchBlock;
 use plainweave_daemon::engine::Setup;
 use plainweave_daemon::signals::Stop;
 use plainweave_daemon::stalls::Stalls;
 
 type WebServer = Server<Site>;
-/// Ends a listener.
-type Close = Box<dyn Fn()>;
-
 /// After the grace time: for cancelled requests to end.
 const CANCELLED: Duration = Duration::from_millis(500);
 
@@ -139,61 +134,31 @@ impl Engine {
         &self,
         server: &Arc<WebServer>,
         admission: &Admission,
-        faults: &Arc<Faults>,
         listeners: Vec<Served>,
         stop: Stop,
         grace: Duration,
     ) -> io::Result<bool> {
-        let mut closes = Vec::new();
         for (listener, tls) in listeners {
             let door = door(listener, admission, self.0.loops.clone());
-            closes.extend(match tls {
-                None => self.serve(server, faults, door)?,
-                Some(tls) => self.serve(server, faults, tls.listen(door))?,
-            });
+            match tls {
+                None => self.serve(server, door)?,
+                Some(tls) => self.serve(server, tls.listen(door))?,
+            }
         }
 
         stop.wait()?;
-        closes.iter().for_each(|close| close());
         Ok(server.shutdown(grace))
     }
 
-    /// Has a listener's connections served. Returns what ends it, if the server does not.
-    fn serve<L: Listener<Stream: Transport>>(
-        &self,
-        server: &Arc<WebServer>,
-        faults: &Arc<Faults>,
-        listener: L,
-    ) -> io::Result<Option<Close>> {
-        let runtime = &self.0.main;
-        let Architecture::Acceptors(number) = self.0.architecture else {
-            return runtime.run(|| server.start(listener)).map(|_| None);
+    /// Has a listener's connections served.
+    fn serve<L>(&self, server: &Arc<WebServer>, listener: L) -> io::Result<()>
+    where
+        L: Listener<Stream: Transport>,
+    {
+        let start = || match self.0.architecture {
+            Architecture::Acceptors(number) => server.start_in_turn(listener, number),
+            _ => server.start(listener),
         };
-
-        // What `Server::start` does itself; here several fibers accept from one listener.
-        listener.prepare()?;
-        let listener = Arc::new(listener);
-        let faults = faults.clone();
-        let acceptor = Acceptor::new(listener.clone(), server.connection_limit().clone());
-        let acceptor = acceptor.on_fault(move |fault| faults.accept(fault));
-        let acceptor = Arc::new(SharedAcceptor::new(acceptor));
-        for _ in 0..number.get() {
-            let acceptor = acceptor.clone();
-            let server = server.clone();
-            in_turn(runtime, move || accept_and_serve(&acceptor, &server));
-        }
-
-        Ok(Some(Box::new(move || listener.close())))
-    }
-}
-
-/// Accepts a connection, serves it to its end, and accepts the next one, until the server stops.
-fn accept_and_serve<L: Listener<Stream: Transport>>(
-    acceptor: &SharedAcceptor<L>,
-    server: &WebServer,
-) {
-    while let Some((stream, permit)) = acceptor.next(|| server.is_stopping()) {
-        let _permit = permit;
-        server.serve_stream(stream);
+        self.0.main.run(start).map(drop)
     }
 }

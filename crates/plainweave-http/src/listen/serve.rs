@@ -1,6 +1,7 @@
 //! A server that accepts: listeners, connections beside each other, and the end of it all.
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +96,29 @@ impl<H: Handler> Server<H> {
         Ok(address)
     }
 
+    /// Does what [`Server::start`] does, by a number of fibers each of which accepts a connection,
+    /// serves it to its end and accepts the next one: so that is the most connections, too.
+    ///
+    /// Context: a fiber.
+    ///
+    /// # Errors
+    /// As for [`Server::start`].
+    pub fn start_in_turn<L>(
+        self: &Arc<Self>,
+        listener: L,
+        fibers: NonZeroUsize,
+    ) -> io::Result<Address>
+    where
+        L: Listener<Stream: Transport>,
+    {
+        let address = listener.address().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let accepting = self.begin(listener)?;
+        let server = self.clone();
+        let serve = move |stream, _permit: ConnectionPermit| server.serve_stream(stream);
+        accepting.start_in_turn(fibers, self.stopping(), serve)?;
+        Ok(address)
+    }
+
     fn begin<L>(self: &Arc<Self>, listener: L) -> io::Result<Accepting<L>>
     where
         L: Listener<Stream: Transport>,
@@ -107,7 +131,7 @@ impl<H: Handler> Server<H> {
         Ok(accepting)
     }
 
-    fn stopping(self: &Arc<Self>) -> impl Fn() -> bool + Send + use<H> {
+    fn stopping(self: &Arc<Self>) -> impl Fn() -> bool + Clone + Send + use<H> {
         let server = self.clone();
         move || server.is_stopping()
     }

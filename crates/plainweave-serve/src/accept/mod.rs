@@ -34,7 +34,7 @@ pub(crate) use connection_limit::LoopGuard;
 pub use connection_limit::{ConnectionCounts, ConnectionLimit, ConnectionPermit, affordable};
 pub use in_progress::{InProgress, Permit};
 pub use per_address::Counted;
-pub use shared::SharedAcceptor;
+pub(crate) use shared::SharedAcceptor;
 
 /// Pause after an accept that failed for lack of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(50);

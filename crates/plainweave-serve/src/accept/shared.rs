@@ -12,7 +12,7 @@ use crate::listener::Listener;
 
 /// See the module.
 #[derive(Debug)]
-pub struct SharedAcceptor<L> {
+pub(crate) struct SharedAcceptor<L> {
     turn: Mutex<Turn<L>>,
     /// Fibers that wait for a connection or for their turn.
     free: AtomicUsize,
@@ -27,7 +27,7 @@ struct Turn<L> {
 
 impl<L: Listener> SharedAcceptor<L> {
     /// Shares an acceptor among fibers.
-    pub fn new(acceptor: Acceptor<L>) -> Self {
+    pub(crate) fn new(acceptor: Acceptor<L>) -> Self {
         Self {
             turn: Mutex::new(Turn {
                 acceptor,
@@ -38,7 +38,10 @@ impl<L: Listener> SharedAcceptor<L> {
     }
 
     /// As [`Acceptor::next`].
-    pub fn next(&self, stopping: impl Fn() -> bool) -> Option<(L::Stream, ConnectionPermit)> {
+    pub(crate) fn next(
+        &self,
+        stopping: impl Fn() -> bool,
+    ) -> Option<(L::Stream, ConnectionPermit)> {
         self.free.fetch_add(1, Relaxed);
         let mut turn = self.turn.lock().ok()?;
 
