@@ -16,12 +16,12 @@ import struct
 import gdb
 import gdb.unwinder
 
-MAGIC, VERSION = b"plainwv\0", 1
+MAGIC, VERSION = b"plainwv\0", 2
 # The fields of `FiberLayout` in crates/plainweave/src/fiber/layout.rs.
-LAYOUT = struct.Struct("<8sIIQQ8I10I")
+LAYOUT = struct.Struct("<8sIIQQ8I11I")
 FIELDS = (
-    "magic version coroutine_words entries used entry_size start slots size meta meta_size owner guard "
-    "name name_len id state phase movement waits last_worker pinned_to coroutine"
+    "magic version saved_words entries used entry_size start slots size meta meta_size owner guard "
+    "name name_len id state phase movement waits last_worker pinned_to pointer stack"
 ).split()
 # crates/plainweave/src/atomics/state.rs, pinned_state.rs; fiber/mod.rs, fiber/note.rs.
 SUSPENDED, FINISHED = 2, 4
@@ -30,9 +30,10 @@ ANYTIME = 2
 REASONS = ["unpark", "the clock", "I/O", "a fiber", "a scope", "a blocking job", "a lock or channel", "a future"]
 REASON_BITS = 0x07
 NOWHERE = 0xFFFFFFFF
-# What corosensei saves at the top of a suspended stack: the address to continue at, RBX, RBP.
+# What crates/plainweave/src/context/x86_64.rs saves at the stack pointer of a fiber that does not run: the address to
+# go on at, RBX, RBP.
 SAVED = struct.Struct("<QQQ")
-TRAMPOLINE = "stack_init_trampoline"
+START = "plainweave::context::x86_64::start"
 MOST_FRAMES = 200
 
 
@@ -77,13 +78,12 @@ class Fiber:
         self.reason = REASONS[reason] if reason < len(REASONS) else "?"
         worker = head("pinned_to", 4)
         self.worker = worker if worker != NOWHERE else head("last_worker", 4)
-        words = table["coroutine_words"]
-        words = struct.unpack("<%dQ" % words, memory(header + table["coroutine"], 8 * words))
-        # The stack's base and where it began, and the stack pointer, the lowest of the three, unless the fiber runs. If
-        # the stack is free, the header is that of a fiber that has ended, or by now of one with another stack.
-        inside = sorted(word for word in words if slot[0] < word <= slot[1])
-        self.real = len(inside) >= 2
-        self.pointer = inside[0] if len(inside) >= 3 else None
+        # If the stack is free, the header is that of a fiber that has ended, or by now of one with another stack.
+        words = struct.unpack("<2Q", memory(header + table["stack"], 16))
+        self.real = any(slot[0] < word <= slot[1] for word in words)
+        # 0 while it runs; elsewhere on a stack that the fiber's code has brought along.
+        pointer = head("pointer", 8)
+        self.pointer = pointer if slot[0] < pointer < slot[1] else None
 
     def registers(self):
         """Instruction, stack and frame pointer and RBX of a fiber that does not run."""
@@ -170,7 +170,7 @@ def frames_from(frame):
     """Frames as text, to the beginning of the fiber's stack."""
     texts = []
     while frame is not None and len(texts) < MOST_FRAMES:
-        if frame.name() == TRAMPOLINE or frame.type() == gdb.SIGTRAMP_FRAME:
+        if (frame.name() or "").startswith(START) or frame.type() == gdb.SIGTRAMP_FRAME:
             break
         texts.append(described(frame))
         try:

@@ -124,6 +124,7 @@ mod atomics; // The words that threads meet at: one protocol a file, each with l
 mod blocking; // `blocking`: work that would hold up a worker.
 mod builder; // The settings of a runtime, and how it is built.
 pub mod cancel; // What a cancelled fiber may still do: `shielded`.
+mod context; // The switch from one stack to another.
 pub mod dump; // What every fiber does at the moment.
 mod fiber; // A fiber as data; it knows no worker.
 mod fiber_local; // Fiber-local storage: what a block is, and its life.

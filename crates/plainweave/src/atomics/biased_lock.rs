@@ -25,15 +25,15 @@
 //!    `depth` (acquire). If it is not 0, it clears `remote` and has failed; it never waits.
 //!    Otherwise it holds the lock until it clears `remote` (release).
 //!
-//! The light barrier only stops the compiler. The heavy one, `membarrier(2)`, makes every running
-//! thread of the process pass a full barrier, on the owner's behalf. If the kernel refuses it from
-//! the start, both barriers are fences; if it refuses later, the remote side never gets the lock.
+//! The barriers are those of `atomics/barrier`. If the kernel refuses the heavy one from the start,
+//! both are fences; if it refuses later, the remote side never gets the lock.
 //! (Model: `loom_owner_and_remote_exclude_each_other`, with fences.)
 
 use std::time::Duration;
 
-use crate::shim::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use crate::shim::{compiler_fence, relax};
+use crate::atomics::barrier;
+use crate::shim::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::shim::relax;
 
 /// Spins of an owner that waits for the remote side before it sleeps instead, and the length of
 /// each sleep.
@@ -73,22 +73,13 @@ impl BiasedLock {
         let depth = self.depth.load(Ordering::Relaxed);
         self.depth.store(depth + 1, Ordering::Relaxed);
         if depth == 0 {
-            self.light();
+            barrier::light(self.asymmetric);
             if self.remote.load(Ordering::Acquire) {
                 self.wait();
             }
         }
 
         OwnerGuard(self)
-    }
-
-    #[inline(always)]
-    fn light(&self) {
-        if self.asymmetric {
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            fence(Ordering::SeqCst);
-        }
     }
 
     /// Waits for the remote side to unlock. The owner has announced itself and has seen `remote`
@@ -108,7 +99,7 @@ impl BiasedLock {
             }
 
             self.depth.store(1, Ordering::Relaxed);
-            self.light();
+            barrier::light(self.asymmetric);
         }
     }
 
@@ -116,13 +107,7 @@ impl BiasedLock {
     /// barrier failed.
     pub(crate) fn try_lock_remote(&self) -> Option<RemoteGuard<'_>> {
         self.remote.store(true, Ordering::Relaxed);
-        let passed = if self.asymmetric {
-            barrier::pass()
-        } else {
-            fence(Ordering::SeqCst);
-            true
-        };
-
+        let passed = barrier::heavy(self.asymmetric);
         if !passed || self.depth.load(Ordering::Acquire) != 0 {
             self.remote.store(false, Ordering::Release);
             return None;
@@ -151,38 +136,6 @@ pub(crate) struct RemoteGuard<'a>(&'a BiasedLock);
 impl Drop for RemoteGuard<'_> {
     fn drop(&mut self) {
         self.0.remote.store(false, Ordering::Release);
-    }
-}
-
-/// The heavy barrier.
-#[cfg(not(loom))]
-mod barrier {
-    use std::sync::OnceLock;
-
-    use rustix::thread::{MembarrierCommand, membarrier};
-
-    /// Registers the process for the heavy barrier and returns whether it is available. Call it
-    /// before the first `pass`.
-    pub(super) fn register() -> bool {
-        static THERE: OnceLock<bool> = OnceLock::new();
-        *THERE.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
-    }
-
-    /// Makes every running thread of the process pass a full barrier. Returns false if none has:
-    /// the kernel may lack memory, or a seccomp filter may have been installed since.
-    pub(super) fn pass() -> bool {
-        membarrier(MembarrierCommand::PrivateExpedited).is_ok()
-    }
-}
-
-#[cfg(loom)]
-mod barrier {
-    pub(super) fn register() -> bool {
-        false
-    }
-
-    pub(super) fn pass() -> bool {
-        false
     }
 }
 

@@ -1,10 +1,13 @@
 //! The synchronisation protocols. Each file is one protocol on one or two atomic words and imports
 //! only the shim, so loom checks the code that runs.
 
+pub(crate) mod barrier; // A light and a heavy one, where one side seldom comes.
 pub(crate) mod bell; // How the watchdog sleeps while all workers do, and is woken.
 // The lock on a worker's I/O: free for its worker, and the watchdog may take it.
 pub(crate) mod biased_lock;
 pub(crate) mod claim; // How a wait for several things ends just once.
+// Whether a pool's only regular worker has anybody to wake.
+pub(crate) mod company;
 pub(crate) mod event_ring; // The last events of a thread, which any thread may copy.
 pub(crate) mod gate; // How an ending pool shuts out what other threads spawn into it.
 pub(crate) mod job_queue; // The blocking pool's queue, and when it starts a thread.

@@ -6,6 +6,7 @@
 use std::io;
 
 use super::{RuntimeBuilder, invalid};
+use crate::context;
 use crate::fiber::Movement;
 use crate::fiber_local::{self, Storage};
 
@@ -68,6 +69,7 @@ impl RuntimeBuilder {
 
     /// Checks that movement and storage go together, and that the platform supports that storage.
     pub(super) fn check_storage(&self) -> io::Result<()> {
+        context::available()?;
         match (self.storage, self.chosen_movement()) {
             (Storage::Own, _) => fiber_local::available(),
             (Storage::Shared, Movement::Anytime) if !self.movement_promised => Err(invalid(

@@ -7,9 +7,10 @@
 
 #![expect(unsafe_code, reason = "a symbol that debuggers find")]
 
-use std::mem::{offset_of, size_of};
+use std::mem::offset_of;
 
-use super::{Coro, Header, Own};
+use super::{Header, Own};
+use crate::context::SAVED;
 use crate::stack::{OverflowInfo, SLABS, SlabLayout};
 
 /// The table. New fields go to the end; a change of another kind changes `version`.
@@ -17,8 +18,8 @@ use crate::stack::{OverflowInfo, SLABS, SlabLayout};
 pub(crate) struct FiberLayout {
     magic: [u8; 8],
     version: u32,
-    /// Words of a coroutine.
-    coroutine_words: u32,
+    /// Words at the stack pointer of a fiber that does not run: `context::SAVED`.
+    saved_words: u32,
     slabs: SlabLayout,
     /// Offsets in a fiber's header.
     name: u32,
@@ -30,7 +31,10 @@ pub(crate) struct FiberLayout {
     waits: u32,
     last_worker: u32,
     pinned_to: u32,
-    coroutine: u32,
+    /// Where its stack pointer is; 0 while it runs.
+    pointer: u32,
+    /// Two words, of which one is an address in its stack.
+    stack: u32,
 }
 
 /// What debuggers look for.
@@ -39,9 +43,8 @@ pub(crate) struct FiberLayout {
 #[unsafe(no_mangle)]
 pub(crate) static PLAINWEAVE_FIBERS: FiberLayout = FiberLayout {
     magic: *b"plainwv\0",
-    version: 1,
-    // The slot's tag comes first or last: `Option` uses a niche of a pointer, so there is none.
-    coroutine_words: (size_of::<Option<Coro>>() / size_of::<usize>()) as u32,
+    version: 2,
+    saved_words: SAVED as u32,
     slabs: SLABS,
     name: (offset_of!(Header, info) + offset_of!(OverflowInfo, name_ptr)) as u32,
     name_len: (offset_of!(Header, info) + offset_of!(OverflowInfo, name_len)) as u32,
@@ -52,5 +55,6 @@ pub(crate) static PLAINWEAVE_FIBERS: FiberLayout = FiberLayout {
     waits: (offset_of!(Header, own) + offset_of!(Own, waits)) as u32,
     last_worker: offset_of!(Header, last_worker) as u32,
     pinned_to: offset_of!(Header, pinned_to) as u32,
-    coroutine: (offset_of!(Header, own) + offset_of!(Own, coroutine)) as u32,
+    pointer: (offset_of!(Header, own) + offset_of!(Own, context)) as u32,
+    stack: (offset_of!(Header, own) + offset_of!(Own, stack)) as u32,
 };

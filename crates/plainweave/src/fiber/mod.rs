@@ -27,6 +27,7 @@ pub(crate) mod blocks; // Memory for fibers: a worker keeps the blocks of ended 
 pub(crate) mod cancel; // The tree of scopes, the reasons, the error.
 mod handle; // Counted references to a fiber.
 mod layout; // A table for debuggers: where they find fibers.
+mod left; // Who has left a stack, and why; who is next.
 pub(crate) mod note; // What a suspended fiber says it waits for.
 pub(crate) mod saved; // The stack of a suspended fiber.
 mod task; // A ready fiber, and the switch into it.
@@ -39,11 +40,10 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use corosensei::{Coroutine, Yielder};
-
 use crate::atomics::pinned_state::PinnedState;
 use crate::atomics::ref_count::RefCount;
 use crate::atomics::state::{State, WakePayload};
+use crate::context::Context;
 use crate::fiber_local;
 use crate::policy::{self, WorkerId};
 use crate::queue::inbox::Link;
@@ -53,6 +53,7 @@ use crate::timer::Nanos;
 use blocks::Blocks;
 use cancel::{CancelRules, CancelWord, Node};
 pub(crate) use handle::FiberHandle;
+pub(crate) use left::{Direct, Left, Target};
 use note::Waits;
 pub use task::FiberTask;
 use wait_link::Waiter;
@@ -81,8 +82,9 @@ pub enum Movement {
     Anytime,
 }
 
-/// Why a fiber switches back to its worker.
-#[derive(Clone, Copy, Debug)]
+/// Why a fiber leaves its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Switch {
     /// It is still ready to run.
     Yield,
@@ -94,6 +96,8 @@ pub(crate) enum Switch {
     Elsewhere,
     /// It waits for a wake-up.
     Suspend,
+    /// It has ended.
+    End,
 }
 
 /// What a suspended fiber waits for; used in reports, and in the message when a wait can never end.
@@ -136,8 +140,6 @@ impl Reason {
 #[cfg(not(any(feature = "sanitizer", loom)))]
 const _: () = assert!(size_of::<Header>() <= 256);
 
-type Coro = Coroutine<(), Switch, (), Stack>;
-
 /// Not pinned; no last worker.
 const NOWHERE: u32 = u32::MAX;
 /// The deadline that never comes.
@@ -178,6 +180,10 @@ const _: () = assert!(offset_of!(Header, pool) == 64 && offset_of!(Header, own.h
 /// What a fiber knows of the worker that runs it: a part of the worker's context, from which
 /// `sched/worker` finds the rest.
 pub(crate) struct Host {
+    /// Where the worker's own loop goes on.
+    pub(crate) context: Context,
+    /// How its fibers go on with one another; `None` where they always go by way of its loop.
+    pub(crate) direct: Cell<Option<Direct>>,
     pub(crate) id: WorkerId,
     /// Whether it is a spare worker: policies do not know its number.
     pub(crate) spare: bool,
@@ -202,13 +208,15 @@ pub(crate) struct Own {
     pub(crate) waits: Waits,
     /// Set when `timer` has fired; guarded as `timer` is.
     pub(crate) timer_fired: Cell<bool>,
-    /// Whether it has fiber-local storage: `block` is set.
-    has_block: Cell<bool>,
     /// What has a say in whether it is cancelled, beside its own word and its pool's.
     pub(crate) cancel_rules: Cell<CancelRules>,
     pub(crate) host: Cell<*const Host>,
-    yielder: Cell<*const Yielder<(), Switch>>,
-    coroutine: UnsafeCell<Option<Coro>>,
+    /// Where it goes on.
+    context: Context,
+    /// The base of its fiber-local storage, which is `block`; 0 where it shares the worker's.
+    base: Cell<usize>,
+    /// Its stack, from its start to its end.
+    stack: UnsafeCell<Option<Stack>>,
     /// Nanoseconds since the pool's epoch; `NEVER` for none.
     pub(crate) deadline: Cell<Nanos>,
     pub(crate) node: RefCell<Option<Arc<Node>>>,
@@ -338,11 +346,11 @@ impl Header {
             write_fields!(
                 &raw mut (*place).own,
                 Own {
-                    has_block: Cell::new(false),
                     cancel_rules: Cell::new(CancelRules::of_new(spec.node.is_some())),
                     host: Cell::new(ptr::null()),
-                    yielder: Cell::new(ptr::null()),
-                    coroutine: UnsafeCell::new(None),
+                    context: Context::new(),
+                    base: Cell::new(0),
+                    stack: UnsafeCell::new(None),
                     block: UnsafeCell::new(None),
                     node: RefCell::new(spec.node),
                     deadline: Cell::new(spec.deadline),
@@ -448,7 +456,7 @@ impl Header {
     /// Context: the fiber itself, or the worker that runs it.
     #[inline]
     pub(crate) fn owns_storage(&self) -> bool {
-        self.own.has_block.get()
+        self.own.base.get() != 0
     }
 
     /// Returns the regular worker that it ran on last, or runs on.
@@ -499,18 +507,36 @@ impl Header {
         }
     }
 
-    /// Switches back to the worker.
+    /// Leaves the fiber's stack: for the next fiber's if one is at hand, else for the worker's.
+    /// Returns when it runs again, perhaps on another worker.
     ///
     /// Context: the fiber itself.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn switch(&self, how: Switch) {
         debug_assert!(
             self.owns_storage() || !std::thread::panicking(),
             "a fiber never suspends while it panics on its worker's storage"
         );
-        // SAFETY: the fiber runs, so its yielder, which lives at the bottom of its stack, is set
-        // and valid.
-        unsafe { (*self.own.yielder.get()).suspend(how) };
+        let target = self.host().next(how);
+        if target.context.is_null() {
+            return;
+        }
+        let message = Left::by(self, how).encode();
+        // SAFETY: the fiber runs. What it goes on with stands still: a fiber that this worker has
+        // the right to run, or its loop, which waits in its own switch.
+        let message = unsafe { (self.own.context).switch(target.context, target.base, message) };
+        // Another worker's, perhaps.
+        self.host().settle(message);
+    }
+
+    /// Returns the worker that runs the fiber.
+    ///
+    /// Context: the fiber itself; not across a switch.
+    #[inline(always)]
+    fn host(&self) -> &Host {
+        // SAFETY: set by the worker before each resume to a part of its own context, which outlives
+        // the resume.
+        unsafe { &*self.own.host.get() }
     }
 }
 
@@ -584,7 +610,5 @@ pub(crate) fn current_overflow_info() -> *const OverflowInfo {
 /// Returns the worker that runs on this thread, if one of its fibers calls.
 #[inline]
 pub(crate) fn current_host<'a>() -> Option<&'a Host> {
-    // SAFETY: set by the worker before each resume to a part of its own context, which outlives the
-    // resume.
-    current().map(|me| unsafe { &*me.own.host.get() })
+    current().map(Header::host)
 }

@@ -8,13 +8,12 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use corosensei::{Coroutine, Yielder};
-
 use super::blocks::Blocks;
 use super::cancel::Node;
 use super::handle::release;
-use super::{CURRENT, Coro, Header, Host, NEVER, Switch, set_current};
+use super::{CURRENT, Header, Host, Left, NEVER, Switch, Target, set_current};
 use crate::abort::abort;
+use crate::context::{self, Context};
 use crate::fiber_local;
 use crate::policy::{Task, WorkerId};
 use crate::queue::inbox::{Link, Linked};
@@ -54,30 +53,29 @@ impl FiberTask {
         unsafe { self.0.as_ref() }
     }
 
+    /// Returns the fiber's header, for a pointer that goes along with the right to the fiber.
+    #[inline]
+    pub(super) fn header_ptr(&self) -> NonNull<Header> {
+        self.0
+    }
+
     /// Gives the fiber a stack and, if `block` is set, fiber-local storage.
     ///
     /// Context: its worker, before the first resume.
     #[inline(always)]
     pub(crate) fn start(&self, stack: Stack, block: Option<fiber_local::Block>) {
         stack.set_owner(self.0.as_ptr().cast());
-        let header = self.0;
-        let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Switch>, ()| {
-            // SAFETY: the header outlives the coroutine, and this is the fiber's first and only
-            // start.
-            unsafe {
-                if header.as_ref().owns_storage() {
-                    set_current(header.as_ptr());
-                }
-                header.as_ref().own.yielder.set(yielder);
-                (header.as_ref().vtable.run)(header);
-            }
-        });
-
-        // SAFETY: the fiber does not run; this worker owns it.
+        let own = &self.header().own;
+        own.base
+            .set(block.as_ref().map_or(0, fiber_local::Block::base));
+        let argument = self.0.as_ptr().expose_provenance();
+        // SAFETY: the fiber does not run; this worker owns it, and the stack is its own from now
+        // on.
         unsafe {
-            *self.header().own.coroutine.get() = Some(coroutine);
-            self.header().own.has_block.set(block.is_some());
-            *self.header().own.block.get() = block;
+            own.context
+                .prepare(stack.bottom_address(), stack.base(), enter, argument);
+            *own.stack.get() = Some(stack);
+            *own.block.get() = block;
         }
     }
 
@@ -101,7 +99,7 @@ impl FiberTask {
 
     pub(crate) fn has_started(&self) -> bool {
         // SAFETY: whoever holds the task owns the fiber's parts.
-        unsafe { (*self.header().own.coroutine.get()).is_some() }
+        unsafe { (*self.header().own.stack.get()).is_some() }
     }
 
     /// Ends the process if the fiber must not run on this worker, to which the policy has given it.
@@ -144,38 +142,52 @@ impl FiberTask {
         unsafe { self.arrive(host, worker) };
     }
 
-    /// Runs the fiber until it switches back. Returns `None` if it has ended.
+    /// Returns what a switch to the fiber, which has started, needs; notes where it runs from now
+    /// on, if that is not where it ran last.
     ///
     /// # Safety
-    /// The caller is the worker that `host` is a part of, and `host` may be used until the fiber
-    /// has switched back. `pool` is that worker's.
+    /// The caller is the worker that `host` is a part of, and switches to the fiber at once; `host`
+    /// may be used until the fiber has left its stack. `pool` is that worker's.
     #[inline(always)]
-    pub(crate) unsafe fn resume(&self, host: *const Host, pool: NonNull<()>) -> Option<Switch> {
+    pub(crate) unsafe fn target(&self, host: *const Host, pool: NonNull<()>) -> Target {
         let header = self.header();
-        // SAFETY: the caller's promise.
-        let (id, home) = unsafe { ((*host).id, (*host).home) };
         // Where it ran last it may run again. (A pool that is gone has left no fibers, so `pool` is
         // unique; a worker's context may lie where one of another pool lay.)
         if !ptr::eq(header.own.host.get(), host) || header.pool != pool {
             // SAFETY: the caller's promise.
-            unsafe { self.check_and_arrive(host, id, pool) };
+            unsafe { self.check_and_arrive(host, (*host).id, pool) };
         }
 
-        // SAFETY: this worker owns the fiber, which does not run yet; the fiber itself never
-        // touches its coroutine.
-        let coroutine = unsafe { (*header.own.coroutine.get()).as_mut() }.expect("a started fiber");
-        if header.owns_storage() {
-            // SAFETY: as above; it does not change before the fiber has ended.
-            let block =
-                unsafe { (*header.own.block.get()).as_ref() }.expect("what `owns_storage` says");
-            // SAFETY: the fiber's block; this worker has the right to run it.
-            return unsafe { fiber_local::resume(coroutine, block.base(), home) }.as_yield();
+        Target {
+            context: &raw const header.own.context,
+            base: header.own.base.get(),
         }
+    }
 
-        CURRENT.with(|c| c.set(header));
-        let switch = coroutine.resume(()).as_yield();
-        CURRENT.with(|c| c.set(ptr::null()));
-        switch
+    /// Runs the fiber until one leaves its stack for the worker's: the same, or another that has
+    /// run after it. Returns which, and why.
+    ///
+    /// # Safety
+    /// As for [`Self::target`].
+    #[inline(always)]
+    pub(crate) unsafe fn resume(self, host: *const Host, pool: NonNull<()>) -> Left {
+        // SAFETY: the caller's promise.
+        let target = unsafe { self.target(host, pool) };
+        let shares = target.base == 0;
+        if shares {
+            CURRENT.with(|c| c.set(self.0.as_ptr()));
+        }
+        // What comes back says who it is of.
+        self.leak();
+        // SAFETY: this worker's loop runs, and has the right to run the fiber, which stands still.
+        let left = unsafe {
+            let message = (*host).context.switch(target.context, target.base, 0);
+            Left::decode(message)
+        };
+        if shares {
+            CURRENT.with(|c| c.set(ptr::null()));
+        }
+        left.expect("only fibers come back to a worker")
     }
 
     /// Forgets where the fiber ran, because that worker's thread may end: another's context may
@@ -208,16 +220,15 @@ impl FiberTask {
     ) -> (Option<Stack>, Option<fiber_local::Block>) {
         let this = ManuallyDrop::new(self);
         let header = this.header();
-        // SAFETY: the fiber has ended; nobody else touches its coroutine and its storage.
-        let (coroutine, block) = unsafe {
+        // SAFETY: the fiber has ended; nobody else touches its stack and its storage.
+        let (stack, block) = unsafe {
             (
-                (*header.own.coroutine.get()).take(),
+                (*header.own.stack.get()).take(),
                 (*header.own.block.get()).take(),
             )
         };
 
-        header.own.has_block.set(false);
-        let stack = coroutine.map(Coro::into_stack);
+        header.own.base.set(0);
         header.own.node.take();
 
         // SAFETY: gives up the fiber's reference on itself.
@@ -237,6 +248,35 @@ impl FiberTask {
         );
         self.retire(blocks);
     }
+}
+
+/// Where a fiber begins, on its stack and its storage.
+extern "C" fn enter(header: usize, message: usize) -> ! {
+    let header = NonNull::new(ptr::with_exposed_provenance_mut::<Header>(header))
+        .expect("what `start` has given");
+    // SAFETY: the header outlives the fiber's run.
+    let me = unsafe { header.as_ref() };
+    context::begun(me.own.base.get());
+    if me.owns_storage() {
+        set_current(me);
+    }
+
+    me.host().settle(message);
+    // SAFETY: the fiber's first and only start.
+    unsafe { (me.vtable.run)(header) };
+
+    let host = me.host();
+    let message = Left::by(me, Switch::End).encode();
+    // From here on on the worker's storage: what is called may be a policy of the user's, and
+    // nobody would run the destructors of thread-locals that it makes.
+    if me.owns_storage() {
+        // SAFETY: this worker's; nothing below uses thread-locals but functions that are not
+        // inlined.
+        unsafe { fiber_local::set(host.home) };
+    }
+    let target = host.next(Switch::End);
+    // SAFETY: as in `Header::switch`; nothing on this stack is needed any more.
+    unsafe { Context::leave(target.context, target.base, message) }
 }
 
 #[cold]

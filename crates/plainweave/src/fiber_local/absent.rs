@@ -2,12 +2,9 @@
 //! shared glibc. Either [`available`] refuses, or a function here is unreachable because there is
 //! no [`Block`].
 
-#![expect(unsafe_code, reason = "has the signature of the switch")]
+#![expect(unsafe_code, reason = "has the signatures of what it stands for")]
 
 use std::io;
-
-use corosensei::stack::Stack;
-use corosensei::{Coroutine, CoroutineResult};
 
 /// Never exists.
 #[derive(Debug)]
@@ -54,10 +51,4 @@ pub(crate) unsafe fn on<R>(_: usize, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-pub(crate) unsafe fn resume<Y, S: Stack>(
-    coroutine: &mut Coroutine<(), Y, (), S>,
-    _base: usize,
-    _home: usize,
-) -> CoroutineResult<Y, ()> {
-    coroutine.resume(())
-}
+pub(crate) unsafe fn set(_: usize) {}

@@ -53,6 +53,12 @@ pub(crate) fn blocks() -> usize {
 pub(crate) struct Cache(Vec<Block>);
 
 impl Cache {
+    /// Returns whether there is none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns a block as good as new.
     ///
     /// # Errors

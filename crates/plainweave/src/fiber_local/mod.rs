@@ -3,10 +3,10 @@
 //! On x86-64 everything that belongs to a thread is found through the *base*, the register `fs`.
 //! Above it is glibc's descriptor of the thread (`struct pthread`), below it the thread-locals of
 //! all modules loaded at start (static TLS); those of libraries loaded later hang off a table, the
-//! dtv. A [`Block`] is all of that for one fiber. The worker writes its address into `fs` before it
-//! resumes the fiber, and its own back after: then keys, `Rc`s taken from them, scoped guards, the
-//! panic count, `thread::current()` and `errno` travel with the fiber, and it may migrate between
-//! workers at any time in safe Rust.
+//! dtv. A [`Block`] is all of that for one fiber. Each switch writes the base of whoever goes on
+//! into `fs`, a fiber's or the worker's: then keys, `Rc`s taken from them, scoped guards, the panic
+//! count, `thread::current()` and `errno` travel with the fiber, and it may migrate between workers
+//! at any time in safe Rust.
 //!
 //! # Why it is hard
 //! glibc offers no way to create such a block without a thread, so parts of this module rely on
@@ -29,7 +29,7 @@
 //!    block's number, not that of the thread that runs it; calls that pass it to the kernel
 //!    (`pthread_kill` to another fiber, priorities, priority-inheriting locks that somebody waits
 //!    for) find no such thread.
-//! 4. **Switched** by two instructions per resume, [`resume`]: nothing between them uses
+//! 4. **Switched** by one instruction, with the stack (`context`): nothing between the two uses
 //!    thread-local storage. Before the first resume, and whenever the fiber has moved, the worker
 //!    lends it the allocator's cache of free memory that its own thread has
 //!    ([`Block::lend_malloc_cache`]). With caches of their own, 100,000 suspended fibers would keep
@@ -45,17 +45,19 @@
 //!    function does.
 //!
 //! # What runs on which storage
-//! The worker's loop, drivers and timers: the worker's. A fiber's calls into this crate: the
-//! fiber's; they use no thread-local but [`crate::fiber::current`]'s, which a fiber sets once on
-//! its own storage. Signal handlers: that of the interrupted code, a whole descriptor either way
-//! (one instruction leads from one to the other): they see the `errno` and the `thread::current()`
-//! of the fiber, not of the worker. This crate's two, for overflows and for stalls, use none: they
-//! may run between the write of a base and the state that goes with it.
+//! The worker's loop, drivers and timers: the worker's. A fiber's calls into this crate, and what
+//! the next one does for it when it has left its stack (`sched/direct`): the fiber's; they use no
+//! thread-local but [`crate::fiber::current`]'s, which a fiber sets once on its own storage. Signal
+//! handlers: that of the interrupted code, a whole descriptor either way (one instruction leads
+//! from one to the other): they see the `errno` and the `thread::current()` of the fiber, not of
+//! the worker. This crate's two, for overflows and for stalls, use none: they may run between the
+//! write of a base and the state that goes with it.
 //!
 //! # Rejected
-//! * *Leaving a fiber's base in place while the worker's loop runs*, to save one write when the
-//!   next fiber comes: a suspended fiber may be resumed by another worker at once, and two threads
-//!   on one block corrupt the allocator.
+//! * *Leaving a fiber's base in place while the worker's loop runs*: a suspended fiber may be
+//!   resumed by another worker at once, and two threads on one block corrupt the allocator. (A
+//!   direct switch needs no base of the worker's: when the fiber is published as suspended, the
+//!   next one's is in force.)
 //! * *Writing the worker's thread number at each resume.* Point 3: wrong for a lock that is held
 //!   across a suspension, and an additional store.
 //! * *A copy of some thread's block.* It carries that thread's state (caches, lists, stack), and
@@ -85,7 +87,7 @@ mod own; // The parts that only x86-64 Linux with glibc has.
 mod own;
 
 pub(crate) use cache::{Cache, blocks, tidy};
-pub(crate) use own::{Block, available, base_of_worker, end_of_fiber, on, resume};
+pub(crate) use own::{Block, available, base_of_worker, end_of_fiber, on, set};
 
 /// Whose thread-local storage a fiber sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use super::pinned::Pinned;
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, DirectSwitch, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::shared::Sharded;
 
 /// One queue for all workers, first in, first out: the fairest policy, but each push and pop moves
@@ -31,6 +31,7 @@ impl<T: Task + 'static> Policy<T> for GlobalFifo<T> {
     type Local = GlobalLocal<T>;
 
     const SPARES: bool = true;
+    const DIRECT: DirectSwitch = DirectSwitch::Always;
 
     fn new((): (), topology: &Topology) -> Self {
         Self {

@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use super::helping_params::HelpingParams;
 use super::pinned::Pinned;
 use super::stamped::Stamped;
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, DirectSwitch, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 
 /// FIFO lanes, two a worker by default. A worker takes from another's lanes, even if it has tasks
 /// itself, when those have waited for much longer than its own. The scheduler of the Cforall (CFA)
@@ -182,6 +182,7 @@ impl<T: Task + 'static> Policy<T> for Helping<T> {
     type Local = HelpingLocal<T>;
 
     const SPARES: bool = true;
+    const DIRECT: DirectSwitch = DirectSwitch::Waits;
 
     fn new(params: HelpingParams, topology: &Topology) -> Self {
         Self {

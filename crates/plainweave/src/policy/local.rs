@@ -17,7 +17,7 @@ use crossbeam_utils::CachePadded;
 
 use super::placement::by_load;
 use super::settings::{Key, Settings, key, number, word};
-use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, DirectSwitch, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::shared::Injector;
 use crate::shim::atomic::AtomicUsize;
 use crate::shim::atomic::Ordering::Relaxed;
@@ -116,6 +116,8 @@ impl<T: Task> Local<T> {
 impl<T: Task + 'static> Policy<T> for Local<T> {
     type Params = LocalParams;
     type Local = LocalHalf<T>;
+
+    const DIRECT: DirectSwitch = DirectSwitch::Waits;
 
     fn new(params: LocalParams, topology: &Topology) -> Self {
         let arrivals = (0..topology.workers)

@@ -286,6 +286,30 @@ impl Cx {
     }
 }
 
+/// When a fiber that leaves its stack goes on with the next one directly, and the policy is called
+/// on their stacks: see [`Policy::DIRECT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectSwitch {
+    /// Never: the policy is called on its worker's stack.
+    Never,
+    /// When it waits or ends.
+    Waits,
+    /// When it yields, too: the next one is popped before it is pushed.
+    Always,
+}
+
+impl DirectSwitch {
+    /// Returns what two policies allow that stand for one, if the first is asked before the second:
+    /// then what yields must be pushed first, since it may come before all that is in the second.
+    #[must_use]
+    pub const fn before(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, _) | (_, Self::Never) => Self::Never,
+            _ => Self::Waits,
+        }
+    }
+}
+
 /// A scheduling policy: it keeps the ready tasks and decides which of them a worker runs next. It
 /// never sleeps, wakes or switches; its answer to a push says which workers to wake.
 ///
@@ -309,6 +333,18 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     ///
     /// Provided: false.
     const SPARES: bool = false;
+
+    /// When fibers go on with one another directly, which takes half the switches. `pop`, and the
+    /// `push` of the fiber that has yielded, are then called on a fiber's stack and with its
+    /// thread-local storage. So they must not block or suspend, and take little of the stack: a few
+    /// hundred bytes, and a few KiB where they seldom come.
+    ///
+    /// [`DirectSwitch::Always`] changes the order of two calls where a fiber yields: `pop`, then
+    /// the `push` of the one that yields. It is for policies whose `pop` hands out the same task in
+    /// both orders, unless that is the one that yields, or a queue is full.
+    ///
+    /// Provided: never.
+    const DIRECT: DirectSwitch = DirectSwitch::Never;
 
     /// The shared half.
     fn new(params: Self::Params, topology: &Topology) -> Self;

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use super::pinned::Pinned;
 use super::settings::{Key, Settings, key, number};
 use super::stamped::Stamped;
-use super::{Cx, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, DirectSwitch, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
 
 /// The published constants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +110,7 @@ impl<T: Task + 'static> Policy<T> for MultiQueue<T> {
     type Local = MultiQueueLocal<T>;
 
     const SPARES: bool = true;
+    const DIRECT: DirectSwitch = DirectSwitch::Waits;
 
     fn new(params: MultiQueueParams, topology: &Topology) -> Self {
         Self {

@@ -19,7 +19,7 @@ use std::sync::PoisonError;
 use crossbeam_utils::CachePadded;
 
 use super::pinned::Pinned;
-use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, DirectSwitch, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::atomic::AtomicU64;
 use crate::shim::atomic::Ordering::{Acquire, Release};
 use crate::shim::{Mutex, MutexGuard};
@@ -139,6 +139,7 @@ impl<T: Task + 'static, R: Rank<T>> Policy<T> for Ranked<T, R> {
     type Local = RankedLocal<T>;
 
     const SPARES: bool = true;
+    const DIRECT: DirectSwitch = DirectSwitch::Waits;
 
     fn new(params: R::Params, topology: &Topology) -> Self {
         let head = CachePadded::new(AtomicU64::new(EMPTY));

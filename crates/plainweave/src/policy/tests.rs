@@ -151,6 +151,8 @@ conformance! {
     spare_workers_find_what_may_move: serves_spares;
     /// Tasks that wake each other do not keep others from running, where the policy promises it.
     waiting_is_bounded: bounds_waiting;
+    /// A policy that says that what yields may be pushed after the next pop pops the same then.
+    what_yields_may_be_pushed_last: pushes_last;
     drain_gives_up_everything: drains;
     /// Workers on real threads push, pop, yield and steal: every task runs exactly as often as it
     /// should.
@@ -176,6 +178,49 @@ fn pop_all<P: Policy<Probe>>(
 }
 
 const YIELDS: [Ready; 3] = [Ready::Yielded, Ready::YieldedLocal, Ready::YieldedShared];
+
+/// Makes the same calls twice, but that the second time it pops before it pushes what yields.
+fn pushes_last<P: Policy<Probe>>(_: &Preset, params: P::Params) {
+    if P::DIRECT != DirectSwitch::Always {
+        return;
+    }
+
+    // No more than a ring holds: when it spills depends on the order too.
+    for (count, workers) in [(1, 1), (2, 1), (2, 2), (7, 2), (200, 2)] {
+        let topology = Topology::flat(workers);
+        let [early, late] = [true, false].map(|pushes_first| {
+            let policy = P::new(params.clone(), &topology);
+            let (mut cx, mut local) = (Cx::new(1), policy.attach(0));
+            for id in 0..count {
+                policy.push(&mut cx, Some(&mut local), Probe::new(id), Ready::Woken);
+            }
+
+            let mut running = policy.pop(&mut cx, &mut local, Effort::Quick);
+            let mut order = Vec::new();
+            for turn in 0..2_000 {
+                // Now and then one comes from outside. (Beside a sole task it may be found earlier:
+                // the other order would pop that one again.)
+                if turn % 50 == 0 && count > 1 {
+                    policy.push(&mut cx, None, Probe::new(count + turn), Ready::Woken);
+                }
+                let yields = running.take().expect("there is always one");
+                order.push(yields.id);
+                if !pushes_first {
+                    running = policy.pop(&mut cx, &mut local, Effort::Quick);
+                }
+
+                policy.push(&mut cx, Some(&mut local), yields, Ready::Yielded);
+                running = running.or_else(|| policy.pop(&mut cx, &mut local, Effort::Quick));
+            }
+            order
+        });
+        let differs = early
+            .iter()
+            .zip(&late)
+            .position(|(early, late)| early != late);
+        assert_eq!(differs, None, "{count} tasks, {workers} workers");
+    }
+}
 
 /// No policy promises less.
 const SOON: usize = 40_000;

@@ -6,7 +6,7 @@
 //! upper tier gets one pop in [`TiersParams::every`], however long it has waited (`priority` ages
 //! instead).
 
-use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, DirectSwitch, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
 
 /// Two policies, one before the other: tasks of a priority from [`TiersParams::from`] on belong to
 /// the upper one. The lower one gets every [`TiersParams::every`]th pop, whatever waits above it.
@@ -42,6 +42,7 @@ impl<T: Task, H: Policy<T>, L: Policy<T>> Policy<T> for Tiers<H, L> {
     type Local = TiersLocal<H::Local, L::Local>;
 
     const SPARES: bool = H::SPARES && L::SPARES;
+    const DIRECT: DirectSwitch = H::DIRECT.before(L::DIRECT);
 
     fn new(params: Self::Params, topology: &Topology) -> Self {
         let high = H::new(params.high, topology);

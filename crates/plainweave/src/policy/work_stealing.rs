@@ -55,7 +55,7 @@
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-use super::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, DirectSwitch, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::queue::ring::{self, DEFAULT_CAPACITY, Owner, Stealer};
 use crate::queue::shared::Sharded;
 use crate::shim::{Mutex, look_at_victim, spin_loop};
@@ -205,6 +205,7 @@ impl<T: Task + 'static> Policy<T> for WorkStealing<T> {
     type Local = WorkStealingLocal<T>;
 
     const SPARES: bool = true;
+    const DIRECT: DirectSwitch = DirectSwitch::Always;
 
     fn new(params: WorkStealingParams, topology: &Topology) -> Self {
         // The ring of a sole worker stays empty: there are no thieves.

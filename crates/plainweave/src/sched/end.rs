@@ -38,6 +38,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// still be in use.
     pub(super) fn give_up(self) {
         let mut tasks: Vec<_> = self.mailbox.all(self.ctx.shared().inbox()).collect();
+        tasks.extend(self.handed.take());
         let Self {
             mut ctx,
             policy,

@@ -42,12 +42,11 @@ pub(crate) enum Stop {
 const FIRST_REASON: u64 = 2;
 
 impl Stop {
-    /// `switch`: as from a resume.
-    pub(crate) fn new(switch: Option<Switch>, reason: Reason) -> Self {
-        match switch {
-            None => Self::Ended,
-            Some(Switch::Suspend) => Self::Suspended(reason),
-            Some(_) => Self::Yielded,
+    pub(crate) fn new(how: Switch, reason: Reason) -> Self {
+        match how {
+            Switch::End => Self::Ended,
+            Switch::Suspend => Self::Suspended(reason),
+            _ => Self::Yielded,
         }
     }
 

@@ -20,14 +20,17 @@
 //!    the policy). Then `Worker::start` gives it a stack and storage ([`recycle`]), pins it if it
 //!    moves only before its start (`Movement`), and puts it on record so that shutdown finds it.
 //! 4. **Resume.** `Worker::resume` switches to its stack
-//!    ([`FiberTask::resume`](crate::fiber::FiberTask)).
-//! 5. **Yield.** `thread::yield_now` switches back with `Switch::Yield`; `Worker::resume` pushes
-//!    the fiber again as `Ready::Yielded`. `yield_local` and `yield_shared` have a `Switch` and a
-//!    `Ready` each, which tells the policy the kind, and a cold path (`Worker::requeue`), so that
-//!    the ordinary yield does nothing for them.
-//! 6. **Suspend.** Whatever blocks calls [`wait::until`] or [`wait::suspend`], which switches back
-//!    with `Switch::Suspend`. Only now, off the fiber's stack, the worker publishes that it is
-//!    suspended ([`Header::suspended`](crate::fiber::Header)). If a wake-up came first, the worker
+//!    ([`FiberTask::resume`](crate::fiber::FiberTask)); or the fiber that ran before goes on with
+//!    it directly ([`direct`]).
+//! 5. **Yield.** `thread::yield_now` leaves the stack with `Switch::Yield`
+//!    ([`Header::switch`](crate::fiber::Header)): for the next fiber's, if one is at hand, else for
+//!    the worker's. On that one `Worker::settle` pushes the fiber again as `Ready::Yielded`.
+//!    `yield_local` and `yield_shared` have a `Switch` and a `Ready` each, which tells the policy
+//!    the kind, and a cold path (`Worker::requeue`), so that the ordinary yield does nothing for
+//!    them.
+//! 6. **Suspend.** Whatever blocks calls [`wait::until`] or [`wait::suspend`], which leaves the
+//!    stack with `Switch::Suspend`. Only now, on another stack, `Worker::settle` publishes that the
+//!    fiber is suspended ([`Header::suspended`](crate::fiber::Header)). If a wake-up came first, it
 //!    queues it again.
 //! 7. **Wake, from here and from elsewhere.** Every way is in [`wake`]. Waking a fiber that is
 //!    pinned for good to this worker costs a store and a push; one pinned for good elsewhere goes
@@ -49,6 +52,7 @@
 //! | question | file |
 //! |---|---|
 //! | a worker's loop, and how often it looks at its driver and inbox | [`worker`], [`mailbox`] |
+//! | from one fiber straight to the next | [`direct`], by [`context`](crate::context) |
 //! | when a worker searches and sleeps; the proof | [`idle`], [`sleep`]; [`sleepers`](crate::atomics::sleepers) |
 //! | driver, timers and idle connections of a worker; the watchdog's way to them | [`worker_io`], [`worker_shared`] |
 //! | one blocking system call | [`io_call`] |
@@ -64,6 +68,7 @@ pub(crate) mod children; // What a scope shares with its children.
 pub(crate) mod circles; // Fibers that wait for each other while others run.
 pub(crate) mod closure; // The typed part of a fiber: its closure and result.
 mod counts; // What a worker counts, published for others.
+mod direct; // How a fiber goes on with the next one; what is done for the one that left.
 mod end; // How fibers end, and what becomes of those that are left.
 pub(crate) mod event; // What is recorded, as two words.
 pub(crate) mod held_back; // Fresh fibers that wait while many workers are held up.

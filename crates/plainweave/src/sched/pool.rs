@@ -96,6 +96,7 @@ pub(crate) use super::worker_shared::{Beat, RemoteIo, WorkerShared};
 pub(crate) use super::workers::Numbers;
 use super::workers::Workers;
 use crate::atomics::bell::Bell;
+use crate::atomics::company::Company;
 use crate::atomics::gate::Gate;
 use crate::atomics::sleepers::Sleepers;
 use crate::fiber::cancel::Node;
@@ -126,6 +127,8 @@ pub(crate) struct PoolShared {
     pub(crate) added: AtomicUsize,
     /// Who sleeps and who searches.
     pub(crate) sleepers: Sleepers,
+    /// Whether a worker's push may have to wake another.
+    pub(crate) company: Company,
     /// Stacks of the usual size; workers keep a few each (`sched/recycle`).
     pub(crate) stacks: Arc<StackPool>,
     /// Stack pools of other sizes, created on demand; sizes are powers of two.
@@ -284,6 +287,7 @@ impl PoolShared {
             epoch,
             movement: config.movement,
             storage: config.storage,
+            company: Company::new(config.workers),
             sleepers: Sleepers::new(config.workers, workers.most() - config.workers),
             workers,
             numbers,

@@ -275,12 +275,12 @@ impl Lane {
         }
     }
 
-    /// Records that the fiber has switched back, as `switch` says.
+    /// Records that the fiber has left its stack.
     ///
     /// Context: the worker still owns the fiber.
-    pub(super) fn stops(&self, fiber: &Header, switch: Option<Switch>) {
+    pub(super) fn stops(&self, fiber: &Header, how: Switch) {
         let time = self.recorder.clock.read();
-        let why = Stop::new(switch, fiber.own.waits.reason());
+        let why = Stop::new(how, fiber.own.waits.reason());
         self.ring.write(
             Event::Stops {
                 fiber: fiber.id(),

@@ -63,6 +63,11 @@ impl Recycler {
         }
     }
 
+    /// Returns whether [`Self::take`] would find both among what the worker keeps.
+    pub(crate) fn has_some(&self, size: usize) -> bool {
+        size == 0 && !self.stacks.borrow().is_empty() && !self.blocks.borrow().is_empty()
+    }
+
     #[inline(never)]
     fn take_block(&self) -> io::Result<Block> {
         self.blocks.borrow_mut().take()

@@ -32,6 +32,14 @@ impl PoolShared {
         }
     }
 
+    /// Does the same after a push by a worker, or by a fiber of its.
+    #[inline]
+    pub(super) fn act_on_own(&self, wake: Wake) {
+        if wake != Wake::None && self.company.is_there() {
+            self.wake_worker(wake);
+        }
+    }
+
     fn wake_worker(&self, wake: Wake) {
         if let Some(worker) = idle::chosen(&self.sleepers, self.workers.most(), wake) {
             self.workers[worker].signal();

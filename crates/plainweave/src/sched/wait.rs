@@ -15,9 +15,9 @@
 //! 2. *Check:* `until` asks for the condition. If it holds, the wait is over.
 //! 3. *Interrupts:* if they are allowed, it looks for a cancellation, then whether the deadline has
 //!    come.
-//! 4. *Suspend:* it notes the reason, arms a timer if there is a deadline, and switches to the
-//!    worker. That publishes that the fiber is suspended (`Header::suspended`), once it is off the
-//!    fiber's stack.
+//! 4. *Suspend:* it notes the reason, arms a timer if there is a deadline, and leaves its stack for
+//!    the next fiber's or the worker's. On that one it is published that the fiber is suspended
+//!    (`Header::suspended`).
 //! 5. *Repeat:* whatever woke it, it goes back to step 2.
 //!
 //! | what waits | where its waker is | what ends the wait |
@@ -545,7 +545,7 @@ pub(super) fn suspend_pending(header: &Header, pending: &Pending, deadline: Nano
     leave(header, deadline)
 }
 
-/// Switches away, with a timer if there is a deadline; the reason has been noted.
+/// Leaves the stack, with a timer if there is a deadline; the reason has been noted.
 #[inline(always)]
 fn leave(header: &Header, deadline: Nanos) -> bool {
     if deadline == NEVER {

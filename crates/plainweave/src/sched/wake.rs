@@ -363,7 +363,7 @@ impl WorkerCtx {
     #[inline]
     fn push(&self, task: FiberTask, why: Ready) {
         let wake = self.policy.push(task, why);
-        self.pool().act_on(wake);
+        self.pool().act_on_own(wake);
     }
 
     /// Records that a fiber becomes ready, which the caller owns.

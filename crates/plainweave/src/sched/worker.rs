@@ -6,8 +6,9 @@
 //! 2. *Turn:* at the end of a stride the worker polls driver and timers ([`WorkerCtx::turn`]),
 //!    which makes fibers ready. It also publishes its counts, and checks whether the pool is
 //!    closing.
-//! 3. *Run:* the policy's next task runs until it switches back ([`Worker::resume`]), and what its
-//!    [`Switch`] says is done with it.
+//! 3. *Run:* the policy's next task runs ([`Worker::resume`]), and perhaps others after it that go
+//!    on with one another (`sched/direct`), until one leaves its stack for the worker's. What must
+//!    be done for that one is done ([`Worker::settle`]).
 //! 4. *Idle:* without a task the worker searches (`Effort::Search`), then sleeps in its driver as
 //!    `sched/sleep` prescribes.
 //!
@@ -22,11 +23,11 @@
 //!   is borrowed for the length of one call that runs no user code, and the I/O lock is held for as
 //!   long (`atomics/biased_lock`); in between the watchdog can take it.
 //! * *A fiber that suspends is not suspended yet.* It has registered with the waking side, which
-//!   may wake it from another thread at once, while its registers are still being saved. Only when
-//!   the worker is back on its own stack does it publish that the fiber may run elsewhere
-//!   (`Header::suspended`). If a wake-up came first, the worker still owns the fiber and queues it
-//!   again. If none came, the fiber is no longer the worker's: another may run and free it before
-//!   the next line, so from there on its task is leaked, not touched.
+//!   may wake it from another thread at once, while its registers are still being saved. Only on
+//!   another stack is it published that the fiber may run elsewhere (`Header::suspended`). If a
+//!   wake-up came first, the worker still owns the fiber and queues it again. If none came, the
+//!   fiber is no longer the worker's: another may run and free it before the next line, so from
+//!   there on its task is leaked, not touched.
 //! * *The worker may end before its fibers.* One without a driver does (`sched/spare`). What a
 //!   fiber keeps of its worker (where its context lies, the allocator's cache that it was lent)
 //!   holds until the fiber leaves it, and is forgotten there: another worker's context may come to
@@ -34,17 +35,6 @@
 //! * *Shutdown must find every fiber.* A fiber goes on record before it first checks whether the
 //!   pool is closing, and off it before it is freed; shutdown sets `closing`, then wakes all on
 //!   record. So each fiber either sees `closing` or is woken (`sched/pool`).
-//!
-//! # How a fiber gives the worker back
-//!
-//! | it | `resume` |
-//! |---|---|
-//! | yields (`Switch::Yield`) | pushes it again, as `Ready::Yielded` |
-//! | yields to this worker's fibers or to all (`YieldLocal`, `YieldShared`) | does so on a cold path (`requeue`) |
-//! | goes to a worker with a driver, because this one has none (`Elsewhere`, `sched/lent`) | sends it there |
-//! | suspends (`Switch::Suspend`) | publishes that, and lets go of it; or queues it, if a wake-up came first |
-//! | ends | retires it: record, stack, storage, memory block |
-//! | ends while a message to it is in flight | keeps it on record until the message has arrived (`deliver`) |
 //!
 //! # Timers in a storm
 //! Thousands of deadlines may fall into one tick. If all their timers fired at once, all those
@@ -55,16 +45,23 @@
 //!
 //! # Who may touch what
 //! Fibers, timers and completions use [`WorkerCtx`], which knows neither the policy's type nor the
-//! task's. The loop is monomorphised over the policy, so that a switch makes no call through a
-//! table. What other threads may touch of a worker is in [`WorkerShared`]; they never see a
-//! `WorkerCtx`. A fiber finds its worker through its header ([`Header::worker`]), which is set
-//! before each resume. It must not keep that reference across a suspension.
+//! task's. The loop is monomorphised over the policy, and makes no call through a table; a direct
+//! switch makes two. What other threads may touch of a worker is in [`WorkerShared`]; they never
+//! see a `WorkerCtx`. A fiber finds its worker through its header ([`Header::worker`]), which is
+//! set before each resume. It must not keep that reference across a suspension.
 //!
 //! # What the hot path leaves out
 //! For a switch no clock is read, no system call made and no lock taken: counts are published once
 //! a stride, and the mailbox is checked four times in one. `resume` and `step` are inlined into the
 //! loop of every policy, since otherwise LLVM would decide that by the policy's size; what is rare
 //! in them is a cold function of its own. A recorder costs a test while there is none.
+//!
+//! # On which stack
+//! All of this file runs on the thread's own stack, with one exception: while fibers go on with one
+//! another, `sched/direct` calls `start`, `retire`, `requeue` and `send_away` on a fiber's stack
+//! and with its thread-local storage. So these four use no thread-local, run no code of the user's
+//! but the policy's, and neither suspend nor wait. A fiber that would take more than that, because
+//! it has to be placed, held back or refused, is left to [`Worker::step`], by [`Worker::handed`].
 //!
 //! # The end
 //! When the pool stops, the worker shuts the watchdog out of its I/O and gives up the tasks that
@@ -77,9 +74,6 @@
 //! * *Polling before every switch:* a yield would cost as much as a system call.
 //! * *A stride in time instead of switches:* the clock would be read at each switch, and on a
 //!   virtual machine a reading takes more than half as long as a whole yield (`docs/trace.md`).
-//! * *Running the next fiber from the stack of the last one:* it saves half of the switches, but
-//!   whoever leaves a stack cannot also be the one to say that it has been left; and each policy's
-//!   code would run on fibers' stacks.
 
 #![expect(
     unsafe_code,
@@ -107,8 +101,9 @@ use super::wake;
 use super::worker_io::{IoCx, IoGuard, IoState, WorkerIo};
 use crate::atomics::biased_lock::OwnerGuard;
 pub(crate) use crate::atomics::biased_lock::can_interrupt;
+use crate::context::Context;
 use crate::fiber::blocks::Blocks;
-use crate::fiber::{self, FiberTask, Header, Host, Movement, Switch};
+use crate::fiber::{self, FiberTask, Header, Host, Left, Movement};
 use crate::fiber_local;
 use crate::io::driver::{Driver, PollFd, Wait};
 use crate::io::release::Tag;
@@ -186,7 +181,7 @@ pub(crate) struct WorkerCtx {
     /// Where it records what it does, if the pool has a recorder.
     pub(super) lane: Option<Box<Lane>>,
     /// Whether running a fiber takes more than a switch: it is recorded, or forgets the place.
-    resumes_with_care: bool,
+    pub(super) resumes_with_care: bool,
 }
 
 impl WorkerCtx {
@@ -205,7 +200,7 @@ impl WorkerCtx {
     /// Returns the part that its fibers know; the pointer may be used to find the whole context
     /// again. (It is derived from a reference to the whole, so it may be used for all of it.)
     #[inline]
-    fn host_ptr(&self) -> *const Host {
+    pub(super) fn host_ptr(&self) -> *const Host {
         ptr::from_ref(self)
             .wrapping_byte_add(offset_of!(WorkerCtx, host))
             .cast()
@@ -430,6 +425,8 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     /// Entries of its mailbox that it has read.
     messages: Cell<u64>,
     pub(super) mailbox: Mailbox,
+    /// What a fiber has popped in the loop's place and left to it (`sched/direct`).
+    pub(super) handed: Cell<Option<FiberTask>>,
     /// Whether it has ended its idle connections because the pool keeps none any more.
     pub(super) idle_closed: Cell<bool>,
     /// Whether it has woken its pinned fibers because the pool is closing.
@@ -482,6 +479,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
         let borrows = driver_tag.is_none();
         let ctx = WorkerCtx {
             host: Host {
+                context: Context::new(),
+                direct: Cell::new(None),
                 id,
                 spare: id >= pool.regular(),
                 borrows,
@@ -517,6 +516,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             extra: Cell::new(0),
             messages: Cell::new(0),
             mailbox: Mailbox::new(grants),
+            handed: Cell::new(None),
             idle_closed: Cell::new(false),
             closing_announced: Cell::new(false),
         })
@@ -540,6 +540,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
             .ctx
             .shared()
             .open_remote_io(&self.ctx.worker_io, watched);
+        self.ctx.host.context.adopt_thread();
+        // From here on `self` stays where it is: its fibers find it by its address.
+        self.open_direct();
         while !pool.is_stopping() && step(&self) {}
 
         // Shut the watchdog out: everything is about to be dropped. This waits if it is at work
@@ -556,7 +559,10 @@ impl<P: Policy<FiberTask>> Worker<P> {
     #[inline(always)]
     pub(super) fn step(&self) {
         self.look_if_due();
-        match self.policy.pop(Effort::Quick) {
+        // A fiber may have popped one in this loop's place that it could not go on with: it comes
+        // first, as it would have.
+        let handed = self.handed.take();
+        match handed.or_else(|| self.policy.pop(Effort::Quick)) {
             Some(task) if self.searching.take() => self.found(task),
             Some(task) => self.resume(task),
             None => self.idle(),
@@ -712,9 +718,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
         self.answer_if_asked() || closed || closing
     }
 
-    /// Runs a task until it switches back, and does what it asks for: push it again, leave it
-    /// suspended, or retire it. One that has not started is placed first, perhaps on another
-    /// worker; while many workers are held up it may have to wait before that.
+    /// Runs a task until a fiber leaves its stack for the worker's, and does what must be done for
+    /// that one. A task that has not started is placed first, perhaps on another worker; while many
+    /// workers are held up it may have to wait before that.
     // Inlined into the loop of every policy: without the attribute LLVM's choice depends on the
     // policy's size.
     #[inline(always)]
@@ -746,55 +752,39 @@ impl<P: Policy<FiberTask>> Worker<P> {
             task
         };
 
-        let switch = if ctx.resumes_with_care {
-            self.resume_with_care(&task, pool)
+        // Comes back when a fiber has left its stack for this one: not necessarily that fiber.
+        let left = if ctx.resumes_with_care {
+            self.resume_with_care(task, pool)
         } else {
             // SAFETY: this worker's own context.
             unsafe { task.resume(ctx.host_ptr(), pool) }
         };
-
-        match switch {
-            Some(Switch::Yield) => {
-                let wake = self.policy.push(task, Ready::Yielded);
-                ctx.pool.act_on(wake);
-            }
-            Some(Switch::YieldLocal) => self.requeue(task, Ready::YieldedLocal),
-            Some(Switch::YieldShared) => self.requeue(task, Ready::YieldedShared),
-            Some(Switch::Elsewhere) => self.send_away(task),
-            // From `suspended` on another worker may run the fiber, and free it: leaking touches
-            // nothing of it.
-            Some(Switch::Suspend) if task.header().suspended() => task.leak(),
-            // It was woken while it left its stack, so it is still this worker's, and ready.
-            Some(Switch::Suspend) => ctx.schedule_bound(task),
-            None if task.finish() => self.retire(task),
-            // It stays on record until the message in flight has arrived.
-            None => task.leak(),
-        }
+        self.settle(left);
     }
 
     /// Does what [`FiberTask::resume`] does, and records it if the pool has a recorder; without a
     /// driver of its own, whose thread may end before the fiber, it forgets the place.
     #[cold]
     #[inline(never)]
-    fn resume_with_care(&self, task: &FiberTask, pool: NonNull<()>) -> Option<Switch> {
+    fn resume_with_care(&self, task: FiberTask, pool: NonNull<()>) -> Left {
         let lane = self.ctx.lane.as_ref();
         lane.iter()
             .for_each(|lane| lane.runs(task.header(), self.policy.steals()));
         // SAFETY: this worker's own context.
-        let switch = unsafe { task.resume(self.ctx.host_ptr(), pool) };
+        let left = unsafe { task.resume(self.ctx.host_ptr(), pool) };
         lane.iter()
-            .for_each(|lane| lane.stops(task.header(), switch));
+            .for_each(|lane| lane.stops(left.task.header(), left.how));
         if !self.ctx.has_driver() {
-            task.forget_place();
+            left.task.forget_place();
         }
 
-        switch
+        left
     }
 
     /// Sends a fiber to the other worker to which it has pinned itself. (There is nothing to ask of
     /// the policy: nobody else may run it.)
     #[cold]
-    fn send_away(&self, task: FiberTask) {
+    pub(super) fn send_away(&self, task: FiberTask) {
         match task.header().pinned_to() {
             Some(there) => wake::send_to(&self.ctx.pool, there, task),
             None => self.requeue(task, Ready::Yielded),
@@ -803,9 +793,9 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Pushes a fiber that has yielded and said where it wants to wait.
     #[cold]
-    fn requeue(&self, task: FiberTask, why: Ready) {
+    pub(super) fn requeue(&self, task: FiberTask, why: Ready) {
         let wake = self.policy.push(task, why);
-        self.ctx.pool.act_on(wake);
+        self.ctx.pool.act_on_own(wake);
     }
 
     /// Gives a new fiber its stack and its place on record, and pins it if it moves only before its
@@ -813,7 +803,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     ///
     /// # Errors
     /// There is no stack.
-    fn start(&self, task: &FiberTask) -> io::Result<()> {
+    pub(super) fn start(&self, task: &FiberTask) -> io::Result<()> {
         let ctx = &self.ctx;
         let header = task.header();
         // Only now: a fiber that waits for its first turn costs its heap block, not a stack.
@@ -843,7 +833,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
 
     /// Takes a fiber that has ended off the record, and keeps its stack and blocks for the next
     /// one.
-    fn retire(&self, task: FiberTask) {
+    pub(super) fn retire(&self, task: FiberTask) {
         let ctx = &self.ctx;
         let key = task.header().own.registered.get() as usize;
         // Off the record first: shutdown may follow a recorded fiber's pointer until then.

@@ -49,6 +49,12 @@ impl StackCache {
         }
     }
 
+    /// Returns whether none is cached.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
+    }
+
     /// Takes a stack with no owner; a few ns when one is cached.
     ///
     /// # Errors

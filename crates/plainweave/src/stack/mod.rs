@@ -92,8 +92,6 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use corosensei::stack::StackPointer;
-
 pub(crate) use cache::StackCache;
 pub(crate) use free::Left;
 #[cfg(test)]
@@ -163,21 +161,6 @@ unsafe impl Send for Stack {}
 // SAFETY: `&self` methods only load or store atomics and ask the kernel about pages.
 unsafe impl Sync for Stack {}
 
-// SAFETY: `[bottom, base)` is readable and writable, at least `MIN_SIZE` less a colour (31 KiB,
-// more than `MIN_STACK_SIZE`), and the `GUARD_SIZE` bytes below fault; a `Stack` is made only after
-// its guard was installed.
-unsafe impl corosensei::stack::Stack for Stack {
-    #[inline]
-    fn base(&self) -> StackPointer {
-        self.base.addr()
-    }
-
-    #[inline]
-    fn limit(&self) -> StackPointer {
-        StackPointer::new(self.bottom().addr() - GUARD_SIZE).expect("a slot does not start at null")
-    }
-}
-
 impl Stack {
     #[inline]
     fn meta(&self) -> &SlotMeta {
@@ -191,6 +174,20 @@ impl Stack {
         let past = self.base.addr().get().wrapping_neg() % 4096;
         // SAFETY: the slot reaches at least to the end of the page that `base` lies in or ends.
         unsafe { self.base.add(past) }
+    }
+
+    /// Returns one past the highest byte that a fiber uses: a multiple of 16. From there down to
+    /// [`Self::bottom_address`] the stack is readable and writable, at least [`MIN_SIZE`] less a
+    /// colour; the [`GUARD_SIZE`] bytes below fault.
+    #[inline]
+    pub(crate) fn base(&self) -> usize {
+        self.base.as_ptr().expose_provenance()
+    }
+
+    /// Returns the address of the lowest usable byte.
+    #[inline]
+    pub(crate) fn bottom_address(&self) -> usize {
+        self.bottom().addr()
     }
 
     /// Returns the lowest usable byte; the guard ends here.

@@ -389,6 +389,9 @@ impl Spares {
 
         let last = self.threads.iter().map(|(id, _)| *id).max();
         pool.sleepers.retreat(last.unwrap_or(0).max(pool.regular()));
+        if last.is_none() && pool.regular() == 1 {
+            pool.company.is_gone();
+        }
     }
 
     /// Lets go of this many workers that are not held up, those with the highest numbers.
@@ -586,7 +589,12 @@ impl Spares {
             pool.sleepers.reach(id);
             pool.workers[id].role.change(Role::Absent, Role::Starting);
 
-            match (self.start)(id) {
+            let start = if pool.company.arrives() {
+                (self.start)(id)
+            } else {
+                Err(io::Error::other("the kernel refuses membarrier"))
+            };
+            match start {
                 Ok(thread) => starting.push((id, thread)),
                 Err(error) => {
                     self.could_not_start(pool, id, &error);

@@ -15,6 +15,7 @@ mod channels;
 mod compile_fail;
 mod datagrams;
 mod deadlocks;
+mod direct_switch;
 mod dlopen;
 mod dumps;
 mod durations;

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::common::*;
-use plainweave::policy::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
+use plainweave::policy::{
+    Cx, DirectSwitch, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId,
+};
 use plainweave::pools::{Pool, PoolSpec, Pools};
 use plainweave::{FiberTask, JoinHandle, Movement, Runtime, RuntimeBuilder};
 
@@ -79,6 +81,9 @@ impl Faulty {
 impl Policy<FiberTask> for Faulty {
     type Params = Params;
     type Local = WorkerId;
+
+    /// What is wrong is so on fibers' stacks too.
+    const DIRECT: DirectSwitch = DirectSwitch::Always;
 
     fn new(params: Params, topology: &Topology) -> Self {
         let lanes = (0..topology.workers).map(|_| Tasks::default()).collect();

@@ -24,7 +24,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["io", "policy"],
     &["queue"],
     &["atomics", "timer", "stack", "fiber_local"],
-    &["abort", "aging", "prefetch", "sys", "shim"],
+    &["abort", "aging", "context", "prefetch", "sys", "shim"],
 ];
 
 /// The layers of one crate.

@@ -1,4 +1,4 @@
-//! The register that locates thread-local storage, and the switch that sets it.
+//! The register that locates thread-local storage. (`context` sets it too, with the stack.)
 
 #![expect(
     unsafe_code,
@@ -6,9 +6,6 @@
 )]
 
 use std::arch::asm;
-
-use corosensei::stack::Stack;
-use corosensei::{Coroutine, CoroutineResult};
 
 /// Returns the base in force.
 pub(crate) fn base() -> usize {
@@ -24,7 +21,7 @@ pub(crate) fn base() -> usize {
 /// calling function may use thread-local storage before the base is restored: the compiler is free
 /// to move such an access.
 #[inline(always)]
-pub(super) unsafe fn set(base: usize) {
+pub(crate) unsafe fn set(base: usize) {
     // SAFETY: the caller's promise; as in `base`. Not `nomem`: no access to memory moves across it.
     unsafe { asm!("wrfsbase {}", in(reg) base, options(nostack, preserves_flags)) };
 }
@@ -42,28 +39,6 @@ pub(crate) unsafe fn on<R>(base: usize, f: impl FnOnce() -> R) -> R {
     let result = f();
 
     // SAFETY: this thread's own base.
-    unsafe { set(home) };
-    result
-}
-
-/// Resumes a fiber on the block at `base`; `home` is the worker's own base.
-///
-/// A separate function, never inlined, so that no thread-local access of the worker's loop gets
-/// between the writes.
-///
-/// # Safety
-/// The block is the fiber's, and the caller is a worker with the right to run the fiber, which has
-/// not ended.
-#[inline(never)]
-pub(crate) unsafe fn resume<Y, S: Stack>(
-    coroutine: &mut Coroutine<(), Y, (), S>,
-    base: usize,
-    home: usize,
-) -> CoroutineResult<Y, ()> {
-    // SAFETY: the caller's promise. A resume of corosensei uses no thread-local storage.
-    unsafe { set(base) };
-    let result = coroutine.resume(());
-    // SAFETY: the worker's own base.
     unsafe { set(home) };
     result
 }

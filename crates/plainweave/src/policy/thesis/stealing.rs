@@ -17,7 +17,9 @@ use super::insert::{Inserts, Out};
 use super::order::Order;
 use super::overflow::{HelpRequests, SharedQueue, WhenFull};
 use super::params::{StealingParams, Yields};
-use crate::policy::{Cx, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId};
+use crate::policy::{
+    Cx, DirectSwitch, Effort, Pinned, Policy, Ready, Task, Topology, Wake, WorkerId,
+};
 use crate::shim::{Mutex, look_at_victim, spin_loop};
 
 /// Work stealing, put together from an order and parameters: each worker has tasks of its own in an
@@ -306,6 +308,7 @@ impl<T: Task + 'static, O: Order<T>> Policy<T> for Stealing<T, O> {
     type Local = StealingLocal<T, O>;
 
     const SPARES: bool = true;
+    const DIRECT: DirectSwitch = DirectSwitch::Waits;
 
     fn new(params: StealingParams, topology: &Topology) -> Self {
         let orders: Vec<_> = (0..topology.workers)

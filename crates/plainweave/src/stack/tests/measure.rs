@@ -1,9 +1,5 @@
 //! Measurements, and tests that need the machine to themselves; run by name, one at a time.
 
-#![expect(
-    unsafe_code,
-    reason = "tests call what is unsafe, and say at each call why it is sound"
-)]
 #![allow(clippy::print_stderr)]
 
 use std::sync::Arc;
@@ -12,6 +8,7 @@ use std::time::Instant;
 use super::super::cache;
 use super::super::guard::mappings;
 use super::*;
+use crate::context::tests::{Flow, flow};
 
 /// Prints the best of seven runs, per round.
 fn time(name: &str, rounds: u32, f: &mut dyn FnMut()) {
@@ -134,15 +131,14 @@ fn prices() {
     mine.put(stack);
 }
 
-/// Returns a coroutine that touches a little of its stack and suspends, for ever.
-fn ticker(stack: Stack) -> corosensei::Coroutine<(), (), (), Stack> {
-    corosensei::Coroutine::with_stack(stack, |yielder, ()| {
-        let mut frame = [0u64; 16];
-        loop {
-            std::hint::black_box(&mut frame)[3] += 1;
-            yielder.suspend(());
-        }
-    })
+/// Touches a little of its stack and answers, for ever.
+extern "C" fn ticker(argument: usize, _: usize) -> ! {
+    let flow = flow(argument);
+    let mut frame = [0u64; 16];
+    loop {
+        std::hint::black_box(&mut frame)[3] += 1;
+        flow.answer(0);
+    }
 }
 
 /// `cargo test -p plainweave --release --lib switches -- --ignored --nocapture`: what the colours
@@ -157,24 +153,24 @@ fn switches() {
             ..Default::default()
         })
         .expect("pool");
-        let mut round: Vec<_> = take(&pool, count).into_iter().map(ticker).collect();
+        let stacks = take(&pool, count);
+        let on = |stack: &Stack| Flow::new(stack.bottom_address(), stack.base(), ticker);
+        let round: Vec<_> = stacks.iter().map(on).collect();
         time(
             &format!("switch there and back, {count} in a round"),
             409_600,
             &mut || {
                 for _ in 0..409_600 / count {
-                    for coroutine in &mut round {
-                        coroutine.resume(());
+                    for flow in &round {
+                        flow.ask(0);
                     }
                 }
             },
         );
 
-        for mut coroutine in round {
-            // SAFETY: its frames own nothing.
-            unsafe { coroutine.force_reset() };
-            pool.put(coroutine.into_stack());
-        }
+        // Their frames own nothing.
+        drop(round);
+        stacks.into_iter().for_each(|stack| pool.put(stack));
     }
 }
 

@@ -12,6 +12,7 @@ use std::process::{Command, Output};
 use super::super::guard::Guards;
 use super::super::{overflow, table};
 use super::*;
+use crate::context::tests::{Flow, flow};
 
 const CASE: &str = "PLAINWEAVE_STACK_TEST";
 
@@ -58,8 +59,13 @@ fn overflow_on(pool: &StackPool, name: Option<&str>) {
     if name.is_some() {
         stack.set_owner(std::ptr::from_ref(&info).cast());
     }
-    let mut coroutine = corosensei::Coroutine::with_stack(stack, |_, ()| recurse(0));
-    let _: corosensei::CoroutineResult<(), u64> = coroutine.resume(());
+    let flow = Flow::new(stack.bottom_address(), stack.base(), overflows);
+    flow.ask(0);
+}
+
+extern "C" fn overflows(argument: usize, _: usize) -> ! {
+    let flow = flow(argument);
+    flow.end(recurse(0) as usize)
 }
 
 /// Address 8, because Rust checks null pointers itself in debug builds.

@@ -14,6 +14,7 @@ use super::super::free::{ALWAYS_HOT, HOT_FOR, WARM_BYTES, WARM_FOR};
 use super::super::guard::{Guards, mappings};
 use super::super::table;
 use super::*;
+use crate::context::tests::{Flow, flow};
 
 const SIZE: usize = 128 << 10;
 
@@ -47,17 +48,19 @@ fn sizes_are_checked_and_rounded() {
 }
 
 #[test]
-fn a_coroutine_runs_on_it_and_gives_it_back() {
+fn a_flow_runs_on_it_and_it_can_be_put_back() {
+    extern "C" fn add(argument: usize, first: usize) -> ! {
+        let flow = flow(argument);
+        let second = flow.answer(first + 1);
+        flow.end(first + second)
+    }
+
     let pool = StackPool::new(config(SIZE)).expect("pool");
     let stack = pool.take().expect("stack");
-    let mut coroutine = corosensei::Coroutine::with_stack(stack, |yielder, first: u32| {
-        let second = yielder.suspend(first + 1);
-        first + second
-    });
+    let runs = Flow::new(stack.bottom_address(), stack.base(), add);
 
-    assert_eq!(coroutine.resume(20).as_yield(), Some(21));
-    assert_eq!(coroutine.resume(22).as_return(), Some(42));
-    let stack = coroutine.into_stack();
+    assert_eq!(runs.ask(20), 21);
+    assert_eq!(runs.ask(22), 42);
     assert!((1..SIZE).contains(&stack.high_water()));
     pool.put(stack);
     assert_eq!(pool.stats().in_use, 0);
@@ -91,21 +94,16 @@ fn the_guard_faults_and_the_stack_does_not() {
 
 #[test]
 fn stacks_begin_at_four_distances_from_the_page() {
-    use corosensei::stack::Stack as _;
     let pool = StackPool::new(config(SIZE)).expect("pool");
     let stacks = take(&pool, 8);
     let colours: HashSet<usize> = stacks
         .iter()
-        .map(|stack| stack.top().addr().get() - stack.base().get())
+        .map(|stack| stack.top().addr().get() - stack.base())
         .collect();
     assert_eq!(colours, HashSet::from([0, 256, 512, 768]));
 
     for stack in &stacks {
-        assert_eq!(stack.limit().get() + GUARD_SIZE, stack.bottom().addr());
-        assert_eq!(
-            stack.top().addr().get() - stack.limit().get(),
-            GUARD_SIZE + SIZE
-        );
+        assert_eq!(stack.top().addr().get() - stack.bottom_address(), SIZE);
     }
 
     stacks.into_iter().for_each(|stack| pool.put(stack));
