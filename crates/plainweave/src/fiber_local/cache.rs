@@ -59,6 +59,12 @@ impl Cache {
         self.0.is_empty()
     }
 
+    /// Returns whether the next put moves some to the process's.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() == CAPACITY
+    }
+
     /// Returns a block as good as new.
     ///
     /// # Errors
@@ -80,7 +86,7 @@ impl Cache {
     /// Keeps the block of a fiber that has ended.
     pub(crate) fn put(&mut self, mut block: Block) {
         block.reset();
-        if self.0.len() == CAPACITY {
+        if self.is_full() {
             shared().free.extend(self.0.drain(..BATCH));
         }
         self.0.push(block);

@@ -341,7 +341,9 @@ pub trait Policy<T: Task>: Send + Sync + Sized + 'static {
     ///
     /// [`DirectSwitch::Always`] changes the order of two calls where a fiber yields: `pop`, then
     /// the `push` of the one that yields. It is for policies whose `pop` hands out the same task in
-    /// both orders, unless that is the one that yields, or a queue is full.
+    /// both orders, unless that is the one that yields, or a queue is full. If the push says
+    /// [`Wake::None`] of a task that may move, another worker is woken all the same: the next one
+    /// runs first.
     ///
     /// Provided: never.
     const DIRECT: DirectSwitch = DirectSwitch::Never;

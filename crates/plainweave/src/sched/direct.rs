@@ -42,9 +42,13 @@
 //! * *No destructor of the user's runs there.* A fiber's result and closure are gone when it ends;
 //!   a fiber that cannot start is left to the loop ([`Worker::handed`]), which refuses it.
 //! * *Stacks are deep enough*: what runs there takes less than a kilobyte where it is usual. What
-//!   is rare and goes deeper is the loop's: fetching stacks and storage from the pool, the driver,
-//!   the watchdog's errands. If the stack overflows all the same, the report names the fiber whose
-//!   stack it is.
+//!   is rare and goes deeper is the loop's: exchanging stacks and storage with the pool, the
+//!   driver, the watchdog's errands. If the stack overflows all the same, the report names the
+//!   fiber whose stack it is.
+//!
+//! * *No push is stranded.* Where a fiber yields, the next has been popped when it is pushed, so
+//!   that it may have to wait long though nothing else is ready: a policy's answer that nobody need
+//!   be woken for it holds only if its worker pops next. So others are woken all the same.
 //!
 //! # What it leaves as it is
 //! Strides: a direct switch counts as a step of the loop, so mail is looked for four times a stride
@@ -70,7 +74,16 @@ use super::local_policy::PushLocal;
 use super::worker::Worker;
 use crate::fiber::{Direct, FiberTask, Left, Movement, Switch, Target};
 use crate::fiber_local::Storage;
-use crate::policy::{DirectSwitch, Effort, Policy, Ready};
+use crate::policy::{DirectSwitch, Effort, Policy, Ready, Wake};
+
+/// What its worker does next when a fiber has left its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// It asks the policy for a task.
+    Loop,
+    /// It runs the fiber that has been popped already.
+    NextFiber,
+}
 
 /// What a fiber goes on with that leaves its stack.
 enum Next {
@@ -108,7 +121,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
     #[inline(always)]
     fn next(&self, how: Switch) -> Next {
         let goes_on = match how {
-            Switch::Suspend | Switch::End => true,
+            Switch::Suspend => true,
+            Switch::End => self.ctx.recycler.has_room(),
             Switch::Yield => P::DIRECT == DirectSwitch::Always,
             _ => false,
         };
@@ -158,11 +172,19 @@ impl<P: Policy<FiberTask>> Worker<P> {
     /// suspended, or retires it.
     // Inlined, as `resume` is: LLVM's choice would depend on the policy's size.
     #[inline(always)]
-    pub(super) fn settle(&self, left: Left) {
+    pub(super) fn settle(&self, left: Left, beside: Beside) {
         let Left { task, how } = left;
         match how {
             Switch::Yield => {
+                let may_move = task.header().pinned_to().is_none();
                 let wake = self.policy.push(task, Ready::Yielded);
+                // By the yield rule a policy wakes nobody for a task that its worker pops again at
+                // once (`policy/pinned`). This one runs another first.
+                let wake = if beside == Beside::NextFiber && may_move && wake == Wake::None {
+                    Wake::Any
+                } else {
+                    wake
+                };
                 self.ctx.pool().act_on_own(wake);
             }
             Switch::YieldLocal => self.requeue(task, Ready::YieldedLocal),
@@ -208,5 +230,6 @@ unsafe extern "C" fn next<P: Policy<FiberTask>>(worker: *const (), how: Switch) 
 unsafe extern "C" fn settle<P: Policy<FiberTask>>(worker: *const (), message: usize) {
     // SAFETY: the caller's promise.
     let (worker, left) = unsafe { (&*worker.cast::<Worker<P>>(), Left::decode(message)) };
-    left.into_iter().for_each(|left| worker.settle(left));
+    left.into_iter()
+        .for_each(|left| worker.settle(left, Beside::NextFiber));
 }

@@ -68,6 +68,11 @@ impl Recycler {
         size == 0 && !self.stacks.borrow().is_empty() && !self.blocks.borrow().is_empty()
     }
 
+    /// Returns whether [`Self::put`] would keep both here.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.stacks.borrow().is_full() && !self.blocks.borrow().is_full()
+    }
+
     #[inline(never)]
     fn take_block(&self) -> io::Result<Block> {
         self.blocks.borrow_mut().take()

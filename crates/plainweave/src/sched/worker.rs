@@ -92,6 +92,7 @@ use std::time::Duration;
 
 use slab::Slab;
 
+use super::direct::Beside;
 use super::local_policy::{LocalPolicy, PushLocal};
 use super::long_waits::{Activity, Rounds};
 use super::mailbox::Mailbox;
@@ -759,7 +760,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             // SAFETY: this worker's own context.
             unsafe { task.resume(ctx.host_ptr(), pool) }
         };
-        self.settle(left);
+        self.settle(left, Beside::Loop);
     }
 
     /// Does what [`FiberTask::resume`] does, and records it if the pool has a recorder; without a

@@ -55,6 +55,12 @@ impl StackCache {
         self.stacks.is_empty()
     }
 
+    /// Returns whether the next put moves some to the pool.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.stacks.len() == self.capacity
+    }
+
     /// Takes a stack with no owner; a few ns when one is cached.
     ///
     /// # Errors
@@ -74,7 +80,7 @@ impl StackCache {
     #[inline]
     pub(crate) fn put(&mut self, stack: Stack) {
         self.pool.disown(&stack);
-        if self.stacks.len() == self.capacity {
+        if self.is_full() {
             self.flush();
         }
         self.stacks.push(stack);

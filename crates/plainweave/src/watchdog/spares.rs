@@ -389,7 +389,12 @@ impl Spares {
 
         let last = self.threads.iter().map(|(id, _)| *id).max();
         pool.sleepers.retreat(last.unwrap_or(0).max(pool.regular()));
-        if last.is_none() && pool.regular() == 1 {
+        self.note_solitude(pool);
+    }
+
+    /// Lets a sole regular worker know that no other has a thread, if that is so.
+    fn note_solitude(&self, pool: &PoolShared) {
+        if self.threads.is_empty() && pool.regular() == 1 {
             pool.company.is_gone();
         }
     }
@@ -622,6 +627,7 @@ impl Spares {
             }
         }
 
+        self.note_solitude(pool);
         started
     }
 

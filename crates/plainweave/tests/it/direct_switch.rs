@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::*;
 use plainweave::policy::{Cx, DirectSwitch, Effort, Policy, Ready, Topology, Wake, WorkerId};
@@ -89,6 +89,43 @@ fn a_fiber_that_yields_alone_keeps_nothing_out() {
             left.leaked_fibers, 1,
             "it spins, and the end comes all the same"
         );
+    });
+}
+
+/// A fiber that yields to one that computes goes on elsewhere, although nothing else was ready when
+/// it yielded: a worker that sleeps is woken for it.
+#[test]
+fn one_that_yields_does_not_wait_for_the_next_to_end() {
+    unless_it_hangs("one_that_yields_does_not_wait_for_the_next_to_end", || {
+        // No spare worker helps.
+        let builder = Runtime::builder().workers(2).max_workers(2);
+        let runtime = builder.report_stalls(false).build().expect("a runtime");
+        runtime.run(|| {
+            for round in 0..300 {
+                let holds = Arc::new(AtomicUsize::new(0));
+                let ran = Arc::new(AtomicUsize::new(0));
+                let yields = plainweave::spawn({
+                    let (holds, ran) = (holds.clone(), ran.clone());
+                    move || {
+                        while holds.load(Ordering::Acquire) == 0 {
+                            plainweave::yield_now();
+                        }
+                        ran.store(1, Ordering::Release);
+                    }
+                });
+
+                let computes = plainweave::spawn(move || {
+                    (0..round % 40).for_each(|_| plainweave::yield_now());
+                    holds.store(1, Ordering::Release);
+                    let start = Instant::now();
+                    while ran.load(Ordering::Acquire) == 0 {
+                        assert!(start.elapsed() < Duration::from_secs(20), "round {round}");
+                    }
+                });
+                computes.join().expect("the other runs meanwhile");
+                yields.join().expect("no panic");
+            }
+        });
     });
 }
 
