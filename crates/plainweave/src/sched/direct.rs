@@ -85,6 +85,21 @@ pub(super) enum Beside {
     NextFiber,
 }
 
+impl Beside {
+    /// Returns whom to wake for a fiber that has yielded, where the policy says `wake`.
+    ///
+    /// By the yield rule a policy wakes nobody for a task that its worker pops again at once
+    /// (`policy/pinned`). A worker that runs another first does not.
+    #[inline(always)]
+    fn wake(self, wake: Wake, may_move: bool) -> Wake {
+        if self == Beside::NextFiber && may_move && wake == Wake::None {
+            Wake::Any
+        } else {
+            wake
+        }
+    }
+}
+
 /// What a fiber goes on with that leaves its stack.
 enum Next {
     /// The next fiber, which has started.
@@ -178,13 +193,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
             Switch::Yield => {
                 let may_move = task.header().pinned_to().is_none();
                 let wake = self.policy.push(task, Ready::Yielded);
-                // By the yield rule a policy wakes nobody for a task that its worker pops again at
-                // once (`policy/pinned`). This one runs another first.
-                let wake = if beside == Beside::NextFiber && may_move && wake == Wake::None {
-                    Wake::Any
-                } else {
-                    wake
-                };
+                let wake = beside.wake(wake, may_move);
                 self.ctx.pool().act_on_own(wake);
             }
             Switch::YieldLocal => self.requeue(task, Ready::YieldedLocal),
@@ -232,4 +241,29 @@ unsafe extern "C" fn settle<P: Policy<FiberTask>>(worker: *const (), message: us
     let (worker, left) = unsafe { (&*worker.cast::<Worker<P>>(), Left::decode(message)) };
     left.into_iter()
         .for_each(|left| worker.settle(left, Beside::NextFiber));
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_woken_for_a_fiber_that_yields_to_the_next() {
+        use Beside::{Loop, NextFiber};
+        let cases = [
+            (Loop, Wake::None, true, Wake::None),
+            (NextFiber, Wake::None, true, Wake::Any),
+            // Nobody else may run it.
+            (NextFiber, Wake::None, false, Wake::None),
+            (NextFiber, Wake::Worker(3), true, Wake::Worker(3)),
+            (Loop, Wake::Any, true, Wake::Any),
+        ];
+        for (beside, policy, may_move, woken) in cases {
+            assert_eq!(
+                beside.wake(policy, may_move),
+                woken,
+                "{beside:?} {policy:?}"
+            );
+        }
+    }
 }

@@ -101,7 +101,7 @@ fn one_that_yields_does_not_wait_for_the_next_to_end() {
         let builder = Runtime::builder().workers(2).max_workers(2);
         let runtime = builder.report_stalls(false).build().expect("a runtime");
         runtime.run(|| {
-            for round in 0..300 {
+            for round in 0..200 {
                 let holds = Arc::new(AtomicUsize::new(0));
                 let ran = Arc::new(AtomicUsize::new(0));
                 let yields = plainweave::spawn({
@@ -115,7 +115,8 @@ fn one_that_yields_does_not_wait_for_the_next_to_end() {
                 });
 
                 let computes = plainweave::spawn(move || {
-                    (0..round % 40).for_each(|_| plainweave::yield_now());
+                    // Long enough for the other worker to look round and fall asleep.
+                    (0..round * 20).for_each(|_| plainweave::yield_now());
                     holds.store(1, Ordering::Release);
                     let start = Instant::now();
                     while ran.load(Ordering::Acquire) == 0 {
