@@ -2,20 +2,11 @@
 
 use std::arch::{asm, naked_asm};
 
-use super::Entry;
+use super::{Entry, Saved};
 
 /// Words at the stack pointer of a context that stands still: the address to go on at, `x19`, `x29`
 /// (the frame pointer), `x30` (the link register).
 pub(crate) const SAVED: usize = 4;
-
-/// What they are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Saved {
-    /// The instruction pointer.
-    pub(crate) instruction: usize,
-    /// The frame pointer.
-    pub(crate) frame: usize,
-}
 
 /// As on x86-64, but dumps do not unwind here yet.
 pub(crate) fn saved(_: impl Fn(usize) -> usize) -> Option<Saved> {

@@ -27,10 +27,9 @@
 //! thread's, as its signal mask is.
 //!
 //! # AddressSanitizer
-//! keeps a shadow of each stack. It has to know of a switch, before and after it
-//! (`sanitizer/common_interface_defs.h`): of one that changes the stack alone. What it knows of a
-//! thread is in thread-local storage, and a fiber's own has nothing of it, so there it follows
-//! none.
+//! keeps a shadow of each stack, and is notified before and after a switch that changes the stack
+//! alone (`sanitizer/common_interface_defs.h`). Its record of a thread is in thread-local storage:
+//! a fiber's own storage has none, so switches between storages are not reported.
 //!
 //! # Shadow stacks
 //! A processor that keeps return addresses a second time (Intel's CET, ARM's GCS) would take a
@@ -40,8 +39,8 @@
 //! # Rejected
 //! * *A coroutine library* (`corosensei`, which this took the place of): asymmetric; see above. And
 //!   its resume and suspension are a call and a return, which the processor predicts wrongly where
-//!   fibers take turns: with this switch in its place, and nothing else changed, a yield of
-//!   `before-start/shared` took 17 ns on an EPYC in place of 42.
+//!   fibers take turns: with this switch in its place a yield of `before-start/shared` took 17 ns
+//!   on an EPYC in place of 42.
 //! * *A function that saves all registers of the calling convention* (`swapcontext`, as most
 //!   libraries have it): six stores and loads, of which two are needed here, and its return is
 //!   mispredicted.
@@ -66,6 +65,15 @@ use aarch64 as arch;
 pub(crate) use arch::{SAVED, saved};
 #[cfg(target_arch = "x86_64")]
 use x86_64 as arch;
+
+/// Registers of a context that stands still, for unwinding its stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saved {
+    /// The instruction pointer.
+    pub(crate) instruction: usize,
+    /// The frame pointer.
+    pub(crate) frame: usize,
+}
 
 /// What a new context begins with: its argument and the first message. It must leave by
 /// [`Context::leave`].

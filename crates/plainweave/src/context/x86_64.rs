@@ -2,20 +2,11 @@
 
 use std::arch::{asm, naked_asm};
 
-use super::Entry;
+use super::{Entry, Saved};
 
 /// Words at the stack pointer of a context that stands still: the address to go on at, `rbx`,
 /// `rbp`. The unwind table for that address counts from above them.
 pub(crate) const SAVED: usize = 3;
-
-/// What they are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Saved {
-    /// The instruction pointer.
-    pub(crate) instruction: usize,
-    /// The frame pointer.
-    pub(crate) frame: usize,
-}
 
 /// Reads the words of a context that stands still, by `read`, which gets a word's index.
 pub(crate) fn saved(read: impl Fn(usize) -> usize) -> Option<Saved> {

@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 
 use super::{FiberTask, Header, Host, Switch};
 use crate::context::Context;
+use crate::queue::inbox::Linked;
 
 /// Who has left its stack, and why: what whoever goes on must do for it (`sched/direct`).
 #[derive(Debug)]
@@ -35,9 +36,7 @@ impl Left {
     /// Returns it as a word, which is not 0 and must become a `Left` again.
     #[inline(always)]
     pub(super) fn encode(self) -> usize {
-        let header = self.task.header_ptr().as_ptr().expose_provenance();
-        self.task.leak();
-        header | self.how as usize
+        self.task.into_node().as_ptr().expose_provenance() | self.how as usize
     }
 
     /// Returns what a word says; 0 says that nobody has left: the worker's loop has.

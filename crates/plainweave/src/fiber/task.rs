@@ -53,12 +53,6 @@ impl FiberTask {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns the fiber's header, for a pointer that goes along with the right to the fiber.
-    #[inline]
-    pub(super) fn header_ptr(&self) -> NonNull<Header> {
-        self.0
-    }
-
     /// Gives the fiber a stack and, if `block` is set, fiber-local storage.
     ///
     /// Context: its worker, before the first resume.

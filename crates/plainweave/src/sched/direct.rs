@@ -45,7 +45,6 @@
 //!   is rare and goes deeper is the loop's: exchanging stacks and storage with the pool, the
 //!   driver, the watchdog's errands. If the stack overflows all the same, the report names the
 //!   fiber whose stack it is.
-//!
 //! * *No push is stranded.* Where a fiber yields, the next has been popped when it is pushed, so
 //!   that it may have to wait long though nothing else is ready: a policy's answer that nobody need
 //!   be woken for it holds only if its worker pops next. So others are woken all the same.
@@ -68,7 +67,7 @@
     reason = "fibers find their worker by a pointer without its type"
 )]
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use super::local_policy::PushLocal;
 use super::worker::Worker;
@@ -171,10 +170,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             && header.movement() == Movement::Anytime
             && ctx.recycler.has_some(header.own.stack_size as usize);
         if simple {
-            task.check_place(ctx.id(), NonNull::from(ctx.pool()).cast());
+            task.check_place(ctx.id(), ctx.pool_ptr());
             if self.start(&task).is_ok() {
-                // SAFETY: this worker's own context, of which `host_ptr` is a part.
-                unsafe { task.arrive(ctx.host_ptr(), ctx.id()) };
                 return Some(task);
             }
         }
@@ -220,9 +217,9 @@ unsafe extern "C" fn next<P: Policy<FiberTask>>(worker: *const (), how: Switch) 
     let worker = unsafe { &*worker.cast::<Worker<P>>() };
     match worker.next(how) {
         Next::Fiber(task) => {
-            let pool = NonNull::from(worker.ctx.pool()).cast();
+            let ctx = &worker.ctx;
             // SAFETY: this worker's own context; the caller switches to the fiber.
-            let target = unsafe { task.target(worker.ctx.host_ptr(), pool) };
+            let target = unsafe { task.target(ctx.host_ptr(), ctx.pool_ptr()) };
             // Whoever leaves it says who it is of.
             task.leak();
             target

@@ -212,6 +212,12 @@ impl WorkerCtx {
         &self.pool
     }
 
+    /// Returns its pool as headers know it.
+    #[inline]
+    pub(super) fn pool_ptr(&self) -> NonNull<()> {
+        NonNull::from(self.pool()).cast()
+    }
+
     pub(crate) fn pool_arc(&self) -> &Arc<PoolShared> {
         &self.pool
     }
@@ -728,7 +734,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     pub(super) fn resume(&self, task: FiberTask) {
         let ctx = &self.ctx;
         ctx.set_dry(false);
-        let pool = NonNull::from(ctx.pool()).cast();
+        let pool = ctx.pool_ptr();
         let task = if task.has_started() {
             task
         } else {
@@ -747,9 +753,6 @@ impl<P: Policy<FiberTask>> Worker<P> {
                 task.refuse(error, Some(ctx.blocks()));
                 return ctx.count_refused();
             }
-
-            // SAFETY: this worker's own context, of which `host_ptr` is a part.
-            unsafe { task.arrive(ctx.host_ptr(), ctx.id()) };
             task
         };
 
@@ -800,7 +803,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     }
 
     /// Gives a new fiber its stack and its place on record, and pins it if it moves only before its
-    /// start.
+    /// start. It runs here from now on.
     ///
     /// # Errors
     /// There is no stack.
@@ -829,6 +832,8 @@ impl<P: Policy<FiberTask>> Worker<P> {
             .own
             .registered
             .set(u32::try_from(key).expect("a pool has less than 2^32 fibers"));
+        // SAFETY: this worker's own context, of which `host_ptr` is a part.
+        unsafe { task.arrive(ctx.host_ptr(), ctx.id()) };
         Ok(())
     }
 
