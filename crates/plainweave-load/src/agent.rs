@@ -16,6 +16,7 @@ use clap::Parser as _;
 use serde_json::{Value, json};
 
 use super::cache::Cache;
+use super::clock::nanos;
 use super::collect::{Piece, Ran};
 use super::engine::{self, Protocol};
 use super::files::Files;
@@ -23,7 +24,7 @@ use super::flags::{AgentFlags, Common, Line, What};
 use super::http::Http;
 use super::http2::Http2;
 use super::interrupt::TICK;
-use super::plan::{Plan, nanos};
+use super::plan::Plan;
 use super::socket::Place;
 use super::tally_json;
 use super::target::{self, Target};
@@ -84,7 +85,10 @@ pub(super) fn serve(flags: &AgentFlags) -> anyhow::Result<()> {
             }
         };
 
+        // Each of them costs a thread and a wait of ten seconds, and has not shown that it knows
+        // the secret.
         if Arc::strong_count(&greetings) > GREETINGS {
+            // In words, instead of a connection that is closed without a reason.
             let busy =
                 json!({ "error": "too many connections that have not greeted; try again in 10 s" });
             let _ = Link::new(stream).and_then(|link| link.send(&busy));
@@ -127,6 +131,7 @@ fn attend(
 ) -> anyhow::Result<()> {
     let mut link = Link::new(stream)?;
     link.greet_coordinator(secret)?;
+    // It knows the secret now, so it no longer counts towards what strangers may hold.
     drop(greeting);
     let (sender, receiver) = link.split()?;
     let done = match turn(busy) {
@@ -178,6 +183,7 @@ impl Orders {
                     return;
                 }
             }
+            // The coordinator is gone, and nobody would read what this run counts.
             stopped.store(true, Ordering::Relaxed);
         })?;
 
@@ -225,6 +231,7 @@ fn obey(sender: &Sender, receiver: Receiver) -> anyhow::Result<()> {
             .context("no part")
     };
 
+    // Which share of connections, requests and keys is this agent's.
     let part = (number("part")?, number("parts")?);
     ensure!(part.0 < part.1, "part {} of {}", part.0, part.1);
 
@@ -270,6 +277,7 @@ impl<P: Protocol> Work<P> {
             .iter()
             .map(|target| target.probe(plan.timeout))
             .collect::<anyhow::Result<Vec<_>>>()?;
+        // Here, not on the coordinator: its ports and descriptors say nothing of this host's.
         target::enough_ports(own.connections, &addresses)?;
 
         Ok(Self {
@@ -314,6 +322,7 @@ impl<P: Protocol> Work<P> {
             if lost.is_none() {
                 lost = sender.send(&message(piece)).err();
             }
+            // The run cannot be broken off from here, only told to stop.
             if lost.is_some() {
                 orders.stop.store(true, Ordering::Relaxed);
             }
@@ -330,6 +339,7 @@ impl<P: Protocol> Work<P> {
         let Ran {
             wall, cpu, driver, ..
         } = ran?;
+        // The run itself ended well, but its figures did not arrive.
         lost.map_or(Ok(()), Err)?;
         let done = json!({ "wall": nanos(wall), "cpu": nanos(cpu), "driver": driver });
 

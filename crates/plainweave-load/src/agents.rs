@@ -118,6 +118,8 @@ impl Agents {
             });
             let news = news.clone();
 
+            // A thread each, since reads block and one agent must not keep the others' messages
+            // from coming. It ends with the connection.
             thread::spawn(move || {
                 loop {
                     let message = receiver
@@ -131,11 +133,14 @@ impl Agents {
             });
         }
 
+        // All prepare at the same time: they may read large files, or wait for a server's first
+        // answer.
         for (part, prepared) in agents.one_of_each("prepared")? {
             let workers = prepared["workers"]
                 .as_u64()
                 .and_then(|workers| usize::try_from(workers).ok());
             agents.links[part].workers = workers
+                // Memory is reserved for each worker.
                 .filter(|n| (1..=65_536).contains(n))
                 .context("no number of workers")?;
             let addresses = prepared["addresses"].as_array().into_iter().flatten();
@@ -146,6 +151,8 @@ impl Agents {
 
         let mut first = 0;
         for link in &mut agents.links {
+            // Workers are numbered through, in the order of the command line, whoever was prepared
+            // first.
             link.first = first;
             first += link.workers;
         }
@@ -182,6 +189,7 @@ impl Agents {
 
         match message["error"].as_str() {
             Some(error) => Err(anyhow!("agent {name}: {}", shown(error))),
+            // It has been noted that it was heard, which is all that this says.
             None if message["alive"] == true => Ok(None),
             None => Ok(Some((part, message))),
         }
@@ -279,11 +287,13 @@ impl Agents {
             }
 
             let piece = link.piece(&message["piece"], began.elapsed(), &mut room);
+            // A piece that could not have been counted is refused before it is added to anything.
             collector.take(
                 &piece.with_context(|| format!("agent {}", link.name))?,
                 watch,
             );
             if collector.incomplete() > BEHIND {
+                // Workers are numbered by agent, so the last one that begins at or below it has it.
                 let behind = self
                     .links
                     .iter()

@@ -124,6 +124,8 @@ impl Cache {
                 }
                 out.extend_from_slice(b"\r\n");
             }
+            // `k` has the key come back: it is checked, and tells which of several keys a value is
+            // of.
             (Dialect::Meta, Verb::Get) => {
                 for number in numbers {
                     self.line(
@@ -139,6 +141,8 @@ impl Cache {
                 }
 
                 if numbers.len() > 1 {
+                    // `q` keeps misses silent, so the reply to a no-op says where those of this
+                    // request end.
                     out.extend_from_slice(b"mn\r\n");
                 }
             }
@@ -188,6 +192,7 @@ impl Cache {
             self.write(out, *verb, &numbers[first..first + count]);
             first += count;
         }
+        // One write for all: a pipeline, not a request at a time.
         stream.write_all(out).map_err(Broken::before)?;
         let mut input = Input {
             stream,
@@ -206,6 +211,8 @@ impl Cache {
                 outcome,
             });
         }
+        // All replies are there: bytes behind them were asked for by nobody, and the next reply
+        // would be read from the middle of them.
         if input.start < input.filled {
             Err(Broken::within(Failure::Garbage))
         } else {
@@ -244,6 +251,7 @@ impl Cache {
             bytes += used as u64;
             if matches!(part, Part::Failed | Part::End(Err(Failure::ErrorReply))) {
                 let line = input.buffer[input.start - used..input.start].trim_ascii();
+                // Counts say that it refused, not why. The first refusal is shown as it came.
                 self.said.get_or_init(|| line.escape_ascii().to_string());
             }
             match part {
@@ -251,12 +259,16 @@ impl Cache {
                     found += key + 1;
                     if !fits && !self.any_size {
                         outcome = Err(Failure::WrongLength);
+                    // Keys were passed over, so they were missing.
                     } else if key > 0 {
                         outcome = outcome.map(|_| false);
                     }
                 }
+                // One key's error. The other replies to this request are still to come.
                 Part::Failed => outcome = Err(Failure::ErrorReply),
                 Part::End(end) => {
+                    // A single meta get says by its status line whether it hit; others are short of
+                    // values.
                     let all =
                         commands == Commands::Meta || verb != Verb::Get || found == numbers.len();
                     return Ok((
@@ -296,6 +308,8 @@ impl Input<'_> {
                 self.start += used;
                 return Ok((used, part));
             }
+            // A part of a reply stays. It goes to the front, so that the buffer grows with the
+            // largest reply, not with their number.
             self.buffer.copy_within(self.start..self.filled, 0);
             (self.start, self.filled) = (0, self.filled - self.start);
             if self.filled == self.buffer.len() {
@@ -378,6 +392,7 @@ fn keys_of(file: &Path, bytes: &[u8], flags: &CacheFlags) -> anyhow::Result<Keys
         let size = given
             .flatten()
             .unwrap_or_else(|| draw(&mut random, flags.value_size, VALUE));
+        // A key has one value on the server, whatever sizes its lines ask for: the first counts.
         let size = *sizes.entry(key).or_insert(size);
         text.extend_from_slice(key);
         keys.push((text.len() as u64, size as u32));
@@ -469,6 +484,7 @@ impl Protocol for Cache {
         };
         for address in addresses {
             let mut connection = time::with_timeout(timeout, || self.connect(0, address))?.0;
+            // Every `workers`th key, so that the shares of all workers are every key, once.
             let mut numbers = (worker..self.keys.len()).step_by(workers).peekable();
             while numbers.peek().is_some() {
                 connection.numbers.clear();

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use super::clock::{Nanos, SECOND};
 use super::tally::Tally;
 
 /// What one worker counted in a second of the load, the first being 0. The last part may come from
@@ -15,8 +16,8 @@ use super::tally::Tally;
 pub(super) struct Piece {
     pub(super) worker: usize,
     pub(super) second: u64,
-    /// When it was cut, in nanoseconds since the start of load.
-    pub(super) until: u64,
+    /// When it was cut, since the start of load.
+    pub(super) until: Nanos,
     pub(super) tally: Tally,
     /// The worker has ended.
     pub(super) last: bool,
@@ -38,8 +39,8 @@ pub(super) struct Ran {
 #[derive(Debug)]
 pub(super) struct Second<'a> {
     pub(super) number: u64,
-    /// Its length, in nanoseconds: less than a second at the end.
-    pub(super) length: u64,
+    /// Less than a second at the end.
+    pub(super) length: Nanos,
     pub(super) tally: &'a Tally,
 }
 
@@ -58,11 +59,9 @@ pub(super) struct Collector {
 }
 
 struct Open {
-    until: u64,
+    until: Nanos,
     tally: Tally,
 }
-
-const SECOND: u64 = 1_000_000_000;
 
 impl Collector {
     pub(super) fn new(workers: usize) -> Self {
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Seen(Vec<(u64, u64, u64)>);
+    struct Seen(Vec<(u64, Nanos, u64)>);
 
     impl Watch for Seen {
         fn second(&mut self, second: &Second<'_>) {
@@ -136,7 +135,7 @@ mod tests {
         }
     }
 
-    fn piece(worker: usize, second: u64, until: u64, count: u64, last: bool) -> Piece {
+    fn piece(worker: usize, second: u64, until: Nanos, count: u64, last: bool) -> Piece {
         let mut tally = Tally::new();
         (0..count).for_each(|n| tally.answered(n));
         Piece {

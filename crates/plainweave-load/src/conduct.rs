@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::clock::nanos;
 use super::collect::{Collector, Ran};
 use super::engine::{self, Protocol};
 use super::interrupt::Interrupt;
-use super::plan::{Plan, nanos};
+use super::plan::Plan;
 use super::series::Point;
 use super::socket::Place;
 use super::summary::Outcome;

@@ -33,9 +33,10 @@ use anyhow::anyhow;
 use plainweave::{Fiber, LocalJoinHandle, time};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::clock::{Nanos, SECOND, nanos};
 use super::collect::{Piece, Ran};
 use super::group::{Entry, Group, Making};
-use super::plan::{Plan, nanos};
+use super::plan::Plan;
 use super::popularity::Picker;
 use super::schedule::Schedule;
 use super::socket::Place;
@@ -47,7 +48,6 @@ const OPENING: usize = 64;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How soon the wish to stop is noticed.
 const TICK: Duration = Duration::from_millis(50);
-const SECOND: u64 = 1_000_000_000;
 
 /// What a request came to.
 #[derive(Clone, Copy, Debug)]
@@ -226,6 +226,8 @@ pub(super) fn run<P: Protocol>(
 
         drop(pieces);
         // A worker that fails before hangs up; its result says why.
+        // Every worker is heard, although one has failed already: the others are still opening
+        // connections, and none may be let go before all are there.
         let ready = workers.iter().fold(true, |ready, (_, is_ready, _)| {
             is_ready.recv().is_ok() && ready
         });
@@ -233,6 +235,8 @@ pub(super) fn run<P: Protocol>(
         if !ready || opened.is_err() {
             stop.store(true, Ordering::Relaxed);
         }
+        // Also after a failure: a worker that waits for its start then begins, sees that it is to
+        // stop, and ends.
         for (_, _, go) in &workers {
             let _ = go.send(());
         }
@@ -263,6 +267,8 @@ pub(super) fn run<P: Protocol>(
         let part =
             result.map_err(|failure| anyhow!("the load phase failed: {}{said}", failure.name()))?;
         ran.cpu += part.cpu;
+        // Workers overlap, so the run lasts as long as the longest of them; the processor time adds
+        // up.
         ran.wall = ran.wall.max(part.wall);
         ran.began = ran.began.min(part.began);
     }
@@ -299,6 +305,7 @@ impl<P: Protocol> Start<'_, P> {
         };
         let result = self.load(&lane);
         lane.ended.set(true);
+        // It sleeps until the next second, which nobody waits for.
         watcher.cancel();
         let _ = watcher.join();
         result
@@ -405,17 +412,17 @@ struct Lane<P: Protocol> {
     /// Connections that are not away, or streams.
     there: Cell<usize>,
     /// What starts before this is not counted.
-    measured_from: u64,
-    end: u64,
+    measured_from: Nanos,
+    end: Nanos,
     /// Later requests of sessions say nothing of the rate: their pauses put them there.
-    due_end: u64,
-    timeout: u64,
+    due_end: Nanos,
+    timeout: Nanos,
     depth: usize,
     open_loop: bool,
     /// Only the number of requests ends it: targets that are all gone must end it too.
     unbounded: bool,
     /// Since when no connection has got an answer: when the first request that failed then was due.
-    failing_since: Cell<Option<u64>>,
+    failing_since: Cell<Option<Nanos>>,
     worker: usize,
     pieces: mpsc::Sender<Piece>,
     stop: Arc<AtomicBool>,
@@ -430,8 +437,8 @@ struct Client<P: Protocol> {
     server: Option<usize>,
     memory: P::Memory,
     /// When the requests that are due were to start.
-    starts: Vec<u64>,
-    now: u64,
+    starts: Vec<Nanos>,
+    now: Nanos,
     /// Before the next attempt to connect, if this one fails.
     pause: Duration,
     /// Open loop: it could not be made.
@@ -444,16 +451,16 @@ struct Away {
     /// Why.
     failure: Failure,
     /// When it is tried again.
-    until: u64,
+    until: Nanos,
 }
 
 impl<P: Protocol> Lane<P> {
-    fn now(&self) -> u64 {
+    fn now(&self) -> Nanos {
         nanos(time::now().saturating_duration_since(self.epoch.get()))
     }
 
-    fn at(&self, nanos: u64) -> Instant {
-        self.epoch.get() + Duration::from_nanos(nanos)
+    fn at(&self, time: Nanos) -> Instant {
+        self.epoch.get() + Duration::from_nanos(time)
     }
 
     /// Starts a fiber that ends early if the run does.
@@ -508,7 +515,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Hands over what was counted since the last time.
-    fn hand_over(&self, second: u64, until: u64, last: bool) {
+    fn hand_over(&self, second: u64, until: Nanos, last: bool) {
         let tally = std::mem::replace(&mut *self.tally.borrow_mut(), Tally::new());
         // The receiver lives until all workers have ended.
         let _ = self.pieces.send(Piece {
@@ -541,6 +548,8 @@ impl<P: Protocol> Lane<P> {
                 let opened = opened.clone();
                 let left = left.clone();
                 self.spawn(move |lane| {
+                    // A count instead of shares: a fiber whose server is slow opens fewer than the
+                    // others.
                     while left.get() > 0 {
                         left.set(left.get() - 1);
                         let server = lane.next_server();
@@ -575,6 +584,7 @@ impl<P: Protocol> Lane<P> {
         let group = Rc::new(Group::new(
             kept.as_ref().and_then(|kept| self.protocol.join(kept)),
         ));
+        // The first stream owns the connection that is open; the others join it by their group.
         let first = std::iter::once(kept).chain(std::iter::repeat_with(|| None));
         let streams = first.take(self.protocol.streams()).map(|connection| {
             let group = group.clone();
@@ -607,6 +617,7 @@ impl<P: Protocol> Lane<P> {
         };
 
         while self.take(&mut client.starts, &mut client.now) {
+            // The schedule starts a session; what follows in it is due by its own pauses.
             let mut goes_on = self.request(&mut client);
             while goes_on && let Some(pause) = self.protocol.pause(&mut client.memory) {
                 goes_on = self.rest(&mut client, pause) && self.request(&mut client);
@@ -663,6 +674,8 @@ impl<P: Protocol> Lane<P> {
             return true;
         };
 
+        // A session is not gone on with behind a request that failed: what it would ask for next
+        // may depend on that.
         client.memory = P::Memory::default();
         client.now = self.now();
         if self.is_stopping() {
@@ -678,6 +691,7 @@ impl<P: Protocol> Lane<P> {
 
         self.fail(&client.starts, failure, client.now);
         let since = self.failing_since.get().unwrap_or(client.starts[0]);
+        // Any connection's answer resets it, so only a load that gets nothing at all ends itself.
         self.failing_since.set(Some(since));
         if self.unbounded && client.now.saturating_sub(since) > self.timeout {
             self.schedule.borrow_mut().stop();
@@ -709,7 +723,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Takes the next starts and waits for the first. False: there are no more.
-    fn take(&self, starts: &mut Vec<u64>, now: &mut u64) -> bool {
+    fn take(&self, starts: &mut Vec<Nanos>, now: &mut Nanos) -> bool {
         starts.clear();
         if self.is_stopping() {
             self.schedule.borrow_mut().stop();
@@ -729,6 +743,7 @@ impl<P: Protocol> Lane<P> {
             }
         }
 
+        // Requests that are due by now go out with it, in one write.
         let mut schedule = self.schedule.borrow_mut();
         while starts.len() < self.depth
             && let Some(start) = schedule.take_due(*now)
@@ -768,11 +783,15 @@ impl<P: Protocol> Lane<P> {
                     answered += 1;
                 },
             );
+            // What was answered is counted. A failure concerns the rest alone.
             starts.drain(..answered);
             match result {
                 Ok(Next::Keep) => *connection = Some(current),
                 Ok(Next::Lost) => {}
                 Ok(Next::Close) => *server = None,
+                // The server closed an idle connection while this request was on its way, as it may
+                // (RFC 9112, 9.3.1): no failure of the request. Once only, or a server that always
+                // closes would be asked for ever.
                 Err(broken) if !repeated && answered == 0 && broken.may_be_repeated(reused) => {
                     repeated = true;
                     continue;
@@ -841,13 +860,14 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    fn count(&self, start: u64, reply: Reply, now: u64) {
+    fn count(&self, start: Nanos, reply: Reply, now: Nanos) {
         if start < self.measured_from {
             self.tally.borrow_mut().warming += 1;
             return;
         }
 
         let tally = &mut *self.tally.borrow_mut();
+        // What was due after the end (a session's later requests) does not count against the rate.
         tally.answers_in_time += u64::from(now <= self.due_end || start > self.due_end);
         tally.last = tally.last.max(now);
         if reply.status > 0 {
@@ -866,7 +886,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Counts requests that got no answer.
-    fn fail(&self, starts: &[u64], failure: Failure, now: u64) {
+    fn fail(&self, starts: &[Nanos], failure: Failure, now: Nanos) {
         let measured = starts
             .iter()
             .filter(|start| **start >= self.measured_from)

@@ -102,6 +102,8 @@ impl Http {
         let mut by_tls = targets.iter().filter(|target| target.secure);
         by_tls
             .clone()
+            // Before any connection, so that a name that no certificate can be checked against is
+            // an error of usage, not a failure of every request.
             .try_for_each(|target| tls::check_host(&target.host))?;
         let protocol = if flags.http2 { "h2" } else { "http/1.1" };
         client.tls = Tls::new(&flags.tls, files, by_tls.next().is_some(), protocol)?;
@@ -169,6 +171,7 @@ impl Http {
         if self.sessions.is_empty() {
             return (picker.borrow_mut().pick(server), false);
         }
+        // In a session the picker chooses only where to begin.
         let at = *memory
             .at
             .get_or_insert_with(|| (picker.borrow_mut().pick(server), 0));
@@ -324,6 +327,7 @@ impl Protocol for Http {
     ) -> Result<Next, Broken> {
         let (number, last) = self.choose(picker, connection.server, memory);
         let request = &self.requests[connection.server][number];
+        // What is left there belongs to an answer that has been read to its end.
         connection.filled = 0;
         connection
             .stream

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use anyhow::Context;
 use plainweave_http::StatusCode;
 
+use super::clock::Nanos;
 use super::collect::Second;
 use super::tally::Tally;
 use plainweave_daemon::admin::{Admin, Figures};
@@ -37,8 +38,8 @@ const BOUNDS: [u64; 16] = [
 /// What has been counted.
 struct Totals {
     tally: Tally,
-    /// Nanoseconds of load.
-    length: u64,
+    /// How long the load has lasted.
+    length: Nanos,
     /// What the run of now offers; `None` in a closed loop.
     rate: Option<f64>,
 }

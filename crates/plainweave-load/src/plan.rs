@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use plainweave::Runtime;
 
+use super::clock::{Nanos, nanos};
 use super::flags::{Arrivals, Common};
 use super::ramp::Ramp;
 use super::rates::Rate;
@@ -237,9 +238,8 @@ impl Plan {
         })
     }
 
-    /// Returns when the last request of all hosts is due, in nanoseconds since the start of load;
-    /// of random gaps, on average.
-    pub(super) fn due_end(&self) -> u64 {
+    /// Returns when the last request of all hosts is due; of random gaps, on average.
+    pub(super) fn due_end(&self) -> Nanos {
         let end = self
             .duration
             .map_or(u64::MAX, |duration| nanos(self.warm_up + duration));
@@ -323,10 +323,6 @@ fn pace(arrivals: Arrivals, rate: f64) -> anyhow::Result<Pace> {
         Arrivals::Poisson => Pace::Poisson(gap),
         Arrivals::Distribution(distribution) => Pace::distribution(distribution, gap)?,
     })
-}
-
-pub(super) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! requests due by a time, and a ramp says when that much work is due. So gaps of any distribution
 //! keep their shape, and exponential ones make a Poisson process whose intensity changes.
 
+use super::clock::Nanos;
+
 /// A rate that changes linearly, then stays. Rates are shares of the schedule's own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ramp {
@@ -18,7 +20,7 @@ pub(super) struct Ramp {
 impl Ramp {
     /// Goes from a share of the rate to the whole of it between two times, in nanoseconds since the
     /// start of load.
-    pub(super) fn new(from: f64, begin: u64, end: u64) -> Self {
+    pub(super) fn new(from: f64, begin: Nanos, end: Nanos) -> Self {
         Self {
             from,
             begin: begin as f64,
@@ -51,7 +53,7 @@ impl Ramp {
     }
 
     /// Returns the mean rate between two times behind the beginning, as a share.
-    pub(super) fn mean(&self, since: u64, until: u64) -> f64 {
+    pub(super) fn mean(&self, since: Nanos, until: Nanos) -> f64 {
         let work = |time: f64| {
             let t = (time - self.begin).clamp(0.0, self.end - self.begin);
             let length = (self.end - self.begin).max(f64::MIN_POSITIVE);

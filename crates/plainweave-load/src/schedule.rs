@@ -18,6 +18,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::Exp1;
 
+use super::clock::Nanos;
 use super::distribution::Distribution;
 use super::ramp::Ramp;
 
@@ -107,7 +108,7 @@ impl Schedule {
 
     /// Returns when the next start of an open loop is due.
     #[inline]
-    fn due(&self) -> u64 {
+    fn due(&self) -> Nanos {
         self.ramp.map_or(self.next, |ramp| ramp.stretch(self.next)) as u64
     }
 
@@ -124,7 +125,7 @@ impl Schedule {
 
     /// Takes the next start, in the past or in the future of `now`. `None`: there are no more.
     #[inline]
-    pub(super) fn take(&mut self, now: u64) -> Option<u64> {
+    pub(super) fn take(&mut self, now: Nanos) -> Option<Nanos> {
         let start = if self.pace.is_open() { self.due() } else { now };
         if self.left == 0 || start >= self.end {
             return None;
@@ -135,7 +136,7 @@ impl Schedule {
     }
 
     /// Takes the next start if its time has come.
-    pub(super) fn take_due(&mut self, now: u64) -> Option<u64> {
+    pub(super) fn take_due(&mut self, now: Nanos) -> Option<Nanos> {
         if self.pace.is_open() && self.due() > now {
             None
         } else {
@@ -145,7 +146,7 @@ impl Schedule {
 
     /// Takes all starts up to and including a time. Returns how many of them lie at `measured` or
     /// later.
-    pub(super) fn skip(&mut self, until: u64, measured: u64) -> u64 {
+    pub(super) fn skip(&mut self, until: Nanos, measured: Nanos) -> u64 {
         let until = until.min(self.end.saturating_sub(1));
         let mut counted = 0;
         if let (Pace::Constant(gap), None) = (self.pace, self.ramp) {
@@ -184,7 +185,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn starts(mut schedule: Schedule) -> Vec<u64> {
+    fn starts(mut schedule: Schedule) -> Vec<Nanos> {
         std::iter::from_fn(|| schedule.take(0)).collect()
     }
 

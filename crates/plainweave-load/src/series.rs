@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::clock::Nanos;
 use super::collect::Second;
 use super::text::key;
 
@@ -22,9 +23,9 @@ pub(super) struct Point {
 pub(super) const NAMES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
 
-/// Nanoseconds at the end of a run that are too short to have a rate: a few answers in a
-/// millisecond are not thousands a second.
-const TOO_SHORT: u64 = 100_000_000;
+/// The end of a run is too short to have a rate: a few answers in a millisecond are not thousands a
+/// second.
+const TOO_SHORT: Nanos = 100_000_000;
 
 impl Point {
     /// Returns what is drawn of a second; nothing of one that is too short, unless it is all there

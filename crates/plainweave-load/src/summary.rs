@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::clock::nanos;
 use super::objective::{Bound, Condition, Metric};
-use super::plan::{Plan, nanos};
+use super::plan::Plan;
 use super::series::Point;
 use super::tally::Tally;
 

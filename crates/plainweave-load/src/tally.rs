@@ -9,6 +9,8 @@ use hdrhistogram::Histogram;
 use http::StatusCode;
 use rustix::io::Errno;
 
+use super::clock::Nanos;
+
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Failure {
@@ -251,17 +253,17 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// How long the parts of a connection's opening took, in nanoseconds.
+/// How long the parts of a connection's opening took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opening {
-    pub(super) connect: u64,
+    pub(super) connect: Nanos,
     pub(super) handshake: Option<Handshake>,
 }
 
 /// A handshake over TLS that has succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handshake {
-    pub(super) took: u64,
+    pub(super) took: Nanos,
     /// It took up an earlier session.
     pub(super) resumed: bool,
 }
@@ -379,7 +381,7 @@ pub(super) struct Tally {
     /// Attempts at that which failed.
     pub(super) failed_connects: u64,
     /// The last answer.
-    pub(super) last: u64,
+    pub(super) last: Nanos,
 }
 
 impl Tally {
@@ -409,16 +411,16 @@ impl Tally {
         }
     }
 
-    /// Counts a success and its latency in nanoseconds.
+    /// Counts a success and its latency.
     #[inline]
-    pub(super) fn answered(&mut self, latency: u64) {
+    pub(super) fn answered(&mut self, latency: Nanos) {
         // Grows as needed, so every value finds its place.
         let _ = self.latency.record(latency);
         self.ok += 1;
     }
 
     /// Notes by how much a request was sent late.
-    pub(super) fn late(&mut self, by: u64) {
+    pub(super) fn late(&mut self, by: Nanos) {
         let _ = self.lateness.record(by);
     }
 

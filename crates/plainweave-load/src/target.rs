@@ -12,8 +12,8 @@ use http::Uri;
 use plainweave::time;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::clock::{Nanos, nanos};
 use super::connect_to::ConnectTo;
-use super::plan::nanos;
 use super::socket::{Place, Socket};
 use super::tally::Failure;
 
@@ -132,8 +132,8 @@ pub(super) fn connect(place: &Place) -> Result<(Socket, u64), Failure> {
     Ok((socket, since(began)))
 }
 
-/// Returns how long ago that was, in nanoseconds.
-pub(super) fn since(began: Instant) -> u64 {
+/// Returns how long ago that was.
+pub(super) fn since(began: Instant) -> Nanos {
     nanos(time::now().saturating_duration_since(began))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::costs::Picos;
-use crate::policy::{Task, WorkerId};
+use crate::policy::{Nanos, Task, WorkerId};
 
 /// A fiber's number. Numbers are used again.
 pub(crate) type TaskId = usize;
@@ -46,11 +46,11 @@ impl Task for Ticket {
         self.0.last
     }
 
-    fn stamp(&self) -> u64 {
+    fn stamp(&self) -> Nanos {
         self.0.stamp.load(Ordering::Relaxed)
     }
 
-    fn set_stamp(&self, now: u64) {
+    fn set_stamp(&self, now: Nanos) {
         self.0.stamp.store(now, Ordering::Relaxed);
     }
 }

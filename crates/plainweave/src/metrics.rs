@@ -122,8 +122,7 @@ impl Metrics {
                 .sum()
         };
 
-        let (stacks_in_use, stack_high_water) = pool.stack_figures();
-        let (blocking_threads, blocking_queue) = pool.blocking.figures();
+        let stacks = pool.stack_use();
         let has_started =
             |worker: &usize| *worker < pool.regular() || pool.workers[*worker].has_started();
         let workers = (0..pool.workers.made())
@@ -141,11 +140,11 @@ impl Metrics {
             insert_retries: inserts(|counts| counts.insert_retries),
             insert_overflows: inserts(|counts| counts.insert_overflows),
             sleeping_workers: pool.sleepers.count(),
-            stacks_in_use,
-            stack_high_water: (stack_high_water > 0).then_some(stack_high_water),
+            stacks_in_use: stacks.in_use,
+            stack_high_water: (stacks.high_water > 0).then_some(stacks.high_water),
             refused_fibers: pool.counts.refused.load(Ordering::Relaxed),
-            blocking_threads,
-            blocking_queue,
+            blocking_threads: pool.blocking.threads(),
+            blocking_queue: pool.blocking.waiting(),
             stalls: pool.counts.stalls.load(Ordering::Relaxed),
             rescued: pool.counts.rescued.load(Ordering::Relaxed),
             spare_workers: pool

@@ -25,7 +25,7 @@ use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 use http::StatusCode;
 
-use super::clock::coarse_millis;
+use super::clock::{Millis, coarse_millis};
 use super::coding::Coding;
 use super::entry::Entry;
 use super::front::Fronts;
@@ -160,6 +160,7 @@ impl Cache {
         let key = wanted.key();
         let now = coarse_millis();
         root.check(now, self.caching.staleness, blocking)?;
+        // Once, for the front, the shard and the table within it.
         let hash = self.hasher.hash_one(&*key);
         let generation = root.generation();
         if let Some(entry) = self
@@ -172,6 +173,7 @@ impl Cache {
         loop {
             let generation = root.generation();
             match self.turn(hash, &key, generation, now) {
+                // Its old length is in the head that would be sent.
                 Ok(entry) if entry.has_shrunk() => self.shard(hash).forget_entry(&key, &entry),
                 Ok(entry) => {
                     self.fronts.note(hash, &key, &entry);
@@ -193,7 +195,7 @@ impl Cache {
         }
     }
 
-    fn is_fresh(&self, entry: &Entry, generation: u64, now: u64) -> bool {
+    fn is_fresh(&self, entry: &Entry, generation: u64, now: Millis) -> bool {
         let age = now.saturating_sub(entry.checked.load(Ordering::Relaxed));
         u128::from(age) < self.caching.staleness.as_millis() && entry.generation == generation
     }
@@ -203,12 +205,14 @@ impl Cache {
         hash: u64,
         key: &[u8],
         generation: u64,
-        now: u64,
+        now: Millis,
     ) -> Result<Arc<Entry>, Turn> {
         let mut shard = self.shard(hash);
         let entry = shard.entries.get(key);
         match entry {
             Some(entry) if self.is_fresh(entry, generation, now) => {
+                // Read first: a line that all workers write would go from core to core for each
+                // request.
                 if !entry.used.load(Ordering::Relaxed) {
                     entry.used.store(true, Ordering::Relaxed);
                 }
@@ -216,8 +220,11 @@ impl Cache {
             }
             _ => {}
         }
+        // Too old, but it need not be read again if the file has not changed.
         let old = entry.cloned();
         if let Some(flight) = shard.flights.get(key) {
+            // One look serves all who ask meanwhile, or a cold cache would ask the disk as often as
+            // there are clients.
             return Err(Turn::Wait(Arc::clone(flight)));
         }
         let key = Arc::<[u8]>::from(key);
@@ -246,6 +253,7 @@ impl Cache {
             // What is found is as old as the beginning of the look.
             let start = coarse_millis();
             let (directory, generation) = root.current();
+            // Of an earlier directory nothing is known to hold.
             let old = old.as_ref().filter(|old| old.generation == generation);
             let look = match root.is_gone() {
                 true => Look::Failed(StatusCode::SERVICE_UNAVAILABLE),
@@ -272,6 +280,8 @@ impl Cache {
                         .insert(&landing.key, &entry, &self.caching);
                     entry
                 }
+                // Not kept: the next request looks again, and a disk that has recovered is seen at
+                // once.
                 (Look::Failed(status), _) => Entry::new(Found::Nothing(status), generation, start),
                 (Look::Same, None) => unreachable!("nothing was known"),
             };
@@ -341,8 +351,10 @@ impl Shard {
         let max_bytes = caching.bytes / SHARDS;
         let max_open = caching.open_files / SHARDS;
         let weight = entry.weight(key);
+        // A new entry begins at the end of the queue.
         self.forget(key);
         if weight > max_bytes || (entry.is_open() && max_open == 0) {
+            // One alone would drive out everything else, for nothing.
             return;
         }
         self.bytes += weight;
@@ -355,6 +367,8 @@ impl Shard {
                 return;
             };
             match self.entries.get(&oldest) {
+                // Asked for since it was last looked at: it has another round (the algorithm
+                // CLOCK).
                 Some(entry) if entry.used.swap(false, Ordering::Relaxed) => {
                     self.queue.push_back(oldest)
                 }

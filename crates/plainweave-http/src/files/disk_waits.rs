@@ -9,27 +9,25 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::clock::coarse_millis;
+use super::clock::{Millis, coarse_millis};
 
-/// Milliseconds that a response may wait, for each of its reads.
-const LONG: u64 = 100;
+/// How long a response may wait, for each of its reads.
+const LONG: Millis = 100;
 /// The number that may always wait.
 const FEW: usize = 16;
-/// The number that may wait, for these milliseconds after nobody did: how fast the disk is, is not
-/// known yet.
-const BURST: (usize, u64) = (256, 100);
-/// Milliseconds, at least, for which those who are served are counted.
-const WINDOW: u64 = 50;
-/// Milliseconds after a read from the disk for which pages are taken to leave memory as fast as
-/// others come.
-const BUSY: u64 = 1000;
+/// The number that may wait, for this long after nobody did: how fast the disk is, is not known yet.
+const BURST: (usize, Millis) = (256, 100);
+/// For how long, at least, those who are served are counted.
+const WINDOW: Millis = 50;
+/// For how long after a read from the disk pages are taken to leave memory as fast as others come.
+const BUSY: Millis = 1000;
 
 /// The responses that wait for a disk, counted and limited. See [`StaticFiles::with_disk_waits`].
 ///
 /// [`StaticFiles::with_disk_waits`]: super::StaticFiles::with_disk_waits
 pub struct DiskWaits {
     now: AtomicUsize,
-    /// When the disk was last needed, in milliseconds.
+    /// When the disk was last needed, in [`Millis`].
     asked: AtomicU64,
     /// When somebody last came while nobody waited.
     began: AtomicU64,
@@ -78,7 +76,7 @@ impl DiskWaits {
     }
 
     /// Returns whether responses that would have to wait are to be refused.
-    pub(super) fn are_long(&self, now: u64) -> bool {
+    pub(super) fn are_long(&self, now: Millis) -> bool {
         let bursts = now.saturating_sub(self.began.load(Relaxed)) <= BURST.1;
         self.now()
             >= self
@@ -94,7 +92,7 @@ impl DiskWaits {
     }
 
     /// Counts a response while it waits.
-    pub(super) fn begin(&self, now: u64) -> DiskWait<'_> {
+    pub(super) fn begin(&self, now: Millis) -> DiskWait<'_> {
         self.asked.store(now, Relaxed);
         if self.now.fetch_add(1, Relaxed) == 0 {
             self.began.store(now, Relaxed);
@@ -102,7 +100,7 @@ impl DiskWaits {
         DiskWait(self)
     }
 
-    fn count_served(&self, now: u64) {
+    fn count_served(&self, now: Millis) {
         self.served.fetch_add(1, Relaxed);
         let since = self.window.load(Relaxed);
         let took = now.saturating_sub(since);
@@ -117,8 +115,8 @@ impl DiskWaits {
         }
     }
 
-    /// Returns whether the disk has been needed just before `now`, in milliseconds.
-    pub(super) fn were_there(&self, now: u64) -> bool {
+    /// Returns whether the disk has been needed just before `now`.
+    pub(super) fn were_there(&self, now: Millis) -> bool {
         // The clock begins with the machine: a server that starts within its first second is
         // careful for nothing.
         now.saturating_sub(self.asked.load(Relaxed)) < BUSY

@@ -12,7 +12,7 @@ use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, statx};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::clock::coarse_millis;
+use super::clock::{Millis, coarse_millis};
 use super::disk_waits::DiskWaits;
 use crate::message::response::FilePart;
 
@@ -56,7 +56,7 @@ impl Care {
         probed: 4096,
     };
 
-    fn at(now: u64, waits: &DiskWaits) -> Self {
+    fn at(now: Millis, waits: &DiskWaits) -> Self {
         if waits.were_there(now) {
             Self::MUCH
         } else {
@@ -146,11 +146,11 @@ pub(super) struct Opened {
     seen: Mutex<Seen>,
 }
 
-/// This range was there, at this time in milliseconds.
+/// This range was there, at this time.
 #[derive(Debug, Default)]
 struct Seen {
     range: Range<u64>,
-    when: u64,
+    when: Millis,
 }
 
 impl Opened {
@@ -174,7 +174,7 @@ impl Opened {
     }
 
     /// Returns whether all of `range` is in the page cache, as far as is known without touching it.
-    fn has(&self, range: Range<u64>, now: u64, care: Care) -> bool {
+    fn has(&self, range: Range<u64>, now: Millis, care: Care) -> bool {
         let seen = self.seen();
         let covered = seen.range.start <= range.start && range.end <= seen.range.end;
         if covered && now.saturating_sub(seen.when) < care.believed_of_others {

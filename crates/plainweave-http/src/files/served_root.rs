@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::clock::coarse_millis;
+use super::clock::{Millis, coarse_millis};
 use super::open::Root;
 use super::pieces::Blocking;
 
@@ -109,10 +109,10 @@ impl ServedRoot {
     }
 
     /// Looks the path up if that was `staleness` ago or longer, once in a tick of the clock at the
-    /// most. `now`: [`coarse_millis`]. An error: the caller was cancelled.
+    /// most. An error: the caller was cancelled.
     pub(super) fn check<B: Blocking>(
         self: &Arc<Self>,
-        now: u64,
+        now: Millis,
         staleness: Duration,
         blocking: &B,
     ) -> io::Result<()> {
@@ -144,7 +144,7 @@ impl ServedRoot {
         Ok(self.generation() != generation)
     }
 
-    fn look_up<B: Blocking>(self: &Arc<Self>, now: u64, blocking: &B) -> io::Result<()> {
+    fn look_up<B: Blocking>(self: &Arc<Self>, now: Millis, blocking: &B) -> io::Result<()> {
         let cached = if B::TRY_FIRST && !self.walks {
             Root::open_cached(&self.path)
         } else {
@@ -163,7 +163,7 @@ impl ServedRoot {
     }
 
     /// Goes on with what was found at the path.
-    fn take(&self, found: io::Result<Root>, now: u64) {
+    fn take(&self, found: io::Result<Root>, now: Millis) {
         let Ok(found) = found else {
             return self.miss(now);
         };
@@ -180,7 +180,7 @@ impl ServedRoot {
         self.seen.generation.fetch_add(1, Ordering::Release);
     }
 
-    fn miss(&self, now: u64) {
+    fn miss(&self, now: Millis) {
         let _open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         match self.missing_since.load(Ordering::Relaxed) {
             0 => self.missing_since.store(now.max(1), Ordering::Relaxed),

@@ -165,6 +165,7 @@ impl<B: Blocking> StaticFiles<B> {
         let path = match FilePath::decode(head.path()) {
             Ok(path) => path,
             Err(Refusal::Malformed) => return Response::plain(StatusCode::BAD_REQUEST),
+            // As if it did not exist: 403 would say that it does.
             Err(Refusal::Hidden) => return Response::plain(StatusCode::NOT_FOUND),
         };
 
@@ -180,6 +181,7 @@ impl<B: Blocking> StaticFiles<B> {
         };
 
         let is_fault = status.is_server_error() || matches!(entry.found, Found::Outside);
+        // What a client got wrong is no fault.
         if let Some(hook) = self.on_fault.as_ref().filter(|_| is_fault) {
             hook(status, head.path());
         }
@@ -306,6 +308,7 @@ impl<B: Blocking> StaticFiles<B> {
         };
         let size = file.version().size;
         let body = match *head.method() {
+            // The same length as GET's, and no bytes.
             Method::HEAD => Body::Omitted(size),
             _ => match partial::content(file, 0..size, &self.disk) {
                 Some(body) => body,

@@ -43,6 +43,18 @@ struct State<J, W> {
     closed: bool,
 }
 
+/// How much there is of what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobCounts {
+    pub(crate) threads: usize,
+    /// Threads that have a job.
+    pub(crate) busy: usize,
+    /// Jobs in the queue.
+    pub(crate) queued: usize,
+    /// Callers that found the queue full.
+    pub(crate) refused: usize,
+}
+
 /// What became of a job.
 #[derive(Debug)]
 pub(crate) enum Submission<J> {
@@ -153,19 +165,15 @@ impl<J, W> Jobs<J, W> {
         self.lock().free += 1;
     }
 
-    /// Returns the number of threads, and whether any of them has a job or one is queued.
-    pub(crate) fn threads(&self) -> (usize, bool) {
+    /// Returns how much there is of what.
+    pub(crate) fn counts(&self) -> JobCounts {
         let state = self.lock();
-        (
-            state.threads,
-            state.free < state.threads || !state.queue.is_empty(),
-        )
-    }
-
-    /// Returns the number of jobs in the queue and of callers that found it full.
-    pub(crate) fn waiting(&self) -> (usize, usize) {
-        let state = self.lock();
-        (state.queue.len(), state.waiting.len())
+        JobCounts {
+            threads: state.threads,
+            busy: state.threads - state.free,
+            queued: state.queue.len(),
+            refused: state.waiting.len(),
+        }
     }
 }
 

@@ -307,7 +307,7 @@ impl Task for FiberTask {
         self.header().last_worker()
     }
 
-    fn stamp(&self) -> u64 {
+    fn stamp(&self) -> Nanos {
         self.header().stamp.load(Ordering::Relaxed)
     }
 

@@ -46,14 +46,15 @@ pub struct UdpSocket {
     shared: Arc<Connection>,
 }
 
-/// A datagram that has been received; see [`UdpSocket::receive`].
+/// A datagram that has been received; see [`UdpSocket::receive`] and
+/// [`UnixDatagram::receive`](super::UnixDatagram::receive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Datagram {
+pub struct Datagram<Address = SocketAddr> {
     /// Bytes of it that are in the buffer.
     pub len: usize,
     /// Who has sent it.
-    pub from: SocketAddr,
+    pub from: Address,
     /// It was longer than the buffer, and the rest is lost.
     pub is_truncated: bool,
 }

@@ -23,6 +23,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use super::connection::{Connection, datagrams, descriptor, shared, stream};
 use super::datagram;
 use super::listener::{BACKLOG, accept, listener, try_accept};
+use super::udp::Datagram;
 use crate::io::op::Interest;
 use crate::sched::io_call::Descriptor;
 use crate::sched::wait;
@@ -498,17 +499,21 @@ impl UnixDatagram {
     /// # Errors
     /// As for [`Self::recv`].
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.receive(buf).map(|(len, from, _)| (len, from))
+        self.receive(buf)
+            .map(|datagram| (datagram.len, datagram.from))
     }
 
-    /// Receives a datagram, and says at last whether `buf` was too short for it.
+    /// Receives a datagram, and says whether `buf` was too short for it.
     ///
     /// # Errors
     /// As for [`Self::recv`].
-    pub fn receive(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr, bool)> {
+    pub fn receive(&self, buf: &mut [u8]) -> io::Result<Datagram<SocketAddr>> {
         let received = datagram::receive(&self.shared, buf)?;
-        let from = of_native(&received.from).or_else(|_| unnamed())?;
-        Ok((received.len, from, received.is_truncated))
+        Ok(Datagram {
+            len: received.len,
+            from: of_native(&received.from).or_else(|_| unnamed())?,
+            is_truncated: received.is_truncated,
+        })
     }
 
     /// Returns the local address.

@@ -7,9 +7,9 @@
 //! nothing starves. Against it: when there is more work than time, earliest deadline first makes
 //! nearly everything late; and as of every ranked policy.
 
-use super::Task;
 use super::ranked::{Rank, Ranked};
 use super::settings::{Key, Settings, key, number};
+use super::{Nanos, Task};
 
 /// Earliest deadline first. A task without a deadline is due [`DeadlineParams::patience_ms`] after
 /// it became ready, so it is not starved.
@@ -43,7 +43,7 @@ impl Settings for DeadlineParams {
 
 /// The rank by deadline.
 pub struct Deadline {
-    patience_ns: u64,
+    patience_ns: Nanos,
 }
 
 impl<T: Task> Rank<T> for Deadline {
@@ -55,7 +55,7 @@ impl<T: Task> Rank<T> for Deadline {
         }
     }
 
-    fn key(&self, now: u64, task: &T) -> u64 {
+    fn key(&self, now: Nanos, task: &T) -> Nanos {
         task.deadline().unwrap_or(now + self.patience_ns).max(now)
     }
 }

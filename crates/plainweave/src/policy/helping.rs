@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use super::helping_params::HelpingParams;
 use super::pinned::Pinned;
 use super::stamped::Stamped;
-use super::{Cx, DirectSwitch, Effort, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, DirectSwitch, Effort, Nanos, Policy, Ready, Task, Topology, Wake, WorkerId};
 
 /// FIFO lanes, two a worker by default. A worker takes from another's lanes, even if it has tasks
 /// itself, when those have waited for much longer than its own. The scheduler of the Cforall (CFA)
@@ -42,7 +42,7 @@ pub struct Helping<T> {
 /// A worker's half of [`Helping`].
 pub struct HelpingLocal<T> {
     worker: WorkerId,
-    pinned: Pinned<VecDeque<(u64, T)>>,
+    pinned: Pinned<VecDeque<(Nanos, T)>>,
     target: Option<usize>,
     /// Pops until the next visit by schedule, and the lane it goes to.
     left: u32,
@@ -88,7 +88,7 @@ impl<T: Task> Helping<T> {
         }
     }
 
-    fn take(&self, cx: &Cx, lane: usize, found: Option<(u64, T)>) -> Option<T> {
+    fn take(&self, cx: &Cx, lane: usize, found: Option<(Nanos, T)>) -> Option<T> {
         let (time, task) = found?;
         let average = self
             .params

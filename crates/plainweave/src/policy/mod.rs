@@ -65,23 +65,25 @@ pub use work_stealing::{WorkStealing, WorkStealingLocal, WorkStealingParams};
 /// A worker's number within its pool, from 0.
 pub type WorkerId = usize;
 
+/// A moment by the clock of a pool, or a span of its time: nanoseconds, the moments since its epoch.
+pub type Nanos = u64;
+
 /// What a policy may ask of a task.
 pub trait Task: Send {
     /// The one worker that may run it, if it is pinned to one.
     fn pinned(&self) -> Option<WorkerId>;
     /// Where it ran last; spare workers do not count.
     fn last_worker(&self) -> Option<WorkerId>;
-    /// The time stamp that the policy gave it: nanoseconds on [`Cx::now`]'s clock, 0 before the
-    /// first.
-    fn stamp(&self) -> u64;
+    /// The time stamp that the policy gave it, on [`Cx::now`]'s clock; 0 before the first.
+    fn stamp(&self) -> Nanos;
     /// Gives it a time stamp.
-    fn set_stamp(&self, now: u64);
+    fn set_stamp(&self, now: Nanos);
     /// How urgent it is: 255 is the most; [`PRIORITY`] unless it was set.
     fn priority(&self) -> u8 {
         PRIORITY
     }
-    /// By when it should have run: nanoseconds on [`Cx::now`]'s clock. `None`: whenever.
-    fn deadline(&self) -> Option<u64> {
+    /// By when it should have run, on [`Cx::now`]'s clock; `None` if it does not matter.
+    fn deadline(&self) -> Option<Nanos> {
         None
     }
     /// Its share of the processor beside others, never 0; [`WEIGHT`] unless it was set.
@@ -223,7 +225,7 @@ pub enum Effort {
 /// worker.
 #[derive(Debug)]
 pub struct Cx {
-    now: u64,
+    now: Nanos,
     random: u64,
     /// Tasks placed by load.
     placements: usize,
@@ -253,14 +255,14 @@ impl Cx {
         }
     }
 
-    /// The loop's last reading of the clock, nanoseconds since the runtime's epoch.
+    /// Returns the loop's last reading of the clock.
     #[must_use]
-    pub fn now(&self) -> u64 {
+    pub fn now(&self) -> Nanos {
         self.now
     }
 
     /// The loop (or a test) has read the clock.
-    pub fn set_now(&mut self, now: u64) {
+    pub fn set_now(&mut self, now: Nanos) {
         self.now = now;
     }
 

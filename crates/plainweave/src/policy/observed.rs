@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Cx, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, Effort, Load, Nanos, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::{Mutex, MutexGuard};
 
 /// A policy that is observed; behaves as `P`, which is a policy for [`Numbered`] tasks.
@@ -38,7 +38,7 @@ pub struct Numbered<T> {
     task: T,
     number: u64,
     /// When it was pushed, by the observer's clock.
-    since: u64,
+    since: Nanos,
 }
 
 /// Tells what a policy did. Clones observe together, and so does one that is given to several
@@ -115,7 +115,7 @@ impl Observer {
         self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self, cx: &Cx) -> u64 {
+    fn now(&self, cx: &Cx) -> Nanos {
         self.0
             .epoch
             .map_or(cx.now(), |epoch| epoch.elapsed().as_nanos() as u64)
@@ -192,16 +192,16 @@ impl<T: Task> Task for Numbered<T> {
     fn last_worker(&self) -> Option<WorkerId> {
         self.task.last_worker()
     }
-    fn stamp(&self) -> u64 {
+    fn stamp(&self) -> Nanos {
         self.task.stamp()
     }
-    fn set_stamp(&self, now: u64) {
+    fn set_stamp(&self, now: Nanos) {
         self.task.set_stamp(now);
     }
     fn priority(&self) -> u8 {
         self.task.priority()
     }
-    fn deadline(&self) -> Option<u64> {
+    fn deadline(&self) -> Option<Nanos> {
         self.task.deadline()
     }
     fn weight(&self) -> u32 {

@@ -7,9 +7,9 @@
 //! of priority `q` only if they become ready within `(q - p)` levels' worth of time after it.
 //! Against it: as of every ranked policy.
 
-use super::Task;
 use super::ranked::{Rank, Ranked};
 use super::settings::{Key, Settings, key, number};
+use super::{Nanos, Task};
 
 /// The most urgent first. A level of priority is worth [`PriorityParams::level_us`] of waiting, so
 /// nothing starves.
@@ -43,7 +43,7 @@ impl Settings for PriorityParams {
 
 /// The rank by priority and time.
 pub struct Ageing {
-    level_ns: u64,
+    level_ns: Nanos,
 }
 
 impl<T: Task> Rank<T> for Ageing {
@@ -55,7 +55,7 @@ impl<T: Task> Rank<T> for Ageing {
         }
     }
 
-    fn key(&self, now: u64, task: &T) -> u64 {
+    fn key(&self, now: Nanos, task: &T) -> Nanos {
         now + u64::from(u8::MAX - task.priority()) * self.level_ns
     }
 }

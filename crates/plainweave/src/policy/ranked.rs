@@ -19,7 +19,7 @@ use std::sync::PoisonError;
 use crossbeam_utils::CachePadded;
 
 use super::pinned::Pinned;
-use super::{Cx, DirectSwitch, Effort, Load, Policy, Ready, Task, Topology, Wake, WorkerId};
+use super::{Cx, DirectSwitch, Effort, Load, Nanos, Policy, Ready, Task, Topology, Wake, WorkerId};
 use crate::shim::atomic::AtomicU64;
 use crate::shim::atomic::Ordering::{Acquire, Release};
 use crate::shim::{Mutex, MutexGuard};
@@ -36,7 +36,7 @@ pub trait Rank<T: Task>: Send + Sync + 'static {
     fn new(params: Self::Params) -> Self;
 
     /// The key of a task that has just become ready; below `u64::MAX`.
-    fn key(&self, now: u64, task: &T) -> u64;
+    fn key(&self, now: Nanos, task: &T) -> u64;
 
     /// A task with this key is about to run.
     fn runs(&self, _: u64, _: &T) {}

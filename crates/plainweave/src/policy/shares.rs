@@ -11,8 +11,8 @@
 
 use crossbeam_utils::CachePadded;
 
-use super::Task;
 use super::ranked::{Rank, Ranked};
+use super::{Nanos, Task};
 use crate::shim::atomic::AtomicU64;
 use crate::shim::atomic::Ordering::Relaxed;
 
@@ -39,7 +39,7 @@ impl<T: Task> Rank<T> for Stride {
         }
     }
 
-    fn key(&self, _: u64, task: &T) -> u64 {
+    fn key(&self, _: Nanos, task: &T) -> u64 {
         task.stamp().max(self.clock.load(Relaxed))
     }
 

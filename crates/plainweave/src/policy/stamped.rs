@@ -15,7 +15,7 @@ use std::sync::PoisonError;
 
 use crossbeam_utils::CachePadded;
 
-use super::Cx;
+use super::{Cx, Nanos};
 use crate::shim::atomic::AtomicU64;
 use crate::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::shim::{Mutex, MutexGuard};
@@ -23,7 +23,7 @@ use crate::shim::{Mutex, MutexGuard};
 /// The time of an empty lane.
 const EMPTY: u64 = u64::MAX;
 
-type Queue<T> = VecDeque<(u64, T)>;
+type Queue<T> = VecDeque<(Nanos, T)>;
 
 /// What others look at.
 struct Face {
@@ -61,7 +61,7 @@ impl<T: Send> Stamped<T> {
 
     /// Returns when the lane's oldest task came, or `None` if the lane looks empty.
     #[inline]
-    pub(super) fn oldest(&self, lane: usize) -> Option<u64> {
+    pub(super) fn oldest(&self, lane: usize) -> Option<Nanos> {
         let time = self.faces[lane].oldest.load(Acquire);
         (time != EMPTY).then_some(time)
     }
@@ -89,7 +89,7 @@ impl<T: Send> Stamped<T> {
     }
 
     /// Takes a lane's oldest task, and returns when it came; waits for the lock.
-    pub(super) fn pop(&self, lane: usize) -> Option<(u64, T)> {
+    pub(super) fn pop(&self, lane: usize) -> Option<(Nanos, T)> {
         self.oldest(lane)?;
         self.take(
             lane,
@@ -100,12 +100,12 @@ impl<T: Send> Stamped<T> {
     }
 
     /// Does the same as [`Self::pop`], or returns `None` if another thread has the lock.
-    pub(super) fn try_pop(&self, lane: usize) -> Option<(u64, T)> {
+    pub(super) fn try_pop(&self, lane: usize) -> Option<(Nanos, T)> {
         self.oldest(lane)?;
         self.take(lane, self.lanes[lane].try_lock().ok()?)
     }
 
-    fn take(&self, lane: usize, mut queue: MutexGuard<'_, Queue<T>>) -> Option<(u64, T)> {
+    fn take(&self, lane: usize, mut queue: MutexGuard<'_, Queue<T>>) -> Option<(Nanos, T)> {
         let first = queue.pop_front();
         let next = queue.front().map_or(EMPTY, |(time, _)| *time);
         self.faces[lane].oldest.store(next, Release);

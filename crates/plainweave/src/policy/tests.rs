@@ -49,16 +49,16 @@ impl Task for Probe {
     fn last_worker(&self) -> Option<WorkerId> {
         None
     }
-    fn stamp(&self) -> u64 {
+    fn stamp(&self) -> Nanos {
         self.stamp.load(Ordering::Relaxed)
     }
-    fn set_stamp(&self, now: u64) {
+    fn set_stamp(&self, now: Nanos) {
         self.stamp.store(now, Ordering::Relaxed);
     }
     fn priority(&self) -> u8 {
         self.priority
     }
-    fn deadline(&self) -> Option<u64> {
+    fn deadline(&self) -> Option<Nanos> {
         self.deadline
     }
     fn weight(&self) -> u32 {

@@ -33,18 +33,19 @@ impl BlockingPool {
 
     /// Returns whether a job runs or waits to.
     pub(crate) fn is_busy(&self) -> bool {
-        self.0.threads().1
+        let now = self.0.counts();
+        now.busy > 0 || now.queued > 0
     }
 
     /// Returns the number of its threads.
     pub(crate) fn threads(&self) -> usize {
-        self.0.threads().0
+        self.0.counts().threads
     }
 
-    /// Returns the numbers of its threads and of jobs that wait for one.
-    pub(crate) fn figures(&self) -> (usize, usize) {
-        let (queued, waiting) = self.0.waiting();
-        (self.0.threads().0, queued + waiting)
+    /// Returns how many jobs wait for a thread, those included that found no room in the queue.
+    pub(crate) fn waiting(&self) -> usize {
+        let now = self.0.counts();
+        now.queued + now.refused
     }
 
     /// Queues the job if there is room; otherwise returns it, and the caller is woken when there is
@@ -120,12 +121,12 @@ mod tests {
                 .clone()
         });
 
-        while pool.0.waiting().1 < MORE {
+        while pool.0.counts().refused < MORE {
             assert!(Instant::now() < deadline, "they find the queue full");
             std::thread::sleep(Duration::from_millis(1));
         }
 
-        assert_eq!(pool.0.waiting(), (QUEUE, MORE));
+        assert_eq!(pool.0.counts().queued, QUEUE);
         drop(finish);
         for n in 0..callers.len() {
             report

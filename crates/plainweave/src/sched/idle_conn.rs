@@ -37,12 +37,12 @@ use crate::sched::lent::Lent;
 use crate::sched::pool::{bump, lower};
 use crate::sched::worker::{TimerTarget, WorkerCtx};
 use crate::sched::worker_io::IoCx;
-use crate::timer::TimerKey;
+use crate::timer::{Nanos, TimerKey};
 
 /// Idle times at least this long are counted from the worker's last clock reading, some
 /// microseconds ago: a new reading would be a hundredth of a request's cost. (A fiber that has kept
 /// the worker busy shortens them by as much.)
-const COARSE: u64 = 1_000_000_000;
+const COARSE: Nanos = 1_000_000_000;
 
 /// Bytes of a connection's own state that are prefetched.
 const FETCHED: usize = 256;
@@ -73,7 +73,7 @@ pub(crate) struct IdleConn {
     source: Arc<Descriptor>,
     kind: Kind,
     resume: Resume,
-    idle_ns: u64,
+    idle_ns: Nanos,
     timer: Option<TimerKey>,
     interrupt: Option<Interrupt>,
     key: usize,
@@ -113,7 +113,7 @@ impl IdleList {
 pub(crate) fn register(
     me: &Header,
     (source, kind): (Arc<Descriptor>, Kind),
-    idle_ns: u64,
+    idle_ns: Nanos,
     resume: Resume,
 ) {
     let op = Operation::new(Op::Poll(Interest::Read), &source);

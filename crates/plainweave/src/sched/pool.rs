@@ -109,6 +109,15 @@ use crate::timer::Nanos;
 /// Fibers that a message names.
 const SHOWN: usize = 5;
 
+/// How a pool's stacks are used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StackUse {
+    /// Stacks in use.
+    pub(crate) in_use: usize,
+    /// The deepest use seen so far, in bytes; 0 before any was measured.
+    pub(crate) high_water: usize,
+}
+
 /// The part of a pool that all threads may touch.
 pub(crate) struct PoolShared {
     /// The zero of its clock.
@@ -574,8 +583,8 @@ impl PoolShared {
         pool.take()
     }
 
-    /// Returns the number of stacks in use and the deepest use seen in bytes, over all sizes.
-    pub(crate) fn stack_figures(&self) -> (usize, usize) {
+    /// Returns how stacks of all sizes are used.
+    pub(crate) fn stack_use(&self) -> StackUse {
         let sized: Vec<_> = self
             .sized
             .lock()
@@ -584,8 +593,9 @@ impl PoolShared {
             .cloned()
             .collect();
         let stats = sized.iter().chain([&self.stacks]).map(|pool| pool.stats());
-        stats.fold((0, 0), |(in_use, deepest), s| {
-            (in_use + s.in_use, deepest.max(s.high_water))
+        stats.fold(StackUse::default(), |sum, stats| StackUse {
+            in_use: sum.in_use + stats.in_use,
+            high_water: sum.high_water.max(stats.high_water),
         })
     }
 

@@ -22,6 +22,7 @@ use crate::atomics::sleepers::Sleepers;
 use crate::fiber::FiberTask;
 use crate::io::driver::Wait;
 use crate::policy::{Effort, Policy, Wake, WorkerId};
+use crate::timer::Nanos;
 
 impl PoolShared {
     /// Wakes the worker that a policy's push asks for.
@@ -151,7 +152,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     }
 }
 
-pub(super) fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

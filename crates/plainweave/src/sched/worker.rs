@@ -117,14 +117,14 @@ use crate::timer::Nanos;
 /// Limit on switches between two polls of driver and timers.
 const STRIDE: u32 = 64;
 /// A stride that took longer than this is halved.
-const STRIDE_NS: u64 = 200_000;
+const STRIDE_NS: Nanos = 200_000;
 
 /// A worker that has fibers ready and more than a few timers due fires one for each such time of a
 /// processor that it has had. What timers wake is queued behind and among the fibers that are ready
 /// already: if all timers of a tick fired at once, 100,000 fibers with one deadline would come
 /// before any other's next turn. As it is, those that end do not keep the others from running; and
 /// where fibers run for long, many timers fire in a turn.
-const TIMER_NS: u64 = 9_400;
+const TIMER_NS: Nanos = 9_400;
 /// As many fire in a turn in any case, if the turn before has left none.
 const TIMERS: usize = 16;
 /// As many fire in a turn of a worker that has no fiber ready.
@@ -145,7 +145,7 @@ struct Storm {
     /// The processor time up to which timers were fired for it (see [`TIMER_NS`]).
     fired_until: u64,
     /// When it was read last: that is a system call, so not at each turn.
-    read: u64,
+    read: Nanos,
 }
 
 /// The part of a worker that fibers, timers and completions use.
@@ -422,7 +422,7 @@ pub(crate) struct Worker<P: Policy<FiberTask>> {
     /// The length of the present stride: a power of two, [`STRIDE`] at most.
     pub(super) stride: Cell<u32>,
     /// When the present stride began.
-    pub(super) last_turn: Cell<u64>,
+    pub(super) last_turn: Cell<Nanos>,
     /// Whether it counts as searching in `atomics/sleepers`; whoever clears it must leave the
     /// search.
     pub(super) searching: Cell<bool>,

@@ -316,9 +316,12 @@ fn unix_datagrams_have_names_and_wait_for_room(setup: Setup) {
         let sender = UnixDatagram::bind(folder.path().join("there")).expect("bound");
         sender.send_to(b"by path", &path).expect("sent");
         let mut buf = [0; 4];
-        let (len, from, cut) = named.receive(&mut buf).expect("received");
-        assert_eq!((len, cut), (4, true));
-        assert_eq!(from.as_pathname(), Some(&*folder.path().join("there")));
+        let datagram = named.receive(&mut buf).expect("received");
+        assert_eq!((datagram.len, datagram.is_truncated), (4, true));
+        assert_eq!(
+            datagram.from.as_pathname(),
+            Some(&*folder.path().join("there"))
+        );
         let nameless = UnixDatagram::unbound().expect("a socket");
         nameless.connect(&path).expect("connected");
         nameless.send(b"x").expect("sent");

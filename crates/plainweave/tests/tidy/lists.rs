@@ -146,6 +146,7 @@ pub(crate) const CRATES: &[Layers] = &[
                 "tally",
                 "wire",
             ],
+            &["clock"],
         ],
     },
     Layers {
