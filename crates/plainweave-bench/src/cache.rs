@@ -276,6 +276,7 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
     let mut servers = Vec::new();
     for system in systems {
         let server = Server::start(*system, 64)?;
+        // The same keys and values on all of them.
         Client::fill(server.address).with_context(|| system.name())?;
         let client = Client::connect(server.address, connections).with_context(|| system.name())?;
         servers.push((client, server, Vec::new()));
@@ -290,6 +291,7 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
             let cost = server
                 .cost(client, flags.iterations.get(), case.mix)
                 .with_context(|| system.name())?;
+            // Round 0 warms up.
             costs.extend((round > 0).then_some(cost));
         }
     }

@@ -204,6 +204,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 
         let peak = peak.context("the peak of memcached, which is the measure of all rates")?;
         let peak = peak.first().context("no peak")?.1;
+        // A load of no requests a second would not end.
         let rates = shares.iter().map(|share| (share * peak).max(1.0)).collect();
         let curves = vec![vec![Vec::new(); flags.updates.len()]; systems.len()];
         all.push(Measured {
@@ -308,6 +309,8 @@ fn sweep(
         {
             for (u, updates) in flags.updates.iter().enumerate() {
                 for nth in 0..systems.len() {
+                    // Each round begins with another system, so that none always comes after the
+                    // same neighbour.
                     let turn = (nth + round) % systems.len();
                     let system = &systems[turn];
                     let curves = &mut curves[turn];
@@ -427,6 +430,7 @@ impl Found<'_> {
                 rows.extend(METRICS.map(|(metric, unit, of)| {
                     row(&case, metric, unit, measured.values(system, u, r, of))
                 }));
+                // Memcached itself is the first.
                 if system > 0 && r == middle {
                     rows.push(row(
                         &case,
@@ -445,6 +449,7 @@ impl Found<'_> {
             }
         }
 
+        // A figure that no point had, because none counted, is not a row.
         rows.retain(|row| !row.values.is_empty());
         rows
     }

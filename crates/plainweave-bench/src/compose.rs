@@ -146,6 +146,7 @@ impl System {
             ..
         } = flags;
         let name = format!("{packet_policy}/{packet_workers} + {side_policy}/{side_workers}")
+            // A comma would end the field of the CSV.
             .replace(',', ";");
         let pools = vec![
             format!("packets:{packet_policy}/{packet_workers}"),
@@ -219,6 +220,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let ranked = failures.catch(case.name(), || rank(case, flags, &mut turns, &mut absent));
         let Some(singles) = ranked else { continue };
         let names: Vec<_> = singles.iter().map(|single| single.name.clone()).collect();
+        // The pair competes with the best that single policies can do, not with a list chosen for
+        // it.
         let systems: Vec<_> = std::iter::once(pair.clone()).chain(singles).collect();
         rows.extend(rounds(case, &systems, flags, &mut turns, &mut failures));
         notes.extend(verdict::lines(&rows, case.name(), &pair.name, &names));

@@ -170,6 +170,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                             Ok(values)
                         });
                     }
+                    // Once: it is as absent in every other round.
                     Some(why) if round == 1 => absent.push((name, why.to_owned())),
                     Some(_) => {}
                 }
@@ -311,6 +312,7 @@ impl Bench<'_> {
     fn turn(&mut self, case: &'static str, kind: Kind, system: &System) -> anyhow::Result<Turn> {
         let server = self.start(kind, system, None)?;
         let closed = self.load(kind, &server, None)?;
+        // Two workers need two CPUs, and the load has one of them.
         if system.workers > 1 {
             return Ok(Turn {
                 closed,
@@ -319,6 +321,7 @@ impl Bench<'_> {
             });
         }
 
+        // The first turn of all is the base's: the rate is the same for all after it.
         self.keep_rate(case, &[("requests_per_s".to_owned(), closed.rate)]);
         let rate = self.rates[case];
         let open = Some(self.load(kind, &server, Some(rate))?);
@@ -333,6 +336,8 @@ impl Bench<'_> {
         }
 
         let file = self.site.dir().join("waits.csv");
+        // Another process: to observe waits makes everything slower, so figures and waits come from
+        // two.
         let server = self.start(kind, system, Some(&file))?;
         let observed = self.load(kind, &server, Some(rate))?;
         let waits = Some(Waits::read(&file, observed.steady)?);
@@ -355,6 +360,7 @@ impl Bench<'_> {
         let mut arguments = system.arguments();
         match (system.whose(), kind) {
             (Whose::Ours(_), Kind::Web) => {
+                // All files of the mix, or the cache of descriptors would be what is measured.
                 arguments.extend(["--open-files", "4000"].map(str::to_owned))
             }
             (Whose::Limit, _) => arguments.push(format!("--bytes={}", self.what(kind).mean())),

@@ -88,6 +88,7 @@ impl Failures {
         what: &str,
         measure: impl FnOnce() -> anyhow::Result<T>,
     ) -> Option<T> {
+        // A child that the same signal has ended would only give another error.
         let result = if interrupt::came().is_none() {
             Some(measure())
         } else {
@@ -121,6 +122,7 @@ impl Failures {
         let Some(values) = measured else { return };
         match self.catch(what, measure) {
             Some(value) => values.push(value),
+            // It did not fail: what was measured before is as good as it was.
             None if self.interrupted => {}
             None => *measured = None,
         }
@@ -136,6 +138,7 @@ impl Failures {
         out: Option<&Path>,
         picture: Option<&str>,
     ) -> anyhow::Result<()> {
+        // A failure stands in the page that is published, not only in a terminal that nobody keeps.
         report.absent.extend(self.failed.iter().cloned());
         if self.interrupted {
             report.absent.push((

@@ -194,6 +194,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         }
     }
 
+    // What failed in every round has no row.
     turns.retain(|_, turns| !turns.is_empty());
     let rows = rows(&turns, &cases, systems);
     ensure!(!rows.is_empty(), "nothing could be measured");

@@ -148,6 +148,8 @@ impl Trace {
             }
         }
 
+        // The end of an arrow may stand before its beginning in the file, and one of them be
+        // missing.
         let arrows = ended.into_iter().filter_map(|(id, kind, to)| {
             Some(Arrow {
                 kind,
@@ -187,6 +189,7 @@ impl Trace {
         let slices: Vec<_> = slices.map(cut).collect();
         let arrows = arrows
             .into_iter()
+            // Half an arrow would point to where nothing is drawn.
             .filter(|arrow| within(arrow.from.1) && within(arrow.to.1));
         let arrows: Vec<_> = arrows.collect();
         ensure!(
@@ -199,6 +202,7 @@ impl Trace {
             shapes <= MOST,
             "{shapes} slices and arrows are too many for a picture: narrow it by --from and --for"
         );
+        // A worker that did nothing meanwhile takes no row.
         tracks.retain(|track, _| slices.iter().any(|slice| slice.track == *track));
 
         Ok(Self {

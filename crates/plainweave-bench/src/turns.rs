@@ -131,6 +131,7 @@ impl Turns {
         key: &str,
         measure: impl FnOnce() -> anyhow::Result<Values>,
     ) -> anyhow::Result<Values> {
+        // Commas separate the fields of the file.
         let key = key.replace(',', ";");
         if let Some(values) = self.known.get(&key) {
             self.before += 1;
@@ -155,6 +156,7 @@ impl Turns {
             .iter()
             .map(|(name, value)| format!(",{name}={value}"))
             .collect();
+        // In one write, so that an interruption leaves at most one cut line, the last.
         let written = self.file.as_mut().map_or(Ok(()), |file| {
             file.write_all(format!("{key}{fields}\n").as_bytes())
         });

@@ -57,6 +57,7 @@ impl<'a> Exec<'a> {
             out: &mut work.out,
             now: cache.clock.now(),
             client,
+            // Read once a turn: who begins to watch meanwhile sees the commands of the next.
             watched: cache.watchers.kinds(),
             kinds: [0; KINDS.len()],
             sampler: &mut work.sampler,
@@ -152,6 +153,8 @@ impl<'a> Exec<'a> {
         while let Some(key) = keys.next() {
             self.get_one(key, cas, touch);
             left -= 1;
+            // Replies that nobody has read yet are memory. Rather than gather those to all keys of
+            // a long line it goes on once these have been sent.
             if (left == 0 || self.out.len() >= OUTPUT) && !keys.0.is_empty() {
                 return Some(keys);
             }
@@ -207,6 +210,7 @@ impl<'a> Exec<'a> {
             (true, None) => self.tally.count(Stat::TouchMisses),
         }
 
+        // Off unless somebody asked for it, as both of these take time.
         if self.cache.details.is_on() {
             self.cache.details.get(key, found.is_some());
         }
@@ -224,6 +228,7 @@ impl<'a> Exec<'a> {
     /// Before a value is received: refuses one that can never be stored.
     pub(crate) fn admit(&mut self, command: &Command<'_>, len: usize) -> Result<(), Reject> {
         if len <= self.cache.store.config().item_max {
+            // Whether there is room now is known once the value is there.
             return Ok(());
         }
         self.tally.count(Stat::StoreTooLarge);
@@ -414,6 +419,7 @@ impl<'a> Exec<'a> {
                 self.out.line("OK");
             }
             Manage::MetaDump(_) if !settings.dump => self.out.line("ERROR metadump not allowed"),
+            // The connection's loop sends the list, and has no place for replies before it.
             Manage::MetaDump(_) if !self.out.is_empty() => {
                 self.out
                     .line("ERROR cannot pipeline other commands before metadump");

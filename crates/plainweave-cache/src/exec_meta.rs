@@ -59,6 +59,7 @@ impl Exec<'_> {
             token,
             created,
         } = hit;
+        // `t` before `N` is answered as if the item had no end yet.
         let mut expiry = if created {
             Expiry::NEVER
         } else {
@@ -80,6 +81,7 @@ impl Exec<'_> {
                 b'c' => self.out.flag(b'c', item.cas()),
                 b'f' => self.out.flag(b'f', item.flags()),
                 b'l' => self.out.flag(b'l', self.now.since(item.access())),
+                // Who creates an item has not found it.
                 b'h' => self.out.flag(b'h', u8::from(item.fetched() && !created)),
                 _ => self.echo(word, &meta.key),
             }
@@ -171,6 +173,7 @@ impl Exec<'_> {
             Stored::Stored(_) if meta.quiet => return,
             Stored::Stored(cas) => (b"HD", cas),
             Stored::Exists => (b"EX", 0),
+            // As memcached answers.
             Stored::NotFound if joins => (b"NS", 0),
             Stored::NotFound => (b"NF", 0),
             Stored::NotStored => (b"NS", 0),

@@ -257,12 +257,14 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
         .map_err(|refused| usage(refused.plain()))?;
     let mut trace = flags.trace.as_deref().map(create).transpose()?;
     let mut timeline = flags.timeline.as_deref().map(create).transpose()?;
+    // Only one run is drawn: others would not be readable beside it, and recording takes memory.
     if let Some(first) = setups.first_mut().and_then(|runs| runs.first_mut()) {
         first.record = trace.is_some() || timeline.is_some();
     }
     if let Some(candidates) = flags.search {
         return search(setups, candidates as usize, &scenario, out);
     }
+    // Created before the runs: hours of them should not end in a path that cannot be written.
     let svg = flags.svg.as_deref().map(create).transpose()?;
     let mut lines = Vec::new();
 

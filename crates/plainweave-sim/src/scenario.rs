@@ -210,10 +210,13 @@ impl Scenario {
                 .map_err(|message| refuse(workers, message))?;
             machines.push(machine);
         }
+        // Names are looked at here as well, so that a refusal says the line. A run would only say
+        // the name.
         for policy in &self.policies {
             Choice::parse(policy.get_ref()).map_err(|message| refuse(policy, message))?;
         }
         let policies: Vec<_> = match load.policies() {
+            // What is given goes before what was published with the case.
             _ if !self.policies.is_empty() => self
                 .policies
                 .iter()
@@ -226,6 +229,7 @@ impl Scenario {
             policy: policy.to_owned(),
             machine: machine.clone(),
             load: load.clone(),
+            // Repetitions differ by their seed alone.
             seed: self.seed.wrapping_add(run),
             record: false,
             limit: None,
@@ -257,6 +261,8 @@ impl Scenario {
                 .with(name, value.get_ref().clone())
                 .map_err(|message| refuse(value, message))?;
         }
+        // Parameters may be refused for each other's sake: the message goes to the line of one that
+        // the file has.
         load.check().map_err(|(names, message)| {
             let written = names.iter().find_map(|name| self.params.get(*name));
             written.map_or_else(

@@ -175,6 +175,8 @@ impl Search {
         candidates: usize,
         seed: u64,
     ) -> Result<Self, String> {
+        // All of them, before hours are spent: a value that the family no longer knows would be a
+        // candidate that never wins.
         for (key, (_, values)) in SPACE.iter().enumerate() {
             for value in 0..values.len() {
                 let policy = text(&with(Place::default(), key, value));
@@ -196,6 +198,7 @@ impl Search {
                 .max()
                 .unwrap_or(0);
             for setup in runs {
+                // Of each machine by itself: runs on small ones take longer.
                 setup.limit = Some(slowest.saturating_mul(SLOWDOWN));
             }
         }
@@ -270,6 +273,7 @@ impl Search {
     ) -> Option<f64> {
         let policy = text(place);
         let known = self.tried.get(&policy).copied();
+        // A bound that was enough once may not be any more, now that the best is another.
         let score = match known {
             Some(Score::AtMost(most)) if most > least => self.measure(&policy, least),
             Some(known) => known,
@@ -309,6 +313,7 @@ impl Search {
             tail: Vec::new(),
         };
 
+        // The largest first: it decides, and most candidates need no other.
         for runs in self.machines.iter().rev() {
             let setups = runs.iter().map(|setup| Setup {
                 policy: policy.to_owned(),
@@ -322,6 +327,7 @@ impl Search {
                 return Score::None;
             };
 
+            // The lists are in the order of the machines.
             found
                 .throughput
                 .insert(0, median(&outcomes, Outcome::throughput));
@@ -354,6 +360,7 @@ fn with(mut place: Place, key: usize, value: usize) -> Place {
         if Choice::parse(&text(&place)).is_ok() {
             break;
         }
+        // One at a time, so that what can stay of the point stays.
         place[other] = 0;
     }
     place

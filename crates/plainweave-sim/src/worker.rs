@@ -44,6 +44,8 @@ struct Worker<'a, P: Policy<Ticket>> {
 pub(crate) fn work<P: Policy<Ticket>>(pools: &Pools<P>, number: WorkerId) {
     let pool = pools.of(number);
     let id = number - pool.first;
+    // Seeds that follow one another must not share draws: with 256 workers, seed 1 and seed 2 would
+    // overlap if the two were just added.
     let cx = Cx::new(pools.seed.wrapping_mul(1 << 20).wrapping_add(number as u64));
     let policy = RefCell::new((pool.policy.attach(id), cx));
     let timers = RefCell::default();
@@ -68,6 +70,7 @@ pub(crate) fn work<P: Policy<Ticket>>(pools: &Pools<P>, number: WorkerId) {
 
 /// Brings what comes from outside the pools.
 pub(crate) fn arrive<P: Policy<Ticket>>(pools: &Pools<P>) {
+    // Unlike any worker's.
     let mut cx = Cx::new(!pools.seed);
     loop {
         let next = pools.world.borrow_mut().arrival();
@@ -105,6 +108,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
         match Idler::pop(self, Effort::Quick) {
             Some(ticket) if self.searching.take() => idle::found(self, ticket),
             Some(ticket) => self.run(ticket),
+            // Nothing is ready: a timer that is due is looked at before its stride is over.
             None if self.fire_timers() => {}
             None if self.pools.machine.sleeps => idle::idle(self),
             None => match Idler::pop(self, Effort::Search) {
@@ -181,6 +185,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
         let waits = {
             let world = &mut *self.world();
             let other = world.fibers.get(fiber);
+            // The token of a fiber that is awake: its next wait returns at once.
             other.token = matches!(other.place, Place::New(_) | Place::Ready | Place::Running);
             matches!(other.place, Place::Waiting(_))
         };
@@ -240,6 +245,7 @@ impl<P: Policy<Ticket>> Worker<'_, P> {
                 },
                 Action::Sleep(time) => return self.sleep(fiber, ticket, time),
                 Action::Yield => {
+                    // As the runtime does: it has left before anybody may pop it.
                     self.world().fibers.get(fiber).place = Place::Waiting(ticket);
                     return self.push(fiber, Ready::Yielded);
                 }

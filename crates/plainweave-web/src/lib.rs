@@ -162,7 +162,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let heap = HeapKeeper::start(admission.in_progress.clone());
     let (listeners, _socket_file) = listeners.with(tls.as_ref())?;
     let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
-    drop((attention, observation, heap));
+    drop((attention, observation, heap)); // They look at the runtimes, which end next.
     engine.end();
     TraceFile::write_last(trace.as_deref(), "plainweave web");
 
@@ -295,6 +295,8 @@ impl signals::Operated for Operated {
 /// `affordable`: by the memory limit, which counts if no flag says otherwise.
 fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
+    // Raising it may be forbidden. What there is then has to do, and the start line says how much
+    // that is.
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {

@@ -44,6 +44,7 @@ struct Record {
 
 impl Record {
     fn exchange(&self, exchange: &Exchange<'_>) {
+        // One of many is looked at for the slowest, and the counter knows which.
         let sample = self.counters.count(exchange);
         self.slowest.pass(exchange, sample);
     }
@@ -103,6 +104,7 @@ impl Observers {
         let log = self.log.as_ref().map(|(log, _)| log.clone());
         match (log, self.record.clone()) {
             (None, None) => server,
+            // A format without a time in it costs no readings of the clock.
             (Some(log), None) => {
                 let server = if log.wants_times() {
                     server
@@ -186,6 +188,7 @@ impl<H: Handler> Pages<H> {
                 self.log.as_deref(),
                 self.start,
             ),
+            // So that a load balancer sends nobody else here while the last ones are served.
             "/health" if self.server.is_stopping() => Err(StatusCode::SERVICE_UNAVAILABLE.into()),
             "/health" if self.shown.root.is_missing() => {
                 Err(Refusal::Unavailable("the served directory is gone"))
@@ -208,6 +211,7 @@ impl<H: Handler> Pages<H> {
         };
 
         let sums = self.record.counters.sums();
+        // Paths and addresses of clients are nobody else's business.
         let slowest = details.then_some(&self.record.slowest);
         let own = own(
             &sums,
@@ -394,6 +398,7 @@ fn process(mut figures: Figures, runtimes: &Weak<Runtimes>, start: Instant) -> F
         .iter()
         .filter_map(|metrics| metrics.stack_high_water)
         .max()
+        // Before anything was measured. A metric that comes and goes is harder to work with.
         .unwrap_or(0) as u64;
 
     for (name, kind, help, value) in [

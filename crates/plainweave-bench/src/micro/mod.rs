@@ -201,6 +201,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 let what = format!("{} {}", case.name, system.name);
                 let measured = failures.catch(&what, || {
                     match measure(system, case, workers, flags, &mut course) {
+                        // A peer may lack a case, which is a line of the report. If ours fails, so
+                        // does the run.
                         Err(error) if !system.is_ours() && interrupt::came().is_none() => {
                             lacks = Some(error);
                             Ok(Vec::new())
@@ -318,6 +320,8 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
                     .iter()
                     .flat_map(|p| flags.modes.iter().map(move |m| (p, m)))
                 {
+                    // Tried before hours are spent: a C library may be too old for storage of one's
+                    // own, for instance.
                     let built = Mode::parse(mode)?.builder().workers(1).build();
                     plainweave::policy::Choice::parse(policy).map_err(anyhow::Error::msg)?;
                     if let Err(error) = built {

@@ -70,6 +70,7 @@ pub(super) struct Effort {
 /// The machine has no second CPU, or none that may be used.
 pub(super) fn measure(effort: Effort) -> anyhow::Result<Vec<Constant>> {
     let hit = effort.hit();
+    // On one word: what a write by another CPU adds to it is `group`.
     let exchange = effort.each(AtomicU64::new(0), |word| {
         black_box(word.fetch_add(1, Ordering::AcqRel));
     });
@@ -183,6 +184,7 @@ impl Effort {
         const LINE: usize = 8;
         let lines = self.memory / 64;
         let (mut order, mut random): (Vec<_>, _) = ((0..lines).collect(), Random::new(1));
+        // Shuffled, so that no prefetcher knows the next line.
         (1..lines)
             .rev()
             .for_each(|n| order.swap(n, random.below(n + 1)));
@@ -220,10 +222,12 @@ impl Effort {
         let ran = AtomicU64::new(0);
         let ended = AtomicBool::new(false);
         let waking = || {
+            // Until the other thread sleeps again.
             std::thread::sleep(Duration::from_micros(300));
             let before = since();
             rustix::io::write(&event, &1_u64.to_ne_bytes())?;
             let written = since();
+            // This CPU does not sleep, or its own waking would be measured too.
             while ran.load(Ordering::Acquire) < before {
                 std::hint::spin_loop();
             }
@@ -294,6 +298,7 @@ impl Effort {
     fn trees(self) -> (f64, f64) {
         const DEPTH: u64 = 1_000;
         let mut folding = Vec::new();
+        // A new tree each time, since folding consumes it.
         let leaf = self.median(|| {
             let began = Instant::now();
             let mut tree = Tree::published(DEPTH);

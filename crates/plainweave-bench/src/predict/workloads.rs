@@ -164,6 +164,8 @@ pub(super) fn measured(
             length,
             &dir.join(format!("round-{round}")),
         )? {
+            // Of each round its median: what the machine did in one of them is then one value among
+            // several.
             let median = figure.spread.median;
             match all
                 .iter_mut()
@@ -236,6 +238,7 @@ fn round(
             format!("--cases={}", cases.join(",")),
             format!("--seconds={}", length.seconds),
         ];
+        // The rounds are made here.
         arguments.push("--runs=1".to_owned());
         // As many as the simulator has.
         arguments.extend(cases.contains(&"cycle").then(|| "--rings=20".to_owned()));
@@ -307,6 +310,7 @@ pub(super) fn simulated(
     let output = command
         .output()
         .with_context(|| format!("cannot start {PROGRAM}"));
+    // Before the result is looked at, so that it is gone whatever that is.
     let _ = std::fs::remove_file(scenario);
     let output = output?;
 

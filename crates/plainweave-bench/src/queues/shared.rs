@@ -239,6 +239,7 @@ pub(super) fn queue(job: &Job) -> anyhow::Result<f64> {
             let (ns, tally) = if self.0.threads == 1 {
                 let mut tally = Tally::default();
                 let start = Instant::now();
+                // Batches that fit into every queue, so that none of them grows for being alone.
                 for first in (1..=items).step_by(64) {
                     (first..=items.min(first + 63)).for_each(push);
                     std::iter::from_fn(|| queue.pop(first)).for_each(|item| tally.add(item));
@@ -282,6 +283,8 @@ pub(super) fn halves(job: &Job) -> anyhow::Result<f64> {
             let half = threads / 2;
             let done = AtomicUsize::new(0);
             let push = |first: u64| {
+                // Each pushes its residue class, so that the tally can tell a lost item from one
+                // pushed twice.
                 for item in (first + 1..=items).step_by(half) {
                     let mut turns = 0;
                     while queue.push(first, item).is_err() {
@@ -297,6 +300,8 @@ pub(super) fn halves(job: &Job) -> anyhow::Result<f64> {
                 let mut tally = Tally::default();
                 let mut turns = 0;
                 loop {
+                    // Read before the queue: if it is empty after all pushers had ended, it stays
+                    // so.
                     let last = done.load(Ordering::Acquire) == half;
                     match queue.pop(turn) {
                         Some(item) => {

@@ -77,6 +77,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             return Ok(());
         };
 
+        // All of them run at the same time, idle but for one: a round is then not spent on starts.
         servers.push(Server::start(kind, &bench.site, Some(group))?);
     }
 
@@ -132,6 +133,7 @@ impl Round {
                 .collect()
         };
 
+        // Its own peak is nginx's, so that would be the same load once more.
         let same = nginx
             .filter(|_| server.kind != Kind::Nginx)
             .map_or(Ok(Vec::new()), turns)?;
@@ -262,6 +264,7 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
         "--arrivals",
         "poisson",
     ];
+    // The queue fills first: its beginning would make the overload look milder than it is.
     let settle = SETTLE.min(bench.turn);
     let warm_up = format!("{}ms", settle.as_millis());
     let more = [
@@ -277,6 +280,7 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
             while !ended.load(Ordering::Relaxed) {
                 turn.descriptors = turn.descriptors.max(server.descriptors() as f64);
                 turn.memory = turn.memory.max(server.memory().unwrap_or(0.0));
+                // What a server has not closed although its client is gone.
                 turn.close_wait = turn
                     .close_wait
                     .max(standing(server.address, &[CLOSE_WAIT]) as f64);
@@ -291,6 +295,7 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
     turn.failed = figures.failed_share()?;
     turn.p99 = figures.get("latency_p99").ok();
     turn.lateness = figures.get("lateness_p99").ok();
+    // As long as clients are patient, so that what still stands afterwards was forgotten.
     std::thread::sleep(settle);
     turn.left = standing(server.address, &[CLOSE_WAIT]) as f64;
     drain(server.address);

@@ -87,6 +87,8 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn new(size: Size, site: Site, catalog: Catalog) -> anyhow::Result<Self> {
         let mut times = Times::of(size.full);
+        // Short steps are for trying things out: they should not wait ten times as long as they
+        // last.
         times.warm_up = times.warm_up.min(size.length * 2);
         // Drawn from this list, all alike, requests are those of the table.
         let paths = site.dir().join("drawn.txt");
@@ -196,6 +198,7 @@ impl Bench {
     /// Compares the content of some files, all sizes among them.
     pub(super) fn sample(&self, server: &Server) -> anyhow::Result<()> {
         let mut checker = Checker::connect(server.address)?;
+        // The catalogue goes by size, so equal distances meet all sizes.
         let every = self.catalog.items.len().div_ceil(SAMPLED);
         let sampled = self
             .catalog
@@ -315,6 +318,7 @@ impl Bench {
         let figures = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) && Instant::now() < end {
+                    // The most at any moment: those that a server forgets pile up.
                     close_wait = close_wait.max(standing(server.address, &[CLOSE_WAIT]));
                     std::thread::sleep(LOOKS);
                 }
@@ -323,6 +327,7 @@ impl Bench {
             run_overload(&mut command, &self.site.dir().join(csv))
         })?;
         std::thread::sleep(self.times.pause);
+        // What this step has left would be counted with the next one.
         drain(server.address);
         let mut step = Step::read(rate, &figures)?;
 

@@ -32,6 +32,7 @@ impl Shard {
         let mut size = head.len() + size_of::<Entry>();
         let (bytes, len) = if head.kind == TABLE {
             let len = record::value_len(record.bytes());
+            // Each piece is pinned by itself: they lie in segments that are cleaned one by one.
             let pieces = record::pieces(record.bytes()).map(|loc| {
                 let head = self.log.head(loc);
                 size += head.len();
@@ -115,6 +116,7 @@ impl Shard {
             log.has_key(loc, key)
         })?;
         if Expiry(entry.expiry).passed(now) || log.flushed(entry.loc()) {
+            // Which takes out what has expired or was flushed.
             self.find(hash, key, now);
             return None;
         }
@@ -184,6 +186,7 @@ impl Shard {
         let marks = entry.marks();
         let stale = marks & STALE != 0;
         let sent = marks & SENT != 0;
+        // Flags take effect in their order: `T` before `R` lengthens the life that `R` judges.
         let judged = lookup
             .touch
             .filter(|_| lookup.touch_first)
@@ -192,9 +195,11 @@ impl Shard {
             .recache
             .zip(judged.time())
             .is_some_and(|(least, end)| end.since(now) < least);
+        // One client alone: others see that the token has been sent.
         let won = !lookup.peek && !sent && (created || stale || recache);
 
         if let Some(expiry) = lookup.touch.filter(|_| !created) {
+            // What was created has the end of `N` already.
             self.index.entry_mut(place).expiry = expiry.0;
         }
         if lookup.touch.is_some() {
@@ -241,6 +246,7 @@ impl Shard {
 
         let class = self.class(head.len() + size_of::<Entry>());
         class.cmd_set += 1;
+        // Joins compare too, but these two figures are of `cas` alone.
         let is_cas = write.compare.is_some() && write.mode == Mode::Set;
 
         match stored {
@@ -292,11 +298,13 @@ impl Shard {
             Some(compare) if compare != old.cas && !(stale && compare < old.cas) => {
                 return Stored::Exists;
             }
+            // The value is older than the item (`I`): it is stored, and stays stale.
             Some(compare) if compare != old.cas => Some(STALE | entry.marks() & SENT),
             _ => None,
         };
 
         let frequency = entry.marks() & FREQUENCY;
+        // A write counts as an access.
         let marks = (frequency + 1).min(FREQUENCY) | kept.unwrap_or(0);
         let expiry = if kept.is_some() {
             Expiry(entry.expiry)
@@ -318,6 +326,7 @@ impl Shard {
             }
             Mode::Set | Mode::Replace => {
                 let facts = facts(flags, expiry);
+                // In place: nothing dies, and the cleaner has less to do.
                 if self.write_over(place, &old, key, value, facts) {
                     self.stats.total_items += 1;
                     return Stored::Stored(facts.cas);
@@ -438,6 +447,7 @@ impl Shard {
             false => {
                 let kind = self.log.kind(loc);
                 let ready = self.ready(kind, head.len());
+                // To make room it may have moved this very item, or evicted it.
                 let Some(place) = self.find(hash, key, now) else {
                     return Removed::NotFound;
                 };

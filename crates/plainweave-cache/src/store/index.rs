@@ -270,6 +270,7 @@ impl Index {
     }
 
     fn home(&self, hash: u64) -> usize {
+        // As if all buckets of this level were divided; if this one is not, one bit less.
         let wide = hash as usize & ((2 << self.level) - 1);
         if wide < self.buckets() {
             wide
@@ -317,6 +318,7 @@ impl Index {
         let bucket = self.homes.get(home);
         match bucket.find(hash, &mut is) {
             Some(slot) => Some(&mut self.homes.get_mut(home).0[slot]),
+            // Most buckets have no extra one, and most misses end here.
             None if bucket.0[WAYS - 1].link().is_none() => None,
             None => self.find(hash, is).map(|place| self.entry_mut(place)),
         }
@@ -364,6 +366,7 @@ impl Index {
         let entry = std::mem::replace(self.entry_mut(place), Entry::EMPTY);
         self.items -= 1;
         if self.homes.get(place.home).0[WAYS - 1].link().is_some() {
+            // Else extra buckets would stay long after their items have gone.
             self.repack(place.home);
         }
 
@@ -410,6 +413,7 @@ impl Index {
         }
 
         let extra = self.extra();
+        // The link takes the fourth place, so its entry goes along.
         let last = std::mem::replace(&mut self.bucket_mut(at).0[WAYS - 1], Entry::to_extra(extra));
         self.extras.get_mut(extra).0[..2].copy_from_slice(&[last, entry]);
     }
@@ -459,11 +463,13 @@ impl Index {
     fn divide(&mut self, rehash: impl Fn(Loc) -> u64) {
         let from = self.split;
         let to = self.buckets();
+        // The new bucket is the first of a page.
         if to & (self.homes.page() - 1) == 0 {
             self.homes.grow();
         }
         self.take(from);
         self.split += 1;
+        // Every bucket of the level has been divided: the next one begins at its first.
         if self.split == 1 << self.level {
             self.level += 1;
             self.split = 0;
@@ -491,6 +497,7 @@ impl Index {
             self.put(to, self.scratch[index]);
         }
 
+        // It was the first of its page, and the only one left.
         if from & (self.homes.page() - 1) == 0 {
             self.homes.pages.pop();
         }

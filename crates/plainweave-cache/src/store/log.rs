@@ -127,6 +127,7 @@ impl Log {
             flushed: false,
         };
 
+        // A number that was in use before, so that the table of slots does not grow without end.
         let id = match self.absent.pop() {
             Some(id) => {
                 self.slots[id as usize] = slot;
@@ -282,6 +283,7 @@ impl Log {
         let len = self.head(loc).len();
         let slot = &mut self.slots[loc.segment() as usize];
         slot.live -= len;
+        // It is free without work. The next who needs room finds it.
         self.died |= slot.live == 0;
     }
 
@@ -296,6 +298,7 @@ impl Log {
     /// All that is there is flushed; what is appended from now on is not.
     pub(super) fn flush(&mut self) {
         for kind in [Kind::Small, Kind::Main, Kind::Pieces] {
+            // A flag a segment: what comes after the flush goes to new ones.
             self.seal(kind);
         }
         for slot in &mut self.slots {
@@ -312,8 +315,11 @@ impl Log {
             .zip([Kind::Small, Kind::Main, Kind::Pieces]);
         let sealed =
             sealed.flat_map(|(queue, kind)| queue.sealed.iter().map(move |&id| (id, kind)));
+        // A value is being written to those: its pieces belong to no item yet, and would count as
+        // dead.
         let sealed = sealed.filter(|(id, _)| !self.pending.contains(id));
         let live = |id: u32| match &self.slots[id as usize] {
+            // Its records still count as alive, and are dropped one by one when it is cleaned.
             Slot { flushed: true, .. } => 0,
             slot => slot.live,
         };
@@ -334,6 +340,7 @@ impl Log {
         let found = self
             .emptiest(0)
             .filter(|&(segment, _)| self.is_dead(segment));
+        // There may be more than one.
         self.died = found.is_some();
         found
     }
@@ -387,6 +394,7 @@ impl Log {
     /// Frees the segments in limbo that have no readers any more. Returns whether there were any.
     pub(super) fn rescue(&mut self) -> bool {
         let free = self.free.len();
+        // Backwards, since what is taken out is replaced by the last one.
         for place in (0..self.limbo.len()).rev() {
             let slot = &mut self.slots[self.limbo[place] as usize];
             if slot.segment.clear() {
@@ -407,6 +415,7 @@ impl Log {
         patch: impl FnOnce(&mut [u8]),
     ) -> Option<Loc> {
         let head = self.head(loc);
+        // Pinned, since `append` borrows all segments for the copy's bytes.
         let pin = self.slots[loc.segment() as usize]
             .segment
             .pin(loc.offset()..loc.offset() + head.len());

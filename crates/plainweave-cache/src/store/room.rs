@@ -117,9 +117,12 @@ impl Shard {
         let Some(mut cleaning) = self.cleaning.take().or_else(|| self.choose()) else {
             return false;
         };
+        // Asked each time: what is being cleaned may be a head.
         let end = self.log.filled(cleaning.segment);
         while cleaning.at < end && !self.log.is_dead(cleaning.segment) {
             if budget == 0 {
+                // The rest is left to the next command, so that none of them waits for a whole
+                // segment.
                 self.cleaning = Some(cleaning);
                 return true;
             }
@@ -187,6 +190,7 @@ impl Shard {
         if self.log.is_piece(loc) {
             return self.settle_piece(loc, head, hash);
         }
+        // The index leads elsewhere, so this record has died.
         let Some(place) = self.index.find(hash, |found| found == loc) else {
             return Some(head.len());
         };
@@ -216,6 +220,8 @@ impl Shard {
             return None;
         }
         if cleaning.kind == Kind::Small {
+            // Evicted from the small queue, a key is remembered: if it comes back soon, it goes to
+            // the main queue at once.
             self.ghost.fit(self.index.len());
             self.ghost.put(hash);
         }
@@ -226,6 +232,7 @@ impl Shard {
     /// Settles part of a value: it moves, or the whole item goes.
     fn settle_piece(&mut self, loc: Loc, head: &Head, hash: u64) -> Option<usize> {
         let key = head.key(self.log.at(loc));
+        // Pieces are not in the index: the key leads to the record that names them.
         let Some(place) = self.index.find(hash, |found| self.log.has_key(found, key)) else {
             return Some(head.len());
         };
@@ -340,6 +347,7 @@ impl Shard {
             }
         }
 
+        // Readers may have ended since, and with nobody writing nobody else would look.
         self.log.rescue();
         if self.left() < 0 {
             self.free_one();

@@ -108,6 +108,7 @@ impl<H: Handler> Server<H> {
         let Some(mut state) = self.try_open(&mut stream) else {
             return;
         };
+        // From here on a stop of the server can close it while it waits.
         let added = self.idle().add(stream.closer());
         // Also if a hook panics.
         let mut ending = Ending {
@@ -166,6 +167,8 @@ impl<H: Handler> Server<H> {
             .run();
             next.ok_or_else(|| input.filled().to_vec())
         });
+        // The turn is over, or the connection has begun to speak HTTP/2, which counts its requests
+        // itself.
         drop(permit);
         served.unwrap_or_else(|received| {
             let ConnState { link, http2 } = state;
@@ -237,6 +240,8 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
     fn run(&mut self) -> Option<Next> {
         loop {
             let turn = match self.exchange() {
+                // The next request may have come with this one. Answers to a pipeline leave
+                // together, by the flush below.
                 Ok(Turn::Again) => continue,
                 Ok(Turn::Http2) => return None,
                 Ok(last) => self.link.flush().map(|()| last),
@@ -246,6 +251,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             match turn {
                 Ok(Turn::Last { linger: true }) => self.link.linger(self.input.discard()),
                 Ok(Turn::Last { linger: false }) => self.link.stream.end(),
+                // It is between two requests, so nothing of the peer's is lost.
                 Ok(_) if self.server.is_stopping() => self.link.stream.end(),
                 Ok(_) => return Some(Next::Idle(self.server.limits().idle_timeout)),
                 Err(error) => self.fail(&error),
@@ -263,6 +269,8 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             Head::End => return Ok(Turn::Last { linger: false }),
             Head::Http2 => return Ok(Turn::Http2),
         };
+        // The head stays where it is, and borrowed, until its answer is made: what the body needs
+        // comes behind it.
         self.input.make_room(len);
         let (bytes, room) = self.input.split(len);
         let mut slots = header_slots();
@@ -291,6 +299,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
             .take_over
             .take()
             .map(|take_over| (take_over, request_named(&head)));
+        // Head and body give way to what has come behind them.
         self.input.finish(len, rest.range);
         if let Some((take_over, request)) = take_over {
             // What was said last must not be lost to a reset, and nobody knows what the peer still
@@ -306,6 +315,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 linger: unread || self.link.stream.tls().is_some(),
             });
         }
+        // The answer is there already; the next request begins where this body ends.
         self.drain(rest.decoder)
             .map_err(|error| error.with_status(None))?;
         Ok(Turn::Again)
@@ -376,7 +386,10 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                     Scan::More => {}
                 }
             }
+            // Nothing of a head: an end, or a silence, is then no fault of anybody's.
             let fresh = self.input.is_empty();
+            // To read would be to wait, and whoever holds the connection waits better: without a
+            // buffer.
             if fresh && !std::mem::take(&mut self.readable) && !self.link.stream.holds_input() {
                 return Ok(Head::Idle);
             }
@@ -440,6 +453,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         if !self.reported && error.status().is_some() {
             tell(self.server, &self.link, None, Some(error), Duration::ZERO);
         }
+        // An answer in the middle of another one would be taken for a part of it.
         let Some(status) = error.status().filter(|_| !self.link.broken) else {
             return;
         };
@@ -474,6 +488,7 @@ fn respond<S: Transport, H: Handler>(
     link.panic = panic;
     let mut response =
         answered.unwrap_or_else(|| Response::plain(StatusCode::INTERNAL_SERVER_ERROR));
+    // The bytes of the new protocol would be read as the rest of this body.
     if matches!(response.body(), Body::Upgrade(_)) && (rest.hopeless || !rest.decoder.is_done()) {
         response = Response::plain(StatusCode::BAD_REQUEST);
     }
@@ -483,6 +498,7 @@ fn respond<S: Transport, H: Handler>(
         response = only_if_asked(response, head);
     }
 
+    // Before the answer leaves, so that it already says whether it is the last.
     link.state.served = link.state.served.saturating_add(1);
     let keep_alive = head.keep_alive() && !rest.hopeless && !is_last(server, link.state);
     let version = head.version();

@@ -74,6 +74,7 @@ pub(crate) fn turn<S: Transport, H: Handler>(
     let Some(mut http2) = kept.take() else {
         return Next::Close;
     };
+    // It is not idle any more, and others may be.
     http2.idle_place = None;
     let served = run(&mut http2, server, stream);
     state.served = http2.shared.served();
@@ -91,11 +92,15 @@ pub(crate) fn turn<S: Transport, H: Handler>(
                 *kept = Some(http2);
                 return Next::Idle(idle);
             }
+            // More connections than there is room for are idle: this one ends, since it is the
+            // newest of them, and says so.
             http2.farewell(stream);
         }
         Ok(None) => {}
         Err(error) => server.report(&error),
     }
+    // Closed at once, a socket with unread bytes sends a reset, which can take the last answer from
+    // the client.
     let lingers = !http2.pipe.lock().ended && http2.shared.may_wait(|| server.admit());
     let _permit = http2.shared.take_spare();
     drop(http2);
@@ -121,6 +126,7 @@ fn run<S: Transport, H: Handler>(
     server: &Server<H>,
     stream: &mut S,
 ) -> Result<Option<Duration>, Error> {
+    // Requests and answers cross on a connection, so a read must not hold up a write.
     let Some(stream) = stream.non_blocking() else {
         return Ok(None);
     };
@@ -154,6 +160,8 @@ fn run<S: Transport, H: Handler>(
         };
         let done = turn.run();
         if !matches!(done, Ok(Some(_))) {
+            // Before the scope waits for the requests, which would otherwise go on without a
+            // client.
             turn.end();
         }
         done
@@ -227,6 +235,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             self.advance()?;
         }
         loop {
+            // Read first: a frame may concern what would be sent next (a reset, a larger window).
             let more = self.receive()?;
             let mut open = self.advance()?;
             // What has come with the preface was not read here.
@@ -240,6 +249,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
                     open = open && self.advance()?;
                 }
             }
+            // Before their answers leave: the client may begin another request for each.
             self.reap();
             let room = self.send()?;
             if !open {
@@ -272,6 +282,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     /// Reads what has arrived. Returns whether there may be more.
     fn receive(&mut self) -> Result<bool, Error> {
         let mut pipe = self.pipe.lock();
+        // What has come and was not taken bounds what is read: the window of TCP closes behind it.
         if pipe.ended || !pipe.is_drained() {
             return Ok(false);
         }
@@ -283,6 +294,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             }
             Ok(len) => {
                 pipe.received(&self.buf[..len]);
+                // A read that was not filled has taken all that there was.
                 len == self.buf.len()
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -320,6 +332,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             }
         }
         let mut pipe = self.pipe.lock();
+        // The handlers of requests that the client has taken back need not go on.
         let reset = pipe.meter.take_reset();
         self.shared
             .set_least_piece(pipe.meter.least_piece(self.streams.len()));
@@ -348,6 +361,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             stream::serve(server, shared, request, respond);
         });
 
+        // If it has ended already, on another worker, `reap` takes it out again.
         self.streams.insert(id, fiber.fiber());
     }
 
@@ -374,6 +388,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             match sent {
                 Ok(len) => {
                     let len = len.unwrap_or(0);
+                    // Requests wait for room in the pipe, and may go on.
                     room |= pipe.sent(len);
                     sending.progress(len);
 
@@ -464,6 +479,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
             limit = limit.min(limits.linger_timeout.saturating_sub(since.elapsed()));
         }
         let mut wait = Wait::new(&self.shared.wakeups, limit);
+        // It would be readable at once, again and again.
         wait.reads = !pipe.ended && pipe.is_drained();
         wait.writes = !pipe.out().is_empty() || self.sending.is_some();
         drop(pipe);
@@ -478,6 +494,7 @@ impl<H: Handler> Turn<'_, '_, '_, H> {
     /// Ends the connection: says so, and cancels what is in progress.
     fn end(&mut self) {
         self.engine.abort(self.reason);
+        // Once more, so that GOAWAY with its reason is among what is sent last.
         self.engine.poll(&self.waker);
         *self.engine = Engine::Over;
         self.scope.cancel();

@@ -176,6 +176,7 @@ impl<S: Transport> TlsStream<S> {
     fn receive_and_answer(&mut self, left: Duration) -> Result<(), Error> {
         if let Phase::New { deadline } = self.phase {
             let name = Arc::new(OnceLock::new());
+            // HTTP/2 is offered only where it can be served.
             let multiplexes = plainweave::on_fiber() && self.stream.non_blocking().is_some();
             let engine = Engine::new(self.shared.for_handshake(name.clone(), multiplexes));
             let engine = Box::new(engine.map_err(|error| refused(&error))?);
@@ -215,6 +216,7 @@ impl<S: Transport> TlsStream<S> {
             return Ok(());
         }
         stream.set_write_timeout(left).map_err(lost)?;
+        // In words that the client shows: an alert of TLS would be binary rubbish to it.
         if engine.is_plain_http() {
             let _ = stream.write(SPEAK_TLS);
             return Err(Error::new(
@@ -226,14 +228,17 @@ impl<S: Transport> TlsStream<S> {
             .stage
             .run(*deadline, || engine.advance(&mut []))
             .map_err(lost)?;
+        // The peer learns why by what follows; the error goes to the caller all the same.
         if computed.is_err() {
             engine.alert();
         }
+        // The last flight, or the alert, leaves in either case.
         let sent = send_all(stream, engine, left, &mut false);
         computed.map_err(|error| refused(&error))?;
         sent.map_err(lost)?;
         if !engine.is_handshaking() {
             let session = Arc::new(engine.session(name.get().cloned()));
+            // The handshake had lowered them to what it had left.
             stream.set_read_timeout(self.read_timeout).map_err(lost)?;
             stream.set_write_timeout(self.write_timeout).map_err(lost)?;
             self.open(session);
@@ -243,6 +248,7 @@ impl<S: Transport> TlsStream<S> {
 
     fn open(&mut self, session: Arc<TlsSession>) {
         self.shared.completed(session.resumed);
+        // A placeholder, since the engine moves from one phase into the next. Nobody sees it.
         let before = std::mem::replace(&mut self.phase, Phase::Failed(slow()));
         if let Phase::Handshake { engine, .. } = before {
             self.phase = Phase::Open {
@@ -291,6 +297,8 @@ impl<S: Transport> TlsStream<S> {
             }
 
             match retried(|| stream.read(engine.space()))? {
+                // Perhaps the last record before it has said that this is the end; the next round
+                // finds out.
                 0 => *truncated = true,
                 len => engine.extend(len),
             }
@@ -383,6 +391,7 @@ pub(super) fn decrypted<S: Transport>(
             Ok(0) => return Ok(None),
             Ok(len) => return Ok(Some(len)),
             Err(error) => {
+                // The peer learns what was wrong with its record, if it still reads.
                 engine.alert();
                 let set = stream.set_write_timeout(FAREWELL);
                 let _ = set.and_then(|()| send_all(stream, engine, FAREWELL, &mut false));
@@ -439,6 +448,7 @@ fn send_all<S: Transport>(
         }
         engine.sent(len);
         left_since += len;
+        // A peer that reads slowly, but reads, is not cut off in the middle of a large answer.
         if left_since >= RECORD {
             (deadline, left_since) = (Some(saturating_add(now(), limit)), 0);
         }
