@@ -4,7 +4,6 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::Arc;
 
 use super::Signals;
 use crate::io::op::{Interest, RawResult};
@@ -50,11 +49,11 @@ impl Source for SignalBranch<'_> {
         self.caught.is_some()
     }
 
-    fn watch(&mut self, _: &Arc<Selector>, _: usize) -> bool {
+    fn watch(&mut self, _: &Selector, _: usize) -> bool {
         false
     }
 
-    fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {}
+    fn unwatch(&mut self, _: &Selector, _: usize, _: bool) {}
 
     fn poll(&self) -> Option<Poll<'_>> {
         Some(Poll {

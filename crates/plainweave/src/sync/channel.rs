@@ -28,10 +28,10 @@ use error::Why;
 pub use error::{RecvError, SendError};
 pub use iter::{IntoIter, Iter, TryIter};
 
-use super::select::{Notices, Selector, Watchers};
+use super::select::{Notices, Watchers};
 use super::wait_queue::{Facts, Grant, Primitive, WaitQueue};
 use crate::fiber::wait_link::QueueEnd;
-use crate::sched::wait::Interrupts;
+use crate::sched::wait::{Interrupts, Waker};
 use crate::time::with_timeout;
 
 /// The lists of waiters, and of watchers.
@@ -150,14 +150,14 @@ pub struct Receiver<T>(Shared<T>);
 
 /// The waiters to wake after a critical section, which writes them in place: a result that is
 /// written in pieces and then moved as a whole stalls the processor for as long as a switch takes.
-struct Wakes<T> {
+struct Wakes {
     waiter: Option<Grant>,
-    selects: Option<Notices<T>>,
+    selects: Option<Notices>,
     /// The peer whose operation this one has done, on a rendezvous channel.
-    peer: Option<Arc<Selector>>,
+    peer: Option<Waker>,
 }
 
-impl<T> Wakes<T> {
+impl Wakes {
     const fn none() -> Self {
         Self {
             waiter: None,
@@ -168,7 +168,7 @@ impl<T> Wakes<T> {
 
     /// Takes the first waiter and all watchers of a list: one of them can go on.
     #[inline]
-    fn take(&mut self, locked: &mut Locked<T>, list: usize) {
+    fn take<T>(&mut self, locked: &mut Locked<T>, list: usize) {
         self.waiter = locked.take_first(list);
         self.selects = locked.state.watchers[list].take();
     }
@@ -186,7 +186,7 @@ impl<T> Wakes<T> {
     #[cold]
     fn give_to_selects(&mut self) {
         self.selects.take().into_iter().for_each(Notices::give);
-        self.peer.take().into_iter().for_each(|peer| peer.wake());
+        self.peer.take().into_iter().for_each(Waker::wake_and_drop);
     }
 }
 
@@ -270,7 +270,7 @@ impl<T> Sender<T> {
 fn try_send<T>(
     locked: &mut Locked<T>,
     value: &mut Option<T>,
-    wakes: &mut Wakes<T>,
+    wakes: &mut Wakes,
 ) -> Option<Result<(), Why>> {
     let state = &mut locked.state;
     if state.receivers == 0 {
@@ -293,7 +293,7 @@ fn try_send<T>(
 fn try_recv<T>(
     locked: &mut Locked<T>,
     value: &mut Option<T>,
-    wakes: &mut Wakes<T>,
+    wakes: &mut Wakes,
 ) -> Option<Result<(), Why>> {
     let state = &mut locked.state;
     if state.bound == 0
@@ -444,7 +444,7 @@ impl<T> Channel<T> {
             .queue
             .with(|locked| locked.state.watchers[list].notify_one())
         {
-            select.wake();
+            select.wake_and_drop();
         }
     }
 }

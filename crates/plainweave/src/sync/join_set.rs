@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::fmt;
 #[cfg(not(all(test, loom)))]
 use std::io;
-use std::sync::Arc;
 
 use slab::Slab;
 
@@ -368,12 +367,12 @@ impl<T> Source for JoinNextBranch<'_, T> {
         self.chosen.is_some()
     }
 
-    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+    fn watch(&mut self, selector: &Selector, branch: usize) -> bool {
         want_one(self.fibers, self.wanted);
         self.watched.watch(selector, branch)
     }
 
-    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
+    fn unwatch(&mut self, selector: &Selector, branch: usize, claimed: bool) {
         self.watched.unwatch(selector, branch, claimed);
     }
 }

@@ -312,7 +312,7 @@ impl<T> Source for PromiseBranch<'_, T> {
         self.chosen
     }
 
-    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+    fn watch(&mut self, selector: &Selector, branch: usize) -> bool {
         self.promise.0.queue.with(|locked| {
             if !locked.state.ended {
                 self.place = locked.state.watchers.enter(selector, branch, None);
@@ -321,7 +321,7 @@ impl<T> Source for PromiseBranch<'_, T> {
         })
     }
 
-    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, _: bool) {
+    fn unwatch(&mut self, selector: &Selector, branch: usize, _: bool) {
         let place = std::mem::take(&mut self.place);
         self.promise
             .0

@@ -95,10 +95,10 @@ pub(crate) trait Source {
 
     /// Enters the source's list as operation `branch` of a select, unless an attempt may succeed
     /// now: then it returns true.
-    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool;
+    fn watch(&mut self, selector: &Selector, branch: usize) -> bool;
 
     /// Leaves the list, if it is in it. `claimed`: a peer has performed the operation.
-    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool);
+    fn unwatch(&mut self, selector: &Selector, branch: usize, claimed: bool);
 
     /// Returns whether an attempt may succeed, where the source wakes the waiter without ending its
     /// claim.
@@ -269,29 +269,27 @@ fn watch(
     event: Option<&Arc<Wakeup>>,
 ) -> (Option<Ended>, Result<(), Interrupt>) {
     let waker = event.map_or_else(Waker::current, |event| Waker::Event(event.clone()));
-    let selector = Arc::new(Selector::new(waker));
-    selector.claim.open();
-    let ready = cases
-        .iter_mut()
-        .any(|case| case.source.watch(&selector, case.branch));
+    Selector::wait(waker, |selector| {
+        selector.claim.open();
+        let ready = cases
+            .iter_mut()
+            .any(|case| case.source.watch(selector, case.branch));
 
-    // From here on nothing unwinds until all lists have been left.
-    let waited = if ready {
-        Ok(())
-    } else {
-        wait_for(cases, &selector, event)
-    };
+        // From here on nothing unwinds until all lists have been left.
+        let waited = if ready {
+            Ok(())
+        } else {
+            wait_for(cases, selector, event)
+        };
 
-    let ended = selector.claim.close();
-    for case in cases {
-        case.source.unwatch(
-            &selector,
-            case.branch,
-            ended == Some(Ended::Claimed(case.branch)),
-        );
-    }
+        let ended = selector.claim.close();
+        for case in cases {
+            let claimed = ended == Some(Ended::Claimed(case.branch));
+            case.source.unwatch(selector, case.branch, claimed);
+        }
 
-    (ended, waited)
+        (ended, waited)
+    })
 }
 
 /// Performs step 3.

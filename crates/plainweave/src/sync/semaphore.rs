@@ -18,10 +18,10 @@ use std::io;
 use std::sync::Arc;
 
 pub use self::branch::AcquireBranch;
-use super::select::{Selector, Watchers};
+use super::select::Watchers;
 use super::wait_queue::{self, Entry, Facts, Grant, Primitive, WaitQueue, Waited};
 use crate::fiber::wait_link::QueueEnd;
-use crate::sched::wait::Interrupts;
+use crate::sched::wait::{Interrupts, Waker};
 
 /// The tag that a waiter finds when the semaphore was closed. Nobody waits for 0 permits.
 const CLOSED: u32 = 0;
@@ -40,7 +40,7 @@ struct State {
 #[must_use]
 enum Served {
     Waiter(Grant),
-    Select(Arc<Selector>),
+    Select(Waker),
 }
 
 impl Primitive for State {
@@ -366,7 +366,7 @@ impl Served {
     fn wake(self) {
         match self {
             Served::Waiter(grant) => grant.give(),
-            Served::Select(select) => select.wake(),
+            Served::Select(waker) => waker.wake_and_drop(),
         }
     }
 }

@@ -4,8 +4,6 @@
 //! the watcher, moves the value, and wakes it. A value that nobody has taken goes back when the
 //! watcher leaves.
 
-use std::sync::Arc;
-
 use super::error::Why;
 use super::{
     RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, Wakes, try_recv, try_send,
@@ -119,7 +117,7 @@ impl<T> Source for SendBranch<'_, T> {
         true
     }
 
-    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+    fn watch(&mut self, selector: &Selector, branch: usize) -> bool {
         let value = self.slot.place();
         if value.is_none() {
             return false;
@@ -135,7 +133,7 @@ impl<T> Source for SendBranch<'_, T> {
         })
     }
 
-    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
+    fn unwatch(&mut self, selector: &Selector, branch: usize, claimed: bool) {
         let place = std::mem::take(&mut self.place);
         let back = self
             .sender
@@ -197,7 +195,7 @@ impl<T> Source for RecvBranch<'_, T> {
         true
     }
 
-    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+    fn watch(&mut self, selector: &Selector, branch: usize) -> bool {
         self.receiver.0.queue.with(|locked| {
             let state = &mut locked.state;
             if state.senders == 0 || !state.queue.is_empty() {
@@ -208,7 +206,7 @@ impl<T> Source for RecvBranch<'_, T> {
         })
     }
 
-    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
+    fn unwatch(&mut self, selector: &Selector, branch: usize, claimed: bool) {
         let place = std::mem::take(&mut self.place);
         let leave = |watchers: &mut Watchers<T>| watchers.leave(selector, branch, place);
         let given = self

@@ -96,12 +96,12 @@ impl<F: Future> Source for FutureBranch<F> {
         self.output.is_some()
     }
 
-    fn watch(&mut self, selector: &Arc<Selector>, _: usize) -> bool {
+    fn watch(&mut self, selector: &Selector, _: usize) -> bool {
         self.call.set_waiter(Some(selector.waker.clone()));
         self.is_ready()
     }
 
-    fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {
+    fn unwatch(&mut self, _: &Selector, _: usize, _: bool) {
         self.call.set_waiter(None);
     }
 

@@ -1,7 +1,6 @@
 //! The end of a fiber as a branch of a select.
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::{Case, Selector, Source};
 use crate::sched::closure::End;
@@ -49,12 +48,12 @@ impl Source for JoinBranch<'_> {
         self.chosen
     }
 
-    fn watch(&mut self, selector: &Arc<Selector>, _: usize) -> bool {
+    fn watch(&mut self, selector: &Selector, _: usize) -> bool {
         self.watches = self.end.watch(selector.waker.clone());
         !self.watches
     }
 
-    fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {
+    fn unwatch(&mut self, _: &Selector, _: usize, _: bool) {
         if std::mem::take(&mut self.watches) {
             self.end.unwatch();
         }

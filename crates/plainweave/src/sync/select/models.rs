@@ -7,7 +7,7 @@ use loom::thread::{self, Thread};
 use super::watchers::{Place, Selector, Watchers};
 use crate::atomics::claim::Ended;
 
-type Waiter = std::sync::Arc<Selector<Thread>>;
+type Waiter = Selector<Thread>;
 
 /// A channel of the model, with room for many values or, `rendezvous`, for none.
 struct Source {
@@ -38,8 +38,9 @@ fn claimed(waiter: &Waiter) -> Option<usize> {
     }
 }
 
-fn waiter() -> Waiter {
-    std::sync::Arc::new(Selector::new(thread::current()))
+/// Has a wait, as a select does.
+fn wait<R>(body: impl FnOnce(&Waiter) -> R) -> R {
+    Selector::wait(thread::current(), body)
 }
 
 /// Sends into a channel with room, as `Sender::send` does.
@@ -51,7 +52,7 @@ fn send(source: &Shared, value: u32) {
     };
 
     if let Some(notices) = notices {
-        notices.end(|selector| selector.waker.unpark());
+        notices.each(|waiter| waiter.unpark());
     }
 }
 
@@ -87,20 +88,21 @@ fn loom_two_sources_and_a_giving_up() {
                 received += 1;
                 continue;
             }
-            let me = waiter();
-            me.claim.open();
-            let mut places = [Place::default(); 2];
-            let ready = (0..2).any(|n| watch(&sources[n], &me, n, &mut places[n]));
+            wait(|me| {
+                me.claim.open();
+                let mut places = [Place::default(); 2];
+                let ready = (0..2).any(|n| watch(&sources[n], me, n, &mut places[n]));
 
-            while patient && !ready && me.claim.is_open() {
-                thread::park();
-            }
-            assert!(
-                claimed(&me).is_none(),
-                "nobody claims on a channel with room"
-            );
-            (0..2).for_each(|n| {
-                assert_eq!(lock(&sources[n]).receivers.leave(&me, n, places[n]), None)
+                while patient && !ready && me.claim.is_open() {
+                    thread::park();
+                }
+                assert!(
+                    claimed(me).is_none(),
+                    "nobody claims on a channel with room"
+                );
+                (0..2).for_each(|n| {
+                    assert_eq!(lock(&sources[n]).receivers.leave(me, n, places[n]), None)
+                });
             });
             patient = true;
         }
@@ -125,7 +127,7 @@ fn meet(source: &Shared, value: &mut Option<u32>, sends: bool) -> bool {
     };
 
     drop(locked);
-    peer.inspect(|peer| peer.waker.unpark()).is_some()
+    peer.inspect(Thread::unpark).is_some()
 }
 
 /// A select with one operation on each of two rendezvous channels; it goes on until one of them is
@@ -137,36 +139,39 @@ fn select(sources: &[Shared; 2], sends: [bool; 2], cancelled: bool) -> Option<u3
         if let Some(n) = (0..2).find(|&n| meet(&sources[n], &mut values[n], sends[n])) {
             return values[n];
         }
-        let me = waiter();
-        me.claim.open();
-        let mut places = [Place::default(); 2];
-        let ready = (0..2).any(|n| {
-            let mut locked = lock(&sources[n]);
-            let (mine, others) = match &mut *locked {
-                Source {
-                    senders, receivers, ..
-                } if sends[n] => (senders, receivers),
-                Source {
-                    senders, receivers, ..
-                } => (receivers, senders),
-            };
+        let claimed = wait(|me| {
+            me.claim.open();
+            let mut places = [Place::default(); 2];
+            let ready = (0..2).any(|n| {
+                let mut locked = lock(&sources[n]);
+                let (mine, others) = match &mut *locked {
+                    Source {
+                        senders, receivers, ..
+                    } if sends[n] => (senders, receivers),
+                    Source {
+                        senders, receivers, ..
+                    } => (receivers, senders),
+                };
 
-            places[n] = mine.enter(&me, n, values[n].take());
-            others.any_other(&me)
+                places[n] = mine.enter(me, n, values[n].take());
+                others.any_other(me)
+            });
+
+            while !ready && !cancelled && me.claim.is_open() {
+                thread::park();
+            }
+            let claimed = claimed(me);
+            for n in 0..2 {
+                let mut locked = lock(&sources[n]);
+                let list = match &mut *locked {
+                    Source { senders, .. } if sends[n] => senders,
+                    Source { receivers, .. } => receivers,
+                };
+                values[n] = list.leave(me, n, places[n]);
+            }
+
+            claimed
         });
-
-        while !ready && !cancelled && me.claim.is_open() {
-            thread::park();
-        }
-        let claimed = claimed(&me);
-        for n in 0..2 {
-            let mut locked = lock(&sources[n]);
-            let list = match &mut *locked {
-                Source { senders, .. } if sends[n] => senders,
-                Source { receivers, .. } => receivers,
-            };
-            values[n] = list.leave(&me, n, places[n]);
-        }
 
         if let Some(n) = claimed {
             return values[n];
@@ -224,8 +229,8 @@ fn release(permits: &Mutex<Permits>) {
     let served = locked.watchers.give(&mut Some(()));
     locked.available -= usize::from(served.is_some());
     drop(locked);
-    if let Some(selector) = served {
-        selector.waker.unpark();
+    if let Some(waiter) = served {
+        waiter.unpark();
     }
 }
 
@@ -264,23 +269,25 @@ fn loom_permits_and_a_giving_up() {
                 continue;
             }
 
-            let me = waiter();
-            me.claim.open();
-            let mut places = [Place::default(); 2];
-            let ready = (0..2).any(|n| {
-                let mut locked = permits[n].lock().unwrap();
-                if locked.available == 0 {
-                    places[n] = locked.watchers.enter(&me, n, None);
-                }
-                locked.available > 0
-            });
+            let claimed = wait(|me| {
+                me.claim.open();
+                let mut places = [Place::default(); 2];
+                let ready = (0..2).any(|n| {
+                    let mut locked = permits[n].lock().unwrap();
+                    if locked.available == 0 {
+                        places[n] = locked.watchers.enter(me, n, None);
+                    }
+                    locked.available > 0
+                });
 
-            while patient && !ready && me.claim.is_open() {
-                thread::park();
-            }
-            let claimed = claimed(&me);
-            (0..2).for_each(|n| {
-                permits[n].lock().unwrap().watchers.leave(&me, n, places[n]);
+                while patient && !ready && me.claim.is_open() {
+                    thread::park();
+                }
+                let claimed = claimed(me);
+                (0..2).for_each(|n| {
+                    permits[n].lock().unwrap().watchers.leave(me, n, places[n]);
+                });
+                claimed
             });
             if let Some(n) = claimed {
                 taken[n] += 1;

@@ -2,7 +2,6 @@
 //! value, a broadcast channel, a notification.
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::{Case, Place, Selector, Source, Watchers};
 
@@ -52,7 +51,7 @@ impl<T> Source for NoticeBranch<'_, T> {
         self.output.is_some()
     }
 
-    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+    fn watch(&mut self, selector: &Selector, branch: usize) -> bool {
         let place = &mut self.place;
         let mut ready = false;
         self.watched.look(&mut |watchers, may_succeed| {
@@ -64,7 +63,7 @@ impl<T> Source for NoticeBranch<'_, T> {
         ready
     }
 
-    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, _: bool) {
+    fn unwatch(&mut self, selector: &Selector, branch: usize, _: bool) {
         let place = std::mem::take(&mut self.place);
         self.watched.look(&mut |watchers, _| {
             watchers.leave(selector, branch, place);

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use super::{Case, Selector, Source};
 use crate::io::op::{Interest, RawResult, readable_or_writable};
@@ -52,11 +51,11 @@ impl Source for ReadinessBranch<'_> {
         self.chosen
     }
 
-    fn watch(&mut self, _: &Arc<Selector>, _: usize) -> bool {
+    fn watch(&mut self, _: &Selector, _: usize) -> bool {
         false
     }
 
-    fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {}
+    fn unwatch(&mut self, _: &Selector, _: usize, _: bool) {}
 
     fn poll(&self) -> Option<Poll<'_>> {
         Some(Poll {

@@ -1,6 +1,5 @@
 //! The clock as a branch of a select: a time, or the next one of an interval.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Case, Selector, Source};
@@ -47,11 +46,11 @@ impl Source for TimerBranch {
         self.chosen
     }
 
-    fn watch(&mut self, _: &Arc<Selector>, _: usize) -> bool {
+    fn watch(&mut self, _: &Selector, _: usize) -> bool {
         false
     }
 
-    fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {}
+    fn unwatch(&mut self, _: &Selector, _: usize, _: bool) {}
 
     fn due(&self) -> Option<Instant> {
         Some(self.at)
@@ -94,11 +93,11 @@ impl Source for TickBranch<'_> {
         self.come.is_some()
     }
 
-    fn watch(&mut self, _: &Arc<Selector>, _: usize) -> bool {
+    fn watch(&mut self, _: &Selector, _: usize) -> bool {
         false
     }
 
-    fn unwatch(&mut self, _: &Arc<Selector>, _: usize, _: bool) {}
+    fn unwatch(&mut self, _: &Selector, _: usize, _: bool) {}
 
     fn due(&self) -> Option<Instant> {
         Some(self.interval.next())

@@ -1,8 +1,8 @@
 //! The watchers of a source: selects that wait for it, among other things, and what they lend to a
 //! peer.
 //!
-//! A list is part of the source's state and used under the source's lock; the selects that it
-//! returns are woken outside it. A watcher of a rendezvous channel carries a value: a sender's is
+//! A list is part of the source's state and used under the source's lock; the selects whose waits it
+//! ends are woken outside it. A watcher of a rendezvous channel carries a value: a sender's is
 //! there when it enters and is taken by the receiver that claims it; a receiver's is put there by
 //! the sender that claims it.
 //!
@@ -15,11 +15,28 @@
 //! between places. Rejected: two `VecDeque`s, in which a watcher was searched for. Served in turn
 //! each found itself near the front, but a select that watches a source beside 10,000 others passed
 //! them all, under the source's lock: a ping-pong of two selects took 13 us in place of .8.
+//!
+//! # Why the lists may point to a select's frame
+//! A select that waits at four sources would count four references, with two locked instructions
+//! each, of which one at most is used. So its [`Selector`] lies in its own frame, uncounted.
+//! * [`Selector::wait`] lends it, and does not return before all lists have been left, not even by a
+//!   panic. A list is left under its lock, whether the watcher is still there or not.
+//! * Others reach it through a list, under its lock, and what they keep for later is a waker, which
+//!   is counted. So waits are ended under the lock: ended outside it, by whoever has taken a watcher
+//!   off the list, they might be waits of a select that has gone.
+//! * A fiber that is leaked at its runtime's end leaves its frame where it is, for good.
 
-use std::sync::Arc;
+#![expect(
+    unsafe_code,
+    reason = "lists point to selects' frames, and may be sent with the source"
+)]
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slab::Slab;
 
+use crate::abort::abort;
 use crate::atomics::claim::Claim;
 use crate::sched::wait::Waker;
 
@@ -28,15 +45,25 @@ const NONE: u32 = u32::MAX;
 /// Places that a list keeps when it is empty.
 const KEPT: usize = 64;
 
-/// One wait of a select; shared with the lists that it is in. `W` wakes the waiter.
+/// One wait of a select; the lists that it is in point to it. `W` wakes the waiter.
 #[derive(Debug)]
 pub(crate) struct Selector<W = Waker> {
     pub(super) claim: Claim,
     pub(super) waker: W,
+    /// How many lists it has entered and not left. The waiter's alone.
+    entered: AtomicUsize,
 }
 
+/// A select, as a list knows it.
+struct Waiting<W>(NonNull<Selector<W>>);
+
+// SAFETY: what is reached through it is a shared reference to a selector, whose waker is cloned.
+unsafe impl<W: Send + Sync> Send for Waiting<W> {}
+// SAFETY: the same.
+unsafe impl<W: Send + Sync> Sync for Waiting<W> {}
+
 struct Watcher<T, W> {
-    selector: Arc<Selector<W>>,
+    selector: Waiting<W>,
     /// Which of the select's operations it is.
     branch: usize,
     value: Option<T>,
@@ -91,28 +118,82 @@ pub(crate) struct Watchers<T = (), W = Waker> {
     looks: usize,
 }
 
-/// Watchers taken off their list, to be notified outside the lock.
+/// The wakers of those whose waits have been ended, to be used outside the lock.
 #[must_use]
-pub(crate) enum Notices<T = (), W = Waker> {
-    /// The only select, and the operation at whose source something has changed. This is the usual
-    /// case, in which the list keeps its memory.
-    One(Arc<Selector<W>>, usize),
-    Several(Watchers<T, W>),
+pub(crate) enum Notices<W = Waker> {
+    /// Of the only select. This is the usual case.
+    One(W),
+    Several(Vec<W>),
 }
 
 impl<W> Selector<W> {
-    pub(super) fn new(waker: W) -> Self {
+    fn new(waker: W) -> Self {
         Self {
             claim: Claim::new(),
             waker,
+            entered: AtomicUsize::new(0),
+        }
+    }
+
+    /// Has a wait in `body`, which leaves all lists that it enters; else the process is aborted.
+    pub(super) fn wait<R>(waker: W, body: impl FnOnce(&Self) -> R) -> R {
+        let selector = Self::new(waker);
+        let _leaves = Leaves(&selector.entered);
+        body(&selector)
+    }
+
+    /// Counts lists. No other thread does, so this takes no locked instruction.
+    fn count(&self, change: isize) {
+        let entered = self.entered.load(Ordering::Relaxed);
+        self.entered
+            .store(entered.wrapping_add_signed(change), Ordering::Relaxed);
+    }
+}
+
+/// Sees to it that a selector goes only when no list leads to it.
+struct Leaves<'a>(&'a AtomicUsize);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        let entered = self.0.load(Ordering::Relaxed);
+        if entered > 0 {
+            abort(format_args!(
+                "a select ends while {entered} of its sources still know it"
+            ));
         }
     }
 }
 
-impl Selector {
-    /// Wakes the waiter, whose wait the caller has ended.
-    pub(crate) fn wake(&self) {
-        self.waker.wake();
+impl<W> Waiting<W> {
+    /// Context: under the list's lock.
+    fn get(&self) -> &Selector<W> {
+        // SAFETY: it has entered this list and not left it, which takes the lock that the caller
+        // holds, and until then `Selector::wait` keeps it where it is.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn is(&self, selector: &Selector<W>) -> bool {
+        ptr::eq(self.0.as_ptr(), selector)
+    }
+}
+
+impl<T, W: Clone> Watcher<T, W> {
+    /// Has the select look again, if it still waits, and returns its waker then.
+    fn notify(&self) -> Option<W> {
+        let selector = self.selector.get();
+        selector
+            .claim
+            .notify(self.branch)
+            .then(|| selector.waker.clone())
+    }
+
+    /// Ends the select's wait by its operation, if it still waits, and returns its waker then.
+    fn claim(&self) -> Option<W> {
+        let selector = self.selector.get();
+        selector
+            .claim
+            .claim(self.branch)
+            .then(|| selector.waker.clone())
     }
 }
 
@@ -130,12 +211,13 @@ impl<T, W> Watchers<T, W> {
     /// Adds operation `branch` of a select. Returns its place.
     pub(crate) fn enter(
         &mut self,
-        selector: &Arc<Selector<W>>,
+        selector: &Selector<W>,
         branch: usize,
         value: Option<T>,
     ) -> Place {
+        selector.count(1);
         let watcher = Watcher {
-            selector: selector.clone(),
+            selector: Waiting(NonNull::from(selector)),
             branch,
             value,
             list: Which::Waiting,
@@ -151,60 +233,35 @@ impl<T, W> Watchers<T, W> {
     /// Removes it, if it is still there, and returns its value.
     pub(crate) fn leave(
         &mut self,
-        selector: &Arc<Selector<W>>,
+        selector: &Selector<W>,
         branch: usize,
         place: Place,
     ) -> Option<T> {
-        let is_it = |w: &Watcher<T, W>| w.branch == branch && Arc::ptr_eq(&w.selector, selector);
+        if place.0 == NONE {
+            return None; // It has not entered.
+        }
+        selector.count(-1);
         self.look();
         self.places
             .get(place.0 as usize)
-            .filter(|watcher| is_it(watcher))?;
+            .filter(|watcher| watcher.branch == branch && watcher.selector.is(selector))?;
         let value = self.remove(place.0).value;
+        self.trim();
+
+        value
+    }
+
+    /// Gives memory back that only the fullest moment has taken.
+    fn trim(&mut self) {
         if self.places.is_empty() && self.places.capacity() > KEPT {
             self.places = Slab::new();
         }
-
-        value
     }
 
     /// Returns whether none waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.first == NONE
-    }
-
-    /// Takes all off, because something has changed: each must look, for whoever looks first may
-    /// not take it. `None`, which is the usual case: none waits.
-    #[inline]
-    pub(crate) fn take(&mut self) -> Option<Notices<T, W>> {
-        if self.is_empty() {
-            return None;
-        }
-        if self.waiting.first == self.waiting.last {
-            let only = self.remove(self.waiting.first);
-            return Some(Notices::One(only.selector, only.branch));
-        }
-        Some(Notices::Several(self.take_several()))
-    }
-
-    /// Takes several off: all at once, unless some that have ended must stay.
-    fn take_several(&mut self) -> Self {
-        if self.ended.first == NONE {
-            return std::mem::replace(self, Self::new());
-        }
-        let mut taken = Self::new();
-        while self.waiting.first != NONE {
-            let Watcher {
-                selector,
-                branch,
-                value,
-                ..
-            } = self.remove(self.waiting.first);
-            taken.enter(&selector, branch, value);
-        }
-
-        taken
     }
 
     fn ends(&mut self, list: Which) -> &mut Ends {
@@ -257,85 +314,100 @@ impl<T, W> Watchers<T, W> {
         }
     }
 
-    /// Ends the wait of one watcher whose value must stay, and returns it for its waking; `None`
-    /// after all. Called until then, under a lock of its own each time.
-    pub(crate) fn notify_one(&mut self) -> Option<Arc<Selector<W>>> {
-        self.end_first(|w| w.selector.claim.notify(w.branch))
-            .map(|w| w.selector.clone())
-    }
-
     /// Returns whether a select other than `selector` waits here.
-    pub(crate) fn any_other(&self, selector: &Arc<Selector<W>>) -> bool {
+    pub(crate) fn any_other(&self, selector: &Selector<W>) -> bool {
         let mut next = self.waiting.first;
         while let Some(watcher) = self.places.get(next as usize) {
-            if !Arc::ptr_eq(&watcher.selector, selector) && watcher.selector.claim.is_open() {
+            if !watcher.selector.is(selector) && watcher.selector.get().claim.is_open() {
                 return true;
             }
             next = watcher.next;
         }
         false
     }
+}
 
-    /// Claims the first that waits, to receive `value`, and returns it for its waking.
-    pub(crate) fn give(&mut self, value: &mut Option<T>) -> Option<Arc<Selector<W>>> {
-        let watcher = self.claim_first()?;
+impl<T, W: Clone> Watchers<T, W> {
+    /// Takes all off, because something has changed: each must look, for whoever looks first may
+    /// not take it. Returns the wakers of those that still wait; `None`, which is the usual case:
+    /// there are none.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Notices<W>> {
+        if self.is_empty() {
+            return None;
+        }
+        if self.waiting.first == self.waiting.last {
+            // The list keeps its memory.
+            return self.remove(self.waiting.first).notify().map(Notices::One);
+        }
+        Some(self.take_several())
+    }
+
+    #[cold]
+    fn take_several(&mut self) -> Notices<W> {
+        let mut wakers = Vec::new();
+        while self.waiting.first != NONE {
+            wakers.extend(self.remove(self.waiting.first).notify());
+        }
+        self.trim();
+
+        Notices::Several(wakers)
+    }
+
+    /// Ends the wait of one watcher whose value must stay, and returns its waker; `None` after all.
+    /// Called until then, under a lock of its own each time.
+    pub(crate) fn notify_one(&mut self) -> Option<W> {
+        self.end_first(Watcher::notify).map(|(_, waker)| waker)
+    }
+
+    /// Claims the first that waits, to receive `value`, and returns its waker.
+    pub(crate) fn give(&mut self, value: &mut Option<T>) -> Option<W> {
+        let (watcher, waker) = self.end_first(Watcher::claim)?;
         watcher.value = value.take();
-        Some(watcher.selector.clone())
+        Some(waker)
     }
 
-    /// Claims the first that waits, takes its value, and returns it for its waking.
-    pub(crate) fn receive(&mut self) -> Option<(T, Arc<Selector<W>>)> {
-        let watcher = self.claim_first()?;
+    /// Claims the first that waits, takes its value, and returns its waker.
+    pub(crate) fn receive(&mut self) -> Option<(T, W)> {
+        let (watcher, waker) = self.end_first(Watcher::claim)?;
         let value = watcher.value.take()?;
-        Some((value, watcher.selector.clone()))
-    }
-
-    fn claim_first(&mut self) -> Option<&mut Watcher<T, W>> {
-        self.end_first(|w| w.selector.claim.claim(w.branch))
+        Some((value, waker))
     }
 
     /// Ends the wait of the first that waits, by `end`, which fails if the wait is over already.
-    fn end_first(&mut self, end: impl Fn(&Watcher<T, W>) -> bool) -> Option<&mut Watcher<T, W>> {
+    fn end_first(
+        &mut self,
+        end: impl Fn(&Watcher<T, W>) -> Option<W>,
+    ) -> Option<(&mut Watcher<T, W>, W)> {
         while self.waiting.first != NONE {
             self.look();
             let place = self.waiting.first;
             let ended = end(&self.places[place as usize]);
             self.unlink(place);
             self.append(Which::Ended, place);
-            if ended {
-                return self.places.get_mut(place as usize);
+            if let Some(waker) = ended {
+                return Some((&mut self.places[place as usize], waker));
             }
         }
         None
     }
 }
 
-impl<T, W> Notices<T, W> {
-    /// Ends the waits of all that still wait, and calls `wake` for these.
-    pub(super) fn end(self, wake: impl Fn(&Selector<W>)) {
-        let notify = |selector: &Selector<W>, branch| {
-            if selector.claim.notify(branch) {
-                wake(selector);
-            }
-        };
-
-        let mut several = match self {
-            Notices::One(selector, branch) => return notify(&selector, branch),
-            Notices::Several(several) => several,
-        };
-
-        while several.waiting.first != NONE {
-            let next = several.remove(several.waiting.first);
-            notify(&next.selector, next.branch);
+impl<W> Notices<W> {
+    /// Calls `wake` with each.
+    pub(super) fn each(self, wake: impl Fn(W)) {
+        match self {
+            Notices::One(waker) => wake(waker),
+            Notices::Several(wakers) => wakers.into_iter().for_each(wake),
         }
     }
 }
 
-impl<T> Notices<T> {
+impl Notices {
     /// Has all of them look again.
     #[inline]
     pub(crate) fn give(self) {
-        self.end(Selector::wake);
+        self.each(Waker::wake_and_drop);
     }
 }
 
@@ -345,74 +417,78 @@ mod tests {
 
     const MANY: usize = 1000;
 
-    type Entered = Vec<(Arc<Selector<()>>, Place)>;
+    /// A list, and its watchers with their places. Their wakers are their numbers.
+    struct Many {
+        list: Watchers<u32, usize>,
+        selectors: Vec<Selector<usize>>,
+        places: Vec<Place>,
+    }
 
-    /// A list, its watchers, and their places.
-    fn many() -> (Watchers<u32, ()>, Entered) {
-        let mut list = Watchers::new();
-        let enter = |n: usize| {
-            let selector = Arc::new(Selector::new(()));
-            selector.claim.open();
-            let place = list.enter(&selector, 7, Some(n as u32));
-            (selector, place)
-        };
+    impl Many {
+        fn new() -> Self {
+            let mut list = Watchers::new();
+            // Where they are until the end: the list points to them.
+            let selectors: Vec<_> = (0..MANY).map(Selector::new).collect();
+            let enter = |selector: &Selector<usize>| {
+                selector.claim.open();
+                list.enter(selector, 7, Some(selector.waker as u32))
+            };
+            let places = selectors.iter().map(enter).collect();
 
-        let selectors = (0..MANY).map(enter).collect();
-        (list, selectors)
+            Self {
+                list,
+                selectors,
+                places,
+            }
+        }
+
+        fn leave(&mut self, n: usize) -> Option<u32> {
+            self.list.leave(&self.selectors[n], 7, self.places[n])
+        }
     }
 
     #[test]
     fn each_is_looked_at_a_few_times_however_many_are_served() {
-        let (mut list, selectors) = many();
-        for (n, (selector, _)) in selectors.iter().enumerate() {
-            let served = list
-                .give(&mut Some(MANY as u32 + n as u32))
-                .expect("it waits");
-            assert!(
-                Arc::ptr_eq(&served, selector),
-                "in the order in which they came"
-            );
+        let mut many = Many::new();
+        for n in 0..MANY {
+            let served = many.list.give(&mut Some((MANY + n) as u32));
+            assert_eq!(served, Some(n), "in the order in which they came");
         }
 
-        assert!(list.give(&mut Some(0)).is_none());
-        for (n, (selector, place)) in selectors.iter().enumerate() {
-            assert_eq!(list.leave(selector, 7, *place), Some((MANY + n) as u32));
+        assert!(many.list.give(&mut Some(0)).is_none());
+        for n in 0..MANY {
+            assert_eq!(many.leave(n), Some((MANY + n) as u32));
         }
-        assert!(list.looks <= 3 * MANY, "{} looks", list.looks);
+        assert!(many.list.looks <= 3 * MANY, "{} looks", many.list.looks);
     }
 
     #[test]
     fn those_that_other_sources_have_ended_are_passed_once_and_keep_their_values() {
-        let (mut list, selectors) = many();
-        let ((last, place_of_last), others) = selectors.split_last().expect("some");
-        others
+        let mut many = Many::new();
+        let last = MANY - 1;
+        many.selectors[..last]
             .iter()
-            .for_each(|(selector, _)| assert!(selector.claim.notify(7)));
-        let (value, served) = list.receive().expect("the last waits");
-        assert!(value == MANY as u32 - 1 && Arc::ptr_eq(&served, last));
-        (0..MANY).for_each(|_| assert!(list.receive().is_none()));
-        for (n, (selector, place)) in others.iter().enumerate() {
-            assert_eq!(list.leave(selector, 7, *place), Some(n as u32));
+            .for_each(|selector| assert!(selector.claim.notify(7)));
+        assert_eq!(many.list.receive(), Some((last as u32, last)));
+        (0..MANY).for_each(|_| assert!(many.list.receive().is_none()));
+        for n in 0..last {
+            assert_eq!(many.leave(n), Some(n as u32));
         }
-        assert_eq!(list.leave(last, 7, *place_of_last), None);
-        assert!(
-            list.leave(last, 7, *place_of_last).is_none()
-                && list.places.is_empty()
-                && list.is_empty()
-        );
-        assert!(list.looks <= 3 * MANY, "{} looks", list.looks);
+        assert_eq!(many.leave(last), None);
+        assert!(many.list.places.is_empty() && many.list.is_empty());
+        assert!(many.list.looks <= 3 * MANY, "{} looks", many.list.looks);
     }
 
     #[test]
     fn all_are_notified_in_as_many_steps() {
-        let (mut list, selectors) = many();
-        while let Some(notified) = list.notify_one() {
-            assert!(!notified.claim.is_open());
+        let mut many = Many::new();
+        while let Some(notified) = many.list.notify_one() {
+            assert!(!many.selectors[notified].claim.is_open());
         }
-        for (n, (selector, place)) in selectors.iter().enumerate() {
-            assert_eq!(list.leave(selector, 7, *place), Some(n as u32));
+        for n in 0..MANY {
+            assert_eq!(many.leave(n), Some(n as u32));
         }
-        assert!(list.looks <= 3 * MANY, "{} looks", list.looks);
+        assert!(many.list.looks <= 3 * MANY, "{} looks", many.list.looks);
     }
 
     /// However they leave: in reverse, and from the middle.
@@ -422,13 +498,13 @@ mod tests {
             (0..MANY).rev().collect::<Vec<_>>(),
             (0..MANY).map(|n| n * 7 % MANY).collect(),
         ] {
-            let (mut list, selectors) = many();
+            let mut many = Many::new();
             for n in order {
-                let (selector, place) = &selectors[n];
-                assert_eq!(list.leave(selector, 7, *place), Some(n as u32));
-                assert_eq!(list.leave(selector, 7, *place), None, "once");
+                assert_eq!(many.leave(n), Some(n as u32));
+                assert_eq!(many.leave(n), None, "once");
             }
 
+            let Many { list, .. } = &many;
             assert!(
                 list.is_empty() && list.looks == 2 * MANY,
                 "{} looks",
@@ -444,28 +520,47 @@ mod tests {
     /// A place that another has by now is not left.
     #[test]
     fn a_place_is_left_by_its_own_watcher_alone() {
-        let (mut list, selectors) = many();
-        list.take().expect("some wait").end(|_| {});
-        let (first, place) = &selectors[0];
-        let other = Arc::new(Selector::new(()));
-        list.enter(&other, 7, Some(1));
-        assert_eq!(list.leave(first, 7, *place), None);
-        assert!(!list.is_empty() && list.leave(first, 7, Place::default()).is_none());
+        let mut many = Many::new();
+        many.list.take().expect("some wait").each(drop);
+        let other = Selector::new(MANY);
+        many.list.enter(&other, 7, Some(1));
+        assert_eq!(many.leave(0), None);
+        let nowhere = Place::default();
+        assert!(many.list.leave(&many.selectors[0], 7, nowhere).is_none());
+        assert!(!many.list.is_empty());
     }
 
     /// Those that have ended stay, with their values, when all others are taken off.
     #[test]
     fn all_that_wait_are_taken_off_beside_those_that_have_ended() {
-        let (mut list, selectors) = many();
-        assert!(list.give(&mut Some(5000)).is_some());
-        let notified = std::cell::Cell::new(0);
-        list.take()
-            .expect("some wait")
-            .end(|_| notified.set(notified.get() + 1));
-        assert_eq!(notified.get(), MANY - 1);
-        let (first, place) = &selectors[0];
+        let mut many = Many::new();
+        assert_eq!(many.list.give(&mut Some(5000)), Some(0));
+        // Another source has ended its wait: nobody is to wake it once more.
+        assert!(many.selectors[1].claim.notify(3));
+        let notified = std::cell::RefCell::new(Vec::new());
+        let note = |n| notified.borrow_mut().push(n);
+        many.list.take().expect("some wait").each(note);
+        assert_eq!(notified.into_inner(), (2..MANY).collect::<Vec<_>>());
 
-        assert_eq!(list.leave(first, 7, *place), Some(5000));
-        assert!(list.places.is_empty());
+        assert_eq!(many.leave(0), Some(5000));
+        assert!(many.list.places.is_empty());
+    }
+
+    #[test]
+    fn the_lists_that_a_wait_has_left_are_counted() {
+        let mut lists = [const { Watchers::<(), ()>::new() }; 2];
+        Selector::wait((), |selector| {
+            let places = [0, 1].map(|n| lists[n].enter(selector, n, None));
+            assert_eq!(selector.entered.load(Ordering::Relaxed), 2);
+            // It is off the list by then, and leaves it all the same.
+            selector.claim.open();
+            lists[0].take().expect("it waits").each(drop);
+            for n in [0, 1] {
+                lists[n].leave(selector, n, places[n]);
+                lists[n].leave(selector, n, Place::default());
+            }
+            assert_eq!(selector.entered.load(Ordering::Relaxed), 0);
+        });
+        assert!(lists.iter().all(|list| list.places.is_empty()));
     }
 }

@@ -1,7 +1,6 @@
 //! A permit as a branch of a select.
 
 use std::io;
-use std::sync::Arc;
 
 use super::{Closed, Permit, Semaphore, Watchers, closed, try_take};
 use crate::sync::select::{Case, Place, Selector, Source};
@@ -53,7 +52,7 @@ impl Source for AcquireBranch<'_> {
         self.taken.is_some()
     }
 
-    fn watch(&mut self, selector: &Arc<Selector>, branch: usize) -> bool {
+    fn watch(&mut self, selector: &Selector, branch: usize) -> bool {
         self.semaphore.0.with(|locked| {
             let queued = locked.first_tag(0).is_some();
             let state = &mut locked.state;
@@ -69,7 +68,7 @@ impl Source for AcquireBranch<'_> {
         })
     }
 
-    fn unwatch(&mut self, selector: &Arc<Selector>, branch: usize, claimed: bool) {
+    fn unwatch(&mut self, selector: &Selector, branch: usize, claimed: bool) {
         let place = std::mem::take(&mut self.place);
         self.semaphore.0.with(|locked| {
             let watchers = locked.state.watchers.as_mut();
