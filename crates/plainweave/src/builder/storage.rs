@@ -8,7 +8,7 @@ use std::io;
 use super::{RuntimeBuilder, invalid};
 use crate::context;
 use crate::fiber::Movement;
-use crate::fiber_local::{self, Storage};
+use crate::fiber_local::Storage;
 
 impl RuntimeBuilder {
     /// Sets when fibers migrate between workers. Default: [`Movement::Anytime`], so that ordinary
@@ -71,7 +71,14 @@ impl RuntimeBuilder {
     pub(super) fn check_storage(&self) -> io::Result<()> {
         context::available()?;
         match (self.storage, self.chosen_movement()) {
-            (Storage::Own, _) => fiber_local::available(),
+            (Storage::Own, _) => Storage::Own.supported().map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!(
+                        "own_storage: {error}; choose shared storage, `unsafe RuntimeBuilder::shared_storage`"
+                    ),
+                )
+            }),
             (Storage::Shared, Movement::Anytime) if !self.movement_promised => Err(invalid(
                 "movement: Movement::Anytime is not safe on shared thread-local storage; give fibers their own \
                  (own_storage), or promise the contract of the unsafe movement_anytime"

@@ -36,8 +36,8 @@ impl Block {
 pub(crate) fn available() -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "own_storage: thread-local storage of a fiber's own needs x86-64 Linux and a shared glibc, and this program \
-         was built for something else; choose shared storage, `unsafe RuntimeBuilder::shared_storage`",
+        "fibers cannot have thread-local storage of their own here: it needs x86-64 Linux and a shared glibc, and \
+         this program was built for something else",
     ))
 }
 

@@ -86,6 +86,8 @@ mod own; // The parts that only x86-64 Linux with glibc has.
 #[path = "absent.rs"]
 mod own;
 
+use std::io;
+
 pub(crate) use cache::{Cache, blocks, tidy};
 pub(crate) use own::{Block, available, base_of_worker, end_of_fiber, on, set};
 
@@ -96,4 +98,21 @@ pub enum Storage {
     Shared,
     /// Its own.
     Own,
+}
+
+impl Storage {
+    /// Returns whether fibers can have it in this program, on this machine.
+    ///
+    /// # Errors
+    /// [`Unsupported`](io::ErrorKind::Unsupported) says why not; [`Storage::Shared`] is supported
+    /// everywhere.
+    ///
+    /// Context: any thread or fiber; the first call may start a thread, which has ended when it
+    /// returns.
+    pub fn supported(self) -> io::Result<()> {
+        match self {
+            Self::Shared => Ok(()),
+            Self::Own => available(),
+        }
+    }
 }

@@ -892,3 +892,12 @@ fn fibers_look_names_up_at_once() {
         .into_iter()
         .for_each(|fiber| fiber.join().expect("no panic"));
 }
+
+#[test]
+fn what_is_supported_can_be_built() {
+    for storage in [Storage::Own, Storage::Shared] {
+        storage.supported().expect("on x86-64 Linux with glibc");
+    }
+    let runtime = Runtime::builder().own_storage().workers(1).build();
+    assert_eq!(runtime.expect("supported").storage(), Storage::Own);
+}

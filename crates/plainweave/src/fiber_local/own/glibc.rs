@@ -99,7 +99,7 @@ unsafe impl Send for Glibc {}
 // SAFETY: as above; only `keys` points to changing data, and it is read as other threads read it.
 unsafe impl Sync for Glibc {}
 
-/// Returns whether fibers can have storage of their own; the error says why not, and what to do.
+/// Returns whether fibers can have storage of their own; the error says why not.
 pub(crate) fn available() -> io::Result<()> {
     Glibc::get().map(|_| ())
 }
@@ -110,8 +110,7 @@ impl Glibc {
         static FOUND: OnceLock<Result<Glibc, String>> = OnceLock::new();
         FOUND.get_or_init(find).as_ref().map_err(|why| {
             let message = format!(
-                "own_storage: fibers cannot have thread-local storage of their own here (glibc {}): {why}; choose \
-                 shared storage, `unsafe RuntimeBuilder::shared_storage`",
+                "fibers cannot have thread-local storage of their own here (glibc {}): {why}",
                 version()
             );
             io::Error::new(io::ErrorKind::Unsupported, message)
