@@ -1,11 +1,11 @@
 //! Echo over loopback: what a fiber adds to a bare epoll loop, in CPU of the server per request.
 //!
 //! Five servers run at once, each in a process of its own on CPU 0: a plain epoll loop, and a fiber
-//! per connection on epoll and on io_uring, as our servers run it (before-start/shared) and as the
-//! library does unasked (anytime/own). A closed-loop client on CPU 1 drives them in turn, some
-//! thousand requests a turn, so that all see the same machine in the same minute. The figure is CPU
-//! time of all threads of the server process (the kernel's io_uring workers are among them), and
-//! above all its ratio to the bare loop's in the same round.
+//! per connection on epoll and on io_uring, with the cheapest switch (before-start/shared) and as
+//! the library and the web server do unasked (anytime/own). A closed-loop client on CPU 1 drives
+//! them in turn, some thousand requests a turn, so that all see the same machine in the same
+//! minute. The figure is CPU time of all threads of the server process (the kernel's io_uring
+//! workers are among them), and above all its ratio to the bare loop's in the same round.
 
 pub(crate) mod client; // The closed-loop client.
 mod server; // The servers: the raw loop, and a fiber per connection.

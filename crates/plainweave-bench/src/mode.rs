@@ -29,10 +29,10 @@ const fn mode(name: &'static str, movement: Movement, own: bool) -> Mode {
 }
 
 impl Mode {
-    /// What the servers choose.
+    /// What has the cheapest switch, and what the cache chooses.
     pub(crate) const SHARED: Mode = mode("before-start/shared", Movement::BeforeStart, false);
 
-    /// What the library chooses.
+    /// What the library chooses, and the web server.
     pub(crate) const DEFAULT: Mode = mode("anytime/own", Movement::Anytime, true);
 
     const ALL: [Mode; 6] = [

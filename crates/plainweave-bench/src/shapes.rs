@@ -59,7 +59,7 @@ pub(crate) struct Flags {
     io: Driver,
 
     /// Mode of ours, as `--mode` of the servers takes it
-    #[arg(long, value_name = "MODE", default_value = "before-start/shared")]
+    #[arg(long, value_name = "MODE", default_value = "anytime/own")]
     mode: String,
 
     /// Requests a second in the case block

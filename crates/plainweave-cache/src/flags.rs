@@ -34,7 +34,7 @@ docs/cache-compat.md of the sources lists every difference from memcached."
 /// Serve a memcached-compatible cache.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, args_override_self = true, version = VERSION)]
-#[command(mut_arg("workers", workers), mut_arg("io", io))]
+#[command(mut_arg("workers", workers), mut_arg("io", io), mut_arg("mode", mode))]
 pub struct Flags {
     #[command(flatten)]
     pub(super) listen: Listen,
@@ -211,6 +211,14 @@ fn workers(flag: Arg) -> Arg {
         )
 }
 
+fn mode(flag: Arg) -> Arg {
+    flag.default_value("before-start/shared").help(
+        "When fibers move between workers, and whose thread-local storage they see: anytime/own, \
+         before-start/own, never/own, before-start/shared or never/shared. (With storage of their \
+         own, fibers take memory beside -m that has no bound as close)",
+    )
+}
+
 fn io(flag: Arg) -> Arg {
     flag.default_value("epoll").help(
         "I/O driver; naming one that is unavailable is an error. (io_uring takes more CPU for \
@@ -240,7 +248,7 @@ pub(super) struct EngineFlags {
 impl EngineFlags {
     /// Returns the mode to serve in.
     pub(super) fn mode(&self) -> Mode {
-        self.serving.mode(&self.runtime)
+        self.serving.mode()
     }
 }
 

@@ -61,7 +61,7 @@ use pidfile::PidFile;
 use plainweave_daemon::architecture::Runtimes;
 use plainweave_daemon::console::say;
 use plainweave_daemon::engine::Setup;
-use plainweave_daemon::memory_limit::MemoryLimit;
+use plainweave_daemon::memory_limit::{MemoryLimit, count};
 use plainweave_daemon::privileges;
 use plainweave_daemon::signals::{Attention, Stop};
 use plainweave_daemon::stalls::Stalls;
@@ -110,7 +110,9 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut settings = Settings::of(flags, workers.get(), &memory);
     // By the time that there is a thread, root may have been given up, which alone can raise some
     // limits.
-    let others = OTHER_DESCRIPTORS + 3 * workers.get() + engine.mode().spare_descriptors();
+    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let spare = engine.mode().spare_descriptors(count(most));
+    let others = OTHER_DESCRIPTORS + 3 * workers.get() + spare;
     settings.connections = connections(settings.connections, others);
 
     // As in memcached, before anything is opened: the files of -s and -P are the user's, and a port

@@ -14,7 +14,6 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -22,7 +21,7 @@ use clap::Args;
 use plainweave::pools::{Pool, PoolSpec, Pools};
 use plainweave::time::saturating_add;
 use plainweave::trace::Tracer;
-use plainweave::{Builder, Metrics, Runtime};
+use plainweave::{Builder, Metrics, Runtime, Storage};
 
 use crate::bench_block::{BenchBlock, Blocker};
 use crate::engine::{Described, Setup, TwoPools, labels};
@@ -167,6 +166,9 @@ impl Runtimes {
             workers: Some(NonZeroUsize::MIN),
             ..setup
         };
+        if setup.mode.storage == Storage::Own {
+            plainweave::limit_arenas(2 * setup.count());
+        }
 
         let mut loops = Vec::new();
         let mut stage = None;
@@ -186,11 +188,7 @@ impl Runtimes {
                 )?
             }
             (Architecture::EventLoops, _) => {
-                let workers = setup
-                    .workers
-                    .or(available_parallelism().ok())
-                    .unwrap_or(NonZeroUsize::MIN);
-                loops = (0..workers.get())
+                loops = (0..setup.count())
                     .map(|_| one.start())
                     .collect::<Result<_, _>>()?;
                 one.start()?

@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "promises the contract of shared storage for the servers"
+    reason = "promises the contract of shared storage for the servers, where fibers cannot have their own"
 )]
 
 use std::fmt;
@@ -10,6 +10,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -21,6 +22,11 @@ use crate::bench_flags;
 use crate::console::say;
 use crate::mode::Mode;
 use crate::stalls::Stalls;
+
+/// The policy unless a flag says another: the library's, with room for as many fibers as become
+/// ready at once where many connections do. With its 256 the older half then goes to a queue of all
+/// workers, and has to wait for those that come after it (docs/fairness.md).
+const POLICY: &str = "fifo:capacity=16384";
 
 /// Events that each worker records for `--trace`: 1 MiB.
 const TRACED_EVENTS: usize = 1 << 16;
@@ -89,6 +95,13 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
+    /// Returns how many workers it will have.
+    pub(crate) fn count(self) -> usize {
+        self.workers
+            .or(available_parallelism().ok())
+            .map_or(1, NonZeroUsize::get)
+    }
+
     /// Starts it.
     pub fn start(self) -> anyhow::Result<Runtime> {
         self.start_with(self.builder())
@@ -160,10 +173,7 @@ impl Setup<'_> {
         if let Some(workers) = self.workers {
             builder = builder.workers(workers.get());
         }
-        match self.policy {
-            Some(policy) => builder.policy(policy),
-            None => builder,
-        }
+        builder.policy(self.policy.unwrap_or(POLICY))
     }
 }
 
@@ -196,9 +206,12 @@ impl fmt::Display for Described<'_> {
             write!(f, "; this policy is for experiments: {why}")?;
         }
 
-        match self.0.fallback_reason() {
-            Some(reason) => write!(f, "; not io_uring: {reason}"),
-            None => Ok(()),
+        if let Some(reason) = self.0.fallback_reason() {
+            write!(f, "; not io_uring: {reason}")?;
+        }
+        match (mode.storage, Storage::Own.supported()) {
+            (Storage::Shared, Err(why)) => write!(f, "; {why}"),
+            _ => Ok(()),
         }
     }
 }

@@ -13,35 +13,48 @@ pub struct Mode {
     pub storage: Storage,
 }
 
-const MODES: [Mode; 4] = [
-    mode(Movement::Never, Storage::Shared),
-    Mode::DEFAULT,
+const MODES: [Mode; 5] = [
+    ANYTIME,
     mode(Movement::BeforeStart, Storage::Own),
-    mode(Movement::Anytime, Storage::Own),
+    mode(Movement::Never, Storage::Own),
+    Mode::SHARED,
+    mode(Movement::Never, Storage::Shared),
 ];
+/// The library's default.
+const ANYTIME: Mode = mode(Movement::Anytime, Storage::Own);
 
 const fn mode(movement: Movement, storage: Storage) -> Mode {
     Mode { movement, storage }
 }
 
 impl Mode {
-    /// What has the cheapest switch.
-    pub const DEFAULT: Mode = mode(Movement::BeforeStart, Storage::Shared);
+    /// What has the cheapest switch, and fibers that are bound to their thread.
+    pub const SHARED: Mode = mode(Movement::BeforeStart, Storage::Shared);
+
+    /// Returns the library's mode, where fibers can have storage of their own
+    /// ([`Storage::supported`]), else [`Self::SHARED`].
+    pub fn usual() -> Self {
+        match Storage::Own.supported() {
+            Ok(()) => ANYTIME,
+            Err(_) => Self::SHARED,
+        }
+    }
 
     /// The most that spare workers take in any mode: by the runtime's default of `max_workers`,
     /// each a driver, its wake-up and what the watchdog waits on.
-    pub const MOST_SPARE_DESCRIPTORS: usize = 64 * 3;
+    const MOST_SPARE_DESCRIPTORS: usize = 64 * 3;
 
     /// The mode of a runtime.
     pub fn of(runtime: &Runtime) -> Self {
         mode(runtime.movement(), runtime.storage())
     }
 
-    /// Returns how many descriptors spare workers may take, which come where fibers move at any
-    /// time.
-    pub fn spare_descriptors(self) -> usize {
+    /// Returns how many of a number of descriptors are kept for spare workers, which come where
+    /// fibers move at any time: for the most of them, as far as an eighth is enough. One that finds
+    /// none does not start.
+    pub fn spare_descriptors(self, descriptors: usize) -> usize {
         if self.movement == Movement::Anytime {
-            Self::MOST_SPARE_DESCRIPTORS
+            Self::MOST_SPARE_DESCRIPTORS.min(descriptors / 8)
         } else {
             0
         }
@@ -89,10 +102,11 @@ mod tests {
     #[test]
     fn names() {
         for name in [
-            "never/shared",
-            "before-start/shared",
-            "before-start/own",
             "anytime/own",
+            "before-start/own",
+            "never/own",
+            "before-start/shared",
+            "never/shared",
         ] {
             assert_eq!(
                 Mode::parse(name).map(|mode| mode.to_string()),
@@ -108,8 +122,7 @@ mod tests {
         assert!(
             Mode::parse("anytime")
                 .unwrap_err()
-                .ends_with("before-start/own, anytime/own")
+                .ends_with("before-start/shared, never/shared")
         );
-        assert_eq!(Mode::DEFAULT.to_string(), "before-start/shared");
     }
 }

@@ -10,7 +10,7 @@ use crate::bench_flags::BenchFlags;
 use crate::engine::{self, Io};
 use crate::mode::Mode;
 
-/// Workers, driver, policy and mode.
+/// Workers, driver and policy.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Runtime")]
 pub struct RuntimeFlags {
@@ -23,20 +23,21 @@ pub struct RuntimeFlags {
     pub io: Option<Io>,
 
     /// Scheduling policy, optionally with parameters; `plainweave policies` lists them [default:
-    /// fifo]
+    /// fifo:capacity=16384]
     #[arg(long, value_name = "NAME[:param=value,...]", value_parser = engine::policy)]
     pub policy: Option<String>,
-
-    /// When fibers move between workers, and whose thread-local storage they see: never/shared,
-    /// before-start/shared, before-start/own or anytime/own
-    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::DEFAULT)]
-    pub mode: Mode,
 }
 
 /// What a server may have beside.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Runtime")]
 pub struct ServingFlags {
+    /// When fibers move between workers, and whose thread-local storage they see: anytime/own,
+    /// before-start/own, never/own, before-start/shared or never/shared. Only in the first does a
+    /// fiber that holds up its worker hold up no others
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::usual())]
+    mode: Mode,
+
     /// What serves a connection.
     #[command(flatten)]
     pub architecture: ArchitectureFlags,
@@ -60,7 +61,7 @@ pub struct ServingFlags {
 impl ServingFlags {
     /// Returns the mode to serve in.
     #[must_use]
-    pub fn mode(&self, runtime: &RuntimeFlags) -> Mode {
-        self.bench.mode(runtime.mode)
+    pub fn mode(&self) -> Mode {
+        self.bench.mode(self.mode)
     }
 }

@@ -14,6 +14,9 @@ use super::schedule::{Pace, Schedule};
 use plainweave_daemon::engine::{Io, Setup};
 use plainweave_daemon::mode::Mode;
 
+/// The fibers of a worker share what counts for its load without locks, so they stay on its thread.
+pub(super) const MODE: Mode = Mode::SHARED;
+
 /// How much load, from where.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -51,7 +54,6 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     io: Option<Io>,
     policy: Option<String>,
-    pub(super) mode: Mode,
 }
 
 impl Plan {
@@ -156,7 +158,6 @@ impl Plan {
             seed: given.seed,
             io: runtime.io,
             policy: runtime.policy.clone(),
-            mode: runtime.mode,
         })
     }
 
@@ -275,7 +276,7 @@ impl Plan {
             workers,
             io: self.io,
             policy,
-            mode: self.mode,
+            mode: MODE,
             waits: None,
             stalls: None,
             traced: false,

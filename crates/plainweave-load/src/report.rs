@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::plan::MODE;
 use super::schedule::Pace;
 use super::series::Point;
 use super::summary::{Figure, Outcome, PERCENTILES, Summary};
@@ -58,7 +59,7 @@ impl Report<'_> {
             plan.workers,
             plural(plan.workers),
             outcome.driver,
-            plan.mode,
+            MODE,
             plan.seed,
         )
     }
@@ -205,7 +206,7 @@ impl Report<'_> {
             "streams": plan.streams,
             "workers": plan.workers,
             "driver": outcome.driver,
-            "mode": plan.mode.to_string(),
+            "mode": MODE.to_string(),
             "seed": plan.seed,
             "errors_by_kind": errors,
             "answers_by_status": statuses,

@@ -186,15 +186,13 @@ pub(super) struct EngineFlags {
 impl EngineFlags {
     /// Returns the mode to serve in, if there is one runtime.
     pub(super) fn mode(&self) -> Mode {
-        self.serving.mode(&self.runtime)
+        self.serving.mode()
     }
 
-    /// Returns how many descriptors spare workers may take.
-    pub(super) fn spare_descriptors(&self) -> usize {
-        match self.pools {
-            Some(_) => 2 * Mode::MOST_SPARE_DESCRIPTORS,
-            None => self.mode().spare_descriptors(),
-        }
+    /// Returns how many of a number of descriptors are kept for spare workers.
+    pub(super) fn spare_descriptors(&self, descriptors: usize) -> usize {
+        let pools = if self.pools.is_some() { 2 } else { 1 };
+        pools * self.mode().spare_descriptors(descriptors)
     }
 }
 

@@ -310,7 +310,7 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
 
     // Few descriptors: half of them for the rest, and half of those for connections, whatever the
     // cache would like.
-    let others = OTHER_DESCRIPTORS + flags.engine.spare_descriptors();
+    let others = OTHER_DESCRIPTORS + flags.engine.spare_descriptors(descriptors);
     let left = descriptors - others.min(descriptors / 2);
     let allowed = left.saturating_sub(open_files).max(left / 2).max(1);
     let made = flags

@@ -12,10 +12,11 @@ use plainweave_daemon::memory_limit::{KIB, MIB, MemoryLimit, count};
 /// The program: heap, tables, the threads of the blocking pool, the access log's queue.
 const PROGRAM: u64 = 8 * MIB;
 /// An idle connection takes 2 KiB, half of it the kernel's; a fresh fiber touches two pages before
-/// it has a permit.
-const CONNECTION: u64 = 12 * KIB;
-/// A request in progress: 12 KiB of stack, 20 received, 64 of gathered answers, 64 read of a file.
-const REQUEST: u64 = 160 * KIB;
+/// it has a permit, and has 5 KiB of thread-local storage.
+const CONNECTION: u64 = 16 * KIB;
+/// A request in progress: 12 KiB of stack, 5 of storage, 20 received, 64 of gathered answers, 64
+/// read of a file.
+const REQUEST: u64 = 165 * KIB;
 /// Beside it the kernel's send buffer, by [`SendBuffers`].
 const SENDING: u64 = 128 * KIB;
 /// Over TLS, an idle connection takes 4 KiB more, and a handshake that is not over some for its

@@ -231,7 +231,7 @@ fn a_stop_under_load_cuts_no_answer() {
 #[test]
 fn out_of_descriptors_it_pauses_and_goes_on() {
     for style in STYLES {
-        let server = Running::start_with_descriptors(40, style);
+        let server = Running::start_with_descriptors(60, style);
         let mut first = server.connect();
         first.write_all(GET).unwrap();
         answer(&mut first).expect("an answer");
