@@ -103,6 +103,7 @@ impl Drop for Actor {
             .0
             .take_if(|coroutine| coroutine.started() && !coroutine.done())
         {
+            // One that has not begun has no frames, and is dropped like anything else.
             mem::forget(coroutine);
         }
     }
@@ -170,6 +171,7 @@ fn drive<P: Policy<Ticket>>(pools: &Pools<P>, meter: &Installed, actors: &mut [A
     advance(pools, meter, actors, World::is_done);
     let mut world = pools.world.borrow_mut();
     let live = world.fibers.live();
+    // Nothing can happen any more: fibers that are left were lost, or wait for one another.
     if world.checker.violation().is_none() {
         world.checker.stuck(live);
     }
@@ -182,6 +184,7 @@ fn drive<P: Policy<Ticket>>(pools: &Pools<P>, meter: &Installed, actors: &mut [A
     );
 
     if pools.world.borrow().checker.violation().is_none() {
+        // All that sleep have been woken for the end: each comes to its next look at `is_ending`.
         advance(pools, meter, actors, |_| false);
         if !actors.iter().all(Actor::has_ended) {
             pools.world.borrow_mut().checker.endless();
@@ -201,6 +204,8 @@ fn advance<P: Policy<Ticket>>(
 ) {
     while let Some((actor, now)) = meter.next() {
         let panic = actors[actor].resume();
+        // Checks and workloads use atomics of the same shim, which must not cost the actor
+        // anything.
         meter.pause();
         let world = &mut *pools.world.borrow_mut();
         if let Some(message) = panic {

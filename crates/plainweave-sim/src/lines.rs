@@ -197,11 +197,14 @@ impl Found<'_> {
             () if others == [0; WORDS] && line.has(actor) => costs.hit,
             () if others == [0; WORDS] => costs.memory,
             () if read => near.nearest(&others, costs),
+            // A write has to wait until all of them have given it up.
             () => near.farthest(&others, costs),
         };
 
         let cost = cost * percent / 100;
+        // One transfer of a line at a time: this is what makes a contended word slow.
         let begin = now.max(line.busy);
+        // Caches that have a line for reading answer several readers at a time.
         let shared_read = read && !line.exclusive;
         line.busy = begin
             + if shared_read {
@@ -236,6 +239,7 @@ fn distance(topology: &Topology, a: usize, b: usize) -> Distance {
     };
 
     match topology.distance(place(a), place(b)) {
+        // An outside thread in a worker's place: another thread all the same.
         Distance::Same if a != b => Distance::Group,
         distance => distance,
     }

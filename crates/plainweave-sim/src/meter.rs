@@ -113,6 +113,8 @@ impl Meter {
 
     /// Returns when the next of the others goes on.
     fn horizon(&mut self) -> Picos {
+        // An actor that was woken sooner has left its old event in the heap. To take it out there
+        // would be a search.
         while let Some(Reverse((time, number, actor))) = self.events.peek() {
             if self.awaited[*actor] == *number {
                 return *time;
@@ -133,10 +135,13 @@ impl Meter {
         let horizon = self.horizon();
         let found = self.lines.find(actor, line, access);
         let hits = found.hits();
+        // A hit moves no line, so its order among others' accesses matters little, and fewer
+        // switches between actors make the simulator faster.
         let ahead = if hits { SKEW } else { 0 };
         if clock > horizon.saturating_add(ahead) {
             return false;
         }
+        // It empties the buffer of stores first, as on x86.
         let ready = if access == Access::Exchange {
             clock.max(self.stored[actor])
         } else {
@@ -150,6 +155,7 @@ impl Meter {
             self.traffic.queued += transfer.queued;
 
             if access == Access::Store {
+                // A store waits in its buffer while its worker goes on.
                 self.stored[actor] = self.stored[actor].max(transfer.done);
             } else {
                 self.traffic.waited += transfer.done - ready;
@@ -252,6 +258,7 @@ fn give_way() {
     let waits = charged(|meter, actor| {
         let clock = meter.clocks[actor];
         let horizon = meter.horizon();
+        // Without any others it waits too: the engine then resumes it, or ends the run.
         let waits = clock > horizon || horizon == Picos::MAX;
         if waits {
             meter.schedule(actor, clock);
@@ -268,6 +275,7 @@ fn give_way() {
 pub(crate) fn sleep(until: Option<Picos>) {
     let sleeps = charged(|meter, actor| match until {
         Some(time) => meter.schedule(actor, time.max(meter.clocks[actor])),
+        // No event has the number 0, so only `wake` makes another one.
         None => meter.awaited[actor] = 0,
     });
 
@@ -344,6 +352,7 @@ impl Installed {
             meter.horizon();
             let Reverse((time, _, actor)) = meter.events.pop()?;
             meter.awaited[actor] = 0;
+            // It may have run ahead of its event, on lines of its own.
             meter.clocks[actor] = meter.clocks[actor].max(time);
             meter.current = Some(actor);
             meter.traffic.events += 1;

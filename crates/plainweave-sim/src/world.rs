@@ -68,6 +68,7 @@ impl World {
     /// Returns the next fiber that comes from outside, and when.
     pub(crate) fn arrival(&mut self) -> Option<(Picos, TaskId)> {
         let next = self.workload.arrival(&mut self.fibers);
+        // Else an open loop whose fibers have all ended would be over before its next one comes.
         self.all_arrived = next.is_none();
         next
     }

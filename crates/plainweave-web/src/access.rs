@@ -87,6 +87,7 @@ impl AccessLog {
             )
         })?;
         let (asleep, wake) = UnixStream::pair()?;
+        // A fiber must not wait for the thread that it wakes.
         wake.set_nonblocking(true)?;
         let log = Arc::new(Self {
             buffers: PerCpu::new(Mutex::default),
@@ -143,6 +144,7 @@ impl AccessLog {
         if buffer.bytes.len() >= BOUND {
             drop(buffer);
             let lost = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            // Whoever could not write has complained already, with the reason.
             if !self.failing.load(Ordering::Relaxed) {
                 self.faults.log_is_slow(&self.name, lost);
             }
@@ -162,6 +164,7 @@ impl AccessLog {
 
         let Buffer { bytes, time, .. } = &mut *buffer;
         line::append(bytes, self.format, time, exchange);
+        // Once, by whoever crosses the mark.
         let pressing = before < PRESSING && bytes.len() >= PRESSING;
         drop(buffer);
         if pressing {
@@ -169,6 +172,8 @@ impl AccessLog {
             self.wake();
         }
 
+        // Read before it is exchanged: of many lines one finds it unset, and the others leave the
+        // cache line alone.
         if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
             self.wake();
         }
@@ -253,10 +258,12 @@ impl Out {
     fn run(&mut self) {
         loop {
             self.wait();
+            // Read before the buffers: what was recorded before the end is then in them.
             let last = self.log.ended.load(Ordering::Acquire);
             if self.log.reopen.swap(false, Ordering::AcqRel) {
                 self.open_again();
             }
+            // Cleared before the buffers are emptied: a line that comes meanwhile sets it again.
             self.log.pressing.store(false, Ordering::Release);
             self.log.dirty.store(false, Ordering::Release);
 
@@ -338,6 +345,7 @@ impl Out {
         };
         match Target::open(path) {
             Ok(target) => self.target = target,
+            // It goes on writing to the old one: nothing is lost.
             Err(error) => self.complain(&error),
         }
     }

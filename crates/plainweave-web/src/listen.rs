@@ -28,6 +28,7 @@ impl Listeners {
     pub(super) fn bind(addresses: &Addresses, unix: Option<(&Path, u32)>) -> anyhow::Result<Self> {
         let mut all = addresses.plain.iter().chain(&addresses.tls);
         while let Some(address) = all.next() {
+            // The second bind would fail, and its error ask for another server.
             if address.port() != 0 && all.clone().any(|other| other == address) {
                 bail!(
                     "cannot listen on {address} twice: give it to one of --listen and --tls-listen, once"
