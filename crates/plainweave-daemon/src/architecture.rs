@@ -21,7 +21,7 @@ use clap::Args;
 use plainweave::pools::{Pool, PoolSpec, Pools};
 use plainweave::time::saturating_add;
 use plainweave::trace::Tracer;
-use plainweave::{Builder, Metrics, Runtime, Storage};
+use plainweave::{Builder, Metrics, Runtime};
 
 use crate::bench_block::{BenchBlock, Blocker};
 use crate::engine::{Described, Setup, TwoPools, labels};
@@ -166,9 +166,6 @@ impl Runtimes {
             workers: Some(NonZeroUsize::MIN),
             ..setup
         };
-        if setup.mode.storage == Storage::Own {
-            plainweave::limit_arenas(2 * setup.count());
-        }
 
         let mut loops = Vec::new();
         let mut stage = None;

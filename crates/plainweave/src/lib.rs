@@ -166,7 +166,7 @@ mod api {
     pub use crate::metrics::{Metrics, WorkerMetrics, metrics};
     pub use crate::runtime::{AddedWorkers, Runtime, Shutdown, run};
     pub use crate::scope::{Scope, ScopedJoinHandle, on_big_stack, scope};
-    pub use crate::sys::{limit_arenas, trim_heap};
+    pub use crate::sys::trim_heap;
     pub use crate::thread::{
         Builder, Fiber, JoinError, JoinHandle, LocalJoinHandle, current, on_fiber, park,
         park_timeout, spawn, spawn_local, worker_index, yield_local, yield_now, yield_shared,

@@ -246,31 +246,3 @@ pub fn trim_heap() -> bool {
     #[cfg(not(target_env = "gnu"))]
     false
 }
-
-/// Has the C library's allocator divide its memory into at most `most` arenas; returns whether it
-/// will. Those that there are stay.
-///
-/// By default glibc has eight for each processor, and gives one to each thread in turn. A fiber
-/// with storage of its own is a thread to it, so all of them are used, whatever the number of
-/// workers, and what is still needed in each keeps pages that [`trim_heap`] could give back: after
-/// a crowd of 2,000 requests 62 to 85 MB stayed with a server of two workers, and 27 to 36 with
-/// four arenas. For a program to call at its start, with about twice the number of workers: with
-/// fewer, threads wait for each other. False, and nothing done, where the program has another C
-/// library; no effect on another allocator.
-///
-/// ```
-/// assert_eq!(plainweave::limit_arenas(4), cfg!(target_env = "gnu"));
-/// ```
-///
-/// Context: any thread or fiber; does not suspend.
-pub fn limit_arenas(most: usize) -> bool {
-    let most = i32::try_from(most.max(1)).unwrap_or(i32::MAX);
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it may be called at any time, by any thread, and takes no pointer.
-    return unsafe { libc::mallopt(libc::M_ARENA_MAX, most) } != 0;
-    #[cfg(not(target_env = "gnu"))]
-    {
-        let _ = most;
-        false
-    }
-}

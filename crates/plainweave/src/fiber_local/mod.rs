@@ -31,9 +31,9 @@
 //!    for) find no such thread.
 //! 4. **Switched** by one instruction, with the stack (`context`): nothing between the two uses
 //!    thread-local storage. Before the first resume, and whenever the fiber has moved, the worker
-//!    lends it the allocator's cache of free memory that its own thread has
+//!    lends it the allocator's cache of free memory that its own thread has, and its arena
 //!    ([`Block::lend_malloc_cache`]). With caches of their own, 100,000 suspended fibers would keep
-//!    up to 240 KB each that nobody can use.
+//!    up to 240 KB each that nobody can use; arenas of their own would keep free memory apart.
 //! 5. **The fiber ends**, still on its storage ([`end_of_fiber`]): destructors of thread-locals run
 //!    (`__call_tls_dtors`), then those of pthread keys; then the join is notified. They may block:
 //!    the fiber still exists.

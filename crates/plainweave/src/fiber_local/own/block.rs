@@ -6,6 +6,7 @@
     reason = "writes a thread's descriptor; calls glibc's own functions"
 )]
 
+use std::cell::Cell;
 use std::collections::BinaryHeap;
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -16,7 +17,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::base;
 use super::glibc::{
     FEATURE_1, Glibc, KEYS_A_LEVEL, LEVELS, MULTIPLE_THREADS, MallocCache, POINTER_GUARD, SELF,
-    STACK_GUARD, TCB, generation, word,
+    STACK_GUARD, TCB, generation, is_arena, is_behind_heap_start, word,
 };
 
 /// The first thread number above those that the kernel assigns.
@@ -43,6 +44,8 @@ static MALLOC_CACHE: OnceLock<Option<MallocCache>> = OnceLock::new();
 pub(crate) struct Block {
     base: NonNull<u8>,
     number: u32,
+    /// It was lent an arena, and has attached itself to none.
+    has_lent_arena: Cell<bool>,
 }
 
 // SAFETY: memory that nobody else refers to; glibc allocates and frees it on any thread.
@@ -66,7 +69,11 @@ impl Block {
             return Err(io::ErrorKind::OutOfMemory.into());
         };
 
-        let block = Self { base, number };
+        let block = Self {
+            base,
+            number,
+            has_lent_arena: Cell::new(false),
+        };
         // SAFETY: a new block that nobody runs on.
         unsafe { block.initialise(glibc) };
         Ok(block)
@@ -132,7 +139,8 @@ impl Block {
     }
 
     /// Lets the next fiber on the block allocate from the cache of free memory that the worker with
-    /// this base has.
+    /// this base has, and from its arena: glibc would give each block one of eight for each
+    /// processor, and what is still needed in each keeps pages that could be given back.
     ///
     /// Context: that worker, each time before it resumes a fiber that ran elsewhere last, or
     /// nowhere.
@@ -148,6 +156,27 @@ impl Block {
                     ptr::with_exposed_provenance::<usize>(home.wrapping_add_signed(cache.offset))
                         .read();
                 self.at::<usize>(cache.offset).write(lent);
+            }
+            self.lend_arena(cache, home);
+        }
+    }
+
+    /// Lends the worker's arena, unless that is the main one: out of memory, glibc counts who
+    /// leaves the main arena, and has not counted those that it was lent to.
+    #[inline]
+    fn lend_arena(&self, cache: &MallocCache, home: usize) {
+        let Some(offset) = cache.arena else { return };
+        // SAFETY: the word's place in each thread.
+        let arena = unsafe { word(home.wrapping_add_signed(offset)) };
+        // SAFETY: the same, in the block. A block that has attached itself to an arena keeps that,
+        // or it would stay attached for good. Arenas are never freed, and may be used by any
+        // number of threads, under their locks.
+        unsafe {
+            let place = self.at::<usize>(offset);
+            let is_free = self.has_lent_arena.get() || place.read() == 0;
+            if is_free && is_behind_heap_start(arena) {
+                place.write(arena);
+                self.has_lent_arena.set(true);
             }
         }
     }
@@ -208,6 +237,10 @@ impl Block {
             // SAFETY: the word's place; nobody runs on the block. A cache of its own it has had
             // only before the first fiber ran on it, and nothing allocates there then.
             unsafe { self.at::<usize>(cache.offset).write(cache.none) };
+            if let Some(offset) = cache.arena.filter(|_| self.has_lent_arena.get()) {
+                // SAFETY: the same. The thread that ends on it would be counted as leaving it.
+                unsafe { self.at::<usize>(offset).write(0) };
+            }
         }
         self.end_with_its_cache(glibc)
     }
@@ -291,8 +324,20 @@ fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
         .iter()
         .zip(words())
         .find_map(|(&(offset, none), (_, now))| {
-            (now != none && now % 16 == 0 && leads_to(now, freed))
-                .then_some(MallocCache { offset, none })
+            (now != none && now % 16 == 0 && leads_to(now, freed)).then_some(MallocCache {
+                offset,
+                none,
+                arena: None,
+            })
+        });
+    // Of libc's thread-locals it is the one that was nothing and is an arena now.
+    let arena = before
+        .iter()
+        .zip(words())
+        .find_map(|(&(offset, none), (_, now))| {
+            // SAFETY: a pointer of libc's leads to something that is mapped; a number that looks
+            // like the beginning of a heap is none of what its thread-locals hold.
+            (none == 0 && unsafe { is_arena(now) }).then_some(offset)
         });
 
     // If no thread can be had, some hundred bytes are lost, once.
@@ -300,7 +345,9 @@ fn find_malloc_cache(glibc: &Glibc) -> Option<MallocCache> {
     let freed = use_malloc_cache();
     // SAFETY: a word of this thread's.
     let own = |cache: &MallocCache| unsafe { word(base::base().wrapping_add_signed(cache.offset)) };
-    found.filter(|cache| own(cache) != cache.none && leads_to(own(cache), freed))
+    found
+        .filter(|cache| own(cache) != cache.none && leads_to(own(cache), freed))
+        .map(|cache| MallocCache { arena, ..cache })
 }
 
 fn take_number() -> io::Result<u32> {

@@ -69,6 +69,30 @@ pub(super) struct MallocCache {
     pub(super) offset: isize,
     /// Its value in a thread that has no cache yet.
     pub(super) none: usize,
+    /// Where the pointer to the thread's arena is (`thread_arena`), if it was found; 0 in a thread
+    /// that has none yet.
+    pub(super) arena: Option<isize>,
+}
+
+/// Bytes of a heap of an arena, and what it is aligned to (`HEAP_MAX_SIZE`).
+const HEAP: usize = 64 << 20;
+/// More than what a heap begins with, before the arena in the first of them.
+const HEAP_HEAD: usize = 256;
+
+/// Returns whether this may be the address of an arena with heaps of its own: behind the beginning
+/// of one. The main arena is none.
+#[inline]
+pub(super) fn is_behind_heap_start(arena: usize) -> bool {
+    arena >= HEAP && (1..HEAP_HEAD).contains(&(arena % HEAP))
+}
+
+/// Returns whether this is such an arena.
+///
+/// # Safety
+/// If it may be one, its page is mapped.
+pub(super) unsafe fn is_arena(address: usize) -> bool {
+    // The first word of a heap leads to its arena. SAFETY: it is in the same page.
+    is_behind_heap_start(address) && unsafe { word(address - address % HEAP) } == address
 }
 
 /// The thread-locals of a module: their place and their initial values; the rest is zero.

@@ -140,6 +140,40 @@ fn a_block_allocates_from_the_cache_of_its_worker() {
     free(address);
 }
 
+/// Blocks of a worker whose arena has heaps of its own, as all but the main one have, allocate
+/// there, also what no cache has. In rounds, because a test's thread may have got the main one.
+#[test]
+fn a_block_allocates_from_the_arena_of_its_worker() {
+    const HEAP: usize = 64 << 20;
+    // SAFETY: freed at once; too large for the cache, too small for a mapping of its own.
+    let heap = || unsafe {
+        let memory = std::hint::black_box(libc::malloc(std::hint::black_box(20_000)));
+        let start = memory.addr() / HEAP;
+        libc::free(memory);
+        start
+    };
+    let round = move || {
+        let home = super::base_of_worker();
+        let blocks: Vec<_> = (0..40).map(|_| Block::new().expect("a block")).collect();
+        let mut found: Vec<_> = blocks
+            .iter()
+            .map(|block| {
+                block.lend_malloc_cache(home);
+                on(block, heap)
+            })
+            .collect();
+
+        blocks
+            .into_iter()
+            .for_each(|block| assert!(block.end().is_ok()));
+        found.retain(|start| *start != heap());
+        found.is_empty()
+    };
+
+    let rounds = (0..20).map(|_| std::thread::spawn(round).join().expect("no panic"));
+    assert!(rounds.collect::<Vec<_>>().contains(&true));
+}
+
 /// In rounds, because other tests use the same allocator meanwhile: sooner or later nothing else
 /// happens in one.
 #[test]

@@ -1,8 +1,8 @@
 //! The watchers of a source: selects that wait for it, among other things, and what they lend to a
 //! peer.
 //!
-//! A list is part of the source's state and used under the source's lock; the selects whose waits it
-//! ends are woken outside it. A watcher of a rendezvous channel carries a value: a sender's is
+//! A list is part of the source's state and used under the source's lock; the selects whose waits
+//! it ends are woken outside it. A watcher of a rendezvous channel carries a value: a sender's is
 //! there when it enters and is taken by the receiver that claims it; a receiver's is put there by
 //! the sender that claims it.
 //!
@@ -19,11 +19,11 @@
 //! # Why the lists may point to a select's frame
 //! A select that waits at four sources would count four references, with two locked instructions
 //! each, of which one at most is used. So its [`Selector`] lies in its own frame, uncounted.
-//! * [`Selector::wait`] lends it, and does not return before all lists have been left, not even by a
-//!   panic. A list is left under its lock, whether the watcher is still there or not.
+//! * [`Selector::wait`] lends it, and does not return before all lists have been left, not even by
+//!   a panic. A list is left under its lock, whether the watcher is still there or not.
 //! * Others reach it through a list, under its lock, and what they keep for later is a waker, which
-//!   is counted. So waits are ended under the lock: ended outside it, by whoever has taken a watcher
-//!   off the list, they might be waits of a select that has gone.
+//!   is counted. So waits are ended under the lock: ended outside it, by whoever has taken a
+//!   watcher off the list, they might be waits of a select that has gone.
 //! * A fiber that is leaked at its runtime's end leaves its frame where it is, for good.
 
 #![expect(
@@ -337,7 +337,8 @@ impl<T, W: Clone> Watchers<T, W> {
             return None;
         }
         if self.waiting.first == self.waiting.last {
-            // The list keeps its memory.
+            // The list keeps its memory. There is no value, which would be dropped under the lock:
+            // where watchers lend one, they are notified one by one.
             return self.remove(self.waiting.first).notify().map(Notices::One);
         }
         Some(self.take_several())
