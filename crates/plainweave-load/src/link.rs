@@ -113,6 +113,7 @@ impl Link {
             core,
             fibers: [reader.fiber(), writer.fiber()],
         };
+        // A server that does not speak HTTP/2 is then a failed connection, not a failed request.
         while link.core.received.get() == 0 && link.core.lost.get().is_none() {
             link.core.heard.wait()?;
         }
@@ -193,8 +194,10 @@ impl Core {
         while let Some(bytes) = poll_fn(|cx| body.poll_data(cx)).await {
             let bytes = bytes?;
             len += bytes.len() as u64;
+            // Nobody reads it later, so the server need not wait for room.
             body.flow_control().release_capacity(bytes.len())?;
         }
+        // An error may come with these, behind a whole body.
         poll_fn(|cx| body.poll_trailers(cx)).await?;
         Ok(len)
     }
@@ -203,6 +206,7 @@ impl Core {
     fn failure(&self, error: &Error) -> Failure {
         let code = |error: &Error| error.reason().map_or(u32::MAX, u32::from);
         match (error.is_io(), error.is_remote(), error.is_go_away()) {
+            // The reader knows what became of the socket; h2 only that it is gone.
             (true, ..) => self.lost.get().unwrap_or(Failure::Closed),
             (_, true, true) => Failure::gone_away(code(error)),
             (_, true, false) => Failure::stream_reset(code(error)),
@@ -304,6 +308,7 @@ impl Core {
                 if (&self.socket).write_all(wire).is_err() {
                     return;
                 }
+                // The reader may wait for room for h2's own answers.
                 self.sent.notify_one();
             }
 

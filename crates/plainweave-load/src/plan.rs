@@ -109,11 +109,13 @@ impl Plan {
         let (pace, peak, rate, ramp) = match given.rate {
             None => (Pace::OnAnswer, None, None, lead_in),
             Some(Rate { from, to }) if from == to => (
+                // A start of a session leads to several requests, and the rate is of requests.
                 pace(given.arrivals, to / each)?,
                 Some(to),
                 Some(to),
                 lead_in,
             ),
+            // It is drawn at its highest rate, and stretched where it is lower.
             Some(Rate { from, to }) => {
                 ensure!(
                     duration.is_some(),
@@ -136,6 +138,7 @@ impl Plan {
 
         Ok(Self {
             connections,
+            // A worker without a connection would only wait.
             workers: workers.min(connections),
             pace,
             rate,
@@ -217,6 +220,8 @@ impl Plan {
     /// as many.
     pub(super) fn among_all(&self, worker: usize) -> (usize, usize) {
         let (part, parts) = self.part;
+        // Not one host after the other: schedules are spread by this number, so that the hosts'
+        // starts alternate.
         (part + parts * worker, parts * self.workers)
     }
 
@@ -224,6 +229,7 @@ impl Plan {
     pub(super) fn worker_seed(&self, worker: usize) -> u64 {
         self.seed
             .wrapping_add(1 + worker as u64)
+            // Apart from all workers' seeds of another host.
             .wrapping_add((self.part.0 as u64) << 40)
     }
 
@@ -234,6 +240,7 @@ impl Plan {
             rate: Some(rate),
             peak: Some(rate),
             step: Some(rate),
+            // Only the first step stores what the others ask for.
             loads,
             ..self.clone()
         })
@@ -248,6 +255,7 @@ impl Plan {
             .all_requests
             .zip(self.peak)
             .map_or(u64::MAX, |(requests, peak)| {
+                // By the pace alone: whether answers came is what this is compared with.
                 let steady = requests as f64 * self.each / peak * 1e9;
                 self.ramp.map_or(steady, |ramp| ramp.stretch(steady)) as u64
             });
@@ -263,6 +271,7 @@ impl Plan {
             .map_or(u64::MAX, |requests| self.share(requests, worker));
         let (number, all) = self.among_all(worker);
         let phase = number as f64 / all as f64;
+        // Each worker draws its own gaps, or all would send at the same moments.
         let seed = self.seed ^ (number as u64) << 32;
 
         Schedule::new(self.pace.share(all), end, count, phase, seed).with_ramp(self.ramp)

@@ -64,6 +64,7 @@ impl Writer {
             (None, None) => None,
         };
 
+        // As curl does.
         let usual = if body.is_some() { "POST" } else { "GET" };
         let mut fields = String::new();
         for (field, place) in &given {
@@ -91,6 +92,8 @@ impl Writer {
     fn server(&mut self, uri: &Uri) -> anyhow::Result<usize> {
         let authority = uri.authority().with_context(|| format!("{uri}: no host"))?;
         let (host, port, secure) = origin(uri).with_context(|| format!("{uri}: no host"))?;
+        // By what is connected to, not by how it is written: two spellings of a host share its
+        // connections.
         let is_it =
             |target: &Target| target.host == host && target.port == port && target.secure == secure;
         let known = self.servers.iter().position(|(_, target)| is_it(target));
@@ -116,6 +119,7 @@ impl Writer {
         for url in urls {
             let uri = parse(url)?;
             let server = self.server(&uri)?;
+            // A server that has just been met has none yet.
             requests.resize_with(self.servers.len(), Vec::new);
             requests[server].push(self.request(server, &self.method, path_of(&uri)));
         }
@@ -143,6 +147,7 @@ impl Writer {
 
             let method = match (&row.method, &row.body) {
                 (Some(name), _) => method(name).context(place.clone())?,
+                // A line with a body was not meant as a GET.
                 (None, Some(_)) if self.method == Method::GET => Method::POST,
                 _ => self.method.clone(),
             };
@@ -203,6 +208,7 @@ impl Writer {
             .method
             .as_deref()
             .map_or(Ok(self.method.clone()), method);
+        // Reported once all is read; until then any method will do.
         let method = method.unwrap_or_else(|error| {
             self.wrong.get_or_insert_with(|| error.to_string());
             Method::GET

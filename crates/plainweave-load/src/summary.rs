@@ -131,10 +131,12 @@ impl<'a> Summary<'a> {
         if self.outcome.interrupted || requests == 0.0 || due <= 0.0 {
             return None;
         }
+        // Little's law, with a latency that is usual even where most are late.
         let under_way = requests / due * self.latency(10.0).unwrap_or(0.0) / 1e6;
         let under_way = under_way.min(self.plan.most_under_way() as f64);
         let missing = requests - self.outcome.tally.answers_in_time as f64 - under_way;
 
+        // Random arrivals vary by the root of their number; twice that is rarely chance.
         (missing > 2.0 * requests.sqrt()).then(|| 1.0 - missing / requests)
     }
 

@@ -80,6 +80,8 @@ impl Tls {
             Trust::Some { by_authority, own }
         };
 
+        // The verifier of our own trusts more than rustls' (see `Trust`), never less than was asked
+        // for.
         let builder = builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Verifier { trust, provider }));
@@ -105,6 +107,7 @@ impl Tls {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| Failure::CertificateName)?;
         let mut rustls =
             ClientConnection::new(self.config.clone(), name).map_err(|error| failure(&error))?;
+        // Here, not with the first request: what it takes is a figure of its own.
         while rustls.is_handshaking() {
             rustls
                 .complete_io(&mut stream)
@@ -179,6 +182,7 @@ impl Session {
     #[cfg(feature = "http2")]
     pub(super) fn into_parts(self) -> (Option<Records>, Socket) {
         let (mut rustls, stream) = self.0.into_parts();
+        // Bounded by h2's windows; a limit here would refuse what `seal` is given.
         rustls.set_buffer_limit(None);
         (Some(Records(rustls)), stream)
     }
@@ -321,6 +325,7 @@ impl ServerCertVerifier for Verifier {
         );
         match certified {
             Err(error) if is_of_no_authority(&error) && own.iter().any(|own| own == end_entity) => {
+                // rustls has stopped before it compared the names.
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }

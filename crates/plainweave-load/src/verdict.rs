@@ -99,6 +99,7 @@ impl Objectives {
         let tally = &summary.outcome.tally;
         let mut verdict = Verdict::default();
         if tally.ok == 0 {
+            // Stopped before anything could be answered: nobody's fault.
             if summary.outcome.interrupted && tally.failures.total() == 0 {
                 return verdict;
             }
@@ -128,6 +129,7 @@ impl Objectives {
         for (condition, fails) in
             conditions.chain(self.require.iter().map(|condition| (condition, false)))
         {
+            // A figure that is not there, as lateness in a closed loop, exceeds nothing.
             let Some(figure) = summary.figure(condition) else {
                 continue;
             };
@@ -137,6 +139,7 @@ impl Objectives {
                 && condition.is_exceeded(figure)
             {
                 verdict.unjudged.push(condition.to_string());
+            // `--fail-if` names what must not be, `--search` what must.
             } else if condition.holds(figure) == fails {
                 verdict.missed.push(format!(
                     "{condition}: it was {}",
@@ -150,6 +153,7 @@ impl Objectives {
     }
 
     fn invalid(&self, summary: &Summary<'_>) -> Option<String> {
+        // Latencies are judged only where this program itself added little to them.
         let share = summary
             .lateness_share()
             .filter(|share| *share > self.max_lateness)?;

@@ -63,6 +63,7 @@ impl Panel {
             .into_iter()
             .map(|tick| (tick, humane(tick, &self.unit)))
             .collect();
+        // The plot begins right of the widest number, whatever the unit.
         let widest = labels
             .iter()
             .map(|(_, label)| text::width(label, SMALL))
@@ -154,6 +155,7 @@ impl Panel {
     fn classes(&self) -> impl Iterator<Item = String> {
         let mut seen: Vec<Role> = Vec::new();
         self.lines.iter().map(move |line| {
+            // Colours count within a role, so that ours keep theirs whatever peers are beside.
             let before = seen.iter().filter(|role| **role == line.role).count();
             seen.push(line.role);
             class(line.role, before)
@@ -174,7 +176,9 @@ fn draw_across(body: &mut String, across: Axis, bottom: f64, x: impl Fn(f64) -> 
         );
 
         let width = text::width(&label, SMALL);
+        // Labels at the ends stay within the picture.
         let middle = at.clamp(width / 2.0, PANEL - width / 2.0);
+        // One that would meet its neighbour is left out; its tick stays.
         if middle - width / 2.0 >= free {
             text::write(
                 body,
@@ -242,6 +246,7 @@ impl Line {
         };
 
         let upper: String = there().map(|(at, spread)| place(*at, spread.q3)).collect();
+        // Back along the lower edge: the band is one polygon.
         let lower: String = there()
             .rev()
             .map(|(at, spread)| place(*at, spread.q1))
