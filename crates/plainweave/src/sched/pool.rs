@@ -272,6 +272,12 @@ pub(crate) struct PoolConfig {
     pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
+/// Returns how many bits tell `count` things apart.
+#[inline]
+fn number_bits(count: usize) -> u32 {
+    count.next_power_of_two().trailing_zeros()
+}
+
 impl PoolShared {
     /// Creates a pool whose workers have no threads yet. Fails if there is no memory for stacks.
     pub(crate) fn new<P: Policy<FiberTask>>(
@@ -467,19 +473,26 @@ impl PoolShared {
     /// wherever it goes later, or in another one's if that worker has no driver (few of those
     /// start, and they end). Returns its key.
     pub(crate) fn register(&self, worker: WorkerId, header: &Header) -> usize {
-        // The list's number is part of the key, so the list is found again without a search.
         let lists = self.workers.first();
-        let list = worker % lists.len();
+        // A division takes as long as a lock.
+        let list = if worker < lists.len() {
+            worker
+        } else {
+            worker % lists.len()
+        };
         let key = lists[list]
             .movable()
             .insert(Registered(NonNull::from(header)));
-        key * lists.len() + list
+        // The list's number is part of the key, so the list is found again without a search.
+        key << number_bits(lists.len()) | list
     }
 
     /// Removes a fiber from the record, before it gives up its reference on itself.
     pub(crate) fn unregister(&self, key: usize) {
         let lists = self.workers.first();
-        lists[key % lists.len()].movable().remove(key / lists.len());
+        let bits = number_bits(lists.len());
+        let list = key & ((1 << bits) - 1);
+        lists[list].movable().remove(key >> bits);
     }
 
     /// Cancels every fiber, now and from now on: each blocking call checks `closing`. A blocked
