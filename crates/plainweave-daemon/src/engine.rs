@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "promises the contract of shared storage for the servers, where fibers cannot have their own"
+    reason = "promises the contract of shared storage for the servers that choose it"
 )]
 
 use std::fmt;

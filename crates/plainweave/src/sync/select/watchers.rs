@@ -180,20 +180,18 @@ impl<W> Waiting<W> {
 impl<T, W: Clone> Watcher<T, W> {
     /// Has the select look again, if it still waits, and returns its waker then.
     fn notify(&self) -> Option<W> {
-        let selector = self.selector.get();
-        selector
-            .claim
-            .notify(self.branch)
-            .then(|| selector.waker.clone())
+        self.end(Claim::notify)
     }
 
     /// Ends the select's wait by its operation, if it still waits, and returns its waker then.
     fn claim(&self) -> Option<W> {
+        self.end(Claim::claim)
+    }
+
+    /// Ends the select's wait by `ends`, which says whether it still waited.
+    fn end(&self, ends: impl FnOnce(&Claim, usize) -> bool) -> Option<W> {
         let selector = self.selector.get();
-        selector
-            .claim
-            .claim(self.branch)
-            .then(|| selector.waker.clone())
+        ends(&selector.claim, self.branch).then(|| selector.waker.clone())
     }
 }
 
