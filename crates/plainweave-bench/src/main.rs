@@ -3,58 +3,24 @@
 //! Exit codes: 0 fine, 1 a benchmark did not do its work or could not run, 2 wrong usage, 130 and
 //! 143 ended by SIGINT and SIGTERM.
 
-mod c2c; // How far apart the CPUs are: the round trip of a cache line between CPU 0 and CPU 1.
-mod cache; // The cache server beside memcached, in CPU time of the server per request.
-mod cache_sweep; // The cache server beside memcached as the load grows past what it can bear.
-mod cgroup; // A control group around a process.
-mod child; // A repetition in a process of its own.
-mod compose; // Does composition pay? Packets beside a slow side task.
-mod course; // How far a measurement is: what is measured now, and about how long the rest takes.
-mod echo; // Echo over loopback.
-// What does a fair scheduler cost in a real server? Policies, modes and drivers under the traffic
-// of memcached and of a web site, one change at a time.
-mod fairness;
-mod files; // How a file gets into a socket.
-mod findings; // What an experiment has found so far.
-// The HTTP library and `plainweave web` beside their peers, in CPU time of the server per request.
-mod http;
-mod interrupt; // SIGINT and SIGTERM in the middle of an experiment.
-mod limit; // The system `limit`.
-// Is `plainweave load` to be believed? What it costs a server and itself, beside other load
-// generators, and what it says of latencies that are known.
-mod load;
-mod machine; // What the figures were measured on.
-mod micro; // The micro-benchmarks of a scheduler.
-mod mode; // When measured fibers move, and whose thread-local storage they see.
-mod names; // Names that a flag lists.
-mod pages; // `plainweave bench report`.
-// Does the simulator predict what this machine does? The same policies and workloads, measured and
-// simulated.
-mod predict;
-// Programs in other languages, built from the sources beside this crate where their compilers are.
-mod program;
-mod queues; // The queues that policies are built from, beside crossbeam's and st3's.
-mod quick; // `--quick`: an answer within about five minutes, from every experiment.
-mod random; // Random numbers for the workloads.
-mod report; // Where figures go: a table on the terminal, a CSV and a self-contained HTML page.
-mod sample; // One measured figure, and the rows of the long-form CSV.
-mod servers; // Web and cache servers, ours and their peers, as processes.
-// The five architectures of `plainweave web` and `plainweave cache` side by side, under the same
-// traffic.
-mod shapes;
-mod shim; // The systems under test behind one trait, so that each workload is written once.
-mod stall; // A server, one of whose requests in a hundred holds up its thread for 50 ms.
-mod store; // The cache's store, without a server.
-mod storm; // A storm of deadlines.
-mod thesis; // The workloads of the OCaml schedulers' thesis, on the real runtime and on its peers.
-mod trace_svg; // A trace as a picture.
-mod turns; // Turns of a long experiment, kept as they come.
-mod web; // `plainweave web` beside nginx.
-mod web_sweep; // The published experiment on static web servers.
+mod harness; // What every experiment needs: figures and where they go, children, the machine.
+mod pages; // `plainweave bench report`, and a trace as a picture.
+mod scheduler; // The experiments on schedulers.
+mod servers; // The experiments on servers.
+mod serving; // Web and cache servers, ours and their peers, as processes, and what loads them.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use harness::{interrupt, quick, report};
+use pages::trace_svg;
+use scheduler::{compose, micro, predict, queues, storm, thesis};
+use servers::web_sweep::control;
+use servers::{
+    cache, cache_sweep, echo, fairness, files, http, load, shapes, stall, store, web, web_sweep,
+};
+use serving::limit;
 
 /// Benchmarks of Plainweave beside its peers.
 #[derive(Debug, Parser)]
@@ -111,7 +77,7 @@ enum Experiment {
     Web(web::Flags),
     WebSweep(web_sweep::Flags),
     #[command(hide = true)]
-    WebControl(servers::control::Flags),
+    WebControl(control::Flags),
     Files(files::Flags),
     Load(load::Flags),
     TraceSvg(trace_svg::Flags),
@@ -163,7 +129,7 @@ fn main() -> ExitCode {
         Experiment::Store(flags) => store::run(&flags),
         Experiment::Web(flags) => web::run(&flags),
         Experiment::WebSweep(flags) => web_sweep::run(&flags),
-        Experiment::WebControl(flags) => servers::control::serve(&flags),
+        Experiment::WebControl(flags) => control::serve(&flags),
         Experiment::Files(flags) => files::run(&flags),
         Experiment::Load(flags) => load::run(&flags),
         Experiment::TraceSvg(flags) => trace_svg::run(&flags),

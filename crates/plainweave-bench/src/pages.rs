@@ -16,8 +16,8 @@ mod experiment; // A file's part of a page.
 mod finding; // One sentence on what a picture shows, computed from its figures.
 mod meaning; // What the names in a CSV mean: whose a system is, and which way a metric is better.
 mod published; // Published figures beside ours.
-pub(crate) mod source; // What the benches have written.
 mod summary; // Who wins: a table of ratios for each file, and the sentences of a run.
+pub(crate) mod trace_svg; // A trace as a picture.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,11 +25,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
-use crate::report::{note, say};
+use crate::harness::report::{note, say};
+use crate::harness::source::Table;
 use plainweave_report::text::{attribute, escape};
 use plainweave_report::{self, heat};
 use published::Source;
-use source::Table;
 use summary::Score;
 
 /// Pages from what the benchmarks have written: one for each run, one for all.
@@ -96,6 +96,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         write(&folder.join(PUBLISHED), &published_page(&sources))?;
     }
 
+    say(&format!(
+        "open {} in a browser",
+        folder.join(PAGE).display()
+    ));
     match problems.len() {
         0 => Ok(()),
         n => {
@@ -227,8 +231,9 @@ impl Run {
         for sentence in [what, wins, loses] {
             let _ = write!(text, "\n{}\n", filled(&sentence));
         }
-        let rest =
-            format!("{MARK}. [The page]({PAGE}) has the plots; the CSV files have the figures.");
+        let rest = format!(
+            "{MARK}. The CSV files have the figures; that command makes {PAGE} of them, with plots."
+        );
         let _ = write!(text, "\n{}\n", filled(&rest));
 
         text

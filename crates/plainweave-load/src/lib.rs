@@ -11,7 +11,6 @@
 mod agent; // `plainweave load agent`: carries out the part of a load that a coordinator sends.
 mod agents; // The coordinator's side.
 mod cache; // memcached's text protocol, by classic or meta commands.
-mod chart; // Plots as SVG, in the colours of the page around them.
 mod clock; // The clock of a load.
 mod collect; // Putting a run together from its parts.
 // Carrying out runs on this machine: the workers, and those that watch what they count.

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::axis::Axis;
-use super::text::{self, Align, humane, wrap};
+use super::text::{self, Align, escape, humane, wrap};
 use super::{PANEL, Role};
 use crate::statistics::Spread;
 
@@ -88,6 +88,23 @@ impl Panel {
 }
 
 impl Row {
+    /// Writes its values.
+    fn said(&self, unit: &str) -> String {
+        let Spread {
+            median,
+            q1,
+            q3,
+            min,
+            max,
+        } = self.spread;
+        let [median, q1, q3, min, max] =
+            [median, q1, q3, min, max].map(|value| humane(value, unit));
+        format!(
+            "{}: {median}, quartiles {q1} and {q3}, least {min}, greatest {max}",
+            self.name
+        )
+    }
+
     /// Draws it below a place and returns where it ends.
     fn draw(&self, body: &mut String, mut down: f64, axis: Axis, unit: &str) -> f64 {
         let Spread {
@@ -139,9 +156,11 @@ impl Row {
             let to = x(q3);
             let _ = write!(
                 body,
-                "<line class='range {class}' x1='{:.1}' x2='{:.1}' y1='{middle:.1}' y2='{middle:.1}'/>\
+                "<g><title>{}</title>\
+                 <line class='range {class}' x1='{:.1}' x2='{:.1}' y1='{middle:.1}' y2='{middle:.1}'/>\
                  <rect class='quartiles {class}' x='{from:.1}' y='{:.1}' width='{:.1}' height='6'/>\
-                 <circle class='median {class}' cx='{:.1}' cy='{middle:.1}' r='4'/>",
+                 <circle class='median {class}' cx='{:.1}' cy='{middle:.1}' r='4'/></g>",
+                escape(&self.said(unit)),
                 x(min),
                 x(max),
                 middle - 3.0,

@@ -7,6 +7,7 @@
 
 pub mod axis; // Where values lie on an axis, and where its grid is.
 pub mod dots; // A row for each system.
+pub mod gantt; // Who did what when: a row for each worker.
 pub mod heat; // A heat map as a table.
 pub mod lines; // Lines over a swept value, each with a band between its quartiles.
 pub mod scatter; // A picture of two figures of each system, for the page of a benchmark.
@@ -41,6 +42,8 @@ pub const STYLE: &str = "\
 figure{margin:0;width:340px;max-width:100%}\
 figcaption{font-size:.85rem;overflow-wrap:anywhere}\
 figcaption code{color:var(--faint);font-size:.75rem}\
+.wide{overflow-x:auto}details summary{cursor:pointer}\
+.values{border-collapse:collapse;font-size:.75rem}.values th,.values td{padding:1px 6px;text-align:right}\
 svg.panel{display:block;max-width:100%;height:auto}\
 svg text{font-family:system-ui,sans-serif;fill:var(--ink)}\
 svg text.faint{fill:var(--faint)}\

@@ -1,10 +1,11 @@
-//! Lines over a swept value, each with a band between its quartiles.
+//! Lines over a swept value, each with a band between its quartiles. Points name their values where
+//! there are few enough to be pointed at; [`Panel::figure`] has all values in a table behind.
 
 use std::fmt::Write as _;
 
 use super::axis::Axis;
-use super::text::{self, Align, humane, wrap};
-use super::{PANEL, Role, class};
+use super::text::{self, Align, escape, humane, wrap};
+use super::{PANEL, Role, STYLE, class};
 use crate::statistics::Spread;
 
 /// The room around the axes, and within them.
@@ -16,6 +17,13 @@ const BELOW: f64 = 40.0;
 const LINE: f64 = 15.0;
 const TITLE: f64 = 13.0;
 const SMALL: f64 = 11.0;
+/// Of a sheet: between panels, and above them.
+const GAP: f64 = 20.0;
+const HEAD: f64 = 40.0;
+/// Points of a line that are drawn: more than these are not told apart.
+const POINTS: usize = 1000;
+/// A line of more points than these has no dots.
+const DOTS: usize = 120;
 
 /// One line: the name, and the spread at each place.
 #[derive(Clone, Debug)]
@@ -35,6 +43,8 @@ pub struct Panel {
     pub title: String,
     /// What is swept.
     pub across: String,
+    /// Writes a value of what is swept; see [`plain`].
+    pub place: fn(f64) -> String,
     /// What is drawn, and which way is better.
     pub upwards: String,
     /// Of what is drawn; see [`humane`].
@@ -49,9 +59,69 @@ pub struct Panel {
     pub lines: Vec<Line>,
 }
 
+/// Writes a value across that has no unit.
+pub fn plain(value: f64) -> String {
+    humane(value, "")
+}
+
 impl Panel {
+    /// Draws it for a page that has [`super::STYLE`], with its values in a table that opens.
+    pub fn figure(&self) -> String {
+        format!("<figure>{}{}</figure>", self.svg(), self.values())
+    }
+
+    /// Returns the values as a table that opens: a row for each place, a column for each line, with
+    /// its quartiles where they differ.
+    pub fn values(&self) -> String {
+        let mut places: Vec<f64> = self
+            .lines
+            .iter()
+            .flat_map(|line| line.points.iter().map(|(place, _)| *place))
+            .collect();
+        places.sort_by(f64::total_cmp);
+        places.dedup();
+
+        let mut html = format!(
+            "<details><summary>Values</summary><div class='wide'><table class='values'><tr><th>{}",
+            escape(&self.across)
+        );
+        for line in &self.lines {
+            let _ = write!(html, "<th>{}", escape(&line.name));
+        }
+        for place in places {
+            let _ = write!(html, "<tr><th>{}", escape(&(self.place)(place)));
+            for line in &self.lines {
+                let found = line.points.iter().find(|(at, _)| *at == place);
+                let value = found.map_or(String::new(), |(_, spread)| self.value(spread));
+                let _ = write!(html, "<td>{}", escape(&value));
+            }
+        }
+
+        html + "</table></div></details>"
+    }
+
+    /// Writes a figure, and its quartiles where they differ.
+    fn value(&self, spread: &Spread) -> String {
+        let of = |value| humane(value, &self.unit);
+        let median = of(spread.median);
+        if spread.q1 == spread.q3 || spread.median.is_nan() {
+            median
+        } else {
+            format!("{median} ({} to {})", of(spread.q1), of(spread.q3))
+        }
+    }
+
     /// Draws it as an SVG for a page that has [`super::STYLE`].
     pub fn svg(&self) -> String {
+        let (body, height) = self.drawn();
+        format!(
+            "<svg class='panel' xmlns='http://www.w3.org/2000/svg' width='{PANEL}' viewBox='0 0 {PANEL} {height:.0}' \
+             role='img'>{body}</svg>"
+        )
+    }
+
+    /// Draws it without a frame, [`PANEL`] wide, and returns its height too.
+    pub(crate) fn drawn(&self) -> (String, f64) {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let across = Axis::over(points().map(|(x, _)| *x), self.log_across);
         let upwards = Axis::over(
@@ -101,7 +171,7 @@ impl Panel {
             );
         }
 
-        draw_across(&mut body, across, bottom, x);
+        self.draw_across(&mut body, across, bottom, x);
         let _ = write!(
             body,
             "<line class='axis' x1='{left:.1}' x2='{right}' y1='{bottom}' y2='{bottom}'/>\
@@ -123,7 +193,7 @@ impl Panel {
         }
 
         for (line, class) in self.lines.iter().zip(self.classes()) {
-            line.draw(&mut body, &class, x, y);
+            self.draw_line(&mut body, line, &class, x, y);
             if self.extremes {
                 line.draw_extremes(&mut body, &class, x, y);
             }
@@ -146,10 +216,92 @@ impl Panel {
             }
         }
 
-        format!(
-            "<svg class='panel' xmlns='http://www.w3.org/2000/svg' width='{PANEL}' viewBox='0 0 {PANEL} {down:.0}' \
-             role='img'>{body}{legend}</svg>"
-        )
+        (body + &legend, down)
+    }
+
+    /// Draws the ticks across, and the labels that do not meet their neighbours.
+    fn draw_across(&self, body: &mut String, across: Axis, bottom: f64, x: impl Fn(f64) -> f64) {
+        let mut free = 0.0;
+        for tick in across.ticks() {
+            let at = x(tick);
+            let label = (self.place)(tick);
+            let _ = write!(
+                body,
+                "<line class='axis' x1='{at:.1}' x2='{at:.1}' y1='{bottom}' y2='{:.1}'/>",
+                bottom + 4.0
+            );
+
+            let width = text::width(&label, SMALL);
+            // Labels at the ends stay within the picture.
+            let middle = at.clamp(width / 2.0, PANEL - width / 2.0);
+            // One that would meet its neighbour is left out; its tick stays.
+            if middle - width / 2.0 >= free {
+                text::write(
+                    body,
+                    (middle, bottom + 17.0),
+                    Align::Middle,
+                    SMALL,
+                    true,
+                    &label,
+                );
+                free = middle + width / 2.0 + 2.0;
+            }
+        }
+    }
+
+    fn draw_line(
+        &self,
+        svg: &mut String,
+        line: &Line,
+        class: &str,
+        x: impl Fn(f64) -> f64,
+        y: impl Fn(f64) -> f64,
+    ) {
+        let place = |at: f64, value: f64| format!("{:.1},{:.1} ", x(at), y(value));
+        let every = line.points.len().div_ceil(POINTS).max(1);
+        let has_place = |(_, spread): &&(f64, Spread)| {
+            !spread.median.is_nan() && (!self.log || spread.median > 0.0)
+        };
+        let points: Vec<_> = line
+            .points
+            .iter()
+            .filter(has_place)
+            .step_by(every)
+            .collect();
+        let there = || points.iter().copied();
+
+        let upper: String = there().map(|(at, spread)| place(*at, spread.q3)).collect();
+        // Back along the lower edge: the band is one polygon.
+        let lower: String = there()
+            .rev()
+            .map(|(at, spread)| place(*at, spread.q1))
+            .collect();
+        let middle: String = there()
+            .map(|(at, spread)| place(*at, spread.median))
+            .collect();
+        let _ = write!(
+            svg,
+            "<polygon class='band {class}' points='{upper}{lower}'/><polyline class='line {class}' points='{middle}'/>"
+        );
+
+        if line.points.len() > DOTS {
+            return;
+        }
+        for (at, spread) in there() {
+            let title = format!(
+                "{}: {} at {}",
+                line.name,
+                self.value(spread),
+                (self.place)(*at)
+            );
+            let _ = write!(
+                svg,
+                "<circle class='median {class}' cx='{:.1}' cy='{:.1}' r='2.5'><title>{}</title></circle>",
+                x(*at),
+                y(spread.median),
+                escape(&title)
+            );
+        }
     }
 
     fn classes(&self) -> impl Iterator<Item = String> {
@@ -160,36 +312,6 @@ impl Panel {
             seen.push(line.role);
             class(line.role, before)
         })
-    }
-}
-
-/// Draws the ticks across, and the labels that do not meet their neighbours.
-fn draw_across(body: &mut String, across: Axis, bottom: f64, x: impl Fn(f64) -> f64) {
-    let mut free = 0.0;
-    for tick in across.ticks() {
-        let at = x(tick);
-        let label = humane(tick, "");
-        let _ = write!(
-            body,
-            "<line class='axis' x1='{at:.1}' x2='{at:.1}' y1='{bottom}' y2='{:.1}'/>",
-            bottom + 4.0
-        );
-
-        let width = text::width(&label, SMALL);
-        // Labels at the ends stay within the picture.
-        let middle = at.clamp(width / 2.0, PANEL - width / 2.0);
-        // One that would meet its neighbour is left out; its tick stays.
-        if middle - width / 2.0 >= free {
-            text::write(
-                body,
-                (middle, bottom + 17.0),
-                Align::Middle,
-                SMALL,
-                true,
-                &label,
-            );
-            free = middle + width / 2.0 + 2.0;
-        }
     }
 }
 
@@ -236,38 +358,25 @@ impl Line {
             );
         }
     }
+}
 
-    fn draw(&self, svg: &mut String, class: &str, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) {
-        let place = |at: f64, value: f64| format!("{:.1},{:.1} ", x(at), y(value));
-        let there = || {
-            self.points
-                .iter()
-                .filter(|(_, spread)| !spread.median.is_nan())
-        };
+/// Draws panels beside each other as one picture that needs no page.
+pub fn sheet(title: &str, panels: &[Panel]) -> String {
+    let drawn: Vec<_> = panels.iter().map(Panel::drawn).collect();
+    let width = GAP + (PANEL + GAP) * panels.len() as f64;
+    let height = HEAD + drawn.iter().map(|(_, height)| *height).fold(0.0, f64::max) + GAP;
+    let mut svg = format!(
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height:.0}' role='img'><style>{STYLE}</style>\
+         <rect width='100%' height='100%' style='fill:var(--paper)'/>"
+    );
 
-        let upper: String = there().map(|(at, spread)| place(*at, spread.q3)).collect();
-        // Back along the lower edge: the band is one polygon.
-        let lower: String = there()
-            .rev()
-            .map(|(at, spread)| place(*at, spread.q1))
-            .collect();
-        let middle: String = there()
-            .map(|(at, spread)| place(*at, spread.median))
-            .collect();
-        let _ = write!(
-            svg,
-            "<polygon class='band {class}' points='{upper}{lower}'/><polyline class='line {class}' points='{middle}'/>"
-        );
-
-        for (at, spread) in there() {
-            let x = x(*at);
-            let y = y(spread.median);
-            let _ = write!(
-                svg,
-                "<circle class='median {class}' cx='{x:.1}' cy='{y:.1}' r='2.5'/>"
-            );
-        }
+    text::write(&mut svg, (GAP, 26.0), Align::Left, 15.0, false, title);
+    for (n, (body, _)) in drawn.iter().enumerate() {
+        let x = GAP + (PANEL + GAP) * n as f64;
+        let _ = write!(svg, "<g transform='translate({x} {HEAD})'>{body}</g>");
     }
+
+    svg + "</svg>\n"
 }
 
 #[cfg(test)]
@@ -297,6 +406,7 @@ mod tests {
                 "p99 of a very long title that has to be broken at least once, since it is wider"
                     .to_owned(),
             across: "requests/s asked for".to_owned(),
+            place: super::plain,
             upwards: "p99, less is better".to_owned(),
             unit: "us".to_owned(),
             log_across: false,

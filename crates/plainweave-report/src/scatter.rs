@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::axis::round_step;
+use super::axis::{Axis, round_step};
 use super::text::{escape, humane};
 
 const WIDTH: f64 = 440.0;
@@ -40,6 +40,15 @@ pub struct Point {
     pub across: [f64; 3],
     /// Microseconds.
     pub up_us: f64,
+}
+
+impl Point {
+    /// Writes its values.
+    fn said(&self) -> String {
+        let [q1, median, q3] = self.across.map(|value| humane(value, ""));
+        let up = humane(self.up_us, "us");
+        format!("{}: {median} ({q1} to {q3}), {up}", self.label)
+    }
 }
 
 /// A panel and what its axes are called.
@@ -88,15 +97,14 @@ pub fn write(panels: &[Panel], file: &Path) -> anyhow::Result<()> {
     std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The axes' ranges: across from the first to the second in steps of the third, upwards in powers
-/// of ten.
+/// What is less is drawn as this much: a log axis has no zero.
+const MIN_US: f64 = 0.01;
+
+/// The axes of a panel.
 #[derive(Clone, Copy)]
 struct Axes {
-    low: f64,
-    high: f64,
-    step: f64,
-    least: f64,
-    most: f64,
+    across: Axis,
+    up: Axis,
 }
 
 impl Axes {
@@ -106,41 +114,28 @@ impl Axes {
         let high = all(|point| point.across[2]).fold(f64::NEG_INFINITY, f64::max);
         let step = round_step((high - low) / 6.0);
 
-        // Room for labels at the right.
-        let low = (low / step - 0.3).floor() * step;
-        let high = (high / step + 0.8).ceil() * step;
-        let up = || {
-            panel
-                .points
-                .iter()
-                .map(|point| point.up_us.max(MIN_US).log10())
-        };
-
-        let least = up().fold(f64::INFINITY, f64::min).floor();
-        let most = up()
-            .fold(f64::NEG_INFINITY, f64::max)
-            .ceil()
-            .max(least + 1.0);
         Axes {
-            low,
-            high,
-            step,
-            least,
-            most,
+            // Not from zero on, and with room for labels at the right.
+            across: Axis {
+                low: (low / step - 0.3).floor() * step,
+                high: (high / step + 0.8).ceil() * step,
+                log: false,
+            },
+            up: Axis::over(
+                panel.points.iter().map(|point| point.up_us.max(MIN_US)),
+                true,
+            ),
         }
     }
 
     fn x(self, across: f64) -> f64 {
-        LEFT + (across - self.low) / (self.high - self.low) * WIDTH
+        LEFT + self.across.at(across) * WIDTH
     }
 
     fn y(self, us: f64) -> f64 {
-        TOP + HEIGHT - (us.max(MIN_US).log10() - self.least) / (self.most - self.least) * HEIGHT
+        TOP + HEIGHT * (1.0 - self.up.at(us.max(MIN_US)))
     }
 }
-
-/// What is less is drawn as this much.
-const MIN_US: f64 = 0.01;
 
 fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
     let bottom = TOP + HEIGHT;
@@ -151,23 +146,21 @@ fn draw_grid(svg: &mut String, panel: &Panel, axes: Axes) {
         escape(&panel.title)
     );
 
-    let mut step = axes.low;
-    while step <= axes.high + axes.step * 1e-6 {
-        let at = axes.x(step);
+    for tick in axes.across.ticks() {
+        let at = axes.x(tick);
         let _ = write!(
             svg,
             "<line class='grid' x1='{at:.1}' x2='{at:.1}' y1='{TOP}' y2='{bottom}'/>\
              <text x='{:.1}' y='{}'>{}</text>",
             at - 8.0,
             bottom + 16.0,
-            humane(step, "")
+            humane(tick, "")
         );
-        step += axes.step;
     }
 
-    for power in axes.least as i32..=axes.most as i32 {
-        let at = axes.y(10_f64.powi(power));
-        let label = humane(10_f64.powi(power), "us");
+    for tick in axes.up.ticks() {
+        let at = axes.y(tick);
+        let label = humane(tick, "us");
         let _ = write!(
             svg,
             "<line class='grid' x1='{LEFT}' x2='{right}' y1='{at:.1}' y2='{at:.1}'/>\
@@ -206,9 +199,11 @@ fn draw(svg: &mut String, panel: &Panel) {
         let _ = write!(
             svg,
             "<line class='bar' x1='{:.1}' x2='{:.1}' y1='{up:.1}' y2='{up:.1}'/>\
-             <circle class='{class}' cx='{at:.1}' cy='{up:.1}' r='5'/><text x='{:.1}' y='{:.1}'>{}</text>",
+             <circle class='{class}' cx='{at:.1}' cy='{up:.1}' r='5'><title>{}</title></circle>\
+             <text x='{:.1}' y='{:.1}'>{}</text>",
             axes.x(point.across[0]),
             axes.x(point.across[2]),
+            escape(&point.said()),
             area.x,
             area.y + 10.0,
             escape(&point.label),
@@ -291,10 +286,14 @@ mod tests {
         });
 
         assert_eq!(
-            (axes.step, axes.low, axes.high),
-            (100_000.0, 400_000.0, 1_100_000.0)
+            (axes.across.low, axes.across.high),
+            (400_000.0, 1_100_000.0)
         );
-        assert_eq!((axes.least, axes.most), (0.0, 4.0));
+        let [first, second, ..] = axes.across.ticks()[..] else {
+            panic!("no grid")
+        };
+        assert_eq!((first, second), (400_000.0, 600_000.0));
+        assert_eq!((axes.up.low, axes.up.high), (1.0, 10_000.0));
     }
 
     #[test]

@@ -29,6 +29,18 @@ impl Spread {
             max: at(1.0),
         }
     }
+
+    /// Returns that of the values that `change` makes of these; it keeps their order.
+    #[must_use]
+    pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
+        Self {
+            median: change(self.median),
+            q1: change(self.q1),
+            q3: change(self.q3),
+            min: change(self.min),
+            max: change(self.max),
+        }
+    }
 }
 
 /// Returns the value below which this share of the sorted values lies, interpolated between

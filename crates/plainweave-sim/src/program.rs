@@ -15,13 +15,14 @@ use crate::costs::MICRO;
 use crate::engine::{Setup, simulate};
 use crate::figures::{Outcome, at, sorted};
 use crate::machine::{MACHINES, MAX_WORKERS};
-use crate::plot::{self, Line, Point, Spread};
+use crate::plot::{self, Line, Point};
 use crate::scenario::{Chosen, MAX_RATE, MAX_RUNS, Scenario, unwritten};
 use crate::search::{Found, Search, TAIL};
 use crate::thesis::Case;
 use crate::timeline::Timeline;
 use crate::trial::Trial;
 use crate::workload::{Key, LOADS, Row, Value};
+use plainweave_report::statistics::Spread;
 
 /// Run scheduling policies on simulated machines; every figure that it prints is simulated
 #[derive(Debug, Parser)]
@@ -294,7 +295,7 @@ fn run(flags: &Flags, out: &mut impl Write) -> anyhow::Result<()> {
 
     pace.report();
     if let Some(mut file) = svg {
-        plot::write(&scenario.describe(), &lines, &mut file)
+        file.write_all(plot::draw(&scenario.describe(), &lines).as_bytes())
             .and_then(|()| file.flush())
             .context("cannot write the plot")?;
     }
@@ -351,11 +352,7 @@ const TIMELINE: u64 = 200;
 
 /// Adds a machine's runs to the plot.
 fn add_point(lines: &mut Vec<Line>, setup: &Setup, outcomes: &[Outcome]) {
-    let spread = |of: fn(&Outcome) -> f64| {
-        let values = sorted(outcomes.iter().map(of));
-        let [median, min, max] = [0.5, 0.0, 1.0].map(|part| at(&values, part));
-        Spread { median, min, max }
-    };
+    let spread = |of: fn(&Outcome) -> f64| Spread::of(&outcomes.iter().map(of).collect::<Vec<_>>());
 
     let point = Point {
         workers: setup.machine.workers() as f64,

@@ -5,7 +5,7 @@
 //! after the fact, against ourselves.
 
 use super::meaning::{Better, better, is_ratio, is_rival, metrics, role, words};
-use super::source::{Figure, Table};
+use crate::harness::source::{Figure, Table};
 use plainweave_report::Role;
 use plainweave_report::text::{humane, times};
 
@@ -180,7 +180,7 @@ pub(super) fn by_place<'a>(figures: &[&'a Figure]) -> Vec<Vec<&'a Figure>> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::{Verdict, all, of_case};
-    use crate::pages::source::{Figure, Table};
+    use crate::harness::source::{Figure, Table};
     use plainweave_report::statistics::Spread;
 
     /// A figure of one case, with quartiles a tenth of the median away.
@@ -229,7 +229,6 @@ pub(super) mod tests {
             absent,
             quartiles: true,
             raw: false,
-            page: true,
             figures,
         }
     }

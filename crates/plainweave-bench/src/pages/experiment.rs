@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 use super::compare::by_place;
 use super::finding;
 use super::meaning::{Better, better, is_ratio, metrics, role, words};
-use super::source::{Figure, Table};
 use super::summary;
-use crate::report::RAW;
-use plainweave_report::lines::{Line, Panel};
+use crate::harness::report::RAW;
+use crate::harness::source::{Figure, Table};
+use plainweave_report::lines::{Line, Panel, plain};
 use plainweave_report::text::{attribute, escape};
 use plainweave_report::{axis::Axis, dots, heat};
 
@@ -109,9 +109,6 @@ fn head(table: &Table, dir: &str) -> String {
         escape(&command),
         table.figures.len()
     );
-    if table.page {
-        let _ = write!(html, "<a href='{dir}{file}.html'>Its own page</a>. ");
-    }
     if table.raw {
         let _ = write!(
             html,
@@ -173,7 +170,8 @@ fn pictures(table: &Table, figures: &[&Figure], way: Better) -> Option<String> {
         html.push_str("<div class='panels'>");
         for sweep in &sweeps {
             let said = finding::of_sweep(&table.experiment, &sweep.places());
-            html.push_str(&figure(&sweep.panel(table, way).svg(), &said, table));
+            let panel = sweep.panel(table, way);
+            html.push_str(&figure(&(panel.svg() + &panel.values()), &said, table));
         }
         html.push_str("</div>");
     }
@@ -207,12 +205,12 @@ fn pictures(table: &Table, figures: &[&Figure], way: Better) -> Option<String> {
     Some(html)
 }
 
-/// Puts a picture above its sentence and command.
-fn figure(svg: &str, said: &str, table: &Table) -> String {
+/// Puts a picture, with what is behind it, above its sentence and command.
+fn figure(picture: &str, said: &str, table: &Table) -> String {
     let (command, _) = table.command();
     let said = escape(said);
     let command = escape(&command);
-    format!("<figure>{svg}<figcaption>{said} <code>{command}</code></figcaption></figure>")
+    format!("<figure>{picture}<figcaption>{said} <code>{command}</code></figcaption></figure>")
 }
 
 /// Draws the systems of a case, the best first.
@@ -362,6 +360,7 @@ impl<'a> Sweep<'a> {
                 self.across,
                 if log_across { ", log scale" } else { "" }
             ),
+            place: plain,
             upwards: notes.join(", "),
             unit: first.unit.clone(),
             log_across,

@@ -2,7 +2,7 @@
 
 use super::compare::{Verdict, of_case, place};
 use super::meaning::{Better, better, is_rival, words};
-use super::source::Figure;
+use crate::harness::source::Figure;
 use plainweave_report::Role;
 use plainweave_report::text::{humane, times};
 

@@ -1,6 +1,6 @@
 //! What the names in a CSV mean: whose a system is, and which way a metric is better.
 
-use super::source::{Figure, Table};
+use crate::harness::source::{Figure, Table};
 use plainweave_report::Role;
 
 /// Which way is better.

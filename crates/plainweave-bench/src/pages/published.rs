@@ -8,7 +8,7 @@
 //! simulated, and are judged by the same claims (`simulated`).
 
 mod claims; // What becomes of a published claim on this machine: small functions over our rows.
-mod figures; // The published figures of the workloads, and what each of them claims.
+mod figures; // The published figures of the workloads, and what each of them claims: `figures.toml`.
 // The simulator's rows in the words of the benchmarks, so that the same claims judge them.
 mod simulated;
 
@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 use super::experiment;
 use super::meaning::words;
-use super::source::{Figure, Table};
+use crate::harness::source::{Figure, Table};
 use claims::{Finding, Line, Outcome, Rows, count, shown};
 use figures::{Claim, Published, WORKLOADS, Workload};
 use plainweave_report::statistics::Spread;
@@ -50,15 +50,15 @@ pub(super) fn is_beside(table: &Table) -> bool {
     }];
     WORKLOADS
         .iter()
-        .any(|workload| !Beside::new(*workload, &sources).files.is_empty())
+        .any(|workload| !Beside::new(workload, &sources).files.is_empty())
 }
 
 /// Returns how the claims come out, in a sentence.
 pub(super) fn sentence(sources: &[Source<'_>]) -> String {
     let mut here = Vec::new();
     let mut simulated = Vec::new();
-    for workload in WORKLOADS {
-        let beside = Beside::new(*workload, sources);
+    for workload in WORKLOADS.iter() {
+        let beside = Beside::new(workload, sources);
         here.extend(beside.outcomes(&beside.rows));
         simulated.extend(beside.outcomes(&beside.simulated()));
     }
@@ -94,7 +94,7 @@ pub(super) fn body(sources: &[Source<'_>]) -> String {
          figures are marked so; some costs are fitted to published ones.</p><nav>",
         sentence(sources)
     );
-    for Workload { title, .. } in WORKLOADS {
+    for Workload { title, .. } in WORKLOADS.iter() {
         let _ = write!(
             html,
             "<a href='#{}'>{}</a> ",
@@ -104,15 +104,15 @@ pub(super) fn body(sources: &[Source<'_>]) -> String {
     }
 
     html.push_str("</nav>");
-    for workload in WORKLOADS {
-        html.push_str(&Beside::new(*workload, sources).section());
+    for workload in WORKLOADS.iter() {
+        html.push_str(&Beside::new(workload, sources).section());
     }
     html
 }
 
 /// A workload, and what we have of it.
 struct Beside<'a> {
-    workload: Workload,
+    workload: &'static Workload,
     rows: Rows<'a>,
     /// What the simulator has of it, in the words of `rows`.
     simulated: Vec<Figure>,
@@ -121,7 +121,7 @@ struct Beside<'a> {
 }
 
 impl<'a> Beside<'a> {
-    fn new(workload: Workload, sources: &'a [Source<'a>]) -> Self {
+    fn new(workload: &'static Workload, sources: &'a [Source<'a>]) -> Self {
         let mut rows = Rows::default();
         let mut files = Vec::new();
         for source in sources
@@ -173,7 +173,7 @@ impl<'a> Beside<'a> {
         self.workload
             .claims
             .iter()
-            .map(|claim| Outcome::of(&(claim.judge)(rows)))
+            .map(|claim| Outcome::of(&claim.judge(rows)))
             .collect()
     }
 
@@ -279,7 +279,7 @@ impl<'a> Beside<'a> {
             unit,
             place,
             value,
-        } in self.workload.figures
+        } in &self.workload.figures
         {
             let value = value.map_or("no value".to_owned(), |value| shown(value, unit));
             let _ = write!(
@@ -305,7 +305,7 @@ impl<'a> Beside<'a> {
         let mut panels: Vec<(&str, &str, &str)> = Vec::new();
         for Published {
             line, metric, unit, ..
-        } in self.workload.figures
+        } in &self.workload.figures
         {
             let panel = (line.case, *metric, *unit);
             panels.extend((!panels.contains(&panel)).then_some(panel));
@@ -382,6 +382,7 @@ impl<'a> Beside<'a> {
             lines::Panel {
                 title: format!("{}: {}", self.workload.title, words(metric)),
                 across: "domains or workers".to_owned(),
+                place: lines::plain,
                 upwards: words(metric),
                 unit: unit.to_owned(),
                 log_across: false,
@@ -389,7 +390,7 @@ impl<'a> Beside<'a> {
                 extremes: false,
                 lines,
             }
-            .svg()
+            .figure()
         })
     }
 
@@ -413,10 +414,11 @@ impl<'a> Beside<'a> {
             );
         };
 
-        (claim.judge)(&self.rows)
+        claim
+            .judge(&self.rows)
             .into_iter()
             .for_each(|finding| say(finding, ""));
-        let simulated = (claim.judge)(simulations).into_iter();
+        let simulated = claim.judge(simulations).into_iter();
         simulated
             .filter(|finding| finding.outcome != Outcome::Open)
             .for_each(|finding| say(finding, "simulated: "));
@@ -463,9 +465,9 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::{Beside, Outcome, Source, WORKLOADS, body, is_beside, sentence};
+    use crate::harness::source::{Figure, Table};
     use crate::pages::compare::tests::{figure, table};
-    use crate::pages::source::{Figure, Table};
-    use crate::thesis;
+    use crate::scheduler::thesis;
 
     fn source(table: &Table) -> Source<'_> {
         Source {
@@ -503,7 +505,7 @@ mod tests {
             .find(|workload| workload.title == title)
             .unwrap();
         let sources = [source(&table)];
-        let beside = Beside::new(*workload, &sources);
+        let beside = Beside::new(workload, &sources);
 
         if experiment == "sim" {
             beside.outcomes(&beside.simulated())
@@ -518,7 +520,7 @@ mod tests {
             .iter()
             .filter(|workload| workload.experiment != "queues")
         {
-            for figure in workload.figures {
+            for figure in &workload.figures {
                 let metric = (figure.metric, figure.unit);
                 let known = thesis::reports(
                     workload.experiment,

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::compare::{Comparison, Verdict, all, place};
 use super::meaning::words;
-use super::source::Table;
-use crate::thesis;
+use crate::harness::source::Table;
+use crate::scheduler::thesis;
 use plainweave_report::text::{attribute, escape, humane, times};
 
 /// Metrics of a table that have a column.

@@ -1,231 +1,382 @@
-//! The servers, each a process of its own on CPU 0.
+//! The cache server beside memcached, in CPU time of the server per request.
+//!
+//! The servers run at once, each with one worker in a process of its own on CPU 0. A closed-loop
+//! client on CPU 1 drives them in turn, some thousand requests a turn, so that all see the same
+//! machine in the same minute; one round warms up. What counts is the ratio to memcached in the
+//! same round, and to the limit: a raw epoll loop that sends fixed replies. Two more cases ask what
+//! a cache keeps: the hit ratio of a skewed trace of mixed sizes, and the number of small items in
+//! 64 MB. The last one measures latency where CPU is short.
 
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod quota; // Latency when CPU is short.
+mod trace; // What a cache keeps: the hit ratio of a skewed trace, and how many small items fit.
+mod two_workers; // CPU per request with two workers beside that with one.
 
-use anyhow::{Context, bail};
+use std::num::NonZeroUsize;
 
-use super::cache_client::{Client, Mix};
-use super::process::free_address;
-use crate::cgroup::Group;
-use crate::sample::{Origin, Row};
-use crate::{limit, machine};
+use anyhow::Context;
+use clap::Args;
 
-/// A server to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum System {
-    Memcached,
-    IdleConn,
-    FiberPerConnection,
-    Uring,
-    /// No server: the raw loop that sends fixed replies.
-    Limit,
+use crate::harness::experiment::{Cases, Common};
+use crate::harness::report::{self, Failures, Report};
+use crate::harness::sample::Row;
+use crate::serving::cache::{Server, System};
+use crate::serving::cache_client::{self as client, Client, Mix};
+use crate::serving::process::Conditions;
+use plainweave_report::statistics::ratios;
+
+/// The cache server beside memcached.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    cases: Cases,
+
+    /// Rounds; in each, every server gets its turn
+    #[arg(long, value_name = "N", default_value = "15")]
+    runs: NonZeroUsize,
+
+    /// Requests of a turn
+    #[arg(long, value_name = "N", default_value = "60000")]
+    iterations: NonZeroUsize,
+
+    /// Connections of the case "15360"
+    #[arg(long, value_name = "N", default_value = "15360")]
+    connections: NonZeroUsize,
 }
 
-impl System {
-    pub(crate) const ALL: [System; 5] = [
-        System::Memcached,
-        System::IdleConn,
-        System::FiberPerConnection,
-        System::Uring,
-        System::Limit,
-    ];
+/// One case of CPU per request.
+struct Case {
+    name: &'static str,
+    what: &'static str,
+    /// 0: as many as the flag says.
+    connections: usize,
+    mix: Mix,
+}
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            System::Memcached => "memcached",
-            System::IdleConn => "plainweave epoll",
-            System::FiberPerConnection => "plainweave epoll fibers",
-            System::Uring => "plainweave uring",
-            System::Limit => limit::NAME,
-        }
-    }
-
-    fn command(self) -> anyhow::Result<Command> {
-        let io = match self {
-            System::Memcached => return Ok(memcached(Path::new("memcached"))),
-            System::Limit => return limit::command("cache", &[]),
-            System::Uring => "uring",
-            System::IdleConn | System::FiberPerConnection => "epoll",
-        };
-
-        let mut command = Command::new(plainweave()?);
-        command
-            .arg("cache")
-            .env_remove("PLAINWEAVE_IO")
-            .args(["--io", io]);
-        if self == System::FiberPerConnection {
-            command.args(["--architecture", "fibers"]);
-        }
-        Ok(command)
-    }
-
-    /// Returns a column of values of this system.
-    pub(crate) fn row(
-        self,
-        case: &str,
-        metric: &'static str,
-        unit: &'static str,
-        values: Vec<f64>,
-    ) -> Row {
-        Origin::new("cache").row(case, self.name(), metric, unit, values)
+const fn case(
+    name: &'static str,
+    what: &'static str,
+    connections: usize,
+    depth: usize,
+    updates: u64,
+) -> Case {
+    Case {
+        name,
+        what,
+        connections,
+        mix: Mix { depth, updates },
     }
 }
 
-/// Runs memcached, or what takes its flags.
-fn memcached(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.args(["-u", "root", "-U", "0"]);
-    command
-}
+const CASES: [Case; 4] = [
+    case(
+        "64",
+        "64 connections, one request under way on each, 3 % updates",
+        64,
+        1,
+        3,
+    ),
+    case(
+        "512",
+        "512 connections, one request under way on each, 3 % updates",
+        512,
+        1,
+        3,
+    ),
+    case(
+        "64x16",
+        "64 connections, 16 requests under way on each, 3 % updates",
+        64,
+        16,
+        3,
+    ),
+    case(
+        "15360",
+        "15,360 connections (or as --connections says), one request under way on each",
+        0,
+        1,
+        3,
+    ),
+];
+/// Sets among a hundred requests; what they cost is compared with the first.
+const UPDATES: [u64; 4] = [3, 5, 10, 50];
+const UPDATE: (&str, &str) = (
+    "updates",
+    "64 connections, 3, 5, 10 and 50 % updates in turn, each beside 3 %",
+);
+const HIT_RATIO: (&str, &str) = (
+    "hit-ratio",
+    "hits of a Zipf(0.99) trace of 400,000 keys of 32 B to 4 KB in 64 MB",
+);
+const ITEMS: (&str, &str) = (
+    "items",
+    "items of 11 B keys and 32 B values that 64 MB hold",
+);
 
-/// A server in its process; ends with this value.
-pub(crate) struct Server {
-    child: Child,
-    pub(crate) address: SocketAddr,
-    /// Dropped after the process has ended.
-    group: Option<Group>,
-}
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    let all = || {
+        CASES.iter().map(|case| (case.name, case.what)).chain([
+            UPDATE,
+            HIT_RATIO,
+            ITEMS,
+            quota::CASE,
+            two_workers::CASE,
+        ])
+    };
 
-impl Server {
-    /// Starts one with this much memory, on CPU 0, and waits until it answers.
-    pub(crate) fn start(system: System, megabytes: usize) -> anyhow::Result<Self> {
-        Self::start_in(system, megabytes, None)
+    if flags.common.list {
+        all().for_each(|(name, what)| report::say(&format!("{name:<12} {what}")));
+        return Ok(());
     }
 
-    /// Starts one in a control group.
-    pub(crate) fn start_in(
-        system: System,
-        megabytes: usize,
-        group: Option<Group>,
-    ) -> anyhow::Result<Self> {
-        Self::start_workers(system, megabytes, 1, group, &[])
-    }
+    flags.cases.check(all().map(|(name, _)| name))?;
+    let wanted = |name: &str| flags.cases.has(name);
+    let (systems, mut absent) = available();
+    let mut rows = Vec::new();
+    let mut failures = Failures::begin()?;
 
-    /// With that many workers, on as many CPUs, and with more arguments.
-    pub(crate) fn start_workers(
-        system: System,
-        megabytes: usize,
-        workers: usize,
-        group: Option<Group>,
-        extra: &[&str],
-    ) -> anyhow::Result<Self> {
-        Self::start_program(system, None, megabytes, workers, group, extra)
-    }
-
-    /// With a program in place of the system's own, which takes memcached's flags.
-    pub(crate) fn start_program(
-        system: System,
-        program: Option<&Path>,
-        megabytes: usize,
-        workers: usize,
-        group: Option<Group>,
-        extra: &[&str],
-    ) -> anyhow::Result<Self> {
-        let address = free_address()?;
-        let mut command = match program {
-            Some(program) => memcached(program),
-            None => system.command()?,
-        };
-
-        if system != System::Limit {
-            let port = address.port().to_string();
-            command.args([
-                "-t",
-                &workers.to_string(),
-                "-l",
-                "127.0.0.1",
-                "-c",
-                "20000",
-                "-p",
-                &port,
-            ]);
-            command.args(["-m", &megabytes.to_string()]);
-        }
-
-        command.args(extra);
-        if let Some(group) = &group {
-            command = group.around(&command);
-        }
-        // The child inherits the affinity of the thread that starts it.
-        machine::pin_to_first(workers);
-        let said = if system == System::Limit {
-            Stdio::piped()
+    for case in CASES.iter().filter(|case| wanted(case.name)) {
+        // With this many connections, descriptors suffice for one server at a time only: no ratios
+        // then.
+        let together = if case.connections == 0 {
+            1
         } else {
-            Stdio::null()
+            systems.len().max(1)
         };
 
-        let child = command.stdout(said).stderr(Stdio::null()).spawn();
-        machine::pin_to(1);
-        let child = child.with_context(|| format!("cannot start {}", system.name()))?;
-        let mut server = Self {
-            child,
-            address,
-            group,
-        };
-
-        if let Some(said) = server.child.stdout.take() {
-            let mut line = String::new();
-            BufReader::new(said).read_line(&mut line)?;
-            server.address = line.trim().parse().context("the raw loop did not start")?;
-        }
-
-        let end = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(server.address).is_err() {
-            if server.child.try_wait()?.is_some() || Instant::now() > end {
-                bail!("{} does not serve on {}", system.name(), server.address);
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-
-        Ok(server)
-    }
-
-    /// CPU time so far, in nanoseconds: the group's, else that of the threads there are.
-    pub(crate) fn cpu(&self) -> anyhow::Result<u64> {
-        match &self.group {
-            Some(group) => Ok(group.cpu_ns()?),
-            None => machine::cpu_ns(self.child.id()),
+        for some in systems.chunks(together) {
+            rows.extend(
+                failures
+                    .catch(case.name, || cost(case, flags, some))
+                    .unwrap_or_default(),
+            );
         }
     }
 
-    /// Has a client of this server send requests, and returns what one of them cost, in
-    /// microseconds of CPU.
-    pub(crate) fn cost(
-        &self,
-        client: &mut Client,
-        requests: usize,
-        mix: Mix,
-    ) -> anyhow::Result<f64> {
-        let before = self.cpu()?;
-        let answered = client.drive(requests, mix)?;
-        Ok((self.cpu()? - before) as f64 / answered as f64 / 1000.0)
-    }
-
-    /// Resident memory in bytes.
-    pub(crate) fn resident(&self) -> f64 {
-        machine::resident_bytes(self.child.id())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Returns the program beside this one.
-pub(crate) fn plainweave() -> anyhow::Result<PathBuf> {
-    let path = std::env::current_exe()?.with_file_name("plainweave");
-    if !path.exists() {
-        bail!(
-            "{} is missing: build it with cargo build --release -p plainweave-cli",
-            path.display()
+    if wanted(UPDATE.0) {
+        rows.extend(
+            failures
+                .catch(UPDATE.0, || updates(flags, &systems))
+                .unwrap_or_default(),
         );
     }
-    Ok(path)
+
+    if wanted(HIT_RATIO.0) {
+        let ratio = |server: &Server| {
+            let zipf = trace::Zipf::new(400_000, 0.99);
+            trace::hit_ratio(server.address, &zipf, flags.iterations.get() * 20)
+        };
+
+        let found = failures.catch(HIT_RATIO.0, || {
+            kept(HIT_RATIO.0, "hit_ratio", "1", &systems, ratio)
+        });
+        rows.extend(found.unwrap_or_default());
+    }
+
+    if wanted(ITEMS.0) {
+        let items = |server: &Server| trace::items(server.address, flags.iterations.get() * 20);
+        let found = failures.catch(ITEMS.0, || kept(ITEMS.0, "items", "1", &systems, items));
+        rows.extend(found.unwrap_or_default());
+    }
+
+    let mut under_quota =
+        |case: &str, run: &dyn Fn() -> anyhow::Result<Result<Vec<Row>, &'static str>>| {
+            match failures.catch(case, run) {
+                Some(Ok(found)) => rows.extend(found),
+                Some(Err(why)) => absent.push((case.to_owned(), why.to_owned())),
+                None => {}
+            }
+        };
+
+    if wanted(quota::CASE.0) {
+        // Replies that are the same whatever was asked are errors to `plainweave load`.
+        let servers: Vec<_> = systems
+            .iter()
+            .copied()
+            .filter(|system| *system != System::Limit)
+            .collect();
+        under_quota(quota::CASE.0, &|| {
+            quota::run(flags.runs.get(), flags.iterations.get(), &servers)
+        });
+    }
+
+    if wanted(two_workers::CASE.0) {
+        under_quota(two_workers::CASE.0, &|| {
+            two_workers::run(flags.runs.get(), flags.iterations.get(), &systems)
+        });
+    }
+
+    let parameters = vec![
+        (
+            "rounds",
+            format!(
+                "{}, the servers in turn, {} requests a turn",
+                flags.runs, flags.iterations
+            ),
+        ),
+        (
+            "placement",
+            "servers on CPU 0 with one worker each, but for 1024-2, client on CPU 1".to_owned(),
+        ),
+        (
+            "keys and values",
+            format!("{} keys, values of {} B", client::KEYS, client::VALUE),
+        ),
+    ];
+    failures.publish(
+        Report {
+            experiment: "cache",
+            parameters,
+            rows,
+            absent,
+        },
+        flags.common.out(),
+        None,
+    )
+}
+
+/// Returns the systems that can be started here, and why not the others.
+fn available() -> (Vec<System>, Vec<(String, String)>) {
+    let mut systems = Vec::new();
+    let mut absent = Vec::new();
+    for system in System::ALL {
+        match Server::start(system, 64, Conditions::default()) {
+            Ok(_) => systems.push(system),
+            Err(_) if system == System::Memcached => absent.push((
+                system.name().to_owned(),
+                "memcached is not installed".to_owned(),
+            )),
+            Err(_) => absent.push((
+                system.name().to_owned(),
+                "it does not start here".to_owned(),
+            )),
+        }
+    }
+
+    (systems, absent)
+}
+
+/// CPU time per request, and its ratio to memcached's.
+fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
+    let connections = if case.connections == 0 {
+        flags.connections.get()
+    } else {
+        case.connections
+    };
+
+    let mut servers = Vec::new();
+    for system in systems {
+        let server = Server::start(*system, 64, Conditions::default())?;
+        // The same keys and values on all of them.
+        Client::fill(server.address).with_context(|| system.name())?;
+        let client = Client::connect(server.address, connections).with_context(|| system.name())?;
+        servers.push((client, server, Vec::new()));
+    }
+
+    for round in 0..=flags.runs.get() {
+        report::progress(&format!(
+            "cache: {}, round {round} of {}",
+            case.name, flags.runs
+        ));
+        for (system, (client, server, costs)) in systems.iter().zip(&mut servers) {
+            let cost = server
+                .cost(client, flags.iterations.get(), case.mix)
+                .with_context(|| system.name())?;
+            // Round 0 warms up.
+            costs.extend((round > 0).then_some(cost));
+        }
+    }
+
+    let mut rows = Vec::new();
+    for (system, (_, server, costs)) in systems.iter().zip(&servers) {
+        rows.push(system.row(case.name, "cpu_us_per_request", "us", costs.clone()));
+        let others = [
+            (System::Memcached, "ratio_to_memcached"),
+            (System::Limit, "ratio_to_limit"),
+        ];
+        for (other, metric) in others.into_iter().filter(|(other, _)| other != system) {
+            let Some(at) = systems.iter().position(|system| *system == other) else {
+                continue;
+            };
+            rows.push(system.row(case.name, metric, "1", ratios(costs, &servers[at].2)));
+        }
+
+        rows.push(system.row(case.name, "resident_bytes", "B", vec![server.resident()]));
+    }
+
+    Ok(rows)
+}
+
+/// CPU time per request by the share of sets, and its ratios to that of the first share and to the
+/// limit's in the same round.
+fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
+    let mut servers = Vec::new();
+    let compared =
+        |system: &&System| matches!(system, System::Memcached | System::IdleConn | System::Limit);
+    for system in systems.iter().filter(compared) {
+        let server = Server::start(*system, 64, Conditions::default())?;
+        Client::fill(server.address)?;
+        let client = Client::connect(server.address, 64)?;
+        let costs: [Vec<f64>; UPDATES.len()] = Default::default();
+        servers.push((*system, client, server, costs));
+    }
+
+    for round in 0..=flags.runs.get() {
+        report::progress(&format!(
+            "cache: {}, round {round} of {}",
+            UPDATE.0, flags.runs
+        ));
+        for (n, updates) in UPDATES.into_iter().enumerate() {
+            for (system, client, server, costs) in &mut servers {
+                let cost = server.cost(client, flags.iterations.get(), Mix { depth: 1, updates });
+                costs[n].extend((round > 0).then_some(cost.with_context(|| system.name())?));
+            }
+        }
+    }
+
+    let limit = servers
+        .iter()
+        .find(|(system, ..)| *system == System::Limit)
+        .map(|(.., costs)| costs);
+    let mut rows = Vec::new();
+    for (system, _, _, costs) in &servers {
+        for (n, updates) in UPDATES.iter().enumerate() {
+            let name = format!("{}-{updates}", UPDATE.0);
+            rows.push(system.row(&name, "cpu_us_per_request", "us", costs[n].clone()));
+            rows.push(system.row(
+                &name,
+                "ratio_to_3_percent",
+                "1",
+                ratios(&costs[n], &costs[0]),
+            ));
+            if let Some(limit) = limit.filter(|_| *system != System::Limit) {
+                rows.push(system.row(&name, "ratio_to_limit", "1", ratios(&costs[n], &limit[n])));
+            }
+        }
+    }
+
+    Ok(rows)
+}
+
+/// Measures one figure of each kind of store. How connections are run makes no difference to it.
+fn kept(
+    case: &str,
+    metric: &'static str,
+    unit: &'static str,
+    systems: &[System],
+    measure: impl Fn(&Server) -> anyhow::Result<f64>,
+) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for system in systems
+        .iter()
+        .filter(|system| matches!(system, System::Memcached | System::IdleConn))
+    {
+        report::progress(&format!("cache: {case}, {}", system.name()));
+        let server = Server::start(*system, 64, Conditions::default())?;
+        rows.push(system.row(case, metric, unit, vec![measure(&server)?]));
+        rows.push(system.row(case, "resident_bytes", "B", vec![server.resident()]));
+    }
+    Ok(rows)
 }

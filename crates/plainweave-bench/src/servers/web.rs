@@ -1,181 +1,254 @@
-//! A server in its own processes: nginx, or `plainweave web` on a driver.
+//! `plainweave web` beside nginx: CPU per request, memory of idle connections, latency when CPU is
+//! short.
+//!
+//! The servers run at once, each in processes of its own on CPU 0, and serve the same files;
+//! clients on CPU 1 drive them in turn, those of closed loops in turns of 50 ms, so that all see
+//! the same machine in the same second. nginx is Debian's, tuned and with its defaults
+//! (`servers/nginx`), with one worker. Where all bodies have one length, up to 128 KiB, a raw epoll
+//! loop that sends a fixed answer of that length shows the limit of this machine. Ours is the
+//! program `plainweave` that stands beside this one, with `--workers 1` and otherwise its defaults,
+//! on each driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes
+//! where there is no such group.
 
-use std::net::SocketAddr;
-use std::ops::Deref;
-use std::path::PathBuf;
-use std::process::Command;
+mod bench; // What the cases share.
+mod disk; // Files that memory cannot hold.
+mod idle; // Idle keep-alive connections: memory of each, and CPU while nothing happens.
+mod log; // What the access log costs: each server beside itself without a log.
+mod overload; // More than a server can bear.
+mod quota; // Latency when CPU is short.
+mod requests; // Server CPU per request, closed loop; bodies are sampled while the load runs.
+mod slow; // Slow clients beside fast ones.
+mod two_workers; // CPU per request with two workers beside that with one.
 
-use anyhow::Context;
+use std::num::NonZeroUsize;
+use std::time::Duration;
 
-use super::control::Method;
-use super::nginx;
-use super::process::Process;
-use super::site::Site;
-use crate::cgroup::Group;
-use crate::limit;
+use clap::Args;
 
-/// The servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Tuned.
-    Nginx,
-    /// With its defaults.
-    NginxDefaults,
-    /// Tuned, with `aio threads`: a pool of threads waits for the disk.
-    NginxThreads,
-    Epoll,
-    Uring,
-    /// With `--architecture fibers`.
-    EpollFibers,
-    UringFibers,
-    /// No server: the raw loop that sends a fixed answer.
-    Limit,
-    /// One that is known to fail when memory is short.
-    Control(Method),
+use crate::harness::descriptors;
+use crate::harness::experiment::{Cases, Common};
+use crate::serving::bench::{Case, chosen, list};
+use crate::serving::catalog::Catalog;
+use crate::serving::closed::Load;
+use crate::serving::nginx;
+use crate::serving::site::FIELDS;
+use crate::serving::wrk;
+use bench::{Bench, Sizes};
+
+/// The static web server beside nginx.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    cases: Cases,
+
+    /// Rounds; in each, every system gets its turn
+    #[arg(long, value_name = "N", default_value = "5")]
+    runs: NonZeroUsize,
+
+    /// Load on a system in a round; closed loops get it in slices of 50 ms
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = length)]
+    seconds: Duration,
+
+    /// Connections of idle-10000, overload and slow-10000, for a smaller machine
+    #[arg(long, value_name = "N", default_value = "10000")]
+    idle: NonZeroUsize,
+
+    /// Connections of 1k-8000, for a smaller machine
+    #[arg(long, value_name = "N", default_value = "8000")]
+    many: NonZeroUsize,
+
+    /// The mix has one in N of the published files
+    #[arg(long, value_name = "N", default_value = "10")]
+    mix_scale: NonZeroUsize,
+
+    /// Files of 1 MiB of the case disk; a tenth of them fits its memory
+    #[arg(long, value_name = "N", default_value = "400")]
+    large: NonZeroUsize,
 }
 
-impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Nginx, Kind::NginxDefaults, Kind::Epoll, Kind::Uring];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::Nginx => "nginx",
-            Kind::NginxDefaults => "nginx defaults",
-            Kind::NginxThreads => "nginx aio threads",
-            Kind::Epoll => "plainweave epoll",
-            Kind::Uring => "plainweave uring",
-            Kind::EpollFibers => "fibers epoll",
-            Kind::UringFibers => "fibers uring",
-            Kind::Limit => limit::NAME,
-            Kind::Control(method) => method.system(),
-        }
-    }
-
-    fn driver(self) -> &'static str {
-        match self {
-            Kind::Uring | Kind::UringFibers => "uring",
-            _ => "epoll",
-        }
-    }
-
-    /// Returns why it cannot be measured here.
-    pub(crate) fn absence(self) -> Option<&'static str> {
-        match self {
-            Kind::Nginx | Kind::NginxDefaults | Kind::NginxThreads => nginx::absence(),
-            Kind::Limit | Kind::Control(Method::Blocking | Method::Spinning) => None,
-            _ if plainweave_program().is_none() => {
-                Some("the program plainweave is not beside plainweave-bench")
+const CASES: [Case<Sizes>; 16] = [
+    Case {
+        name: "1k-64",
+        summary: "server CPU per request, 1 KiB files, 64 connections, closed loop",
+        run: |bench| requests::run(bench, "1k-64", &Load::kept(64, Catalog::small())),
+    },
+    Case {
+        name: "1k-curl",
+        summary: "the same, all requests with the head that curl sends (1k-64: in turn as curl, a browser and a proxy)",
+        run: |bench| {
+            requests::run(
+                bench,
+                "1k-curl",
+                &Load {
+                    heads: &FIELDS[..1],
+                    ..Load::kept(64, Catalog::small())
+                },
+            )
+        },
+    },
+    Case {
+        name: "1k-browser",
+        summary: "the same with a browser's head of 460 bytes",
+        run: |bench| {
+            requests::run(
+                bench,
+                "1k-browser",
+                &Load {
+                    heads: &FIELDS[1..2],
+                    ..Load::kept(64, Catalog::small())
+                },
+            )
+        },
+    },
+    Case {
+        name: "1k-1024",
+        summary: "1k-64 with 1,024 connections",
+        run: |bench| requests::run(bench, "1k-1024", &Load::kept(1024, Catalog::small())),
+    },
+    Case {
+        name: two_workers::CASE,
+        summary: "the same with one worker and with two, each server with the time of one CPU",
+        run: two_workers::run,
+    },
+    Case {
+        name: "1k-8000",
+        summary: "1k-1024 with 8,000",
+        run: |bench| {
+            if descriptors::at_least(bench.sizes.many) {
+                return requests::run(
+                    bench,
+                    "1k-8000",
+                    &Load::kept(bench.sizes.many, Catalog::small()),
+                );
             }
-            Kind::Uring | Kind::UringFibers | Kind::Control(Method::Splicing) => {
-                let ring = plainweave::Runtime::builder()
-                    .workers(1)
-                    .io(plainweave::Io::Uring)
-                    .build();
-                ring.is_err().then_some("io_uring is not available here")
-            }
-            _ => None,
-        }
-    }
+            bench.findings.missing("1k-8000", descriptors::TOO_FEW);
+            Ok(())
+        },
+    },
+    Case {
+        name: "1k-close",
+        summary: "the same with a connection for each request, 64 at a time",
+        run: |bench| {
+            requests::run(
+                bench,
+                "1k-close",
+                &Load {
+                    close: true,
+                    ..Load::kept(64, Catalog::small())
+                },
+            )
+        },
+    },
+    Case {
+        name: "100k",
+        summary: "100 KiB files, 64 connections",
+        run: |bench| {
+            requests::run(
+                bench,
+                "100k",
+                &Load::kept(64, Catalog::of(&bench.site, 20, 100 << 10)?),
+            )
+        },
+    },
+    Case {
+        name: "1m",
+        summary: "1 MiB files, 64 connections",
+        run: |bench| {
+            requests::run(
+                bench,
+                "1m",
+                &Load::kept(64, Catalog::of(&bench.site, 4, 1 << 20)?),
+            )
+        },
+    },
+    Case {
+        name: "mix",
+        summary: "21,600 files of 100 B to 900 KiB as published, scaled, 64 connections",
+        run: |bench| {
+            requests::run(
+                bench,
+                "mix",
+                &Load::kept(64, Catalog::mix(&bench.site, bench.sizes.mix_scale)?),
+            )
+        },
+    },
+    Case {
+        name: "access-log",
+        summary: "CPU per request with an access log, beside none",
+        run: log::run,
+    },
+    Case {
+        name: "disk",
+        summary: "p99 of cached files while others are read from a slow disk",
+        run: disk::run,
+    },
+    Case {
+        name: "idle-10000",
+        summary: "memory of idle connections, CPU of idleness",
+        run: idle::run,
+    },
+    Case {
+        name: "quota-p99",
+        summary: "p99 and p99.9 at a quarter of a core, at 30, 60 and 90 % of nginx's peak",
+        run: quota::run,
+    },
+    Case {
+        name: "overload",
+        summary: "an eighth of a core, offered 1.5 and 2 times its peak",
+        run: overload::run,
+    },
+    Case {
+        name: "slow-10000",
+        summary: "p99 beside clients that send or read next to nothing",
+        run: slow::run,
+    },
+];
 
-    fn command(
-        self,
-        site: &Site,
-        workers: usize,
-        extra: &[&str],
-    ) -> anyhow::Result<(Command, Option<SocketAddr>)> {
-        if matches!(self, Kind::Nginx | Kind::NginxDefaults | Kind::NginxThreads) {
-            let defaults = self == Kind::NginxDefaults;
-            let http = if self == Kind::NginxThreads {
-                "aio threads;"
-            } else {
-                ""
-            };
-
-            let root = format!("root {};", site.root().display());
-            let settings = nginx::Settings {
-                workers,
-                http,
-                server: &root,
-                defaults,
-                ..Default::default()
-            };
-
-            let (command, address) = nginx::command(site.dir(), &settings)?;
-            return Ok((command, Some(address)));
-        }
-
-        if self == Kind::Limit {
-            return Ok((limit::command("http", extra)?, None));
-        }
-        if let Kind::Control(method) = self {
-            return Ok((method.command(&site.root())?, None));
-        }
-        let mut command = Command::new(plainweave_program().context("no plainweave")?);
-        command
-            .arg("web")
-            .arg(site.root())
-            .arg("--workers")
-            .arg(workers.to_string());
-        command.args(["--listen", "127.0.0.1:0"]).args(extra);
-        if matches!(self, Kind::EpollFibers | Kind::UringFibers) {
-            command.args(["--architecture", "fibers"]);
-        }
-        command.env("PLAINWEAVE_IO", self.driver());
-
-        Ok((command, None))
-    }
+/// Reads a number of seconds, at least a tenth.
+fn length(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|length| *length >= Duration::from_millis(100))
+        .ok_or("at least 0.1".to_owned())
 }
 
-/// Returns the program beside this one.
-pub(crate) fn plainweave_program() -> Option<PathBuf> {
-    let beside = std::env::current_exe().ok()?.with_file_name("plainweave");
-    beside.exists().then_some(beside)
-}
-
-/// A running server; ends with this value.
-#[derive(Debug)]
-pub(crate) struct Server {
-    pub(crate) kind: Kind,
-    process: Process,
-}
-
-impl Server {
-    /// Starts it on CPU 0. `group` confines it; without, it gets one that only counts, where
-    /// possible.
-    pub(crate) fn start(kind: Kind, site: &Site, group: Option<Group>) -> anyhow::Result<Self> {
-        Self::start_with(kind, site, group, &[])
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    if flags.common.list {
+        list(CASES.iter());
+        return Ok(());
     }
 
-    /// With more arguments for ours.
-    pub(crate) fn start_with(
-        kind: Kind,
-        site: &Site,
-        group: Option<Group>,
-        extra: &[&str],
-    ) -> anyhow::Result<Self> {
-        Self::start_workers(kind, site, 1, group, extra)
-    }
+    let cases = chosen(&CASES, &flags.cases)?;
+    let sizes = Sizes {
+        idle: flags.idle.get(),
+        many: flags.many.get(),
+        mix_scale: flags.mix_scale.get(),
+        large: flags.large.get(),
+    };
 
-    /// With more workers, on as many CPUs.
-    pub(crate) fn start_workers(
-        kind: Kind,
-        site: &Site,
-        workers: usize,
-        group: Option<Group>,
-        extra: &[&str],
-    ) -> anyhow::Result<Self> {
-        let (command, address) = kind.command(site, workers, extra)?;
-        Ok(Self {
-            kind,
-            process: Process::start(kind.name(), &command, address, workers, group)?,
-        })
-    }
-}
+    let parameters = vec![
+        (
+            "rounds",
+            format!(
+                "{}, the systems in turn, {} s for each",
+                flags.runs,
+                flags.seconds.as_secs_f64()
+            ),
+        ),
+        ("placement", "servers on CPU 0, client on CPU 1".to_owned()),
+        ("nginx", nginx::version()),
+        ("wrk", wrk::version()),
+    ];
 
-impl Deref for Server {
-    type Target = Process;
-
-    fn deref(&self) -> &Process {
-        &self.process
-    }
+    Bench::new("web", flags.runs.get(), flags.seconds, sizes)?.publish(
+        cases,
+        parameters,
+        &flags.common,
+    )
 }

@@ -733,12 +733,13 @@ fn a_plot_has_a_line_for_each_policy_and_the_published_points() {
     );
     let count = |what: &str| svg.matches(what).count();
 
-    // Two policies in three panels.
+    // Two policies in three panels, and what is published of one.
     assert!(
-        count("Simulated: ") == 1 && count("<polyline ") == 6 && count("published (measured)") == 1,
+        count("Simulated: ") == 1 && count("<polyline ") == 7,
         "{svg}"
     );
-    assert_eq!(count("<circle "), 4, "three points and their name: {svg}");
+    // The line's name, and a value for each of its points.
+    assert_eq!(count("ot-fifo-base, published (measured)"), 4, "{svg}");
     for panel in [
         "simulated throughput",
         "simulated latency, median",
@@ -747,8 +748,9 @@ fn a_plot_has_a_line_for_each_policy_and_the_published_points() {
         assert_eq!(count(panel), 1, "{panel}: {svg}");
     }
 
-    // Four points of each panel, and the background.
-    assert_eq!(count("<rect "), 13, "{svg}");
+    // Four points of each panel, and the three published ones; each says its value.
+    assert_eq!(count("<circle "), 15, "{svg}");
+    assert!(svg.contains("<title>fifo, simulated: "), "{svg}");
 }
 
 #[test]
@@ -780,7 +782,7 @@ fn a_timeline_shows_the_beginning_of_a_run() {
             "{svg}"
         );
         assert!(
-            svg.contains("simulated: worker ") && svg.contains("#c8c8c8"),
+            svg.contains("simulated: worker ") && svg.contains("class='asleep'"),
             "steals and sleeps: {svg}"
         );
     }

@@ -132,7 +132,6 @@ pub(crate) const CRATES: &[Layers] = &[
                 "tls",
             ],
             &[
-                "chart",
                 "connect_to",
                 "data",
                 "distribution",
@@ -195,43 +194,16 @@ pub(crate) const CRATES: &[Layers] = &[
         root: "crates/plainweave-bench/src/",
         rows: &[
             &[""],
-            &["predict"],
-            &["compose", "pages"],
-            &[
-                "cache",
-                "cache_sweep",
-                "fairness",
-                "http",
-                "load",
-                "shapes",
-                "storm",
-                "thesis",
-                "web",
-                "web_sweep",
-            ],
-            &["echo", "findings", "micro", "queues", "servers", "turns"],
-            &["course", "files", "limit", "stall", "store", "trace_svg"],
-            &["report"],
-            &["c2c"],
-            &[
-                "cgroup",
-                "child",
-                "interrupt",
-                "machine",
-                "mode",
-                "names",
-                "program",
-                "quick",
-                "random",
-                "sample",
-                "shim",
-            ],
+            &["pages"],
+            &["scheduler", "servers"],
+            &["serving"],
+            &["harness"],
         ],
     },
     Layers {
         root: "crates/plainweave-report/src/",
         rows: &[
-            &["dots", "heat", "lines", "scatter"],
+            &["dots", "gantt", "heat", "lines", "scatter"],
             &[""],
             &["axis", "statistics", "text"],
         ],
@@ -319,10 +291,22 @@ pub(crate) const LONG_FILES: &[(&str, usize)] =
 pub(crate) const FUNCTION_LINES: usize = 100;
 /// Functions above that, with their length. The entry goes when the function is short enough.
 pub(crate) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
-    ("crates/plainweave-bench/src/cache.rs", "run", 109),
-    ("crates/plainweave-bench/src/cache_sweep.rs", "run", 110),
-    ("crates/plainweave-bench/src/thesis.rs", "run", 104),
-    ("crates/plainweave-bench/src/web_sweep.rs", "run", 106),
+    ("crates/plainweave-bench/src/servers/cache.rs", "run", 109),
+    (
+        "crates/plainweave-bench/src/servers/cache_sweep.rs",
+        "run",
+        110,
+    ),
+    (
+        "crates/plainweave-bench/src/scheduler/thesis.rs",
+        "run",
+        104,
+    ),
+    (
+        "crates/plainweave-bench/src/servers/web_sweep.rs",
+        "run",
+        106,
+    ),
     (
         "crates/plainweave-bench/tests/it/web.rs",
         "every_case_gives_its_rows",

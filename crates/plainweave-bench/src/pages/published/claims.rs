@@ -4,9 +4,9 @@
 //! nothing can be told. A claim that takes more workers than were measured is left to the
 //! simulator.
 
+use crate::harness::source::Figure;
 use crate::pages::compare::{Comparison, Verdict};
 use crate::pages::meaning::Better;
-use crate::pages::source::Figure;
 use plainweave_report::text::humane;
 
 /// A peak's neighbours differ from it by at most this part of its workers: a quarter.
@@ -78,13 +78,6 @@ pub(super) struct Line {
     pub(super) policy: &'static str,
 }
 
-impl Line {
-    /// Returns the same line in another case.
-    pub(super) const fn of(self, case: &'static str) -> Self {
-        Self { case, ..self }
-    }
-}
-
 /// What lines are compared by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measure {
@@ -95,18 +88,6 @@ pub(super) struct Measure {
     pub(super) least: usize,
     /// The most.
     pub(super) most: usize,
-}
-
-impl Measure {
-    /// Returns the same measure for a claim that takes at least this many workers.
-    pub(super) const fn from(self, least: usize) -> Self {
-        Self { least, ..self }
-    }
-
-    /// Returns the same measure for a claim that speaks of at most this many workers.
-    pub(super) const fn up_to(self, most: usize) -> Self {
-        Self { most, ..self }
-    }
 }
 
 /// Our rows of an experiment.

@@ -4,7 +4,7 @@
 //! ("packets (delay-spin) on epyc, thieves never sleep"), and its figures in its own words. Of a
 //! workload without a named case it has the published parameters: the case `base` here.
 
-use crate::pages::source::{Figure, Table};
+use crate::harness::source::{Figure, Table};
 
 /// The simulator's figures that have a word of the benchmarks, and that.
 const METRICS: [(&str, &str); 6] = [

@@ -1,0 +1,448 @@
+//! The micro-benchmarks of a scheduler. Each case is written once, over a [`shim::Shim`]; each
+//! repetition runs in a process of its own (`child`). With two workers or more, a repetition counts
+//! if the CPUs were near each other before and after it ([`c2c`]); else it is repeated, a few
+//! times, and then kept and counted as far.
+
+mod cases; // The workloads, each written once over `Shim`.
+mod child; // A repetition, in a process of its own.
+mod parameters; // The parameters of the cases.
+mod peer; // The workloads in other languages, each a program of its own with the same flags.
+mod repetition; // A repetition: how a workload is run, and the figures that come of it.
+// A team of threads that do the same until the time is over, and what is asked of their counts.
+mod team;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::Command;
+
+use clap::Args;
+
+use crate::harness::c2c;
+use crate::harness::course::Course;
+use crate::harness::experiment::{Cases, Common};
+use crate::harness::interrupt;
+use crate::harness::mode::Mode;
+use crate::harness::names;
+use crate::harness::report::{self, Failures, Report};
+use crate::harness::sample::{Origin, Row};
+use cases::{CASES, Case};
+pub(crate) use child::{ChildFlags, run as run_child};
+use parameters::{Options, Shape};
+use peer::Peer;
+use repetition::{Figure, Size};
+
+/// Costs of a scheduler, beside threads, Tokio, may, Go and libfibre.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    cases: Cases,
+
+    /// Systems to measure: plainweave, threads, tokio, may, go
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "plainweave,threads,tokio,may,go"
+    )]
+    systems: Vec<String>,
+
+    /// Measure libfibre too: the folder src of its checkout, where libfibre.a is built
+    #[arg(long, value_name = "DIR")]
+    libfibre: Option<PathBuf>,
+
+    /// Numbers of workers
+    #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2")]
+    workers: Vec<NonZeroUsize>,
+
+    /// Plainweave's scheduling policies, or `all`
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "fifo"
+    )]
+    policy: Vec<String>,
+
+    /// Plainweave's modes: never, before-start or anytime, a slash, and shared or own (thread-local
+    /// storage)
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "before-start/shared,anytime/shared,anytime/own"
+    )]
+    modes: Vec<String>,
+
+    /// Repetitions of each measurement
+    #[arg(long, value_name = "N", default_value = "5")]
+    runs: NonZeroUsize,
+
+    /// Take what 2 workers do however far apart the CPUs are
+    #[arg(long)]
+    far: bool,
+
+    /// Report how long Plainweave's ready fibers wait, and their rank errors; this makes everything
+    /// slower
+    #[arg(long)]
+    observe: bool,
+
+    /// Have Plainweave's workers record events for a trace, to learn what that costs
+    #[arg(long)]
+    traced: bool,
+
+    /// Seconds a repetition [default: 0.3; 5 with --full]
+    #[arg(long, value_name = "S", value_parser = parameters::seconds)]
+    seconds: Option<f64>,
+
+    #[command(flatten)]
+    options: Options,
+
+    /// Fibers of parked-fibers [default: 100,000; 1,000,000 with --full]
+    #[arg(long, value_name = "N")]
+    fibers: Option<NonZeroUsize>,
+
+    /// The published sizes
+    #[arg(long)]
+    full: bool,
+}
+
+/// As `--systems` names them.
+const SYSTEMS: [&str; 5] = ["plainweave", "threads", "tokio", "may", "go"];
+
+/// A system to measure, as rows name it, and how its process is started.
+struct System {
+    name: String,
+    arguments: Vec<String>,
+    /// A program in another language.
+    peer: Option<Peer>,
+}
+
+impl System {
+    fn new(name: &str, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|&text| text.to_owned()).collect();
+        Self {
+            name: name.to_owned(),
+            arguments,
+            peer: None,
+        }
+    }
+
+    fn repetition(&self, case: &Case, size: &Size) -> anyhow::Result<Vec<Figure>> {
+        if let Some(peer) = &self.peer {
+            return peer.run(case.name, size);
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["micro-child", case.name])
+            .args(&self.arguments);
+        command
+            .arg(format!("--workers={}", size.workers))
+            .arg(format!("--seconds={}", size.seconds));
+        command
+            .arg(format!("--fibers={}", size.fibers))
+            .args(size.clocked.then_some("--clocked"));
+        command.args(size.shape.flags().iter().map(|flag| format!("--{flag}")));
+
+        child::figures(command, size)
+    }
+
+    fn is_ours(&self) -> bool {
+        self.name.starts_with("plainweave")
+    }
+
+    /// Returns whether it has the case, in this size.
+    fn has(&self, case: &Case, workers: usize) -> bool {
+        // The programs in other languages have no such case; may's does not come to an end.
+        let parks = case.name != "parked-fibers" || (self.peer.is_none() && self.name != "may");
+        let differs = self.peer.as_ref().is_none_or(|peer| peer.has(case.name));
+        (self.is_ours() || !case.own) && workers >= case.least_workers && parks && differs
+    }
+}
+
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    if flags.common.list {
+        CASES
+            .iter()
+            .for_each(|case| report::say(&format!("{:<16} {}", case.name, case.summary)));
+        return Ok(());
+    }
+
+    flags.cases.check(CASES.iter().map(|case| case.name))?;
+    let chosen: Vec<_> = CASES
+        .iter()
+        .filter(|case| flags.cases.has(case.name))
+        .collect();
+    let names: Vec<_> = chosen.iter().map(|case| case.name).collect();
+    flags.options.check(&names, &CASES.map(|case| case.name))?;
+    let shapes = shapes(&chosen, flags)?;
+    let mut absent = vec![("CFA".to_owned(), "not installed".to_owned())];
+    let systems = systems(flags, &mut absent)?;
+    let mut rows = Vec::new();
+    let mut failures = Failures::begin()?;
+    let mut repetitions = 0;
+
+    for case in &chosen {
+        for workers in flags.workers.iter().map(|n| n.get()) {
+            let there = systems.iter().filter(|system| system.has(case, workers));
+            repetitions += there.count() * (flags.runs.get() + 1);
+        }
+    }
+
+    let mut course = Course::new(repetitions);
+    for case in chosen {
+        for workers in flags.workers.iter().map(|n| n.get()) {
+            for system in systems.iter().filter(|system| system.has(case, workers)) {
+                let mut lacks = None;
+                let what = format!("{} {}", case.name, system.name);
+                let measured = failures.catch(&what, || {
+                    match measure(system, case, workers, flags, &mut course) {
+                        // A peer may lack a case, which is a line of the report. If ours fails, so
+                        // does the run.
+                        Err(error) if !system.is_ours() && interrupt::came().is_none() => {
+                            lacks = Some(error);
+                            Ok(Vec::new())
+                        }
+                        measured => measured,
+                    }
+                });
+
+                rows.extend(measured.unwrap_or_default());
+                if let Some(error) = lacks {
+                    // What a system lacks, it lacks with any number of workers: once is enough.
+                    let why = (
+                        format!("{} {}", system.name, case.name),
+                        format!("{error:#}"),
+                    );
+                    absent.extend((!absent.contains(&why)).then_some(why));
+                }
+            }
+        }
+    }
+
+    let mut parameters = parameters(flags);
+    parameters.extend(shapes.into_iter().map(|shape| ("case", shape)));
+    failures.publish(
+        Report {
+            experiment: "micro",
+            parameters,
+            rows,
+            absent,
+        },
+        flags.common.out(),
+        None,
+    )
+}
+
+/// Returns what the head of the result says of the run.
+fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
+    let length = flags.options.iterations.map_or_else(
+        || format!("{} s", seconds(flags)),
+        |n| format!("{n} iterations"),
+    );
+    vec![
+        (
+            "repetitions",
+            format!(
+                "{} of {length}, one dropped before, each a process of its own",
+                flags.runs
+            ),
+        ),
+        (
+            "random numbers",
+            "each thread's are seeded by its number".to_owned(),
+        ),
+        (
+            "plainweave",
+            "fifo before-start/shared; others say policy, movement and storage in their rows"
+                .to_owned(),
+        ),
+        (
+            "near",
+            format!(
+                "with 2 workers: core to core at most {} ns before and after",
+                c2c::NEAR_NS
+            ),
+        ),
+    ]
+}
+
+/// Returns what each case is measured with, before anything is.
+fn shapes(chosen: &[&Case], flags: &Flags) -> anyhow::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for case in chosen {
+        for workers in flags
+            .workers
+            .iter()
+            .map(|n| n.get())
+            .filter(|n| *n >= case.least_workers)
+        {
+            let shape = Shape::new(case.name, workers, &flags.options)?
+                .flags()
+                .join(" ");
+            if !shape.is_empty() {
+                lines.push(format!("{}, workers={workers}: {shape}", case.name));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+fn seconds(flags: &Flags) -> f64 {
+    flags.seconds.unwrap_or(if flags.full { 5.0 } else { 0.3 })
+}
+
+fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<Vec<System>> {
+    let presets = || {
+        plainweave::policy::PRESETS
+            .iter()
+            .map(|preset| preset.name.to_owned())
+    };
+
+    let policies: Vec<String> = if flags.policy.iter().any(|name| name == "all") {
+        presets().collect()
+    } else {
+        flags.policy.clone()
+    };
+
+    names::check("system", &flags.systems, SYSTEMS.into_iter())?;
+    let mut systems = Vec::new();
+    for name in &flags.systems {
+        match name.as_str() {
+            "plainweave" => {
+                for (policy, mode) in policies
+                    .iter()
+                    .flat_map(|p| flags.modes.iter().map(move |m| (p, m)))
+                {
+                    // Tried before hours are spent: a C library may be too old for storage of one's
+                    // own, for instance.
+                    let built = Mode::parse(mode)?.builder().workers(1).build();
+                    plainweave::policy::Choice::parse(policy).map_err(anyhow::Error::msg)?;
+                    if let Err(error) = built {
+                        absent.push((format!("plainweave {policy} {mode}"), error.to_string()));
+                        continue;
+                    }
+
+                    // The plain name is what tables and scripts mean that say no more.
+                    let title = match (policy.as_str(), mode.as_str()) {
+                        ("fifo", "before-start/shared") => "plainweave".to_owned(),
+                        _ => format!("plainweave {policy} {mode}"),
+                    };
+
+                    let mut arguments = vec!["plainweave", "--policy", policy, "--mode", mode];
+                    arguments.extend(flags.observe.then_some("--observe"));
+                    arguments.extend(flags.traced.then_some("--traced"));
+                    systems.push(System::new(&title, &arguments));
+                }
+            }
+            "threads" | "tokio" | "may" => systems.push(System::new(name, &[name])),
+            "go" => match Peer::go() {
+                Ok(go) => {
+                    let barging = Some(go.barging());
+                    systems.push(System {
+                        peer: Some(go),
+                        ..System::new("go", &[])
+                    });
+                    systems.push(System {
+                        peer: barging,
+                        ..System::new("go barging", &[])
+                    });
+                }
+                Err(error) => absent.push(("go".to_owned(), format!("{error:#}"))),
+            },
+            other => unreachable!("{other} is one of SYSTEMS"),
+        }
+    }
+
+    match &flags.libfibre {
+        Some(folder) => {
+            systems.push(System {
+                peer: Some(Peer::libfibre(folder)?),
+                ..System::new("libfibre", &[])
+            });
+        }
+        None => absent.push(("libfibre".to_owned(), "see --libfibre".to_owned())),
+    }
+
+    Ok(systems)
+}
+
+/// Runs all repetitions of a case on a system and returns their rows.
+fn measure(
+    system: &System,
+    case: &Case,
+    workers: usize,
+    flags: &Flags,
+    course: &mut Course,
+) -> anyhow::Result<Vec<Row>> {
+    let fibers = flags.fibers.map_or(
+        if flags.full { 1_000_000 } else { 100_000 },
+        NonZeroUsize::get,
+    );
+    let shape = Shape::new(case.name, workers, &flags.options)?;
+    let seconds = seconds(flags);
+    let mut size = Size {
+        workers,
+        seconds,
+        shape,
+        fibers,
+        clocked: false,
+        heavy: false,
+        baseline: 0.0,
+    };
+
+    let micro = Origin::new("micro").with_workers(workers);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut add = |figure: Figure| match rows.iter_mut().find(|row| row.metric == figure.metric) {
+        Some(row) => row.values.push(figure.value),
+        None => rows.push(micro.row(
+            flags.options.title(case.name),
+            system.name.replace(',', ";"),
+            figure.metric,
+            figure.unit,
+            vec![figure.value],
+        )),
+    };
+
+    let mut far = 0;
+    for run in 0..=flags.runs.get() {
+        course.step(&format!(
+            "{} on {}, {workers} workers: {run} of {}",
+            case.name, system.name, flags.runs
+        ));
+        let (figures, was_far) = c2c::near(workers, run > 0 && !flags.far, || {
+            system.repetition(case, &size)
+        })?;
+        let starved = figures
+            .iter()
+            .any(|figure| figure.metric == "starved" && figure.value > 0.0);
+
+        // The first warms up. A thread that starves does so for five seconds: once is enough.
+        if run > 0 || starved {
+            far += usize::from(was_far);
+            figures.into_iter().for_each(&mut add);
+        }
+
+        if starved {
+            course.skip(flags.runs.get() - run);
+            break;
+        }
+    }
+
+    if workers > 1 {
+        add(Figure::new("far_repetitions", far as f64));
+    }
+    if case.clocked && (case.migrates || system.peer.is_none()) {
+        size.clocked = true;
+        for _ in 0..if case.migrates { flags.runs.get() } else { 1 } {
+            system
+                .repetition(case, &size)?
+                .into_iter()
+                .for_each(&mut add);
+        }
+    }
+
+    Ok(rows)
+}
