@@ -20,7 +20,7 @@ use servers::web_sweep::control;
 use servers::{
     cache, cache_sweep, echo, fairness, files, http, load, shapes, stall, store, web, web_sweep,
 };
-use serving::limit;
+use serving::{hooked, limit};
 
 /// Benchmarks of Plainweave beside its peers.
 #[derive(Debug, Parser)]
@@ -90,6 +90,7 @@ enum Experiment {
     Hello(http::HelloFlags),
     #[command(hide = true)]
     HttpServer(http::ServerFlags),
+    Serve(hooked::Flags),
     #[command(hide = true)]
     Limit(limit::Flags),
 }
@@ -139,6 +140,7 @@ fn main() -> ExitCode {
         Experiment::Http(flags) => http::run(&flags),
         Experiment::Hello(flags) => http::run_hello(&flags),
         Experiment::HttpServer(flags) => http::serve(&flags),
+        Experiment::Serve(flags) => hooked::serve(&flags),
         Experiment::Limit(flags) => limit::run(&flags),
     };
 

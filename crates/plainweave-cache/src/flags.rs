@@ -248,7 +248,7 @@ pub(super) struct EngineFlags {
 impl EngineFlags {
     /// Returns the mode to serve in.
     pub(super) fn mode(&self) -> Mode {
-        self.serving.mode()
+        self.serving.mode
     }
 }
 

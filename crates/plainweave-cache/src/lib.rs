@@ -61,6 +61,7 @@ use pidfile::PidFile;
 use plainweave_daemon::architecture::Runtimes;
 use plainweave_daemon::console::say;
 use plainweave_daemon::engine::Setup;
+use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::memory_limit::{MemoryLimit, count};
 use plainweave_daemon::privileges;
 use plainweave_daemon::signals::{Attention, Stop};
@@ -80,6 +81,14 @@ const OTHER_DESCRIPTORS: usize = 32;
 /// A flag's value is out of range, an address cannot be listened on, or a runtime not be started:
 /// the text says what to do.
 pub fn run(flags: &Flags) -> anyhow::Result<()> {
+    run_with(flags, Hooks::NONE)
+}
+
+/// Serves as [`run`] does, with what a program around it adds.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let engine = &flags.engine;
     if flags.license {
         say(io::stdout(), version::LICENSE);
@@ -125,7 +134,6 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let stalls = engine.serving.report_stalls.then(Arc::<Stalls>::default);
     let mode = engine.mode();
     let io = engine.runtime.io;
-    let waits = engine.serving.bench.waits.as_deref();
     let traced = engine.serving.trace.is_some();
     let setup = Setup {
         name: "cache",
@@ -133,7 +141,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         io,
         policy,
         mode,
-        waits,
+        hooks,
         stalls: stalls.as_ref(),
         traced,
     };
@@ -158,7 +166,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
         cache.details = details::Details::new(delimiter, true);
     }
 
-    cache.handling = runtimes.handling(engine.serving.bench.block);
+    cache.handling = runtimes.handling(hooks);
     let listeners = listen::all(&flags.listen)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;

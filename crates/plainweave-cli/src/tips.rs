@@ -11,8 +11,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// own bound takes `--user` for `--tls-cert`.
 const ALIKE: f64 = 0.6;
 
+/// Flags that were the servers' own once.
+const BENCH: &[&str] = &["--bench-block", "--bench-waits", "--bench-anytime-shared"];
+
 /// Flags of others, by subcommand, and what stands here for them.
-const ELSEWHERE: [(&str, &[&str], &str); 15] = [
+const ELSEWHERE: [(&str, &[&str], &str); 17] = [
+    ("web", BENCH, "a flag of plainweave bench serve web"),
+    ("cache", BENCH, "a flag of plainweave bench serve cache"),
     (
         "web",
         &[
@@ -127,6 +132,10 @@ mod tests {
             ("plainweave web --root=/srv", "'plainweave web DIR'"),
             ("plainweave load http --qps=3 http://h/", "'--rate R'"),
             ("plainweave load cache -t 3 h", "'--workers N'"),
+            (
+                "plainweave cache --bench-block 1s/3",
+                "plainweave bench serve cache",
+            ),
         ] {
             let said = said(line);
             assert!(

@@ -16,15 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
 use clap::Args;
 use plainweave::pools::{Pool, PoolSpec, Pools};
 use plainweave::time::saturating_add;
 use plainweave::trace::Tracer;
 use plainweave::{Builder, Metrics, Runtime};
 
-use crate::bench_block::{BenchBlock, Blocker};
 use crate::engine::{Described, Setup, TwoPools, labels};
+use crate::hooks::Hooks;
 
 /// Requests that may wait for the second stage of a pipeline, for each of its workers.
 const QUEUE: usize = 8;
@@ -150,18 +149,6 @@ impl Runtimes {
         architecture: Architecture,
         pools: Option<&TwoPools>,
     ) -> anyhow::Result<Self> {
-        let several = matches!(
-            architecture,
-            Architecture::EventLoops | Architecture::Pipeline(_)
-        ) || pools.is_some();
-        ensure!(
-            !several || setup.waits.is_none(),
-            "--bench-waits observes one runtime, and {} several",
-            pools.map_or_else(
-                || format!("{architecture} has"),
-                |_| "--pools makes".to_owned()
-            )
-        );
         let one = Setup {
             workers: Some(NonZeroUsize::MIN),
             ..setup
@@ -270,11 +257,11 @@ impl Runtimes {
     }
 
     /// Returns where requests are to be handled.
-    pub fn handling(&self, block: Option<BenchBlock>) -> Handling {
+    pub fn handling(&self, hooks: &Hooks) -> Handling {
         let stage = self.stage.as_ref().and_then(|pools| pools.iter().next());
         Handling {
             stage: stage.cloned(),
-            blocker: block.map(Blocker::new),
+            hooks: hooks.clone(),
         }
     }
 
@@ -380,7 +367,7 @@ impl Loops {
 #[derive(Debug, Default)]
 pub struct Handling {
     stage: Option<Pool>,
-    blocker: Option<Blocker>,
+    hooks: Hooks,
 }
 
 impl Handling {
@@ -390,7 +377,9 @@ impl Handling {
     /// The caller was cancelled or late before the second stage had room, or that has ended.
     pub fn call<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let work = || {
-            self.blocker.as_ref().map(Blocker::pass);
+            if let Some(on_request) = &self.hooks.on_request {
+                on_request();
+            }
             work()
         };
 

@@ -8,7 +8,6 @@
 use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -16,10 +15,10 @@ use anyhow::Context;
 use clap::ValueEnum;
 use plainweave::policy::Choice;
 use plainweave::pools::{PoolSpec, Pools};
-use plainweave::{Movement, Runtime, RuntimeBuilder, Stall, Storage};
+use plainweave::{Runtime, RuntimeBuilder, Stall, Storage};
 
-use crate::bench_flags;
 use crate::console::say;
+use crate::hooks::Hooks;
 use crate::mode::Mode;
 use crate::stalls::Stalls;
 
@@ -85,8 +84,8 @@ pub struct Setup<'a> {
     pub policy: Option<&'a str>,
     /// When fibers move, and whose thread-local storage they see.
     pub mode: Mode,
-    /// Where to write how long fibers wait, for a benchmark.
-    pub waits: Option<&'a Path>,
+    /// What starts it, if not its builder.
+    pub hooks: &'a Hooks,
     /// Where stalls are reported, and on standard error. The names in a report take memory, 30 MB
     /// in a debug build, so this is optional.
     pub stalls: Option<&'a Arc<Stalls>>,
@@ -111,8 +110,8 @@ impl Setup<'_> {
     /// are as this says.
     pub fn start_with(self, builder: RuntimeBuilder) -> anyhow::Result<Runtime> {
         let builder = self.on(builder);
-        match self.waits {
-            Some(file) => bench_flags::start_observed(builder, file),
+        match &self.hooks.start {
+            Some(start) => start(builder),
             None => builder.build().context("cannot start the runtime"),
         }
     }
@@ -150,18 +149,6 @@ impl Setup<'_> {
     pub fn builder(self) -> RuntimeBuilder {
         let builder = match (self.mode.storage, self.mode.movement) {
             (Storage::Own, movement) => Runtime::builder().own_storage().movement(movement),
-            // SAFETY: only `bench fairness` asks for this mode. What the servers' fibers hold
-            // across a suspension was looked through: they and the HTTP library have no
-            // thread-local, `Rc` or `RefCell` (`load` has, and never runs so), and release a lock
-            // of `std` before they suspend; sockets, buffers, the store's and the file cache's
-            // entries are `Send` and counted atomically. Dependencies use thread-locals within
-            // calls that do not suspend: `foldhash` and `RandomState` for seeds, the C library for
-            // `errno`, which `rustix` does without. `std` asks for the thread's count of panics
-            // when a lock is taken and released, but only while somewhere a panic unwinds, and the
-            // load of the benchmark makes nothing panic.
-            (_, Movement::Anytime) => unsafe {
-                Runtime::builder().shared_storage().movement_anytime()
-            },
             // SAFETY: the servers' fibers hold no guard of scoped thread-local storage: neither
             // they nor the HTTP library use `tracing`, `scoped-tls` or the like; what `std` and the
             // compressors keep in thread-locals is used within calls that do not suspend. rustls

@@ -7,13 +7,12 @@
 
 pub mod admin; // The admin address of a server.
 pub mod architecture; // What serves a connection (`--architecture`).
-pub mod bench_block; // `--bench-block`: requests that block, for benchmarks.
-pub mod bench_flags; // Hidden flags of both servers, for `plainweave bench` alone.
 pub mod console; // Printing lines to the operator, on standard output or standard error.
 pub mod door; // A listener of a server: connections run where its architecture has them.
 pub mod engine; // What all servers choose of the runtime, and how they say so in their first line.
 pub mod fibers; // Dumps of a server's fibers.
 pub mod flag; // Values that flags of several subcommands take.
+pub mod hooks; // What a program around a server adds to it.
 pub mod listening; // How the servers open listening sockets, and accept.
 pub mod memory_limit; // How much memory the process may take.
 // `--mode`: when fibers may move between workers, and whose thread-local storage they see.

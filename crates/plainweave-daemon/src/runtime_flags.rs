@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::architecture::ArchitectureFlags;
-use crate::bench_flags::BenchFlags;
 use crate::engine::{self, Io};
 use crate::mode::Mode;
 
@@ -36,15 +35,11 @@ pub struct ServingFlags {
     /// before-start/own, never/own, before-start/shared or never/shared. Only in the first does a
     /// fiber that holds up its worker hold up no others
     #[arg(long, value_name = "MODE", value_parser = Mode::parse, default_value_t = Mode::usual())]
-    mode: Mode,
+    pub mode: Mode,
 
     /// What serves a connection.
     #[command(flatten)]
     pub architecture: ArchitectureFlags,
-
-    /// What `plainweave bench` asks for.
-    #[command(flatten)]
-    pub bench: BenchFlags,
 
     /// Log what held up a worker for more than 10 ms to standard error, at most once a second, and
     /// show it on the page of --admin; resolving function names takes some memory (30 MB in a debug
@@ -56,12 +51,4 @@ pub struct ServingFlags {
     /// and at exit, in Chrome's trace format; see docs/trace.md in the sources
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-}
-
-impl ServingFlags {
-    /// Returns the mode to serve in.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.bench.mode(self.mode)
-    }
 }

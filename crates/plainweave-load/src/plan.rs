@@ -12,6 +12,7 @@ use super::ramp::Ramp;
 use super::rates::Rate;
 use super::schedule::{Pace, Schedule};
 use plainweave_daemon::engine::{Io, Setup};
+use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::mode::Mode;
 
 /// The fibers of a worker share what counts for its load without locks, so they stay on its thread.
@@ -286,7 +287,7 @@ impl Plan {
             io: self.io,
             policy,
             mode: MODE,
-            waits: None,
+            hooks: Hooks::NONE,
             stalls: None,
             traced: false,
         }

@@ -88,7 +88,8 @@ pub struct Gantt {
 const STYLE: &str = "\
 text{font:12px system-ui,sans-serif;fill:#222}.in{font-size:10px;fill:#fff}line{stroke:#ccc}.paper{fill:#fff}\
 path{fill:none;stroke-width:.8;opacity:.7}.wake{stroke:#222}.spawn{stroke:#2a8a3e}\
-.steal{stroke:#c43b3b;stroke-width:1.6;marker-end:url(#steal)}marker path{fill:#c43b3b;opacity:1}.asleep{fill:#ddd}.worker{fill:#888}\
+.steal{stroke:#c43b3b;stroke-width:1.6;marker-end:url(#steal)}marker path{fill:#c43b3b;opacity:1}.asleep{fill:#ddd}\
+.worker{fill:#888}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.in{fill:#fff}line{stroke:#444}.paper{fill:#14181c}\
 .wake{stroke:#ddd}.asleep{fill:#333}}";
 

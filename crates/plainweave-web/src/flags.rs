@@ -186,7 +186,7 @@ pub(super) struct EngineFlags {
 impl EngineFlags {
     /// Returns the mode to serve in, if there is one runtime.
     pub(super) fn mode(&self) -> Mode {
-        self.serving.mode()
+        self.serving.mode
     }
 
     /// Returns how many of a number of descriptors are kept for spare workers.

@@ -54,6 +54,7 @@ use observe::{Observers, Shown};
 use plainweave_daemon::architecture::{Architecture, Runtimes};
 use plainweave_daemon::console::say;
 use plainweave_daemon::fibers;
+use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::memory_limit::MemoryLimit;
 use plainweave_daemon::privileges;
 use plainweave_daemon::signals::{self, Attention, Stop};
@@ -66,10 +67,15 @@ const OTHER_DESCRIPTORS: usize = 64;
 
 /// Serves until a signal asks to stop.
 pub fn run(flags: &Flags) -> anyhow::Result<()> {
+    run_with(flags, Hooks::NONE)
+}
+
+/// Serves as [`run`] does, with what a program around it adds.
+pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let serving = &flags.engine.serving;
     let stalls = serving.report_stalls.then(Arc::<Stalls>::default);
     let trace = serving.trace.as_deref();
-    let engine = serve::Engine::choose(&flags.engine, stalls.as_ref(), trace.is_some())?;
+    let engine = serve::Engine::choose(&flags.engine, hooks, stalls.as_ref(), trace.is_some())?;
     let trace = trace
         .map(|path| TraceFile::open(path, engine.tracers()))
         .transpose()?
@@ -97,11 +103,7 @@ pub fn run(flags: &Flags) -> anyhow::Result<()> {
     let unix = flags.unix_socket.as_deref();
     let listeners = Listeners::bind(&addresses, unix.map(|path| (path, flags.unix_mask)))?;
     let served = files.root().clone();
-    let site = engine.site(
-        files,
-        serving.bench.block,
-        flags.tls.https(listeners.tls_port()),
-    );
+    let site = engine.site(files, hooks, flags.tls.https(listeners.tls_port()));
     let server = Server::new(site).with_limits(flags.limits(&memory, max_connections));
     let connection_limit = server.connection_limit().clone();
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;

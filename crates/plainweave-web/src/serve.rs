@@ -15,8 +15,8 @@ use super::flags::EngineFlags;
 use super::https::Https;
 use super::listen::Served;
 use plainweave_daemon::architecture::{Architecture, Handling, Runtimes};
-use plainweave_daemon::bench_block::BenchBlock;
 use plainweave_daemon::engine::Setup;
+use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::signals::Stop;
 use plainweave_daemon::stalls::Stalls;
 
@@ -68,6 +68,7 @@ impl fmt::Display for Engine {
 impl Engine {
     pub(super) fn choose(
         flags: &EngineFlags,
+        hooks: &Hooks,
         stalls: Option<&Arc<Stalls>>,
         traced: bool,
     ) -> anyhow::Result<Self> {
@@ -79,7 +80,7 @@ impl Engine {
             io: flags.runtime.io,
             policy,
             mode: flags.mode(),
-            waits: flags.serving.bench.waits.as_deref(),
+            hooks,
             stalls,
             traced,
         };
@@ -102,16 +103,11 @@ impl Engine {
     }
 
     /// Makes the handler of these files.
-    pub(super) fn site(
-        &self,
-        files: StaticFiles<Pool>,
-        block: Option<BenchBlock>,
-        https: Https,
-    ) -> Site {
+    pub(super) fn site(&self, files: StaticFiles<Pool>, hooks: &Hooks, https: Https) -> Site {
         Site {
             files,
             https,
-            handling: self.0.handling(block),
+            handling: self.0.handling(hooks),
         }
     }
 

@@ -15,7 +15,7 @@
 
 mod plan; // Which systems are measured.
 mod transfer; // The case `transfer`: a leader that computes until all others have run.
-mod waits; // What a server with `--bench-waits` has written.
+mod waits; // What a server with `--waits` has written.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -358,11 +358,20 @@ impl Setting<'_> {
             _ => {}
         }
 
+        let mut added: Vec<String> = system.added().map(str::to_owned).into_iter().collect();
         if let Some(file) = waits {
-            arguments.extend(["--bench-waits".to_owned(), file.display().to_string()]);
+            added.extend(["--waits".to_owned(), file.display().to_string()]);
         }
-        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        Server::start(kind, system.whose(), &self.site, system.workers, &arguments)
+        let [added, arguments] =
+            [&added, &arguments].map(|list| list.iter().map(String::as_str).collect::<Vec<_>>());
+        Server::start(
+            kind,
+            system.whose(),
+            &self.site,
+            system.workers,
+            &added,
+            &arguments,
+        )
     }
 
     fn what(&self, kind: Kind) -> What<'_> {

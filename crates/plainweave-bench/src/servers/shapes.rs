@@ -272,13 +272,15 @@ fn turn(
 
         arguments
             .extend(["--architecture", &architecture, "--mode", &flags.mode].map(str::to_owned));
-        if case == Case::Block {
-            arguments.extend(["--bench-block", BLOCK].map(str::to_owned));
-        }
     }
+    let added: &[&str] = if case == Case::Block && whose != Whose::Peer {
+        &["--block", BLOCK]
+    } else {
+        &[]
+    };
 
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    let server = Server::start(kind, whose, site, 1, &arguments)?;
+    let server = Server::start(kind, whose, site, 1, added, &arguments)?;
     let rate = (case == Case::Block).then_some(flags.rate.get());
     let load = Load {
         what,

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::bail;
 
 use super::cache_client::{Client, Mix};
+use super::hooked;
 use super::process::{Conditions, Process, free_address};
 use crate::harness::sample::{Origin, Row};
 use crate::serving::limit;
@@ -41,7 +42,7 @@ impl System {
         }
     }
 
-    fn command(self) -> anyhow::Result<Command> {
+    fn command(self, added: Option<&[&str]>) -> anyhow::Result<Command> {
         let io = match self {
             System::Memcached => return Ok(memcached(Path::new("memcached"))),
             System::Limit => return limit::command("cache", &[]),
@@ -49,11 +50,15 @@ impl System {
             System::IdleConn | System::FiberPerConnection => "epoll",
         };
 
-        let mut command = Command::new(plainweave()?);
-        command
-            .arg("cache")
-            .env_remove("PLAINWEAVE_IO")
-            .args(["--io", io]);
+        let mut command = match added {
+            Some(added) => hooked::command("cache", added)?,
+            None => {
+                let mut command = Command::new(plainweave()?);
+                command.arg("cache");
+                command
+            }
+        };
+        command.env_remove("PLAINWEAVE_IO").args(["--io", io]);
         if self == System::FiberPerConnection {
             command.args(["--architecture", "fibers"]);
         }
@@ -102,7 +107,7 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let mut command = match program {
             Some(program) => memcached(program),
-            None => system.command()?,
+            None => system.command(under.added)?,
         };
 
         // The raw loop says where it listens, and keeps nothing.

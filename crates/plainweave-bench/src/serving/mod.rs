@@ -14,6 +14,7 @@ pub(crate) mod closed; // What a closed loop asks for.
 pub(crate) mod connections; // The connections of a server as the kernel lists them.
 // Servers that fail when memory is short, by name.
 pub(crate) mod control;
+pub(crate) mod hooked; // Our servers with what only benchmarks ask for.
 // The system `limit`: a raw loop that sends a fixed answer.
 pub(crate) mod limit;
 pub(crate) mod load; // A turn of `plainweave load`, and what the server spent meanwhile.

@@ -24,6 +24,8 @@ pub(crate) struct Conditions<'a> {
     pub(crate) group: Option<Group>,
     /// Beside those of its kind.
     pub(crate) arguments: &'a [&'a str],
+    /// Ours is the server of this program, with these flags of [`hooked`](super::hooked).
+    pub(crate) added: Option<&'a [&'a str]>,
 }
 
 impl Default for Conditions<'_> {
@@ -32,6 +34,7 @@ impl Default for Conditions<'_> {
             workers: 1,
             group: None,
             arguments: &[],
+            added: None,
         }
     }
 }

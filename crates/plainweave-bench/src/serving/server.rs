@@ -94,13 +94,15 @@ enum Program {
 }
 
 impl Server {
-    /// Starts it, with more arguments. One worker is bound to CPU 0; more of them share the CPUs
-    /// with the load, and have the time of one by quota.
+    /// Starts it, ours as the server of this program with the flags `added`, and with more
+    /// arguments of its own. One worker is bound to CPU 0; more of them share the CPUs with the
+    /// load, and have the time of one by quota.
     pub(crate) fn start(
         kind: Kind,
         whose: Whose,
         site: &Site,
         workers: usize,
+        added: &[&str],
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
         // Counts threads that have ended too.
@@ -115,6 +117,7 @@ impl Server {
             workers,
             group,
             arguments,
+            added: Some(added),
         };
 
         let program = match kind {

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::control::Method;
+use super::hooked;
 use super::nginx;
 use super::process::{Conditions, Process};
 use super::site::Site;
@@ -79,8 +80,7 @@ impl Kind {
     fn command(
         self,
         site: &Site,
-        workers: usize,
-        extra: &[&str],
+        under: &Conditions<'_>,
     ) -> anyhow::Result<(Command, Option<SocketAddr>)> {
         if matches!(self, Kind::Nginx | Kind::NginxDefaults | Kind::NginxThreads) {
             let defaults = self == Kind::NginxDefaults;
@@ -92,7 +92,7 @@ impl Kind {
 
             let root = format!("root {};", site.root().display());
             let settings = nginx::Settings {
-                workers,
+                workers: under.workers,
                 http,
                 server: &root,
                 defaults,
@@ -104,18 +104,26 @@ impl Kind {
         }
 
         if self == Kind::Limit {
-            return Ok((limit::command("http", extra)?, None));
+            return Ok((limit::command("http", under.arguments)?, None));
         }
         if let Kind::Control(method) = self {
             return Ok((method.command(&site.root())?, None));
         }
-        let mut command = Command::new(plainweave_program().context("no plainweave")?);
+        let mut command = match under.added {
+            Some(added) => hooked::command("web", added)?,
+            None => {
+                let mut command = Command::new(plainweave_program().context("no plainweave")?);
+                command.arg("web");
+                command
+            }
+        };
         command
-            .arg("web")
             .arg(site.root())
             .arg("--workers")
-            .arg(workers.to_string());
-        command.args(["--listen", "127.0.0.1:0"]).args(extra);
+            .arg(under.workers.to_string());
+        command
+            .args(["--listen", "127.0.0.1:0"])
+            .args(under.arguments);
         if matches!(self, Kind::EpollFibers | Kind::UringFibers) {
             command.args(["--architecture", "fibers"]);
         }
@@ -141,7 +149,7 @@ pub(crate) struct Server {
 impl Server {
     /// Starts it.
     pub(crate) fn start(kind: Kind, site: &Site, under: Conditions<'_>) -> anyhow::Result<Self> {
-        let (command, address) = kind.command(site, under.workers, under.arguments)?;
+        let (command, address) = kind.command(site, &under)?;
         let process = Process::start(kind.name(), &command, address, under.workers, under.group)?;
 
         Ok(Self { kind, process })

@@ -1,9 +1,10 @@
 //! `--mode` and `--architecture` in both servers: when fibers move and whose thread-local storage
 //! they see; which fiber serves a connection, and on which runtime.
 
+use crate::common::blocking;
 use crate::common::group::raise_descriptors;
 use crate::common::skip;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -58,15 +59,21 @@ struct Server {
 impl Server {
     fn start(asked: Asked, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
-        command
-            .args(asked.arguments)
-            .args(more)
-            .env_remove("PLAINWEAVE_IO");
+        command.args(asked.arguments).args(more);
+        Self::spawn(asked, more, command)
+    }
+
+    /// Starts one of which one request in ten holds up the thread that handles it, for good.
+    fn start_blocking(asked: Asked, more: &[&str]) -> Self {
+        let arguments = [asked.arguments, more].concat();
+        let command = blocking::command(10, Duration::from_secs(3600), &arguments);
+        Self::spawn(asked, more, command)
+    }
+
+    fn spawn(asked: Asked, more: &[&str], mut command: Command) -> Self {
+        command.env_remove("PLAINWEAVE_IO");
         let mut child = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        let line = blocking::first_line(child.stdout.as_mut().unwrap());
         let at = line
             .find("127.0.0.1:")
             .unwrap_or_else(|| panic!("{more:?}: {line}"));
@@ -374,9 +381,8 @@ fn acceptors_serve_as_many_connections_as_they_are() {
     }
 }
 
-/// Asks a server of which one request in ten holds up the thread that handles it, for good.
 fn nine_of_ten_are_answered(asked: Asked, more: &[&str]) {
-    let server = Server::start(asked, &[more, &["--bench-block", "1h/10"]].concat());
+    let server = Server::start_blocking(asked, more);
     let mut streams: Vec<_> = (0..10).map(|_| server.connect()).collect();
     streams[..9].iter_mut().for_each(|stream| {
         server.ask(stream);

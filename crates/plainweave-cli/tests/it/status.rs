@@ -6,8 +6,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
-use crate::common::{Running, admin, ask, child, eventually, get};
+use crate::common::{Running, admin, ask, blocking, child, eventually, get};
 use serde_json::Value;
 
 /// An answer's head and body.
@@ -301,19 +302,18 @@ fn details_are_for_this_machine_unless_a_flag_says_so() {
 
 #[test]
 fn stalls_are_listed_with_what_the_worker_was_in() {
-    let block = ["--bench-block", "60ms/1", "--workers", "2"];
     for (address, reports, detailed) in [
         ("127.0.0.1:0", true, true),
         ("0.0.0.0:0", true, false),
         ("127.0.0.1:0", false, false),
     ] {
         let flags = [
-            &block[..],
-            &["--admin", address],
+            &["web", env!("CARGO_MANIFEST_DIR"), "--listen", "127.0.0.1:0"][..],
+            &["--workers", "2", "--admin", address],
             if reports { &["--report-stalls"] } else { &[] },
         ]
         .concat();
-        let server = Running::start(&flags);
+        let server = Running::spawn(blocking::command(1, Duration::from_millis(60), &flags));
         let admin: SocketAddr = ([127, 0, 0, 1], admin(&server).port()).into();
         let has = |now: &Value, name: &str| {
             let last = now["stalls"]["last"].as_array().unwrap();

@@ -178,11 +178,12 @@ pub(crate) const CRATES: &[Layers] = &[
             &["door", "fibers", "runtime_flags"],
             &["architecture"],
             &["engine"],
-            &["bench_flags", "signals"],
-            &["bench_block", "privileges", "trace_file"],
+            &["signals"],
+            &["privileges", "trace_file"],
             &[
                 "console",
                 "flag",
+                "hooks",
                 "listening",
                 "memory_limit",
                 "mode",
@@ -317,7 +318,6 @@ pub(crate) const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
         "run",
         121,
     ),
-    ("crates/plainweave-web/src/lib.rs", "run", 102),
     (
         "crates/plainweave-cli/tests/it/load_http2.rs",
         "answers_come_by_tls_and_in_clear_text",

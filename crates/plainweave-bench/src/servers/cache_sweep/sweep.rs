@@ -208,6 +208,7 @@ impl Offered {
             workers,
             group: Some(group),
             arguments: &arguments,
+            added: None,
         };
 
         let server = cache::Server::start_program(system.kind, program, MEGABYTES, under)?;

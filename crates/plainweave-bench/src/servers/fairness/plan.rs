@@ -202,15 +202,19 @@ impl System {
         })
     }
 
+    /// Returns the flag that our servers have in this program alone.
+    pub(super) fn added(&self) -> Option<&'static str> {
+        let is_unsafe = self.setting().is_some_and(|setting| setting.mode == UNSAFE);
+        is_unsafe.then_some("--anytime-shared")
+    }
+
     /// Returns the arguments of our servers.
     pub(super) fn arguments(&self) -> Vec<String> {
         let Some(Setting { policy, mode, .. }) = self.setting() else {
             return Vec::new();
         };
         let mut arguments = vec!["--architecture", "fibers", "--policy", policy];
-        if mode == UNSAFE {
-            arguments.push("--bench-anytime-shared");
-        } else {
+        if mode != UNSAFE {
             arguments.extend(["--mode", mode]);
         }
 

@@ -1,4 +1,4 @@
-//! What a server with `--bench-waits` has written.
+//! What a server with `--waits` has written.
 
 use std::path::Path;
 use std::time::Duration;

@@ -53,6 +53,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
                     workers,
                     group: Some(group),
                     arguments: &["--open-files", "4000"],
+                    added: None,
                 },
             )?;
             servers.push((workers, server));

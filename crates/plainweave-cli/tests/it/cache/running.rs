@@ -1,12 +1,13 @@
 //! A running server, and a client of bytes.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::common::blocking;
 use crate::common::child::Kept;
 
 /// How long anything may take before it counts as hung.
@@ -32,10 +33,7 @@ impl Running {
 
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        let line = blocking::first_line(child.stdout.as_mut().unwrap());
         let address = line
             .split_whitespace()
             .find_map(|word| word.trim_end_matches(',').parse().ok());

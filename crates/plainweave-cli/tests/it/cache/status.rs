@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::running::{PATIENCE, Running, eventually};
+use crate::common::blocking;
 
 /// The admin address, as this machine reaches it.
 fn admin(server: &Running) -> SocketAddr {
@@ -170,15 +172,12 @@ fn keys_are_for_this_machine_unless_a_flag_says_so() {
 
 #[test]
 fn stalls_of_the_cache_are_listed() {
-    let server = Running::start(&[
-        "--admin",
-        "127.0.0.1:0",
-        "--report-stalls",
-        "--bench-block",
-        "60ms/1",
-        "-t",
-        "2",
-    ]);
+    let arguments = [
+        &["cache", "-p", "-1", "-l", "127.0.0.1", "-t", "2"][..],
+        &["--admin", "127.0.0.1:0", "--report-stalls"],
+    ]
+    .concat();
+    let server = Running::spawn(blocking::command(1, Duration::from_millis(60), &arguments));
     let admin = admin(&server);
     let mut client = server.connect();
     eventually("a stall with its cause", || {

@@ -1,13 +1,14 @@
 //! A running `plainweave web`, for tests that use it from outside.
 
 pub(crate) mod authority;
+pub(crate) mod blocking;
 pub(crate) mod child;
 pub(crate) mod group;
 pub(crate) mod scratch;
 #[path = "../../../../plainweave/tests/common/skip.rs"]
 pub(crate) mod skip;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -75,10 +76,7 @@ impl Running {
 
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = Kept::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        let line = blocking::first_line(child.stdout.as_mut().unwrap());
         let after = line.split_once("http://").expect(&line).1;
         let address = after.split(' ').next().unwrap().parse().unwrap();
 
