@@ -5,10 +5,10 @@
 //! its text is never scaled down. Labels are measured ([`text`]) and broken, never cut: `inside`
 //! checks that none leaves its picture.
 //!
-//! *Rejected*, each tried with one panel: `plotters` 0.3 writes colours as attributes, so that a
-//! picture cannot follow the reader's system, and no values at points; `poloto` 19 is styled by CSS,
-//! but has no log axis, no bands and no values; `charts-rs` 0.3 has themes that are chosen when it
-//! draws, and brings 57 crates; `charming` needs scripts.
+//! *Rejected*: `plotters` 0.3 writes colours as attributes, so that a picture cannot follow the
+//! reader's system, and no values at points; `poloto` 19 is styled by CSS, but has no log axis, no
+//! bands and no values (both tried with a panel). `charts-rs` 0.3 takes a theme when it draws, and
+//! brings 57 crates; `charming` needs scripts.
 
 pub mod axis; // Where values lie on an axis, and where its grid is.
 pub mod dots; // A row for each system.
