@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use plainweave::time;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -25,7 +25,7 @@ use super::popularity::{Picker, Popularity};
 use super::reply::{self, Commands, Expected, Part};
 use super::socket::{Place, Socket};
 use super::tally::{Failure, Opening};
-use super::target::{self, Target, Via};
+use super::target::{self, Target};
 
 /// memcached's longest key.
 const KEY: usize = 250;
@@ -74,7 +74,7 @@ impl Cache {
         let targets = flags
             .servers
             .iter()
-            .map(|server| target_of(server))
+            .map(|server| Target::named(server, Some(PORT)))
             .collect::<anyhow::Result<_>>()?;
         let (text, keys) = match &flags.keys_from {
             Some(file) => keys_of(file, &files.read(file)?, flags)?,
@@ -400,43 +400,6 @@ fn keys_of(file: &Path, bytes: &[u8], flags: &CacheFlags) -> anyhow::Result<Keys
 
     ensure!(!keys.is_empty(), "{name}: there is no key in it");
     Ok((text, keys))
-}
-
-fn target_of(server: &str) -> anyhow::Result<Target> {
-    if ["/", "./", "../"]
-        .iter()
-        .any(|start| server.starts_with(start))
-    {
-        return Ok(Target {
-            name: server.to_owned(),
-            host: String::new(),
-            port: 0,
-            secure: false,
-            via: Via::Unix(server.into()),
-        });
-    }
-    let (host, port) = match server.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (
-            host,
-            port.parse()
-                .ok()
-                .with_context(|| format!("{server}: write HOST:PORT"))?,
-        ),
-        _ => (server, PORT),
-    };
-
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    ensure!(
-        !host.is_empty() && !host.contains('/'),
-        "{server}: write HOST:PORT, or the path of a Unix socket"
-    );
-    Ok(Target {
-        name: server.to_owned(),
-        host: host.to_owned(),
-        port,
-        secure: false,
-        via: Via::Itself,
-    })
 }
 
 /// What is done with keys.

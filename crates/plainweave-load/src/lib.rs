@@ -1,4 +1,5 @@
-//! Load generators on fibers: [`Load`] for a program or a test, and `plainweave load`.
+//! Load generators on fibers: [`Load`] for a program or a test, with a [`Protocol`] of its own if
+//! need be, and `plainweave load`.
 //!
 //! A worker is a runtime of its own with one thread, its share of the connections, its own
 //! schedule, random source and figures (`engine`): nothing is shared while the load runs. A
@@ -41,6 +42,7 @@ mod live; // What is shown while a run lasts, on standard error.
 mod live_metrics; // The figures so far, for Prometheus, while the load runs: what `--admin` serves.
 mod load; // A load in a program, or a test, of one's own.
 mod objective; // Objectives as text.
+mod own; // A protocol of one's own.
 mod page; // The result as a page of HTML that needs nothing beside it.
 mod plan; // How much load a run makes, and the part of it that falls to each worker.
 mod popularity; // Which item is asked for next: the next in turn, or one chosen by popularity.
@@ -82,13 +84,13 @@ use clap::error::ErrorKind;
 
 use agents::Agents;
 use conduct::Conductor;
-use engine::Protocol;
 use exit::Exit;
 use files::Files;
 pub use flags::Flags;
 use flags::{Common, Line, What};
 use interrupt::Interrupt;
 pub use load::{Error, Load, Measured};
+pub use own::{Answer, Failed, Protocol, Stream};
 use plainweave_daemon::console::say;
 use plan::Plan;
 use publish::{Forms, publish};
@@ -134,7 +136,7 @@ fn wrong_usage(error: &anyhow::Error) -> ! {
         .exit()
 }
 
-fn drive<P: Protocol>(
+fn drive<P: engine::Protocol>(
     common: &Common,
     prepared: anyhow::Result<(Vec<Target>, P)>,
     files: &Files,

@@ -8,11 +8,12 @@ use std::time::Duration;
 use clap::Parser;
 
 use super::conduct::Conductor;
-use super::engine::Protocol;
+use super::engine;
 use super::files::Files;
 use super::flags::{Common, Line, What};
 use super::interrupt::Interrupt;
 use super::objective::Condition;
+use super::own::{Own, Protocol};
 use super::plan::Plan;
 use super::summary::{Outcome, Summary};
 use super::sweep::Runs;
@@ -51,9 +52,24 @@ use super::{cache, http, http2};
 /// and at least 95 % of a rate is kept.
 #[derive(Clone, Debug)]
 #[must_use = "a load does nothing until it runs"]
-pub struct Load {
+pub struct Load<P = Spoken> {
     arguments: Vec<String>,
     require: Vec<String>,
+    protocol: P,
+}
+
+/// A protocol that the program speaks: HTTP, or memcached's.
+#[derive(Clone, Copy, Debug)]
+pub struct Spoken(());
+
+/// What a load over a protocol of one's own takes.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct OwnLine {
+    #[command(flatten)]
+    common: Common,
+
+    servers: Vec<String>,
 }
 
 /// What a load came to.
@@ -92,9 +108,21 @@ impl Load {
         Self {
             arguments: vec![protocol.to_owned(), server, "--quiet".to_owned()],
             require: Vec::new(),
+            protocol: Spoken(()),
         }
     }
 
+    /// Asks a server, `HOST:PORT` or the path of a Unix socket, in a protocol of one's own.
+    pub fn speaking<P: Protocol>(protocol: P, server: impl Into<String>) -> Load<P> {
+        Load {
+            arguments: vec![server.into(), "--quiet".to_owned()],
+            require: Vec::new(),
+            protocol,
+        }
+    }
+}
+
+impl<P> Load<P> {
     /// Starts this many requests a second, however long the answers take. Without a rate each
     /// connection asks again when it has its answer.
     pub fn rate(self, per_second: u32) -> Self {
@@ -129,6 +157,40 @@ impl Load {
         self
     }
 
+    fn required(&self) -> Result<Vec<Condition>, Error> {
+        let require = self
+            .require
+            .iter()
+            .map(|conditions| Condition::parse_all(conditions))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|why| Error(Kind::Wrong(why)))?;
+        Ok(require
+            .into_iter()
+            .flat_map(|conditions| conditions.0)
+            .collect())
+    }
+}
+
+impl<P: Protocol> Load<P> {
+    /// Carries the load out, as that of a protocol which the program speaks; on threads too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run(self) -> Result<Measured, Error> {
+        let line = OwnLine::try_parse_from(&self.arguments)
+            .map_err(|error| Error(Kind::Wrong(error.to_string())))?;
+        let require = self.required()?;
+        let targets = line
+            .servers
+            .iter()
+            .map(|server| Target::named(server, None))
+            .collect::<anyhow::Result<Vec<_>>>();
+        let prepared = targets.map(|targets| (targets, Own(self.protocol)));
+        measure(&line.common, prepared, require)
+    }
+}
+
+impl Load {
     /// Carries the load out. Raises the process's limit on descriptors if it has to.
     ///
     /// Context: a thread, which it blocks; on a fiber by `plainweave::blocking`. The load has
@@ -141,14 +203,7 @@ impl Load {
     pub fn run(self) -> Result<Measured, Error> {
         let line = Line::try_parse_from(&self.arguments)
             .map_err(|error| Error(Kind::Wrong(error.to_string())))?;
-        let require = self
-            .require
-            .iter()
-            .map(|conditions| Condition::parse_all(conditions))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|why| Error(Kind::Wrong(why)))?;
-        let require = require.into_iter().flat_map(|conditions| conditions.0);
-        let require: Vec<_> = require.collect();
+        let require = self.required()?;
 
         let files = Files::own();
         match &line.flags.what {
@@ -167,7 +222,7 @@ fn wrong(why: impl fmt::Display) -> Error {
 }
 
 /// Makes one run.
-fn measure<P: Protocol>(
+fn measure<P: engine::Protocol>(
     common: &Common,
     prepared: anyhow::Result<(Vec<Target>, P)>,
     require: Vec<Condition>,

@@ -60,6 +60,47 @@ pub(super) fn path_of(uri: &Uri) -> &str {
 }
 
 impl Target {
+    /// Returns the server of this name, `HOST:PORT` or the path of a Unix socket; `usual` is the
+    /// port where none is named.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub(super) fn named(server: &str, usual: Option<u16>) -> anyhow::Result<Self> {
+        if ["/", "./", "../"]
+            .iter()
+            .any(|start| server.starts_with(start))
+        {
+            return Ok(Self {
+                name: server.to_owned(),
+                host: String::new(),
+                port: 0,
+                secure: false,
+                via: Via::Unix(server.into()),
+            });
+        }
+
+        let (host, port) = match server.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+                (host, port.parse().ok())
+            }
+            _ => (server, usual),
+        };
+        let port = port.with_context(|| format!("{server}: write HOST:PORT"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        ensure!(
+            !host.is_empty() && !host.contains('/'),
+            "{server}: write HOST:PORT, or the path of a Unix socket"
+        );
+
+        Ok(Self {
+            name: server.to_owned(),
+            host: host.to_owned(),
+            port,
+            secure: false,
+            via: Via::Itself,
+        })
+    }
+
     /// Returns the first of its addresses that takes a connection.
     pub(super) fn probe(&self, timeout: Duration) -> anyhow::Result<Place> {
         let (host, port) = match &self.via {

@@ -114,7 +114,7 @@ pub(crate) const CRATES: &[Layers] = &[
             &["agents", "http2", "page"],
             &["conduct", "link", "steps"],
             &["http", "report", "sweep"],
-            &["cache", "redirect", "request", "verdict", "watchers"],
+            &["cache", "own", "redirect", "request", "verdict", "watchers"],
             &["engine", "live", "summary", "target"],
             &["plan", "publish"],
             &["flags", "hdr_log", "live_metrics", "series"],
