@@ -54,6 +54,7 @@ mod reply; // Replies of memcached's text protocol, classic and meta, sans I/O.
 mod report; // The result of a run: a table, a CSV, a JSON document.
 mod request; // HTTP requests as bytes, by server.
 mod response; // HTTP/1 answers, sans I/O.
+mod results; // What `--json` writes, as a type.
 mod schedule; // When requests start.
 mod series; // The seconds of a run, one after the other, as figures.
 mod session_log; // Session logs: what one client asks for, visit by visit.
@@ -95,6 +96,7 @@ use plainweave_daemon::console::say;
 use plan::Plan;
 use publish::{Forms, publish};
 use report::Report;
+pub use results::{Figures, Results, Search, Series};
 use steps::{Found, Steps};
 use summary::Summary;
 use sweep::{Course, Runs, Sweep};
@@ -250,7 +252,7 @@ impl Named<'_> {
             &Forms {
                 table: report.table(),
                 csv: report.csv(),
-                json: report.json(),
+                json: serde_json::to_value(report.results())?,
                 html,
             },
         )?;
@@ -297,7 +299,7 @@ impl Named<'_> {
             &Forms {
                 table: steps.table(),
                 csv: steps.csv(),
-                json: steps.json(),
+                json: serde_json::to_value(steps.results())?,
                 html,
             },
         )?;

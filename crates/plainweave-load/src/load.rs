@@ -15,6 +15,8 @@ use super::interrupt::Interrupt;
 use super::objective::Condition;
 use super::own::{Own, Protocol};
 use super::plan::Plan;
+use super::report::Report;
+use super::results::Results;
 use super::summary::{Outcome, Summary};
 use super::sweep::Runs;
 use super::target::{self, Target};
@@ -75,6 +77,8 @@ struct OwnLine {
 /// What a load came to.
 #[derive(Debug)]
 pub struct Measured {
+    name: String,
+    addresses: Vec<String>,
     plan: Plan,
     outcome: Outcome,
     verdict: Verdict,
@@ -257,6 +261,7 @@ fn measure<P: engine::Protocol>(
         .map_err(failed)?;
     target::enough_ports(plan.connections, &addresses).map_err(failed)?;
 
+    let texts = addresses.iter().map(ToString::to_string).collect();
     let mut conductor = Conductor {
         protocol: Arc::new(protocol),
         addresses,
@@ -272,6 +277,8 @@ fn measure<P: engine::Protocol>(
     objectives.require.extend(require);
     let verdict = objectives.judge(&name, &Summary::new(&plan, &outcome));
     Ok(Measured {
+        name,
+        addresses: texts,
         plan,
         outcome,
         verdict,
@@ -295,6 +302,18 @@ impl Measured {
         } else {
             Err(Error(Kind::Missed(notes)))
         }
+    }
+
+    /// Returns all that was measured.
+    #[must_use]
+    pub fn results(&self) -> Results {
+        Report {
+            name: &self.name,
+            addresses: &self.addresses,
+            summary: self.summary(),
+            verdict: &self.verdict,
+        }
+        .results()
     }
 
     /// Returns how many requests were answered with success.

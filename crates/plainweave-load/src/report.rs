@@ -1,10 +1,9 @@
-//! The result of a run: a table, a CSV, a JSON document.
+//! The result of a run: a table, a CSV, a document.
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
-
 use super::plan::MODE;
+use super::results::Results;
 use super::schedule::Pace;
 use super::series::Point;
 use super::summary::{Figure, Outcome, PERCENTILES, Summary};
@@ -177,46 +176,38 @@ impl Report<'_> {
         text
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn results(&self) -> Results {
         let Summary { plan, outcome } = self.summary;
+        let figures = self.summary.figures().into_iter();
         let errors = outcome.tally.failures.by_kind();
-        let errors: serde_json::Map<_, _> = errors
-            .map(|(f, n)| (f.name().into_owned(), json!(n)))
-            .collect();
         let statuses = outcome.tally.statuses.by_status();
-        let statuses: serde_json::Map<_, _> = statuses
-            .map(|(status, n)| (status.to_string(), json!(n)))
-            .collect();
-        let figures = self.summary.figures().into_iter().map(|figure| {
-            let whole = figure.value.fract() == 0.0 && figure.unit == "1";
-            let value = if whole {
-                json!(figure.value as u64)
-            } else {
-                json!(figure.value)
-            };
-            (key(&figure.metric, figure.unit), value)
-        });
 
-        json!({
-            "target": self.name,
-            "addresses": self.addresses,
-            "loop": self.loop_kind(),
-            "connections": plan.connections,
-            "depth": plan.depth,
-            "streams": plan.streams,
-            "workers": plan.workers,
-            "driver": outcome.driver,
-            "mode": MODE.to_string(),
-            "seed": plan.seed,
-            "errors_by_kind": errors,
-            "answers_by_status": statuses,
-            "interrupted": outcome.interrupted,
-            "valid": self.verdict.invalid.is_none(),
-            "invalid_because": self.verdict.invalid,
-            "missed": self.verdict.missed,
-            "not_judged": self.verdict.unjudged,
-            "seconds": outcome.seconds.iter().map(Point::json).collect::<Vec<_>>(),
-            "figures": figures.collect::<serde_json::Map<String, Value>>(),
-        })
+        Results {
+            target: self.name.to_owned(),
+            addresses: self.addresses.to_vec(),
+            pace: self.loop_kind().to_owned(),
+            connections: plan.connections,
+            depth: plan.depth,
+            streams: plan.streams,
+            workers: plan.workers,
+            driver: outcome.driver.clone(),
+            mode: MODE.to_string(),
+            seed: plan.seed,
+            errors_by_kind: errors
+                .map(|(failure, count)| (failure.name().into_owned(), count))
+                .collect(),
+            answers_by_status: statuses
+                .map(|(status, count)| (status.to_string(), count))
+                .collect(),
+            interrupted: outcome.interrupted,
+            valid: self.verdict.invalid.is_none(),
+            invalid_because: self.verdict.invalid.clone(),
+            missed: self.verdict.missed.clone(),
+            not_judged: self.verdict.unjudged.clone(),
+            seconds: outcome.seconds.iter().map(Point::figures).collect(),
+            figures: figures
+                .map(|figure| (key(&figure.metric, figure.unit), figure.value))
+                .collect(),
+        }
     }
 }

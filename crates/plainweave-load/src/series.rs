@@ -1,9 +1,8 @@
 //! The seconds of a run, one after the other, as figures.
 
-use serde_json::{Value, json};
-
 use super::clock::Nanos;
 use super::collect::Second;
+use super::results::Figures;
 use super::text::key;
 
 /// What happened in one second. Times are in microseconds.
@@ -46,20 +45,20 @@ impl Point {
         })
     }
 
-    pub(super) fn json(&self) -> Value {
-        let mut point = json!({
-            "at_seconds": self.at,
-            "rate_per_second": self.rate,
-            "errors_per_second": self.errors,
-        });
-
-        for (name, us) in self
+    pub(super) fn figures(&self) -> Figures {
+        let latencies = self
             .latency
             .iter()
             .flat_map(|latency| NAMES.iter().zip(latency))
-        {
-            point[key(&format!("latency_{name}"), "us")] = json!(us);
-        }
-        point
+            .map(|(name, us)| (key(&format!("latency_{name}"), "us"), *us));
+        [
+            ("at_seconds", self.at),
+            ("rate_per_second", self.rate),
+            ("errors_per_second", self.errors),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .chain(latencies)
+        .collect()
     }
 }

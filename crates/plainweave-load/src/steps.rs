@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
-
 use super::report::Report;
+use super::results::{Search, Series};
 use super::summary::{PERCENTILES, Summary};
 use super::sweep::Step;
 use super::text::{self, key};
@@ -133,15 +132,19 @@ impl Steps<'_> {
         text
     }
 
-    pub(super) fn json(&self) -> Value {
-        let steps: Vec<_> = self
-            .steps
-            .iter()
-            .map(|step| self.report(step).json())
-            .collect();
-        let search = self.search.map(
-            |Found { objective, rate }| json!({ "objective": objective, "highest_rate": rate }),
-        );
-        json!({ "target": self.name, "steps": steps, "search": search })
+    pub(super) fn results(&self) -> Series {
+        let search = |Found { objective, rate }: &Found| Search {
+            objective: objective.clone(),
+            highest_rate: *rate,
+        };
+        Series {
+            target: self.name.to_owned(),
+            steps: self
+                .steps
+                .iter()
+                .map(|step| self.report(step).results())
+                .collect(),
+            search: self.search.map(search),
+        }
     }
 }

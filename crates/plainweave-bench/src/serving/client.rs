@@ -1,10 +1,12 @@
 //! `plainweave load http` as a client: its command and its figures.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use serde::Deserialize;
 
 use super::web::plainweave_program;
 use crate::harness::report;
@@ -17,31 +19,37 @@ const WRONG: [&str; 4] = [
     "closed within an answer",
 ];
 
-/// The figures of one run of `plainweave load`, by name.
-pub(crate) struct Figures(pub(crate) String);
-
-impl From<&str> for Figures {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
+/// One run of `plainweave load`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Figures {
+    figures: plainweave_load::Figures,
+    errors_by_kind: BTreeMap<String, u64>,
 }
 
 impl Figures {
-    /// As `plainweave load` has written them.
-    pub(crate) fn read(csv: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(csv);
-        Ok(Self(text.with_context(|| {
-            format!("cannot read {}", csv.display())
-        })?))
+    /// As `plainweave load --json` has written them.
+    pub(crate) fn read(json: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(json)
+            .with_context(|| format!("cannot read {}", json.display()))?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("{}: not the results of a load", json.display()))
     }
 
-    pub(crate) fn get(&self, metric: &str) -> anyhow::Result<f64> {
-        let line = self
-            .0
-            .lines()
-            .find_map(|line| line.strip_prefix(metric)?.strip_prefix(','));
-        let value = line.and_then(|rest| rest.split_once(',')?.1.parse().ok());
-        value.with_context(|| format!("no {metric} among {}", self.0))
+    /// Makes those of a run that was none.
+    #[cfg(test)]
+    pub(crate) fn of(figures: &[(&str, f64)]) -> Self {
+        let named = |(name, value): &(&str, f64)| ((*name).to_owned(), *value);
+        Self {
+            figures: figures.iter().map(named).collect(),
+            errors_by_kind: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the figure of this name, as JSON has it.
+    pub(crate) fn get(&self, name: &str) -> anyhow::Result<f64> {
+        self.figures
+            .get(name)
+            .with_context(|| format!("no {name} among {:?}", self.figures))
     }
 
     /// Returns how many of the requests got no right answer, as a share.
@@ -52,17 +60,14 @@ impl Figures {
     /// Wrong answers of `who` are an error. Requests that got none, as on a machine that others
     /// keep busy, are reported and left out of the figures.
     pub(crate) fn check(&self, who: &str) -> anyhow::Result<()> {
-        let kinds = self
-            .0
-            .lines()
-            .filter_map(|line| line.strip_prefix("errors: ")?.split_once(",1,"));
+        let kinds = &self.errors_by_kind;
         let told: Vec<_> = kinds
-            .clone()
+            .iter()
             .map(|(kind, count)| format!("{count} of {kind}"))
             .collect();
         let wrong = kinds
-            .clone()
-            .any(|(kind, _)| WRONG.iter().any(|wrong| kind.starts_with(wrong)));
+            .keys()
+            .any(|kind| WRONG.iter().any(|wrong| kind.starts_with(wrong)));
         ensure!(!wrong, "wrong answers from {who}: {}", told.join(", "));
 
         if !told.is_empty() {
@@ -81,7 +86,7 @@ pub(crate) fn load(
     driver: &str,
     url: &str,
     length: Duration,
-    csv: &Path,
+    json: &Path,
     more: &[&str],
 ) -> anyhow::Result<Command> {
     let mut command = Command::new(plainweave_program().context("no plainweave")?);
@@ -100,17 +105,21 @@ pub(crate) fn load(
     ]);
     command
         .args(["--duration", &format!("{}ms", length.as_millis())])
-        .arg("--csv")
-        .arg(csv)
+        .arg(to_json(json))
         .args(more);
     Ok(command)
 }
 
+/// Returns the flag that has `plainweave load` write its results to a file.
+pub(crate) fn to_json(file: &Path) -> String {
+    format!("--json={}", file.display())
+}
+
 /// Runs it to its end; more load than can be borne may leave every request without an answer.
-pub(crate) fn run_overload(command: &mut Command, csv: &Path) -> anyhow::Result<Figures> {
-    let _ = std::fs::remove_file(csv);
+pub(crate) fn run_overload(command: &mut Command, json: &Path) -> anyhow::Result<Figures> {
+    let _ = std::fs::remove_file(json);
     let output = command.output().context("cannot run plainweave load")?;
-    Figures::read(csv).with_context(|| {
+    Figures::read(json).with_context(|| {
         format!(
             "plainweave load: {}",
             String::from_utf8_lossy(&output.stderr)
@@ -119,14 +128,14 @@ pub(crate) fn run_overload(command: &mut Command, csv: &Path) -> anyhow::Result<
 }
 
 /// Runs it to its end.
-pub(crate) fn run_load(command: &mut Command, csv: &Path) -> anyhow::Result<Figures> {
+pub(crate) fn run_load(command: &mut Command, json: &Path) -> anyhow::Result<Figures> {
     let output = command.output().context("cannot run plainweave load")?;
     ensure!(
         output.status.success(),
         "plainweave load: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    Figures::read(csv)
+    Figures::read(json)
 }
 
 /// CPU time of all children that have ended, from start to end of each.

@@ -109,7 +109,7 @@ impl Load<'_> {
             );
         }
 
-        let csv = site.dir().join("load.csv");
+        let json = site.dir().join("load.json");
         let mut command = self.command(server, site)?;
         command
             .arg("-c")
@@ -125,7 +125,7 @@ impl Load<'_> {
         if !self.what.is_web() {
             command.arg("--no-load");
         }
-        command.arg("--csv").arg(&csv);
+        command.arg(client::to_json(&json));
 
         // A server of several workers takes turns with the load on all CPUs: each gets the time of
         // one.
@@ -143,7 +143,7 @@ impl Load<'_> {
         let load = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         machine::pin_to(1);
         let (readings, memory) = self.watch(server, load)?;
-        figures(&csv)?.with(self, &readings, memory)
+        figures(&json)?.with(self, &readings, memory)
     }
 
     /// Waits for the end of the load.
@@ -287,23 +287,23 @@ fn now() -> Duration {
 }
 
 /// Reads what `plainweave load` wrote.
-fn figures(csv: &Path) -> anyhow::Result<Found> {
-    let written = client::Figures::read(csv)?;
+fn figures(json: &Path) -> anyhow::Result<Found> {
+    let written = client::Figures::read(json)?;
     let find = |name: &str| written.get(name);
     let ok = find("ok")?;
     ensure!(ok > 0.0, "no request was answered");
     let figures = Figures {
         cpu_us: f64::NAN,
-        rate: find("rate")?,
-        p50: find("latency_p50")?,
-        p99: find("latency_p99")?,
-        p999: find("latency_p99.9")?,
+        rate: find("rate_per_second")?,
+        p50: find("latency_p50_us")?,
+        p99: find("latency_p99_us")?,
+        p999: find("latency_p99_9_us")?,
         memory_mb: f64::NAN,
         errors: find("errors")?,
         steady: (Duration::ZERO, Duration::ZERO),
     };
 
-    let began = Duration::from_secs_f64(find("began")?);
+    let began = Duration::from_secs_f64(find("began_seconds")?);
     Ok(Found {
         requests: ok + find("errors")?,
         began,

@@ -12,9 +12,9 @@ const LOADS: [u32; 3] = [30, 60, 90];
 
 /// What the load generator calls a figure; what its row is called; the unit.
 const FIGURES: [(&str, &str, &str); 4] = [
-    ("latency_p50", "p50_us", "us"),
-    ("latency_p99", "p99_us", "us"),
-    ("latency_p99.9", "p999_us", "us"),
+    ("latency_p50_us", "p50_us", "us"),
+    ("latency_p99_us", "p99_us", "us"),
+    ("latency_p99_9_us", "p999_us", "us"),
     // A server that cannot keep up, perhaps as the machine gives less than when the peak was found,
     // lets clients wait until they give up: that is a finding.
     ("errors", "errors", "count"),
@@ -126,11 +126,16 @@ mod tests {
         let tails = |values: [f64; 3]| {
             let mut tails = Tails::default();
             for value in values {
-                let figures = format!(
-                    "latency_p50,us,{value}\nlatency_p99,us,{value}\nlatency_p99.9,us,{value}\nerrors,1,0\n"
-                );
+                let latencies = ["p50", "p99", "p99_9"].map(|p| format!("latency_{p}_us"));
+                let [p50, p99, p999] = &latencies;
+                let figures = [
+                    (&**p50, value),
+                    (p99, value),
+                    (p999, value),
+                    ("errors", 0.0),
+                ];
                 tails
-                    .add(&Figures::from(figures.as_str()))
+                    .add(&Figures::of(&figures))
                     .expect("it has all figures");
             }
             tails

@@ -140,3 +140,21 @@ fn on_a_fiber() {
         .check()
         .expect("met");
 }
+
+#[test]
+fn results_are_what_the_program_writes() {
+    let site = Site::new(hello);
+    let results = site.load().run().unwrap().results();
+    let ok = results.figures.get("ok").unwrap();
+    assert!(results.valid || results.invalid_because.is_some());
+    assert!(ok > 0.0 && results.figures.get("latency_p99_us").unwrap() > 0.0);
+
+    let text = serde_json::to_string(&results).unwrap();
+    // Counts have no decimal point.
+    assert!(text.contains(&format!("\"ok\":{ok:.0},")), "{text}");
+    let again: plainweave_load::Results = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (again.figures.get("ok"), again.addresses),
+        (Some(ok), results.addresses)
+    );
+}

@@ -140,6 +140,7 @@ pub(crate) const CRATES: &[Layers] = &[
                 "objective",
                 "popularity",
                 "ramp",
+                "results",
                 "session_log",
                 "socket",
                 "tally",

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use crate::harness::cgroup::{Group, NO_QUOTA};
 use crate::harness::sample::Row;
 use crate::serving::cache::{Server, System, plainweave};
-use crate::serving::client::{Figures, run_load};
+use crate::serving::client::{Figures, run_load, to_json};
 use crate::serving::tails::{self, SHARE};
 
 pub(super) const CASE: (&str, &str) = (
@@ -34,8 +34,10 @@ pub(super) fn run(
         };
         servers.push((*system, Server::start(*system, 64, group.into())?));
     }
-    let csv =
-        std::env::temp_dir().join(format!("plainweave-bench-cache-{}.csv", std::process::id()));
+    let json = std::env::temp_dir().join(format!(
+        "plainweave-bench-cache-{}.json",
+        std::process::id()
+    ));
     // One run of the load generator; a turn of 60,000 requests lasts three seconds.
     let length = (iterations / 20).max(200);
     let warm_up = format!("{}ms", length.min(500));
@@ -55,10 +57,9 @@ pub(super) fn run(
         command.args(["--max-errors", "1", "--min-rate", "0"]);
         command
             .args(["--warm-up", &warm_up, "--duration", &length])
-            .arg("--csv")
-            .arg(&csv)
+            .arg(to_json(&json))
             .args(more);
-        run_load(&mut command, &csv)
+        run_load(&mut command, &json)
     };
     let mut peak = 0.0;
     for (_, server) in &servers {
@@ -66,10 +67,9 @@ pub(super) fn run(
         let figures = load(server, &[])?;
         ensure!(
             figures.get("errors")? == 0.0,
-            "errors under load: {}",
-            figures.0
+            "errors under load: {figures:?}"
         );
-        let rate = figures.get("rate")?;
+        let rate = figures.get("rate_per_second")?;
         peak = if peak == 0.0 { rate } else { peak };
     }
     let mut rows = Vec::new();
@@ -88,7 +88,7 @@ pub(super) fn run(
             rows.push(system.row(case, metric, unit, values))
         },
     )?;
-    let _ = std::fs::remove_file(csv);
+    let _ = std::fs::remove_file(json);
     rows.push(System::Memcached.row(CASE.0, "peak_per_s", "1/s", vec![peak]));
     Ok(Ok(rows))
 }

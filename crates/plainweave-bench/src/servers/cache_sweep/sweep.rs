@@ -5,12 +5,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use serde::Deserialize;
+use plainweave_load::{Results, Series};
+use serde::de::DeserializeOwned;
 
 use crate::harness::cgroup::{Group, NO_QUOTA};
 use crate::serving::Driver;
 use crate::serving::cache;
-use crate::serving::client::Figures;
+use crate::serving::client::{Figures, to_json};
 use crate::serving::process::Conditions;
 use crate::serving::web::plainweave_program;
 use plainweave_report::Role;
@@ -154,13 +155,9 @@ impl Offered {
     /// Returns the requests a second that a server answers in a closed loop.
     pub(super) fn peak(&self, system: &System, workers: usize, updates: u8) -> anyhow::Result<f64> {
         let server = self.start(system, workers)?;
-        let csv = csv();
         let mut command = self.load(&server, updates)?;
-        command
-            .args(["--duration", &milliseconds(self.length * 2)])
-            .arg("--csv")
-            .arg(&csv);
-        let rate = Figures(run(&mut command, &csv)?).get("rate")?;
+        command.args(["--duration", &milliseconds(self.length * 2)]);
+        let rate = run::<Figures>(&mut command)?.get("rate_per_second")?;
 
         ensure!(rate > 0.0, "no request was answered");
         Ok(rate)
@@ -175,13 +172,16 @@ impl Offered {
         rates: &[f64],
     ) -> anyhow::Result<Vec<Point>> {
         let server = self.start(system, workers)?;
-        let csv = csv();
         let list: Vec<_> = rates.iter().map(|rate| format!("{rate:.1}")).collect();
         let mut command = self.load(&server, updates)?;
         command.args(["--rates", &list.join(","), "--arrivals", "fb_ia"]);
         command.args(["--pause", "200ms", "--duration", &milliseconds(self.length)]);
-        command.arg("--csv").arg(&csv);
-        let points = points(&run(&mut command, &csv)?)?;
+        let series: Series = run(&mut command)?;
+        let points = series
+            .steps
+            .iter()
+            .map(point)
+            .collect::<anyhow::Result<Vec<_>>>()?;
 
         ensure!(
             points.len() == rates.len(),
@@ -276,52 +276,42 @@ fn milliseconds(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }
 
-fn csv() -> PathBuf {
-    std::env::temp_dir().join(format!("plainweave-bench-sweep-{}.csv", std::process::id()))
+fn results_file() -> PathBuf {
+    std::env::temp_dir().join(format!(
+        "plainweave-bench-sweep-{}.json",
+        std::process::id()
+    ))
 }
 
 /// Runs a load, whose exit code also says that a point does not count, and returns what it wrote.
-fn run(command: &mut Command, csv: &PathBuf) -> anyhow::Result<String> {
-    let _ = std::fs::remove_file(csv);
-    let output = command.output().context("cannot run plainweave load")?;
-    let text = std::fs::read_to_string(csv);
-    let _ = std::fs::remove_file(csv);
+fn run<R: DeserializeOwned>(command: &mut Command) -> anyhow::Result<R> {
+    let file = results_file();
+    let _ = std::fs::remove_file(&file);
+    let output = command.arg(to_json(&file)).output();
+    let output = output.context("cannot run plainweave load")?;
+    let text = std::fs::read_to_string(&file);
+    let _ = std::fs::remove_file(&file);
 
-    text.with_context(|| {
-        format!(
-            "plainweave load: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        )
-    })
+    let said = String::from_utf8_lossy(&output.stderr);
+    let text = text.with_context(|| format!("plainweave load: {}", said.trim()))?;
+    serde_json::from_str(&text).context("not the results of a load")
 }
 
-/// Reads the table of a load at several rates.
-fn points(text: &str) -> anyhow::Result<Vec<Point>> {
-    /// The columns that count here.
-    #[derive(Deserialize)]
-    struct Step {
-        intended_rate_per_second: f64,
-        rate_per_second: f64,
-        /// There is none where nothing was answered.
-        #[serde(deserialize_with = "csv::invalid_option")]
-        latency_p99_us: Option<f64>,
-        errors: f64,
-        valid: u8,
-    }
+/// Returns what a run at one of several rates has shown.
+fn point(step: &Results) -> anyhow::Result<Point> {
+    let get = |name| {
+        let found = step.figures.get(name);
+        found.with_context(|| format!("no {name} among {:?}", step.figures))
+    };
 
-    csv::Reader::from_reader(text.as_bytes())
-        .deserialize()
-        .map(|step| {
-            let step: Step = step.with_context(|| format!("not the figures of a load: {text}"))?;
-            Ok(Point {
-                target: step.intended_rate_per_second,
-                rate: step.rate_per_second,
-                p99: step.latency_p99_us,
-                errors: step.errors,
-                counts: step.valid == 1,
-            })
-        })
-        .collect()
+    Ok(Point {
+        target: get("intended_rate_per_second")?,
+        rate: get("rate_per_second")?,
+        // There is none where nothing was answered.
+        p99: step.figures.get("latency_p99_us"),
+        errors: get("errors")?,
+        counts: step.valid,
+    })
 }
 
 #[cfg(test)]
@@ -357,20 +347,5 @@ mod tests {
             let error = super::Binary::parse(text).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
-    }
-
-    #[test]
-    fn a_table_is_read_by_its_names() {
-        let text = "step,intended_rate_per_second,rate_per_second,errors,latency_p99_us,valid\n\
-                    1,100,99.5,0,250,1\n2,200,0,3,,0\n";
-        let points = super::points(text).unwrap();
-        assert!(
-            points.len() == 2
-                && points[0].counts
-                && points[0].p99 == Some(250.0)
-                && points[0].target == 100.0
-        );
-        assert!(!points[1].counts && points[1].p99.is_none() && points[1].errors == 3.0);
-        assert!(super::points("step,rate\n1,5\n").is_err());
     }
 }

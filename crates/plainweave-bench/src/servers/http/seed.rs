@@ -10,7 +10,7 @@ use super::kind::{BODY, Coding, NO_PROGRAM};
 use super::system::{OTHERS, System};
 use crate::harness::descriptors;
 use crate::harness::report;
-use crate::serving::client::{Figures, run_load};
+use crate::serving::client::{Figures, run_load, to_json};
 use crate::serving::process::Process;
 use crate::serving::rounds::Costs;
 use crate::serving::site::Checker;
@@ -38,7 +38,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     }
 
     let servers = hello::start(bench, CASE, Coding::Length)?;
-    let csv = bench.site.dir().join("seed.csv");
+    let json = bench.site.dir().join("seed.json");
     let turn = |bench: &Bench,
                 (system, server): &(System, Process),
                 found: &mut Found|
@@ -72,9 +72,9 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
             "--body-length",
             &BODY.len().to_string(),
         ]);
-        command.arg("--csv").arg(&csv);
+        command.arg(to_json(&json));
         let before = server.cpu_ns()?;
-        let figures = run_load(&mut command, &csv)?;
+        let figures = run_load(&mut command, &json)?;
         figures.check(system.name)?;
         found.add(&figures, server.cpu_ns()? - before)
     };
@@ -121,10 +121,10 @@ impl Found {
         self.costs
             .cpu
             .push(cpu_ns as f64 / 1e3 / (figures.get("ok")? + errors));
-        self.costs.rate.push(figures.get("rate")?);
+        self.costs.rate.push(figures.get("rate_per_second")?);
         self.failures.push(errors);
         self.p99
-            .push(figures.get("latency_p99").unwrap_or(f64::NAN));
+            .push(figures.get("latency_p99_us").unwrap_or(f64::NAN));
         Ok(())
     }
 }

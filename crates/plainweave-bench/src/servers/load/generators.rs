@@ -81,15 +81,15 @@ impl Generator {
             Generator::Uring => "uring",
         };
 
-        let csv = bench.site.dir().join("load.csv");
+        let json = bench.site.dir().join("load.json");
         let mut command = client::load(
             driver,
             &url,
             bench.turn,
-            &csv,
+            &json,
             &["--connections", &connections.to_string()],
         )?;
-        let figures = client::run_load(&mut command, &csv)?;
+        let figures = client::run_load(&mut command, &json)?;
         figures.check(self.name())?;
 
         figures.get("requests")

@@ -161,7 +161,7 @@ pub(super) fn run(bench: &mut Bench<usize>) -> anyhow::Result<()> {
 fn measure(bench: &mut Bench<usize>, protocol: Protocol, driver: &str) -> anyhow::Result<()> {
     let sleeper = Sleeper::start(protocol)?;
     machine::pin_to(1);
-    let csv = bench.site.dir().join("oracle.csv");
+    let json = bench.site.dir().join("oracle.json");
     let [mut known, mut found] = [(); 2].map(|()| [Vec::new(), Vec::new()]);
 
     for round in 0..=bench.runs {
@@ -174,14 +174,13 @@ fn measure(bench: &mut Bench<usize>, protocol: Protocol, driver: &str) -> anyhow
         let mut command = protocol.load(sleeper.address, driver)?;
         command
             .args(["--duration", &format!("{}ms", bench.turn.as_millis())])
-            .arg("--csv")
-            .arg(&csv);
-        let figures = client::run_load(&mut command, &csv)?;
+            .arg(client::to_json(&json));
+        let figures = client::run_load(&mut command, &json)?;
         let noted = sleeper.take();
 
         // The first round warms up.
         if round > 0 {
-            for (n, name) in ["latency_p50", "latency_p99"].into_iter().enumerate() {
+            for (n, name) in ["latency_p50_us", "latency_p99_us"].into_iter().enumerate() {
                 known[n].push(noted[n]);
                 found[n].push(figures.get(name)?);
             }

@@ -180,7 +180,7 @@ fn turn(
         &mut large.items.iter().map(|item| item.path.as_str()),
     )?;
     let url = format!("http://{}{}", server.address, small.items[0].path);
-    let csv = site.dir().join("hot.csv");
+    let json = site.dir().join("hot.json");
     let ask = || -> anyhow::Result<Figures> {
         let warm_up = format!("{}ms", WARM_UP.as_millis());
         let more = [
@@ -194,20 +194,20 @@ fn turn(
             "poisson",
         ];
         let more = [&more[..], &["--warm-up", &warm_up]].concat();
-        let figures = run_load(&mut load("epoll", &url, length, &csv, &more)?, &csv)?;
+        let figures = run_load(&mut load("epoll", &url, length, &json, &more)?, &json)?;
         figures.check(server.kind.name())?;
         Ok(figures)
     };
 
-    turns.alone.push(ask()?.get("latency_p99")?);
-    let other = site.dir().join("cold.csv");
+    turns.alone.push(ask()?.get("latency_p99_us")?);
+    let other = site.dir().join("cold.json");
     let more = ["--urls", &cold, "--zipf", "0", "--connections", READERS];
     let reader = start(load("epoll", &url, length + 2 * WARM_UP, &other, &more)?)?;
     std::thread::sleep(WARM_UP);
     let figures = ask()?;
 
-    turns.beside.push(figures.get("latency_p99")?);
-    turns.slowest.push(figures.get("latency_max")?);
+    turns.beside.push(figures.get("latency_p99_us")?);
+    turns.slowest.push(figures.get("latency_max_us")?);
     let output = reader.wait_with_output()?;
 
     ensure!(
@@ -219,7 +219,7 @@ fn turn(
     figures.check(server.kind.name())?;
     turns
         .megabytes
-        .push(figures.get("rate")? * LARGE as f64 / 1e6);
+        .push(figures.get("rate_per_second")? * LARGE as f64 / 1e6);
 
     Ok(())
 }

@@ -235,7 +235,7 @@ fn rows(bench: &mut Bench, case: &str, name: &str, turns: &[&Turn]) {
 
 /// Requests a second in a closed loop.
 fn peak(bench: &Bench, server: &Server) -> anyhow::Result<f64> {
-    let csv = bench.site.dir().join("load.csv");
+    let json = bench.site.dir().join("load.json");
     let url = format!("http://{}{}", server.address, site::path(0));
     let more = [
         "--no-keep-alive",
@@ -244,15 +244,15 @@ fn peak(bench: &Bench, server: &Server) -> anyhow::Result<f64> {
         "--warm-up",
         "500ms",
     ];
-    let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
+    let figures = run_load(&mut load("epoll", &url, bench.turn, &json, &more)?, &json)?;
     figures.check(server.kind.name())?;
 
-    figures.get("rate")
+    figures.get("rate_per_second")
 }
 
 /// More than that, by the clock.
 fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
-    let csv = bench.site.dir().join("load.csv");
+    let json = bench.site.dir().join("load.json");
     let url = format!("http://{}{}", server.address, site::path(0));
     let rate = rate.to_string();
     let connections = bench.sizes.idle.to_string();
@@ -274,7 +274,7 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
         &["--timeout", CLIENT_TIMEOUT, "--warm-up", &warm_up],
     ]
     .concat();
-    let mut command = load("epoll", &url, bench.turn, &csv, &more)?;
+    let mut command = load("epoll", &url, bench.turn, &json, &more)?;
     let ended = AtomicBool::new(false);
     let mut turn = Turn::default();
     let figures = std::thread::scope(|scope| {
@@ -290,13 +290,13 @@ fn turn(bench: &Bench, server: &Server, rate: f64) -> anyhow::Result<Turn> {
             }
         });
         let _end = SetOnDrop(&ended);
-        run_overload(&mut command, &csv)
+        run_overload(&mut command, &json)
     })?;
 
-    turn.goodput = figures.get("rate")?;
+    turn.goodput = figures.get("rate_per_second")?;
     turn.failed = figures.failed_share()?;
-    turn.p99 = figures.get("latency_p99").ok();
-    turn.lateness = figures.get("lateness_p99").ok();
+    turn.p99 = figures.get("latency_p99_us").ok();
+    turn.lateness = figures.get("lateness_p99_us").ok();
 
     // As long as clients are patient, so that what still stands afterwards was forgotten.
     std::thread::sleep(settle);

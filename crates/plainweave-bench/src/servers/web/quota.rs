@@ -40,7 +40,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let mut peak = 0.0;
     for server in &servers {
         // All warm up; the first is nginx.
-        let rate = turn(bench, server, &[])?.get("rate")?;
+        let rate = turn(bench, server, &[])?.get("rate_per_second")?;
         peak = if peak == 0.0 { rate } else { peak };
     }
 
@@ -66,7 +66,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
 /// Loads a server, by default with all that it can bear.
 fn turn(bench: &Bench, server: &Server, more: &[&str]) -> anyhow::Result<Figures> {
     let list = bench.site.dir().join("urls.txt");
-    let csv = bench.site.dir().join("load.csv");
+    let json = bench.site.dir().join("load.json");
     let urls = (0..site::FILES).map(|n| format!("http://{}{}\n", server.address, site::path(n)));
     std::fs::write(&list, urls.collect::<String>())?;
     let list = list.to_string_lossy();
@@ -80,8 +80,8 @@ fn turn(bench: &Bench, server: &Server, more: &[&str]) -> anyhow::Result<Figures
         WARM_UP,
     ];
     let length = bench.turn.max(Duration::from_secs(1));
-    let mut command = load("epoll", &url, length, &csv, &[&always[..], more].concat())?;
-    let figures = run_load(&mut command, &csv)?;
+    let mut command = load("epoll", &url, length, &json, &[&always[..], more].concat())?;
+    let figures = run_load(&mut command, &json)?;
 
     figures.check(server.kind.name())?;
     Ok(figures)

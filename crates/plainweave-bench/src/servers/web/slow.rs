@@ -188,9 +188,9 @@ struct Asked {
 impl Asked {
     fn of(figures: &Figures) -> anyhow::Result<Self> {
         Ok(Self {
-            p50: figures.get("latency_p50")?,
-            p99: figures.get("latency_p99")?,
-            lateness: figures.get("lateness_p99").ok(),
+            p50: figures.get("latency_p50_us")?,
+            p99: figures.get("latency_p99_us")?,
+            lateness: figures.get("lateness_p99_us").ok(),
         })
     }
 }
@@ -260,8 +260,8 @@ fn price(server: &Server, dripped: &AtomicU64, length: Duration) -> anyhow::Resu
 /// Runs the fast clients, of two servers at the same time.
 fn ask_both(bench: &Bench, pair: [&Server; 2]) -> anyhow::Result<[Asked; 2]> {
     std::thread::scope(|scope| {
-        let second = scope.spawn(|| ask(bench, pair[1], "witness.csv"));
-        let first = ask(bench, pair[0], "load.csv");
+        let second = scope.spawn(|| ask(bench, pair[1], "witness.json"));
+        let first = ask(bench, pair[0], "load.json");
         let second = second
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -269,8 +269,8 @@ fn ask_both(bench: &Bench, pair: [&Server; 2]) -> anyhow::Result<[Asked; 2]> {
     })
 }
 
-fn ask(bench: &Bench, server: &Server, csv: &str) -> anyhow::Result<Asked> {
-    let csv = bench.site.dir().join(csv);
+fn ask(bench: &Bench, server: &Server, json: &str) -> anyhow::Result<Asked> {
+    let json = bench.site.dir().join(json);
     let url = format!("http://{}{}", server.address, site::path(0));
     let more = [
         "--connections",
@@ -282,7 +282,7 @@ fn ask(bench: &Bench, server: &Server, csv: &str) -> anyhow::Result<Asked> {
         "--warm-up",
         "300ms",
     ];
-    let figures = run_load(&mut load("epoll", &url, bench.turn, &csv, &more)?, &csv)?;
+    let figures = run_load(&mut load("epoll", &url, bench.turn, &json, &more)?, &json)?;
     figures.check(server.kind.name())?;
 
     let asked = Asked::of(&figures)?;
@@ -360,18 +360,19 @@ mod tests {
 
     #[test]
     fn a_client_that_is_always_behind_has_latencies_and_no_lateness() {
-        let asked = |lateness: &str| {
-            let figures = Figures(format!("latency_p50,us,10\nlatency_p99,us,30\n{lateness}"));
+        let asked = |lateness: &[(&str, f64)]| {
+            let latencies = [("latency_p50_us", 10.0), ("latency_p99_us", 30.0)];
+            let figures = Figures::of(&[&latencies, lateness].concat());
             Asked::of(&figures).expect("latencies are enough")
         };
 
-        let on_time = "lateness_p99,us,5\n";
-        let pairs = |own: &str| Pairs {
+        let on_time = &[("lateness_p99_us", 5.0)];
+        let pairs = |own: &[(&str, f64)]| Pairs {
             own: vec![asked(own)],
             witness: vec![asked(on_time)],
         };
 
-        let rows = latencies(&[asked(on_time)], &pairs(""), &pairs(on_time));
+        let rows = latencies(&[asked(on_time)], &pairs(&[]), &pairs(on_time));
         let of = |metric: &str| rows.iter().find(|row| row.0 == metric).map(|row| row.2[0]);
         assert_eq!(of("p99_us_newcomers"), Some(30.0));
         assert_eq!(of("p99_newcomers_to_witness"), Some(1.0));

@@ -11,7 +11,7 @@ use super::system::System;
 use crate::harness::cgroup::Group;
 use crate::harness::turns::Values;
 use crate::serving::catalog::Catalog;
-use crate::serving::client::{Figures, load, run_load, run_overload};
+use crate::serving::client::{Figures, load, run_load, run_overload, to_json};
 use crate::serving::connections::{CLOSE_WAIT, drain, standing};
 use crate::serving::rounds::SetOnDrop;
 use crate::serving::site::{Checker, Site};
@@ -153,7 +153,7 @@ impl Offered {
     /// Returns the requests a second that a server answers in a closed loop over the sessions.
     pub(super) fn peak(&self, system: &System) -> anyhow::Result<f64> {
         let server = system.start(&self.site, self.group(&[])?)?;
-        let csv = self.site.dir().join("peak.csv");
+        let json = self.site.dir().join("peak.json");
         let logs = self.logs[1].to_string_lossy();
         let more = [
             "--sessions",
@@ -168,15 +168,15 @@ impl Offered {
                 "epoll",
                 &self.url(&server, ""),
                 self.size.length,
-                &csv,
+                &json,
                 &more,
             )?,
-            &csv,
+            &json,
         )?;
 
         figures.check(&system.name)?;
 
-        figures.get("rate")
+        figures.get("rate_per_second")
     }
 
     /// Starts a server and offers it all rates, with all files in memory.
@@ -218,7 +218,7 @@ impl Offered {
             "all.txt",
             &mut self.catalog.items.iter().map(|item| item.path.as_str()),
         )?;
-        let csv = self.site.dir().join("warm.csv");
+        let json = self.site.dir().join("warm.json");
         let all = self.catalog.items.len().to_string();
         let mut command = Command::new(
             plainweave_program().context("plainweave is not beside plainweave-bench")?,
@@ -236,10 +236,10 @@ impl Offered {
             "1",
         ]);
         command
-            .args(["--io", "epoll", "--timeout", "60s", "--csv"])
-            .arg(&csv);
+            .args(["--io", "epoll", "--timeout", "60s"])
+            .arg(to_json(&json));
 
-        run_load(&mut command, &csv)?.check("the warm-up")
+        run_load(&mut command, &json)?.check("the warm-up")
     }
 
     /// Writes a list of URLs, and returns its name.
@@ -268,7 +268,7 @@ impl Offered {
         &self,
         server: &Server,
         rate: f64,
-        csv: &str,
+        json: &str,
         more: &[&str],
     ) -> anyhow::Result<Command> {
         let ms = |time: Duration| format!("{}ms", time.as_millis());
@@ -294,7 +294,7 @@ impl Offered {
             "epoll",
             &self.url(server, ""),
             self.size.length,
-            &self.site.dir().join(csv),
+            &self.site.dir().join(json),
             &more.concat(),
         )
     }
@@ -303,11 +303,11 @@ impl Offered {
     pub(super) fn step(&self, server: &Server, rate: f64) -> anyhow::Result<Step> {
         let logs = self.logs[0].to_string_lossy();
         let sessions = self.size.sessions.to_string();
-        let csv = "step.csv";
+        let json = "step.json";
         let mut command = self.open(
             server,
             rate,
-            csv,
+            json,
             &["--sessions", &logs, "--connections", &sessions],
         )?;
         let ended = AtomicBool::new(false);
@@ -324,7 +324,7 @@ impl Offered {
                 }
             });
             let _end = SetOnDrop(&ended);
-            run_overload(&mut command, &self.site.dir().join(csv))
+            run_overload(&mut command, &self.site.dir().join(json))
         })?;
         std::thread::sleep(self.times.pause);
 
@@ -392,11 +392,11 @@ impl Step {
     };
 
     fn read(target: f64, figures: &Figures) -> anyhow::Result<Self> {
-        let p99 = figures.get("latency_p99").unwrap_or(f64::NAN);
-        let late = figures.get("lateness_p99").unwrap_or(f64::NAN);
+        let p99 = figures.get("latency_p99_us").unwrap_or(f64::NAN);
+        let late = figures.get("lateness_p99_us").unwrap_or(f64::NAN);
         Ok(Self {
             target,
-            rate: figures.get("rate")?,
+            rate: figures.get("rate_per_second")?,
             failed: figures.failed_share()?,
             p99,
             counts: if late <= LATE * p99 { 1.0 } else { 0.0 },
@@ -472,9 +472,14 @@ mod tests {
 
     #[test]
     fn steps_are_kept_as_values() {
-        let figures = "metric,unit,value\nrate,1/s,80\nerrors,1,5\nrequests,1,100\n\
-                       latency_p99,us,900\nlateness_p99,us,100\n";
-        let step = Step::read(100.0, &Figures::from(figures)).unwrap();
+        let figures = Figures::of(&[
+            ("rate_per_second", 80.0),
+            ("errors", 5.0),
+            ("requests", 100.0),
+            ("latency_p99_us", 900.0),
+            ("lateness_p99_us", 100.0),
+        ]);
+        let step = Step::read(100.0, &figures).unwrap();
         assert!(
             step.failed == 0.05 && step.rate == 80.0 && step.counts == 0.0 && step.limit.is_nan()
         );

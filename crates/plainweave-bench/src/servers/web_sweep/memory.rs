@@ -100,7 +100,7 @@ fn turn(bench: &Offered, system: &System, memory: f64, rate: f64) -> anyhow::Res
 /// The load that asks for files that memory is meant to hold; ends with this value.
 struct Hot(Child);
 
-const HOT_CSV: &str = "hot.csv";
+const HOT_JSON: &str = "hot.json";
 
 impl Hot {
     fn start(bench: &Offered, server: &Server) -> anyhow::Result<Self> {
@@ -117,8 +117,8 @@ impl Hot {
             "--connections",
             HOT_CONNECTIONS,
         ];
-        let _ = std::fs::remove_file(bench.site.dir().join(HOT_CSV));
-        let mut command: Command = bench.open(server, HOT_RATE, HOT_CSV, &more)?;
+        let _ = std::fs::remove_file(bench.site.dir().join(HOT_JSON));
+        let mut command: Command = bench.open(server, HOT_RATE, HOT_JSON, &more)?;
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -130,9 +130,9 @@ impl Hot {
     /// Returns the p99 in microseconds, and the share that failed.
     fn end(mut self, bench: &Offered) -> anyhow::Result<(f64, f64)> {
         self.0.wait()?;
-        let figures = Figures::read(&bench.site.dir().join(HOT_CSV))?;
+        let figures = Figures::read(&bench.site.dir().join(HOT_JSON))?;
         Ok((
-            figures.get("latency_p99").unwrap_or(f64::NAN),
+            figures.get("latency_p99_us").unwrap_or(f64::NAN),
             figures.failed_share()?,
         ))
     }
