@@ -76,12 +76,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut problems = Vec::new();
 
     let files = entries(folder)?;
+    // A folder with files is a run; one with folders of files is the project's.
     if files.iter().any(|path| is_csv(path)) {
         let run = Run::read(folder, &mut problems)?;
         ensure!(!run.tables.is_empty(), "{}", nothing(folder, &problems));
         run.write(folder)?;
     } else {
         let mut runs = Vec::new();
+        // Names begin with dates, so this is from the newest to the oldest.
         for dir in files.iter().rev().filter(|path| path.is_dir()) {
             let run = Run::read(dir, &mut problems)?;
             if !run.tables.is_empty() {
@@ -100,6 +102,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         "open {} in a browser",
         folder.join(PAGE).display()
     ));
+    // Only now: one file that cannot be read costs the others no page.
     match problems.len() {
         0 => Ok(()),
         n => {
@@ -153,6 +156,7 @@ impl Run {
             }
         }
 
+        // `.` has no name of its own.
         let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         let name = whole
             .file_name()
@@ -172,6 +176,7 @@ impl Run {
 
         let readme = folder.join(README);
         match std::fs::read_to_string(&readme) {
+            // A page that somebody has written by hand says more than this one.
             Ok(text) if !text.contains(MARK) => {
                 note(&format!(
                     "{}: kept: it was not written by this command",
@@ -333,6 +338,7 @@ fn project(runs: &[Run]) -> String {
 
     for run in runs {
         for table in &run.tables {
+            // Runs come newest first, so the first of a name is the newest.
             if newest.iter().all(|(_, other)| other.name != table.name) {
                 newest.push((run, table));
             }

@@ -47,6 +47,7 @@ impl<'a> Comparison<'a> {
         let ratio = better.ratio(ours.spread.median, peer.spread.median);
         let a = &ours.spread;
         let b = &peer.spread;
+        // Overlapping quartiles: another run of the same binaries could come out the other way.
         let apart = a.q3 < b.q1 || b.q3 < a.q1;
         let least = if ours.runs.min(peer.runs) > 1 {
             EVEN

@@ -49,6 +49,8 @@ pub(super) fn section(table: &Table, dir: &str) -> String {
             .filter(|figure| figure.metric == metric)
             .collect();
         let way = better(&metric, &unit);
+        // What a metric leads to depends on whether it can be won: only then is it worth a look
+        // first.
         let html = pictures(table, &figures, way);
         match html {
             None => left.push(metric),
@@ -65,6 +67,7 @@ pub(super) fn section(table: &Table, dir: &str) -> String {
 
     open.iter().for_each(|part| html.push_str(part));
     if !folded.is_empty() {
+        // The names stand outside, so that a reader can search the page for them.
         let names: Vec<_> = folded.iter().map(|(metric, _)| words(metric)).collect();
         let _ = write!(
             html,
@@ -185,6 +188,7 @@ fn pictures(table: &Table, figures: &[&Figure], way: Better) -> Option<String> {
     for map in &heats {
         html.push_str(map);
     }
+    // Hundreds of panels help nobody; the CSV has their figures.
     if rest.len() > DRAWN {
         return (!heats.is_empty() || !sweeps.is_empty()).then_some(html);
     }
@@ -193,6 +197,7 @@ fn pictures(table: &Table, figures: &[&Figure], way: Better) -> Option<String> {
         .iter()
         .map(|group| panel(table, group, way))
         .collect();
+    // A heat map has the same figures already: each case is then for those who look for it.
     if !panels.is_empty() && heats.is_empty() {
         let _ = write!(html, "<div class='panels'>{panels}</div>");
     } else if !panels.is_empty() {
@@ -216,6 +221,7 @@ fn figure(picture: &str, said: &str, table: &Table) -> String {
 /// Draws the systems of a case, the best first.
 fn panel(table: &Table, group: &[&Figure], way: Better) -> String {
     let mut sorted = group.to_vec();
+    // NaN, which total order puts last, is what was not measured.
     sorted.sort_by(|a, b| a.spread.median.total_cmp(&b.spread.median));
     if way == Better::More {
         sorted.reverse();
@@ -251,6 +257,7 @@ struct Sweep<'a> {
 fn number_in(case: &str) -> Option<(String, f64)> {
     let numeric = |c: char| c.is_ascii_digit() || c == '.';
     let end = case.rfind(|c: char| c.is_ascii_digit())? + 1;
+    // A character before the number may take several bytes.
     let begin = case[..end].rfind(|c| !numeric(c)).map_or(0, |at| {
         at + case[at..].chars().next().map_or(1, char::len_utf8)
     });
@@ -281,6 +288,7 @@ fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
             figure.workers as f64,
             figure,
         );
+        // The same figure may be part of two sweeps: whichever has enough places is drawn.
         if let Some((pattern, number)) = number_in(&figure.case) {
             let place = super::compare::place(&pattern, figure.workers);
             add(place, format!("N of \"{pattern}\""), number, figure);
@@ -300,6 +308,7 @@ fn split<'a>(figures: &[&'a Figure]) -> (Vec<Sweep<'a>>, Vec<&'a Figure>) {
 
         systems.sort_unstable();
         systems.dedup();
+        // Two places are no course, and more lines than these cannot be told apart.
         if places.len() >= PLACES && systems.len() <= LINES {
             drawn.extend(points.iter().map(|(_, figure)| std::ptr::from_ref(*figure)));
             sweeps.push(group);
@@ -344,6 +353,7 @@ impl<'a> Sweep<'a> {
         lines
             .iter_mut()
             .for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        // All points of a sweep have one metric.
         let first = self.points[0].1;
         let log = Axis::wants_log(
             self.points.iter().map(|(_, figure)| figure.spread.median),
@@ -391,11 +401,14 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
             }
         }
 
+        // A small table reads better as panels, which show quartiles too.
         if systems.len() < SYSTEMS || cases.len() < CASES {
             continue;
         }
         let cell = |system: &str, case: &[&Figure]| {
             let values = || case.iter().map(|figure| figure.spread.median);
+            // Ratios, since cases differ by orders of magnitude: colours would show the cases, not
+            // systems.
             let best = if way == Better::More {
                 values().fold(0.0, f64::max)
             } else {
@@ -417,11 +430,13 @@ fn heats(table: &Table, figures: &[&Figure], way: Better) -> Vec<String> {
                 ((*system).to_owned(), role(&table.experiment, system), cells)
             })
             .collect();
+        // By the geometric mean: a row that lacks a case cannot be averaged, and goes last.
         let key = |cells: &[Option<f64>]| {
             let there: Vec<_> = cells.iter().copied().filter(Option::is_some).collect();
             finding::mean(&there).unwrap_or(f64::INFINITY)
         };
 
+        // Before the rows are sorted: ours is the first of the file, not of the map.
         let said = finding::of_heat(&rows);
         rows.sort_by(|a, b| key(&a.2).total_cmp(&key(&b.2)));
         let columns: Vec<_> = cases.iter().map(|case| case[0].case.clone()).collect();

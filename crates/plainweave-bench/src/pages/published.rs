@@ -260,6 +260,7 @@ impl<'a> Beside<'a> {
         let mut columns: Vec<usize> = self.rows.0.iter().map(|figure| figure.workers).collect();
         columns.sort_unstable();
         columns.dedup();
+        // The columns stay, so that a page before a run looks as it will after it.
         if columns.is_empty() {
             columns = COLUMNS.to_vec();
         }
@@ -335,6 +336,7 @@ impl<'a> Beside<'a> {
             .iter()
             .filter(|figure| figure.line.case == case)
         {
+            // Several values of one line are one line.
             if names.iter().all(|known| known.policy != line.policy) {
                 names.push(*line);
             }
@@ -353,6 +355,7 @@ impl<'a> Beside<'a> {
                 let same = figure.line.case == case
                     && figure.line.policy == line.policy
                     && figure.metric == metric;
+                // Only a place that begins with a number has a place on the axis.
                 let domains = figure
                     .place
                     .split(' ')
@@ -378,6 +381,7 @@ impl<'a> Beside<'a> {
             }
         }
 
+        // Without a course there is nothing that the table does not say.
         lines.iter().any(|line| line.points.len() > 1).then(|| {
             lines::Panel {
                 title: format!("{}: {}", self.workload.title, words(metric)),

@@ -184,6 +184,7 @@ impl System {
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    // Also for --list, so that a wrong mode is found by trying the flags out.
     Mode::parse(&flags.mode)?;
     if flags.common.list {
         Case::value_variants()
@@ -211,6 +212,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let pair = System::pair(flags);
 
     for &case in &flags.cases {
+        // A case that cannot be ranked leaves the other one its turn.
         let ranked = failures.catch(case.name(), || rank(case, flags, &mut turns, &mut absent));
         let Some(singles) = ranked else { continue };
         let names: Vec<_> = singles.iter().map(|single| single.name.clone()).collect();
@@ -261,6 +263,7 @@ fn panels(rows: &[Row], cases: &[Case], pair: &str) -> Vec<Panel> {
             }
         };
 
+        // Each system has both, in the same order.
         of("packets_per_s").zip(of("p99_us")).map(point).collect()
     };
 
@@ -334,6 +337,7 @@ fn begin(flags: &Flags, out: &Path) -> anyhow::Result<Turns> {
         iterations,
         ..
     } = &flags.size;
+    // Policies for experiments alone spin without end, or do worse on purpose.
     let is_measured =
         |policy: &String| Choice::parse(policy).is_ok_and(|choice| choice.experiment().is_none());
     let singles = policies(flags)
@@ -342,6 +346,7 @@ fn begin(flags: &Flags, out: &Path) -> anyhow::Result<Turns> {
         .count();
     let all =
         flags.cases.len() * (singles + flags.runs.get() * (1 + singles.min(flags.best.into())));
+    // What a resumed run must have in common with the one that it goes on with.
     let same = format!("{:?}, mode {}", flags.size, flags.mode);
     let turns = Turns::begin("compose", out, &same, flags.resume, all)?;
 
@@ -390,6 +395,7 @@ fn rank(
         let why = Choice::parse(policy)
             .map_err(anyhow::Error::msg)?
             .experiment();
+        // It is named among what was not measured, with its reason, as any other.
         let figures = match why {
             Some(why) => Err(anyhow::Error::msg(why)),
             None => figures(turns, "pre-round", case, &system, flags),

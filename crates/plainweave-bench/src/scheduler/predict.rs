@@ -104,6 +104,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if let Some(costs) = &flags.costs {
         ensure!(costs.is_file(), "--costs: {} is not there", costs.display());
     }
+    // Before the workloads, on the same machine in the same state: it changes from day to day.
     let constants = match flags.costs {
         Some(_) => Vec::new(),
         None => {
@@ -268,6 +269,7 @@ fn pairs<'a>(
             .iter()
             .find(|measured| measured.key() == simulated.key());
         let measured = found.with_context(|| format!("{:?} was not measured", simulated.key()))?;
+        // What was fitted says nothing of the model: it is counted nowhere.
         let kind = match simulated.workload.covered {
             _ if FITS.iter().any(|fit| fit.is_of(simulated)) => Kind::Fitted,
             true => Kind::Predicted,
@@ -289,6 +291,7 @@ fn predicted<'a>(pairs: &'a [Pair<'a>]) -> impl Iterator<Item = &'a Pair<'a>> {
 
 /// Returns the greatest deviation that the better half of the predictions has, and that of all.
 fn errors(pairs: &[Pair<'_>]) -> [f64; 2] {
+    // Too fast and too slow alike.
     let errors: Vec<_> = predicted(pairs)
         .map(|pair| pair.deviation().abs())
         .collect();
@@ -360,6 +363,7 @@ fn picture(pairs: &[Pair<'_>]) -> String {
     let panel = |workload: &Workload| {
         let of = pairs
             .iter()
+            // Workloads differ by orders of magnitude, so ratios are drawn.
             .filter(|pair| pair.measured.workload.title == workload.title);
         let row = |pair: &Pair<'_>| {
             let Spread {

@@ -220,6 +220,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .iter()
         .flat_map(|case| flags.threads(case).into_iter().map(move |n| (case, n)));
     let with_threads: Vec<_> = with_threads.collect();
+    // Of cases, not of repetitions: a case's systems take about as long together as another's.
     let mut course = Course::new(with_threads.len() * flags.runs());
 
     for (case, threads) in with_threads {
@@ -278,6 +279,7 @@ fn measure(
             case.name,
             flags.runs()
         ));
+        // Systems alternate within a run: what the machine does meanwhile meets all of them.
         for (system, row) in case.systems.iter().zip(&mut rows) {
             let what = format!("{} {system}, {threads} threads", case.name);
             let measured = failures.catch(&what, || {
@@ -303,6 +305,7 @@ fn measure(
         ));
     }
 
+    // What failed each time has no figure, and stands among the failures.
     rows.retain(|row| !row.values.is_empty());
     all.extend(rows);
 }

@@ -151,11 +151,14 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
 
     for case in cases {
         for plan in flags.options.plans(case, flags.full)? {
+            // All plans before the first run: a wrong parameter of the last should not cost the
+            // others.
             (experiment.check)(&plan)?;
             plans.push((case, plan));
         }
     }
 
+    // Built once: programs in other languages take a minute.
     let peers = run.peers();
     let mut failures = Failures::begin()?;
     let mut jobs = Vec::new();
@@ -179,6 +182,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
         all * flags.workers.len(),
     )?;
 
+    // Systems are innermost: those that are compared run within the same minutes.
     for (plan, systems) in &jobs {
         for workers in flags.workers.iter().map(|n| usize::from(*n)) {
             for system in systems {
@@ -191,16 +195,13 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
     let Run {
         length, findings, ..
     } = run;
+    // With nothing measured the first reason is likely that of all.
     let why = findings
         .absent()
         .first()
         .map_or(String::new(), |(what, why)| format!(": {what}: {why}"));
     ensure!(!findings.rows.is_empty(), "nothing could be measured{why}");
     let mut parameters = vec![
-        (
-            "command",
-            std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-        ),
         (
             "iterations",
             format!(
@@ -238,6 +239,7 @@ pub(crate) fn run<T: Table>(flags: &Flags<T>) -> anyhow::Result<()> {
 fn length<T: Table>(experiment: &Experiment, flags: &Flags<T>) -> anyhow::Result<Length> {
     let size = usize::from(flags.full);
     let iterations = flags.iterations.unwrap_or(experiment.iterations[size]);
+    // One iteration has to be left.
     let most = iterations - 1;
     let dropped = flags.dropped.unwrap_or(experiment.dropped[size].min(most));
     ensure!(

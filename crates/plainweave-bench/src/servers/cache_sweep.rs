@@ -301,6 +301,7 @@ fn sweep(
             ..
         } in &mut *all
         {
+            // Systems are innermost: those that are compared run within minutes of each other.
             for (u, updates) in flags.updates.iter().enumerate() {
                 for nth in 0..systems.len() {
                     // Each round begins with another system, so that none always comes after the

@@ -140,6 +140,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (mut turns, mut absent): (HashMap<_, _>, Vec<(String, String)>) = Default::default();
     let mut failures = Failures::begin()?;
 
+    // Rounds are outermost: a machine that changes meanwhile changes for all systems.
     for round in 1..=flags.runs.get() {
         for (case, kind) in [("cache", Kind::Cache), ("web", Kind::Web)] {
             for system in systems.iter().filter(|_| wanted(case)) {
@@ -150,6 +151,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 );
                 match bench.absence(kind, system) {
                     None => {
+                        // Nothing more is measured of a system that has failed once: its rounds
+                        // would not pair up.
                         let measured = turns
                             .entry((case, system.clone()))
                             .or_insert_with(|| Some(Vec::new()));
@@ -157,6 +160,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                             let measure =
                                 || bench.turn(case, kind, system).map(|turn| turn.values());
                             let values = kept.take(&format!("round {round}, {name}"), measure)?;
+                            // Of a resumed run, too, whose first turn was kept and is not measured
+                            // again.
                             bench.keep_rate(case, &values);
                             Ok(values)
                         });
@@ -249,6 +254,7 @@ fn points(rows: &[Row], systems: &[System], case: &str) -> Vec<Point> {
     let point = |system: &System| {
         let name = system.name();
         let marked = system == base;
+        // A ratio to itself has no spread.
         let across = if marked {
             [1.0; 3]
         } else {
@@ -290,6 +296,7 @@ impl Setting<'_> {
         if !descriptors::at_least(self.connections(kind)) {
             return Some(descriptors::TOO_FEW);
         }
+        // Asked before the first turn: hours later it would cost all that came before.
         if system.workers > 1 && one_cpu("probe").is_err() {
             return Some(NO_QUOTA);
         }
@@ -316,6 +323,7 @@ impl Setting<'_> {
         self.keep_rate(case, &[("requests_per_s".to_owned(), closed.rate)]);
         let rate = self.rates[case];
         let open = Some(self.load(kind, &server, Some(rate))?);
+        // Two servers at a time would share the CPU.
         drop(server);
 
         if !system.is_ours() {
@@ -494,6 +502,7 @@ fn rows(turns: &Turns, systems: &[System]) -> Vec<Row> {
                     .collect()
             };
 
+            // The base of as many workers is the first of them.
             let first = systems.iter().find(|other| other.workers == system.workers);
             let base = first
                 .and_then(|base| turns.get(&(case, base.clone())))

@@ -78,12 +78,14 @@ impl Files {
         let files =
             Self(std::env::temp_dir().join(format!("plainweave-files-{}", std::process::id())));
         std::fs::create_dir_all(&files.0)?;
+        // Not zeroes: a sink checks what comes, and holes would not be read from the disk.
         let content: Vec<u8> = (0..SIZE).map(course::byte).collect();
 
         for number in 0..count {
             let path = course::path(&files.0, number);
             std::fs::write(&path, &content)
                 .with_context(|| format!("cannot write {}", path.display()))?;
+            // Pages that are not on the disk yet cannot be dropped from the cache.
             File::open(&path)?.sync_data()?;
         }
 
@@ -95,6 +97,7 @@ impl Files {
         for number in 0..count {
             let mut file = File::open(course::path(&self.0, number))?;
             match resident {
+                // Read once, a file is in the page cache.
                 true => drop(std::io::copy(&mut file, &mut std::io::sink())?),
                 false => fadvise(&file, 0, None, Advice::DontNeed)?,
             }
@@ -142,6 +145,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     },
                 };
 
+                // Before each turn: the last one has left some in memory, and driven out others.
                 files.prepare(count, resident)?;
                 for (values, figure) in
                     values
@@ -153,6 +157,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
 
+        // No round had a group, so the case has no figures.
         if values[0][0].is_empty() {
             absent.push((
                 case.to_owned(),

@@ -157,6 +157,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 
     for round in 1..=flags.runs.get() {
         for kind in [Kind::Web, Kind::Cache] {
+            // The systems are innermost: those that are compared run within the same minute.
             for case in cases.iter().filter(|case| flags.cases.has(&case.name())) {
                 for system in systems().filter(|system| wanted(&flags.systems, system)) {
                     let place = format!("{} {}", kind.name(), case.name());
@@ -174,6 +175,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                                 failures.catch(&what, || turn(flags, &site, kind, *case, system));
                             turns.entry((place, name)).or_default().extend(figures);
                         }
+                        // Once: it is as absent in every other round.
                         Some(why) if round == 1 => {
                             absent.push((format!("{place}, {name}"), why.to_owned()))
                         }
@@ -262,10 +264,12 @@ fn turn(
     };
 
     if whose == Whose::Limit {
+        // As many bytes as an answer has on average, since it sends the same each time.
         arguments.push(format!("--bytes={}", what.mean()));
         arguments.extend((case == Case::Connect).then(|| "--close".to_owned()));
     } else if whose != Whose::Peer {
         let architecture = match system {
+            // With fewer, connections would wait for each other, which is not what is asked.
             "acceptors" => format!("acceptors:{}", case.connections()),
             other => other.to_owned(),
         };
@@ -281,6 +285,7 @@ fn turn(
 
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let server = Server::start(kind, whose, site, 1, added, &arguments)?;
+    // Requests that block must not hold back those that follow: so this one is an open loop.
     let rate = (case == Case::Block).then_some(flags.rate.get());
     let load = Load {
         what,
@@ -327,6 +332,7 @@ fn rows<I: Iterator<Item = &'static str>>(
                 });
                 rows.extend(all);
                 for (metric, to) in [("cpu_to_peer", PEER), ("cpu_to_limit", limit::NAME)] {
+                    // A ratio to itself is one, and the limit is compared with nothing.
                     if let Some(to) = of(to).filter(|_| system != to && system != limit::NAME) {
                         let ratios = figures
                             .iter()

@@ -165,6 +165,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         case,
         connections: flags.connections.get(),
         requests: flags.requests.get(),
+        // Connections share the rate.
         think: Duration::from_secs_f64(flags.connections.get() as f64 / flags.rate),
         one_in,
     };
@@ -175,6 +176,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 
     for round in 1..=flags.runs.get() {
         for (system, turns) in wanted.iter().zip(&mut turns) {
+            // What did not start once is not tried in each round: building it may take minutes.
             if absent.iter().any(|(name, _)| name == system.name) {
                 continue;
             }
@@ -190,6 +192,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 }
             };
 
+            // Without slow requests and with them on the same server, one right after the other.
             for (one_in, kept) in [
                 (0, &mut turns.unloaded),
                 (flags.one_in.get(), &mut turns.beside),

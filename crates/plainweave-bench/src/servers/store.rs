@@ -88,12 +88,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     flags.cases.check(CASES.iter().map(|(name, _)| *name))?;
     let mut rows = Vec::new();
     let mut failures = Failures::begin()?;
+    // memcached gets the other CPU: its time is not measured here, its answers are.
     let pinned = machine::pin_to(1);
 
     for (name, _) in CASES.iter().filter(|(name, _)| flags.cases.has(name)) {
         report::progress(&format!("store: {name}"));
         let measured = failures.catch(name, || {
             Ok(match *name {
+                // Few items stay in the CPU's caches, many do not.
                 "get" => vec![timed(name, flags, || gets(flags, 10_000, 200))],
                 "get-many" => vec![timed(name, flags, || gets(flags, 300_000, 32))],
                 "set" => vec![timed(name, flags, || sets(flags))],
@@ -184,6 +186,7 @@ fn gets(flags: &Flags, items: usize, len: usize) -> f64 {
     let mut out = Vec::with_capacity(len);
 
     each(4_000_000, |turn| {
+        // The same memory each time, as a connection's buffer is.
         out.clear();
         if let Some(item) = store.get(keys[scattered(turn, items)].as_bytes(), NOW) {
             item.append_to(&mut out);
@@ -216,6 +219,7 @@ fn evicting_sets(flags: &Flags) -> f64 {
         black_box(store.write(&Write::new(key(number).as_bytes(), &value), NOW));
     };
 
+    // From here on each set has to make room.
     while store.stats().evictions == 0 {
         (0..1000).for_each(|_| set());
     }
@@ -223,9 +227,12 @@ fn evicting_sets(flags: &Flags) -> f64 {
 }
 
 fn held(case: &str, flags: &Flags, len: usize) -> anyhow::Result<Vec<Row>> {
+    // Twice what fits if an item costs 40 bytes beside key and value.
     let count = flags.memory.get() * (2 << 20) / (10 + len + 40);
     let mut rows = Vec::new();
     for mut cache in systems(flags)? {
+        // As many at once as a client sends together, or memcached's socket would be what takes the
+        // time.
         for first in (0..count).step_by(64) {
             let keys: Vec<_> = (first..first + 64)
                 .map(|number| format!("{number:010}").into_bytes())
@@ -261,6 +268,7 @@ fn hit_ratios(case: &str, flags: &Flags, sizes: Sizes) -> anyhow::Result<Vec<Row
         for (place, mut cache) in systems(flags)?.into_iter().enumerate() {
             report::progress(&format!("store: {case} on {}, seed {seed}", cache.name()));
             let ratio = hit_ratio(&mut *cache, flags, sizes, seed as u64)?;
+            // The caches are made anew for each seed, in the same order.
             if rows.len() <= place {
                 rows.push(STORE.row(case, cache.name(), "hit_ratio", "%", Vec::new()));
             }
@@ -278,11 +286,13 @@ fn hit_ratio(cache: &mut dyn Cache, flags: &Flags, sizes: Sizes, seed: u64) -> a
         let batch: Vec<_> = (0..64).map(|_| trace.next()).collect();
         let keys: Vec<_> = batch.iter().map(|(key, _)| &**key).collect();
         let found = cache.get(&keys)?;
+        // The first half warms up.
         if turn >= flags.requests.get() / 2 {
             hits += found.iter().filter(|&&found| found).count();
             asked += found.len();
         }
 
+        // After all gets of the batch, as a client does that fills its cache from elsewhere.
         let missed = batch
             .iter()
             .zip(found)

@@ -208,6 +208,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     report::progress("web-sweep: writing the files");
 
     let catalog = Catalog::mix(&site, flags.scale())?;
+    // A part of the files cannot have the sizes of all of them exactly.
     let deviation = catalog.deviation(flags.scale());
     if deviation > 0.05 {
         report::note(&format!(
@@ -297,6 +298,7 @@ fn sweep(
                 }
 
                 let cases = flags.cases(*part);
+                // The first case stands for the part, so that keys of both differ.
                 let key = format!("round {round}; {}; {}", cases[0].0, system.name);
                 let measure = || {
                     let steps = match part {
@@ -308,6 +310,7 @@ fn sweep(
 
                 // If one fails, the others are measured all the same.
                 let steps = failures.catch(&key, || Step::all_of(&turns.take(&key, measure)?));
+                // Rounds pair up all the same; a step without values is left out of each median.
                 let steps = steps.unwrap_or_else(|| vec![Step::NONE; cases.len()]);
                 found.add(*part, &system, &cases, steps);
             }

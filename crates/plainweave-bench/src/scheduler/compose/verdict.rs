@@ -17,6 +17,7 @@ impl Place {
     fn of(own: Spread, other: Spread, more: bool) -> Self {
         match (own.q1 > other.q3, own.q3 < other.q1) {
             (false, false) => Place::Near,
+            // Apart: which side is better depends on the metric.
             (above, _) => {
                 if above == more {
                     Place::Better
@@ -56,6 +57,7 @@ pub(super) fn lines(rows: &[Row], case: &str, pools: &str, singles: &[String]) -
     let mut compared = 0;
 
     for single in singles {
+        // One that failed is compared with nothing, and is not counted as beaten.
         let (Some(rate), Some(p99)) = (of(single, "packets_per_s"), of(single, "p99_us")) else {
             continue;
         };

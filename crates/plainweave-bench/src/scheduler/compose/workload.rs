@@ -96,6 +96,7 @@ impl Jobs {
     fn run(&self) {
         match self.case {
             Case::Compute => {
+                // Of its own time: a job that was preempted has not computed meanwhile.
                 let end = machine::thread_cpu_time() + self.length;
                 while machine::thread_cpu_time() < end {
                     std::hint::spin_loop();
@@ -106,7 +107,9 @@ impl Jobs {
 
         self.done.fetch_add(1, Relaxed);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two jobs may come here in another order than they ended.
         *last = (*last).max(Some(Instant::now()));
+        // Before the release: whoever waits for it reads the time.
         drop(last);
         self.ended.release();
     }
@@ -121,6 +124,7 @@ struct Done {
 /// Runs the child: prints the medians over the iterations, and quantiles of all their latencies.
 pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
     let pools = pools(&flags.pools, &flags.mode)?;
+    // With one pool they are the same.
     let [packets, side] =
         [pools.iter().next(), pools.iter().last()].map(|pool| pool.context("no pools"));
     let packets = packets?;
@@ -187,6 +191,7 @@ fn pools(texts: &[String], mode: &str) -> anyhow::Result<Pools> {
         let runtime = mode
             .builder()
             .workers(workers)
+            // No spare workers: all systems have as many threads.
             .max_workers(workers)
             .policy(policy);
         Ok(PoolSpec::new(name).runtime(runtime))
@@ -240,6 +245,7 @@ fn iterate(
     let began = Instant::now();
     let outcome = packets.call(|| shim::ready(burst::<Fibers>(load, workers, bring)))??;
     let wanted = count / one_in;
+    // Packets are done before the jobs that they brought.
     for _ in 0..wanted {
         jobs.ended.acquire()?.forget();
     }

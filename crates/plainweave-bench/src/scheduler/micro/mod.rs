@@ -175,8 +175,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .iter()
         .filter(|case| flags.cases.has(case.name))
         .collect();
+    // An option that no chosen case has would do nothing: it is refused.
     let names: Vec<_> = chosen.iter().map(|case| case.name).collect();
     flags.options.check(&names, &CASES.map(|case| case.name))?;
+    // Before anything is measured: a wrong option should not end a run of hours.
     let shapes = shapes(&chosen, flags)?;
     let mut absent = vec![("CFA".to_owned(), "not installed".to_owned())];
     let systems = systems(flags, &mut absent)?;
@@ -186,6 +188,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 
     for case in &chosen {
         for workers in flags.workers.iter().map(|n| n.get()) {
+            // One more for each, which warms up.
             let there = systems.iter().filter(|system| system.has(case, workers));
             repetitions += there.count() * (flags.runs.get() + 1);
         }
@@ -340,6 +343,8 @@ fn systems(flags: &Flags, absent: &mut Vec<(String, String)>) -> anyhow::Result<
             "threads" | "tokio" | "may" => systems.push(System::new(name, &[name])),
             "go" => match Peer::go() {
                 Ok(go) => {
+                    // Both of Go's semaphores: the fast one is unfair, so either alone would
+                    // mislead.
                     let barging = Some(go.barging());
                     systems.push(System {
                         peer: Some(go),
@@ -396,6 +401,7 @@ fn measure(
     let micro = Origin::new("micro").with_workers(workers);
     let mut rows: Vec<Row> = Vec::new();
     let mut add = |figure: Figure| match rows.iter_mut().find(|row| row.metric == figure.metric) {
+        // A repetition may have figures that others lack: rows are found by name, not by place.
         Some(row) => row.values.push(figure.value),
         None => rows.push(micro.row(
             flags.options.title(case.name),
@@ -412,6 +418,7 @@ fn measure(
             "{} on {}, {workers} workers: {run} of {}",
             case.name, system.name, flags.runs
         ));
+        // A run on CPUs that are far apart is made again: it would measure the distance.
         let (figures, was_far) = c2c::near(workers, run > 0 && !flags.far, || {
             system.repetition(case, &size)
         })?;
@@ -435,6 +442,8 @@ fn measure(
         add(Figure::new("far_repetitions", far as f64));
     }
     if case.clocked && (case.migrates || system.peer.is_none()) {
+        // In repetitions of their own, since reading the clock at each operation costs as much as
+        // some.
         size.clocked = true;
         for _ in 0..if case.migrates { flags.runs.get() } else { 1 } {
             system

@@ -128,6 +128,8 @@ impl Shared {
     fn end(&self, number: u32, right: bool) {
         self.wrong.fetch_add(usize::from(!right), Relaxed);
         let ended = self.ended.fetch_add(1, Relaxed) + 1;
+        // The place is drawn by one addition, so exactly one fiber finds itself first, and one
+        // last.
         for (place, mark) in [(1, &self.first), (number as usize, &self.last)] {
             if ended == place {
                 mark.get_or_init(|| self.mark());
@@ -145,6 +147,7 @@ fn rate(from: Mark, to: Mark) -> f64 {
 
 /// Runs the child, and prints its figures.
 pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
+    // One worker and no spare one: another would take the work that is counted meanwhile.
     let builder = Mode::parse(&flags.mode)?
         .builder()
         .workers(1)
@@ -167,6 +170,7 @@ pub(crate) fn run_child(flags: &ChildFlags) -> anyhow::Result<()> {
     let figures = std::thread::scope(|threads| {
         let others = threads.spawn(|| runtime.run(|| others(&shared, flags.size.others)));
         let figures = measure(&runtime, &shared, flags);
+        // Also when measuring has failed: the others would go on for ever.
         shared.over.store(true, Relaxed);
         others.join().ok().context("a fiber panicked")?;
         figures
@@ -189,6 +193,7 @@ fn others(shared: &Shared, number: u32) {
             });
         }
 
+        // Pairs that wait for each other, beside those that are always ready.
         for _ in 0..number / 4 {
             let to = channel::bounded(1);
             let from = channel::bounded(1);
@@ -235,7 +240,9 @@ fn measure(
 
     std::thread::sleep(window);
     let resident = || machine::status_bytes("VmRSS") / 1e6;
+    // With the connections and the others: what the fibers take is what comes on top.
     let before_mb = resident();
+    // Long enough that all fibers wait when it comes; whether they did is checked.
     let deadline = Instant::now() + Duration::from_millis(flags.size.settle) + window;
     let (waiting_mb, before) = std::thread::scope(|threads| {
         let storm = threads.spawn(|| {
@@ -308,6 +315,7 @@ fn storm(
     number: u32,
     connections: &[(TcpStream, OsStream)],
 ) {
+    // A sender that nobody uses: the channel must not end before the deadline.
     let (_sender, receiver) = channel::bounded::<u8>(1);
     scope(|s| {
         for n in 0..number as usize {
@@ -321,6 +329,7 @@ fn storm(
                     Case::ReadEpoll | Case::ReadUring => connection
                         .is_some_and(|(ours, _)| (&*ours).read(&mut [0; 8]).is_err_and(timed_out)),
                 };
+                // One that ends too early is wrong as well.
                 shared.end(number, late && Instant::now() >= deadline);
             });
         }
@@ -338,6 +347,7 @@ fn connections(number: u32) -> anyhow::Result<Vec<(TcpStream, OsStream)>> {
     let pair = || {
         let mut theirs = OsStream::connect(address)?;
         let (mut ours, _) = listener.accept()?;
+        // A byte there, so that both ends know of the connection.
         theirs.write_all(b"!")?;
         ours.read_exact(&mut [0])?;
         Ok((TcpStream::from_std(ours)?, theirs))

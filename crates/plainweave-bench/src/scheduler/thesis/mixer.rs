@@ -157,10 +157,12 @@ impl<S: Shim> Conference<S> {
         for round in 0..shared.rounds {
             let frame: Vec<u8> = (0..shared.bytes).map(|_| random.below(256) as u8).collect();
             made += sum(&frame);
+            // What encoding a frame costs, for which the thesis hashes it.
             std::hint::black_box(Md5::digest(&frame));
 
             loop {
                 readings += 1;
+                // The mixer may be behind: its slot still has the last frame then.
                 if Instant::now() >= self.due(round) && with(slot, |slot| slot.is_none()) {
                     break;
                 }
@@ -171,6 +173,7 @@ impl<S: Shim> Conference<S> {
         }
 
         shared.sum.fetch_add(made, Relaxed);
+        // Counted by itself and added at the end, or the count would be what is measured.
         shared.readings.fetch_add(readings, Relaxed);
         shared.left.fetch_sub(1, Relaxed);
     }
@@ -210,6 +213,7 @@ impl<S: Shim> Conference<S> {
             }
         }
 
+        // What legs have added and mixers have taken is equal, if no frame was lost.
         shared.sum.fetch_sub(mixed, Relaxed);
         shared.left.fetch_sub(1, Relaxed);
     }

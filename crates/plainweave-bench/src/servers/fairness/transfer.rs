@@ -31,6 +31,7 @@ pub(super) fn turn(
     let out = dir.join("transfer");
     // Servers before it have left this process on the load's CPU.
     machine::pin_to_first(machine::cpus());
+    // A process of its own, as for users: what observes waits must not be in the figures.
     let measure = |more: &[&str], metrics: &[(&str, &str)]| {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([
@@ -68,6 +69,7 @@ pub(super) fn turn(
 
 /// Returns the rows of such a turn.
 pub(super) fn rows(policy: &str, mode: &str, turn: &Values) -> impl Iterator<Item = Row> {
+    // A comma would end the field of the CSV.
     let system = format!("{policy} {mode}").replace(',', ";");
     PLAIN
         .into_iter()

@@ -143,6 +143,7 @@ fn requests(output: &Output) -> anyhow::Result<f64> {
             .find_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
     };
 
+    // h2load has no other output that a program could read.
     let answered = count("requests:", "succeeded")
         .with_context(|| format!("h2load said nothing of requests: {text}"))?;
     ensure!(

@@ -136,6 +136,8 @@ type Request = (Instant, Duration);
 fn turn(bench: &Bench, server: &Process, certificate: &Certificate) -> anyhow::Result<Turn> {
     let address = server.address;
     let end = OnceLock::new();
+    // Connections and first messages are made before the clock starts: the server's handshakes are
+    // what is measured.
     let crowd = (0..bench.sizes.crowd)
         .map(|_| Newcomer::connect(address, certificate))
         .collect::<Result<Vec<_>, _>>()?;
@@ -148,6 +150,7 @@ fn turn(bench: &Bench, server: &Process, certificate: &Certificate) -> anyhow::R
                         by_the_clock(
                             address,
                             certificate,
+                            // Apart, or all requests would be due at the same moment.
                             PERIOD.mul_f64(n as f64 / bench.sizes.connections as f64),
                             end,
                         )
@@ -156,7 +159,10 @@ fn turn(bench: &Bench, server: &Process, certificate: &Certificate) -> anyhow::R
             })
             .collect();
         let burst = {
+            // Also after a panic: the other threads would ask for ever, and the scope wait for
+            // them.
             let _end = EndOnDrop(&end);
+            // What is compared with: the same connections without the crowd.
             std::thread::sleep(SETTLE + ALONE);
             let burst = scope.spawn(|| burst(crowd, server)).join();
             burst.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -232,6 +238,7 @@ fn by_the_clock(
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         checker.check(&path, &body)?;
         requests.push((due, due.elapsed()));
+        // By the clock, whatever the last one took: what waits behind it is late too.
         due += PERIOD;
     }
 
@@ -280,6 +287,7 @@ fn burst(mut crowd: Vec<Newcomer>, server: &Process) -> anyhow::Result<Burst> {
     let before = server.cpu_ns()?;
     let start = Instant::now();
     let mut failed = 0;
+    // All messages first, so that they are there at once.
     crowd.retain_mut(|newcomer| {
         let sent = newcomer.stream.write_all(&newcomer.hello).is_ok();
         failed += usize::from(!sent);

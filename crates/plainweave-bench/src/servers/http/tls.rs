@@ -43,6 +43,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
     for (name, server) in &servers {
         let mut checker = certificate.connect(server.address).context(*name)?;
         checker.check(&site::path(0), &body).context(*name)?;
+        // Noted for each server: with another cipher the comparison would be one of ciphers.
         let session = &checker.get_ref().conn;
         let version = session.protocol_version();
         let suite = session.negotiated_cipher_suite();
@@ -55,6 +56,7 @@ pub(super) fn run(bench: &mut Bench) -> anyhow::Result<()> {
         checkers.push((*name, checker));
     }
 
+    // A server in turn, between two slices: content is checked without costing the load.
     let sample = |count: usize| {
         let among = checkers.len();
         let Some((name, checker)) = checkers.get_mut(count % among.max(1)) else {
@@ -116,6 +118,7 @@ impl Certificate {
             .with_protocol_versions(&[&rustls::version::TLS13])?;
         let mut client = client.with_root_certificates(roots).with_no_client_auth();
 
+        // Each handshake is a full one.
         client.resumption = Resumption::disabled();
         Ok(Self {
             chain: files.0,

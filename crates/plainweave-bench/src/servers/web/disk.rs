@@ -153,9 +153,11 @@ fn turn(
     large: &Catalog,
     medium: &Catalog,
 ) -> anyhow::Result<()> {
+    // All servers run at a time, and are idle but for one.
     let server = &turns.server;
     let small = Catalog::small();
     let cached = || medium.items.iter().chain(&small.items[..MEDIUM_FILES]);
+    // Every turn begins with the same pages in memory: none.
     for item in large.items.iter().chain(cached()) {
         site.forget(&item.path)?;
     }
@@ -202,6 +204,7 @@ fn turn(
     turns.alone.push(ask()?.get("latency_p99_us")?);
     let other = site.dir().join("cold.json");
     let more = ["--urls", &cold, "--zipf", "0", "--connections", READERS];
+    // It begins before the measured load, and ends after it.
     let reader = start(load("epoll", &url, length + 2 * WARM_UP, &other, &more)?)?;
     std::thread::sleep(WARM_UP);
     let figures = ask()?;
@@ -227,6 +230,7 @@ fn turn(
 fn start(mut command: Command) -> anyhow::Result<Child> {
     command
         .stdout(Stdio::null())
+        // What it says is shown if it fails.
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot run plainweave load")

@@ -101,6 +101,7 @@ impl Offered {
 
         let logs = [
             ("sessions", times.off),
+            // For the peak: with pauses a closed loop would measure the sessions.
             ("eager-sessions", Duration::from_millis(1)),
         ];
         let logs =
@@ -174,6 +175,7 @@ impl Offered {
             &json,
         )?;
 
+        // A peak of wrong answers is none.
         figures.check(&system.name)?;
 
         figures.get("rate_per_second")
@@ -187,6 +189,7 @@ impl Offered {
         peak: f64,
     ) -> anyhow::Result<Vec<Step>> {
         let server = system.start(&self.site, self.group(&[])?)?;
+        // Content is compared before the load: the load itself looks at lengths.
         self.sample(&server)?;
         self.warm(&server)?;
         cases
@@ -236,6 +239,7 @@ impl Offered {
             "1",
         ]);
         command
+            // However long a cold disk takes.
             .args(["--io", "epoll", "--timeout", "60s"])
             .arg(to_json(&json));
 
@@ -317,6 +321,8 @@ impl Offered {
         let end = Instant::now() + self.times.warm_up + self.size.length;
         let figures = std::thread::scope(|scope| {
             scope.spawn(|| {
+                // Not beyond the load's own end: the connections that it closes are no fault of the
+                // server.
                 while !ended.load(Ordering::Relaxed) && Instant::now() < end {
                     // The most at any moment: those that a server forgets pile up.
                     close_wait = close_wait.max(standing(server.address, &[CLOSE_WAIT]));
@@ -393,6 +399,7 @@ impl Step {
 
     fn read(target: f64, figures: &Figures) -> anyhow::Result<Self> {
         let p99 = figures.get("latency_p99_us").unwrap_or(f64::NAN);
+        // NaN compares as not late enough to count, which is right: nothing was answered.
         let late = figures.get("lateness_p99_us").unwrap_or(f64::NAN);
         Ok(Self {
             target,

@@ -47,8 +47,10 @@ pub(super) fn sweep(
         .map(|item| item.len)
         .max()
         .unwrap_or(0);
+    // Each server has its own beside the files: what is compared is how they use the rest.
     let own = own_memory(bench, system, rate)?;
     let point = |(_, share): &(String, f64)| {
+        // A server cannot send what does not fit, however little memory it has.
         let room = (share * files as f64).max((LARGEST * largest) as f64);
         turn(bench, system, own + room, rate)
     };
@@ -82,6 +84,7 @@ fn turn(bench: &Offered, system: &System, memory: f64, rate: f64) -> anyhow::Res
     bench.warm(&server)?;
     let group = || server.group().context("no group");
 
+    // Throttled only now: the warm-up would take minutes.
     group()?
         .throttle(bench.site.dir(), DISK)
         .context("cannot throttle the disk that the files lie on")?;
@@ -117,6 +120,7 @@ impl Hot {
             "--connections",
             HOT_CONNECTIONS,
         ];
+        // The last turn's figures must not be taken for those of one that failed.
         let _ = std::fs::remove_file(bench.site.dir().join(HOT_JSON));
         let mut command: Command = bench.open(server, HOT_RATE, HOT_JSON, &more)?;
         command
