@@ -24,3 +24,15 @@ pub(crate) fn at_least(connections: usize) -> bool {
         )
         .is_ok()
 }
+
+/// Raises the limit for `connections`, or as far as allowed. Returns for how many it suffices.
+pub(crate) fn at_most(connections: usize) -> usize {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let allowed = maximum.map_or(u64::MAX, |most| most.saturating_sub(SPARE));
+    let connections = connections.min(usize::try_from(allowed).unwrap_or(usize::MAX));
+    if at_least(connections) {
+        connections
+    } else {
+        0
+    }
+}

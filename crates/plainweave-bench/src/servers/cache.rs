@@ -3,7 +3,7 @@
 //! The servers run at once, each with one worker in a process of its own on CPU 0. A closed-loop
 //! client on CPU 1 drives them in turn, some thousand requests a turn, so that all see the same
 //! machine in the same minute; one round warms up. What counts is the ratio to memcached in the
-//! same round, and to the limit: a raw epoll loop that sends fixed replies. Two more cases ask what
+//! same round, and to the limits: raw loops on epoll and io_uring that send fixed replies. Two more cases ask what
 //! a cache keeps: the hit ratio of a skewed trace of mixed sizes, and the number of small items in
 //! 64 MB. The last one measures latency where CPU is short.
 
@@ -21,6 +21,7 @@ use crate::harness::report::{self, Failures, Report};
 use crate::harness::sample::Row;
 use crate::serving::cache::{Server, System};
 use crate::serving::cache_client::{self as client, Client, Mix};
+use crate::serving::driver::Driver;
 use crate::serving::process::Conditions;
 use plainweave_report::statistics::ratios;
 
@@ -100,6 +101,8 @@ const CASES: [Case; 4] = [
         3,
     ),
 ];
+/// The limit on the driver that the updates are measured on.
+const LIMIT: System = System::Limit(Driver::Epoll);
 /// Sets among a hundred requests; what they cost is compared with the first.
 const UPDATES: [u64; 4] = [3, 5, 10, 50];
 const UPDATE: (&str, &str) = (
@@ -195,7 +198,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         let servers: Vec<_> = systems
             .iter()
             .copied()
-            .filter(|system| *system != System::Limit)
+            .filter(|system| !matches!(system, System::Limit(_)))
             .collect();
         under_quota(quota::CASE.0, &|| {
             quota::run(flags.runs.get(), flags.iterations.get(), &servers)
@@ -294,7 +297,8 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
         rows.push(system.row(case.name, "cpu_us_per_request", "us", costs.clone()));
         let others = [
             (System::Memcached, "ratio_to_memcached"),
-            (System::Limit, "ratio_to_limit"),
+            (System::Limit(Driver::Epoll), "ratio_to_limit"),
+            (System::Limit(Driver::Uring), "ratio_to_limit_uring"),
         ];
         for (other, metric) in others.into_iter().filter(|(other, _)| other != system) {
             let Some(at) = systems.iter().position(|system| *system == other) else {
@@ -313,8 +317,7 @@ fn cost(case: &Case, flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Ro
 /// limit's in the same round.
 fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
     let mut servers = Vec::new();
-    let compared =
-        |system: &&System| matches!(system, System::Memcached | System::IdleConn | System::Limit);
+    let compared = |system: &&System| [System::Memcached, System::IdleConn, LIMIT].contains(system);
     for system in systems.iter().filter(compared) {
         let server = Server::start(*system, 64, Conditions::default())?;
         Client::fill(server.address)?;
@@ -338,7 +341,7 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
 
     let limit = servers
         .iter()
-        .find(|(system, ..)| *system == System::Limit)
+        .find(|(system, ..)| *system == LIMIT)
         .map(|(.., costs)| costs);
     let mut rows = Vec::new();
     for (system, _, _, costs) in &servers {
@@ -351,7 +354,7 @@ fn updates(flags: &Flags, systems: &[System]) -> anyhow::Result<Vec<Row>> {
                 "1",
                 ratios(&costs[n], &costs[0]),
             ));
-            if let Some(limit) = limit.filter(|_| *system != System::Limit) {
+            if let Some(limit) = limit.filter(|_| *system != LIMIT) {
                 rows.push(system.row(&name, "ratio_to_limit", "1", ratios(&costs[n], &limit[n])));
             }
         }

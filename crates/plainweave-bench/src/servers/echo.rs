@@ -1,11 +1,11 @@
-//! Echo over loopback: what a fiber adds to a bare epoll loop, in CPU of the server per request.
+//! Echo over loopback: what a fiber adds to a bare loop, in CPU of the server per request.
 //!
-//! Five servers run at once, each in a process of its own on CPU 0: a plain epoll loop, and a fiber
-//! per connection on epoll and on io_uring, with the cheapest switch (before-start/shared) and as
+//! Six servers run at once, each in a process of its own on CPU 0: plain loops on epoll and on
+//! io_uring, and a fiber per connection on both, with the cheapest switch (before-start/shared) and as
 //! the library and the web server do unasked (anytime/own). A closed-loop client on CPU 1 drives
 //! them in turn, some thousand requests a turn, so that all see the same machine in the same
 //! minute. The figure is CPU time of all threads of the server process (the kernel's io_uring
-//! workers are among them), and above all its ratio to the bare loop's in the same round.
+//! workers are among them), and above all its ratio to the plain loops' in the same round.
 
 pub(crate) mod client; // The closed-loop client.
 mod server; // The servers: the raw loop, and a fiber per connection.
@@ -24,7 +24,7 @@ use crate::serving::process::Process;
 use plainweave_report::statistics::ratios;
 pub(crate) use server::serve;
 
-/// CPU per request of an echo server on each driver, beside a bare epoll loop.
+/// CPU per request of an echo server on each driver, beside plain loops.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     #[command(flatten)]
@@ -57,6 +57,7 @@ pub(crate) struct ServerFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     Raw,
+    RawUring,
     Epoll,
     Uring,
     EpollAnytime,
@@ -64,8 +65,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 5] = [
+    const ALL: [Kind; 6] = [
         Kind::Raw,
+        Kind::RawUring,
         Kind::Epoll,
         Kind::Uring,
         Kind::EpollAnytime,
@@ -75,6 +77,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Raw => "raw epoll loop",
+            Kind::RawUring => "raw uring loop",
             Kind::Epoll => "plainweave epoll",
             Kind::Uring => "plainweave uring",
             Kind::EpollAnytime => "plainweave epoll anytime/own",
@@ -85,6 +88,7 @@ impl Kind {
     fn argument(self) -> &'static str {
         match self {
             Kind::Raw => "raw",
+            Kind::RawUring => "raw-uring",
             Kind::Epoll => "epoll",
             Kind::Uring => "uring",
             Kind::EpollAnytime => "epoll-anytime",
@@ -140,10 +144,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     for kind in Kind::ALL {
         match Server::start(kind, flags) {
             Ok(server) => servers.push(server),
-            Err(_) if matches!(kind, Kind::Uring | Kind::UringAnytime) => absent.push((
-                kind.name().to_owned(),
-                "io_uring is not available here".to_owned(),
-            )),
+            Err(_) if matches!(kind, Kind::RawUring | Kind::Uring | Kind::UringAnytime) => absent
+                .push((
+                    kind.name().to_owned(),
+                    "io_uring is not available here".to_owned(),
+                )),
             Err(error) => return Err(error),
         }
     }
@@ -172,9 +177,16 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut rows: Vec<_> = named()
         .map(|(name, c)| row(name, "cpu_us_per_request", "us", c.clone()))
         .collect();
-    for (name, own) in named().skip(1) {
-        let ratios = ratios(own, &costs[0]);
-        rows.push(row(name, "ratio_to_raw", "1", ratios));
+    for (raw, metric) in [
+        (Kind::Raw, "ratio_to_raw"),
+        (Kind::RawUring, "ratio_to_raw_uring"),
+    ] {
+        let Some((_, raw_costs)) = named().find(|(name, _)| *name == raw.name()) else {
+            continue;
+        };
+        for (name, own) in named().filter(|(name, _)| *name != raw.name()) {
+            rows.push(row(name, metric, "1", ratios(own, raw_costs)));
+        }
     }
 
     let parameters = vec![

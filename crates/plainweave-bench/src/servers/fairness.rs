@@ -427,7 +427,7 @@ impl Setting<'_> {
             ("requests at a fixed rate", format!("half of the base's throughput: {}", rates.join(", "))),
             ("systems", "ours with a fiber per connection: policy, mode, driver".to_owned()),
             (
-                limit::NAME,
+                limit::EPOLL,
                 "a raw epoll loop, nothing of ours in it: it sends the mean size each time, and stores nothing"
                     .to_owned(),
             ),

@@ -3,7 +3,7 @@
 //! All servers of a case run at once, each in processes of its own on CPU 0 with one worker;
 //! clients on CPU 1 load them in turn, those of closed loops in slices of 50 ms, so that all see
 //! the same machine in the same second. What counts are ratios of the same round: to the peers, and
-//! to `limit`, a raw epoll loop that sends a fixed answer. Answers are checked before the load and
+//! to the limits, raw loops on epoll and io_uring that send a fixed answer. Answers are checked before the load and
 //! now and then while it runs.
 
 mod bench; // What the cases share.

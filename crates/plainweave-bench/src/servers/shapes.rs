@@ -133,7 +133,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .chain([Case::Connect, Case::Block])
         .collect();
     let case_names: Vec<_> = cases.iter().map(|case| case.name()).collect();
-    let systems = || [limit::NAME, PEER].into_iter().chain(ARCHITECTURES);
+    let systems = || [limit::EPOLL, PEER].into_iter().chain(ARCHITECTURES);
 
     if flags.common.list {
         report::say(&format!(
@@ -224,7 +224,7 @@ fn parameters(flags: &Flags) -> Vec<(&'static str, String)> {
             "as many acceptors as connections; a pipeline's second stage has 16 threads".to_owned(),
         ),
         (
-            limit::NAME,
+            limit::EPOLL,
             "a raw epoll loop that sends a fixed answer of the same size, nothing of ours in it"
                 .to_owned(),
         ),
@@ -259,7 +259,7 @@ fn turn(
 
     let whose = match system {
         PEER => Whose::Peer,
-        limit::NAME => Whose::Limit,
+        limit::EPOLL => Whose::Limit,
         _ => Whose::Ours(flags.io),
     };
 
@@ -331,9 +331,9 @@ fn rows<I: Iterator<Item = &'static str>>(
                     row(system, metric, unit, figures.iter().map(of).collect())
                 });
                 rows.extend(all);
-                for (metric, to) in [("cpu_to_peer", PEER), ("cpu_to_limit", limit::NAME)] {
+                for (metric, to) in [("cpu_to_peer", PEER), ("cpu_to_limit", limit::EPOLL)] {
                     // A ratio to itself is one, and the limit is compared with nothing.
-                    if let Some(to) = of(to).filter(|_| system != to && system != limit::NAME) {
+                    if let Some(to) = of(to).filter(|_| system != to && system != limit::EPOLL) {
                         let ratios = figures
                             .iter()
                             .zip(to)

@@ -4,8 +4,8 @@
 //! The servers run at once, each in processes of its own on CPU 0, and serve the same files;
 //! clients on CPU 1 drive them in turn, those of closed loops in turns of 50 ms, so that all see
 //! the same machine in the same second. nginx is Debian's, tuned and with its defaults
-//! (`servers/nginx`), with one worker. Where all bodies have one length, up to 128 KiB, a raw epoll
-//! loop that sends a fixed answer of that length shows the limit of this machine. Ours is the
+//! (`servers/nginx`), with one worker. Where all bodies have one length, up to 128 KiB, raw loops
+//! on epoll and io_uring that send a fixed answer of that length show the limit of this machine. Ours is the
 //! program `plainweave` that stands beside this one, with `--workers 1` and otherwise its defaults,
 //! on each driver. The CPU figure is that of a cgroup, kernel threads included, or of the processes
 //! where there is no such group.

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::bail;
 
 use super::cache_client::{Client, Mix};
+use super::driver::Driver;
 use super::hooked;
 use super::process::{Conditions, Process, free_address};
 use crate::harness::sample::{Origin, Row};
@@ -20,16 +21,17 @@ pub(crate) enum System {
     FiberPerConnection,
     Uring,
     /// No server: the raw loop that sends fixed replies.
-    Limit,
+    Limit(Driver),
 }
 
 impl System {
-    pub(crate) const ALL: [System; 5] = [
+    pub(crate) const ALL: [System; 6] = [
         System::Memcached,
         System::IdleConn,
         System::FiberPerConnection,
         System::Uring,
-        System::Limit,
+        System::Limit(Driver::Epoll),
+        System::Limit(Driver::Uring),
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -38,14 +40,14 @@ impl System {
             System::IdleConn => "plainweave epoll",
             System::FiberPerConnection => "plainweave epoll fibers",
             System::Uring => "plainweave uring",
-            System::Limit => limit::NAME,
+            System::Limit(io) => limit::name(io),
         }
     }
 
     fn command(self, added: Option<&[&str]>) -> anyhow::Result<Command> {
         let io = match self {
             System::Memcached => return Ok(memcached(Path::new("memcached"))),
-            System::Limit => return limit::command("cache", &[]),
+            System::Limit(io) => return limit::command(io, "cache", &[]),
             System::Uring => "uring",
             System::IdleConn | System::FiberPerConnection => "epoll",
         };
@@ -111,7 +113,7 @@ impl Server {
         };
 
         // The raw loop says where it listens, and keeps nothing.
-        let address = if system == System::Limit {
+        let address = if matches!(system, System::Limit(_)) {
             None
         } else {
             let address = free_address()?;

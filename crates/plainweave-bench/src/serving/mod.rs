@@ -14,8 +14,9 @@ pub(crate) mod closed; // What a closed loop asks for.
 pub(crate) mod connections; // The connections of a server as the kernel lists them.
 // Servers that fail when memory is short, by name.
 pub(crate) mod control;
+pub(crate) mod driver; // What asks the kernel for I/O: epoll or io_uring.
 pub(crate) mod hooked; // Our servers with what only benchmarks ask for.
-// The system `limit`: a raw loop that sends a fixed answer.
+// The systems `limit`: raw loops that send a fixed answer.
 pub(crate) mod limit;
 pub(crate) mod load; // A turn of `plainweave load`, and what the server spent meanwhile.
 pub(crate) mod nginx; // nginx, in two ways. *Tuned*, as an expert would.
@@ -31,8 +32,9 @@ pub(crate) mod web; // A server in its own processes: nginx, or `plainweave web`
 // wrk, the closed loop: all paths in turn, one or several sets of header fields.
 pub(crate) mod wrk;
 
+pub(crate) use driver::Driver;
 pub(crate) use load::{Counted, Figures, Load, What};
-pub(crate) use server::{Driver, Kind, PEER, Server, Whose, one_cpu};
+pub(crate) use server::{Kind, PEER, Server, Whose, one_cpu};
 
 /// Reads a positive number of seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use anyhow::Context;
-use clap::ValueEnum;
 
 use super::cache;
+use super::driver::Driver;
 use super::process::Conditions;
 use super::site::Site;
 use super::web;
@@ -17,23 +17,6 @@ const MEGABYTES: usize = 64;
 
 /// Stands for nginx and memcached.
 pub(crate) const PEER: &str = "peer";
-
-/// An I/O driver of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
-pub(crate) enum Driver {
-    Epoll,
-    Uring,
-}
-
-impl Driver {
-    /// Returns its name, as flags have it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Epoll => "epoll",
-            Self::Uring => "uring",
-        }
-    }
-}
 
 /// Whose server it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +107,7 @@ impl Server {
             Kind::Web => {
                 let kind = match whose {
                     Whose::Peer => web::Kind::Nginx,
-                    Whose::Limit => web::Kind::Limit,
+                    Whose::Limit => web::Kind::Limit(Driver::Epoll),
                     Whose::Ours(Driver::Epoll) => web::Kind::Epoll,
                     Whose::Ours(Driver::Uring) => web::Kind::Uring,
                 };
@@ -134,7 +117,7 @@ impl Server {
             Kind::Cache => {
                 let system = match whose {
                     Whose::Peer => cache::System::Memcached,
-                    Whose::Limit => cache::System::Limit,
+                    Whose::Limit => cache::System::Limit(Driver::Epoll),
                     Whose::Ours(Driver::Epoll) => cache::System::IdleConn,
                     Whose::Ours(Driver::Uring) => cache::System::Uring,
                 };

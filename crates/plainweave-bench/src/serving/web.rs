@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::control::Method;
+use super::driver::Driver;
 use super::hooked;
 use super::nginx;
 use super::process::{Conditions, Process};
@@ -29,7 +30,7 @@ pub(crate) enum Kind {
     EpollFibers,
     UringFibers,
     /// No server: the raw loop that sends a fixed answer.
-    Limit,
+    Limit(Driver),
     /// One that is known to fail when memory is short.
     Control(Method),
 }
@@ -46,7 +47,7 @@ impl Kind {
             Kind::Uring => "plainweave uring",
             Kind::EpollFibers => "fibers epoll",
             Kind::UringFibers => "fibers uring",
-            Kind::Limit => limit::NAME,
+            Kind::Limit(io) => limit::name(io),
             Kind::Control(method) => method.system(),
         }
     }
@@ -62,16 +63,13 @@ impl Kind {
     pub(crate) fn absence(self) -> Option<&'static str> {
         match self {
             Kind::Nginx | Kind::NginxDefaults | Kind::NginxThreads => nginx::absence(),
-            Kind::Limit | Kind::Control(Method::Blocking | Method::Spinning) => None,
+            Kind::Limit(io) => io.absence(),
+            Kind::Control(Method::Blocking | Method::Spinning) => None,
             _ if plainweave_program().is_none() => {
                 Some("the program plainweave is not beside plainweave-bench")
             }
             Kind::Uring | Kind::UringFibers | Kind::Control(Method::Splicing) => {
-                let ring = plainweave::Runtime::builder()
-                    .workers(1)
-                    .io(plainweave::Io::Uring)
-                    .build();
-                ring.is_err().then_some("io_uring is not available here")
+                Driver::Uring.absence()
             }
             _ => None,
         }
@@ -103,8 +101,8 @@ impl Kind {
             return Ok((command, Some(address)));
         }
 
-        if self == Kind::Limit {
-            return Ok((limit::command("http", under.arguments)?, None));
+        if let Kind::Limit(io) = self {
+            return Ok((limit::command(io, "http", under.arguments)?, None));
         }
         if let Kind::Control(method) = self {
             return Ok((method.command(&site.root())?, None));

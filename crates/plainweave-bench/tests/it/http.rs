@@ -142,6 +142,9 @@ fn hello_and_the_load_of_the_seed() {
             assert!(found.median(case, system, "cpu_us_per_request") > 0.0);
             assert!(found.median(case, system, "requests_per_second") > 0.0);
             assert!(found.median(case, system, "ratio_to_limit") > 0.0);
+            if !found.text.contains("limit uring: not measured") {
+                assert!(found.median(case, system, "ratio_to_limit_uring") > 0.0);
+            }
         }
 
         assert!(found.median(case, "limit", "cpu_us_per_request") > 0.0);

@@ -2,6 +2,7 @@
 
 mod cache_sweep;
 mod http;
+mod limit;
 mod predict;
 mod report;
 mod resume;

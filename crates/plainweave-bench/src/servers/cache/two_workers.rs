@@ -43,7 +43,7 @@ pub(super) fn run(
     let mut servers = Vec::new();
     for &system in systems
         .iter()
-        .filter(|system| !matches!(system, System::FiberPerConnection | System::Limit))
+        .filter(|system| !matches!(system, System::FiberPerConnection | System::Limit(_)))
     {
         for workers in [1, 2] {
             let purpose = format!("{workers}-workers");

@@ -1,4 +1,4 @@
-//! The servers: the raw loop, and a fiber per connection.
+//! The servers: the raw loops, and a fiber per connection.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -9,14 +9,17 @@ use super::{Kind, ServerFlags};
 use crate::harness::machine;
 use crate::harness::mode::Mode;
 use crate::harness::report;
+use crate::serving::driver::Driver;
 use crate::serving::limit;
+use crate::serving::limit::answers::Echo;
 
 /// In a child process: serves until it is killed.
 pub(crate) fn serve(flags: &ServerFlags) -> anyhow::Result<()> {
     machine::end_with_parent();
     let listener = limit::listen()?;
     let (io, mode) = match flags.kind {
-        Kind::Raw => return limit::serve(&listener, limit::Echo),
+        Kind::Raw => return limit::serve(&listener, Driver::Epoll, Echo),
+        Kind::RawUring => return limit::serve(&listener, Driver::Uring, Echo),
         Kind::Epoll => (Io::Epoll, Mode::SHARED),
         Kind::Uring => (Io::Uring, Mode::SHARED),
         Kind::EpollAnytime => (Io::Epoll, Mode::DEFAULT),

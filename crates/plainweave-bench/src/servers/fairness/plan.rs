@@ -171,7 +171,7 @@ impl System {
                 driver,
             }) => format!("{policy} {mode} {}", driver.name()),
             Program::Peer => PEER.to_owned(),
-            Program::Limit => limit::NAME.to_owned(),
+            Program::Limit => limit::EPOLL.to_owned(),
         }
     }
 

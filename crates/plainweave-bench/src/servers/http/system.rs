@@ -6,6 +6,7 @@ use std::process::Command;
 use super::bench::Others;
 use super::kind::{BODY, Coding, Kind};
 use crate::harness::program::Program;
+use crate::serving::driver::Driver;
 use crate::serving::limit;
 use crate::serving::nginx;
 use crate::serving::process::Process;
@@ -20,7 +21,7 @@ pub(super) struct System {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    Limit,
+    Limit(Driver),
     /// Part of this program.
     Own(Kind),
     Go,
@@ -33,8 +34,9 @@ const fn system(name: &'static str, how: How) -> System {
 }
 
 /// All of them.
-pub(super) const SYSTEMS: [System; 11] = [
-    system(limit::NAME, How::Limit),
+pub(super) const SYSTEMS: [System; 12] = [
+    system(limit::EPOLL, How::Limit(Driver::Epoll)),
+    system(limit::URING, How::Limit(Driver::Uring)),
     system("plainweave epoll", How::Own(Kind::Epoll)),
     system("plainweave uring", How::Own(Kind::Uring)),
     system(
@@ -55,7 +57,8 @@ pub(super) const SYSTEMS: [System; 11] = [
 
 /// What each of them is compared with.
 pub(super) const OTHERS: &Others = &[
-    (limit::NAME, "ratio_to_limit"),
+    (limit::EPOLL, "ratio_to_limit"),
+    (limit::URING, "ratio_to_limit_uring"),
     ("hyper", "ratio_to_hyper"),
     ("may_minihttp", "ratio_to_may_minihttp"),
     ("go net/http", "ratio_to_go"),
@@ -93,7 +96,7 @@ impl System {
     pub(super) fn is_optional(&self) -> bool {
         !matches!(
             self.how,
-            How::Limit | How::Own(Kind::Epoll | Kind::EpollShared | Kind::Threads)
+            How::Limit(Driver::Epoll) | How::Own(Kind::Epoll | Kind::EpollShared | Kind::Threads)
         )
     }
 
@@ -104,7 +107,7 @@ impl System {
     ) -> anyhow::Result<(Command, Option<SocketAddr>, Option<Program>)> {
         let program = |program: Program| (program.command(), None, Some(program));
         match self.how {
-            How::Limit => Ok((limit::command("http", &[])?, None, None)),
+            How::Limit(io) => Ok((limit::command(io, "http", &[])?, None, None)),
             How::Own(kind) => Ok((kind.command(&[])?, None, None)),
             How::Go => Program::go(&GO).map(program),
             How::Warp => Program::haskell(WARP).map(program),

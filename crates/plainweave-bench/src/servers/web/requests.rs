@@ -5,6 +5,7 @@ use anyhow::Context;
 use super::bench::Bench;
 use crate::harness::machine;
 use crate::serving::closed::Load;
+use crate::serving::driver::Driver;
 use crate::serving::process::Conditions;
 use crate::serving::process::Process;
 use crate::serving::rounds::{Costs, Rounds};
@@ -16,7 +17,7 @@ use crate::serving::wrk;
 /// `sendfile` does not copy, so beyond that the raw loop would be no limit.
 const COPIED: usize = 128 << 10;
 
-/// nginx and ours under the same load, and the limit of this machine where all bodies have one
+/// nginx and ours under the same load, and the limits of this machine where all bodies have one
 /// length, not a large one.
 pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow::Result<()> {
     if !machine::installed("wrk") {
@@ -33,14 +34,18 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
             if load.close { &["--close"] } else { &[] },
         ]
         .concat();
-        servers.push(Server::start(
-            Kind::Limit,
-            &bench.site,
-            Conditions {
+        for io in [Driver::Epoll, Driver::Uring] {
+            let kind = Kind::Limit(io);
+            if let Some(why) = kind.absence() {
+                bench.findings.missing(kind.name(), why);
+                continue;
+            }
+            let under = Conditions {
                 arguments: &arguments,
                 ..Conditions::default()
-            },
-        )?);
+            };
+            servers.push(Server::start(kind, &bench.site, under)?);
+        }
     }
 
     let named: Vec<_> = servers
@@ -56,7 +61,11 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
     };
 
     let nginx = of(Kind::Nginx);
-    let limit = of(Kind::Limit);
+    let limits = [
+        ("ratio_to_limit", Kind::Limit(Driver::Epoll)),
+        ("ratio_to_limit_uring", Kind::Limit(Driver::Uring)),
+    ]
+    .map(|(metric, kind)| (metric, kind, of(kind)));
     for (server, Costs { cpu, rate }) in servers.iter().zip(costs) {
         let name = server.kind.name();
         bench
@@ -72,10 +81,10 @@ pub(super) fn run(bench: &mut Bench, case: &'static str, load: &Load) -> anyhow:
                 .ratio(case, name, ("ratio_to_nginx", nginx.as_ref()), &cpu);
         }
 
-        if server.kind != Kind::Limit {
+        for (metric, _, limit) in limits.iter().filter(|(_, kind, _)| *kind != server.kind) {
             bench
                 .findings
-                .ratio(case, name, ("ratio_to_limit", limit.as_ref()), &cpu);
+                .ratio(case, name, (metric, limit.as_ref()), &cpu);
         }
     }
 
@@ -91,10 +100,10 @@ pub(super) fn measure(
 ) -> anyhow::Result<Vec<Costs>> {
     let script = wrk::script(&bench.site, case, load)?;
     let mut checkers = Vec::new();
-    // The limit sends bytes of the right number.
+    // The limits send bytes of the right number.
     for (name, server) in servers
         .iter()
-        .filter(|(_, server)| server.kind != Kind::Limit)
+        .filter(|(_, server)| !matches!(server.kind, Kind::Limit(_)))
     {
         // All files once: checked, and known to the server.
         let mut checker = Checker::connect(server.address)?;
