@@ -472,7 +472,7 @@ fn a_case_has_policies_of_its_own_unless_others_are_named() {
     assert_eq!(named, ["lifo"]);
 }
 
-/// The file is the one that docs/simulator.md shows.
+/// The file is the one to which docs/simulator.md leads.
 #[test]
 fn a_scenario_describes_its_machine() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machine.toml");

@@ -139,3 +139,32 @@ fn links_lead_somewhere() {
     }
     report.done();
 }
+
+/// A program that wraps paragraphs must not have wrapped code with them.
+#[test]
+fn blocks_of_code_stand_on_lines_of_their_own() {
+    let mut report = Report::default();
+    for page in pages() {
+        let mut open = false;
+        for (n, line) in page.text.lines().enumerate() {
+            let fence = line.trim_start().strip_prefix("```");
+            let spoilt = match fence {
+                Some(rest) if open => !rest.is_empty(),
+                Some(language) => language.contains(' '),
+                None => line.contains("```"),
+            };
+            if spoilt {
+                report.add(
+                    &page.path,
+                    n + 1,
+                    "text in the line that begins or ends a block of code: give it one of its own",
+                );
+            }
+            open ^= fence.is_some();
+        }
+        if open {
+            report.add(&page.path, 0, "a block of code has no end");
+        }
+    }
+    report.done();
+}
