@@ -109,11 +109,11 @@ impl Input {
         self.given = self.given.wrapping_add(1);
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
         // SAFETY: the tail lies in the first entry, in a field that `give` does not touch, aligned
         // as its type is; the kernel reads it, and only this writes it.
         let tail = unsafe {
-            let tail = BufRingEntry::tail(self.entries.as_ptr());
+            let tail = BufRingEntry::tail(self.entries.as_mut_ptr());
             AtomicU16::from_ptr(tail.cast_mut())
         };
         // Release: the kernel sees the entries before the tail.
@@ -192,6 +192,7 @@ impl<A: Answers> Loop<A> {
     fn submit(&mut self, wait: usize) -> anyhow::Result<()> {
         self.submissions.sync();
         match self.submitter.submit_and_wait(wait) {
+            // Only a wait that had nothing to submit is interrupted.
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
                 return Err(error).context("io_uring_enter");
             }
