@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use serde::Deserialize;
 
 use crate::harness::machine;
 use crate::harness::sample::{Origin, Row};
+use crate::harness::source::Table;
 use crate::harness::turns::{Values, value};
 
 /// Metrics and units, as they are and as an observer sees them.
@@ -83,25 +83,12 @@ pub(super) fn rows(policy: &str, mode: &str, turn: &Values) -> impl Iterator<Ite
 
 /// Reads some of the figures that `bench micro` wrote: their medians.
 fn read(file: &Path, metrics: &[(&str, &str)]) -> anyhow::Result<Values> {
-    /// The columns that count here.
-    #[derive(Deserialize)]
-    struct Figure {
-        metric: String,
-        median: f64,
-    }
-
-    let mut figures = csv::ReaderBuilder::new()
-        .comment(Some(b'#'))
-        .from_path(file)
-        .with_context(|| format!("cannot read {}", file.display()))?;
-    let mut values = Vec::new();
-    for figure in figures.deserialize() {
-        let Figure { metric, median } =
-            figure.with_context(|| format!("no figures: {}", file.display()))?;
-        if metrics.iter().any(|(name, _)| *name == metric) {
-            values.push((metric, median));
-        }
-    }
+    let table = Table::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let figures = table.into_iter().flat_map(|table| table.figures);
+    let values: Vec<_> = figures
+        .filter(|figure| metrics.iter().any(|(name, _)| *name == figure.metric))
+        .map(|figure| (figure.metric, figure.spread.median))
+        .collect();
 
     ensure!(!values.is_empty(), "{} has no figure", file.display());
     Ok(values)
