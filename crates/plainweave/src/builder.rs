@@ -368,7 +368,7 @@ impl RuntimeBuilder {
         policy: &Arc<P>,
     ) -> io::Result<()> {
         let (report, reports) = mpsc::channel();
-        let access = self.access_to_drivers(&runtime.pool);
+        let access = self.access_to_drivers(&runtime.pool, choice);
         for id in 0..runtime.pool.regular() {
             let pool = runtime.pool.clone();
             let policy = policy.clone();
@@ -434,7 +434,7 @@ impl RuntimeBuilder {
         let (pool, name, access) = (
             pool.clone(),
             self.name.clone(),
-            self.access_to_drivers(pool),
+            self.access_to_drivers(pool, choice),
         );
         let policy = Arc::new(Spare(policy));
         Box::new(move |id| {

@@ -401,6 +401,11 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                     }))?,
                 };
             match self.link.read(self.input.space(), timeout) {
+                // It was reported for what had been read with the request before. (A layer may have
+                // taken a part of something.)
+                Err(error) if fresh && error.is_timeout() && self.waits_at_a_socket() => {
+                    return Ok(Head::Idle);
+                }
                 Ok(0) | Err(_) if fresh => return Ok(Head::End),
                 Ok(0) => {
                     return Err(Error::closed(
@@ -417,6 +422,11 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 self.link.state.peer = Some(canonical(client));
             }
         }
+    }
+
+    /// Returns whether it waits for requests at a socket, which has nothing above it.
+    fn waits_at_a_socket(&self) -> bool {
+        self.link.stream.idle_socket().is_some() && self.link.stream.layer().is_none()
     }
 
     /// Reads and drops what a handler left of a body that is short enough.

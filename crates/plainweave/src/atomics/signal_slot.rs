@@ -9,8 +9,8 @@
 //! # Protocol
 //! One word, `state`, holds the number of a question and its phase.
 //! 1. The asker (one at a time, by a lock of its own) proceeds unless a handler is still writing
-//!    (`ANSWERING`). It stores the target thread, then the next number with `ASKED` (release), and
-//!    sends the signal.
+//!    (`ANSWERING`). It stores the target thread and the question's detail, then the next number with
+//!    `ASKED` (release), and sends the signal.
 //! 2. The handler loads `state` (acquire). If it is not `ASKED`, or the target is another thread,
 //!    it returns.
 //! 3. It exchanges what it has loaded for `ANSWERING` (relaxed: 2 has acquired). If `state` has
@@ -26,7 +26,7 @@
 //!   slot that was given up and asked again. A late handler finds another phase, another number, or
 //!   a question to its own thread. It answers the last of these; the second signal then finds
 //!   nothing to do.
-//! * The target is read between 2 and 3. It changes only when the question is over, and then 3
+//! * Target and detail are read between 2 and 3. They change only when the question is over, and then 3
 //!   fails.
 //! * Words are written between 3 and 4 and read after `ANSWERED` was seen. (Model:
 //!   `loom_late_answers_spoil_no_question`.)
@@ -39,7 +39,7 @@
 //!   send one too.
 //! * *A slot for each worker*: it would have to outlive the worker, because of late handlers.
 
-use crate::shim::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::shim::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// No question is pending.
 const IDLE: u32 = 0;
@@ -56,6 +56,7 @@ const PHASE: u32 = 3;
 pub(crate) struct SignalSlot {
     state: AtomicU32,
     target: AtomicU32,
+    detail: AtomicU64,
     words: Box<[AtomicUsize]>,
 }
 
@@ -70,19 +71,21 @@ impl SignalSlot {
         Self {
             state: AtomicU32::new(IDLE),
             target: AtomicU32::new(0),
+            detail: AtomicU64::new(0),
             words,
         }
     }
 
-    /// Asks the thread `target`. Returns `None` while a handler still writes an answer that was
-    /// given up.
-    pub(crate) fn ask(&self, target: u32) -> Option<Question> {
+    /// Asks the thread `target`, and tells it a detail. Returns `None` while a handler still writes
+    /// an answer that was given up.
+    pub(crate) fn ask(&self, target: u32, detail: u64) -> Option<Question> {
         let state = self.state.load(Ordering::Acquire);
         if state & PHASE == ANSWERING {
             return None;
         }
         let number = (state & !PHASE).wrapping_add(PHASE + 1);
         self.target.store(target, Ordering::Relaxed);
+        self.detail.store(detail, Ordering::Relaxed);
         self.state.store(number | ASKED, Ordering::Release);
         Some(Question(number))
     }
@@ -121,6 +124,7 @@ impl SignalSlot {
         if state & PHASE != ASKED || self.target.load(Ordering::Relaxed) != me {
             return None;
         }
+        let detail = self.detail.load(Ordering::Relaxed);
         let number = state & !PHASE;
         self.state
             .compare_exchange(
@@ -131,7 +135,11 @@ impl SignalSlot {
             )
             .ok()?;
 
-        Some(Answer { slot: self, number })
+        Some(Answer {
+            slot: self,
+            number,
+            detail,
+        })
     }
 }
 
@@ -139,9 +147,15 @@ impl SignalSlot {
 pub(crate) struct Answer<'a> {
     slot: &'a SignalSlot,
     number: u32,
+    detail: u64,
 }
 
 impl Answer<'_> {
+    /// Returns the question's detail.
+    pub(crate) fn detail(&self) -> u64 {
+        self.detail
+    }
+
     /// Writes one word; does nothing beyond the last.
     pub(crate) fn put(&self, at: usize, word: usize) {
         if let Some(place) = self.slot.words.get(at) {
@@ -166,7 +180,7 @@ mod tests {
     fn only_the_thread_that_is_asked_answers_and_once() {
         let slot = SignalSlot::new(2);
         assert!(slot.take(7).is_none());
-        let question = slot.ask(7).expect("nobody writes");
+        let question = slot.ask(7, 1).expect("nobody writes");
         assert!(slot.take(8).is_none());
         slot.take(7).expect("asked").put(1, 42);
         assert!(slot.take(7).is_none());
@@ -176,10 +190,10 @@ mod tests {
     #[test]
     fn who_gives_up_is_not_answered_and_the_next_is() {
         let slot = SignalSlot::new(1);
-        let first = slot.ask(7).expect("nobody writes");
+        let first = slot.ask(7, 1).expect("nobody writes");
         slot.withdraw(first);
         assert!(slot.take(7).is_none());
-        let second = slot.ask(7).expect("nobody writes");
+        let second = slot.ask(7, 1).expect("nobody writes");
         slot.take(7).expect("asked").put(0, 2);
         assert!(slot.answer(first).is_err());
         assert_eq!(slot.answer(second), Ok(vec![2]));
@@ -188,15 +202,15 @@ mod tests {
     #[test]
     fn nobody_asks_while_an_answer_that_was_given_up_is_written() {
         let slot = SignalSlot::new(1);
-        let first = slot.ask(7).expect("nobody writes");
+        let first = slot.ask(7, 1).expect("nobody writes");
         let answer = slot.take(7).expect("asked");
         slot.withdraw(first);
-        assert!(slot.ask(8).is_none());
+        assert!(slot.ask(8, 2).is_none());
         answer.put(0, 1);
         answer.put(1, 1);
         drop(answer);
         assert_eq!(slot.answer(first), Ok(vec![1]));
-        assert!(slot.ask(8).is_some());
+        assert!(slot.ask(8, 2).is_some());
     }
 }
 
@@ -217,13 +231,13 @@ mod loom_models {
                     loom::thread::spawn(move || {
                         if let Some(answer) = slot.take(me) {
                             answer.put(0, me as usize);
-                            answer.put(1, me as usize);
+                            answer.put(1, answer.detail() as usize);
                         }
                     })
                 })
                 .collect();
             for target in 1..=2 {
-                let Some(question) = slot.ask(target) else {
+                let Some(question) = slot.ask(target, u64::from(target)) else {
                     continue;
                 };
                 slot.withdraw(question);

@@ -10,6 +10,7 @@ use super::{RuntimeBuilder, invalid};
 use crate::abort::{NONE, REPORTS};
 use crate::fiber::Movement;
 use crate::io::driver::Access;
+use crate::io::probe::Io;
 use crate::runtime::Runtime;
 use crate::sched::pool::PoolShared;
 use crate::sched::worker;
@@ -85,8 +86,9 @@ impl RuntimeBuilder {
     /// waits for a lock which it holds, and a deadlock is reported if fibers wait for each other in
     /// a circle. `false` turns off all but the line about the lock.
     ///
-    /// The worker is queried with SIGURG ([`crate::stall`]); without reports of stalls no signal is
-    /// sent.
+    /// The worker is queried with SIGURG ([`crate::stall`]). Without reports, a signal is sent only
+    /// where fibers may move at any time, on io_uring: a worker that is held up while something has
+    /// come for its fibers gets SIGURG, unless that has another handler.
     pub fn report_stalls(mut self, on: bool) -> Self {
         self.report_stalls = Some(on);
         self
@@ -123,14 +125,16 @@ impl RuntimeBuilder {
 
     /// Returns which threads call the workers' drivers: the watchdog too, if it can pass what it
     /// finds there to other workers, and can interrupt a worker so that there is something to find.
-    pub(super) fn access_to_drivers(&self, pool: &PoolShared) -> Access {
+    pub(super) fn access_to_drivers(&self, pool: &PoolShared, choice: Io) -> Access {
         let rescues = pool.movement == Movement::Anytime
             && pool.workers.most() > 1
             && self.stall_after.is_some();
-        if rescues && worker::can_interrupt() {
-            Access::AnyThread
-        } else {
+        if !rescues || !worker::can_interrupt() {
             Access::OwnerThread
+        } else if matches!(choice, Io::Uring | Io::Auto) && watchdog::install_handler().is_ok() {
+            Access::OwnerEnters
+        } else {
+            Access::AnyThread
         }
     }
 

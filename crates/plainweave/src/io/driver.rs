@@ -24,7 +24,7 @@
 )]
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -40,8 +40,19 @@ pub(crate) type OpRef = NonNull<Operation>;
 pub(crate) enum Access {
     /// Only the thread that creates it.
     OwnerThread,
+    /// Any thread, one at a time; the kernel is entered by the thread that creates it, which others
+    /// can have do so ([`Driver::left_to_owner`]).
+    OwnerEnters,
     /// Any thread, one at a time.
     AnyThread,
+}
+
+/// A call of io_uring_enter(2) that fetches what has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingEntry {
+    pub(crate) ring: RawFd,
+    /// How many entries it submits.
+    pub(crate) submit: u32,
 }
 
 /// What another thread can poll in place of a driver's worker.
@@ -129,11 +140,25 @@ pub(crate) trait Driver {
         None
     }
 
+    /// Returns what the thread that created it is to do before a `poll` by another one, which that
+    /// one may not do itself.
+    ///
+    /// Context: a thread other than that.
+    fn left_to_owner(&mut self) -> Option<RingEntry> {
+        None
+    }
+
     /// Returns the handle by which other threads end a sleep.
     fn wakeup(&self) -> Arc<Wakeup>;
 
-    /// Drops the state held for a source that is gone; its descriptor number may be reused.
+    /// Drops the state held for a source that is gone, or about to go; its descriptor number may be
+    /// reused.
     fn forget(&mut self, source: u64);
+
+    /// Returns whether such state keeps the file open: then the worker is woken to forget it.
+    fn keeps_open(&self) -> bool {
+        false
+    }
 
     /// Returns the number of operations answered `Pending` and not yet reported.
     fn in_flight(&self) -> usize;

@@ -63,6 +63,7 @@ use slab::Slab;
 
 use super::driver::{Completion, Driver, OpRef, PollFd, Submitted, Wait};
 use super::eventfd::Wakeup;
+use super::known::{Known, MOST_IGNORED, is_tcp};
 use super::op::{
     Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome, readable_or_writable,
 };
@@ -76,9 +77,6 @@ use crate::sys::PollFlags;
 /// connections, 256 events cost the cache server 7 % more CPU per request than 32. Fewer gain
 /// nothing.
 const BATCH: usize = 32;
-/// Consecutive edges of one source, without a call or a waiter here, that end its registration.
-/// With 8, stolen requests cost 2 % more CPU for all (`docs/limit.md`).
-const MOST_IGNORED: u8 = 2;
 /// The event data of the wake-up descriptor; no slot has this number.
 const WAKE: u64 = u64::MAX;
 /// Everything that one registration asks for. EPOLLPRI only reports that an urgent mark may cut a
@@ -95,13 +93,6 @@ const MAKES_URGENT: i32 = libc::EPOLLPRI | libc::EPOLLHUP | libc::EPOLLERR;
 const DECIDED: u64 = u64::MAX;
 /// Bits of a place that say which side.
 const SIDE_BITS: u32 = 2;
-
-/// What is known of one direction; see the essay above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    Unsure,
-    Drained,
-}
 
 /// One direction of a registered source, or its exceptional conditions.
 #[derive(Debug)]
@@ -126,7 +117,7 @@ struct Registration {
 }
 
 impl Registration {
-    fn new(source: u64, fd: RawFd, generation: u32) -> Self {
+    fn new(source: u64, fd: BorrowedFd<'_>, generation: u32) -> Self {
         let side = || Side {
             known: Known::Unsure,
             waiting: OpList::default(),
@@ -136,7 +127,7 @@ impl Registration {
         let sides = [side(), side(), side()];
         Self {
             source,
-            fd,
+            fd: fd.as_raw_fd(),
             generation,
             stream,
             more_to_see: false,
@@ -147,15 +138,7 @@ impl Registration {
 
     /// Records what an attempt has shown of its direction.
     fn learn(&mut self, op: &Op, result: RawResult) {
-        let known = match (op, result) {
-            (_, r) if r == -libc::EAGAIN => Known::Drained,
-            (Op::Recv { len, .. }, r)
-                if r > 0 && (r as usize) < *len && self.stream && !self.more_to_see =>
-            {
-                Known::Drained
-            }
-            _ => Known::Unsure,
-        };
+        let known = Known::after(op, result, self.stream && !self.more_to_see);
         self.sides[side_of(op.interest())].known = known;
     }
 }
@@ -231,10 +214,11 @@ impl Epoll {
     }
 
     /// Registers a source that is not yet known here.
-    fn register(&mut self, source: u64, fd: RawFd) -> io::Result<usize> {
+    fn register(&mut self, source: u64, fd: BorrowedFd<'_>) -> io::Result<usize> {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         let number = self.slots.insert(Registration::new(source, fd, generation));
+        let fd = fd.as_raw_fd();
         let data = u64::from(generation) << 32 | number as u64;
         let epoll = self.fd.as_raw_fd();
         let mut added = control(epoll, libc::EPOLL_CTL_ADD, fd, INTEREST, data);
@@ -460,12 +444,13 @@ impl Driver for Epoll {
         if let Some(result) = self.attempt(operation, known) {
             return Submitted::Done(result);
         }
-        let number = match known.map_or_else(|| self.register(source.id(), operation.fd), Ok) {
-            Ok(number) => number,
-            // EPERM: the descriptor does not support waiting. ENOSPC, ENOMEM: a limit. The caller
-            // gets the error in either case.
-            Err(error) => return Submitted::Done(-error.raw_os_error().unwrap_or(libc::EIO)),
-        };
+        let number =
+            match known.map_or_else(|| self.register(source.id(), operation.borrow_fd()), Ok) {
+                Ok(number) => number,
+                // EPERM: the descriptor does not support waiting. ENOSPC, ENOMEM: a limit. The caller
+                // gets the error in either case.
+                Err(error) => return Submitted::Done(-error.raw_os_error().unwrap_or(libc::EIO)),
+            };
 
         if known.is_none() {
             source.note_registration(self.worker, number as u64);
@@ -612,22 +597,4 @@ fn wait_nanoseconds(
     };
 
     check(n as i32).map(|n| n as usize)
-}
-
-/// Returns whether the descriptor is a TCP socket.
-fn is_tcp(fd: RawFd) -> bool {
-    let mut protocol = 0i32;
-    let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the option is an int and the length says so.
-    let r = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_PROTOCOL,
-            (&raw mut protocol).cast(),
-            &mut len,
-        )
-    };
-
-    r == 0 && protocol == libc::IPPROTO_TCP
 }

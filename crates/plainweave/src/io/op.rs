@@ -101,6 +101,9 @@ pub(crate) struct Operation {
     /// The driver's own note: a slot, a list position. Meaningless before `submit`.
     pub(crate) note: Cell<u64>,
     pub(crate) result: Cell<Option<RawResult>>,
+    /// A poll for reading, of whatever waits for that again and again: a driver may keep something
+    /// for it from one time to the next.
+    pub(crate) recurs: bool,
     /// Whether its driver was asked to end it early.
     pub(crate) is_cancelled: Cell<bool>,
 }
@@ -125,6 +128,7 @@ impl Operation {
             owner: Cell::new(OpOwner::Nobody),
             note: Cell::new(0),
             result: Cell::new(None),
+            recurs: false,
             is_cancelled: Cell::new(false),
         }
     }

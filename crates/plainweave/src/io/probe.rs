@@ -82,7 +82,7 @@ pub(crate) fn open(
     match choice {
         Io::Epoll => Ok((epoll(epoch, worker)?, None)),
         Io::Sim { .. } => Ok((Box::new(Sim::new()?), None)),
-        Io::Uring => match Uring::new(epoch, access, ENTRIES) {
+        Io::Uring => match Uring::new(epoch, worker, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
             // No driver does without it, and the error says what to do.
             Err(error) if eventfd::is_forbidden(&error) => Err(error),
@@ -91,7 +91,7 @@ pub(crate) fn open(
                 format!("{}; {}", reason(&error), remedy(&error)),
             )),
         },
-        Io::Auto => match Uring::new(epoch, access, ENTRIES) {
+        Io::Auto => match Uring::new(epoch, worker, access, ENTRIES) {
             Ok(driver) => Ok((Box::new(driver), None)),
             Err(error) => Ok((epoll(epoch, worker)?, Some(reason(&error)))),
         },

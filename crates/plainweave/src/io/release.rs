@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::eventfd::Wakeup;
 use crate::atomics::posted::Posted;
 
 /// The bits by which a source remembers the drivers that keep state for it.
@@ -59,29 +60,46 @@ impl Drop for Tag {
 /// Sources that are gone, to be forgotten by one worker's driver when it next drains the list.
 pub(crate) type Released = Posted<u64>;
 
-/// Every live driver's list, with the driver's tag.
-static LISTS: Mutex<Vec<(usize, Weak<Released>)>> = Mutex::new(Vec::new());
+/// Every live driver's list.
+static LISTS: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
 
-/// Adds a worker's list, once its driver is open.
-pub(crate) fn register(tag: usize, list: &Arc<Released>) {
+#[derive(Debug)]
+struct Listed {
+    tag: usize,
+    list: Weak<Released>,
+    /// Wakes the worker, if it must not sleep over what is on the list.
+    wakeup: Option<Weak<Wakeup>>,
+}
+
+/// Adds a worker's list, once its driver is open, and what wakes the worker for it.
+pub(crate) fn register(tag: usize, list: &Arc<Released>, wakeup: Option<Weak<Wakeup>>) {
     let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
-    lists.retain(|(_, l)| l.strong_count() > 0);
-    lists.push((tag, Arc::downgrade(list)));
+    lists.retain(|listed| listed.list.strong_count() > 0);
+    lists.push(Listed {
+        tag,
+        list: Arc::downgrade(list),
+        wakeup,
+    });
 }
 
 /// Posts the source to the drivers whose tag is in `tags` (a bit for each tag modulo 64).
 pub(crate) fn post(source: u64, tags: u64) {
     let lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let marked = lists
-        .iter()
-        .filter(|(tag, _)| tags & (1 << (tag % 64)) != 0);
-    marked
-        .filter_map(|(_, list)| list.upgrade())
-        .for_each(|list| list.post(source));
+    for listed in lists.iter().filter(|l| tags & (1 << (l.tag % BITS)) != 0) {
+        let Some(list) = listed.list.upgrade() else {
+            continue;
+        };
+        list.post(source);
+        if let Some(wakeup) = listed.wakeup.as_ref().and_then(Weak::upgrade) {
+            wakeup.wake();
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     /// Takes numbers until one shares the bit of `first`. Other tests of the process take and
@@ -106,6 +124,24 @@ mod tests {
         let others = until_shared(&first);
         assert!(!first.is_all_of(bit));
         assert!(!others.last().expect("one shares the bit").is_all_of(bit));
+    }
+
+    /// A worker whose driver keeps the file open must not sleep over its end.
+    #[test]
+    fn who_is_to_forget_is_woken() {
+        let tag = Tag::take();
+        let list = Arc::new(Released::new());
+        let wakeup = Arc::new(Wakeup::new().expect("an eventfd"));
+        register(tag.number(), &list, Some(Arc::downgrade(&wakeup)));
+        post(7, 1 << (tag.number() % BITS));
+
+        let start = Instant::now();
+        wakeup.doze(Some(Duration::from_secs(60)));
+        assert!(start.elapsed() < Duration::from_secs(30), "it slept on");
+
+        let mut released = Vec::new();
+        list.drain(|source| released.push(source));
+        assert_eq!(released, [7]);
     }
 
     #[test]

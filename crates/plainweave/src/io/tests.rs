@@ -16,6 +16,7 @@ mod fallback;
 mod many;
 mod moved;
 mod readiness;
+mod recurring;
 mod shared;
 mod sim;
 mod sleep;
@@ -41,9 +42,11 @@ type Make = dyn Fn() -> Box<dyn Driver>;
 macro_rules! for_drivers {
     ($($file:ident: $($test:ident)+;)+) => {
         for_drivers!(@ epoll "epoll" (Epoll::new(Instant::now(), 0)) $($($file $test)+)+);
-        for_drivers!(@ uring "uring" (Uring::new(Instant::now(), Access::OwnerThread, 256)) $($($file $test)+)+);
-        for_drivers!(@ small_uring "uring" (Uring::new(Instant::now(), Access::OwnerThread, 4)) $($($file $test)+)+);
-        for_drivers!(@ shared_uring "uring" (Uring::new(Instant::now(), Access::AnyThread, 64)) $($($file $test)+)+);
+        for_drivers!(@ uring "uring" (Uring::new(Instant::now(), 0, Access::OwnerThread, 256)) $($($file $test)+)+);
+        for_drivers!(@ small_uring "uring" (Uring::new(Instant::now(), 0, Access::OwnerThread, 4)) $($($file $test)+)+);
+        for_drivers!(@ shared_uring "uring" (Uring::new(Instant::now(), 0, Access::AnyThread, 64)) $($($file $test)+)+);
+        for_drivers!(@ entered_uring "uring"
+            (Uring::new(Instant::now(), 0, Access::OwnerEnters, 64)) $($($file $test)+)+);
         for_drivers!(@ polling_uring "uring" (Uring::polling(64)) $($($file $test)+)+);
     };
     (@ $module:ident $name:literal ($new:expr) $($file:ident $test:ident)+) => {
@@ -69,6 +72,10 @@ for_drivers! {
     readiness: a_poll_is_judged_by_what_it_waits_for a_waiting_write_outlasts_the_peers_half_close
         a_write_to_a_half_closed_peer_waits a_waiting_read_outlasts_an_urgent_mark
         an_accept_waits_for_a_connection_and_nothing_else a_connect_waits_for_its_outcome;
+    recurring: each_wait_ends_with_what_comes what_was_left_ends_the_next_wait what_others_have_read_ends_no_wait
+        a_cancelled_wait_is_followed_by_others two_waits_at_a_time a_wait_ends_with_the_stream
+        a_wait_sees_what_is_behind_an_urgent_mark a_source_that_goes_is_closed_at_once
+        another_connection_with_its_number a_connection_that_moves;
     cancel: a_cancelled_receive_reports_once a_cancelled_accept a_cancelled_connect a_cancelled_poll
         nothing_is_lost_when_data_meets_a_cancel
         cancel_of_ten_thousand_waiters_is_quick dropped_with_operations_in_flight;

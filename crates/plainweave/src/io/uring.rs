@@ -19,10 +19,9 @@
 //! * *Connect*: the direct call, a poll entry, then the outcome. The kernel's own connect entry
 //!   calls connect(2) again when the socket wakes, which starts afresh on a socket that
 //!   `Source::close` has just shut down.
-//! * *Poll*: a one-shot poll entry. Whoever was woken by it reads before it polls again, so a
-//!   multishot poll would also complete for what is being read; and each poll may be for another
-//!   owner, or on another worker's ring. Only a poll that ended in vain is armed again as a
-//!   multishot one: see step 6.
+//! * *Poll*: a one-shot poll entry; one that ended in vain is armed again as a multishot one: see
+//!   step 6. An idle connection that has waited before has a multishot poll that stays
+//!   (`uring/standing`).
 //!
 //! # The protocol
 //! 1. An entry's user data is its operation's address. It stays valid: the operation does not move
@@ -31,7 +30,9 @@
 //!    submitted at once; what the kernel does not take then waits in `backlog`, in order.
 //! 3. With DEFER_TASKRUN completions appear only when the ring's own thread enters with GETEVENTS.
 //!    So `poll` enters if TASKRUN or CQ_OVERFLOW is set, to flush, or to sleep; otherwise it makes
-//!    no system call. A ring for any thread ([`Access::AnyThread`]) has COOP_TASKRUN instead:
+//!    no system call. Where the watchdog may call in the worker's place ([`Access::OwnerEnters`]), it
+//!    has the worker's thread enter, as the kernel refuses any other (EEXIST). A ring for any thread
+//!    ([`Access::AnyThread`], where that cannot be) has COOP_TASKRUN instead:
 //!    completions appear when the thread that submitted the operation next returns from the kernel,
 //!    even from an interrupt. An operation that the watchdog submitted completes on its thread,
 //!    interrupting that thread's sleep. When the thread ends the kernel cancels the operation, and
@@ -62,11 +63,13 @@
 
 #![expect(unsafe_code, reason = "follows operations; pushes entries")]
 
+mod standing; // Polls that stay, for idle connections.
+
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -75,12 +78,13 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
-use super::driver::{Access, Completion, Driver, OpRef, PollFd, Submitted, Wait};
+use super::driver::{Access, Completion, Driver, OpRef, PollFd, RingEntry, Submitted, Wait};
 use super::eventfd::Wakeup;
 use super::op::{Interest, OWNER_BYTES, Op, Operation, RawResult, connect_outcome};
 use super::uring_setup::{Gate, build};
 use crate::prefetch::prefetch;
 use crate::sys::PollFlags;
+use standing::{NUMBER, Standing};
 
 /// User data of the wake-up poll and of cancel entries; no operation has such an address.
 const WAKE: u64 = 1;
@@ -95,8 +99,10 @@ const CANCELLED: u64 = 2;
 /// `Operation::note`: a multishot poll entry (or a pause in place of it) replaces the call.
 const EDGES: u64 = 4;
 /// `Operation::note`: the result is in the upper half, and is reported when the multishot poll has
-/// ended.
+/// ended; or it is on its way to be reported.
 const DECIDED: u64 = 8;
+/// `Operation::note`: it waits by the standing poll whose number is in the upper half.
+const STANDS: u64 = 16;
 
 /// Between two one-shot polls of a descriptor whose state ends each of them in vain, where there
 /// are no multishot ones.
@@ -128,6 +134,11 @@ pub(crate) struct Uring {
     /// Entries that did not fit into a full queue, in order.
     backlog: VecDeque<Entry>,
     in_flight: usize,
+    standing: Standing,
+    /// Completions taken from the queue since the beginning.
+    taken_so_far: u64,
+    /// By which sources note that it has a standing poll for them.
+    tag: usize,
     /// Completions being processed; empty between calls.
     taken: Vec<cqueue::Entry>,
     /// Tests: behave as on a kernel that answers EAGAIN for descriptors in non-blocking mode.
@@ -140,14 +151,24 @@ pub(crate) struct Uring {
 
 impl Uring {
     /// Creates a driver whose clock counts from `epoch`, with a submission queue of `entries`;
-    /// `access` says which threads may call its methods. On an error, which says why io_uring
-    /// cannot be used, take the epoll driver instead.
+    /// `access` says which threads may call its methods. `worker` is the driver's tag, as for epoll.
+    /// On an error, which says why io_uring cannot be used, take the epoll driver instead.
     ///
     /// Context: the worker's own thread only.
-    pub(crate) fn new(epoch: Instant, access: Access, entries: u32) -> io::Result<Self> {
+    pub(crate) fn new(
+        epoch: Instant,
+        worker: usize,
+        access: Access,
+        entries: u32,
+    ) -> io::Result<Self> {
         // First: an error after the ring is in its field would leak the ring.
         let wakeup = Arc::new(Wakeup::new()?);
         let ring = build(entries, access)?;
+        let access = match access {
+            // Before Linux 6.1 no ring is bound to a thread.
+            Access::OwnerEnters if !ring.params().is_setup_single_issuer() => Access::AnyThread,
+            access => access,
+        };
         let mut this = Self {
             gate: Gate::new(ring.as_raw_fd(), access),
             ring: ManuallyDrop::new(ring),
@@ -158,6 +179,9 @@ impl Uring {
             armed: false,
             backlog: VecDeque::new(),
             in_flight: 0,
+            standing: Standing::default(),
+            taken_so_far: 0,
+            tag: worker,
             taken: Vec::with_capacity(BATCH),
             #[cfg(test)]
             polls_only: false,
@@ -217,6 +241,8 @@ impl Uring {
             Err(error) => match error.raw_os_error() {
                 // The time is over, or a signal came: the caller checks the clock.
                 Some(libc::ETIME | libc::EINTR) => Ok(()),
+                // Another thread than the ring's own, which has entered it if it could.
+                Some(libc::EEXIST) if self.access == Access::OwnerEnters => Ok(()),
                 // No memory for a request, or a backlog of completions: take those, and retry.
                 Some(libc::EAGAIN | libc::EBUSY) => {
                     std::thread::yield_now();
@@ -232,19 +258,15 @@ impl Uring {
     fn reap(&mut self, done: &mut Vec<Completion>) -> bool {
         let mut woken = false;
         let mut taken = std::mem::take(&mut self.taken);
+        let first = self.taken_so_far;
         taken.extend(self.ring.completion().take(BATCH));
-        for entry in taken
-            .iter()
-            .filter(|entry| entry.user_data() >= FIRST_ADDRESS)
-        {
+        self.taken_so_far += taken.len() as u64;
+        for op in taken.iter().filter_map(|entry| self.operation_of(entry)) {
             // An idle connection's box begins with its operation.
-            prefetch(
-                std::ptr::without_provenance::<u8>(entry.user_data() as usize),
-                OWNER_BYTES,
-            );
+            prefetch(op, OWNER_BYTES);
         }
 
-        for entry in taken.drain(..) {
+        for (nth, entry) in (first..).zip(taken.drain(..)) {
             match entry.user_data() {
                 WAKE => {
                     woken = true;
@@ -252,6 +274,10 @@ impl Uring {
                     self.wake_entry(&entry);
                 }
                 CANCEL => {}
+                data @ NUMBER.. => {
+                    let more = cqueue::more(entry.flags());
+                    self.stood((data, entry.result(), more), nth, done);
+                }
                 address => {
                     let more = cqueue::more(entry.flags());
                     self.complete(address, entry.result(), more, done);
@@ -261,6 +287,18 @@ impl Uring {
 
         self.taken = taken;
         woken
+    }
+
+    /// Returns the address of the operation that an entry is of.
+    fn operation_of(&self, entry: &cqueue::Entry) -> Option<*const u8> {
+        match entry.user_data() {
+            ..FIRST_ADDRESS => None,
+            data @ NUMBER.. => self
+                .standing
+                .waiting(data)
+                .map(|op| op.as_ptr().cast_const().cast()),
+            address => Some(std::ptr::without_provenance(address as usize)),
+        }
     }
 
     fn wake_entry(&mut self, entry: &cqueue::Entry) {
@@ -380,12 +418,7 @@ impl Uring {
 
     /// Has the kernel end the entry of an operation.
     fn push_cancel(&mut self, op: OpRef) {
-        let mut entry = opcode::AsyncCancel::new(address_of(op))
-            .build()
-            .user_data(CANCEL);
-        if self.ring.params().is_feature_skip_cqe_on_success() {
-            entry = entry.flags(Flags::SKIP_SUCCESS);
-        }
+        let entry = cancel_entry(&self.ring, address_of(op));
         self.push(entry);
     }
 
@@ -394,6 +427,15 @@ impl Uring {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow()
     }
+}
+
+/// Builds the entry that ends another one, which has this user data.
+fn cancel_entry(ring: &IoUring, data: u64) -> Entry {
+    let entry = opcode::AsyncCancel::new(data).build().user_data(CANCEL);
+    if ring.params().is_feature_skip_cqe_on_success() {
+        return entry.flags(Flags::SKIP_SUCCESS);
+    }
+    entry
 }
 
 fn address_of(op: OpRef) -> u64 {
@@ -438,6 +480,14 @@ fn poll_entry(operation: &Operation, interest: Interest, multishot: bool) -> Ent
         .build()
 }
 
+/// Builds a multishot poll for what a receive may find, and for what may cut one short.
+fn read_poll(fd: RawFd) -> Entry {
+    let flags = Interest::Read.poll_flags() | PollFlags::PRI | PollFlags::RDBAND;
+    opcode::PollAdd::new(Fd(fd), flags.bits().into())
+        .multi(true)
+        .build()
+}
+
 /// Builds the entry that makes the kernel perform the operation.
 fn entry_for(operation: &Operation) -> Entry {
     let fd = Fd(operation.fd);
@@ -474,6 +524,8 @@ impl Driver for Uring {
     unsafe fn submit(&mut self, op: OpRef) -> Submitted {
         // SAFETY: the operation is alive (contract of `submit`).
         let operation = unsafe { op.as_ref() };
+        // SAFETY: so is its source.
+        let source = unsafe { operation.source.as_ref() };
         let mut note = 0;
         match operation.op {
             Op::Send { .. } | Op::SendVectored { .. } | Op::Accept { .. } | Op::Connect { .. } => {
@@ -487,18 +539,17 @@ impl Driver for Uring {
                 }
             }
             Op::Recv { .. } | Op::RecvVectored { .. } => {
-                // SAFETY: the source outlives the operation, whose pointers are valid (contract of
-                // `submit`).
-                let tried = unsafe {
-                    operation
-                        .source
-                        .as_ref()
-                        .take_readable()
-                        .then(|| operation.attempt())
-                };
-
-                if let Some(result) = tried.filter(|&result| result != -libc::EAGAIN) {
+                // SAFETY: the operation's pointers are valid (contract of `submit`).
+                let tried = || unsafe { operation.attempt() };
+                let result = source.take_readable().then(tried);
+                self.standing.learn(source, &operation.op, result);
+                if let Some(result) = result.filter(|&result| result != -libc::EAGAIN) {
                     return Submitted::Done(result);
+                }
+            }
+            Op::Poll(_) if operation.recurs && self.multishot => {
+                if let Some(submitted) = self.stand(op, operation, source) {
+                    return submitted;
                 }
             }
             Op::Poll(_) => {}
@@ -516,10 +567,13 @@ impl Driver for Uring {
         Submitted::Pending
     }
 
-    unsafe fn cancel(&mut self, op: OpRef, _done: &mut Vec<Completion>) {
+    unsafe fn cancel(&mut self, op: OpRef, done: &mut Vec<Completion>) {
         // SAFETY: the operation is pending here, so it is in place (contract of `cancel`).
         let note = &unsafe { op.as_ref() }.note;
         let before = note.get();
+        if before & STANDS != 0 {
+            return self.leave_standing(op, before, done);
+        }
         note.set(before | CANCELLED);
 
         // One that has its result is being ended already.
@@ -529,7 +583,7 @@ impl Driver for Uring {
     }
 
     fn wants_poll(&self) -> bool {
-        if self.in_flight == 0 {
+        if self.is_idle() {
             return false;
         }
         // SAFETY: the views are dropped before anybody else can make one: the caller alone has the
@@ -578,9 +632,18 @@ impl Driver for Uring {
     fn watched(&self) -> Option<PollFd<BorrowedFd<'_>>> {
         // SAFETY: the ring is this driver's until it ends.
         let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
-        (self.access == Access::AnyThread).then_some(PollFd {
+        (self.access != Access::OwnerThread).then_some(PollFd {
             fd,
             interrupts: true,
+        })
+    }
+
+    fn left_to_owner(&mut self) -> Option<RingEntry> {
+        let submit = self.ring.submission().len() as u32;
+        let some = submit > 0 || self.kernel_holds_completions();
+        (some && self.access == Access::OwnerEnters).then(|| RingEntry {
+            ring: self.ring.as_raw_fd(),
+            submit,
         })
     }
 
@@ -588,8 +651,18 @@ impl Driver for Uring {
         Arc::clone(&self.wakeup)
     }
 
-    /// Does nothing: the driver keeps no state for a source between operations.
-    fn forget(&mut self, _source: u64) {}
+    fn forget(&mut self, source: u64) {
+        self.end_standing(source);
+    }
+
+    fn keeps_open(&self) -> bool {
+        true
+    }
+
+    /// A standing poll whose end is under way is to be looked after, too.
+    fn is_idle(&self) -> bool {
+        self.in_flight == 0 && !self.standing.is_ending()
+    }
 
     fn in_flight(&self) -> usize {
         self.in_flight
@@ -613,7 +686,7 @@ impl Drop for Uring {
 impl Uring {
     /// Creates a driver that waits by one-shot poll entries only, as on an old kernel.
     pub(crate) fn polling(entries: u32) -> io::Result<Self> {
-        let mut this = Self::new(Instant::now(), Access::OwnerThread, entries)?;
+        let mut this = Self::new(Instant::now(), 0, Access::OwnerThread, entries)?;
         this.polls_only = true;
         this.multishot = false;
         Ok(this)

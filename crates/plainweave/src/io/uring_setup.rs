@@ -65,7 +65,7 @@ fn build_with(entries: u32, access: Access, dontfork: bool) -> io::Result<IoUrin
     };
 
     let ring = match access {
-        Access::OwnerThread => or_with_fewer_flags(deferred(), cooperative),
+        Access::OwnerThread | Access::OwnerEnters => or_with_fewer_flags(deferred(), cooperative),
         Access::AnyThread => cooperative(),
     };
 
@@ -136,7 +136,7 @@ struct RingSlot {
 ///
 /// In a process of several threads each system call takes and drops a reference to its descriptor;
 /// a registered slot (Linux 5.18) saves that. It belongs to the thread that registered it, so a
-/// ring for any thread has none.
+/// ring that others may call has none: their call would fail, or meet a slot of their own.
 #[derive(Debug)]
 pub(crate) struct Gate {
     fd: RawFd,

@@ -128,6 +128,9 @@ where
 ///
 /// After [`ControlFlow::Break`], or if `f` panics, `conn` is dropped.
 ///
+/// As with poll(2) it may, rarely, be called for what has been read already, if that came in parts:
+/// then a read waits.
+///
 /// # Panics
 /// If called outside a fiber.
 ///

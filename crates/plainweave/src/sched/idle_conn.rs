@@ -73,6 +73,7 @@ pub(crate) struct IdleConn {
     source: Arc<Descriptor>,
     kind: Kind,
     resume: Resume,
+    has_waited: bool,
     idle_ns: Nanos,
     timer: Option<TimerKey>,
     interrupt: Option<Interrupt>,
@@ -124,6 +125,7 @@ pub(crate) fn register(
             source,
             kind,
             resume,
+            has_waited: false,
             idle_ns,
             timer: None,
             interrupt: None,
@@ -146,6 +148,8 @@ fn arm(me: &Header, mut conn: Box<IdleConn>) {
     }
 
     conn.op = Operation::new(Op::Poll(Interest::Read), &conn.source);
+    conn.op.recurs = conn.has_waited && conn.kind == Kind::Connection;
+    conn.has_waited = true;
     conn.interrupt = None;
     let mut conn = NonNull::from(Box::leak(conn));
     let io = ctx.io();
@@ -258,6 +262,7 @@ fn take_away(cx: IoCx, mut conn: NonNull<IdleConn>, outcome: io::Result<()>) {
         source,
         kind: p.kind,
         resume,
+        has_waited: p.has_waited,
         idle_ns: p.idle_ns,
         timer: None,
         interrupt: None,

@@ -456,6 +456,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
     ) -> io::Result<Self> {
         let wakeup = driver.wakeup();
         let driver_name = driver.name();
+        let woken_to_forget = driver.keeps_open().then(|| Arc::downgrade(&wakeup));
         let worker_io = WorkerIo::new(driver);
 
         // The last that may fail: what follows can be done once, and a worker that could not start
@@ -475,7 +476,7 @@ impl<P: Policy<FiberTask>> Worker<P> {
         shared.set_thread();
         let _ = shared.driver_name.set(driver_name);
         if let Some(tag) = &driver_tag {
-            crate::io::release::register(tag.number(), &shared.released);
+            crate::io::release::register(tag.number(), &shared.released, woken_to_forget);
         }
         let home = if pool.storage == fiber_local::Storage::Own {
             fiber_local::base_of_worker()

@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 
 use super::worker::{TimerTarget, WorkerCtx};
 use crate::atomics::biased_lock::{BiasedLock, OwnerGuard, RemoteGuard};
-use crate::io::driver::{Completion, Driver, OpRef, PollFd, Wait};
+use crate::io::driver::{Completion, Driver, OpRef, PollFd, RingEntry, Wait};
 use crate::io::op::{OpOwner, Operation};
 use crate::policy::WorkerId;
 use crate::sched::idle_conn::{self, IdleConn};
@@ -206,10 +206,19 @@ impl IoCx<'_> {
         operation.owner.set(owner);
     }
 
-    /// Does what the worker would do at its next turn.
+    /// Does what the worker would do at its next turn. `enter` has its thread enter its ring, if
+    /// only that may, and there is something to enter it for.
     ///
     /// Context: the watchdog.
-    pub(crate) fn look(self, now: Nanos) {
+    pub(crate) fn look(self, now: Nanos, enter: impl FnOnce(RingEntry)) {
+        let driver = &self.io.driver;
+        self.pool.workers[self.id]
+            .released
+            .drain(|source| driver.borrow_mut().forget(source));
+        let left = driver.borrow_mut().left_to_owner();
+        if let Some(entry) = left {
+            enter(entry);
+        }
         self.io.owed.note(self.poll(Wait::No, || ()));
         self.expire(now, TIMERS_AT_A_LOOK);
     }

@@ -27,11 +27,12 @@
 //!   Until the worker is back the watchdog waits on the epoll instance itself, so a request is late
 //!   by a wake-up, not by a period.
 //! * *io_uring, where fibers may move*: the same, and it waits on the ring. But the kernel
-//!   completes what the worker has submitted on the worker's thread, when that next enters the
-//!   kernel or is interrupted. Taking the lock interrupts it (`membarrier`), so the watchdog takes
-//!   it every [`INTERRUPTION`], less often in a long stall. A worker that has no processor, or
-//!   waits in the kernel for a disk, cannot be interrupted; so idle connections are also polled as
-//!   below.
+//!   completes what the worker has submitted on the worker's thread, when that enters the ring. So
+//!   the watchdog looks every [`INTERRUPTION`], less often in a long stall, and if there is
+//!   something has the thread enter the ring, by a signal (`entry`). On a ring for any thread the
+//!   kernel does its part when the thread is interrupted, which taking the lock does
+//!   (`membarrier`). A worker that has no processor, or waits in the kernel for a disk, answers no
+//!   signal; so idle connections are also polled as below.
 //! * *io_uring, otherwise*: only the worker can fetch its completions, which is cheaper for it.
 //!   Idle connections wait for readiness, which poll(2) reports as well: those that are readable,
 //!   or whose idle time is over, are taken away (`sched/idle_conn`). Timers of fibers expire as
@@ -62,6 +63,7 @@
 
 pub(crate) mod deadlock; // Notices that nothing can run any more, and who waits for what.
 mod delay; // How long workers waited for a processor.
+mod entry; // A signal that has a worker enter its ring.
 mod limits; // How many more threads the system allows.
 mod print; // Stalls on standard error, each place once.
 mod punctuality; // Whether a scan is late, and what came before it counts for no worker.
@@ -95,7 +97,7 @@ use punctuality::Punctuality;
 use report::NoSpare;
 use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter, cut_nameless_end, frames};
-pub(crate) use sample::{Sample, ask, install};
+pub(crate) use sample::{Sample, ask, install, install_handler};
 use spares::Stalled;
 pub(crate) use spares::{Spares, Start, Starting, Threads};
 use thread::Doing;
@@ -531,7 +533,9 @@ impl Watchdog {
 
         let now = Instant::now();
         if let Some(driver) = remote_io.watched() {
-            cx.look(pool.nanos(now));
+            cx.look(pool.nanos(now), |ring| {
+                entry::enter(pool.workers[id].thread(), ring);
+            });
             let often = (self.seen[id].since.elapsed() / 500).clamp(INTERRUPTION, CLOSE);
             let hidden = driver.interrupts && others && io.driver.borrow().in_flight() > 0;
             watched.push(Watched::Driver(

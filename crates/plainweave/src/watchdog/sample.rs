@@ -45,6 +45,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::Timespec;
 use rustix::thread::gettid;
 
+use super::entry;
 use crate::atomics::signal_slot::SignalSlot;
 use crate::fiber::saved::word;
 use crate::shim;
@@ -107,22 +108,31 @@ impl Sample {
     }
 }
 
-/// Installs the signal handler for [`ask`]. May be called repeatedly.
+/// Prepares [`ask`]. May be called repeatedly.
 ///
 /// # Errors
 /// The signal has a handler; the processor is not x86-64.
 pub(crate) fn install() -> io::Result<()> {
+    if !cfg!(target_arch = "x86_64") {
+        let message = "on_stall, report_stalls: what a worker does can be looked at on x86-64 only; build without them";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+    }
+    install_handler()
+}
+
+/// Installs the signal handler. May be called repeatedly.
+///
+/// # Errors
+/// The signal has another one.
+pub(crate) fn install_handler() -> io::Result<()> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     if *installed {
         return Ok(());
     }
-    if !cfg!(target_arch = "x86_64") {
-        let message = "on_stall, report_stalls: what a worker does can be looked at on x86-64 only; build without them";
-        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
-    }
 
     SLOT.get_or_init(|| SignalSlot::new(WORDS));
+    entry::prepare();
     if !matches!(
         sys::signal_action(libc::SIGURG)?.sa_sigaction,
         libc::SIG_DFL | libc::SIG_IGN
@@ -147,21 +157,32 @@ pub(crate) fn install() -> io::Result<()> {
 pub(crate) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
     static ASKERS: Mutex<()> = Mutex::new(());
     let _alone = ASKERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let slot = SLOT.get()?;
-    let question = slot.ask(thread)?;
+    question(SLOT.get()?, thread, 0, limit).map(|words| Sample::of(&words))
+}
+
+/// Asks a thread by a slot. Returns the answer, or `None` if there is none within `limit`.
+///
+/// Context: a thread that may block, the only one to use the slot.
+pub(super) fn question(
+    slot: &SignalSlot,
+    thread: u32,
+    detail: u64,
+    limit: Duration,
+) -> Option<Vec<usize>> {
+    let question = slot.ask(thread, detail)?;
     let end = Instant::now() + limit;
     let sent = send(thread);
 
     loop {
         let state = match slot.answer(question) {
-            Ok(words) => return Some(Sample::of(&words)),
+            Ok(words) => return Some(words),
             Err(state) => state,
         };
 
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || !sent {
             slot.withdraw(question);
-            return slot.answer(question).ok().as_deref().map(Sample::of);
+            return slot.answer(question).ok();
         }
 
         // An error means that the word has changed, time is up, or a signal came: check again in
@@ -187,9 +208,10 @@ fn send(thread: u32) -> bool {
 
 /// Handles the signal; the steps are those at the head of this file.
 extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let Some(slot) = SLOT.get() else { return };
     // A raw system call: neither `errno` nor another thread-local.
-    let Some(answer) = slot.take(gettid().as_raw_pid() as u32) else {
+    let thread = gettid().as_raw_pid() as u32;
+    entry::answer(thread);
+    let Some((slot, answer)) = SLOT.get().and_then(|slot| Some((slot, slot.take(thread)?))) else {
         return;
     };
     // SAFETY: with SA_SIGINFO the third argument is the interrupted context.

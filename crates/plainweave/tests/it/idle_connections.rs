@@ -34,7 +34,56 @@ on_every_setup!(
     each_ends_by_time_by_panic_and_with_the_runtime,
     one_that_is_never_idle_is_closed,
     listeners_wait_without_a_fiber,
+    one_that_a_thread_drops_is_closed_at_once,
 );
+
+/// A driver may keep something for a connection that has waited before: that does not keep it open
+/// when its last handle is dropped elsewhere, while the worker sleeps.
+fn one_that_a_thread_drops_is_closed_at_once(setup: Setup) {
+    const TURNS: u8 = 4;
+    let runtime = setup.runtime();
+    let (conn, mut theirs) = connected();
+    theirs.set_read_timeout(Some(A_WHILE)).expect("set");
+    let (hand_over, handed_over) = mpsc::channel();
+
+    runtime.run(|| {
+        let mut conn = Some(conn);
+        let socket = conn.as_ref().expect("just made").try_clone();
+        let waiting = Shared(socket.expect("another handle"));
+        net::each_readable(waiting, None, move |waiting, outcome| {
+            outcome.expect("readable");
+            let mut turn = [0];
+            (&waiting.0).read_exact(&mut turn).expect("it is");
+            (&waiting.0).write_all(&turn).expect("room");
+
+            if turn[0] < TURNS {
+                return ControlFlow::Continue(());
+            }
+            hand_over.send(conn.take()).expect("asked");
+            ControlFlow::Break(())
+        });
+    });
+    for turn in 1..=TURNS {
+        theirs.write_all(&[turn]).expect("sent");
+        theirs.read_exact(&mut [0]).expect("answered");
+    }
+
+    let last = handed_over.recv_timeout(A_WHILE).expect("handed over");
+    eventually("no fiber is left", || runtime.metrics().live_fibers == 0);
+    std::thread::spawn(move || drop(last))
+        .join()
+        .expect("no panic");
+    assert_eq!(theirs.read(&mut [0]).expect("the end"), 0);
+}
+
+/// A handle of a connection that waits.
+struct Shared(TcpStream);
+
+impl HasSocket for Shared {
+    fn socket(&self) -> SocketRef<'_> {
+        self.0.socket()
+    }
+}
 
 /// Parks `conn` and gives back what `on_readable` reports.
 fn park(

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use plainweave::stall::{Culprit, NoSpare};
-use plainweave::{Builder, Movement, Runtime, RuntimeBuilder, Stall};
+use plainweave::{Builder, Io, Movement, Runtime, RuntimeBuilder, Stall};
 
 on_every_driver!(
     the_culprit_is_named_with_what_it_does,
@@ -515,13 +515,75 @@ fn without_reports_sigurg_is_left_alone() {
     }
 
     let before = disposition();
-    let builder = Runtime::builder()
-        .workers(2)
-        .stall_after(Some(STALL))
-        .report_stalls(false);
-    let runtime = builder.build().expect("a runtime");
-    runtime.run(|| std::thread::sleep(ms(20)));
-    assert_eq!((before, disposition()), (libc::SIG_DFL, libc::SIG_DFL));
+    let builder = || {
+        Runtime::builder()
+            .workers(2)
+            .stall_after(Some(STALL))
+            .report_stalls(false)
+    };
+    // No worker has to be asked to enter a ring: there is none, or the watchdog has no business
+    // with it.
+    for builder in [
+        builder().io(Io::Epoll),
+        builder().movement(Movement::BeforeStart),
+    ] {
+        let runtime = builder.build().expect("a runtime");
+        runtime.run(|| std::thread::sleep(ms(20)));
+        assert_eq!((before, disposition()), (libc::SIG_DFL, libc::SIG_DFL));
+    }
+}
+
+/// In a process of its own, as the signal may be another's in this one.
+#[test]
+fn who_is_held_up_has_its_reads_completed() {
+    const NAME: &str = "who_is_held_up_has_its_reads_completed";
+    if !is_child("child") {
+        let child = in_child(NAME, "child", &[]);
+        assert!(child.status.success(), "{}", stderr_of(&child));
+        return;
+    }
+
+    for io in [Io::Epoll, Io::Auto] {
+        let runtime = Runtime::builder().workers(2).io(io).build();
+        reads_beside_a_stall(&runtime.expect("a runtime"));
+    }
+}
+
+/// Has fibers compute on all workers, without a system call, until another one has read what came
+/// after they began.
+fn reads_beside_a_stall(runtime: &Runtime) {
+    let has_read = Arc::new(AtomicBool::new(false));
+    let computing = Arc::new(AtomicUsize::new(0));
+    let (ours, mut theirs) = connected();
+    let end = has_read.clone();
+    let reader = runtime.spawn(move || {
+        (&ours).read_exact(&mut [0; 4]).expect("it came");
+        end.store(true, Ordering::Release);
+    });
+    eventually("it waits", || runtime.metrics().live_fibers == 1);
+    std::thread::sleep(ms(5));
+
+    let limit = std::time::Instant::now() + Duration::from_secs(20);
+    let culprits: Vec<_> = (0..2)
+        .map(|_| {
+            let (has_read, computing) = (has_read.clone(), computing.clone());
+            runtime.spawn(move || {
+                computing.fetch_add(1, Ordering::Relaxed);
+                while !has_read.load(Ordering::Acquire) && std::time::Instant::now() < limit {
+                    std::hint::spin_loop();
+                }
+                has_read.load(Ordering::Acquire)
+            })
+        })
+        .collect();
+
+    eventually("both compute", || computing.load(Ordering::Relaxed) == 2);
+    theirs.write_all(b"late").expect("sent");
+    let in_time = culprits
+        .into_iter()
+        .all(|culprit| culprit.join().expect("no panic"));
+    assert!(in_time, "the reader was not served meanwhile");
+    reader.join().expect("no panic");
 }
 
 #[test]
@@ -558,8 +620,8 @@ fn a_foreign_handler_of_sigurg_is_an_error() {
     Runtime::builder()
         .workers(2)
         .build()
-        .expect("without reports")
-        .run(|| ());
+        .map(|runtime| reads_beside_a_stall(&runtime))
+        .expect("without reports");
 
     // One that is installed later, and calls the one before it, is welcome.
     // SAFETY: the default action.

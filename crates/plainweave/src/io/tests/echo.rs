@@ -231,7 +231,7 @@ fn cost_of_an_echo() {
             driver_loop(named("epoll", Epoll::new(Instant::now(), 0)), &s, meter)
         }));
         for (n, access) in [(2, Access::OwnerThread), (3, Access::AnyThread)] {
-            let uring = || named("uring", Uring::new(Instant::now(), access, 256));
+            let uring = || named("uring", Uring::new(Instant::now(), 0, access, 256));
             costs[n].push(measure(|s, meter| driver_loop(uring(), &s, meter)));
         }
     }

@@ -5,6 +5,7 @@
     reason = "tests call what is unsafe, and say at each call why it is sound"
 )]
 
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -24,7 +25,7 @@ impl<T> Lent<T> {
 }
 
 fn rig() -> Rig {
-    Rig::new(&|| named("uring", Uring::new(Instant::now(), Access::AnyThread, 8)))
+    Rig::new(&|| named("uring", Uring::new(Instant::now(), 0, Access::AnyThread, 8)))
 }
 
 /// What the watchdog does for a worker whose fiber computes.
@@ -100,4 +101,74 @@ fn an_operation_outlives_the_thread_that_submitted_it() {
     assert_eq!(rig.wait_for(&readable), 0);
     assert_eq!(rig.wait_for(&op), 4);
     assert_eq!(&buf[..4], b"late");
+}
+
+/// On such a ring the kernel reports at any time: a report that is in the queue when a wait begins
+/// may be about what has been read since.
+#[test]
+fn a_report_from_before_a_wait_is_checked() {
+    let (source, peer) = tcp_pair();
+    let mut rig = rig();
+    let wait = |source| {
+        let mut op = poll(source, Interest::Read);
+        op.recurs = true;
+        op
+    };
+    for _ in 0..3 {
+        let first = wait(&source);
+        rig.pending(&first);
+        rig.poll(Wait::No);
+        write(&peer, b"first");
+        assert_eq!(rig.wait_for(&first), 0);
+        let mut buf = [0; 8];
+        assert_eq!(rig.finish(&recv(&source, &mut buf)), 5);
+
+        // The driver has not taken the report of this.
+        write(&peer, b"second");
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        let read = rustix::net::recv(&source, &mut buf, flags);
+        assert_eq!(read.map(|(_, n)| n), Ok(6));
+
+        let second = wait(&source);
+        rig.pending(&second);
+        rig.settle();
+        assert_eq!(second.result.get(), None, "nothing has come since");
+        write(&peer, b"third");
+        assert_eq!(rig.wait_for(&second), 0);
+        assert_eq!(rig.finish(&recv(&source, &mut buf)), 5);
+    }
+}
+
+/// A connection has moved to another driver, which leaves a poll behind.
+#[test]
+fn a_standing_poll_that_nobody_waits_for_ends() {
+    // The wake-up's among them.
+    let polls = |rig: &Rig| {
+        let watched = rig.driver.watched().expect("any thread may call");
+        let info = format!("/proc/self/fdinfo/{}", watched.fd.as_raw_fd());
+        let info = std::fs::read_to_string(info).expect("an open ring");
+        info.lines().filter(|line| line.contains("op=6")).count()
+    };
+    let (source, peer) = tcp_pair();
+    let (mut left, mut right) = (rig(), rig());
+    let turn = |rig: &mut Rig| {
+        let mut op = poll(&source, Interest::Read);
+        op.recurs = true;
+        rig.pending(&op);
+        rig.poll(Wait::No);
+        write(&peer, b"x");
+        assert_eq!(rig.wait_for(&op), 0);
+        assert_eq!(rig.finish(&recv(&source, &mut [0; 8])), 1);
+    };
+
+    for _ in 0..3 {
+        turn(&mut left);
+        assert_eq!(polls(&left), 2);
+        for _ in 0..4 {
+            turn(&mut right);
+            left.settle();
+        }
+
+        assert_eq!((polls(&left), polls(&right)), (1, 2));
+    }
 }

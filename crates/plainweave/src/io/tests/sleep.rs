@@ -128,7 +128,7 @@ pub(super) fn an_idle_driver_wants_no_poll(make: &Make) {
 /// still end sleeps.
 #[test]
 fn a_wake_up_poll_that_ended_is_armed_again() {
-    let mut uring = Uring::new(Instant::now(), Access::OwnerThread, 8).unwrap();
+    let mut uring = Uring::new(Instant::now(), 0, Access::OwnerThread, 8).unwrap();
     let wakeup = uring.wakeup();
     for _ in 0..20 {
         uring.end_wakeup_poll();
@@ -148,7 +148,10 @@ fn a_wake_up_poll_that_ended_is_armed_again() {
 fn a_ring_with_operations_in_flight_is_leaked_and_counted() {
     let before = crate::io::uring::leaked_rings();
     super::cancel::dropped_with_operations_in_flight(&|| {
-        super::named("uring", Uring::new(Instant::now(), Access::OwnerThread, 8))
+        super::named(
+            "uring",
+            Uring::new(Instant::now(), 0, Access::OwnerThread, 8),
+        )
     });
     assert!(crate::io::uring::leaked_rings() > before);
 }
