@@ -167,6 +167,17 @@ struct Attributes {
     period: u64,
 }
 
+/// Returns whether the calling thread has a signal blocked, and so will those that it starts.
+pub(crate) fn is_blocked(signal: libc::c_int) -> bool {
+    // SAFETY: all zeroes is a valid set: an empty one.
+    let mut blocked: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set lives across the calls; without a new set nothing changes.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &mut blocked) != 0
+            || libc::sigismember(&blocked, signal) == 1
+    }
+}
+
 /// Returns a thread's time slice in nanoseconds; 0 means the calling thread. `None` for a thread
 /// outside the ordinary scheduling classes, or on a kernel without slices for them.
 pub(crate) fn time_slice(thread: u32) -> Option<u64> {

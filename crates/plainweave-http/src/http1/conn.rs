@@ -400,12 +400,14 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                         saturating_add(Instant::now(), limits.header_timeout)
                     }))?,
                 };
-            match self.link.read(self.input.space(), timeout) {
-                // It was reported for what had been read with the request before. (A layer may have
-                // taken a part of something.)
-                Err(error) if fresh && error.is_timeout() && self.waits_at_a_socket() => {
-                    return Ok(Head::Idle);
-                }
+            let announced = fresh && self.waits_at_a_socket();
+            let read = match announced && self.link.stream.layer().is_none() {
+                true => self.link.try_read(self.input.space()),
+                false => self.link.read(self.input.space(), timeout),
+            };
+            match read {
+                // What was announced had been read with the request before.
+                Err(error) if announced && error.is_timeout() => return Ok(Head::Idle),
                 Ok(0) | Err(_) if fresh => return Ok(Head::End),
                 Ok(0) => {
                     return Err(Error::closed(
@@ -424,9 +426,11 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
         }
     }
 
-    /// Returns whether it waits for requests at a socket, which has nothing above it.
+    /// Returns whether a socket has announced that there is something to read, which may be wrong,
+    /// rarely. (Before the first request, who sends parts of a record of TLS has no more time.)
     fn waits_at_a_socket(&self) -> bool {
-        self.link.stream.idle_socket().is_some() && self.link.stream.layer().is_none()
+        let stream = &self.link.stream;
+        stream.idle_socket().is_some() && (stream.layer().is_none() || self.link.state.served > 0)
     }
 
     /// Reads and drops what a handler left of a body that is short enough.

@@ -105,6 +105,15 @@ impl<'a, S: Transport> Link<'a, S> {
         }
     }
 
+    /// Reads what is there, if the stream can do so without waiting; a timeout: there is nothing.
+    pub(crate) fn try_read(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
+        let Some(stream) = self.stream.non_blocking() else {
+            return self.read(buf, self.limits.header_timeout);
+        };
+        let read = stream.try_read(buf);
+        read.map_err(|error| Error::io(error, "the request could not be read"))
+    }
+
     /// Tells the stream only what is new to it: this can be a system call.
     fn read_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
         let millis = millis(timeout);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use plainweave::net;
 use plainweave::sync::{Receiver, Sender, select};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 
 /// Longer waits than this are cut: whoever waits looks around and waits again.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -135,7 +135,7 @@ macro_rules! fibers {
     ($stream:ty) => {
         impl NonBlocking for $stream {
             fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                try_read(self, buf)
+                Self::try_read(self, buf)
             }
 
             fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
@@ -156,10 +156,6 @@ macro_rules! fibers {
 
 fibers!(net::TcpStream);
 fibers!(net::UnixStream);
-
-fn try_read(socket: &impl AsFd, buf: &mut [u8]) -> io::Result<usize> {
-    retried(|| rustix::net::recv(socket, &mut *buf, RecvFlags::DONTWAIT).map(|(_, len)| len))
-}
 
 fn try_write(socket: &impl AsFd, buf: &[u8]) -> io::Result<usize> {
     retried(|| rustix::net::send(socket, buf, SendFlags::DONTWAIT | SendFlags::NOSIGNAL))

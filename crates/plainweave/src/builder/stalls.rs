@@ -88,7 +88,7 @@ impl RuntimeBuilder {
     ///
     /// The worker is queried with SIGURG ([`crate::stall`]). Without reports, a signal is sent only
     /// where fibers may move at any time, on io_uring: a worker that is held up while something has
-    /// come for its fibers gets SIGURG, unless that has another handler.
+    /// come for its fibers gets SIGURG, unless that has another handler or is blocked.
     pub fn report_stalls(mut self, on: bool) -> Self {
         self.report_stalls = Some(on);
         self
@@ -131,7 +131,7 @@ impl RuntimeBuilder {
             && self.stall_after.is_some();
         if !rescues || !worker::can_interrupt() {
             Access::OwnerThread
-        } else if matches!(choice, Io::Uring | Io::Auto) && watchdog::install_handler().is_ok() {
+        } else if matches!(choice, Io::Uring | Io::Auto) && watchdog::can_signal() {
             Access::OwnerEnters
         } else {
             Access::AnyThread

@@ -61,7 +61,7 @@ pub(crate) struct PollFd<F> {
     /// Becomes readable when a `poll` would find something.
     pub(crate) fd: F,
     /// Whether readiness may show late while the worker computes: only after the worker is
-    /// interrupted, which taking its I/O lock does.
+    /// interrupted, which taking its I/O lock does, or has done what [`Driver::left_to_owner`] says.
     pub(crate) interrupts: bool,
 }
 
@@ -114,6 +114,16 @@ pub(crate) trait Driver {
     /// `op` points to an operation that stays in place, with all its pointers valid and its source
     /// alive, until this driver has reported its completion.
     unsafe fn submit(&mut self, op: OpRef) -> Submitted;
+
+    /// Makes an operation's call once, without waiting, and notes what that shows of its descriptor.
+    /// EAGAIN: it would have to wait.
+    ///
+    /// # Safety
+    /// All of the operation's pointers are valid, and its source is alive.
+    unsafe fn attempt(&mut self, operation: &Operation) -> RawResult {
+        // SAFETY: the caller's promise.
+        unsafe { operation.attempt() }
+    }
 
     /// Requests the early end of a pending operation of this driver.
     ///

@@ -285,7 +285,7 @@ impl Epoll {
     }
 
     /// Tries the operation; returns `None` if it has to wait. `number` is its slot, if it has one.
-    fn attempt(&mut self, op: &Operation, number: Option<usize>) -> Option<RawResult> {
+    fn try_first(&mut self, op: &Operation, number: Option<usize>) -> Option<RawResult> {
         let Some(number) = number else {
             // A registration reports readiness by itself, so a new source's `Poll` has nothing to
             // try. SAFETY: the operation is alive and its pointers are valid (contract of
@@ -441,7 +441,7 @@ impl Driver for Epoll {
         // SAFETY: the operation and its source are alive (contract of `submit`).
         let (operation, source) = unsafe { (op.as_ref(), op.as_ref().source.as_ref()) };
         let known = self.slot_of(source);
-        if let Some(result) = self.attempt(operation, known) {
+        if let Some(result) = self.try_first(operation, known) {
             return Submitted::Done(result);
         }
         let number =
@@ -465,6 +465,24 @@ impl Driver for Epoll {
         )));
 
         Submitted::Pending
+    }
+
+    unsafe fn attempt(&mut self, operation: &Operation) -> RawResult {
+        // Also if the direction is drained: the edge may be in the kernel still.
+        // SAFETY: the caller's promise.
+        let result = unsafe { operation.attempt() };
+        // SAFETY: the source outlives the operation (the caller's promise).
+        let number = self.slot_of(unsafe { operation.source.as_ref() });
+        if let Some(slot) = number.map(|number| &mut self.slots[number]) {
+            slot.ignored = 0;
+            if slot.sides[side_of(operation.op.interest())]
+                .waiting
+                .is_empty()
+            {
+                slot.learn(&operation.op, result);
+            }
+        }
+        result
     }
 
     unsafe fn cancel(&mut self, op: OpRef, done: &mut Vec<Completion>) {

@@ -7,7 +7,8 @@ use rustix::net::{ipproto, sockopt};
 
 use super::op::{Op, RawResult};
 
-/// Consecutive edges of one source, without a call or a waiter here, that end its registration.
+/// Consecutive edges of one source, without a waiter here (or, with epoll, a call), that end its
+/// registration.
 /// With 8, stolen requests cost 2 % more CPU for all (`docs/limit.md`).
 pub(super) const MOST_IGNORED: u8 = 2;
 

@@ -144,7 +144,7 @@ pub(crate) struct Uring {
     /// Tests: behave as on a kernel that answers EAGAIN for descriptors in non-blocking mode.
     #[cfg(test)]
     polls_only: bool,
-    /// With [`Access::OwnerThread`] the ring belongs to the thread that made it (SINGLE_ISSUER, and
+    /// Unless any thread may enter it, the ring belongs to the thread that made it (SINGLE_ISSUER;
     /// the registered descriptor is per thread).
     _not_send: PhantomData<*mut ()>,
 }
@@ -567,6 +567,18 @@ impl Driver for Uring {
         Submitted::Pending
     }
 
+    unsafe fn attempt(&mut self, operation: &Operation) -> RawResult {
+        // SAFETY: the source outlives the operation (the caller's promise).
+        let source = unsafe { operation.source.as_ref() };
+        source.take_readable();
+        // SAFETY: the caller's promise.
+        let result = unsafe { operation.attempt() };
+        if operation.op.interest() == Interest::Read {
+            self.standing.learn(source, &operation.op, Some(result));
+        }
+        result
+    }
+
     unsafe fn cancel(&mut self, op: OpRef, done: &mut Vec<Completion>) {
         // SAFETY: the operation is pending here, so it is in place (contract of `cancel`).
         let note = &unsafe { op.as_ref() }.note;
@@ -673,6 +685,8 @@ impl Drop for Uring {
     fn drop(&mut self) {
         if self.in_flight > 0 {
             LEAKED.fetch_add(1, Ordering::Relaxed);
+            // Lest it keeps connections open that are none of those operations'.
+            self.end_all();
             return;
         }
 

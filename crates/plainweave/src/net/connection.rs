@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::io::op::{Interest, Op, readable_or_writable};
-use crate::sched::io_call::{Descriptor, perform, wait_ready};
+use crate::sched::io_call::{Descriptor, perform, perform_now, wait_ready};
 use crate::sched::wait;
 use crate::time::now;
 
@@ -132,6 +132,16 @@ impl Connection {
         };
         // SAFETY: `perform` does not return while the kernel may write to the buffer.
         unsafe { perform(&self.source, op, self.read_timeout()) }.map(|n| n as usize)
+    }
+
+    /// As `try_read` of a stream.
+    pub(super) fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let op = Op::Recv {
+            buf: buf.as_mut_ptr(),
+            len: buf.len(),
+        };
+        // SAFETY: the call is over when this returns.
+        unsafe { perform_now(&self.source, op) }.map(|n| n as usize)
     }
 
     /// As `write` of a stream.
@@ -305,6 +315,15 @@ macro_rules! stream {
             /// The system call fails.
             pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
                 SockRef::from(self).shutdown(how)
+            }
+
+            /// Reads what is there, without waiting for more; 0 is the end of the stream.
+            ///
+            /// # Errors
+            /// [`io::ErrorKind::WouldBlock`]: there is nothing. The stream was closed; the system
+            /// call fails; the caller was cancelled.
+            pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.shared.try_recv(buf)
             }
 
             /// Waits, without a buffer, until a read would find something.

@@ -110,6 +110,29 @@ pub(crate) unsafe fn perform(source: &Source, op: Op, limit: Option<Duration>) -
     }
 }
 
+/// Performs `op` if that can be done without waiting; [`io::ErrorKind::WouldBlock`] if not.
+///
+/// Context: any thread or fiber.
+///
+/// # Safety
+/// As for [`perform`].
+pub(crate) unsafe fn perform_now(source: &Source, op: Op) -> io::Result<u32> {
+    source.check_open().map_err(failed_at_once)?;
+    let operation = Operation::new(op, source);
+    let result = match wait::suspendable().filter(|header| header.worker().has_driver()) {
+        // SAFETY: the caller's promise.
+        Some(header) => unsafe {
+            if let Some(interrupt) = header.cancelled() {
+                return Err(failed_at_once(interrupt.into()));
+            }
+            header.worker().io().driver.borrow_mut().attempt(&operation)
+        },
+        // SAFETY: the caller's promise.
+        None => unsafe { operation.attempt() },
+    };
+    outcome(result, || None)
+}
+
 /// Waits until the descriptor is readable or writable.
 ///
 /// Context: any thread or fiber.

@@ -18,10 +18,11 @@
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rustix::io_uring::{IoringEnterFlags, io_uring_enter};
 
-use super::CLOSE;
+use super::INTERRUPTION;
 use super::sample::question;
 use crate::atomics::signal_slot::SignalSlot;
 use crate::io::driver::RingEntry;
@@ -34,7 +35,10 @@ pub(super) fn prepare() {
     SLOT.get_or_init(|| SignalSlot::new(0));
 }
 
-/// Has a worker's thread enter its ring. Returns `false` if it has not within [`CLOSE`]: it has the
+/// How long to wait for the answer. Others wait meanwhile; who has a processor takes some 10 us.
+const LIMIT: Duration = INTERRUPTION.saturating_mul(3);
+
+/// Has a worker's thread enter its ring. Returns `false` if it has not within [`LIMIT`]: it has the
 /// signal blocked, lacks a processor, or is in a part of the kernel that no signal interrupts.
 ///
 /// Context: the watchdog, with the worker's I/O lock.
@@ -43,7 +47,7 @@ pub(super) fn enter(thread: u32, entry: RingEntry) -> bool {
     let _alone = ASKERS.lock().unwrap_or_else(PoisonError::into_inner);
     let detail = u64::from(entry.ring.cast_unsigned()) << 32 | u64::from(entry.submit);
     SLOT.get()
-        .is_some_and(|slot| question(slot, thread, detail, CLOSE).is_some())
+        .is_some_and(|slot| question(slot, thread, detail, LIMIT).is_some())
 }
 
 /// Enters the ring that the calling thread is asked to enter, if it is.

@@ -97,7 +97,7 @@ use punctuality::Punctuality;
 use report::NoSpare;
 use reporter::{Note, Notes};
 pub(crate) use reporter::{OnStall, Reporter, cut_nameless_end, frames};
-pub(crate) use sample::{Sample, ask, install, install_handler};
+pub(crate) use sample::{Sample, ask, can_signal, install};
 use spares::Stalled;
 pub(crate) use spares::{Spares, Start, Starting, Threads};
 use thread::Doing;
@@ -533,15 +533,20 @@ impl Watchdog {
 
         let now = Instant::now();
         if let Some(driver) = remote_io.watched() {
+            let mut answers = true;
             cx.look(pool.nanos(now), |ring| {
-                entry::enter(pool.workers[id].thread(), ring);
+                answers = entry::enter(pool.workers[id].thread(), ring);
             });
             let often = (self.seen[id].since.elapsed() / 500).clamp(INTERRUPTION, CLOSE);
             let hidden = driver.interrupts && others && io.driver.borrow().in_flight() > 0;
-            watched.push(Watched::Driver(
-                driver.clone(),
-                if hidden { often } else { CLOSE },
-            ));
+
+            // A ring that has something for a worker that does not answer is readable all the time.
+            if answers {
+                watched.push(Watched::Driver(
+                    driver.clone(),
+                    if hidden { often } else { CLOSE },
+                ));
+            }
         } else {
             cx.expire(pool.nanos(now), TIMERS_AT_A_LOOK);
         }

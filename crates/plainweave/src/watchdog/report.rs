@@ -21,8 +21,9 @@
 //! ```
 //!
 //! # Requirements
-//! The worker is sampled by a signal, SIGURG, once for each report; without reports no signal is
-//! used. It interrupts system calls of the fiber as any signal does. Most are restarted
+//! The worker is sampled by a signal, SIGURG, once for each report. (Without reports that signal has
+//! another use: see [`RuntimeBuilder::report_stalls`](crate::RuntimeBuilder::report_stalls).) It
+//! interrupts system calls of the fiber as any signal does. Most are restarted
 //! (`SA_RESTART`); some return `EINTR` in any case (`nanosleep`, `poll`, `epoll_wait`; signal(7)
 //! lists them), which `std` and this crate handle.
 //!

@@ -120,11 +120,21 @@ pub(crate) fn install() -> io::Result<()> {
     install_handler()
 }
 
+/// Returns whether a signal will reach the threads that the caller is about to start, and this
+/// handler: it is not another's, nor blocked. Installs the handler.
+pub(crate) fn can_signal() -> bool {
+    let is_ours = || {
+        sys::signal_action(libc::SIGURG)
+            .is_ok_and(|action| action.sa_sigaction == on_signal as *const () as usize)
+    };
+    install_handler().is_ok() && is_ours() && !sys::is_blocked(libc::SIGURG)
+}
+
 /// Installs the signal handler. May be called repeatedly.
 ///
 /// # Errors
 /// The signal has another one.
-pub(crate) fn install_handler() -> io::Result<()> {
+fn install_handler() -> io::Result<()> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     if *installed {

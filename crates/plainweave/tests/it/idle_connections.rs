@@ -21,6 +21,7 @@ on_every_setup!(
     readable,
     readable_at_once,
     a_connection_tells_whether_a_read_would_wait,
+    a_read_that_does_not_wait_takes_what_is_there,
     a_listener_tells_how_many_wait,
     idle_time_out,
     end_of_stream,
@@ -130,6 +131,34 @@ fn readable_at_once(setup: Setup) {
         outcome.expect("readable");
         assert_eq!((&conn).read(&mut [0; 8]).expect("read"), 6);
     }
+}
+
+/// Also between two waits, and without one: the driver has not seen then what has come.
+fn a_read_that_does_not_wait_takes_what_is_there(setup: Setup) {
+    let (mut conn, mut theirs) = connected();
+    setup.runtime().run(|| {
+        let mut buf = [0; 8];
+        let nothing = |read: std::io::Result<usize>| read.map_err(|error| error.kind());
+        for _ in 0..3 {
+            assert_eq!(nothing(conn.try_read(&mut buf)), Err(ErrorKind::WouldBlock));
+            theirs.write_all(b"data").expect("write");
+            eventually("it is there", || {
+                conn.try_read(&mut buf).is_ok_and(|n| n == 4)
+            });
+
+            theirs.write_all(b"more").expect("write");
+            assert_eq!(conn.read(&mut buf[..2]).expect("it comes"), 2);
+            assert_eq!(nothing(conn.try_read(&mut buf)), Ok(2));
+        }
+
+        drop(theirs);
+        eventually("the end", || conn.try_read(&mut buf).is_ok_and(|n| n == 0));
+        conn.close();
+        assert_eq!(
+            nothing(conn.try_read(&mut buf)),
+            Err(ErrorKind::NotConnected)
+        );
+    });
 }
 
 fn a_connection_tells_whether_a_read_would_wait(setup: Setup) {

@@ -13,7 +13,9 @@
 //!
 //! 1. *A report may be old*: it lies in the completion queue until the driver takes it, and the
 //!    socket may have been read meanwhile. So completions are numbered. One that was in the queue
-//!    when the wait began is believed only if poll(2) says the same.
+//!    when the wait began is believed only if poll(2) says the same. One that the kernel has still
+//!    to make then (DEFER_TASKRUN) cannot be told from a new one, and is believed: whoever reads
+//!    after a wait may find nothing (`Driver::attempt`).
 //! 2. *The poll holds the file open*, where epoll lets go of a descriptor that is closed. So the
 //!    poll ends before the descriptor is closed ([`Uring::end_standing`]), at once if the last
 //!    handle is dropped on the driver's own worker. If it is dropped elsewhere, that worker is woken
@@ -52,15 +54,17 @@ const MORE_TO_SEE: PollFlags = PollFlags::RDHUP
     .union(PollFlags::ERR)
     .union(PollFlags::PRI);
 
-/// Returns the events of a report. One that was made for a wake-up alone, without a look, has
-/// whatever the wake-up may be about: then urgent data is out of the question, as two wake-ups
-/// announce it, and after two there is a look. An event that is not TCP's marks such a report.
-fn reported(result: RawResult) -> PollFlags {
+/// Returns the events of a report, and whether the kernel has looked at the socket for it. A report
+/// that was made for a wake-up alone has whatever that may be about. It takes nothing back of what
+/// was seen before, and urgent data is none of its matters: two wake-ups announce that, and after
+/// two there is a look. An event that is not TCP's marks such a report.
+fn reported(result: RawResult) -> (PollFlags, bool) {
     let events = PollFlags::from_bits_retain(result as u16);
-    if events.contains(PollFlags::RDBAND) {
-        return events - (PollFlags::PRI | PollFlags::RDBAND);
+    let looked = !events.contains(PollFlags::RDBAND);
+    match looked {
+        true => (events, true),
+        false => (events - (PollFlags::PRI | PollFlags::RDBAND), false),
     }
-    events
 }
 
 /// The standing polls of a driver.
@@ -220,8 +224,8 @@ impl Uring {
         if result < 0 {
             return self.failed_to_stand(number, result);
         }
-        let events = reported(result);
-        poll.more_to_see = events.intersects(MORE_TO_SEE);
+        let (events, looked) = reported(result);
+        poll.more_to_see = events.intersects(MORE_TO_SEE) || poll.more_to_see && !looked;
         poll.known = Known::Unsure;
         let Some(op) = poll.waiting else {
             poll.ignored += 1;
@@ -269,7 +273,8 @@ impl Uring {
     }
 
     /// Ends the poll of a source that is about to be closed, or has been. With the return the
-    /// kernel has let go of the file, unless it has no memory for that now.
+    /// kernel has let go of the file, unless it has much else to do for this ring (it does some 40
+    /// things a call), or no memory: then after the next poll.
     pub(super) fn end_standing(&mut self, source: u64) {
         let Some(number) = self.standing.by_source.get(&source) else {
             return;
@@ -279,6 +284,18 @@ impl Uring {
             // What fails now is made up for by the next poll.
             let _ = self.enter(0, None);
         }
+    }
+
+    /// Ends all of them, as the last thing that this ring is used for.
+    pub(super) fn end_all(&mut self) {
+        let armed = self.standing.polls.iter().filter(|(_, poll)| poll.armed);
+        let numbers: Vec<_> = armed.map(|(number, _)| number).collect();
+        for number in numbers {
+            let entry = cancel_entry(&self.ring, NUMBER | number as u64);
+            self.push(entry);
+        }
+        // What fails now stays open.
+        let _ = self.enter(0, None);
     }
 
     fn end_number(&mut self, number: usize) {
