@@ -389,12 +389,14 @@ fn an_address_has_its_share() {
     assert!(get(server.address, "/Cargo.toml").starts_with("HTTP/1.1 200"));
 }
 
-/// A worker is asked by SIGURG what it does; a server that does not report has no handler for it.
+/// A worker is asked by SIGURG what it does; a server that does not report has no handler for it
+/// (on epoll: workers with rings are asked to enter them, too).
 #[test]
 fn stalls_are_looked_into_on_demand() {
     let root = std::env::temp_dir();
     for (flags, asks) in [(&["--report-stalls"][..], true), (&[], false)] {
-        let server = Running::start_in(&root, flags);
+        let flags = [flags, &["--io", "epoll"]].concat();
+        let server = Running::start_in(&root, &flags);
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
         let caught = status
