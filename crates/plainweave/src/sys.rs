@@ -1,4 +1,4 @@
-//! System calls that several layers make, each wrapped once: poll(2), sigaction(2), and time slices
+//! System calls that several layers make, each wrapped once: poll(2), signals, and time slices
 //! (sched_setattr(2)); the processor's time stamp counter; and the allocator's `malloc_trim`.
 
 #![expect(
@@ -147,6 +147,17 @@ pub(crate) unsafe fn handle_signal(
     check(unsafe { libc::sigaction(signal, &action, ptr::null_mut()) })
 }
 
+/// Returns whether the calling thread has a signal blocked, and so will those that it starts.
+pub(crate) fn is_blocked(signal: libc::c_int) -> bool {
+    // SAFETY: all zeroes is a valid set: an empty one.
+    let mut blocked: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set lives across the calls; without a new set nothing changes.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &mut blocked) != 0
+            || libc::sigismember(&blocked, signal) == 1
+    }
+}
+
 /// The bounds of sched_setattr(2) for a time slice, in nanoseconds.
 pub(crate) const SHORTEST_SLICE: u64 = 100_000;
 pub(crate) const LONGEST_SLICE: u64 = 100_000_000;
@@ -165,17 +176,6 @@ struct Attributes {
     runtime: u64,
     deadline: u64,
     period: u64,
-}
-
-/// Returns whether the calling thread has a signal blocked, and so will those that it starts.
-pub(crate) fn is_blocked(signal: libc::c_int) -> bool {
-    // SAFETY: all zeroes is a valid set: an empty one.
-    let mut blocked: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set lives across the calls; without a new set nothing changes.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &mut blocked) != 0
-            || libc::sigismember(&blocked, signal) == 1
-    }
 }
 
 /// Returns a thread's time slice in nanoseconds; 0 means the calling thread. `None` for a thread

@@ -26,8 +26,8 @@
 //!   slot that was given up and asked again. A late handler finds another phase, another number, or
 //!   a question to its own thread. It answers the last of these; the second signal then finds
 //!   nothing to do.
-//! * Target and detail are read between 2 and 3. They change only when the question is over, and then 3
-//!   fails.
+//! * Target and detail are read between 2 and 3. They change only when the question is over, and
+//!   then 3 fails.
 //! * Words are written between 3 and 4 and read after `ANSWERED` was seen. (Model:
 //!   `loom_late_answers_spoil_no_question`.)
 //!

@@ -8,8 +8,7 @@ use rustix::net::{ipproto, sockopt};
 use super::op::{Op, RawResult};
 
 /// Consecutive edges of one source, without a waiter here (or, with epoll, a call), that end its
-/// registration.
-/// With 8, stolen requests cost 2 % more CPU for all (`docs/limit.md`).
+/// registration. With 8, stolen requests cost 2 % more CPU for all (`docs/limit.md`).
 pub(super) const MOST_IGNORED: u8 = 2;
 
 /// See the essay of the epoll driver.

@@ -365,7 +365,7 @@ impl Uring {
                 note |= DECIDED | u64::from(result.cast_unsigned()) << 32;
                 operation.note.set(note);
                 if more {
-                    return self.push_cancel(op);
+                    return self.push_cancel(address_of(op));
                 }
             }
         }
@@ -416,9 +416,12 @@ impl Uring {
         self.push(entry.user_data(address_of(op)));
     }
 
-    /// Has the kernel end the entry of an operation.
-    fn push_cancel(&mut self, op: OpRef) {
-        let entry = cancel_entry(&self.ring, address_of(op));
+    /// Has the kernel end the entry that has this user data.
+    fn push_cancel(&mut self, data: u64) {
+        let mut entry = opcode::AsyncCancel::new(data).build().user_data(CANCEL);
+        if self.ring.params().is_feature_skip_cqe_on_success() {
+            entry = entry.flags(Flags::SKIP_SUCCESS);
+        }
         self.push(entry);
     }
 
@@ -427,15 +430,6 @@ impl Uring {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow()
     }
-}
-
-/// Builds the entry that ends another one, which has this user data.
-fn cancel_entry(ring: &IoUring, data: u64) -> Entry {
-    let entry = opcode::AsyncCancel::new(data).build().user_data(CANCEL);
-    if ring.params().is_feature_skip_cqe_on_success() {
-        return entry.flags(Flags::SKIP_SUCCESS);
-    }
-    entry
 }
 
 fn address_of(op: OpRef) -> u64 {
@@ -475,16 +469,18 @@ fn poll_entry(operation: &Operation, interest: Interest, multishot: bool) -> Ent
         // (IO_ASYNC_POLL_COMMON). Sockets name this one beside it, and never report it.
         flags |= PollFlags::RDBAND;
     }
-    opcode::PollAdd::new(Fd(operation.fd), flags.bits().into())
-        .multi(multishot)
-        .build()
+    poll_of(operation.fd, flags, multishot)
 }
 
 /// Builds a multishot poll for what a receive may find, and for what may cut one short.
 fn read_poll(fd: RawFd) -> Entry {
     let flags = Interest::Read.poll_flags() | PollFlags::PRI | PollFlags::RDBAND;
+    poll_of(fd, flags, true)
+}
+
+fn poll_of(fd: RawFd, flags: PollFlags, multishot: bool) -> Entry {
     opcode::PollAdd::new(Fd(fd), flags.bits().into())
-        .multi(true)
+        .multi(multishot)
         .build()
 }
 
@@ -590,7 +586,7 @@ impl Driver for Uring {
 
         // One that has its result is being ended already.
         if before & DECIDED == 0 {
-            self.push_cancel(op);
+            self.push_cancel(address_of(op));
         }
     }
 

@@ -126,20 +126,14 @@ impl Connection {
         if buf.is_empty() {
             return Ok(0);
         }
-        let op = Op::Recv {
-            buf: buf.as_mut_ptr(),
-            len: buf.len(),
-        };
+        let op = receive_into(buf);
         // SAFETY: `perform` does not return while the kernel may write to the buffer.
         unsafe { perform(&self.source, op, self.read_timeout()) }.map(|n| n as usize)
     }
 
     /// As `try_read` of a stream.
     pub(super) fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let op = Op::Recv {
-            buf: buf.as_mut_ptr(),
-            len: buf.len(),
-        };
+        let op = receive_into(buf);
         // SAFETY: the call is over when this returns.
         unsafe { perform_now(&self.source, op) }.map(|n| n as usize)
     }
@@ -193,6 +187,13 @@ impl Connection {
             )
         }
         .map(|n| n as usize)
+    }
+}
+
+fn receive_into(buf: &mut [u8]) -> Op {
+    Op::Recv {
+        buf: buf.as_mut_ptr(),
+        len: buf.len(),
     }
 }
 

@@ -10,29 +10,25 @@
 //!
 //! # Rejected
 //! * *A ring for any thread*, which we had: the kernel then does its part of each completion as the
-//!   worker leaves its next system call, 5 to 7 % of a small request. It stays for kernels before
+//!   worker leaves its next system call, a twentieth of a small request. It stays for kernels before
 //!   6.1, and where SIGURG is the program's.
 //! * *A pointer or descriptor in the signal's value*: see `atomics/signal_slot`.
 
 #![expect(unsafe_code, reason = "enters a ring by its number")]
 
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::io_uring::{IoringEnterFlags, io_uring_enter};
 
 use super::INTERRUPTION;
-use super::sample::question;
-use crate::atomics::signal_slot::SignalSlot;
+use super::sample::Questions;
 use crate::io::driver::RingEntry;
-use crate::shim;
 
-/// Set before the handler is installed.
-static SLOT: OnceLock<SignalSlot> = OnceLock::new();
+static ENTRIES: Questions = Questions::new();
 
 pub(super) fn prepare() {
-    SLOT.get_or_init(|| SignalSlot::new(0));
+    ENTRIES.prepare(0);
 }
 
 /// How long to wait for the answer. Others wait meanwhile; who has a processor takes some 10 us.
@@ -43,29 +39,23 @@ const LIMIT: Duration = INTERRUPTION.saturating_mul(3);
 ///
 /// Context: the watchdog, with the worker's I/O lock.
 pub(super) fn enter(thread: u32, entry: RingEntry) -> bool {
-    static ASKERS: Mutex<()> = Mutex::new(());
-    let _alone = ASKERS.lock().unwrap_or_else(PoisonError::into_inner);
     let detail = u64::from(entry.ring.cast_unsigned()) << 32 | u64::from(entry.submit);
-    SLOT.get()
-        .is_some_and(|slot| question(slot, thread, detail, LIMIT).is_some())
+    ENTRIES.ask(thread, detail, LIMIT).is_some()
 }
 
 /// Enters the ring that the calling thread is asked to enter, if it is.
 ///
 /// Context: the signal's handler.
 pub(super) fn answer(thread: u32) {
-    let Some((slot, answer)) = SLOT.get().and_then(|slot| Some((slot, slot.take(thread)?))) else {
-        return;
-    };
-    let ring = (answer.detail() >> 32) as RawFd;
-    let submit = answer.detail() as u32;
-    // SAFETY: the ring is open, as its worker's loop does not end while the watchdog holds the
-    // remote access, which waits for this answer; had it given up, `take` would have failed. The
-    // entries have been pushed by those who promise that what they point to is valid.
-    let _ = unsafe {
-        let ring = BorrowedFd::borrow_raw(ring);
-        io_uring_enter(ring, submit, 0, IoringEnterFlags::GETEVENTS)
-    };
-    drop(answer);
-    shim::futex_wake(slot.futex());
+    ENTRIES.answer(thread, |answer| {
+        let ring = (answer.detail() >> 32) as RawFd;
+        let submit = answer.detail() as u32;
+        // SAFETY: the ring is open: until the asker gives up, it holds the remote access, without
+        // which the worker's loop does not end; from then on only this thread could close it. The
+        // entries have been pushed by those who promise that what they point to is valid.
+        let _ = unsafe {
+            let ring = BorrowedFd::borrow_raw(ring);
+            io_uring_enter(ring, submit, 0, IoringEnterFlags::GETEVENTS)
+        };
+    });
 }

@@ -46,7 +46,7 @@ use rustix::fs::Timespec;
 use rustix::thread::gettid;
 
 use super::entry;
-use crate::atomics::signal_slot::SignalSlot;
+use crate::atomics::signal_slot::{Answer, SignalSlot};
 use crate::fiber::saved::word;
 use crate::shim;
 use crate::stack::{GUARD_SIZE, OverflowInfo, SlotHit, lookup};
@@ -72,8 +72,7 @@ const NAME: usize = 7;
 const COPY: usize = NAME + MOST_NAME / size_of::<usize>();
 const WORDS: usize = COPY + MOST_STACK;
 
-/// Set before the handler is installed.
-static SLOT: OnceLock<SignalSlot> = OnceLock::new();
+static SAMPLES: Questions = Questions::new();
 
 /// What a thread was doing.
 #[derive(Clone, Debug)]
@@ -141,7 +140,7 @@ fn install_handler() -> io::Result<()> {
         return Ok(());
     }
 
-    SLOT.get_or_init(|| SignalSlot::new(WORDS));
+    SAMPLES.prepare(WORDS);
     entry::prepare();
     if !matches!(
         sys::signal_action(libc::SIGURG)?.sa_sigaction,
@@ -165,40 +164,71 @@ fn install_handler() -> io::Result<()> {
 ///
 /// Context: a thread that may block.
 pub(crate) fn ask(thread: u32, limit: Duration) -> Option<Sample> {
-    static ASKERS: Mutex<()> = Mutex::new(());
-    let _alone = ASKERS.lock().unwrap_or_else(PoisonError::into_inner);
-    question(SLOT.get()?, thread, 0, limit).map(|words| Sample::of(&words))
+    SAMPLES
+        .ask(thread, 0, limit)
+        .map(|words| Sample::of(&words))
 }
 
-/// Asks a thread by a slot. Returns the answer, or `None` if there is none within `limit`.
-///
-/// Context: a thread that may block, the only one to use the slot.
-pub(super) fn question(
-    slot: &SignalSlot,
-    thread: u32,
-    detail: u64,
-    limit: Duration,
-) -> Option<Vec<usize>> {
-    let question = slot.ask(thread, detail)?;
-    let end = Instant::now() + limit;
-    let sent = send(thread);
+/// Questions of one kind, asked and answered by a slot.
+pub(super) struct Questions {
+    /// Set before the handler is installed.
+    slot: OnceLock<SignalSlot>,
+    askers: Mutex<()>,
+}
 
-    loop {
-        let state = match slot.answer(question) {
-            Ok(words) => return Some(words),
-            Err(state) => state,
-        };
-
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || !sent {
-            slot.withdraw(question);
-            return slot.answer(question).ok();
+impl Questions {
+    pub(super) const fn new() -> Self {
+        Self {
+            slot: OnceLock::new(),
+            askers: Mutex::new(()),
         }
+    }
 
-        // An error means that the word has changed, time is up, or a signal came: check again in
-        // each case.
-        let left = Timespec::try_from(left).ok();
-        shim::futex_wait(slot.futex(), state, left.as_ref());
+    /// Makes the slot, for answers of this many words, unless there is one.
+    pub(super) fn prepare(&self, words: usize) {
+        self.slot.get_or_init(|| SignalSlot::new(words));
+    }
+
+    /// Asks a thread. Returns the answer, or `None` if there is none within `limit`.
+    ///
+    /// Context: a thread that may block.
+    pub(super) fn ask(&self, thread: u32, detail: u64, limit: Duration) -> Option<Vec<usize>> {
+        let _alone = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.slot.get()?;
+        let question = slot.ask(thread, detail)?;
+        let end = Instant::now() + limit;
+        let sent = send(thread);
+
+        loop {
+            let state = match slot.answer(question) {
+                Ok(words) => return Some(words),
+                Err(state) => state,
+            };
+
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || !sent {
+                slot.withdraw(question);
+                return slot.answer(question).ok();
+            }
+
+            // An error means that the word has changed, time is up, or a signal came: check again
+            // in each case.
+            let left = Timespec::try_from(left).ok();
+            shim::futex_wait(slot.futex(), state, left.as_ref());
+        }
+    }
+
+    /// Has `answer` answer what the calling thread is asked, if it is, and wakes the asker.
+    ///
+    /// Context: the signal's handler.
+    pub(super) fn answer(&self, thread: u32, answer: impl FnOnce(&Answer<'_>)) {
+        let Some(slot) = self.slot.get() else { return };
+        let Some(asked) = slot.take(thread) else {
+            return;
+        };
+        answer(&asked);
+        drop(asked);
+        shim::futex_wake(slot.futex());
     }
 }
 
@@ -221,9 +251,11 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     // A raw system call: neither `errno` nor another thread-local.
     let thread = gettid().as_raw_pid() as u32;
     entry::answer(thread);
-    let Some((slot, answer)) = SLOT.get().and_then(|slot| Some((slot, slot.take(thread)?))) else {
-        return;
-    };
+    SAMPLES.answer(thread, |answer| take_sample(answer, context));
+}
+
+/// Writes an answer: steps 2 and 3.
+fn take_sample(answer: &Answer<'_>, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
     let Some(registers) = (unsafe { registers(context) }) else {
         return;
@@ -262,8 +294,6 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     }
 
     answer.put(COUNT, count);
-    drop(answer);
-    shim::futex_wake(slot.futex());
 }
 
 /// Returns the number and name of the fiber that a slot in use belongs to.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use super::recurring::{read_past_the_driver, wait};
 use super::*;
 
 /// A value that another thread uses while its owner does not.
@@ -109,11 +110,6 @@ fn an_operation_outlives_the_thread_that_submitted_it() {
 fn a_report_from_before_a_wait_is_checked() {
     let (source, peer) = tcp_pair();
     let mut rig = rig();
-    let wait = |source| {
-        let mut op = poll(source, Interest::Read);
-        op.recurs = true;
-        op
-    };
     for _ in 0..3 {
         let first = wait(&source);
         rig.pending(&first);
@@ -125,9 +121,7 @@ fn a_report_from_before_a_wait_is_checked() {
 
         // The driver has not taken the report of this.
         write(&peer, b"second");
-        let flags = rustix::net::RecvFlags::DONTWAIT;
-        let read = rustix::net::recv(&source, &mut buf, flags);
-        assert_eq!(read.map(|(_, n)| n), Ok(6));
+        assert_eq!(read_past_the_driver(&source, &mut buf), 6);
 
         let second = wait(&source);
         rig.pending(&second);
@@ -152,8 +146,7 @@ fn a_standing_poll_that_nobody_waits_for_ends() {
     let (source, peer) = tcp_pair();
     let (mut left, mut right) = (rig(), rig());
     let turn = |rig: &mut Rig| {
-        let mut op = poll(&source, Interest::Read);
-        op.recurs = true;
+        let op = wait(&source);
         rig.pending(&op);
         rig.poll(Wait::No);
         write(&peer, b"x");

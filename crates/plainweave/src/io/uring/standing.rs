@@ -1,11 +1,9 @@
 //! Standing polls: the readability of sockets that are waited for again and again.
 //!
 //! A connection between two requests waits for one thing, time after time. To push a poll entry for
-//! each of these waits cost a twentieth of a small request, and made this driver the dearer one: a
-//! raw loop with a poll entry for each request takes 1.02 to 1.03 of one on epoll, with a multishot
-//! poll for each connection .97 (1 KiB answers, 64 and 1,024 connections, seven rounds). A multishot
-//! receive into buffers that the kernel picks is as fast, and would have to give up that a call's
-//! bytes go where the caller wants them.
+//! each of these waits cost a twentieth of a small request, and made this driver the dearer one
+//! (`docs/drivers.md`). A multishot receive into buffers that the kernel picks is as fast, and would
+//! have to give up that a call's bytes go where the caller wants them.
 //!
 //! # Why it is hard
 //! What the kernel reports are changes, as with epoll, so the same care is due: see the essay there
@@ -35,10 +33,9 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 
 use foldhash::fast::RandomState;
-use io_uring::squeue::Entry;
 use slab::Slab;
 
-use super::{DECIDED, STANDS, Uring, address_of, cancel_entry, entry_for, read_poll};
+use super::{DECIDED, STANDS, Uring, address_of, entry_for, read_poll};
 use crate::io::driver::{Completion, OpRef, Submitted};
 use crate::io::known::{Known, MOST_IGNORED, is_tcp};
 use crate::io::op::{Interest, Op, Operation, RawResult, readable_or_writable};
@@ -60,11 +57,10 @@ const MORE_TO_SEE: PollFlags = PollFlags::RDHUP
 /// two there is a look. An event that is not TCP's marks such a report.
 fn reported(result: RawResult) -> (PollFlags, bool) {
     let events = PollFlags::from_bits_retain(result as u16);
-    let looked = !events.contains(PollFlags::RDBAND);
-    match looked {
-        true => (events, true),
-        false => (events - (PollFlags::PRI | PollFlags::RDBAND), false),
+    if events.contains(PollFlags::RDBAND) {
+        return (events - (PollFlags::PRI | PollFlags::RDBAND), false);
     }
+    (events, true)
 }
 
 /// The standing polls of a driver.
@@ -102,9 +98,6 @@ impl Standing {
         let is_it = |poll: &Poll| poll.source == id && !poll.ending;
         if self.polls.get(hint).is_some_and(is_it) {
             return Some(hint);
-        }
-        if self.by_source.is_empty() {
-            return None;
         }
         self.by_source.get(&id).map(|number| *number as usize)
     }
@@ -291,8 +284,7 @@ impl Uring {
         let armed = self.standing.polls.iter().filter(|(_, poll)| poll.armed);
         let numbers: Vec<_> = armed.map(|(number, _)| number).collect();
         for number in numbers {
-            let entry = cancel_entry(&self.ring, NUMBER | number as u64);
-            self.push(entry);
+            self.push_cancel(NUMBER | number as u64);
         }
         // What fails now stays open.
         let _ = self.enter(0, None);
@@ -308,7 +300,6 @@ impl Uring {
         poll.ending = true;
         self.standing.ending += 1;
         self.standing.by_source.remove(&poll.source);
-        let entry: Entry = cancel_entry(&self.ring, NUMBER | number as u64);
-        self.push(entry);
+        self.push_cancel(NUMBER | number as u64);
     }
 }
