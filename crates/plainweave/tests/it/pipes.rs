@@ -1,6 +1,6 @@
 //! Pipes, FIFOs and standard input. On both drivers.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::process::{Command, Stdio};
 
 use crate::common::*;
@@ -55,6 +55,7 @@ fn waits_for_a_pipe_end_early(setup: Setup) {
         let late = with_timeout(ms(3), || reader.read(&mut [0])).expect_err("nothing comes");
         assert_eq!(late.kind(), ErrorKind::TimedOut);
         assert!(!reader.is_readable());
+        writer.write_all(b"x").expect("room");
         let full = with_timeout(ms(30), || writer.write_all(&vec![0; 1 << 20]));
         assert_eq!(full.expect_err("nobody reads").kind(), ErrorKind::TimedOut);
         let branch = select! {
@@ -95,30 +96,27 @@ fn a_fifo_waits_for_its_other_end(setup: Setup) {
     });
 }
 
-/// The child echoes while another of its fibers goes on; its input is a pipe, and then a file.
+/// The child echoes, and ticks while it waits. Its input is a pipe, to which nothing is written
+/// before it has ticked, and then a file.
 fn standard_input_is_waited_for(setup: Setup) {
     if is_child("stdin") {
-        let ticked = setup.workers(1).run(|| {
+        setup.workers(1).run(|| {
             let ticks = spawn(|| {
-                let mut count = 0;
-                while sleep(ms(1)).is_ok() {
-                    count += 1;
+                for _ in 0..5 {
+                    sleep(ms(1))?;
                 }
-                count
+                std::io::stderr().write_all(b"ticked\n")
             });
             let mut text = String::new();
             stdin()
                 .expect("open")
                 .read_to_string(&mut text)
                 .expect("read");
+            ticks.join().expect("no panic").expect("told");
             std::io::stderr()
                 .write_all(format!("<{text}>").as_bytes())
                 .expect("told");
-            ticks.cancel();
-            ticks.join().expect("no panic")
         });
-        let told = format!("ticks: {}", ticked > 5);
-        std::io::stderr().write_all(told.as_bytes()).expect("told");
         return;
     }
     let thread = std::thread::current();
@@ -135,16 +133,21 @@ fn standard_input_is_waited_for(setup: Setup) {
     };
     let mut reads = child(Stdio::piped());
     let mut input = reads.stdin.take().expect("piped");
+    let mut output = BufReader::new(reads.stderr.take().expect("piped"));
+    let mut text = String::new();
+    while !text.ends_with("ticked\n") {
+        let len = output.read_line(&mut text).expect("read");
+        assert!(len > 0, "{text}");
+    }
+
     for part in ["he", "llo"] {
-        std::thread::sleep(ms(30));
         input.write_all(part.as_bytes()).expect("written");
+        std::thread::sleep(ms(30));
     }
     drop(input);
-    let text = stderr_of(&reads.wait_with_output().expect("it ends"));
-    assert!(
-        text.contains("<hello>") && text.contains("ticks: true"),
-        "{text}"
-    );
+    output.read_to_string(&mut text).expect("read");
+    reads.wait().expect("it ends");
+    assert!(text.contains("<hello>"), "{text}");
     let mut file = tempfile::tempfile().expect("a file");
     file.write_all(b"of a file").expect("written");
     std::io::Seek::rewind(&mut file).expect("rewound");
