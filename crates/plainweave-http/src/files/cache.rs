@@ -27,6 +27,7 @@ use http::StatusCode;
 
 use super::clock::{Millis, coarse_millis};
 use super::coding::Coding;
+use super::compress::{Compression, Making};
 use super::entry::Entry;
 use super::front::Fronts;
 use super::look::{Found, Job, Look};
@@ -34,9 +35,6 @@ use super::open::Root;
 use super::path::FilePath;
 use super::pieces::Blocking;
 use super::served_root::ServedRoot;
-
-/// The file that stands for a directory.
-const INDEX: &[u8] = b"index.html";
 
 /// What of the served files is kept, and for how long it is believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +67,9 @@ const SHARDS: usize = 16;
 /// The part of [`Caching::bytes`] that the processors' copies may take: one in so many.
 const FRONTS: usize = 8;
 
+/// A twin is not made now: others are. No client sees it.
+const BUSY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
@@ -77,6 +78,8 @@ pub(super) struct Wanted<'a> {
     pub(super) coding: Option<Coding>,
     /// Whether to find out which twins the file has.
     pub(super) with_twins: bool,
+    /// The name of the file that stands for a directory.
+    pub(super) index: &'a [u8],
 }
 
 impl Wanted<'_> {
@@ -94,7 +97,11 @@ pub(super) struct Cache {
     fronts: Fronts,
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     hasher: RandomState,
+    /// As it was asked for.
+    whole: Caching,
+    /// Of the shards.
     caching: Caching,
+    making: Option<Arc<Making>>,
 }
 
 #[derive(Debug, Default)]
@@ -133,19 +140,26 @@ struct Landing {
 }
 
 impl Cache {
-    pub(super) fn new(caching: Caching) -> Arc<Self> {
+    /// `compression`: of what is kept.
+    pub(super) fn new(caching: Caching, compression: Option<Compression>) -> Arc<Self> {
         let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
         let fronts = Fronts::new(caching.bytes / FRONTS);
+        let whole = caching.clone();
         let caching = Caching {
             bytes: caching.bytes - caching.bytes / FRONTS,
             ..caching
         };
 
+        // What is made of a file is no larger, or hardly; and it is not to drive out all else.
+        let most_bytes = (caching.bytes / SHARDS / 2) as u64;
+        let making = compression.map(|compression| Making::new(compression, most_bytes));
         Arc::new(Self {
             fronts,
             shards,
             hasher: RandomState::default(),
+            whole,
             caching,
+            making: making.map(Arc::new),
         })
     }
 
@@ -193,6 +207,11 @@ impl Cache {
                 }
             }
         }
+    }
+
+    /// Returns what it was made with.
+    pub(super) fn caching(&self) -> Caching {
+        self.whole.clone()
     }
 
     fn is_fresh(&self, entry: &Entry, generation: u64, now: Millis) -> bool {
@@ -297,6 +316,7 @@ impl Cache {
             path,
             coding,
             with_twins,
+            index,
         }: Wanted<'_>,
         old: Option<&Arc<Entry>>,
         root: Arc<Root>,
@@ -305,7 +325,7 @@ impl Cache {
         let mut name = path.name().to_vec();
         if path.is_directory() {
             name.extend_from_slice(if name.is_empty() { b"" } else { b"/" });
-            name.extend_from_slice(INDEX);
+            name.extend_from_slice(index);
         }
 
         let known = old.and_then(|old| old.found.known());
@@ -315,13 +335,26 @@ impl Cache {
             coding,
             with_twins,
             known,
+            making: self.making.clone(),
             whole_up_to: self.whole_up_to(),
         };
 
-        match if B::TRY_FIRST { job.try_now() } else { None } {
-            Some(look) => Ok(look),
-            None => blocking.run(move || job.run()),
+        if let Some(look) = if B::TRY_FIRST { job.try_now() } else { None } {
+            return Ok(look);
         }
+        let making = self.making.as_ref().filter(|_| coding.is_some());
+        let place = match making {
+            None => None,
+            Some(making) => match making.at_once().begin_owned() {
+                Some(place) => Some(place),
+                None => return Ok(Look::Failed(BUSY)),
+            },
+        };
+        blocking.run(move || {
+            let look = job.run();
+            drop(place);
+            look
+        })
     }
 
     /// Returns the size up to which files are read whole, so that one of them cannot drive out
@@ -462,6 +495,7 @@ mod tests {
                     path: &path,
                     coding: None,
                     with_twins: false,
+                    index: b"index.html",
                 },
                 root,
                 &Inline,
@@ -481,10 +515,11 @@ mod tests {
         let &[one, other] = &ours[..] else { return };
         let root =
             Arc::new(ServedRoot::new(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("a directory"));
-        let cache = Cache::new(Caching {
+        let caching = Caching {
             staleness: Duration::from_secs(3600),
             ..Caching::default()
-        });
+        };
+        let cache = Cache::new(caching, None);
 
         let (told, tell) = mpsc::channel();
         std::thread::scope(|scope| {

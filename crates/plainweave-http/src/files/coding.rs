@@ -1,23 +1,26 @@
-//! Content codings for which a file may have a compressed twin beside it, and the choice among
-//! them, sans I/O.
+//! Content codings in which a file can be had, and the choice among them, sans I/O.
 
 use super::accept::{Weight, elements};
 use crate::message::head::RequestHead;
 
-/// A coding, in the order in which they are preferred when a client likes them equally: by the size
-/// that is usual.
+/// A content coding, in the order in which they are preferred when a client likes them equally: by
+/// the size that is usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub enum Coding {
+    /// Brotli (RFC 7932), `br`.
     Br,
+    /// Zstandard (RFC 8878), `zstd`.
     Zstd,
+    /// `gzip` (RFC 1952).
     Gzip,
 }
 
 impl Coding {
-    pub(super) const ALL: [Self; 3] = [Self::Br, Self::Zstd, Self::Gzip];
+    /// All that there are.
+    pub const ALL: [Self; 3] = [Self::Br, Self::Zstd, Self::Gzip];
 
     /// Its name in HTTP, which stands in the entity tag too.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Br => "br",
             Self::Zstd => "zstd",
@@ -26,7 +29,7 @@ impl Coding {
     }
 
     /// Returns the suffix of the twin's name.
-    pub(super) fn suffix(self) -> &'static str {
+    pub fn suffix(self) -> &'static str {
         match self {
             Self::Br => ".br",
             Self::Zstd => ".zst",
@@ -60,6 +63,10 @@ impl Codings {
 
     pub(super) fn insert(&mut self, coding: Coding) {
         self.0 |= 1 << coding as u8;
+    }
+
+    pub(super) fn insert_all(&mut self, others: Self) {
+        self.0 |= others.0;
     }
 
     pub(super) fn remove(&mut self, coding: Coding) {

@@ -41,6 +41,11 @@ impl Identity {
         }
     }
 
+    /// Returns whether the system's own time of change, which no tool sets, says so little.
+    pub(super) fn has_just_changed(&self, now: SystemTime) -> bool {
+        is_recent(self.changed, now)
+    }
+
     /// Returns whether a later change may leave all of it the same.
     pub(super) fn is_recent(&self, now: SystemTime) -> bool {
         is_recent(self.changed, now) || self.version.is_recent(now)

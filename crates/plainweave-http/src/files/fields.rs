@@ -51,6 +51,11 @@ impl Fields {
         }
     }
 
+    /// Takes them out, as if the request did not have them.
+    pub(super) fn remove(&mut self, fields: Self) {
+        self.0 &= !fields.0;
+    }
+
     /// Returns whether one of these is there.
     pub(super) fn has(self, any: Self) -> bool {
         self.0 & any.0 != 0

@@ -12,6 +12,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use super::coding::{Coding, Codings};
+use super::compress::Making;
 use super::condition::{Identity, Tagged, Validators, Version};
 use super::open::Root;
 use super::path;
@@ -162,6 +163,14 @@ impl FoundFile {
         &self.identity.version
     }
 
+    /// Returns the number of bytes of the content.
+    pub(super) fn size(&self) -> u64 {
+        match &self.content {
+            Content::Whole(bytes) => bytes.len() as u64,
+            Content::Open(_) => self.version().size,
+        }
+    }
+
     /// Returns the fields of an answer with content.
     pub(super) fn lines(&self) -> HeaderLines {
         self.lines.clone()
@@ -239,6 +248,8 @@ pub(super) struct Job {
     pub(super) with_twins: bool,
     /// The state in which the file is known already.
     pub(super) known: Option<Known>,
+    /// By what twins are made that do not stand there.
+    pub(super) making: Option<Arc<Making>>,
     /// Files up to this size are read.
     pub(super) whole_up_to: u64,
 }
@@ -246,6 +257,10 @@ pub(super) struct Job {
 impl Job {
     /// Looks without waiting for a disk; `None` if that takes one.
     pub(super) fn try_now(&self) -> Option<Look> {
+        if let Some((_, known)) = self.made_of(|name| self.root.read_cached(name))? {
+            // Only that it is there already is found out so soon.
+            return (self.known == Some(known)).then_some(Look::Same);
+        }
         let file = match self.root.read_cached(&self.file_name(self.coding))? {
             Ok(file) => file,
             Err(error) => return Some(self.failed(error)),
@@ -258,6 +273,11 @@ impl Job {
 
     /// Looks the file up. May wait for a disk.
     pub(super) fn run(&self) -> Look {
+        match self.made_of(|name| Some(self.root.read(name))) {
+            Some(Some((_, known))) if self.known == Some(known) => return Look::Same,
+            Some(Some((file, known))) => return self.make(&file, known),
+            _ => {}
+        }
         let file = match self.root.read(&self.file_name(self.coding)) {
             Ok(file) => file,
             Err(error) => return self.failed(error),
@@ -278,6 +298,62 @@ impl Job {
             Ok(Some(look)) => look,
             Ok(None) => self.failed(failure),
             Err(error) => self.failed(error),
+        }
+    }
+
+    /// Returns the file that the twin is to be made of, and its state. The inner `None`: no twin is
+    /// meant, or one that stands there; the outer one: `open` would have to wait.
+    fn made_of(
+        &self,
+        open: impl Fn(&[u8]) -> Option<Result<File, Errno>>,
+    ) -> Option<Option<(File, Known)>> {
+        let Some((coding, making)) = self.coding.zip(self.making.as_ref()) else {
+            return Some(None);
+        };
+        if self.with_twins && open(&self.file_name(Some(coding)))?.is_ok() {
+            return Some(None);
+        }
+        let Ok(file) = open(&self.name)? else {
+            return Some(None);
+        };
+        let Ok(stat) = fstat(&file) else {
+            return Some(None);
+        };
+
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let identity = Identity::of(&stat);
+        let made = making.of(content_type_of(&self.name), identity.version.size);
+        let known = Known {
+            identity,
+            twins: Codings::default(),
+        };
+        Some((is_file && made.contains(coding)).then_some((file, known)))
+    }
+
+    /// Makes the twin of a file in this state.
+    fn make(&self, file: &File, known: Known) -> Look {
+        let Some((coding, making)) = self.coding.zip(self.making.as_ref()) else {
+            return Look::Failed(StatusCode::INTERNAL_SERVER_ERROR);
+        };
+        let size = known.identity.version.size;
+        let mut read = |file: &File, buf: &mut [u8], offset| file.read_at(buf, offset).ok();
+        let content = read_whole(file, size as usize, &mut read);
+        let content = content.filter(|content| content.len() as u64 == size);
+        let is_same = fstat(file).is_ok_and(|stat| Identity::of(&stat) == known.identity);
+        let made = content
+            .filter(|_| is_same)
+            .and_then(|content| making.compress(coding, &content).ok());
+
+        match made {
+            Some(made) => {
+                let content = Content::Whole(made.into());
+                let mut file = FoundFile::new(&self.name, self.coding, known, content);
+                // It is dear to make: a time in the future is no reason to do it again.
+                file.recent = known.identity.has_just_changed(SystemTime::now());
+                Look::New(Found::File(file))
+            }
+            // The file is there as it is.
+            None => Look::Failed(StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 
@@ -318,6 +394,13 @@ impl Job {
                 _ => return Ok(Some(Look::New(Found::Nothing(StatusCode::NOT_FOUND)))),
             }
             let identity = Identity::of(&stat);
+            let mut twins = twins;
+            if self.coding.is_none()
+                && let Some(making) = &self.making
+            {
+                let content_type = content_type_of(&self.name);
+                twins.insert_all(making.of(content_type, identity.version.size));
+            }
             let known = Known { identity, twins };
             if self.known == Some(known) {
                 return Ok(Some(Look::Same));
@@ -402,6 +485,11 @@ const TYPES: [(&str, &str); 6] = [
     ("ts", "video/mp2t"),
     ("zst", "application/zstd"),
 ];
+
+/// Returns the type of a file by its name, without parameters.
+fn content_type_of(name: &[u8]) -> &'static str {
+    content_type(path::extension(name)).0
+}
 
 /// By the extension alone; text is taken for UTF-8, as everything that is written today.
 fn content_type(extension: Option<&str>) -> (&'static str, &'static str) {

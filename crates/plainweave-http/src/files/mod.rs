@@ -1,18 +1,17 @@
 //! The static handler: files beneath a directory.
 //!
 //! GET and HEAD, index files, redirects of directories to their trailing slash, media types,
-//! validators, conditional requests and ranges; if wanted, compressed twins of files, listings, a
-//! fallback page and error pages. Paths are decoded once and opened beneath the root only (see
-//! `open`), which is followed when something else stands at its path (see [`ServedRoot`]); dotfiles
-//! are hidden, except `/.well-known`. What is asked for often is answered from memory (see
-//! [`Caching`]); what has to come from a disk comes by a [`Blocking`] pool.
+//! validators, conditional requests and ranges; if wanted, compression, compressed twins of files,
+//! clean URLs, listings, a fallback page and error pages. Paths are decoded once and opened beneath
+//! the root only (see `open`), which is followed when something else stands at its path (see
+//! [`ServedRoot`]); dotfiles are hidden, except `/.well-known`. What is asked for often is answered
+//! from memory (see [`Caching`]); what has to come from a disk comes by a [`Blocking`] pool.
 
 mod accept; // What a client would rather have.
 mod cache; // What was found behind recently asked paths.
 mod clock; // The clock of the files' caches.
-// Content codings for which a file may have a compressed twin beside it, and the choice among them,
-// sans I/O.
-mod coding;
+mod coding; // Content codings in which a file can be had, and the choice among them, sans I/O.
+mod compress; // Compressed twins that stand nowhere.
 // Validators of a file, and the preconditions that a request sets on them (RFC 9110, 8.8 and 13).
 mod condition;
 mod disk_waits; // Responses that wait for a disk.
@@ -37,8 +36,11 @@ mod static_files; // The handler that serves a directory.
 mod variant; // Which representation of a file a request gets.
 
 pub use cache::Caching;
+pub use coding::Coding;
+pub use compress::Compression;
 pub use disk_waits::DiskWaits;
 pub use pages::PAGED;
+pub use path::{decoded, push_encoded};
 pub use pieces::{Blocking, Inline};
 pub use served_root::ServedRoot;
-pub use static_files::StaticFiles;
+pub use static_files::{Passed, StaticFiles};

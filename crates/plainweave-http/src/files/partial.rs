@@ -21,7 +21,7 @@ pub(super) fn respond<B: Blocking>(
     value: &[u8],
     disk: &Disk<B>,
 ) -> Option<Response> {
-    let size = file.version().size;
+    let size = file.size();
     match range::parse(value, size) {
         Ranges::Ignored => None,
         Ranges::Unsatisfiable => {
@@ -39,7 +39,7 @@ fn single<B: Blocking>(file: &FoundFile, range: Range<u64>, disk: &Disk<B>) -> R
     let Some(body) = content(file, range.clone(), disk) else {
         return busy();
     };
-    let place = text(content_range(&range, file.version().size));
+    let place = text(content_range(&range, file.size()));
     let response = Response::new(StatusCode::PARTIAL_CONTENT).with_lines(file.lines());
     response
         .with_header(header::CONTENT_RANGE, place)
@@ -72,7 +72,7 @@ pub(super) fn busy() -> Response {
 
 /// `multipart/byteranges`.
 fn multiple<B: Blocking>(file: &FoundFile, ranges: &[Range<u64>], disk: &Disk<B>) -> Response {
-    let size = file.version().size;
+    let size = file.size();
     let boundary = boundary();
     let mut segments = Vec::with_capacity(2 * ranges.len() + 1);
     let mut begin = "--";

@@ -2,6 +2,40 @@
 
 use std::borrow::Cow;
 
+use http::StatusCode;
+
+/// What a page's name ends in.
+const PAGE: &str = ".html";
+
+/// Returns a request's path as the files' handler understands it, the one by which rules should go:
+/// decoded once, without empty segments. Begins with `/`.
+///
+/// # Errors
+/// The status of the answer to a path that names no file: 400 for a malformed one, as with `..` or
+/// NUL; 404 for what is hidden, as are dotfiles.
+pub fn decoded(path: &str) -> Result<Cow<'_, [u8]>, StatusCode> {
+    match FilePath::decode(path) {
+        Ok(path) => Ok(path.canonical),
+        Err(refusal) => Err(refusal.status()),
+    }
+}
+
+/// Appends a decoded path, or a part of one, to a URL, percent-encoded but for its slashes.
+pub fn push_encoded(url: &mut String, name: &[u8]) {
+    for &byte in name {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*'
+            | b'+' | b',' | b';' | b'=' | b':' | b'@' => url.push(byte as char),
+            _ if byte.is_ascii_alphanumeric() => url.push(byte as char),
+            _ => {
+                url.push('%');
+                url.push(HEX[usize::from(byte >> 4)] as char);
+                url.push(HEX[usize::from(byte & 15)] as char);
+            }
+        }
+    }
+}
+
 /// Why a path names no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -9,6 +43,17 @@ pub(super) enum Refusal {
     Malformed,
     /// Not for the public: dotfiles, names that hold an encoded slash.
     Hidden,
+}
+
+impl Refusal {
+    /// Returns the answer's status.
+    pub(super) fn status(self) -> StatusCode {
+        match self {
+            Self::Malformed => StatusCode::BAD_REQUEST,
+            // As if it did not exist: 403 would say that it does.
+            Self::Hidden => StatusCode::NOT_FOUND,
+        }
+    }
 }
 
 /// A path beneath the root: no empty, `.` or `..` segments, no NUL, nothing hidden.
@@ -59,6 +104,41 @@ impl<'a> FilePath<'a> {
         self.canonical.ends_with(b"/")
     }
 
+    /// Returns the path of the page that stands for this one where URLs are clean: `/a` is for the
+    /// file `/a.html`.
+    pub(super) fn page(&self) -> FilePath<'static> {
+        let canonical = [b"/", self.name(), PAGE.as_bytes()].concat();
+        FilePath {
+            canonical: Cow::Owned(canonical),
+        }
+    }
+
+    /// Returns the path that this page stands for.
+    pub(super) fn without_page(&self) -> Option<FilePath<'_>> {
+        let left = self.canonical.strip_suffix(PAGE.as_bytes())?;
+        Some(FilePath {
+            canonical: Cow::Borrowed(left),
+        })
+    }
+
+    /// Returns the clean URL of a page, encoded: `/a` for `/a.html`, and `/b/` for `/b/` and the
+    /// name of an index file. `None`: it has no other name.
+    pub(super) fn clean(&self, index: &[u8]) -> Option<String> {
+        let slash = memchr::memrchr(b'/', self.name()).map_or(0, |slash| slash + 1);
+        let (folder, last) = self.name().split_at(slash);
+        let name = match last {
+            _ if self.is_directory() => return None,
+            last if last == index => folder,
+            _ => self
+                .name()
+                .strip_suffix(PAGE.as_bytes())
+                .filter(|name| !name.ends_with(b"/"))?,
+        };
+        let mut url = String::from("/");
+        push_encoded(&mut url, name);
+        Some(url)
+    }
+
     /// Returns the same path encoded again with a slash at its end, for a redirect. It has exactly
     /// one slash in front and no character that a browser could take for another (`\` is `%5C`), so
     /// it never names another host.
@@ -77,22 +157,6 @@ impl<'a> FilePath<'a> {
     pub(super) fn into_owned(self) -> FilePath<'static> {
         FilePath {
             canonical: Cow::Owned(self.canonical.into_owned()),
-        }
-    }
-}
-
-/// Appends a name, percent-encoded but for its slashes.
-pub(super) fn push_encoded(url: &mut String, name: &[u8]) {
-    for &byte in name {
-        match byte {
-            b'/' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*'
-            | b'+' | b',' | b';' | b'=' | b':' | b'@' => url.push(byte as char),
-            _ if byte.is_ascii_alphanumeric() => url.push(byte as char),
-            _ => {
-                url.push('%');
-                url.push(HEX[usize::from(byte >> 4)] as char);
-                url.push(HEX[usize::from(byte & 15)] as char);
-            }
         }
     }
 }
@@ -232,6 +296,27 @@ mod tests {
         ] {
             assert_eq!(FilePath::decode(path).unwrap().as_directory(), location);
         }
+    }
+
+    #[test]
+    fn clean_urls() {
+        for (path, url) in [
+            ("/a.html", Some("/a")),
+            ("/a/b%20c.html", Some("/a/b%20c")),
+            ("/index.html", Some("/")),
+            ("/a/index.html", Some("/a/")),
+            ("/a", None),
+            ("/a.htm", None),
+            ("/a.html/", None),
+            ("/", None),
+        ] {
+            let path = FilePath::decode(path).unwrap();
+            assert_eq!(path.clean(b"index.html").as_deref(), url);
+        }
+        assert_eq!(
+            FilePath::decode("/a/b/").unwrap().page().key(),
+            b"/a/b.html"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use super::accept::{takes, weight_of};
 use super::cache::{Cache, Caching, Wanted};
 use super::coding::Coding;
+use super::compress::Compression;
 use super::condition::Verdict;
 use super::disk_waits::DiskWaits;
 use super::entry::Entry;
@@ -17,7 +18,7 @@ use super::fields::{Fields, single};
 use super::listing::Listings;
 use super::look::{Found, FoundFile};
 use super::pages::Pages;
-use super::path::{FilePath, Refusal};
+use super::path::FilePath;
 use super::pieces::{Blocking, Disk, Inline};
 use super::served_root::ServedRoot;
 use super::{condition, partial};
@@ -30,6 +31,16 @@ const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
 /// How often a request is answered again because the root was replaced meanwhile.
 const ATTEMPTS: usize = 3;
+
+/// How a handler passes a request on to files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// The client has asked for another path and does not see this one ([`RequestHead::at`]): no
+    /// redirect leads to a directory's own URL, or to a page's.
+    pub inside: bool,
+    /// The answer says `no-transform`, so it is the file as it is.
+    pub untransformed: bool,
+}
 
 /// Told of a status and a path.
 type FaultHook = Box<dyn Fn(StatusCode, &str) + Send + Sync>;
@@ -49,6 +60,8 @@ pub struct StaticFiles<B = Inline> {
     disk: Disk<B>,
     cache: Arc<Cache>,
     precompressed: bool,
+    index: Box<[u8]>,
+    clean_urls: bool,
     listings: Option<Listings>,
     pages: Pages,
     on_fault: Option<FaultHook>,
@@ -67,7 +80,7 @@ impl<B: Blocking> StaticFiles<B> {
     /// being made again, that one is served within [`Caching::staleness`].
     pub fn with_blocking(root: impl AsRef<Path>, blocking: B) -> io::Result<Self> {
         let root = Arc::new(ServedRoot::new(root.as_ref())?);
-        let cache = Cache::new(Caching::default());
+        let cache = Cache::new(Caching::default(), None);
         Ok(Self {
             root,
             disk: Disk {
@@ -76,16 +89,31 @@ impl<B: Blocking> StaticFiles<B> {
             },
             cache,
             precompressed: false,
+            index: Box::from(*b"index.html"),
+            clean_urls: false,
             listings: None,
             pages: Pages::default(),
             on_fault: None,
         })
     }
 
-    /// Keeps other amounts in memory, or for another time.
+    /// Keeps other amounts in memory, or for another time; without compression, which
+    /// [`Self::with_compression`] adds to it.
     pub fn with_caching(self, caching: Caching) -> Self {
         Self {
-            cache: Cache::new(caching),
+            cache: Cache::new(caching, None),
+            ..self
+        }
+    }
+
+    /// Compresses what is text when it is first asked for in a coding, and keeps that in memory
+    /// (of which the caching must have some) until the file changes. Precompressed twins go before
+    /// it. Files that would take more than a 32nd of [`Caching::bytes`] are sent as they are, and
+    /// so are ranges.
+    pub fn with_compression(self, compression: Compression) -> Self {
+        let caching = self.cache.caching();
+        Self {
+            cache: Cache::new(caching, Some(compression)),
             ..self
         }
     }
@@ -119,6 +147,24 @@ impl<B: Blocking> StaticFiles<B> {
     pub fn with_precompressed(self) -> Self {
         Self {
             precompressed: true,
+            ..self
+        }
+    }
+
+    /// Has a file of another name than `index.html` stand for its directory. A name with a slash is
+    /// that of no file, so directories have none then.
+    pub fn with_index(self, name: &str) -> Self {
+        Self {
+            index: name.as_bytes().into(),
+            ..self
+        }
+    }
+
+    /// Serves `NAME.html` for `NAME` where there is nothing of that name itself, and redirects
+    /// requests for `NAME.html`, and for index files by their names, to those without.
+    pub fn with_clean_urls(self) -> Self {
+        Self {
+            clean_urls: true,
             ..self
         }
     }
@@ -161,24 +207,43 @@ impl<B: Blocking> StaticFiles<B> {
         }
     }
 
-    fn get(&self, head: &RequestHead<'_>) -> Response {
+    fn get(&self, head: &RequestHead<'_>, passed: Passed) -> Response {
         let path = match FilePath::decode(head.path()) {
             Ok(path) => path,
-            Err(Refusal::Malformed) => return Response::plain(StatusCode::BAD_REQUEST),
-            // As if it did not exist: 403 would say that it does.
-            Err(Refusal::Hidden) => return Response::plain(StatusCode::NOT_FOUND),
+            Err(refusal) => return Response::plain(refusal.status()),
         };
 
         let Ok(entry) = self.find(&path, None) else {
             return Response::plain(StatusCode::SERVICE_UNAVAILABLE); // Cancelled.
         };
-        let fields = Fields::of(head);
+        let mut fields = Fields::of(head);
+        if passed.untransformed {
+            fields.remove(Fields::ACCEPT_ENCODING);
+        }
         let status = match &entry.found {
-            Found::File(file) => return self.file(&path, file, head, fields),
-            Found::Directory if !path.is_directory() => return redirect(&path, head.query()),
+            Found::File(file) => {
+                let cleans = self.clean_urls && !passed.inside;
+                let clean = cleans.then(|| self.clean_url(&path)).flatten();
+                return match clean {
+                    Some(url) => redirect(url, head.query()),
+                    None => self.file(&path, file, head, fields),
+                };
+            }
+            Found::Directory if !path.is_directory() && passed.inside => {
+                let place = path.as_directory();
+                return self.get(&head.at(&place), passed);
+            }
+            Found::Directory if !path.is_directory() => {
+                return redirect(path.as_directory(), head.query());
+            }
             Found::Directory | Found::Outside => StatusCode::NOT_FOUND,
             Found::Nothing(status) => *status,
         };
+
+        let is_lost = self.clean_urls && status == StatusCode::NOT_FOUND;
+        if is_lost && let Some(response) = self.page(&path, head, fields) {
+            return response;
+        }
 
         let is_fault = status.is_server_error() || matches!(entry.found, Found::Outside);
         // What a client got wrong is no fault.
@@ -195,6 +260,37 @@ impl<B: Blocking> StaticFiles<B> {
         }
     }
 
+    /// Returns the URL by which a file is to be asked for instead, if there is one.
+    fn clean_url(&self, path: &FilePath<'_>) -> Option<String> {
+        let url = path.clean(&self.index)?;
+        // A folder may have the name that is left.
+        let is_taken = |left: &FilePath<'_>| {
+            let entry = self.find(left, None);
+            !entry.is_ok_and(|entry| matches!(entry.found, Found::Nothing(_)))
+        };
+        match path.without_page() {
+            Some(left) if is_taken(&left) => None,
+            _ => Some(url),
+        }
+    }
+
+    /// Returns the answer where `NAME.html` stands for `NAME`.
+    fn page(
+        &self,
+        path: &FilePath<'_>,
+        head: &RequestHead<'_>,
+        fields: Fields,
+    ) -> Option<Response> {
+        let page = path.page();
+        let entry = self.find(&page, None).ok()?;
+        let file = entry.found.file()?;
+        Some(match path.is_directory() {
+            // A folder of that name does not exist.
+            true => redirect(page.clean(&self.index)?, head.query()),
+            false => self.file(&page, file, head, fields),
+        })
+    }
+
     /// Returns what stands behind a path, or the compressed twin beside it. Fails if the caller was
     /// cancelled.
     pub(super) fn find(
@@ -207,6 +303,7 @@ impl<B: Blocking> StaticFiles<B> {
                 path,
                 coding,
                 with_twins: self.precompressed,
+                index: &self.index,
             },
             &self.root,
             &self.disk.blocking,
@@ -249,7 +346,7 @@ impl<B: Blocking> StaticFiles<B> {
             }
         }
 
-        let size = file.version().size;
+        let size = file.size();
         let body = match *head.method() {
             Method::HEAD => Body::Omitted(size),
             _ => match partial::content(file, 0..size, &self.disk) {
@@ -292,7 +389,7 @@ impl<B: Blocking> StaticFiles<B> {
 
     /// Returns the response with the site's own page for its status, or unchanged if there is none
     /// that can be read.
-    fn with_page(&self, response: Response, head: &RequestHead<'_>) -> Response {
+    pub fn with_page(&self, response: Response, head: &RequestHead<'_>) -> Response {
         let entry = self
             .pages
             .of(response.status())
@@ -306,7 +403,7 @@ impl<B: Blocking> StaticFiles<B> {
         let Ok(kind) = HeaderValue::from_str(file.content_type()) else {
             return response;
         };
-        let size = file.version().size;
+        let size = file.size();
         let body = match *head.method() {
             // The same length as GET's, and no bytes.
             Method::HEAD => Body::Omitted(size),
@@ -342,8 +439,13 @@ impl<B: Blocking> StaticFiles<B> {
     /// call this on another fiber or thread than the connection's, as a head is `Sync` and a
     /// [`Request`] is not.
     pub fn respond(&self, head: &RequestHead<'_>) -> Response {
+        self.respond_passed(head, Passed::default())
+    }
+
+    /// Does the same for a handler that has looked at the request before.
+    pub fn respond_passed(&self, head: &RequestHead<'_>, passed: Passed) -> Response {
         let mut generation = self.root.generation();
-        let mut response = self.respond_once(head);
+        let mut response = self.respond_once(head, passed);
         for _ in 0..ATTEMPTS {
             let now = self.root.generation();
             if now == generation {
@@ -351,16 +453,16 @@ impl<B: Blocking> StaticFiles<B> {
             }
             // Another directory has taken the root's place meanwhile: no answer is made of both.
             generation = now;
-            response = self.respond_once(head);
+            response = self.respond_once(head, passed);
         }
 
         response
     }
 
-    fn respond_once(&self, head: &RequestHead<'_>) -> Response {
+    fn respond_once(&self, head: &RequestHead<'_>, passed: Passed) -> Response {
         let response = match *head.method() {
             Method::GET | Method::HEAD if !matches!(head.target(), Target::Asterisk) => {
-                self.get(head)
+                self.get(head, passed)
             }
             Method::OPTIONS => {
                 Response::new(StatusCode::NO_CONTENT).with_header(header::ALLOW, ALLOW)
@@ -383,10 +485,8 @@ impl<B: Blocking> StaticFiles<B> {
     }
 }
 
-/// To the same path with a slash behind it; relative to this host, so that it holds behind any
-/// proxy.
-fn redirect(path: &FilePath<'_>, query: Option<&str>) -> Response {
-    let mut location = path.as_directory();
+/// To another path; relative to this host, so that it holds behind any proxy.
+fn redirect(mut location: String, query: Option<&str>) -> Response {
     if let Some(query) = query {
         location.push('?');
         location.push_str(query);

@@ -1,7 +1,7 @@
-//! Which representation of a file a request gets: the file itself, or a compressed twin beside it.
+//! Which representation of a file a request gets: the file itself, or a compressed twin of it.
 //!
-//! The server compresses nothing here. `app.js` may have `app.js.br`, `app.js.zst` and `app.js.gz`
-//! beside it; whoever puts them there keeps them in step. Each has an entity tag of its own, so
+//! `app.js` may have `app.js.br`, `app.js.zst` and `app.js.gz` beside it, and whoever puts them
+//! there keeps them in step; or they are made (`compress`). Each has an entity tag of its own, so
 //! that no cache and no client takes a part of one for a part of another.
 //!
 //! A range counts the bytes of a representation, and clients that ask for one nearly always mean

@@ -62,9 +62,10 @@ impl<S: Transport> Link<'_, S> {
             self.flush()?;
         }
         let mark = self.encoder.out.len();
-        let fields = (&response.lines, &response.headers);
+        let fields = ([&response.lines, &response.added], &response.headers);
+        let server = response.named(terms.server);
         self.encoder
-            .head(response.status, fields, delimiter, connection, terms.server);
+            .head(response.status, fields, delimiter, connection, server);
         (self.status, self.body_bytes) = (Some(response.status), 0);
         match response.body {
             Body::Upgrade(take_over) => self.take_over = Some(take_over),

@@ -148,15 +148,13 @@ impl<'a> Outgoing<'a> {
         if !response.headers.contains_key(header::DATE) {
             fields.insert(header::DATE, self.shared.date());
         }
-        let server = self
-            .server
-            .filter(|_| !response.headers.contains_key(header::SERVER));
-
+        let server = response.named(self.server);
         if let Some(server) = server.and_then(|server| HeaderValue::from_str(server).ok()) {
             fields.insert(header::SERVER, server);
         }
 
-        for line in response.lines.as_bytes().split(|&byte| byte == b'\n') {
+        let lines = [&response.lines, &response.added].into_iter();
+        for line in lines.flat_map(|lines| lines.as_bytes().split(|&byte| byte == b'\n')) {
             let Some(colon) = memchr::memchr(b':', line) else {
                 continue;
             };

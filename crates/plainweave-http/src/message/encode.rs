@@ -41,7 +41,7 @@ impl Encoder {
     pub(crate) fn head(
         &mut self,
         status: StatusCode,
-        fields: (&HeaderLines, &HeaderMap),
+        fields: ([&HeaderLines; 2], &HeaderMap),
         delimiter: Delimiter,
         connection: Connection,
         server: Option<&str>,
@@ -51,10 +51,12 @@ impl Encoder {
         if !map.contains_key(header::DATE) {
             self.out.extend_from_slice(self.date.line(now()));
         }
-        if let Some(server) = server.filter(|_| !map.contains_key(header::SERVER)) {
+        if let Some(server) = server {
             append_line(&mut self.out, "Server", server.as_bytes());
         }
-        self.out.extend_from_slice(lines.as_bytes());
+        for lines in lines {
+            self.out.extend_from_slice(lines.as_bytes());
+        }
         for (name, value) in map.iter().filter(|(name, _)| !is_ours(name)) {
             append_field(&mut self.out, name, value.as_bytes());
         }

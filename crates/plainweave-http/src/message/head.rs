@@ -107,6 +107,21 @@ impl<'b> RequestHead<'b> {
         }
     }
 
+    /// Returns this head as if another path and query had been asked for on the same host, for a
+    /// handler that passes it on. `place` begins with `/`.
+    pub fn at<'c>(&self, place: &'c str) -> RequestHead<'c>
+    where
+        'b: 'c,
+    {
+        RequestHead {
+            method: self.method.clone(),
+            target: Target::Origin(place),
+            target_text: place,
+            host: self.host().map(str::as_bytes),
+            ..*self
+        }
+    }
+
     /// Returns how the body is delimited.
     pub fn framing(&self) -> Framing {
         self.framing

@@ -30,6 +30,25 @@ impl HeaderLines {
         checked_line(self.own(), name, value.as_ref())
     }
 
+    /// Appends the fields of others.
+    pub fn append(&mut self, others: &Self) {
+        self.own().extend_from_slice(others.as_bytes());
+    }
+
+    /// Removes all fields of this name.
+    pub(crate) fn remove(&mut self, name: &HeaderName) {
+        if !self
+            .as_bytes()
+            .split_inclusive(|&byte| byte == b'\n')
+            .any(|line| is_of(line, name))
+        {
+            return; // Shared lines stay shared.
+        }
+        let lines = self.as_bytes().split_inclusive(|&byte| byte == b'\n');
+        let kept: Vec<_> = lines.filter(|line| !is_of(line, name)).collect();
+        self.0 = Lines::Own(kept.concat());
+    }
+
     /// Makes clones cheap: they share the lines from now on.
     #[must_use]
     pub fn shared(self) -> Self {
@@ -59,6 +78,11 @@ impl HeaderLines {
         for part in [&[name, ": "], value, &["\r\n"]].into_iter().flatten() {
             lines.extend_from_slice(part.as_bytes());
         }
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.as_bytes().is_empty()
     }
 
     /// Returns the encoded lines.
@@ -110,6 +134,12 @@ pub(crate) fn append_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
         }
         begins = *byte == b'-';
     }
+}
+
+/// Returns whether a line is a field of this name.
+fn is_of(line: &[u8], name: &HeaderName) -> bool {
+    let name = name.as_str().as_bytes();
+    line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name)
 }
 
 /// Appends a field as it is. (Inlined, which LLVM would not do by itself: most names are constants,
@@ -185,6 +215,24 @@ mod tests {
         }
 
         assert!(checked_line(&mut Vec::new(), "X-A", "tab\t and gr\u{fc}n".as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn fields_are_removed_by_their_whole_names() {
+        let mut lines = HeaderLines::default();
+        for (name, value) in [
+            ("ETag", "\"a\""),
+            ("X-E", "etag: 1"),
+            ("E", "1"),
+            ("ETag", "2"),
+        ] {
+            lines.push(name, value).unwrap();
+        }
+        let mut shared = lines.shared();
+        shared.remove(&header::VARY);
+        assert!(matches!(shared.0, Lines::Shared(_)));
+        shared.remove(&header::ETAG);
+        assert_eq!(shared.as_bytes(), b"X-E: etag: 1\r\nE: 1\r\n");
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, SERVER, UPGRADE,
+};
 use http::{HeaderMap, StatusCode};
 
 use super::error::Error;
@@ -37,6 +39,9 @@ pub struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) lines: HeaderLines,
+    /// What is sent beside them, of somebody else's making.
+    pub(crate) added: HeaderLines,
+    pub(crate) is_anonymous: bool,
     pub(crate) body: Body,
 }
 
@@ -47,6 +52,8 @@ impl Response {
             status,
             headers: HeaderMap::new(),
             lines: HeaderLines::default(),
+            added: HeaderLines::default(),
+            is_anonymous: false,
             body: Body::Empty,
         }
     }
@@ -125,6 +132,32 @@ impl Response {
     /// Sets the fields that are sent as they are, beside the map.
     pub fn with_lines(self, lines: HeaderLines) -> Self {
         Self { lines, ..self }
+    }
+
+    /// Adds fields that are sent as they are, beside those of the map and of [`Self::with_lines`];
+    /// they replace what an earlier call has added. For what a program says with many answers,
+    /// whoever made these: made once, a set that is [shared](HeaderLines::shared) costs a copy.
+    pub fn with_added_lines(self, added: HeaderLines) -> Self {
+        Self { added, ..self }
+    }
+
+    /// Returns the fields that were added by [`Self::with_added_lines`].
+    pub fn added_lines(&self) -> &HeaderLines {
+        &self.added
+    }
+
+    /// Removes a field, whoever has set it: from the map and from the lines, but not from the added
+    /// ones. Without `Server` the connection adds none, either. What the connection itself needs
+    /// (`Date`, the body's framing) stays.
+    pub fn remove_field(&mut self, name: &HeaderName) {
+        self.headers.remove(name);
+        self.lines.remove(name);
+        self.is_anonymous |= name == SERVER;
+    }
+
+    /// Returns the server's name, unless the response is sent without one.
+    pub(crate) fn named<'s>(&self, server: Option<&'s str>) -> Option<&'s str> {
+        server.filter(|_| !self.is_anonymous && !self.headers.contains_key(SERVER))
     }
 
     /// Returns the status.

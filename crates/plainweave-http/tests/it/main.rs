@@ -8,6 +8,7 @@
 mod bodies;
 mod cache;
 mod client;
+mod compression;
 mod conn;
 mod examples;
 mod faults;
