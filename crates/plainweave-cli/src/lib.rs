@@ -25,13 +25,20 @@ use arguments::{Arguments, Command};
 /// The exit code is 0 if all was well, 1 after an error at run time, 2 after wrong usage; `load`
 /// has more of them.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::try_parse().unwrap_or_else(|mut error| {
+    let given = match web::arguments(std::env::args_os()) {
+        Ok(given) => given,
+        Err(error) => {
+            console::say(std::io::stderr(), &format!("plainweave web: {error:#}"));
+            return ExitCode::from(2);
+        }
+    };
+    let arguments = Arguments::try_parse_from(given.all).unwrap_or_else(|mut error| {
         tips::improve(&mut error, std::env::args_os());
         error.exit()
     });
 
     let done = match arguments.command {
-        Command::Web(flags) => web::run(&flags),
+        Command::Web(flags) => web::run(&flags, given.settings),
         Command::Cache(flags) => cache::run(&flags),
         // Its exit codes say more.
         Command::Load(flags) => return load::run(&flags),

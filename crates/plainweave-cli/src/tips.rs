@@ -15,7 +15,7 @@ const ALIKE: f64 = 0.6;
 const BENCH: &[&str] = &["--bench-block", "--bench-waits", "--bench-anytime-shared"];
 
 /// Flags of others, by subcommand, and what stands here for them.
-const ELSEWHERE: [(&str, &[&str], &str); 17] = [
+const ELSEWHERE: [(&str, &[&str], &str); 19] = [
     ("web", BENCH, "a flag of plainweave bench serve web"),
     ("cache", BENCH, "a flag of plainweave bench serve cache"),
     (
@@ -37,11 +37,7 @@ const ELSEWHERE: [(&str, &[&str], &str); 17] = [
         &["--root", "--dir", "--directory", "-d"],
         "the directory stands by itself: 'plainweave web DIR'",
     ),
-    (
-        "web",
-        &["--index", "--browse", "--autoindex"],
-        "'--listing'",
-    ),
+    ("web", &["--browse", "--autoindex"], "'--listing'"),
     (
         "web",
         &["--spa", "--single", "--try-files"],
@@ -61,9 +57,15 @@ const ELSEWHERE: [(&str, &[&str], &str); 17] = [
     ("web", &["-t", "--threads", "-w"], "'--workers N'"),
     (
         "web",
-        &["--gzip", "--gzip-static", "--compress"],
+        &["--gzip", "--brotli"],
+        "'--compress', or '--compress=gzip'",
+    ),
+    (
+        "web",
+        &["--gzip-static"],
         "'--precompressed', with files that stand beside",
     ),
+    ("web", &["-c", "--conf", "--config-file"], "'--config FILE'"),
     ("load", &["-q", "--qps", "-r", "--rps"], "'--rate R'"),
     ("load", &["-z", "--time"], "'--duration TIME'"),
     ("load", &["--vus", "--concurrency"], "'--connections N'"),

@@ -4,7 +4,7 @@
 use anyhow::Context;
 use clap::Args;
 use plainweave_http::StatusCode;
-use plainweave_http::files::{Blocking, PAGED, StaticFiles};
+use plainweave_http::files::{Blocking, Coding, PAGED, StaticFiles};
 
 /// Listings, compressed twins, pages for what is not there.
 #[derive(Args, Debug)]
@@ -24,6 +24,21 @@ pub(super) struct ContentFlags {
     #[arg(long)]
     precompressed: bool,
 
+    /// Compress text when it is first asked for, in one or more of br, zstd and gzip, with commas
+    /// between, and keep that in the cache [default without a value: br,zstd,gzip]
+    #[arg(long, value_name = "CODINGS", value_parser = codings)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "br,zstd,gzip")]
+    compress: Option<Codings>,
+
+    /// Name of the file that stands for its directory
+    #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = file_name)]
+    index: String,
+
+    /// Serve NAME.html for NAME, and redirect requests for NAME.html, or for the index file, to the
+    /// URL without
+    #[arg(long)]
+    clean_urls: bool,
+
     /// Instead of 404, send this file, as in /index.html, for paths without an extension, unless
     /// the client refuses text/html; for others to clients that name text/html in Accept
     #[arg(long, value_name = "PATH")]
@@ -42,25 +57,58 @@ impl ContentFlags {
         self.listing || (!self.no_listing && self.fallback.is_none() && private)
     }
 
+    /// Returns what the flags say.
+    pub(super) fn content(&self, private: bool) -> Content {
+        Content {
+            listing: self.lists(private),
+            precompressed: self.precompressed,
+            compress: self.compress.clone(),
+            index: self.index.clone(),
+            clean_urls: self.clean_urls,
+            fallback: self.fallback.clone(),
+            error_pages: self.error_page.clone(),
+        }
+    }
+}
+
+/// What is sent of a site beside its files as they are, whoever says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) listing: bool,
+    pub(super) precompressed: bool,
+    pub(super) compress: Option<Codings>,
+    pub(super) index: String,
+    pub(super) clean_urls: bool,
+    pub(super) fallback: Option<String>,
+    pub(super) error_pages: Vec<(StatusCode, String)>,
+}
+
+impl Content {
     /// Fails when a page is not there.
     pub(super) fn apply<B: Blocking>(
         &self,
-        mut files: StaticFiles<B>,
-        private: bool,
+        files: StaticFiles<B>,
     ) -> anyhow::Result<StaticFiles<B>> {
-        if self.lists(private) {
+        let mut files = files.with_index(&self.index);
+        if self.listing {
             files = files.with_listings();
         }
+
         if self.precompressed {
             files = files.with_precompressed();
         }
+
+        if self.clean_urls {
+            files = files.with_clean_urls();
+        }
+
         if let Some(path) = &self.fallback {
             files = files
                 .with_fallback(path)
                 .context("--fallback cannot be sent (give a file of the directory)")?;
         }
 
-        for (status, path) in &self.error_page {
+        for (status, path) in &self.error_pages {
             let remedy = "--error-page cannot be sent (give a file of the directory)";
             files = files.with_error_page(*status, path).context(remedy)?;
         }
@@ -69,7 +117,33 @@ impl ContentFlags {
     }
 }
 
-fn error_page(text: &str) -> Result<(StatusCode, String), String> {
+/// Content codings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Codings(pub(super) Vec<Coding>);
+
+/// Parses names of codings, with commas between.
+pub(super) fn codings(text: &str) -> Result<Codings, String> {
+    let named = |name: &str| {
+        let mut known = Coding::ALL.into_iter();
+        let known = known.find(|coding| coding.name() == name.trim());
+        known.ok_or_else(|| "write br, zstd or gzip, with commas between".to_owned())
+    };
+
+    Ok(Codings(
+        text.split(',').map(named).collect::<Result<_, _>>()?,
+    ))
+}
+
+/// Parses the name of a file in its directory.
+pub(super) fn file_name(text: &str) -> Result<String, String> {
+    match text {
+        "" | "." | ".." => Err("write the name of a file, as in index.html".to_owned()),
+        _ if text.contains(['/', '\0']) => Err("write a name without a slash".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+pub(super) fn error_page(text: &str) -> Result<(StatusCode, String), String> {
     let (status, path) = text.split_once('=').unwrap_or_default();
     let status = status
         .parse::<StatusCode>()
@@ -84,6 +158,7 @@ fn error_page(text: &str) -> Result<(StatusCode, String), String> {
                 status.as_str()
             ))
         }
+
         None => Err("write an error status and a path, as in 404=/404.html".to_owned()),
     }
 }
@@ -98,6 +173,7 @@ mod tests {
             error_page("404=/a=b.html"),
             Ok((StatusCode::NOT_FOUND, "/a=b.html".to_owned()))
         );
+
         for text in [
             "",
             "404",

@@ -9,6 +9,7 @@ use clap::Args;
 use plainweave_http::Limits;
 use plainweave_http::files::Caching;
 
+use super::config::ConfigFlags;
 use super::content::ContentFlags;
 use super::http2::Http2Flags;
 use super::line::Format;
@@ -61,6 +62,9 @@ pub struct Flags {
 
     #[command(flatten)]
     pub(super) content: ContentFlags,
+
+    #[command(flatten)]
+    pub(super) config: ConfigFlags,
 
     /// Address and port, or a port on 127.0.0.1; may be repeated; port 0 picks a free one; [::] is
     /// all addresses of IPv6 and none of IPv4 [default: 127.0.0.1:8080, but none if --tls-listen or

@@ -2,6 +2,9 @@
 
 mod accept; // The listeners: what the library's do not know of.
 mod access; // The access log, off the hot path.
+mod compress; // Content codings: what text is compressed by.
+mod config; // The file of the configuration.
+mod configured; // What the configuration comes to: the sites.
 mod content; // What is sent beside the files as they are.
 mod counters; // What the server has done, in numbers, for the admin address.
 mod faults; // Server-side faults, reported on standard error.
@@ -17,9 +20,12 @@ mod line; // A line of the access log.
 mod listen; // Listening sockets, with a remedy in each error.
 mod memory_bound; // What the web server takes on within the process's memory limit.
 mod observe; // What an operator sees: the access log and the admin address.
+mod pool; // Where file operations run.
 // A proxy in front: how it says whose connection or request it passes on, and who is believed.
 mod proxy;
-mod serve; // The site, and the runtimes on which it is served.
+mod serve; // The handler of all requests, and the runtimes on which it serves.
+mod settings; // The file, the environment and the flags: one set of settings.
+mod sites; // The sites that are served, and their rules.
 mod slowest; // The slowest requests of the last minute, one for each path.
 // What the page in the browser shows of the web server besides what it shows of both
 // (`plainweave_daemon::status`).
@@ -35,9 +41,9 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use plainweave::net;
-use plainweave_http::files::{Caching, DiskWaits, ServedRoot, StaticFiles};
+use plainweave_http::files::{Caching, DiskWaits};
 use plainweave_http::{Address, Server};
 use plainweave_serve::accept::{ConnectionLimit, InProgress, MOST};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -45,6 +51,7 @@ use socket2::SockRef;
 
 use accept::Admission;
 use access::AccessLog;
+use configured::{Reload, Resources, sites};
 use faults::Faults;
 pub use flags::Flags;
 use heap::HeapKeeper;
@@ -60,18 +67,44 @@ use plainweave_daemon::privileges;
 use plainweave_daemon::signals::{self, Attention, Stop};
 use plainweave_daemon::stalls::Stalls;
 use plainweave_daemon::trace_file::TraceFile;
+pub use settings::{Arguments, GivenSettings, arguments};
+use settings::{Gathered, shown};
+use sites::{Live, Sites};
 use tls::Tls;
 
 /// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
 const OTHER_DESCRIPTORS: usize = 64;
 
-/// Serves until a signal asks to stop.
-pub fn run(flags: &Flags) -> anyhow::Result<()> {
-    run_with(flags, Hooks::NONE)
+/// Serves until a signal asks to stop, or does what else the flags say. `settings`: those that
+/// [`arguments`] has found with these flags.
+pub fn run(flags: &Flags, settings: GivenSettings) -> anyhow::Result<()> {
+    let Some(gathered) = settings.0 else {
+        return run_with(flags, Hooks::NONE);
+    };
+    if flags.config.print_config {
+        say(io::stdout(), shown(&gathered)?.trim_end());
+        return Ok(());
+    }
+    if flags.config.check {
+        say(io::stdout(), &checked(&gathered, flags)?);
+        return Ok(());
+    }
+
+    let has_file = flags.config.config.is_some();
+    serve(flags, Some(gathered).filter(|_| has_file), Hooks::NONE)
 }
 
-/// Serves as [`run`] does, with what a program around it adds.
+/// Serves as [`run`] does, by flags alone, with what a program around it adds.
 pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
+    let asked = &flags.config;
+    ensure!(
+        asked.config.is_none() && !asked.check && !asked.print_config,
+        "a configuration is for 'plainweave web' itself"
+    );
+    serve(flags, None, hooks)
+}
+
+fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Result<()> {
     let serving = &flags.engine.serving;
     let stalls = serving.report_stalls.then(Arc::<Stalls>::default);
     let trace = serving.trace.as_deref();
@@ -98,13 +131,15 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let addresses = flags.addresses();
 
     flags.tls.check(&addresses.plain)?;
-    let files = files(flags, caching, &faults)?.with_disk_waits(disk_waits.clone());
+    let resources = Resources::new(caching, &faults, &disk_waits, engine.workers());
+    let private = flags.are_private();
+    let live = sites(gathered.as_ref(), flags, private, &resources, None)?;
+    let live = Live::new(live);
     let tls = flags.tls.load(engine.workers(), flags.http2.is_on())?;
     let unix = flags.unix_socket.as_deref();
     let listeners = Listeners::bind(&addresses, unix.map(|path| (path, flags.unix_mask)))?;
-    let served = files.root().clone();
-    let site = engine.site(files, hooks, flags.tls.https(listeners.tls_port()));
-    let server = Server::new(site).with_limits(flags.limits(&memory, max_connections));
+    let web = engine.web(live.clone(), hooks, flags.tls.https(listeners.tls_port()));
+    let server = Server::new(web).with_limits(flags.limits(&memory, max_connections));
     let connection_limit = server.connection_limit().clone();
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
     let observers = Observers::start(&flags.observation, &faults)?;
@@ -117,26 +152,26 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
         privileges::assume("plainweave web", user, &listeners.files())?;
     }
     let stop = Stop::install().context("the signals could not be caught")?;
-    if let Some(warning) = memory.warning() {
-        say(io::stderr(), &format!("plainweave web: {warning}"));
-    }
+    warn(&memory);
     let bounds = format!(
         "up to {max_connections} connections, {}",
         memory.description(in_progress.max())
     );
+    let reload = gathered.map(|started| Reload::new(live.clone(), resources, private, started));
     let operated = Operated {
         log: observers.access_log(),
         connection_limit: connection_limit.clone(),
         runtimes: engine.runtimes(),
         trace: trace.clone(),
         tls: tls.clone(),
-        root: served.clone(),
+        sites: live.clone(),
+        reload,
     };
 
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
     say(
         io::stdout(),
-        &start_line(flags, &listeners, &engine, &bounds, &observers)?,
+        &start_line(flags, &live.now(), &listeners, &engine, &bounds, &observers)?,
     );
     let admission = Admission {
         connection_limit,
@@ -157,7 +192,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
         disk_waits,
         stalls,
         tls: tls.clone(),
-        root: served,
+        sites: live,
     };
 
     let observation = observers.open(&server, shown)?;
@@ -169,23 +204,37 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     TraceFile::write_last(trace.as_deref(), "plainweave web");
 
     if !finished {
-        say(
-            io::stderr(),
-            "plainweave: stopped with requests in progress; --grace gives them longer",
-        );
+        let warning = "plainweave: stopped with requests in progress; --grace gives them longer";
+        say(io::stderr(), warning);
     }
 
     Ok(())
 }
 
+fn warn(memory: &MemoryBound) {
+    if let Some(warning) = memory.warning() {
+        say(io::stderr(), &format!("plainweave web: {warning}"));
+    }
+}
+
+/// Makes all that the configuration names, and says that it is good.
+fn checked(gathered: &Gathered, flags: &Flags) -> anyhow::Result<String> {
+    flags.tls.check(&flags.addresses().plain)?;
+    flags.tls.load(1, flags.http2.is_on())?;
+    let faults = Arc::new(Faults::new());
+    let resources = Resources::new(Caching::default(), &faults, &disk_waits(&faults), 1);
+    let sites = sites(Some(gathered), flags, flags.are_private(), &resources, None)?;
+    configured::good(gathered, &sites)
+}
+
 /// Bounds what is in progress by what there is memory for.
 fn bounded(
-    server: Server<serve::Site>,
+    server: Server<serve::Web>,
     architecture: Architecture,
     in_progress: &Arc<InProgress>,
     handshakes: &Arc<InProgress>,
     faults: &Arc<Faults>,
-) -> Server<serve::Site> {
+) -> Server<serve::Web> {
     let faults = faults.clone();
     let server = server
         .with_requests_in_progress(in_progress.clone())
@@ -216,21 +265,6 @@ fn prepare(
     Ok(())
 }
 
-/// Opens the directory, and returns the handler of its files.
-fn files(
-    flags: &Flags,
-    caching: Caching,
-    faults: &Arc<Faults>,
-) -> anyhow::Result<StaticFiles<serve::Pool>> {
-    let root = &flags.root;
-    let files = StaticFiles::with_blocking(root, serve::Pool).with_context(|| root_remedy(root))?;
-    let reporter = faults.clone();
-    let files = files
-        .with_caching(caching)
-        .on_fault(move |status, path| reporter.file(status, path));
-    flags.content.apply(files, flags.are_private())
-}
-
 /// Returns the count of responses that wait for the disk, whose refusals are reported.
 fn disk_waits(faults: &Arc<Faults>) -> Arc<DiskWaits> {
     let faults = faults.clone();
@@ -244,7 +278,9 @@ struct Operated {
     runtimes: Weak<Runtimes>,
     trace: Option<Arc<TraceFile>>,
     tls: Option<Tls>,
-    root: Arc<ServedRoot>,
+    sites: Live,
+    /// With a configuration.
+    reload: Option<Reload>,
 }
 
 impl signals::Operated for Operated {
@@ -259,9 +295,9 @@ impl signals::Operated for Operated {
     }
 
     fn reload(&self) -> Option<String> {
-        let served = match self.root.reopen() {
-            Ok(()) => "the directory is reopened".to_owned(),
-            Err(error) => format!("{} cannot be opened: {error}", self.root.path().display()),
+        let served = match &self.reload {
+            Some(reload) => reload.run(),
+            None => reopened(&self.sites),
         };
 
         Some(match &self.tls {
@@ -291,6 +327,19 @@ impl signals::Operated for Operated {
     fn fibers(&self) -> String {
         fibers::text(&self.runtimes, false, |dump| dump)
     }
+}
+
+/// Reopens the directories that are served, and says what came of it.
+fn reopened(sites: &Live) -> String {
+    let sites = sites.now();
+    let failed = sites.roots().find_map(|root| {
+        let error = root.reopen().err()?;
+        Some(format!(
+            "{} cannot be opened: {error}",
+            root.path().display()
+        ))
+    });
+    failed.unwrap_or_else(|| "the directory is reopened".to_owned())
 }
 
 /// Raises the limit on descriptors as far as it may be raised, and leaves room for files.
@@ -331,30 +380,26 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
         .min(made)
 }
 
-fn root_remedy(root: &Path) -> String {
-    format!(
-        "cannot serve {} (give an existing directory: plainweave web DIR)",
-        root.display()
-    )
-}
-
 fn start_line(
     flags: &Flags,
+    sites: &Sites,
     listeners: &Listeners,
     engine: &serve::Engine,
     bounds: &str,
     observers: &Observers,
 ) -> io::Result<String> {
-    let root = flags
-        .root
-        .canonicalize()
-        .unwrap_or_else(|_| flags.root.clone());
+    let config = flags.config.config.as_deref().map(Path::display);
+    let served = match (sites.only(), &config) {
+        (Some(root), _) => root.path().display().to_string(),
+        (None, Some(config)) => format!("{} sites of {config}", sites.count()),
+        (None, None) => format!("{} sites", sites.count()),
+    };
     let urls = listeners.urls()?.join(" ");
-    let mut line = format!(
-        "plainweave web: serving {} on {urls} ({engine}, {bounds}",
-        root.display()
-    );
-    if flags.content.lists(flags.are_private()) {
+    let mut line = format!("plainweave web: serving {served} on {urls} ({engine}, {bounds}",);
+    if let Some(config) = config.filter(|_| sites.only().is_some()) {
+        line.push_str(&format!(", configuration {config}"));
+    }
+    if sites.only().is_some() && flags.content.lists(flags.are_private()) {
         line.push_str(", directories are listed");
     }
     if let Some(path) = &flags.observation.access_log {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use plainweave::Metrics;
 use plainweave::net;
-use plainweave_http::files::{DiskWaits, ServedRoot};
+use plainweave_http::files::DiskWaits;
 use plainweave_http::{Exchange, Handler, Server, StatusCode};
 use plainweave_serve::accept::InProgress;
 use plainweave_serve::accept::{ConnectionLimit, MOST};
@@ -18,6 +18,7 @@ use super::access::{AccessLog, Writer};
 use super::counters::{CLASSES, Counters, ERRORS};
 use super::faults::Faults;
 use super::flags::ObservationFlags;
+use super::sites::Live;
 use super::slowest::Slowest;
 use super::status::{own, queues};
 use super::tls::Tls;
@@ -59,7 +60,7 @@ pub(super) struct Shown {
     pub(super) disk_waits: Arc<DiskWaits>,
     pub(super) stalls: Option<Arc<Stalls>>,
     pub(super) tls: Option<Tls>,
-    pub(super) root: Arc<ServedRoot>,
+    pub(super) sites: Live,
 }
 
 /// Keeps log and admin address going until dropped.
@@ -190,7 +191,7 @@ impl<H: Handler> Pages<H> {
             ),
             // So that a load balancer sends nobody else here while the last ones are served.
             "/health" if self.server.is_stopping() => Err(StatusCode::SERVICE_UNAVAILABLE.into()),
-            "/health" if self.shown.root.is_missing() => {
+            "/health" if self.shown.sites.now().roots().any(|root| root.is_missing()) => {
                 Err(Refusal::Unavailable("the served directory is gone"))
             }
             "/health" => Ok(("text/plain", "ok\n".to_owned())),

@@ -1,5 +1,5 @@
-//! The site, and the runtimes on which the library's server serves it. `--architecture` chooses
-//! what runs a connection; `architecture` says which ways there are.
+//! The handler of all requests, and the runtimes on which the library's server serves it.
+//! `--architecture` chooses what runs a connection; `architecture` says which ways there are.
 
 use std::fmt;
 use std::io;
@@ -7,51 +7,41 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use plainweave::trace::Tracer;
-use plainweave_http::files::{Blocking, StaticFiles};
-use plainweave_http::{Handler, Listener, Request, Response, Server, StatusCode, Transport};
+use plainweave_http::{Handler, Listener, Request, Response, Server, Transport};
 
 use super::accept::{Admission, door};
 use super::flags::EngineFlags;
 use super::https::Https;
 use super::listen::Served;
+use super::sites::{Live, misdirected};
 use plainweave_daemon::architecture::{Architecture, Handling, Runtimes};
 use plainweave_daemon::engine::Setup;
 use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::signals::Stop;
 use plainweave_daemon::stalls::Stalls;
 
-type WebServer = Server<Site>;
+type WebServer = Server<Web>;
 /// After the grace time: for cancelled requests to end.
 const CANCELLED: Duration = Duration::from_millis(500);
 
-/// Where file operations run: the runtime's blocking pool.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pool;
-
-impl Blocking for Pool {
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-        plainweave::blocking(work)
-    }
-}
-
-/// The files, and where requests for them are handled.
+/// The sites, and where requests for their files are handled.
 #[derive(Debug)]
-pub(super) struct Site {
-    files: StaticFiles<Pool>,
+pub(super) struct Web {
+    sites: Live,
     https: Https,
     handling: Handling,
 }
 
-impl Handler for Site {
+impl Handler for Web {
     fn handle(&self, request: &mut Request<'_>) -> Response {
         if let Some(response) = self.https.redirected(request) {
             return response;
         }
-        let head = request.head();
-        let response = self.handling.call(|| self.files.respond(head));
-        let response =
-            response.unwrap_or_else(|_| Response::plain(StatusCode::SERVICE_UNAVAILABLE));
-        self.https.marked(request, response)
+        let sites = self.sites.now();
+        match sites.for_request(request) {
+            Some(site) => site.answer(request, &self.handling, &self.https),
+            None => misdirected(),
+        }
     }
 }
 
@@ -102,10 +92,10 @@ impl Engine {
         self.0.tracers()
     }
 
-    /// Makes the handler of these files.
-    pub(super) fn site(&self, files: StaticFiles<Pool>, hooks: &Hooks, https: Https) -> Site {
-        Site {
-            files,
+    /// Makes the handler of these sites.
+    pub(super) fn web(&self, sites: Live, hooks: &Hooks, https: Https) -> Web {
+        Web {
+            sites,
             https,
             handling: self.0.handling(hooks),
         }

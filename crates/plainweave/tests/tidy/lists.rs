@@ -153,11 +153,13 @@ pub(crate) const CRATES: &[Layers] = &[
         root: "crates/plainweave-web/src/",
         rows: &[
             &[""],
-            &["observe", "serve"],
-            &["listen"],
+            &["configured", "observe", "serve"],
+            &["listen", "settings", "sites"],
             &["flags", "status"],
             &["accept", "access", "heap", "http2", "tls"],
             &[
+                "compress",
+                "config",
                 "content",
                 "counters",
                 "faults",
@@ -165,6 +167,7 @@ pub(crate) const CRATES: &[Layers] = &[
                 "in_progress",
                 "line",
                 "memory_bound",
+                "pool",
                 "proxy",
                 "slowest",
             ],

@@ -1,0 +1,9 @@
+//! The file of the configuration: its flags, its tables, and what is wrong with it.
+
+mod flags; // The flags of the configuration itself.
+mod mistake; // What is wrong with a file, and where.
+mod tables; // The tables of the file: sites and their rules.
+
+pub(super) use flags::ConfigFlags;
+pub(super) use mistake::{Mistake, nearest};
+pub(super) use tables::{Compress, CorsTable, RuleTable, SiteTable, Tables, Texts, beside};

@@ -1,0 +1,171 @@
+//! The rules of a site: which of them are for a path.
+//!
+//! Which rules match is one pass of an automaton over all patterns (`globset`), and of each regular
+//! expression for itself. What these rules say together is a [`Treatment`], which is made when they
+//! first match together and kept: a site has few of them, whatever it has of files. For paths that
+//! are asked for again even the match is left out. Each processor keeps all this for itself, so
+//! that no two write to one lock for each request.
+//!
+//! Paths are matched as files are found: decoded once, without empty segments. So no spelling of a
+//! path gets around a rule. For regular expressions what is not UTF-8 is U+FFFD, which `.` matches
+//! as well.
+//!
+//! *Rejected:* `arc-swap` for what is kept. Its places are in thread-local storage, of which each
+//! fiber has its own, so each request searched a list for a free one that is as long as there have
+//! been requests at once: .7 % of a small request with 64 connections.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
+use globset::{Candidate, GlobSet, GlobSetBuilder};
+use plainweave_serve::PerCpu;
+use regex::Regex;
+
+use super::rule::{Paths, Rule};
+use super::treatment::{Matching, Treatment};
+
+/// Treatments that each processor keeps for a site. What is more is made again for each request.
+const KEPT: usize = 1024;
+/// Paths that each processor keeps for a site, with their treatments; with one more it begins anew.
+const PATHS: usize = 1024;
+/// Bytes of the longest that is kept.
+const LONGEST: usize = 128;
+
+/// What a processor keeps.
+#[derive(Default)]
+struct KeptTreatments {
+    /// By the rules that match.
+    by_rules: HashMap<Box<[Matching]>, Arc<Treatment>, RandomState>,
+    /// By the path that is asked for, of those that are asked for often: no pattern is looked at.
+    by_path: HashMap<Box<[u8]>, Arc<Treatment>, RandomState>,
+}
+
+/// The rules of a site, those for all sites behind its own.
+pub(super) struct Rules {
+    patterns: GlobSet,
+    /// The rule of each pattern.
+    owners: Vec<u32>,
+    regexes: Vec<(u32, Regex)>,
+    everywhere: Vec<u32>,
+    rules: Vec<Arc<Rule>>,
+    kept: PerCpu<Mutex<KeptTreatments>>,
+}
+
+impl Rules {
+    /// Takes rules in this order.
+    pub(super) fn new(rules: Vec<Arc<Rule>>) -> Result<Self, globset::Error> {
+        let mut patterns = GlobSetBuilder::new();
+        let mut owners = Vec::new();
+        let mut regexes = Vec::new();
+        let mut everywhere = Vec::new();
+
+        for (number, rule) in (0..).zip(&rules) {
+            match &rule.paths {
+                Paths::All => everywhere.push(number),
+                Paths::Regex(regex) => regexes.push((number, regex.clone())),
+                Paths::Patterns(globs) => {
+                    for glob in globs {
+                        patterns.add(glob.clone());
+                        owners.push(number);
+                    }
+                }
+            }
+        }
+
+        Ok(Self {
+            patterns: patterns.build()?,
+            owners,
+            regexes,
+            everywhere,
+            rules,
+            kept: PerCpu::new(Mutex::default),
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Returns what the rules say of a decoded path; `None`: one that no file could have. `others`:
+    /// paths by which the same file could be asked for, too. What rules say of these holds as well,
+    /// but for where they lead.
+    pub(super) fn treatment(
+        &self,
+        path: Option<&[u8]>,
+        others: impl FnOnce(&[u8]) -> Vec<Vec<u8>>,
+    ) -> Arc<Treatment> {
+        let short = path.filter(|path| path.len() <= LONGEST);
+        if let Some(path) = short
+            && let Some(treatment) = self.kept().by_path.get(path)
+        {
+            return treatment.clone();
+        }
+
+        let others = path.map(others).unwrap_or_default();
+        let matching = self.matching(path, &others);
+        let mut kept = self.kept();
+        let known = kept.by_rules.get(matching.as_slice());
+        let treatment = known.cloned().unwrap_or_else(|| {
+            let treatment = Arc::new(Treatment::of(&self.rules, &matching));
+            if kept.by_rules.len() < KEPT {
+                kept.by_rules.insert(matching.into(), treatment.clone());
+            }
+            treatment
+        });
+        if let Some(path) = short {
+            if kept.by_path.len() >= PATHS {
+                kept.by_path.clear();
+            }
+            kept.by_path.insert(path.into(), treatment.clone());
+        }
+        treatment
+    }
+
+    fn kept(&self) -> MutexGuard<'_, KeptTreatments> {
+        let kept = self.kept.own();
+        kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the rules that match, in order.
+    fn matching(&self, path: Option<&[u8]>, others: &[Vec<u8>]) -> Vec<Matching> {
+        let mut matching = Vec::new();
+        let mut found = |rule, is_other| matching.push(Matching { rule, is_other });
+        if let Some(path) = path {
+            self.match_path(path, |rule| found(rule, false));
+        }
+
+        for path in others {
+            self.match_path(path, |rule| found(rule, true));
+        }
+
+        for rule in &self.everywhere {
+            found(*rule, false);
+        }
+
+        matching.sort_unstable();
+        // The same rule by another path stands behind it.
+        matching.dedup_by_key(|matching| matching.rule);
+        matching
+    }
+
+    fn match_path(&self, path: &[u8], mut found: impl FnMut(u32)) {
+        if !self.owners.is_empty() {
+            let candidate = Candidate::new(OsStr::from_bytes(path));
+            for pattern in self.patterns.matches_candidate(&candidate) {
+                found(self.owners[pattern]);
+            }
+        }
+
+        if !self.regexes.is_empty() {
+            let path = String::from_utf8_lossy(path);
+            for (rule, regex) in &self.regexes {
+                if regex.is_match(&path) {
+                    found(*rule);
+                }
+            }
+        }
+    }
+}
