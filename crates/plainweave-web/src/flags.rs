@@ -39,11 +39,12 @@ Examples:
   plainweave web --pools web:fifo/1,files:fifo/4    files that are slow to read hold up no connections
   plainweave web --header-timeout 5s --idle-timeout 2m
   plainweave web site --unix-socket /run/web.sock --behind-proxy x-forwarded-for
+  plainweave web --config web.toml                  sites, rules and settings of a file
   plainweave web --admin 9080                       a page on http://127.0.0.1:9080 shows how it is doing
 
 ",
     plainweave_daemon::signals_help!(
-        "  HUP         reopen log files and the directory, load the certificates of TLS again
+        "  HUP         reopen log files and the directory, load certificates and configuration again
   USR1        reopen log files"
     )
 );

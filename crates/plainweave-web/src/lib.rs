@@ -68,7 +68,7 @@ use plainweave_daemon::signals::{self, Attention, Stop};
 use plainweave_daemon::stalls::Stalls;
 use plainweave_daemon::trace_file::TraceFile;
 pub use settings::{Arguments, GivenSettings, arguments};
-use settings::{Gathered, shown};
+use settings::{Gathered, schema, shown};
 use sites::{Live, Sites};
 use tls::Tls;
 
@@ -85,6 +85,10 @@ pub fn run(flags: &Flags, settings: GivenSettings) -> anyhow::Result<()> {
         say(io::stdout(), shown(&gathered)?.trim_end());
         return Ok(());
     }
+    if flags.config.print_schema {
+        say(io::stdout(), &format!("{:#}", schema()));
+        return Ok(());
+    }
     if flags.config.check {
         say(io::stdout(), &checked(&gathered, flags)?);
         return Ok(());
@@ -98,7 +102,7 @@ pub fn run(flags: &Flags, settings: GivenSettings) -> anyhow::Result<()> {
 pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let asked = &flags.config;
     ensure!(
-        asked.config.is_none() && !asked.check && !asked.print_config,
+        asked.config.is_none() && !asked.check && !asked.print_config && !asked.print_schema,
         "a configuration is for 'plainweave web' itself"
     );
     serve(flags, None, hooks)

@@ -7,7 +7,7 @@
 
 #![expect(clippy::print_stdout, reason = "says what it compared")]
 
-mod peers;
+pub(crate) mod peers;
 mod requests;
 
 use crate::common::skip;

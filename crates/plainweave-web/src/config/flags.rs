@@ -21,4 +21,8 @@ pub(crate) struct ConfigFlags {
     /// Print each setting, where its value comes from, and what it means, and end
     #[arg(long, conflicts_with = "check")]
     pub(crate) print_config: bool,
+
+    /// Print the JSON schema of such a file, for editors, and end
+    #[arg(long, conflicts_with_all = ["check", "print_config"])]
+    pub(crate) print_schema: bool,
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor, value::SeqAccessDeserializer, value::StrDeserializer};
 use toml::Spanned;
@@ -15,45 +16,60 @@ use super::mistake::{Mistake, MistakeAt};
 pub(crate) type Text = Spanned<String>;
 
 /// What of the file is no setting.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Tables {
     /// Sites by their names. What none of them is named for is the flags' site.
     #[serde(default)]
+    #[schemars(with = "Vec<SiteTable>")]
     pub(crate) site: Vec<Spanned<SiteTable>>,
     /// Rules of all sites, behind each site's own.
     #[serde(default)]
+    #[schemars(with = "Vec<RuleTable>")]
     pub(crate) rule: Vec<Spanned<RuleTable>>,
 }
 
-/// One `[[site]]`.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+/// One `[[site]]`: a directory, and the hosts that it answers for.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct SiteTable {
     /// The hosts that it answers for: `example.org`, `*.example.org` for all below it, or `*` for
     /// all that no other site has.
+    #[schemars(with = "Vec<String>")]
     pub(crate) names: Vec<Text>,
     /// The directory whose files are served.
+    #[schemars(with = "PathBuf")]
     pub(crate) root: Spanned<PathBuf>,
     /// The name of the file that stands for its directory [default: index.html].
+    #[schemars(with = "Option<String>")]
     pub(crate) index: Option<Text>,
+    /// Directories without an index file are listed.
     #[serde(default)]
     pub(crate) listing: bool,
+    /// `NAME.br`, `NAME.zst` or `NAME.gz` is sent for `NAME` where there is such a file.
     #[serde(default)]
     pub(crate) precompressed: bool,
     /// In which codings text is compressed, as in `"gzip,br"`; `true`: in all.
+    #[schemars(with = "Option<Compress>")]
     pub(crate) compress: Option<Spanned<Compress>>,
+    /// `NAME.html` is served for `NAME`.
     #[serde(default)]
     pub(crate) clean_urls: bool,
+    /// The file that is sent instead of 404 for paths without an extension, as in `/index.html`.
+    #[schemars(with = "Option<String>")]
     pub(crate) fallback: Option<Text>,
+    /// Files that are sent with errors, as in `404=/404.html`.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub(crate) error_page: Vec<Text>,
+    /// Rules of this site.
     #[serde(default)]
+    #[schemars(with = "Vec<RuleTable>")]
     pub(crate) rule: Vec<Spanned<RuleTable>>,
 }
 
 /// Whether text is compressed, or how.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(untagged, expecting = "write true, or codings as in \"gzip,br\"")]
 pub(crate) enum Compress {
     Whether(bool),
@@ -62,84 +78,120 @@ pub(crate) enum Compress {
 
 /// One `[[rule]]`: for which paths, and what. Of each setting the first rule counts that matches a
 /// request and has it, and of each header the first that sets, adds or removes it.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct RuleTable {
     /// Patterns of paths: `*` is any part of a name, `**` any number of names, `?` one byte,
     /// `[ab]` one of these, `{a,b}` one of these texts. Without `path` and `regex`: all paths.
+    #[schemars(with = "Option<OneOrManyTexts>")]
     pub(crate) path: Option<Texts>,
     /// A regular expression that the path has to match somewhere; `^` and `$` hold it to all of it.
+    #[schemars(with = "Option<String>")]
     pub(crate) regex: Option<Text>,
     /// Header fields of the answer, instead of what it has of these names.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
     pub(crate) set_headers: BTreeMap<String, Text>,
     /// Header fields beside those that the answer has.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
     pub(crate) add_headers: BTreeMap<String, Text>,
+    /// Header fields that are not sent.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub(crate) remove_headers: Vec<Text>,
     /// `Cache-Control` of answers with a file, whole or in part, and of those that say that it has
     /// not changed.
+    #[schemars(with = "Option<String>")]
     pub(crate) cache_control: Option<Text>,
     /// Files with a hash in their name, as bundlers write them, are good for a year.
     pub(crate) immutable_hashes: Option<bool>,
+    /// Which other sites' scripts may read the answers.
+    #[schemars(with = "Option<CorsTable>")]
     pub(crate) cors: Option<Spanned<CorsTable>>,
     /// Where else the client should ask. `$1` and `$name` are what the regular expression took,
     /// `$path` is the whole path.
+    #[schemars(with = "Option<String>")]
     pub(crate) redirect: Option<Text>,
     /// The status of the redirect [default: 302].
+    #[schemars(with = "Option<u16>")]
     pub(crate) status: Option<Spanned<u16>>,
     /// Which path is served instead, without the client's knowledge.
+    #[schemars(with = "Option<String>")]
     pub(crate) rewrite: Option<Text>,
+    /// Who may ask, by name and password.
+    #[schemars(with = "Option<BasicAuthTable>")]
     pub(crate) basic_auth: Option<Spanned<BasicAuthTable>>,
     /// Only clients of these networks are answered.
+    #[schemars(with = "Option<Vec<String>>")]
     pub(crate) allow: Option<Vec<Text>>,
     /// Clients of these networks are not.
+    #[schemars(with = "Option<Vec<String>>")]
     pub(crate) deny: Option<Vec<Text>>,
+    /// How often one address may ask.
+    #[schemars(with = "Option<RateTable>")]
     pub(crate) rate: Option<Spanned<RateTable>>,
 }
 
 /// Which other sites' scripts may read the answers (Fetch Standard, 3.3).
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct CorsTable {
     /// As in `https://app.example`, or `*` for all.
+    #[schemars(with = "Vec<String>")]
     pub(crate) origins: Vec<Text>,
     /// What a preflight allows beside GET, HEAD and POST.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub(crate) methods: Vec<Text>,
     /// Request header fields that a preflight allows.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub(crate) headers: Vec<Text>,
     /// Response header fields that scripts may read.
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub(crate) expose: Vec<Text>,
     /// Scripts may send the user's cookies and passwords.
     #[serde(default)]
     pub(crate) credentials: bool,
     /// How long a preflight's answer holds.
+    #[schemars(with = "Option<String>")]
     pub(crate) max_age: Option<Text>,
 }
 
 /// Who may ask, by name and password (RFC 7617).
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct BasicAuthTable {
     /// Lines of `NAME:HASH`, with bcrypt or argon2, as `htpasswd -B` writes them.
+    #[schemars(with = "PathBuf")]
     pub(crate) file: Spanned<PathBuf>,
     /// What the browser tells the user.
+    #[schemars(with = "Option<String>")]
     pub(crate) realm: Option<Text>,
 }
 
 /// How often one address may ask.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct RateTable {
+    /// How many in each `per`.
     pub(crate) requests: u32,
-    /// [default: 1s]
+    /// As in `500ms` or `1m` [default: 1s].
+    #[schemars(with = "Option<String>")]
     pub(crate) per: Option<Text>,
-    /// How many more may come at once [default: as many as `requests`].
+    /// How many may come at once [default: as many as `requests`].
     pub(crate) burst: Option<u32>,
+}
+
+/// What [`Texts`] looks like from outside.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum OneOrManyTexts {
+    One(String),
+    Many(Vec<String>),
 }
 
 /// One text or an array of them.

@@ -21,13 +21,20 @@ pub(super) const SUBCOMMAND: &str = "web";
 /// What the names of variables begin with.
 const PREFIX: &str = "PLAINWEAVE_WEB_";
 /// Flags that are no settings: they say where these are, or what to do with them.
-const NO_SETTINGS: [&str; 5] = ["config", "check", "print-config", "help", "version"];
+const NO_SETTINGS: [&str; 6] = [
+    "config",
+    "check",
+    "print-config",
+    "print-schema",
+    "help",
+    "version",
+];
 
 /// Where a setting's value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
-    /// Mistake this line.
+    /// At this line.
     File(usize),
     /// By the variable of this name.
     Environment(String),

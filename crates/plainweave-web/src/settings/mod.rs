@@ -14,6 +14,7 @@
 //! default, bound and conflict twice.
 
 mod gathered; // Settings of the file and of the environment become arguments.
+mod schema; // `--print-schema`: the JSON schema of the file.
 mod shown; // `--print-config`: each setting, its value and where that comes from.
 
 use std::ffi::OsString;
@@ -24,6 +25,7 @@ use clap::FromArgMatches;
 use super::flags::Flags;
 pub(super) use gathered::Gathered;
 use gathered::{SUBCOMMAND, command, first_line};
+pub(super) use schema::schema;
 pub(super) use shown::shown;
 
 /// The arguments of a program that has `web`, with what its file and its environment add.

@@ -105,7 +105,7 @@ fn absolute(argument: &Arg, text: &OsStr) -> OsString {
 }
 
 /// Breaks a text into lines of a page's width.
-fn wrapped(text: &str) -> Vec<String> {
+pub(super) fn wrapped(text: &str) -> Vec<String> {
     const WIDTH: usize = 98;
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -29,7 +29,7 @@ const AT_ONCE: usize = 4;
 const REMEMBERED: Duration = Duration::from_secs(300);
 /// Passwords remembered.
 const MOST: usize = 1024;
-/// MistakeAt passwords of one address, at once and in a minute.
+/// Wrong passwords of one address, at once and in a minute.
 const WRONG: u32 = 10;
 
 /// Users and their hashes.

@@ -36,6 +36,13 @@ impl Answer {
 
 /// nginx on `site`, if it is installed. `scratch` is for its files.
 pub(crate) fn nginx(site: &Path, scratch: &Path) -> Option<Peer> {
+    let site = site.display();
+    let servers = |address| format!("server {{ listen {address}; root {site}; }}");
+    nginx_of(servers, scratch)
+}
+
+/// nginx with these blocks for an address, if it is installed. `scratch` is for its files.
+pub(crate) fn nginx_of(servers: impl FnOnce(SocketAddr) -> String, scratch: &Path) -> Option<Peer> {
     let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
         .into_iter()
         .find(|p| Path::new(p).exists())?;
@@ -52,12 +59,12 @@ pub(crate) fn nginx(site: &Path, scratch: &Path) -> Option<Peer> {
          http {{
              access_log off; default_type application/octet-stream; if_modified_since before;
              keepalive_requests 1000000; {temporary}
-             server {{ listen {address}; root {site}; }}
+             {servers}
          }}",
         pid = at("pid"),
         log = at("error.log"),
         temporary = temporary.concat(),
-        site = site.display(),
+        servers = servers(address),
     );
 
     fs::write(scratch.join("nginx.conf"), config).unwrap();
@@ -125,6 +132,19 @@ pub(crate) fn plainweave(site: &Path) -> Peer {
         .arg(site)
         .args(["--listen", "127.0.0.1:0", "--cache-file", "16k"])
         .env_remove("PLAINWEAVE_IO");
+    of_command(&mut command)
+}
+
+/// Our server by a configuration.
+pub(crate) fn plainweave_by(config: &str) -> Peer {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plainweave"));
+    command
+        .args(["web", "--config", config, "--listen", "127.0.0.1:0"])
+        .env_remove("PLAINWEAVE_IO");
+    of_command(&mut command)
+}
+
+fn of_command(command: &mut Command) -> Peer {
     let address = |line: &str| {
         line.split_once("http://")
             .unwrap()
@@ -135,7 +155,7 @@ pub(crate) fn plainweave(site: &Path) -> Peer {
             .to_owned()
     };
 
-    Peer::saying_its_address(&mut command, address)
+    Peer::saying_its_address(command, address)
 }
 
 impl Peer {
