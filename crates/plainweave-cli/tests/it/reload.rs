@@ -93,6 +93,8 @@ fn a_hundred_reloads_lose_no_request() {
         let load = || {
             let mut answers = 0;
             let mut stream = TcpStream::connect(address).unwrap();
+            let limit = Some(Duration::from_secs(60));
+            stream.set_read_timeout(limit).unwrap();
             while !done.load(Ordering::Relaxed) {
                 let text = one_answer(&mut stream).expect("an answer");
                 assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");

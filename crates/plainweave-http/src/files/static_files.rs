@@ -108,7 +108,7 @@ impl<B: Blocking> StaticFiles<B> {
 
     /// Compresses what is text when it is first asked for in a coding, and keeps that in memory
     /// (of which the caching must have some) until the file changes. Precompressed twins go before
-    /// it. Files that would take more than a 32nd of [`Caching::bytes`] are sent as they are, and
+    /// it. Files of more than a 37th of [`Caching::bytes`] are sent as they are, and
     /// so are ranges.
     pub fn with_compression(self, compression: Compression) -> Self {
         let caching = self.cache.caching();

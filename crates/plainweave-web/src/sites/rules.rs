@@ -30,9 +30,10 @@ use super::treatment::{Matching, Treatment};
 /// Treatments that each processor keeps for a site. What is more is made again for each request.
 const KEPT: usize = 1024;
 /// Paths that each processor keeps for a site, with their treatments; with one more it begins anew.
-const PATHS: usize = 1024;
+/// All of them take 50 KB.
+const PATHS: usize = 256;
 /// Bytes of the longest that is kept.
-const LONGEST: usize = 128;
+const LONGEST: usize = 96;
 
 /// What a processor keeps.
 #[derive(Default)]
