@@ -18,7 +18,7 @@ use toml::Spanned;
 
 use super::compress::compress;
 use super::config::{Compress, Mistake, RuleTable, SiteTable, beside};
-use super::content::{Codings, Content, codings, error_page, file_name};
+use super::content::{ALL_CODINGS, Codings, Content, codings, error_page, file_name};
 use super::faults::Faults;
 use super::flags::Flags;
 use super::pool::Pool;
@@ -229,7 +229,7 @@ fn compressed(table: &SiteTable) -> Result<Option<Codings>, Mistake> {
 
     let text = match compress.get_ref() {
         Compress::Whether(false) => return Ok(None),
-        Compress::Whether(true) => "br,zstd,gzip",
+        Compress::Whether(true) => ALL_CODINGS,
         Compress::In(text) => text,
     };
 

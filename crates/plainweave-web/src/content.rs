@@ -6,6 +6,9 @@ use clap::Args;
 use plainweave_http::StatusCode;
 use plainweave_http::files::{Blocking, Coding, PAGED, StaticFiles};
 
+/// Those that text is compressed in unless some are named.
+pub(super) const ALL_CODINGS: &str = "br,zstd,gzip";
+
 /// Listings, compressed twins, pages for what is not there.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "What to serve")]
@@ -27,7 +30,7 @@ pub(super) struct ContentFlags {
     /// Compress text when it is first asked for, in one or more of br, zstd and gzip, with commas
     /// between, and keep that in the cache [default without a value: br,zstd,gzip]
     #[arg(long, value_name = "CODINGS", value_parser = codings)]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "br,zstd,gzip")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = ALL_CODINGS)]
     compress: Option<Codings>,
 
     /// Name of the file that stands for its directory

@@ -43,10 +43,7 @@ impl Https {
 /// no place.
 fn location(head: &RequestHead<'_>, port: u16) -> Option<String> {
     let authority = head.host().filter(|host| !host.is_empty())?;
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,
-        _ => authority,
-    };
+    let host = without_port(authority);
 
     let rest = match head.target() {
         Target::Origin(rest) => rest,
@@ -59,6 +56,14 @@ fn location(head: &RequestHead<'_>, port: u16) -> Option<String> {
         443 => format!("https://{host}{rest}"),
         port => format!("https://{host}:{port}{rest}"),
     })
+}
+
+/// Returns a host without its port.
+pub(super) fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,
+        _ => authority,
+    }
 }
 
 #[cfg(test)]

@@ -1,17 +1,15 @@
 //! A reload of the configuration: taken up as a whole or not at all, and nothing is lost by it.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::ChildStderr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
 use crate::common::scratch::Scratch;
-use crate::common::{Running, command, get};
+use crate::common::{Running, command, get, hang_up};
 
 /// A server by a file, whose header field `X-N` the tests change.
 struct Configured {
@@ -44,10 +42,7 @@ impl Configured {
     /// Has it read this text, and returns what it says.
     fn reload(&mut self, text: &str) -> String {
         self.scratch.file("web.toml", text);
-        kill_process(Pid::from_child(&self.server.child), Signal::HUP).unwrap();
-        let mut line = String::new();
-        self.said.read_line(&mut line).unwrap();
-        line
+        hang_up(&self.server, &mut self.said)
     }
 }
 
@@ -176,9 +171,7 @@ fn a_bad_file_is_refused_and_the_old_one_stays() {
     }
 
     fs::remove_file(configured.scratch.path("web.toml")).unwrap();
-    kill_process(Pid::from_child(&configured.server.child), Signal::HUP).unwrap();
-    let mut line = String::new();
-    configured.said.read_line(&mut line).unwrap();
+    let line = hang_up(&configured.server, &mut configured.said);
     assert!(line.contains("cannot be read"), "{line}");
     assert!(get(configured.server.address, "/").ends_with("a page"));
     let line = configured.reload(&settings(1));

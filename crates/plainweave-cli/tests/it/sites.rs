@@ -3,12 +3,9 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-use crate::common::authority::Authority;
+use crate::common::authority::{Authority, NOW};
 use crate::common::scratch::Scratch;
 use crate::common::{Running, ask, child, command};
-
-/// Certificates that are valid now, by their years.
-const NOW: (i32, i32) = (2020, 2099);
 
 /// `eve:geheim` and `bob:sesam`, by bcrypt with 16 rounds, and by argon2.
 const USERS: &str = "# staff\neve:$2b$04$abcdefghijklmnopqrstuuPWRtT5yx7FBi4dcf6ROhboeNunUrLQ.\n\

@@ -6,12 +6,11 @@ use crate::common::skip;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{ChildStderr, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::common::authority::{Authority, Client, NOW, PAST};
-use crate::common::{Running, admin, child, eventually, figure, output};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::common::{Running, admin, child, eventually, figure, hang_up, output};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -335,14 +334,6 @@ fn clients_are_asked_for_certificates() {
         ),
         ("000", false)
     );
-}
-
-/// Sends HUP, and returns the line that answers it.
-fn hang_up(server: &Running, said: &mut BufReader<ChildStderr>) -> String {
-    kill_process(Pid::from_child(&server.child), Signal::HUP).unwrap();
-    let mut line = String::new();
-    said.read_line(&mut line).unwrap();
-    line
 }
 
 #[test]

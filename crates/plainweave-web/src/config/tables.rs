@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::{Deserializer, Visitor, value::SeqAccessDeserializer, value::StrDeserializer};
+use serde::de::{Deserializer, Visitor, value::SeqAccessDeserializer};
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer as TomlDeserializer};
 
@@ -16,7 +16,7 @@ use super::mistake::{Mistake, MistakeAt};
 pub(crate) type Text = Spanned<String>;
 
 /// What of the file is no setting.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Tables {
     /// Sites by their names. What none of them is named for is the flags' site.
@@ -30,7 +30,7 @@ pub(crate) struct Tables {
 }
 
 /// One `[[site]]`: a directory, and the hosts that it answers for.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct SiteTable {
     /// The hosts that it answers for: `example.org`, `*.example.org` for all below it, or `*` for
@@ -69,7 +69,7 @@ pub(crate) struct SiteTable {
 }
 
 /// Whether text is compressed, or how.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "write true, or codings as in \"gzip,br\"")]
 pub(crate) enum Compress {
     Whether(bool),
@@ -78,12 +78,12 @@ pub(crate) enum Compress {
 
 /// One `[[rule]]`: for which paths, and what. Of each setting the first rule counts that matches a
 /// request and has it, and of each header the first that sets, adds or removes it.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct RuleTable {
     /// Patterns of paths: `*` is any part of a name, `**` any number of names, `?` one byte,
     /// `[ab]` one of these, `{a,b}` one of these texts. Without `path` and `regex`: all paths.
-    #[schemars(with = "Option<OneOrManyTexts>")]
+    #[schemars(with = "Option<OneOrMany>")]
     pub(crate) path: Option<Texts>,
     /// A regular expression that the path has to match somewhere; `^` and `$` hold it to all of it.
     #[schemars(with = "Option<String>")]
@@ -134,7 +134,7 @@ pub(crate) struct RuleTable {
 }
 
 /// Which other sites' scripts may read the answers (Fetch Standard, 3.3).
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct CorsTable {
     /// As in `https://app.example`, or `*` for all.
@@ -161,7 +161,7 @@ pub(crate) struct CorsTable {
 }
 
 /// Who may ask, by name and password (RFC 7617).
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct BasicAuthTable {
     /// Lines of `NAME:HASH`, with bcrypt or argon2, as `htpasswd -B` writes them.
@@ -173,7 +173,7 @@ pub(crate) struct BasicAuthTable {
 }
 
 /// How often one address may ask.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct RateTable {
     /// How many in each `per`.
@@ -185,17 +185,8 @@ pub(crate) struct RateTable {
     pub(crate) burst: Option<u32>,
 }
 
-/// What [`Texts`] looks like from outside.
-#[derive(JsonSchema)]
-#[schemars(untagged)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum OneOrManyTexts {
-    One(String),
-    Many(Vec<String>),
-}
-
 /// One text or an array of them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Texts(pub(crate) Vec<Text>);
 
 impl<'de> Deserialize<'de> for Texts {
@@ -209,9 +200,11 @@ impl<'de> Deserialize<'de> for Texts {
     }
 }
 
+#[derive(JsonSchema)]
+#[schemars(untagged)]
 enum OneOrMany {
     One(String),
-    Many(Vec<Text>),
+    Many(#[schemars(with = "Vec<String>")] Vec<Text>),
 }
 
 impl<'de> Deserialize<'de> for OneOrMany {
@@ -226,7 +219,7 @@ impl<'de> Deserialize<'de> for OneOrMany {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<OneOrMany, E> {
-                String::deserialize(StrDeserializer::new(text)).map(OneOrMany::One)
+                Ok(OneOrMany::One(text.to_owned()))
             }
 
             fn visit_seq<A: serde::de::SeqAccess<'de>>(

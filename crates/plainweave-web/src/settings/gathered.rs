@@ -67,9 +67,7 @@ impl Gathered {
         let command = command();
         // What is wrong with them, and --help, the parser says when it gets all of it.
         let lenient = command.clone().ignore_errors(true);
-        let program = OsString::from(SUBCOMMAND);
-        let matches = lenient.try_get_matches_from([&program].into_iter().chain(given));
-        let Ok(matches) = matches else {
+        let Ok(matches) = lenient.try_get_matches_from(given) else {
             return Ok(Self::given(given));
         };
 
@@ -161,9 +159,9 @@ impl Gathered {
     }
 }
 
-/// Returns the parser of the flags alone.
+/// Returns the parser of the flags alone, without a program's name in front.
 pub(super) fn command() -> Command {
-    Flags::augment_args(Command::new(SUBCOMMAND))
+    Flags::augment_args(Command::new(SUBCOMMAND)).no_binary_name(true)
 }
 
 /// Returns the name of the flag that says the contrary, whether there is one or not.
@@ -282,14 +280,18 @@ fn scalar(argument: &Arg, value: &Spanned<DeValue<'_>>, path: &Path) -> Result<O
         }
     };
 
-    let is_path = argument.get_value_parser().type_id() == ValueParser::path_buf().type_id();
-    // `-` is standard output.
-    let text = match is_path && text != "-" {
+    let text = match is_path(argument, text.as_ref()) {
         true => beside(path, Path::new(&text)).into_os_string(),
         false => text.into(),
     };
 
     Ok(written(argument, &text))
+}
+
+/// Returns whether a value is a path; `-` is standard output.
+pub(super) fn is_path(argument: &Arg, value: &OsStr) -> bool {
+    let is_of_paths = argument.get_value_parser().type_id() == ValueParser::path_buf().type_id();
+    is_of_paths && value != "-"
 }
 
 /// Returns a value as the command line has it.
@@ -318,7 +320,8 @@ fn against(command: &Command, name: &str) -> Vec<OsString> {
     switch(&contrary, exists)
 }
 
-fn takes_nothing(argument: &Arg) -> bool {
+/// Returns whether a flag's value may be left out.
+pub(super) fn takes_nothing(argument: &Arg) -> bool {
     argument
         .get_num_args()
         .is_some_and(|range| range.min_values() == 0)
@@ -327,11 +330,7 @@ fn takes_nothing(argument: &Arg) -> bool {
 /// Has the flag's own parser look at one setting. What it needs beside it is looked at when all are
 /// there.
 fn checked(command: &Command, arguments: &[OsString]) -> Result<(), String> {
-    let program = OsString::from(SUBCOMMAND);
-    let parsed = command
-        .clone()
-        .try_get_matches_from([&program].into_iter().chain(arguments));
-    let Err(error) = parsed else {
+    let Err(error) = command.clone().try_get_matches_from(arguments) else {
         return Ok(());
     };
 

@@ -73,10 +73,8 @@ pub(super) fn reread() -> anyhow::Result<(Gathered, Flags)> {
     let given: Vec<_> = std::env::args_os().collect();
     let own = own(&given).context("the program was not started by 'plainweave web'")?;
     let gathered = Gathered::of(&given[own..])?;
-    let program = [OsString::from(SUBCOMMAND)];
-    let arguments = program.into_iter().chain(gathered.arguments.clone());
     let parsed = command()
-        .try_get_matches_from(arguments)
+        .try_get_matches_from(&gathered.arguments)
         .and_then(|mut matches| Flags::from_arg_matches_mut(&mut matches));
     let flags = parsed.map_err(|error| anyhow::Error::msg(first_line(&error)))?;
     Ok((gathered, flags))

@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction};
 use schemars::schema_for;
 use serde_json::{Map, Value, json};
 
-use super::gathered::{all, command};
+use super::gathered::{all, command, takes_nothing};
 use crate::config::Tables;
 
 /// Returns the schema: the tables', with the flags' settings beside them.
@@ -25,15 +25,12 @@ pub(crate) fn schema() -> Value {
 
 fn setting(argument: &Arg) -> Value {
     let one = json!(["string", "number"]);
-    let may_be_empty = argument
-        .get_num_args()
-        .is_some_and(|range| range.min_values() == 0);
     let mut setting = match argument.get_action() {
         ArgAction::SetTrue => json!({ "type": "boolean" }),
         ArgAction::Append => json!({
             "anyOf": [{ "type": one }, { "type": "array", "items": { "type": one } }],
         }),
-        _ if may_be_empty => json!({ "type": ["string", "number", "boolean"] }),
+        _ if takes_nothing(argument) => json!({ "type": ["string", "number", "boolean"] }),
         _ => json!({ "type": one }),
     };
 
@@ -127,7 +124,7 @@ mod tests {
             let name = name.rsplit('/').next().unwrap_or_default();
             return match name {
                 "Compress" => "boolean or string".to_owned(),
-                "OneOrManyTexts" => "string or array".to_owned(),
+                "OneOrMany" => "string or array".to_owned(),
                 _ => "table".to_owned(),
             };
         }

@@ -4,11 +4,10 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 
-use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches};
 use serde_json::Value;
 
-use super::gathered::{Gathered, Origin, SUBCOMMAND, all, command};
+use super::gathered::{Gathered, Origin, all, command, is_path};
 
 /// Returns all settings as a file has them, and the tables as they are.
 ///
@@ -16,9 +15,7 @@ use super::gathered::{Gathered, Origin, SUBCOMMAND, all, command};
 /// The flags refuse what they say together.
 pub(crate) fn shown(gathered: &Gathered) -> anyhow::Result<String> {
     let command = command();
-    let program = [SUBCOMMAND.into()];
-    let arguments = program.into_iter().chain(gathered.arguments.clone());
-    let matches = command.clone().try_get_matches_from(arguments)?;
+    let matches = command.clone().try_get_matches_from(&gathered.arguments)?;
     let mut text = String::new();
     for (name, argument) in all(&command) {
         let value = value(argument, &matches);
@@ -96,9 +93,8 @@ fn value(argument: &Arg, matches: &ArgMatches) -> Option<String> {
 
 /// Returns a path from the root on: in a file it is meant from the file's directory.
 fn absolute(argument: &Arg, text: &OsStr) -> OsString {
-    let is_path = argument.get_value_parser().type_id() == ValueParser::path_buf().type_id();
     let path = std::path::absolute(text).ok();
-    match path.filter(|_| is_path && text != "-") {
+    match path.filter(|_| is_path(argument, text)) {
         Some(path) => path.into_os_string(),
         None => text.to_owned(),
     }

@@ -26,6 +26,7 @@ use plainweave_http::{Request, Response, StatusCode};
 use plainweave_serve::PerCpu;
 
 use super::config::Mistake;
+use super::https::without_port;
 pub(super) use rule::Rule;
 pub(super) use site::{Files, Origin, Site};
 
@@ -230,12 +231,4 @@ fn canonical(host: &str) -> Option<String> {
     let inside = host.strip_prefix('[')?.strip_suffix(']')?;
     let address: Ipv6Addr = inside.parse().ok()?;
     Some(format!("[{address}]"))
-}
-
-/// Returns a host without its port.
-fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    }
 }

@@ -50,23 +50,22 @@ impl Rate {
     /// Counts one, unless the client is ahead of the rate: then says for how long it has to wait.
     pub(super) fn take(&self, client: Option<SocketAddr>, now: Instant) -> Result<(), Duration> {
         self.change(client, now, |used| {
-            let ahead = used.duration_since(now);
-            match ahead.checked_sub(self.ahead) {
-                Some(wait) if !wait.is_zero() => Err(wait),
-                _ => Ok(Some(used + self.interval)),
-            }
+            self.allowed(used, now)?;
+            Ok(Some(used + self.interval))
         })
     }
 
     /// Says for how long a client has to wait, and counts nothing.
     pub(super) fn look(&self, client: Option<SocketAddr>, now: Instant) -> Result<(), Duration> {
-        self.change(client, now, |used| {
-            let ahead = used.duration_since(now);
-            match ahead.checked_sub(self.ahead) {
-                Some(wait) if !wait.is_zero() => Err(wait),
-                _ => Ok(None),
-            }
-        })
+        self.change(client, now, |used| self.allowed(used, now).map(|()| None))
+    }
+
+    /// Says for how long one has to wait who has used up what is allowed until `used`.
+    fn allowed(&self, used: Instant, now: Instant) -> Result<(), Duration> {
+        match used.duration_since(now).checked_sub(self.ahead) {
+            Some(wait) if !wait.is_zero() => Err(wait),
+            _ => Ok(()),
+        }
     }
 
     /// `change` gets the client's time and returns its new one.

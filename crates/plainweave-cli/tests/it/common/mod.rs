@@ -8,9 +8,9 @@ pub(crate) mod scratch;
 #[path = "../../../../plainweave/tests/common/skip.rs"]
 pub(crate) mod skip;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Output, Stdio};
+use std::process::{ChildStderr, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -234,6 +234,14 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> String {
         address,
         &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"),
     )
+}
+
+/// Sends HUP, and returns the line that answers it.
+pub(crate) fn hang_up(server: &Running, said: &mut BufReader<ChildStderr>) -> String {
+    kill_process(Pid::from_child(&server.child), Signal::HUP).unwrap();
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    line
 }
 
 /// The address of `--admin`.
