@@ -16,7 +16,7 @@ use plainweave_http::files::{Caching, Compression, DiskWaits, StaticFiles};
 use plainweave_serve::accept::InProgress;
 use toml::Spanned;
 
-use super::compress::compress;
+use super::compress::{compress, encoder};
 use super::config::{Compress, Mistake, RuleTable, SiteTable, beside};
 use super::content::{ALL_CODINGS, Codings, Content, codings, error_page, file_name};
 use super::faults::Faults;
@@ -41,6 +41,9 @@ const OF_SITE: [&str; 9] = [
 /// Smaller files gain nothing: they leave in one packet either way.
 const LEAST_COMPRESSED: u64 = 1024;
 
+/// Answers that are compressed as they are sent, for each worker; each has some megabytes.
+const STREAMS: usize = 4;
+
 /// What all sites share.
 #[derive(Clone, Debug)]
 pub(super) struct Resources {
@@ -50,6 +53,8 @@ pub(super) struct Resources {
     disk_waits: Arc<DiskWaits>,
     /// Files that are compressed.
     compressed: Arc<InProgress>,
+    /// Answers that are compressed as they are sent.
+    streams: Arc<InProgress>,
 }
 
 impl Resources {
@@ -65,6 +70,7 @@ impl Resources {
             faults: faults.clone(),
             disk_waits: disk_waits.clone(),
             compressed: Arc::new(InProgress::new(workers)),
+            streams: Arc::new(InProgress::new(workers * STREAMS)),
         }
     }
 
@@ -74,6 +80,8 @@ impl Resources {
             least_bytes: LEAST_COMPRESSED,
             at_once: self.compressed.clone(),
             compress,
+            streams: self.streams.clone(),
+            encoder,
         }
     }
 }

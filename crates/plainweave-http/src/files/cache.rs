@@ -214,6 +214,11 @@ impl Cache {
         self.whole.clone()
     }
 
+    /// Returns by what twins are made.
+    pub(super) fn making(&self) -> Option<&Arc<Making>> {
+        self.making.as_ref()
+    }
+
     fn is_fresh(&self, entry: &Entry, generation: u64, now: Millis) -> bool {
         let age = now.saturating_sub(entry.checked.load(Ordering::Relaxed));
         u128::from(age) < self.caching.staleness.as_millis() && entry.generation == generation

@@ -7,13 +7,15 @@
 //! [`Compression::at_once`]: who finds no place gets the file as it is. It runs on the pool for
 //! blocking work, and one request does it for all that ask meanwhile.
 //!
-//! *Rejected:* compressing each answer as it is sent. It costs a hundred times what sending does,
-//! for each request, and has no length.
+//! What is too large for the cache is compressed for each request, as it is sent (`streamed`).
+//!
+//! *Rejected:* compressing every answer like that. It costs a hundred times what sending does, for
+//! each request, and has no length.
 
 use std::io;
 use std::sync::Arc;
 
-use plainweave_serve::accept::InProgress;
+use plainweave_serve::accept::{InProgress, Permit};
 
 use super::coding::{Coding, Codings};
 
@@ -29,6 +31,19 @@ pub struct Compression {
     pub at_once: Arc<InProgress>,
     /// Compresses content in a coding.
     pub compress: fn(Coding, &[u8]) -> io::Result<Vec<u8>>,
+    /// Bounds how many answers are compressed as they are sent, each of which has an encoder.
+    pub streams: Arc<InProgress>,
+    /// Makes an encoder for one answer with content of this many bytes.
+    pub encoder: fn(Coding, u64) -> io::Result<Box<dyn Encoder>>,
+}
+
+/// Compresses content as it comes. Each call may take long.
+pub trait Encoder: Send {
+    /// Takes more content, and appends what is ready of its compressed form to `out`.
+    fn push(&mut self, content: &[u8], out: &mut Vec<u8>) -> io::Result<()>;
+
+    /// Appends the rest. Nothing is pushed behind it.
+    fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()>;
 }
 
 /// What a cache makes twins by.
@@ -56,11 +71,28 @@ impl Making {
 
     /// Returns the codings in which a file of this type and size can be had.
     pub(super) fn of(&self, content_type: &str, size: u64) -> Codings {
-        let fits = size >= self.compression.least_bytes && size <= self.most_bytes;
-        match fits && is_compressible(content_type) {
+        match size >= self.compression.least_bytes && is_compressible(content_type) {
             true => self.codings,
             false => Codings::default(),
         }
+    }
+
+    /// Returns whether what is made of a file of this size is kept.
+    pub(super) fn keeps(&self, size: u64) -> bool {
+        size <= self.most_bytes
+    }
+
+    /// Returns the place and the maker of an encoder, if one more answer may be compressed as it is
+    /// sent.
+    pub(super) fn stream(&self, coding: Coding, size: u64) -> Option<NewEncoder> {
+        let place = self.compression.streams.begin_owned()?;
+        let make = self.compression.encoder;
+        Some(NewEncoder {
+            make,
+            coding,
+            size,
+            _place: place,
+        })
     }
 
     /// Returns what bounds the work.
@@ -68,8 +100,33 @@ impl Making {
         &self.compression.at_once
     }
 
+    /// Compresses what is sent once, as a stream would be. `None`: it fails, or too many are.
+    pub(super) fn compress_once(&self, coding: Coding, content: &[u8]) -> Option<Vec<u8>> {
+        let stream = self.stream(coding, content.len() as u64)?;
+        let mut encoder = stream.make().ok()?;
+        let mut made = Vec::new();
+        encoder.push(content, &mut made).ok()?;
+        encoder.finish(&mut made).ok()?;
+        Some(made)
+    }
+
     pub(super) fn compress(&self, coding: Coding, content: &[u8]) -> io::Result<Vec<u8>> {
         (self.compression.compress)(coding, content)
+    }
+}
+
+/// An encoder to be, and the right to have one.
+pub(super) struct NewEncoder {
+    make: fn(Coding, u64) -> io::Result<Box<dyn Encoder>>,
+    coding: Coding,
+    size: u64,
+    _place: Permit<Arc<InProgress>>,
+}
+
+impl NewEncoder {
+    /// Makes it, for once. May take memory, and long.
+    pub(super) fn make(&self) -> io::Result<Box<dyn Encoder>> {
+        (self.make)(self.coding, self.size)
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) struct FoundFile {
     pub(super) content: Content,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Content {
     Whole(Bytes),
     Open(Arc<Opened>),
@@ -110,41 +110,67 @@ impl FoundFile {
         Known { identity, twins }: Known,
         content: Content,
     ) -> Self {
-        let mut lines = HeaderLines::default();
-        // Only names and values that are known to be valid: nothing here is the client's.
-        let (essence, charset) = content_type(path::extension(name));
-        lines.push_known("Content-Type", &[essence, charset]);
-        let type_bytes = lines.as_bytes().len();
-        if let Some(coding) = coding {
-            lines.push_known("Content-Encoding", &[coding.name()]);
-        }
-        lines.push_known("Accept-Ranges", &["bytes"]);
-        let validators_at = lines.as_bytes().len();
-
-        if coding.is_some() || !twins.is_empty() {
-            lines.push_known("Vary", &["Accept-Encoding"]);
-        }
-        lines.push_known("Last-Modified", &[&identity.version.last_modified()]);
+        let content_type = content_type(path::extension(name));
         let now = SystemTime::now();
         let tagged = match &content {
             Content::Whole(bytes) => Tagged::content(bytes),
             Content::Open(_) => Tagged::time(&identity.version, now),
         };
 
-        let weak = if tagged.is_weak() { "W/" } else { "" };
-        lines.push_known("ETag", &[weak, &tagged.opaque(&identity.version, coding)]);
-        let recent = identity.is_recent(now);
-        Self {
+        let bare = Self {
             identity,
             tagged,
-            recent,
-            lines: lines.shared(),
-            type_bytes,
-            validators_at,
+            recent: identity.is_recent(now),
+            lines: HeaderLines::default(),
+            type_bytes: 0,
+            validators_at: 0,
             coding,
             twins,
             content,
+        };
+        bare.with_lines(&content_type.into(), true)
+    }
+
+    /// Makes the lines of the answers.
+    fn with_lines(self, content_type: &[&str; 2], has_ranges: bool) -> Self {
+        let mut lines = HeaderLines::default();
+        // Only names and values that are known to be valid: nothing here is the client's.
+        lines.push_known("Content-Type", content_type);
+        let type_bytes = lines.as_bytes().len();
+        if let Some(coding) = self.coding {
+            lines.push_known("Content-Encoding", &[coding.name()]);
         }
+        if has_ranges {
+            lines.push_known("Accept-Ranges", &["bytes"]);
+        }
+        let validators_at = lines.as_bytes().len();
+
+        if self.coding.is_some() || !self.twins.is_empty() {
+            lines.push_known("Vary", &["Accept-Encoding"]);
+        }
+        let version = self.version();
+        lines.push_known("Last-Modified", &[&version.last_modified()]);
+        let weak = if self.tagged.is_weak() { "W/" } else { "" };
+        lines.push_known("ETag", &[weak, &self.tagged.opaque(version, self.coding)]);
+        Self {
+            lines: lines.shared(),
+            type_bytes,
+            validators_at,
+            ..self
+        }
+    }
+
+    /// Returns what this file is when it is compressed as it is sent. Its tag is weak: another
+    /// release of an encoder may write other bytes, and so no range goes on with them.
+    pub(super) fn streamed(&self, coding: Coding) -> Self {
+        let bare = Self {
+            tagged: Tagged::Time { weak: true },
+            coding: Some(coding),
+            lines: HeaderLines::default(),
+            content: self.content.clone(),
+            ..*self
+        };
+        bare.with_lines(&[self.content_type(), ""], false)
     }
 
     fn copied(&self) -> Option<Self> {
@@ -322,12 +348,14 @@ impl Job {
 
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let identity = Identity::of(&stat);
-        let made = making.of(content_type_of(&self.name), identity.version.size);
+        let size = identity.version.size;
+        let made = making.of(content_type_of(&self.name), size);
         let known = Known {
             identity,
             twins: Codings::default(),
         };
-        Some((is_file && made.contains(coding)).then_some((file, known)))
+        let is_made = is_file && making.keeps(size) && made.contains(coding);
+        Some(is_made.then_some((file, known)))
     }
 
     /// Makes the twin of a file in this state.

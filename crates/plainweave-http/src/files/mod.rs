@@ -33,11 +33,12 @@ mod pieces; // Files, read in pieces.
 mod range; // Byte ranges of a request (RFC 9110, 14.1.2 and 14.2), sans I/O.
 mod served_root; // The directory that is served, found by its path.
 mod static_files; // The handler that serves a directory.
+mod streamed; // Answers that are compressed as they are sent.
 mod variant; // Which representation of a file a request gets.
 
 pub use cache::Caching;
 pub use coding::Coding;
-pub use compress::Compression;
+pub use compress::{Compression, Encoder};
 pub use disk_waits::DiskWaits;
 pub use pages::PAGED;
 pub use path::{decoded, push_encoded};

@@ -65,6 +65,14 @@ pub(super) fn content<B: Blocking>(
     })
 }
 
+/// Returns whether a response may begin that reads these bytes of a file.
+pub(super) fn admits<B: Blocking>(file: &FoundFile, range: Range<u64>, disk: &Disk<B>) -> bool {
+    match &file.content {
+        Content::Whole(_) => true,
+        Content::Open(file) => disk.admits(file, &range),
+    }
+}
+
 /// Returns the response where too many wait for the disk.
 pub(super) fn busy() -> Response {
     Response::plain(StatusCode::SERVICE_UNAVAILABLE).with_retry()

@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use super::accept::{takes, weight_of};
 use super::cache::{Cache, Caching, Wanted};
 use super::coding::Coding;
-use super::compress::Compression;
+use super::compress::{Compression, Making};
 use super::condition::Verdict;
 use super::disk_waits::DiskWaits;
 use super::entry::Entry;
@@ -27,6 +27,7 @@ use crate::message::request::{Handler, Request};
 use crate::message::response::{Body, Response};
 
 const VARY: HeaderValue = HeaderValue::from_static("Accept");
+pub(super) const VARY_CODING: HeaderValue = HeaderValue::from_static("Accept-Encoding");
 const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
 /// How often a request is answered again because the root was replaced meanwhile.
@@ -40,6 +41,17 @@ pub struct Passed {
     pub inside: bool,
     /// The answer says `no-transform`, so it is the file as it is.
     pub untransformed: bool,
+}
+
+impl Passed {
+    /// Returns which fields of the request count.
+    fn fields(self, head: &RequestHead<'_>) -> Fields {
+        let mut fields = Fields::of(head);
+        if self.untransformed {
+            fields.remove(Fields::ACCEPT_ENCODING);
+        }
+        fields
+    }
 }
 
 /// Told of a status and a path.
@@ -57,7 +69,7 @@ type FaultHook = Box<dyn Fn(StatusCode, &str) + Send + Sync>;
 /// ```
 pub struct StaticFiles<B = Inline> {
     root: Arc<ServedRoot>,
-    disk: Disk<B>,
+    pub(super) disk: Disk<B>,
     cache: Arc<Cache>,
     precompressed: bool,
     index: Box<[u8]>,
@@ -107,9 +119,9 @@ impl<B: Blocking> StaticFiles<B> {
     }
 
     /// Compresses what is text when it is first asked for in a coding, and keeps that in memory
-    /// (of which the caching must have some) until the file changes. Precompressed twins go before
-    /// it. Files of more than a 37th of [`Caching::bytes`] are sent as they are, and
-    /// so are ranges.
+    /// until the file changes. Files of more than a 37th of [`Caching::bytes`], and listings, are
+    /// compressed for each request. Precompressed twins go before it. Ranges are those of the file
+    /// as it is.
     pub fn with_compression(self, compression: Compression) -> Self {
         let caching = self.cache.caching();
         Self {
@@ -216,10 +228,7 @@ impl<B: Blocking> StaticFiles<B> {
         let Ok(entry) = self.find(&path, None) else {
             return Response::plain(StatusCode::SERVICE_UNAVAILABLE); // Cancelled.
         };
-        let mut fields = Fields::of(head);
-        if passed.untransformed {
-            fields.remove(Fields::ACCEPT_ENCODING);
-        }
+        let fields = passed.fields(head);
         let status = match &entry.found {
             Found::File(file) => {
                 let cleans = self.clean_urls && !passed.inside;
@@ -253,7 +262,14 @@ impl<B: Blocking> StaticFiles<B> {
         match &self.listings {
             Some(listings) if status == StatusCode::NOT_FOUND && path.is_directory() => {
                 let (root, _) = self.root.current();
-                let listed = listings.respond(&root, &self.disk.blocking, &path, head, fields);
+                let listed = listings.respond(
+                    &root,
+                    &self.disk.blocking,
+                    &path,
+                    head,
+                    fields,
+                    self.making(),
+                );
                 listed.unwrap_or_else(|status| self.absent(status, head, fields))
             }
             _ => self.absent(status, head, fields),
@@ -323,6 +339,16 @@ impl<B: Blocking> StaticFiles<B> {
         }
     }
 
+    /// Returns whether twins may stand beside files.
+    pub(super) fn has_precompressed(&self) -> bool {
+        self.precompressed
+    }
+
+    /// Returns by what files are compressed.
+    pub(super) fn making(&self) -> Option<&Arc<Making>> {
+        self.cache.making()
+    }
+
     pub(super) fn representation(
         &self,
         file: &FoundFile,
@@ -390,11 +416,14 @@ impl<B: Blocking> StaticFiles<B> {
     /// Returns the response with the site's own page for its status, or unchanged if there is none
     /// that can be read.
     pub fn with_page(&self, response: Response, head: &RequestHead<'_>) -> Response {
-        let entry = self
-            .pages
-            .of(response.status())
-            .map(|path| self.find(path, None));
-        let Some(Ok(entry)) = entry else {
+        self.paged(response, head, Fields::of(head))
+    }
+
+    fn paged(&self, response: Response, head: &RequestHead<'_>, fields: Fields) -> Response {
+        let Some(path) = self.pages.of(response.status()) else {
+            return response;
+        };
+        let Ok(entry) = self.find(path, None) else {
             return response;
         };
         let Found::File(file) = &entry.found else {
@@ -403,19 +432,34 @@ impl<B: Blocking> StaticFiles<B> {
         let Ok(kind) = HeaderValue::from_str(file.content_type()) else {
             return response;
         };
-        let size = file.size();
+
+        let takes_codings = fields.has(Fields::ACCEPT_ENCODING);
+        let twin = takes_codings.then(|| self.page_twin(path, file, head));
+        let twin = twin.flatten();
+        let twin = twin.as_ref().map(|(coding, entry)| (*coding, entry));
+        let sent = twin.and_then(|(_, entry)| entry.found.file());
+        let sent = sent.unwrap_or(file);
+        let size = sent.size();
         let body = match *head.method() {
             // The same length as GET's, and no bytes.
             Method::HEAD => Body::Omitted(size),
-            _ => match partial::content(file, 0..size, &self.disk) {
+            _ => match partial::content(sent, 0..size, &self.disk) {
                 Some(body) => body,
                 None => return response,
             },
         };
 
+        let mut response = response.with_body(body);
+        let fields = response.headers_mut();
+        fields.insert(header::CONTENT_TYPE, kind);
+        if !file.twins.is_empty() {
+            fields.append(header::VARY, VARY_CODING);
+        }
+        if let Some((coding, _)) = twin {
+            let coding = HeaderValue::from_static(coding.name());
+            fields.insert(header::CONTENT_ENCODING, coding);
+        }
         response
-            .with_header(header::CONTENT_TYPE, kind)
-            .with_body(body)
     }
 }
 
@@ -479,7 +523,7 @@ impl<B: Blocking> StaticFiles<B> {
         };
 
         match response.status().as_u16() {
-            400.. => self.with_page(response, head),
+            400.. => self.paged(response, head, passed.fields(head)),
             _ => response,
         }
     }

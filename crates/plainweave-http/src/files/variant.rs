@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{Method, StatusCode, header};
 
 use super::coding::{Accepted, Coding};
 use super::condition::if_range_tag;
@@ -19,6 +19,7 @@ use super::entry::Entry;
 use super::fields::Fields;
 use super::look::{Found, FoundFile};
 use super::path::FilePath;
+use super::static_files::VARY_CODING;
 use super::{Blocking, StaticFiles};
 use crate::message::head::RequestHead;
 use crate::message::response::Response;
@@ -58,18 +59,44 @@ impl<B: Blocking> StaticFiles<B> {
             let Some(coding) = choice else {
                 return self.representation(file, head, fields);
             };
-            match self
-                .twin(path, coding)
-                .as_ref()
-                .and_then(|entry| entry.found.file())
-            {
-                Some(twin) => return self.representation(twin, head, fields),
-                None => available.remove(coding), // It has gone since the file was looked at.
+            let streams = self.streams(file, coding);
+            // What stands beside the file goes before what would be made.
+            let stands = !streams || self.has_precompressed();
+            let twin = stands.then(|| self.twin(path, coding)).flatten();
+            if let Some(twin) = twin.as_ref().and_then(|entry| entry.found.file()) {
+                return self.representation(twin, head, fields);
             }
+
+            let streamed = streams.then(|| self.streamed(file, coding, head, fields));
+            if let Some(response) = streamed.flatten() {
+                return response;
+            }
+            // It has gone since the file was looked at, or too much is compressed now.
+            available.remove(coding);
         }
 
-        let vary = HeaderValue::from_static("Accept-Encoding");
-        Response::plain(StatusCode::NOT_ACCEPTABLE).with_header(header::VARY, vary)
+        Response::plain(StatusCode::NOT_ACCEPTABLE).with_header(header::VARY, VARY_CODING)
+    }
+
+    /// Returns the twin of an error page that suits best, if one does.
+    pub(super) fn page_twin(
+        &self,
+        path: &FilePath<'_>,
+        page: &FoundFile,
+        head: &RequestHead<'_>,
+    ) -> Option<(Coding, Arc<Entry>)> {
+        let coding = Accepted::of(head).best(page.twins).flatten()?;
+        let made_later = self.streams(page, coding) && !self.has_precompressed();
+        let twin = (!made_later).then(|| self.twin(path, coding)).flatten()?;
+        Some((coding, twin))
+    }
+
+    /// Returns whether a file would be compressed for each request.
+    fn streams(&self, file: &FoundFile, coding: Coding) -> bool {
+        self.making().is_some_and(|making| {
+            let size = file.size();
+            !making.keeps(size) && making.of(file.content_type(), size).contains(coding)
+        })
     }
 
     fn twin(&self, path: &FilePath<'_>, coding: Coding) -> Option<Arc<Entry>> {

@@ -17,6 +17,8 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use rustix::io::Errno;
 
 use super::accept::weight_of;
+use super::coding::Accepted;
+use super::compress::Making;
 use super::fields::Fields;
 use super::open::Root;
 use super::path::FilePath;
@@ -97,21 +99,34 @@ impl Listings {
         path: &FilePath<'_>,
         head: &RequestHead<'_>,
         fields: Fields,
+        making: Option<&Arc<Making>>,
     ) -> Result<Response, StatusCode> {
         let turn = self.turn().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
         let root = Arc::clone(root);
         let name = path.name().to_vec();
         let order = Order::of(head.query());
         let format = Format::of(head, fields);
+        let takes_codings = fields.has(Fields::ACCEPT_ENCODING);
+        let accepted = takes_codings.then(|| Accepted::of(head));
+        let compressed = making.cloned().zip(accepted);
         let work = move || {
             let _turn = turn;
             let listing = Listing::read(&root, name, order)?;
-            Ok(match format {
+            let text = match format {
                 Format::Html => html::write(&listing),
                 Format::Json => json::write(&listing),
+            };
+            let made = compressed.and_then(|(making, accepted)| {
+                let available = making.of("text/html", text.len() as u64);
+                let coding = accepted.best(available).flatten()?;
+                Some((coding, making.compress_once(coding, &text)?))
+            });
+            Ok(match made {
+                Some((coding, made)) => (Some(coding), made),
+                None => (None, text),
             })
         };
-        let text = blocking
+        let (coding, text) = blocking
             .run(work)
             .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?
             .map_err(status)?;
@@ -120,7 +135,15 @@ impl Listings {
             _ => Body::from(text),
         };
         let response = Response::ok(body).with_header(header::CONTENT_TYPE, format.content_type());
-        let response = response.with_header(header::VARY, HeaderValue::from_static("Accept"));
+        let vary = match making {
+            Some(_) => "Accept, Accept-Encoding",
+            None => "Accept",
+        };
+        let mut response = response.with_header(header::VARY, HeaderValue::from_static(vary));
+        if let Some(coding) = coding {
+            let coding = HeaderValue::from_static(coding.name());
+            response = response.with_header(header::CONTENT_ENCODING, coding);
+        }
         let response =
             response.with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         let nosniff = (
