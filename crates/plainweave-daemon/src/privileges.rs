@@ -24,11 +24,7 @@ pub fn assume(program: &str, name: &str, files: &[&Path]) -> anyhow::Result<()> 
         return Ok(());
     }
 
-    let user =
-        User::from_name(name).with_context(|| format!("cannot look up the user {name} of -u"))?;
-    let user = user.ok_or_else(|| {
-        anyhow!("there is no user {name}: create it, or give another one with -u")
-    })?;
+    let user = known(name)?;
     let become_user = || -> io::Result<()> {
         for file in files {
             chown(file, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
@@ -40,4 +36,15 @@ pub fn assume(program: &str, name: &str, files: &[&Path]) -> anyhow::Result<()> 
     };
 
     become_user().with_context(|| format!("cannot become the user {name} of -u"))
+}
+
+/// Finds out whether there is a user of this name.
+pub fn check(name: &str) -> anyhow::Result<()> {
+    known(name).map(drop)
+}
+
+fn known(name: &str) -> anyhow::Result<User> {
+    let user =
+        User::from_name(name).with_context(|| format!("cannot look up the user {name} of -u"))?;
+    user.ok_or_else(|| anyhow!("there is no user {name}: create it, or give another one with -u"))
 }

@@ -11,7 +11,7 @@
 //! for it sets a flag first; it checks the flags after each read.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use plainweave_http::Exchange;
 use plainweave_serve::PerCpu;
+use rustix::fs::{Access, access};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::faults::Faults;
@@ -66,6 +67,29 @@ struct Buffer {
     time: String,
 }
 
+/// Finds out whether a log could be written in a file, and makes none.
+pub(super) fn check(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let may_write = |path: &Path| access(path, Access::WRITE_OK).map_err(io::Error::from);
+    let checked = match path.metadata() {
+        _ if path == Path::new("-") => Ok(()),
+        Ok(metadata) if metadata.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        Ok(_) => may_write(path),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            may_write(folder.unwrap_or(Path::new(".")))
+        }
+        Err(error) => Err(error),
+    };
+    checked.with_context(|| remedy(path))
+}
+
+fn remedy(path: &Path) -> String {
+    format!(
+        "cannot write the access log {} (give a writable file, or - for standard output)",
+        path.display()
+    )
+}
+
 /// The side of the disk. Writes what is left when dropped.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -80,12 +104,7 @@ impl AccessLog {
         format: Format,
         faults: Arc<Faults>,
     ) -> anyhow::Result<(Arc<Self>, Writer)> {
-        let target = Target::open(path).with_context(|| {
-            format!(
-                "cannot write the access log {} (give a writable file, or - for standard output)",
-                path.display()
-            )
-        })?;
+        let target = Target::open(path).with_context(|| remedy(path))?;
         let (asleep, wake) = UnixStream::pair()?;
         // A fiber must not wait for the thread that it wakes.
         wake.set_nonblocking(true)?;

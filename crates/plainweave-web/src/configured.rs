@@ -7,26 +7,32 @@
 //! started with; that they have changed is said.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use clap::ValueEnum;
 use plainweave_http::files::{Caching, Compression, DiskWaits, StaticFiles};
 use plainweave_serve::accept::InProgress;
 use toml::Spanned;
 
 use super::compress::{compress, encoder};
 use super::config::{Compress, Mistake, RuleTable, SiteTable, beside};
-use super::content::{ALL_CODINGS, Codings, Content, codings, error_page, file_name};
+use super::content::{
+    ALL_CODINGS, Codings, Content, MissingPage, Prefix, codings, error_page, file_name, prefix,
+};
 use super::faults::Faults;
 use super::flags::Flags;
+use super::line::Format;
 use super::pool::Pool;
 use super::settings::{Gathered, reread};
-use super::sites::{Files, Live, Origin, Rule, Site, Sites};
+use super::site_logs::{SiteLog, SiteLogs};
+use super::sites::{Extras, Files, Live, Origin, Rule, Site, Sites};
 
 /// The settings of the flags' own site, which a reload takes up.
-const OF_SITE: [&str; 9] = [
+const OF_SITE: [&str; 10] = [
     "root",
     "compress",
     "listing",
@@ -36,6 +42,7 @@ const OF_SITE: [&str; 9] = [
     "precompressed",
     "fallback",
     "error-page",
+    "prefix",
 ];
 
 /// Smaller files gain nothing: they leave in one packet either way.
@@ -51,6 +58,8 @@ pub(super) struct Resources {
     caching: Caching,
     faults: Arc<Faults>,
     disk_waits: Arc<DiskWaits>,
+    /// Of sites with logs of their own.
+    logs: Arc<SiteLogs>,
     /// Files that are compressed.
     compressed: Arc<InProgress>,
     /// Answers that are compressed as they are sent.
@@ -63,15 +72,21 @@ impl Resources {
         caching: Caching,
         faults: &Arc<Faults>,
         disk_waits: &Arc<DiskWaits>,
+        logs: SiteLogs,
         workers: usize,
     ) -> Self {
         Self {
             caching,
             faults: faults.clone(),
             disk_waits: disk_waits.clone(),
+            logs: Arc::new(logs),
             compressed: Arc::new(InProgress::new(workers)),
             streams: Arc::new(InProgress::new(workers * STREAMS)),
         }
+    }
+
+    pub(super) fn logs(&self) -> &Arc<SiteLogs> {
+        &self.logs
     }
 
     fn compression(&self, codings: &Codings) -> Compression {
@@ -109,6 +124,7 @@ pub(super) fn sites(
         caching: part_of(&resources.caching, count),
         before,
         file,
+        log_format: flags.observation.log_format,
         everywhere: rules(&tables.rule, file).map_err(placed)?,
     };
 
@@ -125,8 +141,12 @@ pub(super) fn sites(
             caching: maker.caching.clone(),
         };
 
-        let files = maker.files(&origin)?;
-        Site::new(files, origin, maker.everywhere.clone()).map(Arc::new)
+        let files = maker.files(&origin).map_err(Unserved::said)?;
+        let extras = Extras {
+            rules: maker.everywhere.clone(),
+            ..Extras::default()
+        };
+        Site::new(files, origin, extras).map(Arc::new)
     });
 
     Sites::new(named, other.transpose()?).map_err(placed)
@@ -148,6 +168,8 @@ struct Maker<'m> {
     before: Option<&'m Sites>,
     /// Where the tables stand.
     file: &'m Path,
+    /// Of logs that have none of their own.
+    log_format: Format,
     /// The rules of all sites.
     everywhere: Vec<Arc<Rule>>,
 }
@@ -168,24 +190,67 @@ impl Maker<'_> {
             caching: self.caching.clone(),
         };
 
-        let files = self
-            .files(&origin)
-            .map_err(|error| Mistake::new(table.root.span(), format!("{error:#}")))?;
+        let files = self.files(&origin).map_err(|error| {
+            let place = match &error {
+                Unserved::Root(_) => table.root.span(),
+                Unserved::Page(page) => page_place(table, page),
+            };
+            Mistake::new(place, format!("{:#}", error.said()))
+        })?;
+
         let mut rules = rules(&table.rule, self.file)?;
         rules.extend_from_slice(&self.everywhere);
-        let site = Site::new(files, origin, rules);
+        let extras = Extras {
+            rules,
+            log: self.log(table)?,
+            in_progress: self.in_progress(table, &origin),
+        };
+        let site = Site::new(files, origin, extras);
         site.map_err(|error| Mistake::new(span, format!("{error:#}")))
     }
 
+    /// Opens the site's own log, if it has one.
+    fn log(&self, table: &SiteTable) -> Result<Option<Arc<SiteLog>>, Mistake> {
+        let named = table.log_format.as_ref();
+        let Some(path) = &table.access_log else {
+            return match named {
+                None => Ok(None),
+                Some(format) => Err(Mistake::new(
+                    format.span(),
+                    "log-format goes with access-log",
+                )),
+            };
+        };
+
+        let format = match named {
+            None => self.log_format,
+            Some(named) => Format::from_str(named.get_ref(), false)
+                .map_err(|_| Mistake::new(named.span(), "write combined or json"))?,
+        };
+        let path_beside = beside(self.file, path.get_ref());
+        let log = self.resources.logs.open(&path_beside, format);
+        log.map_err(|error| Mistake::new(path.span(), format!("{error:#}")))
+    }
+
+    /// Returns what counts the site's requests; a reload does not begin anew.
+    fn in_progress(&self, table: &SiteTable, origin: &Origin) -> Option<Arc<InProgress>> {
+        let max = table.max_in_progress?.get() as usize;
+        let before = self.before.and_then(|before| before.same(origin));
+        let counted = before.and_then(|site| site.in_progress());
+        let counted = counted.filter(|counted| counted.max() == max).cloned();
+        Some(counted.unwrap_or_else(|| Arc::new(InProgress::new(max))))
+    }
+
     /// Returns the files of a site, made anew unless the same are there.
-    fn files(&self, origin: &Origin) -> anyhow::Result<Arc<Files>> {
+    fn files(&self, origin: &Origin) -> Result<Arc<Files>, Unserved> {
         if let Some(same) = self.before.and_then(|before| before.same(origin)) {
             return Ok(same.files().clone());
         }
 
         let root = &origin.root;
         let files = StaticFiles::with_blocking(root, Pool);
-        let files = files.with_context(|| root_remedy(root))?;
+        let files = files.with_context(|| root_remedy(root));
+        let files = files.map_err(Unserved::Root)?;
         let reporter = self.resources.faults.clone();
         let files = files
             .with_caching(origin.caching.clone())
@@ -196,8 +261,33 @@ impl Maker<'_> {
             None => files,
         };
 
-        Ok(Arc::new(origin.content.apply(files)?))
+        let files = origin.content.apply(files).map_err(Unserved::Page)?;
+        Ok(Arc::new(files))
     }
+}
+
+/// Why the files of a site are not served.
+enum Unserved {
+    Root(anyhow::Error),
+    Page(MissingPage),
+}
+
+impl Unserved {
+    fn said(self) -> anyhow::Error {
+        match self {
+            Self::Root(error) => error,
+            Self::Page(page) => page.into(),
+        }
+    }
+}
+
+/// Returns where a site names a page.
+fn page_place(table: &SiteTable, page: &MissingPage) -> Range<usize> {
+    let named = match page {
+        MissingPage::Fallback(_) => table.fallback.as_ref(),
+        MissingPage::Error(number, _) => table.error_page.get(*number),
+    };
+    named.map_or(table.root.span(), Spanned::span)
 }
 
 fn root_remedy(root: &Path) -> String {
@@ -227,6 +317,10 @@ fn content(table: &SiteTable) -> Result<Content, Mistake> {
         clean_urls: table.clean_urls,
         fallback: table.fallback.as_ref().map(|path| path.get_ref().clone()),
         error_pages,
+        prefix: match &table.prefix {
+            Some(text) => prefix(text.get_ref()).map_err(|what| Mistake::new(text.span(), what))?,
+            None => Prefix::default(),
+        },
     })
 }
 

@@ -1,10 +1,12 @@
 //! What is sent beside the files as they are: the flags, and what they make of the library's
 //! handler.
 
-use anyhow::Context;
+use std::error::Error;
+use std::{fmt, io};
+
 use clap::Args;
-use plainweave_http::StatusCode;
-use plainweave_http::files::{Blocking, Coding, PAGED, StaticFiles};
+use plainweave_http::files::{Blocking, Coding, PAGED, StaticFiles, decoded, push_encoded};
+use plainweave_http::{HeaderValue, Response, StatusCode, header};
 
 /// Those that text is compressed in unless some are named.
 pub(super) const ALL_CODINGS: &str = "br,zstd,gzip";
@@ -47,6 +49,11 @@ pub(super) struct ContentFlags {
     #[arg(long, value_name = "PATH")]
     fallback: Option<String>,
 
+    /// Path beneath which the files are served, as in /docs, for /docs/a.html of a.html; others are
+    /// answered 404
+    #[arg(long, value_name = "PATH", value_parser = prefix, default_value = "/")]
+    prefix: Prefix,
+
     /// Send this file with errors of this status, as in 404=/404.html; may be repeated. For 400,
     /// 403, 404, 405, 406, 412, 416, 500, 501 and 503; requests that are not HTTP, panics and
     /// unknown transfer codings are answered plainly
@@ -70,6 +77,7 @@ impl ContentFlags {
             clean_urls: self.clean_urls,
             fallback: self.fallback.clone(),
             error_pages: self.error_page.clone(),
+            prefix: self.prefix.clone(),
         }
     }
 }
@@ -84,14 +92,22 @@ pub(super) struct Content {
     pub(super) clean_urls: bool,
     pub(super) fallback: Option<String>,
     pub(super) error_pages: Vec<(StatusCode, String)>,
+    pub(super) prefix: Prefix,
+}
+
+/// A page that cannot be sent.
+#[derive(Debug)]
+pub(super) enum MissingPage {
+    Fallback(io::Error),
+    /// The number of the error page.
+    Error(usize, io::Error),
 }
 
 impl Content {
-    /// Fails when a page is not there.
     pub(super) fn apply<B: Blocking>(
         &self,
         files: StaticFiles<B>,
-    ) -> anyhow::Result<StaticFiles<B>> {
+    ) -> Result<StaticFiles<B>, MissingPage> {
         let mut files = files.with_index(&self.index);
         if self.listing {
             files = files.with_listings();
@@ -106,18 +122,92 @@ impl Content {
         }
 
         if let Some(path) = &self.fallback {
-            files = files
-                .with_fallback(path)
-                .context("--fallback cannot be sent (give a file of the directory)")?;
+            files = files.with_fallback(path).map_err(MissingPage::Fallback)?;
         }
 
-        for (status, path) in &self.error_pages {
-            let remedy = "--error-page cannot be sent (give a file of the directory)";
-            files = files.with_error_page(*status, path).context(remedy)?;
+        for (number, (status, path)) in self.error_pages.iter().enumerate() {
+            let with_page = files.with_error_page(*status, path);
+            files = with_page.map_err(|error| MissingPage::Error(number, error))?;
         }
 
         Ok(files)
     }
+}
+
+impl fmt::Display for MissingPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remedy = "cannot be sent (give a file of the directory)";
+        match self {
+            Self::Fallback(error) => write!(f, "--fallback {remedy}: {error}"),
+            Self::Error(_, error) => write!(f, "--error-page {remedy}: {error}"),
+        }
+    }
+}
+
+impl Error for MissingPage {}
+
+/// A path beneath which files are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Prefix {
+    /// Begins with a slash and does not end with one; empty: the root.
+    decoded: Vec<u8>,
+    encoded: String,
+}
+
+impl Prefix {
+    pub(super) fn decoded(&self) -> &[u8] {
+        &self.decoded
+    }
+
+    pub(super) fn encoded(&self) -> &str {
+        &self.encoded
+    }
+
+    /// Returns what of a decoded path stands behind the prefix; `None`: it is another one.
+    pub(super) fn inside<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        let inside = path.strip_prefix(&*self.decoded)?;
+        (inside.is_empty() || inside.starts_with(b"/")).then_some(inside)
+    }
+
+    /// Makes a redirect within the files one beneath the prefix.
+    pub(super) fn put_before_location(&self, mut response: Response) -> Response {
+        if let Some(location) = response.headers_mut().get_mut(header::LOCATION) {
+            let beneath = [self.encoded.as_bytes(), location.as_bytes()].concat();
+            if let Ok(beneath) = HeaderValue::from_bytes(&beneath) {
+                *location = beneath;
+            }
+        }
+
+        response
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.encoded.is_empty() {
+            "/"
+        } else {
+            &self.encoded
+        })
+    }
+}
+
+/// Parses a prefix; a slash at its end says nothing.
+pub(super) fn prefix(text: &str) -> Result<Prefix, String> {
+    let wrong = || "write a path, as in /docs".to_owned();
+    let path = text.strip_suffix('/').unwrap_or(text);
+    let is_path = text.starts_with('/') && !text.contains(['?', '#']);
+    if is_path && path.is_empty() {
+        return Ok(Prefix::default());
+    }
+
+    let known = decoded(path).ok().filter(|_| is_path).ok_or_else(wrong)?;
+    let mut encoded = String::new();
+    push_encoded(&mut encoded, &known);
+    Ok(Prefix {
+        decoded: known.into_owned(),
+        encoded,
+    })
 }
 
 /// Content codings.
@@ -169,6 +259,48 @@ pub(super) fn error_page(text: &str) -> Result<(StatusCode, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prefixes() {
+        for (text, encoded) in [
+            ("/", ""),
+            ("/docs", "/docs"),
+            ("/docs/", "/docs"),
+            ("/a//b", "/a/b"),
+            ("/a b/\u{e4}", "/a%20b/%C3%A4"),
+            ("/%61", "/a"),
+        ] {
+            assert_eq!(
+                prefix(text).map(|prefix| prefix.encoded),
+                Ok(encoded.to_owned())
+            );
+        }
+
+        for text in [
+            "",
+            "docs",
+            "/..",
+            "/.git",
+            "/a?b",
+            "/%",
+            "/a#b",
+            "https://a/b",
+        ] {
+            assert!(prefix(text).is_err(), "{text}");
+        }
+
+        let docs = prefix("/docs").unwrap();
+        for (path, inside) in [
+            ("/docs", Some("")),
+            ("/docs/", Some("/")),
+            ("/docs/a", Some("/a")),
+            ("/docsa", None),
+            ("/", None),
+        ] {
+            let inside = inside.map(str::as_bytes);
+            assert_eq!(docs.inside(path.as_bytes()), inside, "{path}");
+        }
+    }
 
     #[test]
     fn error_pages() {

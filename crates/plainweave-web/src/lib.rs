@@ -25,6 +25,7 @@ mod pool; // Where file operations run.
 mod proxy;
 mod serve; // The handler of all requests, and the runtimes on which it serves.
 mod settings; // The file, the environment and the flags: one set of settings.
+mod site_logs; // Access logs of sites.
 mod sites; // The sites that are served, and their rules.
 mod slowest; // The slowest requests of the last minute, one for each path.
 // What the page in the browser shows of the web server besides what it shows of both
@@ -35,6 +36,7 @@ mod tls; // TLS: its flags, and what they make of the library's acceptor.
 #[cfg(not(feature = "tls"))]
 #[path = "tls_absent.rs"]
 mod tls;
+mod watch; // A watch of the configuration's file.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -42,7 +44,6 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use anyhow::{Context, ensure};
-use plainweave::net;
 use plainweave_http::files::{Caching, DiskWaits};
 use plainweave_http::{Address, Server};
 use plainweave_serve::accept::{ConnectionLimit, InProgress, MOST};
@@ -69,8 +70,10 @@ use plainweave_daemon::stalls::Stalls;
 use plainweave_daemon::trace_file::TraceFile;
 pub use settings::{Arguments, GivenSettings, arguments};
 use settings::{Gathered, schema, shown};
+use site_logs::SiteLogs;
 use sites::{Live, Sites};
 use tls::Tls;
+use watch::Watch;
 
 /// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
 const OTHER_DESCRIPTORS: usize = 64;
@@ -111,12 +114,9 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
 fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Result<()> {
     let serving = &flags.engine.serving;
     let stalls = serving.report_stalls.then(Arc::<Stalls>::default);
-    let trace = serving.trace.as_deref();
-    let engine = serve::Engine::choose(&flags.engine, hooks, stalls.as_ref(), trace.is_some())?;
-    let trace = trace
-        .map(|path| TraceFile::open(path, engine.tracers()))
-        .transpose()?
-        .map(Arc::new);
+    let is_traced = serving.trace.is_some();
+    let engine = serve::Engine::choose(&flags.engine, hooks, stalls.as_ref(), is_traced)?;
+    let trace = trace(flags, &engine)?;
     let architecture = serving.architecture.architecture;
     let limit = MemoryLimit::choose(flags.limits.max_memory);
     let each = Each {
@@ -135,7 +135,10 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let addresses = flags.addresses();
 
     flags.tls.check(&addresses.plain)?;
-    let resources = Resources::new(caching, &faults, &disk_waits, engine.workers());
+    let site_logs = SiteLogs::new(faults.clone(), false);
+    let workers = engine.workers();
+    let resources = Resources::new(caching, &faults, &disk_waits, site_logs, workers);
+    let site_logs = gathered.is_some().then(|| resources.logs().clone());
     let private = flags.are_private();
     let live = sites(gathered.as_ref(), flags, private, &resources, None)?;
     let live = Live::new(live);
@@ -149,7 +152,8 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = flags.proxy.apply(server);
     let server = bounded(server, architecture, &in_progress, &handshakes, &faults);
-    let server = Arc::new(observers.watch(server, faults.clone()));
+    let configured = site_logs.as_deref().map(|logs| (&live, logs));
+    let server = Arc::new(observers.watch(server, faults.clone(), configured));
 
     prepare(&listeners, &memory, &connection_limit)?;
     if let Some(user) = &flags.user {
@@ -162,6 +166,8 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
         memory.description(in_progress.max())
     );
     let reload = gathered.map(|started| Reload::new(live.clone(), resources, private, started));
+    let reload = reload.map(Arc::new);
+    let watch = watch(flags, reload.as_ref())?;
     let operated = Operated {
         log: observers.access_log(),
         connection_limit: connection_limit.clone(),
@@ -169,6 +175,7 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
         trace: trace.clone(),
         tls: tls.clone(),
         sites: live.clone(),
+        site_logs: site_logs.clone(),
         reload,
     };
 
@@ -184,35 +191,59 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
         send_buffers: memory.send_buffers,
     };
 
-    let handles = listeners
-        .tcp()
-        .map(|listener| net::TcpListener::from_std(listener.try_clone()?));
-    let runtimes = engine.runtimes();
-    let handles = handles.collect::<io::Result<_>>()?;
     let shown = Shown {
         admission: admission.clone(),
-        runtimes,
-        listeners: handles,
+        runtimes: engine.runtimes(),
+        listeners: listeners.handles()?,
         disk_waits,
         stalls,
         tls: tls.clone(),
         sites: live,
+        site_logs: site_logs.clone(),
     };
 
     let observation = observers.open(&server, shown)?;
     let heap = HeapKeeper::start(admission.in_progress.clone());
     let (listeners, _socket_file) = listeners.with(tls.as_ref())?;
     let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
-    drop((attention, observation, heap)); // They look at the runtimes, which end next.
+    drop((attention, watch, observation, heap)); // They look at the runtimes, which end next.
+    if let Some(logs) = &site_logs {
+        logs.end();
+    }
     engine.end();
     TraceFile::write_last(trace.as_deref(), "plainweave web");
 
     if !finished {
-        let warning = "plainweave: stopped with requests in progress; --grace gives them longer";
-        say(io::stderr(), warning);
+        say_unfinished();
     }
 
     Ok(())
+}
+
+/// Opens the trace's file, if the flags name one.
+fn trace(flags: &Flags, engine: &serve::Engine) -> anyhow::Result<Option<Arc<TraceFile>>> {
+    let path = flags.engine.serving.trace.as_deref();
+    let trace = path.map(|path| TraceFile::open(path, engine.tracers()).map(Arc::new));
+    trace.transpose()
+}
+
+/// Says that the time of grace was too short.
+fn say_unfinished() {
+    let warning = "plainweave: stopped with requests in progress; --grace gives them longer";
+    say(io::stderr(), warning);
+}
+
+/// Watches the configuration's file, if the flags say so.
+fn watch(flags: &Flags, reload: Option<&Arc<Reload>>) -> anyhow::Result<Option<Watch>> {
+    let file = flags.config.config.as_ref();
+    let Some(file) = file.filter(|_| flags.config.watch_config) else {
+        return Ok(None);
+    };
+
+    let watch = reload.map(|reload| Watch::start(file.clone(), reload.clone()));
+    watch
+        .transpose()
+        .context("the configuration cannot be watched")
 }
 
 fn warn(memory: &MemoryBound) {
@@ -225,8 +256,17 @@ fn warn(memory: &MemoryBound) {
 fn checked(gathered: &Gathered, flags: &Flags) -> anyhow::Result<String> {
     flags.tls.check(&flags.addresses().plain)?;
     flags.tls.load(1, flags.http2.is_on())?;
+    if let Some(user) = &flags.user {
+        privileges::check(user)?;
+    }
+    if let Some(log) = &flags.observation.access_log {
+        access::check(log)?;
+    }
+
     let faults = Arc::new(Faults::new());
-    let resources = Resources::new(Caching::default(), &faults, &disk_waits(&faults), 1);
+    let logs = SiteLogs::new(faults.clone(), true);
+    let disk_waits = disk_waits(&faults);
+    let resources = Resources::new(Caching::default(), &faults, &disk_waits, logs, 1);
     let sites = sites(Some(gathered), flags, flags.are_private(), &resources, None)?;
     configured::good(gathered, &sites)
 }
@@ -283,15 +323,18 @@ struct Operated {
     trace: Option<Arc<TraceFile>>,
     tls: Option<Tls>,
     sites: Live,
-    /// With a configuration.
-    reload: Option<Reload>,
+    /// These, with a configuration.
+    site_logs: Option<Arc<SiteLogs>>,
+    reload: Option<Arc<Reload>>,
 }
 
 impl signals::Operated for Operated {
     const NAME: &'static str = "plainweave web";
 
     fn reopen_logs(&self) -> bool {
-        self.log.as_ref().map(|log| log.reopen()).is_some()
+        let own = self.log.as_ref().map(|log| log.reopen()).is_some();
+        let sites = self.site_logs.as_ref().is_some_and(|logs| logs.reopen());
+        own || sites
     }
 
     fn trace(&self) -> Option<&TraceFile> {

@@ -47,6 +47,14 @@ impl Listeners {
         })
     }
 
+    /// Returns further handles of the TCP sockets.
+    pub(super) fn handles(&self) -> io::Result<Vec<net::TcpListener>> {
+        let handles = self.tcp().map(|listener| listener.try_clone());
+        handles
+            .map(|handle| net::TcpListener::from_std(handle?))
+            .collect()
+    }
+
     pub(super) fn tcp(&self) -> impl Iterator<Item = &TcpListener> {
         self.plain.iter().chain(&self.tls)
     }

@@ -18,6 +18,7 @@ use super::access::{AccessLog, Writer};
 use super::counters::{CLASSES, Counters, ERRORS};
 use super::faults::Faults;
 use super::flags::ObservationFlags;
+use super::site_logs::SiteLogs;
 use super::sites::Live;
 use super::slowest::Slowest;
 use super::status::{own, queues};
@@ -61,6 +62,8 @@ pub(super) struct Shown {
     pub(super) stalls: Option<Arc<Stalls>>,
     pub(super) tls: Option<Tls>,
     pub(super) sites: Live,
+    /// With a configuration.
+    pub(super) site_logs: Option<Arc<SiteLogs>>,
 }
 
 /// Keeps log and admin address going until dropped.
@@ -92,8 +95,14 @@ impl Observers {
         })
     }
 
-    /// Has the server tell of its errors, and of each exchange if anybody wants to know.
-    pub(super) fn watch<H: Handler>(&self, server: Server<H>, faults: Arc<Faults>) -> Server<H> {
+    /// Has the server tell of its errors, and of each exchange if anybody wants to know. `sites`:
+    /// they may have logs of their own, now or later.
+    pub(super) fn watch<H: Handler>(
+        &self,
+        server: Server<H>,
+        faults: Arc<Faults>,
+        sites: Option<(&Live, &SiteLogs)>,
+    ) -> Server<H> {
         let record = self.record.clone();
         let server = server.on_error(move |error| {
             faults.exchange(error);
@@ -103,19 +112,39 @@ impl Observers {
         });
 
         let log = self.log.as_ref().map(|(log, _)| log.clone());
-        match (log, self.record.clone()) {
-            (None, None) => server,
-            // A format without a time in it costs no readings of the clock.
-            (Some(log), None) => {
-                let server = if log.wants_times() {
-                    server
-                } else {
-                    server.without_times()
-                };
-                server.on_exchange(move |exchange| log.record(exchange))
+        let record = self.record.clone();
+        let wants_times = record.is_some() || log.as_ref().is_some_and(|log| log.wants_times());
+        let wants_times = match &sites {
+            Some((_, logs)) => logs.start(wants_times),
+            None => wants_times,
+        };
+
+        // A format without a time in it costs no readings of the clock.
+        let server = match wants_times {
+            true => server,
+            false => server.without_times(),
+        };
+
+        match (sites, log, record) {
+            (Some((sites, _)), log, record) => {
+                let sites = sites.clone();
+                server.on_exchange(move |exchange| {
+                    match (sites.log_of(exchange.head), &log) {
+                        (Some(log), _) => log.record(exchange),
+                        (None, Some(log)) => log.record(exchange),
+                        (None, None) => {}
+                    }
+                    if let Some(record) = &record {
+                        record.exchange(exchange);
+                    }
+                })
             }
-            (None, Some(record)) => server.on_exchange(move |exchange| record.exchange(exchange)),
-            (Some(log), Some(record)) => server.on_exchange(move |exchange| {
+            (None, None, None) => server,
+            (None, Some(log), None) => server.on_exchange(move |exchange| log.record(exchange)),
+            (None, None, Some(record)) => {
+                server.on_exchange(move |exchange| record.exchange(exchange))
+            }
+            (None, Some(log), Some(record)) => server.on_exchange(move |exchange| {
                 log.record(exchange);
                 record.exchange(exchange);
             }),
@@ -186,7 +215,7 @@ impl<H: Handler> Pages<H> {
             "/metrics" => metrics(
                 &self.record.counters,
                 &self.shown,
-                self.log.as_deref(),
+                self.dropped(),
                 self.start,
             ),
             // So that a load balancer sends nobody else here while the last ones are served.
@@ -196,6 +225,16 @@ impl<H: Handler> Pages<H> {
             }
             "/health" => Ok(("text/plain", "ok\n".to_owned())),
             _ => Err(StatusCode::NOT_FOUND.into()),
+        }
+    }
+
+    /// Returns how many lines the logs have lost, if there are any logs.
+    fn dropped(&self) -> Option<u64> {
+        let own = self.log.as_ref().map(|log| log.dropped());
+        let sites = self.shown.site_logs.as_ref();
+        match (own, sites.map(|logs| logs.dropped())) {
+            (Some(own), Some(sites)) => Some(own + sites),
+            (own, sites) => own.or(sites),
         }
     }
 
@@ -214,24 +253,19 @@ impl<H: Handler> Pages<H> {
         let sums = self.record.counters.sums();
         // Paths and addresses of clients are nobody else's business.
         let slowest = details.then_some(&self.record.slowest);
-        let own = own(
-            &sums,
-            slowest,
-            &self.shown.admission,
-            self.log.as_deref().map(AccessLog::dropped),
-        );
+        let own = own(&sums, slowest, &self.shown.admission, self.dropped());
         common.figures(own, queues(&self.shown.admission))
     }
 }
 
-fn metrics(counters: &Counters, shown: &Shown, log: Option<&AccessLog>, start: Instant) -> Page {
+fn metrics(counters: &Counters, shown: &Shown, dropped: Option<u64>, start: Instant) -> Page {
     let figures = requests(Figures::default(), counters);
     let figures = shown.tls.iter().fold(figures, |figures, tls| {
         tls.figures(figures, &shown.admission.handshakes)
     });
     let figures = in_progress(figures, &shown.admission.in_progress);
     let figures = disk(figures, &shown.disk_waits);
-    let figures = connections(figures, &shown.admission.connection_limit, log);
+    let figures = connections(figures, &shown.admission.connection_limit, dropped);
 
     Ok((
         Figures::KIND,
@@ -314,7 +348,7 @@ fn disk(mut figures: Figures, waits: &DiskWaits) -> Figures {
 fn connections(
     mut figures: Figures,
     connection_limit: &ConnectionLimit,
-    log: Option<&AccessLog>,
+    dropped: Option<u64>,
 ) -> Figures {
     figures.one(
         "plainweave_connections",
@@ -376,13 +410,13 @@ fn connections(
         .map(|(listener, limit)| (listener.as_str(), limit));
 
     figures.metric("plainweave_connections_backlog", "gauge", &help, backlogs);
-    if let Some(log) = log {
+    if let Some(dropped) = dropped {
         let name = "plainweave_access_log_dropped_lines_total";
         figures.one(
             name,
             "counter",
             "Lines that the disk was too slow or too full for.",
-            log.dropped(),
+            dropped,
         );
     }
 

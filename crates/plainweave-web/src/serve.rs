@@ -7,13 +7,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use plainweave::trace::Tracer;
-use plainweave_http::{Handler, Listener, Request, Response, Server, Transport};
+use plainweave_http::{Handler, Listener, Request, Response, Server, StatusCode, Transport};
 
 use super::accept::{Admission, door};
 use super::flags::EngineFlags;
 use super::https::Https;
 use super::listen::Served;
-use super::sites::{Live, misdirected};
+use super::sites::{Chosen, Live};
 use plainweave_daemon::architecture::{Architecture, Handling, Runtimes};
 use plainweave_daemon::engine::Setup;
 use plainweave_daemon::hooks::Hooks;
@@ -39,8 +39,9 @@ impl Handler for Web {
         }
         let sites = self.sites.now();
         match sites.for_request(request) {
-            Some(site) => site.answer(request, &self.handling, &self.https),
-            None => misdirected(),
+            Chosen::Site(site) => site.answer(request, &self.handling, &self.https),
+            Chosen::Nothing => Response::plain(StatusCode::NOT_FOUND),
+            Chosen::Misdirected => Response::plain(StatusCode::MISDIRECTED_REQUEST),
         }
     }
 }

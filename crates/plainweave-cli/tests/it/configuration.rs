@@ -128,7 +128,38 @@ const OF_SETTINGS: [[&str; 3]; 9] = [
 ];
 
 /// Those in sites.
-const OF_SITES: [[&str; 3]; 16] = [
+const OF_SITES: [[&str; 3]; 22] = [
+    [
+        "[[site]]\nnames = [\"a\"]\nroot = \"www\"\nprefix = \"docs\"\n",
+        "4:10",
+        "write a path, as in /docs",
+    ],
+    [
+        "[[site]]\nnames = [\"a\"]\nroot = \"www\"\nlog-format = \"json\"\n",
+        "4:14",
+        "log-format goes with access-log",
+    ],
+    [
+        "[[site]]\nnames = [\"a\"]\nroot = \"www\"\naccess-log = \"a\"\nlog-format = \"xml\"\n",
+        "5:14",
+        "write combined or json",
+    ],
+    [
+        "[[site]]\nnames = [\"a\"]\nroot = \"www\"\nmax-in-progress = 0\n",
+        "4:19",
+        "nonzero",
+    ],
+    [
+        "[[site]]\nnames = [\"a\"]\nroot = \"www\"\nerror-page = [\"404=/none.html\"]\n",
+        "4:15",
+        "/none.html: No such file",
+    ],
+    [
+        "[[site]]\nnames = [\"a\"]\nroot = \"www\"\nprefix = \"/x\"\n\
+         [[site]]\nnames = [\"a\"]\nroot = \"www\"\nprefix = \"/%78/\"\n",
+        "6:10",
+        "a is the name of another site with prefix /x, too",
+    ],
     [
         "[[site]]\nnames = [\"a\"]\nroot = \"www\"\ncompress = 5\n",
         "4:12",
@@ -167,7 +198,7 @@ const OF_SITES: [[&str; 3]; 16] = [
     ],
     [
         "[[site]]\nnames = [\"a\"]\nroot = \"www\"\nfallback = \"/none\"\n",
-        "3:8",
+        "4:12",
         "/none: No such file",
     ],
     [
@@ -208,7 +239,13 @@ const OF_SITES: [[&str; 3]; 16] = [
 ];
 
 /// Those in a rule, which begins on the third line.
-const OF_RULES: [[&str; 3]; 34] = [
+const OF_RULES: [[&str; 3]; 36] = [
+    [
+        "max-body = \"17m\"\n",
+        "3:12",
+        "at most 16m are taken anyway",
+    ],
+    ["max-body = \"much\"\n", "3:12", "write a number of bytes"],
     ["path = []\n", "2:1", "for nothing"],
     ["path = \"/[äö]/*\"\n", "3:8", "{ä,ö}"],
     ["redirect = \"foo\"\n", "3:12", "write a path"],

@@ -30,6 +30,7 @@ mod reload;
 mod scripted;
 mod seed_load;
 mod signals;
+mod site_limits;
 mod site_peers;
 mod sites;
 mod soak;

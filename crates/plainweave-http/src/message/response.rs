@@ -43,6 +43,20 @@ pub struct Response {
     pub(crate) added: HeaderLines,
     pub(crate) is_anonymous: bool,
     pub(crate) body: Body,
+    #[expect(
+        dead_code,
+        reason = "it is dropped with the response, and nothing else"
+    )]
+    kept: Option<KeptValue>,
+}
+
+/// What lives as long as a response.
+struct KeptValue(#[expect(dead_code, reason = "as above")] Box<dyn Send>);
+
+impl fmt::Debug for KeptValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptValue").finish_non_exhaustive()
+    }
 }
 
 impl Response {
@@ -55,6 +69,7 @@ impl Response {
             added: HeaderLines::default(),
             is_anonymous: false,
             body: Body::Empty,
+            kept: None,
         }
     }
 
@@ -144,6 +159,15 @@ impl Response {
     /// Returns the fields that were added by [`Self::with_added_lines`].
     pub fn added_lines(&self) -> &HeaderLines {
         &self.added
+    }
+
+    /// Keeps a value until the answer has been sent, to the transport or to a buffer that leaves
+    /// next, or has been given up: a permit, for instance. It replaces what an earlier call keeps.
+    pub fn keeping(self, value: impl Send + 'static) -> Self {
+        Self {
+            kept: Some(KeptValue(Box::new(value))),
+            ..self
+        }
     }
 
     /// Removes a field, whoever has set it: from the map and from the lines, but not from the added

@@ -14,6 +14,10 @@ pub(crate) struct ConfigFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
+    /// Take up changes of the file as HUP does, within a second or two
+    #[arg(long, requires = "config")]
+    pub(crate) watch_config: bool,
+
     /// Check the configuration and what it names, and end
     #[arg(long)]
     pub(crate) check: bool,

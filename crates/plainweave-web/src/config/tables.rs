@@ -2,6 +2,7 @@
 //! `sites`, which says where they are wrong by the spans that are kept here.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -62,6 +63,19 @@ pub(crate) struct SiteTable {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub(crate) error_page: Vec<Text>,
+    /// The path beneath which the files are served, as in `/docs` [default: /]. Sites of one name
+    /// differ in it.
+    #[schemars(with = "Option<String>")]
+    pub(crate) prefix: Option<Text>,
+    /// A log of this site's own, as `access-log` is one of the others.
+    #[schemars(with = "Option<PathBuf>")]
+    pub(crate) access_log: Option<Spanned<PathBuf>>,
+    /// The format of its lines, `combined` or `json` [default: that of `log-format`].
+    #[schemars(with = "Option<String>")]
+    pub(crate) log_format: Option<Text>,
+    /// Requests in progress; others are answered 503.
+    #[schemars(with = "Option<NonZeroU32>")]
+    pub(crate) max_in_progress: Option<NonZeroU32>,
     /// Rules of this site.
     #[serde(default)]
     #[schemars(with = "Vec<RuleTable>")]
@@ -128,6 +142,9 @@ pub(crate) struct RuleTable {
     /// Clients of these networks are not.
     #[schemars(with = "Option<Vec<String>>")]
     pub(crate) deny: Option<Vec<Text>>,
+    /// The longest body of a request, as in `64k`; longer ones are answered 413 [default: 16m].
+    #[schemars(with = "Option<String>")]
+    pub(crate) max_body: Option<Text>,
     /// How often one address may ask.
     #[schemars(with = "Option<RateTable>")]
     pub(crate) rate: Option<Spanned<RateTable>>,

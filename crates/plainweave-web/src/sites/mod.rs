@@ -18,27 +18,74 @@ mod treatment; // What matching rules say together, and what that makes of an an
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
-use plainweave_http::files::ServedRoot;
-use plainweave_http::{Request, Response, StatusCode};
+use plainweave_http::files::{ServedRoot, decoded};
+use plainweave_http::{Request, RequestHead};
 use plainweave_serve::PerCpu;
 
 use super::config::Mistake;
 use super::https::without_port;
+use super::site_logs::SiteLog;
 pub(super) use rule::Rule;
-pub(super) use site::{Files, Origin, Site};
+pub(super) use site::{Extras, Files, Origin, Site};
 
 /// The sites, and who answers for what.
 #[derive(Debug)]
 pub(super) struct Sites {
     all: Vec<Arc<Site>>,
-    by_name: HashMap<Box<str>, usize, RandomState>,
+    by_name: HashMap<Box<str>, Namesakes, RandomState>,
     /// By what stands behind `*`, as in `.example.org`; the longest first.
-    by_suffix: Vec<(Box<str>, usize)>,
-    /// Who answers for all other names.
-    other: Option<usize>,
+    by_suffix: Vec<(Box<str>, Namesakes)>,
+    /// Those that answer for all other names.
+    others: Namesakes,
+}
+
+/// The numbers of the sites of one name, those with the longest prefix first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Namesakes(Vec<usize>);
+
+/// Who answers a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Chosen<'s> {
+    Site(&'s Arc<Site>),
+    /// The host is served here, but nothing at this path.
+    Nothing,
+    /// No host of that name is served, or the client has asked for another one by TLS (RFC 9110,
+    /// 7.4).
+    Misdirected,
+}
+
+impl Namesakes {
+    /// Adds a site. False: there is one with its prefix.
+    fn add(&mut self, all: &[Arc<Site>], number: usize) -> bool {
+        let prefix = all[number].prefix();
+        if self.0.iter().any(|known| all[*known].prefix() == prefix) {
+            return false;
+        }
+
+        let behind = |known: &usize| all[*known].prefix().len() > prefix.len();
+        let place = self.0.partition_point(behind);
+        self.0.insert(place, number);
+        true
+    }
+
+    fn find<'s>(&self, all: &'s [Arc<Site>], head: &RequestHead<'_>) -> Option<&'s Arc<Site>> {
+        let mut sites = self.0.iter().map(|number| &all[*number]);
+        if let [number] = self.0.as_slice()
+            && all[*number].prefix().is_empty()
+        {
+            return sites.next();
+        }
+
+        match decoded(head.path()) {
+            Ok(path) => sites.find(|site| site.has(&path)),
+            // Whoever is the least particular refuses it.
+            Err(_) => sites.next_back(),
+        }
+    }
 }
 
 impl Sites {
@@ -52,7 +99,7 @@ impl Sites {
             all: Vec::new(),
             by_name: HashMap::default(),
             by_suffix: Vec::new(),
-            other: None,
+            others: Namesakes::default(),
         };
 
         for (site, names) in named {
@@ -66,8 +113,9 @@ impl Sites {
         }
 
         if let Some(other) = other {
-            sites.other.get_or_insert(sites.all.len());
             sites.all.push(other);
+            // One that is named for all goes before it.
+            let _ = sites.others.add(&sites.all, sites.all.len() - 1);
         }
 
         sites
@@ -77,48 +125,43 @@ impl Sites {
     }
 
     fn take_name(&mut self, name: &str, site: usize) -> Result<(), String> {
-        let taken = || format!("{name} is the name of another site, too");
-        if name == "*" {
-            return match self.other.replace(site) {
-                None => Ok(()),
-                Some(_) => Err(taken()),
-            };
-        }
-
-        let (is_suffix, rest) = match name.strip_prefix("*.") {
-            Some(rest) => (true, rest),
-            None => (false, name),
+        let sites = match name.strip_prefix("*.") {
+            _ if name == "*" => &mut self.others,
+            Some(rest) if is_name(rest) => {
+                let suffix = &name[1..];
+                let mut known = self.by_suffix.iter();
+                let known = known.position(|(known, _)| **known == *suffix);
+                let place = known.unwrap_or_else(|| {
+                    self.by_suffix.push((suffix.into(), Namesakes::default()));
+                    self.by_suffix.len() - 1
+                });
+                &mut self.by_suffix[place].1
+            }
+            None if is_name(name) || canonical(name).is_some_and(|address| address == name) => {
+                self.by_name.entry(name.into()).or_default()
+            }
+            _ => {
+                let what = "write a host in lower case, without a port or a dot at its end, and \
+                            beyond ASCII as xn--..., as in example.org, *.example.org, [::1], or *";
+                return Err(what.to_owned());
+            }
         };
 
-        let plain =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
-        let is_address = !is_suffix && canonical(rest).is_some_and(|address| address == rest);
-        let is_name = !rest.starts_with('.') && !rest.ends_with('.') && rest.bytes().all(plain);
-        if rest.is_empty() || !(is_address || is_name) {
-            let what = "write a host in lower case, without a port or a dot at its end, and \
-                        beyond ASCII as xn--..., as in example.org, *.example.org, [::1], or *";
-            return Err(what.to_owned());
-        }
-
-        if is_suffix {
-            let suffix: Box<str> = name[1..].into();
-            if self.by_suffix.iter().any(|(known, _)| *known == suffix) {
-                return Err(taken());
+        match (sites.add(&self.all, site), self.all[site].prefix()) {
+            (true, _) => Ok(()),
+            (false, b"") => Err(format!("{name} is the name of another site, too")),
+            (false, prefix) => {
+                let prefix = String::from_utf8_lossy(prefix);
+                let what = format!("{name} is the name of another site with prefix {prefix}, too");
+                Err(what)
             }
-            self.by_suffix.push((suffix, site));
-            return Ok(());
-        }
-
-        match self.by_name.insert(name.into(), site) {
-            None => Ok(()),
-            Some(_) => Err(taken()),
         }
     }
 
-    /// Returns the site that answers for a host, which may have a port.
-    fn of(&self, host: &str) -> Option<usize> {
+    /// Returns the sites that answer for a host, which may have a port.
+    fn of(&self, host: &str) -> &Namesakes {
         if self.by_name.is_empty() && self.by_suffix.is_empty() {
-            return self.other;
+            return &self.others;
         }
 
         let name = without_port(host);
@@ -133,31 +176,42 @@ impl Sites {
 
         let name = other_spelling.as_deref().unwrap_or(name);
 
-        let exact = self.by_name.get(name).copied();
         let below = || {
             let suffixes = self.by_suffix.iter();
             let below = |suffix: &str| name.len() > suffix.len() && name.ends_with(suffix);
             suffixes
                 .filter(|(suffix, _)| below(suffix))
-                .map(|(_, site)| *site)
+                .map(|(_, sites)| sites)
                 .next()
         };
 
-        exact.or_else(below).or(self.other)
+        let exact = self.by_name.get(name);
+        exact.or_else(below).unwrap_or(&self.others)
     }
 
-    /// Returns the site that a request is for. `None`: there is none, or the client has asked for
-    /// another one by TLS (RFC 9110, 7.4).
-    pub(super) fn for_request(&self, request: &Request<'_>) -> Option<&Arc<Site>> {
-        let site = self.of(request.host().unwrap_or_default());
+    /// Returns who answers a request.
+    pub(super) fn for_request(&self, request: &Request<'_>) -> Chosen<'_> {
+        let sites = self.of(request.host().unwrap_or_default());
         let named = request.tls().and_then(|tls| tls.server_name.as_deref());
-        if let Some(named) = named
-            && self.of(named) != site
-        {
-            return None;
+        if sites.0.is_empty() || named.is_some_and(|named| self.of(named) != sites) {
+            return Chosen::Misdirected;
         }
 
-        site.map(|site| &self.all[site])
+        match sites.find(&self.all, request.head()) {
+            Some(site) => Chosen::Site(site),
+            None => Chosen::Nothing,
+        }
+    }
+
+    /// Returns the log of the site that a request was for, if it has one of its own.
+    pub(super) fn log_of(&self, head: &RequestHead<'_>) -> Option<&Arc<SiteLog>> {
+        let sites = self.of(head.host().unwrap_or_default());
+        sites.find(&self.all, head)?.log()
+    }
+
+    /// Returns whether any site has a log of its own.
+    fn have_logs(&self) -> bool {
+        self.all.iter().any(|site| site.log().is_some())
     }
 
     /// Returns the directories that are served.
@@ -186,7 +240,11 @@ impl Sites {
 
 /// The sites of now, for those that serve them and those that replace them.
 #[derive(Clone, Debug)]
-pub(super) struct Live(Arc<PerCpu<RwLock<Arc<Current>>>>);
+pub(super) struct Live {
+    places: Arc<PerCpu<RwLock<Arc<Current>>>>,
+    /// Some site has a log of its own.
+    has_logs: Arc<AtomicBool>,
+}
 
 /// The sites, by a count of those who serve them that is one processor's own.
 #[derive(Debug)]
@@ -202,28 +260,45 @@ impl Deref for Current {
 
 impl Live {
     pub(super) fn new(sites: Sites) -> Self {
+        let has_logs = Arc::new(AtomicBool::new(sites.have_logs()));
         let sites = Arc::new(sites);
         let place = || RwLock::new(Arc::new(Current(sites.clone())));
-        Self(Arc::new(PerCpu::new(place)))
+        Self {
+            places: Arc::new(PerCpu::new(place)),
+            has_logs,
+        }
     }
 
     pub(super) fn now(&self) -> Arc<Current> {
-        let place = self.0.own();
+        let place = self.places.own();
         Arc::clone(&place.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn replace(&self, sites: Sites) {
+        // Before or after the sites: a request meanwhile may be in either log.
+        self.has_logs.store(sites.have_logs(), Ordering::Relaxed);
         let sites = Arc::new(sites);
-        for place in self.0.iter() {
+        for place in self.places.iter() {
             let mut place = place.write().unwrap_or_else(PoisonError::into_inner);
             *place = Arc::new(Current(sites.clone()));
         }
     }
+
+    /// Returns the log of the site that a request was for, if it has one of its own.
+    pub(super) fn log_of(&self, head: Option<&RequestHead<'_>>) -> Option<Arc<SiteLog>> {
+        match self.has_logs.load(Ordering::Relaxed) {
+            true => self.now().log_of(head?).cloned(),
+            false => None,
+        }
+    }
 }
 
-/// Returns the answer to a request for a host that is not served here.
-pub(super) fn misdirected() -> Response {
-    Response::plain(StatusCode::MISDIRECTED_REQUEST)
+/// Returns whether a name is written as hosts are looked up here.
+fn is_name(name: &str) -> bool {
+    let plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    let has_dot_outside = name.starts_with('.') || name.ends_with('.');
+    !name.is_empty() && !has_dot_outside && name.bytes().all(plain)
 }
 
 /// Returns the one spelling of an IPv6 address in brackets (RFC 5952).

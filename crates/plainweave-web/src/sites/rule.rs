@@ -7,7 +7,7 @@ use std::time::Duration;
 use globset::{Glob, GlobBuilder};
 use ipnet::IpNet;
 use plainweave_http::files::decoded;
-use plainweave_http::{HeaderLines, HeaderName, HeaderValue, StatusCode, header};
+use plainweave_http::{HeaderLines, HeaderName, HeaderValue, Limits, StatusCode, header};
 use regex::{Captures, Regex, RegexBuilder};
 use toml::Spanned;
 
@@ -17,7 +17,7 @@ use super::passwords::Passwords;
 use super::rate::Rate;
 use super::template::Template;
 use crate::config::{Mistake, RuleTable, Texts};
-use plainweave_daemon::flag::time;
+use plainweave_daemon::flag::{size, time};
 
 /// One `[[rule]]`. What it counts, and what it has computed, is one for all sites that it is of.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(crate) struct Rule {
     pub(super) allowed: Option<Arc<[IpNet]>>,
     pub(super) denied: Option<Arc<[IpNet]>>,
     pub(super) rate: Option<Arc<Rate>>,
+    /// In bytes.
+    pub(super) max_body: Option<u64>,
 }
 
 /// For which paths a rule is.
@@ -118,6 +120,7 @@ impl Rule {
             allowed: table.allow.as_deref().map(parse_all).transpose()?,
             denied: table.deny.as_deref().map(parse_all).transpose()?,
             rate: rate(table)?.map(Arc::new),
+            max_body: max_body(table)?,
         })
     }
 }
@@ -373,6 +376,22 @@ fn passwords(table: &RuleTable, file: &Path) -> Result<Option<Passwords>, Mistak
     let read = Passwords::read(&path, realm);
     let read = read.map_err(|error| Mistake::new(auth.file.span(), format!("{error:#}")))?;
     Ok(Some(read))
+}
+
+fn max_body(table: &RuleTable) -> Result<Option<u64>, Mistake> {
+    let Some(text) = &table.max_body else {
+        return Ok(None);
+    };
+
+    let most = Limits::default().body_bytes;
+    let bytes = size(text.get_ref()).map_err(|what| Mistake::new(text.span(), what))?;
+    match bytes <= most {
+        true => Ok(Some(bytes)),
+        false => {
+            let what = format!("of a body at most {}m are taken anyway", most >> 20);
+            Err(Mistake::new(text.span(), what))
+        }
+    }
 }
 
 fn rate(table: &RuleTable) -> Result<Option<Rate>, Mistake> {

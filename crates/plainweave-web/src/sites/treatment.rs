@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 use plainweave_http::{
-    HeaderLines, HeaderName, HeaderValue, Request, RequestHead, Response, StatusCode, header,
+    Framing, HeaderLines, HeaderName, HeaderValue, Request, RequestHead, RequestLimits, Response,
+    StatusCode, header,
 };
 
 use super::cors::Cors;
@@ -35,6 +36,8 @@ pub(super) struct Treatment {
     rate: Option<Arc<Rate>>,
     cors: Option<Arc<Cors>>,
     passwords: Option<Arc<Passwords>>,
+    /// In bytes.
+    max_body: Option<u64>,
     redirect: Option<Arc<Redirect>>,
     pub(super) rewrite: Option<Arc<Rewrite>>,
     content_type: Option<HeaderValue>,
@@ -112,6 +115,7 @@ impl Treatment {
             rate: all().find_map(|rule| rule.rate.clone()),
             cors: all().find_map(|rule| rule.cors.clone()),
             passwords,
+            max_body: all().find_map(|rule| rule.max_body),
             redirect: asked().find_map(|rule| rule.redirect.clone()),
             rewrite: asked().find_map(|rule| rule.rewrite.clone()),
             content_type: all().find_map(|rule| rule.content_type.clone()),
@@ -126,7 +130,11 @@ impl Treatment {
 
     /// Returns the answer to a request that no file is looked up for. `path`: decoded, if a file
     /// could have it.
-    pub(super) fn instead(&self, request: &Request<'_>, path: Option<&[u8]>) -> Option<Response> {
+    pub(super) fn instead(
+        &self,
+        request: &mut Request<'_>,
+        path: Option<&[u8]>,
+    ) -> Option<Response> {
         let head = request.head();
         let client = request.peer();
         if !admits(self.allowed.as_deref(), self.denied.as_deref(), client) {
@@ -137,6 +145,18 @@ impl Treatment {
             && let Err(time) = rate.take(client, Instant::now())
         {
             return Some(wait(StatusCode::TOO_MANY_REQUESTS, time));
+        }
+
+        if let Some(max) = self.max_body {
+            if matches!(head.framing(), Framing::Length(bytes) if bytes > max) {
+                return Some(Response::plain(StatusCode::PAYLOAD_TOO_LARGE));
+            }
+            // Of a body in chunks that is found out when it is read.
+            let limits = request.limits();
+            request.set_limits(RequestLimits {
+                body_bytes: max,
+                ..limits
+            });
         }
 
         // Browsers send a preflight without a password.

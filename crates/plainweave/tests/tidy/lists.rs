@@ -153,9 +153,10 @@ pub(crate) const CRATES: &[Layers] = &[
         root: "crates/plainweave-web/src/",
         rows: &[
             &[""],
+            &["watch"],
             &["configured", "observe", "serve"],
             &["listen", "settings", "sites"],
-            &["flags", "status"],
+            &["flags", "site_logs", "status"],
             &["accept", "access", "heap", "http2", "tls"],
             &[
                 "compress",
