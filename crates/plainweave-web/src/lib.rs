@@ -9,6 +9,9 @@ mod content; // What is sent beside the files as they are.
 mod counters; // What the server has done, in numbers, for the admin address.
 mod faults; // Server-side faults, reported on standard error.
 mod flags; // The flags of `plainweave web`, as data.
+// What is claimed of any configuration, for the fuzz targets.
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod heap; // Gives memory back to the kernel after a crowd.
 #[cfg(feature = "http2")]
 mod http2; // HTTP/2: its flag, and what that means for the library.

@@ -5,5 +5,7 @@ mod mistake; // What is wrong with a file, and where.
 mod tables; // The tables of the file: sites and their rules.
 
 pub(super) use flags::ConfigFlags;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use mistake::MistakeAt;
 pub(super) use mistake::{Mistake, nearest};
 pub(super) use tables::{Compress, CorsTable, RuleTable, SiteTable, Tables, Texts, beside};

@@ -206,6 +206,13 @@ pub(crate) struct RateTable {
 #[derive(Clone, Debug)]
 pub(crate) struct Texts(pub(crate) Vec<Text>);
 
+#[cfg(any(test, feature = "fuzzing"))]
+impl From<Vec<Text>> for Texts {
+    fn from(texts: Vec<Text>) -> Self {
+        Self(texts)
+    }
+}
+
 impl<'de> Deserialize<'de> for Texts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let one = Spanned::<OneOrMany>::deserialize(deserializer)?;

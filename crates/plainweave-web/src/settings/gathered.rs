@@ -197,6 +197,13 @@ pub(super) fn all(command: &Command) -> impl Iterator<Item = (String, &Arg)> {
         .filter(|(name, _)| !NO_SETTINGS.contains(&name.as_str()))
 }
 
+/// Finds out whether the settings of a file's text can be read.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn read_text(file: &Path, text: &str) -> anyhow::Result<()> {
+    static COMMAND: std::sync::LazyLock<Command> = std::sync::LazyLock::new(command);
+    settings(&COMMAND, file, text).map(drop)
+}
+
 /// Reads the settings of a file.
 fn settings(command: &Command, path: &Path, text: &str) -> anyhow::Result<Vec<Setting>> {
     let read = || -> Result<Vec<Setting>, Mistake> {

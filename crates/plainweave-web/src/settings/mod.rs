@@ -24,6 +24,8 @@ use clap::FromArgMatches;
 
 use super::flags::Flags;
 pub(super) use gathered::Gathered;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use gathered::read_text;
 use gathered::{SUBCOMMAND, command, first_line};
 pub(super) use schema::schema;
 pub(super) use shown::shown;

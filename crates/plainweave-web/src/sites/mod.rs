@@ -31,6 +31,8 @@ use super::https::without_port;
 use super::site_logs::SiteLog;
 pub(super) use rule::Rule;
 pub(super) use site::{Extras, Files, Origin, Site};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use {rule::Paths, rules::Rules};
 
 /// The sites, and who answers for what.
 #[derive(Debug)]

@@ -40,7 +40,7 @@ pub(crate) struct Rule {
 
 /// For which paths a rule is.
 #[derive(Clone, Debug)]
-pub(super) enum Paths {
+pub(crate) enum Paths {
     All,
     Patterns(Vec<Glob>),
     Regex(Regex),
@@ -122,6 +122,19 @@ impl Rule {
             rate: rate(table)?.map(Arc::new),
             max_body: max_body(table)?,
         })
+    }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl Rule {
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    /// Returns where the rule leads a client that asks for a path it matches.
+    pub(crate) fn location(&self, path: &[u8]) -> Option<String> {
+        let redirect = self.redirect.as_ref()?;
+        Some(redirect.location(path, None))
     }
 }
 

@@ -45,7 +45,7 @@ struct KeptTreatments {
 }
 
 /// The rules of a site, those for all sites behind its own.
-pub(super) struct Rules {
+pub(crate) struct Rules {
     patterns: GlobSet,
     /// The rule of each pattern.
     owners: Vec<u32>,
@@ -57,7 +57,7 @@ pub(super) struct Rules {
 
 impl Rules {
     /// Takes rules in this order.
-    pub(super) fn new(rules: Vec<Arc<Rule>>) -> Result<Self, globset::Error> {
+    pub(crate) fn new(rules: Vec<Arc<Rule>>) -> Result<Self, globset::Error> {
         let mut patterns = GlobSetBuilder::new();
         let mut owners = Vec::new();
         let mut regexes = Vec::new();
@@ -150,6 +150,13 @@ impl Rules {
         // The same rule by another path stands behind it.
         matching.dedup_by_key(|matching| matching.rule);
         matching
+    }
+
+    /// Returns the numbers of the rules that match a decoded path, in order.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn numbers(&self, path: &[u8]) -> Vec<u32> {
+        let matching = self.matching(Some(path), &[]);
+        matching.iter().map(|matching| matching.rule).collect()
     }
 
     fn match_path(&self, path: &[u8], mut found: impl FnMut(u32)) {

@@ -153,7 +153,7 @@ pub(crate) const CRATES: &[Layers] = &[
         root: "crates/plainweave-web/src/",
         rows: &[
             &[""],
-            &["watch"],
+            &["fuzzing", "watch"],
             &["configured", "observe", "serve"],
             &["listen", "settings", "sites"],
             &["flags", "site_logs", "status"],
