@@ -46,10 +46,7 @@ pub(crate) fn nginx_of(servers: impl FnOnce(SocketAddr) -> String, scratch: &Pat
     let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
         .into_iter()
         .find(|p| Path::new(p).exists())?;
-    let address = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let address = free_address();
     let at = |name: &str| scratch.join(name).display().to_string();
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {};", at(kind)));
@@ -75,9 +72,37 @@ pub(crate) fn nginx_of(servers: impl FnOnce(SocketAddr) -> String, scratch: &Pat
         .arg(at("start.log"))
         .arg("-c")
         .arg(at("nginx.conf"));
-    let child = Kept::spawn(&mut command).unwrap();
+    Some(listening("nginx", &mut command, address, &at("start.log")))
+}
+
+/// Caddy with this configuration for an address, if it is installed. `scratch` is for its files.
+pub(crate) fn caddy_of(config: impl FnOnce(SocketAddr) -> String, scratch: &Path) -> Option<Peer> {
+    let program = ["/usr/bin/caddy", "/usr/local/bin/caddy"];
+    let program = program.into_iter().find(|path| Path::new(path).exists())?;
+    let address = free_address();
+    let file = scratch.join("Caddyfile");
+    fs::write(&file, config(address)).unwrap();
+    let log = scratch.join("caddy.start");
+    let mut command = Command::new(program);
+    command
+        .args(["run", "--adapter", "caddyfile", "--config"])
+        .arg(file)
+        .env("HOME", scratch)
+        .stderr(fs::File::create(&log).unwrap());
+    let log = log.display().to_string();
+    Some(listening("caddy", &mut command, address, &log))
+}
+
+/// An address that nobody listens on.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// Starts a server, and waits until it listens.
+fn listening(name: &str, command: &mut Command, address: SocketAddr, log: &str) -> Peer {
     let mut peer = Peer {
-        child,
+        child: Kept::spawn(command).unwrap(),
         address,
         stream: None,
     };
@@ -86,14 +111,14 @@ pub(crate) fn nginx_of(servers: impl FnOnce(SocketAddr) -> String, scratch: &Pat
     while TcpStream::connect(address).is_err() {
         assert!(
             peer.child.try_wait().unwrap().is_none(),
-            "nginx ended: {}",
-            fs::read_to_string(at("start.log")).unwrap()
+            "{name} ended: {}",
+            fs::read_to_string(log).unwrap()
         );
-        assert!(Instant::now() < end, "nginx does not listen");
+        assert!(Instant::now() < end, "{name} does not listen");
         thread::sleep(Duration::from_millis(20));
     }
 
-    Some(peer)
+    peer
 }
 
 /// Go's file server on `site`, if Go is installed.
@@ -200,8 +225,36 @@ impl Peer {
     }
 }
 
-/// One answer with a `Content-Length`, or without content. `None`: the connection was closed before
-/// it.
+/// The content of a body in chunks, whose first bytes have come. No trailers are expected.
+fn chunks(stream: &mut TcpStream, mut bytes: Vec<u8>) -> Vec<u8> {
+    let mut content = Vec::new();
+    let mut more = |bytes: &mut Vec<u8>| {
+        let mut buf = [0; 16 << 10];
+        let len = stream.read(&mut buf).unwrap();
+        assert!(len > 0, "cut off in a chunk");
+        bytes.extend_from_slice(&buf[..len]);
+    };
+
+    loop {
+        let parsed = httparse::parse_chunk_size(&bytes).expect("a chunk's size");
+        let httparse::Status::Complete((line, size)) = parsed else {
+            more(&mut bytes);
+            continue;
+        };
+        let size = size as usize;
+        while bytes.len() < line + size + 2 {
+            more(&mut bytes);
+        }
+        content.extend_from_slice(&bytes[line..line + size]);
+        bytes.drain(..line + size + 2);
+        if size == 0 {
+            return content;
+        }
+    }
+}
+
+/// One answer with a length or in chunks, or without content. `None`: the connection was closed
+/// before it.
 fn read(stream: &mut TcpStream, to_head: bool) -> Option<Answer> {
     let mut bytes = Vec::new();
     let mut buf = [0; 16 << 10];
@@ -221,8 +274,12 @@ fn read(stream: &mut TcpStream, to_head: bool) -> Option<Answer> {
                 body: bytes.split_off(head),
             };
 
-            assert_eq!(answer.field("transfer-encoding"), None, "not read here");
-            let len = match to_head || matches!(answer.status, 204 | 304) {
+            let is_empty = to_head || matches!(answer.status, 204 | 304);
+            if !is_empty && answer.field("transfer-encoding") == Some("chunked") {
+                answer.body = chunks(stream, std::mem::take(&mut answer.body));
+                return Some(answer);
+            }
+            let len = match is_empty {
                 true => 0,
                 false => answer
                     .field("content-length")
