@@ -22,8 +22,8 @@ const STREAMED_GZIP: u32 = 5;
 const STREAMED_BR: u32 = 4;
 const STREAMED_ZSTD: i32 = 3;
 /// The logarithm of the bytes that each of these looks back at most, which are its memory.
-const BR_WINDOW: u32 = 20;
-const ZSTD_WINDOW: u32 = 20;
+const BR_WINDOW: u32 = 18;
+const ZSTD_WINDOW: u32 = 18;
 
 /// Compresses content. Takes long.
 pub(super) fn compress(coding: Coding, content: &[u8]) -> io::Result<Vec<u8>> {

@@ -11,12 +11,14 @@
 //! where there is no such group.
 
 mod bench; // What the cases share.
+mod compression; // Compression on the fly.
 mod disk; // Files that memory cannot hold.
 mod idle; // Idle keep-alive connections: memory of each, and CPU while nothing happens.
 mod log; // What the access log costs: each server beside itself without a log.
 mod overload; // More than a server can bear.
 mod quota; // Latency when CPU is short.
 mod requests; // Server CPU per request, closed loop; bodies are sampled while the load runs.
+mod sites; // What sites and rules cost, and what a reload does to the tail.
 mod slow; // Slow clients beside fast ones.
 mod two_workers; // CPU per request with two workers beside that with one.
 
@@ -69,7 +71,7 @@ pub(crate) struct Flags {
     large: NonZeroUsize,
 }
 
-const CASES: [Case<Sizes>; 16] = [
+const CASES: [Case<Sizes>; 20] = [
     Case {
         name: "1k-64",
         summary: "server CPU per request, 1 KiB files, 64 connections, closed loop",
@@ -179,6 +181,26 @@ const CASES: [Case<Sizes>; 16] = [
         name: "access-log",
         summary: "CPU per request with an access log, beside none",
         run: log::run,
+    },
+    Case {
+        name: sites::CASE,
+        summary: "CPU per request with ten sites, and then with rules, fields and a log",
+        run: sites::run,
+    },
+    Case {
+        name: sites::RELOADS,
+        summary: "p99 and p99.9 of a steady load, alone and while the configuration is reloaded",
+        run: sites::reloads,
+    },
+    Case {
+        name: compression::KEPT,
+        summary: "100 KiB of JSON, compressed; ours keeps what it has made",
+        run: compression::kept,
+    },
+    Case {
+        name: compression::STREAMED,
+        summary: "the same of 4 MiB, which ours compresses for each answer, too",
+        run: compression::streamed,
     },
     Case {
         name: "disk",

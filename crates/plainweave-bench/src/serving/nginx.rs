@@ -48,11 +48,20 @@ pub(crate) fn command(
     dir: &Path,
     settings: &Settings<'_>,
 ) -> anyhow::Result<(Command, SocketAddr)> {
+    command_with(dir, settings, |_| String::new())
+}
+
+/// Does the same with further blocks of `http`, such as servers at the same address.
+pub(crate) fn command_with(
+    dir: &Path,
+    settings: &Settings<'_>,
+    others: impl FnOnce(SocketAddr) -> String,
+) -> anyhow::Result<(Command, SocketAddr)> {
     let address = free_address()?;
     let own = dir.join(format!("nginx-{}", address.port()));
     std::fs::create_dir_all(&own)?;
     let file = own.join("nginx.conf");
-    std::fs::write(&file, config(&own, address, settings))?;
+    std::fs::write(&file, config(&own, address, settings, &others(address)))?;
     let mut command = Command::new("nginx");
 
     command
@@ -66,7 +75,7 @@ pub(crate) fn command(
     Ok((command, address))
 }
 
-fn config(dir: &Path, address: SocketAddr, settings: &Settings<'_>) -> String {
+fn config(dir: &Path, address: SocketAddr, settings: &Settings<'_>, others: &str) -> String {
     let Settings {
         workers,
         http,
@@ -97,6 +106,7 @@ http {{
   types {{ text/plain txt; }} default_type application/octet-stream;
   {}
   server {{ listen {address} {queue} {listen}; {server} }}
+  {others}
 }}
 ",
         own.join(" ")

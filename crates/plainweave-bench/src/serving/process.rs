@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::cgroup::Group;
 use crate::harness::machine;
@@ -149,6 +150,16 @@ impl Process {
         self.processes().iter().map(count).sum()
     }
 
+    /// Has it take up its configuration again.
+    pub(crate) fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended by itself just now.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
     /// Returns the group that confines it, or only counts.
     pub(crate) fn group(&self) -> Option<&Group> {
         self.group.as_ref()
@@ -173,10 +184,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // nginx's master ends its worker only if it is asked to.
-        let _ = rustix::process::kill_process(
-            rustix::process::Pid::from_child(&self.child),
-            rustix::process::Signal::TERM,
-        );
+        self.signal(Signal::TERM);
         let start = Instant::now();
         while start.elapsed() < END && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(10));

@@ -148,9 +148,23 @@ impl Server {
     /// Starts it.
     pub(crate) fn start(kind: Kind, site: &Site, under: Conditions<'_>) -> anyhow::Result<Self> {
         let (command, address) = kind.command(site, &under)?;
-        let process = Process::start(kind.name(), &command, address, under.workers, under.group)?;
+        Self::start_by(kind, &command, address, under)
+    }
 
+    /// Starts one of this kind by another command; `address` is as for [`Process::start`].
+    pub(crate) fn start_by(
+        kind: Kind,
+        command: &Command,
+        address: Option<SocketAddr>,
+        under: Conditions<'_>,
+    ) -> anyhow::Result<Self> {
+        let process = Process::start(kind.name(), command, address, under.workers, under.group)?;
         Ok(Self { kind, process })
+    }
+
+    /// Returns the process alone.
+    pub(crate) fn into_process(self) -> Process {
+        self.process
     }
 }
 

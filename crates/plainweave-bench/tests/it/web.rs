@@ -135,14 +135,7 @@ fn every_case_gives_its_rows() {
     }
 
     let expect = |case: &str, system: &str, metric: &str| {
-        let row = rows
-            .iter()
-            .find(|row| row[..3] == ["web", case, system] && row[4] == metric);
-        let row = row.unwrap_or_else(|| panic!("no {metric} of {system} in {case}: {text}"));
-        assert!(
-            row[6].parse::<f64>().unwrap().is_finite() && row[11] == "1",
-            "{row:?}"
-        );
+        expect(&rows, &text, [case, system, metric]);
     };
 
     let nginx = installed("nginx");
@@ -228,6 +221,49 @@ fn every_case_gives_its_rows() {
 
     if ours && !text.contains("blkio are available") {
         expect("disk", "plainweave epoll", "cached_p99_us_beside_disk");
+    }
+}
+
+/// Asserts that there is a row of this case, system and metric.
+fn expect(rows: &[Vec<String>], text: &str, [case, system, metric]: [&str; 3]) {
+    let is_it = |row: &&Vec<String>| row[..3] == ["web", case, system] && row[4] == metric;
+    let row = rows.iter().find(is_it);
+    let row = row.unwrap_or_else(|| panic!("no {metric} of {system} in {case}: {text}"));
+    let has_value = row[6].parse::<f64>().unwrap().is_finite();
+    assert!(has_value && row[11] == "1", "{row:?}");
+}
+
+#[test]
+fn cases_of_a_configuration_give_their_rows() {
+    let run = Run::start("sites", "sites,reloads,gzip-100k,gzip-4m", "0.2");
+    let (text, rows) = run.end();
+    let ours = rows.iter().any(|row| row[2].starts_with("plainweave"));
+    if !ours || !installed("wrk") {
+        skip::skip("bench web: wrk or plainweave is not installed");
+        assert!(text.contains("not measured"), "{text}");
+        return;
+    }
+
+    let rules = "plainweave epoll sites and rules";
+    let mut expected = vec![
+        ["sites", rules, "ratio_to_plain"],
+        ["reloads", "plainweave epoll", "p999_ratio"],
+    ];
+    if installed("nginx") {
+        expected.push(["sites", rules, "ratio_to_nginx_configured"]);
+        expected.push(["reloads", "nginx", "p999_us_reloading"]);
+    }
+    let uring = rows.iter().any(|row| row[2] == "plainweave uring");
+    if uring && installed("nginx") {
+        expected.push(["gzip-100k", "plainweave uring br", "ratio_to_nginx"]);
+        expected.push(["gzip-4m", "plainweave uring gzip", "bytes_per_answer"]);
+    }
+    if installed("caddy") {
+        expected.push(["gzip-4m", "caddy zstd", "cpu_us_per_request"]);
+    }
+
+    for row in expected {
+        expect(&rows, &text, row);
     }
 }
 

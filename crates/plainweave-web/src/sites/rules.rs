@@ -29,7 +29,7 @@ use super::treatment::{Matching, Treatment};
 
 /// Treatments that each processor keeps for a site. What is more is made again for each request.
 const KEPT: usize = 1024;
-/// Paths that each processor keeps for a site, with their treatments; with one more it begins anew.
+/// Paths that each processor keeps for a site, with their treatments; with 256 more it begins anew.
 /// All of them take 50 KB.
 const PATHS: usize = 256;
 /// Bytes of the longest that is kept.
@@ -38,10 +38,28 @@ const LONGEST: usize = 96;
 /// What a processor keeps.
 #[derive(Default)]
 struct KeptTreatments {
-    /// By the rules that match.
+    /// Where no rule matches but those for all paths.
+    plain: Option<Arc<Treatment>>,
+    /// By the other rules that match.
     by_rules: HashMap<Box<[Matching]>, Arc<Treatment>, RandomState>,
     /// By the path that is asked for, of those that are asked for often: no pattern is looked at.
     by_path: HashMap<Box<[u8]>, Arc<Treatment>, RandomState>,
+    /// Paths that there was no room for.
+    passed: u8,
+}
+
+impl KeptTreatments {
+    fn keep_path(&mut self, path: &[u8], treatment: &Arc<Treatment>) {
+        if self.by_path.len() >= PATHS {
+            // More paths than fit are asked for in turn: to keep each would be work for nothing.
+            self.passed = self.passed.wrapping_add(1);
+            if self.passed != 0 {
+                return;
+            }
+            self.by_path.clear();
+        }
+        self.by_path.insert(path.into(), treatment.clone());
+    }
 }
 
 /// The rules of a site, those for all sites behind its own.
@@ -98,6 +116,7 @@ impl Rules {
         path: Option<&[u8]>,
         others: impl FnOnce(&[u8]) -> Vec<Vec<u8>>,
     ) -> Arc<Treatment> {
+        let path = path.filter(|_| self.has_places());
         let short = path.filter(|path| path.len() <= LONGEST);
         if let Some(path) = short
             && let Some(treatment) = self.kept().by_path.get(path)
@@ -108,21 +127,33 @@ impl Rules {
         let others = path.map(others).unwrap_or_default();
         let matching = self.matching(path, &others);
         let mut kept = self.kept();
+        if matching.is_empty() {
+            let plain = kept.plain.get_or_insert_with(|| self.made(matching));
+            let plain = plain.clone();
+            // Of patterns alone it is found out as fast.
+            if let Some(path) = short.filter(|_| !self.regexes.is_empty()) {
+                kept.keep_path(path, &plain);
+            }
+            return plain;
+        }
+
         let known = kept.by_rules.get(matching.as_slice());
         let treatment = known.cloned().unwrap_or_else(|| {
-            let treatment = Arc::new(Treatment::of(&self.rules, &matching));
+            let treatment = self.made(matching.clone());
             if kept.by_rules.len() < KEPT {
                 kept.by_rules.insert(matching.into(), treatment.clone());
             }
             treatment
         });
         if let Some(path) = short {
-            if kept.by_path.len() >= PATHS {
-                kept.by_path.clear();
-            }
-            kept.by_path.insert(path.into(), treatment.clone());
+            kept.keep_path(path, &treatment);
         }
         treatment
+    }
+
+    /// Returns whether any rule is for some paths.
+    fn has_places(&self) -> bool {
+        !(self.owners.is_empty() && self.regexes.is_empty())
     }
 
     fn kept(&self) -> MutexGuard<'_, KeptTreatments> {
@@ -130,7 +161,18 @@ impl Rules {
         kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the rules that match, in order.
+    /// Makes what these say together, with those for all paths.
+    fn made(&self, mut matching: Vec<Matching>) -> Arc<Treatment> {
+        let everywhere = self.everywhere.iter();
+        matching.extend(everywhere.map(|rule| Matching {
+            rule: *rule,
+            is_other: false,
+        }));
+        matching.sort_unstable();
+        Arc::new(Treatment::of(&self.rules, &matching))
+    }
+
+    /// Returns the rules that match, in order, but for those that are for all paths.
     fn matching(&self, path: Option<&[u8]>, others: &[Vec<u8>]) -> Vec<Matching> {
         let mut matching = Vec::new();
         let mut found = |rule, is_other| matching.push(Matching { rule, is_other });
@@ -140,10 +182,6 @@ impl Rules {
 
         for path in others {
             self.match_path(path, |rule| found(rule, true));
-        }
-
-        for rule in &self.everywhere {
-            found(*rule, false);
         }
 
         matching.sort_unstable();
