@@ -18,9 +18,9 @@ const BR: i32 = 6;
 const ZSTD: i32 = 9;
 
 /// For answers that are compressed as they are sent.
-const STREAMED_GZIP: u32 = 5;
-const STREAMED_BR: u32 = 4;
-const STREAMED_ZSTD: i32 = 3;
+const STREAMED_GZIP: u32 = 6;
+const STREAMED_BR: u32 = 5;
+const STREAMED_ZSTD: i32 = 5;
 /// The logarithm of the bytes that each of these looks back at most, which are its memory.
 const BR_WINDOW: u32 = 18;
 const ZSTD_WINDOW: u32 = 18;

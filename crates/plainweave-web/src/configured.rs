@@ -30,6 +30,7 @@ use super::pool::Pool;
 use super::settings::{Gathered, reread};
 use super::site_logs::{SiteLog, SiteLogs};
 use super::sites::{Extras, Files, Live, Origin, Rule, Site, Sites};
+use super::upstream::Upstreams;
 
 /// The settings of the flags' own site, which a reload takes up.
 const OF_SITE: [&str; 10] = [
@@ -117,6 +118,9 @@ pub(super) fn sites(
         .unwrap_or((Path::new(""), ""));
 
     let placed = |mistake: Mistake| anyhow::Error::from(mistake.of(file, text));
+    let known = before.map(Sites::upstreams);
+    let upstreams = Upstreams::of(&tables.upstream, file, known, &resources.faults);
+    let upstreams = upstreams.map_err(placed)?;
     let has_own = tables.site.is_empty() || gathered.is_some_and(|gathered| gathered.has("root"));
     let count = tables.site.len() + usize::from(has_own);
     let maker = Maker {
@@ -125,7 +129,8 @@ pub(super) fn sites(
         before,
         file,
         log_format: flags.observation.log_format,
-        everywhere: rules(&tables.rule, file).map_err(placed)?,
+        everywhere: rules(&tables.rule, file, &upstreams).map_err(placed)?,
+        upstreams: &upstreams,
     };
 
     let mut named = Vec::new();
@@ -136,7 +141,7 @@ pub(super) fn sites(
 
     let other = has_own.then(|| {
         let origin = Origin {
-            root: flags.root.clone(),
+            root: Some(flags.root.clone()),
             content: flags.content.content(private),
             caching: maker.caching.clone(),
         };
@@ -149,14 +154,18 @@ pub(super) fn sites(
         Site::new(files, origin, extras).map(Arc::new)
     });
 
-    Sites::new(named, other.transpose()?).map_err(placed)
+    Sites::new(named, other.transpose()?, upstreams.clone()).map_err(placed)
 }
 
 /// Compiles rules, each once: what is counted for one of all sites is counted for all of them.
-fn rules(tables: &[Spanned<RuleTable>], file: &Path) -> Result<Vec<Arc<Rule>>, Mistake> {
+fn rules(
+    tables: &[Spanned<RuleTable>],
+    file: &Path,
+    upstreams: &Upstreams,
+) -> Result<Vec<Arc<Rule>>, Mistake> {
     let rules = tables
         .iter()
-        .map(|table| Rule::of(table, file).map(Arc::new));
+        .map(|table| Rule::of(table, file, upstreams).map(Arc::new));
     rules.collect()
 }
 
@@ -170,6 +179,7 @@ struct Maker<'m> {
     file: &'m Path,
     /// Of logs that have none of their own.
     log_format: Format,
+    upstreams: &'m Upstreams,
     /// The rules of all sites.
     everywhere: Vec<Arc<Rule>>,
 }
@@ -184,22 +194,31 @@ impl Maker<'_> {
             return Err(Mistake::new(span, what));
         }
 
+        if table.root.is_none() && table.proxy.is_none() {
+            let what = "a site needs a root, or a proxy for all that is asked for";
+            return Err(Mistake::new(span, what));
+        }
+        let root = table.root.as_ref();
         let origin = Origin {
-            root: beside(self.file, table.root.get_ref()),
+            root: root.map(|root| beside(self.file, root.get_ref())),
             content: content(table)?,
             caching: self.caching.clone(),
         };
 
         let files = self.files(&origin).map_err(|error| {
             let place = match &error {
-                Unserved::Root(_) => table.root.span(),
-                Unserved::Page(page) => page_place(table, page),
+                Unserved::Root(_) => root.map_or(span.clone(), Spanned::span),
+                Unserved::Page(page) => page_place(table, page).unwrap_or(span.clone()),
             };
             Mistake::new(place, format!("{:#}", error.said()))
         })?;
 
-        let mut rules = rules(&table.rule, self.file)?;
+        let mut rules = rules(&table.rule, self.file, self.upstreams)?;
         rules.extend_from_slice(&self.everywhere);
+        if let Some(name) = &table.proxy {
+            let upstream = self.upstreams.named(name)?;
+            rules.push(Arc::new(Rule::passing(upstream)?));
+        }
         let extras = Extras {
             rules,
             log: self.log(table)?,
@@ -242,12 +261,14 @@ impl Maker<'_> {
     }
 
     /// Returns the files of a site, made anew unless the same are there.
-    fn files(&self, origin: &Origin) -> Result<Arc<Files>, Unserved> {
+    fn files(&self, origin: &Origin) -> Result<Option<Arc<Files>>, Unserved> {
         if let Some(same) = self.before.and_then(|before| before.same(origin)) {
-            return Ok(same.files().clone());
+            return Ok(same.files().cloned());
         }
 
-        let root = &origin.root;
+        let Some(root) = &origin.root else {
+            return Ok(None);
+        };
         let files = StaticFiles::with_blocking(root, Pool);
         let files = files.with_context(|| root_remedy(root));
         let files = files.map_err(Unserved::Root)?;
@@ -262,7 +283,7 @@ impl Maker<'_> {
         };
 
         let files = origin.content.apply(files).map_err(Unserved::Page)?;
-        Ok(Arc::new(files))
+        Ok(Some(Arc::new(files)))
     }
 }
 
@@ -282,12 +303,12 @@ impl Unserved {
 }
 
 /// Returns where a site names a page.
-fn page_place(table: &SiteTable, page: &MissingPage) -> Range<usize> {
+fn page_place(table: &SiteTable, page: &MissingPage) -> Option<Range<usize>> {
     let named = match page {
         MissingPage::Fallback(_) => table.fallback.as_ref(),
         MissingPage::Error(number, _) => table.error_page.get(*number),
     };
-    named.map_or(table.root.span(), Spanned::span)
+    named.map(Spanned::span)
 }
 
 fn root_remedy(root: &Path) -> String {

@@ -29,6 +29,7 @@ enum Kind {
     Link,
     Body,
     Panic,
+    Upstream,
 }
 
 /// When each kind was last reported.
@@ -36,7 +37,7 @@ enum Kind {
 pub(super) struct Faults {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0: never.
-    reported: [AtomicU64; 12],
+    reported: [AtomicU64; 13],
 }
 
 impl Faults {
@@ -100,6 +101,13 @@ impl Faults {
             "more files are asked for than the disk can read; others that are not in memory are answered 503 \
              (more memory, or a faster disk)"
                 .to_owned()
+        });
+    }
+
+    /// A request could not be passed on.
+    pub(super) fn upstream(&self, name: &str, why: &str) {
+        self.tell(Kind::Upstream, || {
+            format!("upstream {name}: {why} (the status page and /metrics count them)")
         });
     }
 

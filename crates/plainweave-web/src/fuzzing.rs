@@ -13,6 +13,7 @@ use toml::Spanned;
 use crate::config::{MistakeAt, RuleTable, SiteTable, Tables};
 use crate::settings::read_text;
 use crate::sites::{Paths, Rule, Rules};
+use crate::upstream::Upstreams;
 
 /// The file that a text is said to be of.
 const FILE: &str = "/nonexistent/web.toml";
@@ -48,7 +49,11 @@ pub fn configuration(data: &[u8]) {
 fn compiled(table: &Spanned<RuleTable>, text: &str) -> Result<Rule, MistakeAt> {
     let mut inner = table.get_ref().clone();
     inner.basic_auth = None;
-    let rule = Rule::of(&Spanned::new(table.span(), inner), Path::new(FILE));
+    let rule = Rule::of(
+        &Spanned::new(table.span(), inner),
+        Path::new(FILE),
+        &Upstreams::default(),
+    );
     rule.map_err(|mistake| mistake.of(Path::new(FILE), text))
 }
 
@@ -126,7 +131,12 @@ fn rule(line: &str) -> Option<Rule> {
         Some(regex) => table.regex = spanned(regex),
         None => table.path = spanned(place).map(|path| vec![path].into()),
     }
-    Rule::of(&Spanned::new(0..0, table), Path::new(FILE)).ok()
+    Rule::of(
+        &Spanned::new(0..0, table),
+        Path::new(FILE),
+        &Upstreams::default(),
+    )
+    .ok()
 }
 
 /// Returns whether a rule is for a path, by itself.

@@ -39,6 +39,7 @@ mod tls; // TLS: its flags, and what they make of the library's acceptor.
 #[cfg(not(feature = "tls"))]
 #[path = "tls_absent.rs"]
 mod tls;
+mod upstream; // Applications behind the server.
 mod watch; // A watch of the configuration's file.
 
 use std::io;
@@ -155,6 +156,7 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let observers = Observers::start(&flags.observation, &faults)?;
     let server = flags.proxy.apply(server);
     let server = bounded(server, architecture, &in_progress, &handshakes, &faults);
+    let server = with_bodies(server, gathered.is_some().then(|| live.clone()));
     let configured = site_logs.as_deref().map(|logs| (&live, logs));
     let server = Arc::new(observers.watch(server, faults.clone(), configured));
 
@@ -183,10 +185,8 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     };
 
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
-    say(
-        io::stdout(),
-        &start_line(flags, &live.now(), &listeners, &engine, &bounds, &observers)?,
-    );
+    let line = start_line(flags, &live.now(), &listeners, &engine, &bounds, &observers)?;
+    say(io::stdout(), &line);
     let admission = Admission {
         connection_limit,
         in_progress,
@@ -292,6 +292,16 @@ fn bounded(
         server.with_fibers_kept()
     } else {
         server
+    }
+}
+
+/// Has the rules of the sites, if any are configured, bound the bodies of requests.
+fn with_bodies(server: Server<serve::Web>, sites: Option<Live>) -> Server<serve::Web> {
+    match sites {
+        None => server,
+        Some(sites) => {
+            server.with_request_limits(move |head, limits| sites.bound_body(head, limits))
+        }
     }
 }
 

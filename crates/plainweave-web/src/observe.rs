@@ -23,6 +23,7 @@ use super::sites::Live;
 use super::slowest::Slowest;
 use super::status::{own, queues};
 use super::tls::Tls;
+use super::upstream::Upstreams;
 use plainweave_daemon::admin::{self, Admin, Asked, Figures, Page, Refusal};
 use plainweave_daemon::architecture::Runtimes;
 use plainweave_daemon::fibers::FiberPages;
@@ -266,11 +267,65 @@ fn metrics(counters: &Counters, shown: &Shown, dropped: Option<u64>, start: Inst
     let figures = in_progress(figures, &shown.admission.in_progress);
     let figures = disk(figures, &shown.disk_waits);
     let figures = connections(figures, &shown.admission.connection_limit, dropped);
+    let figures = upstreams(figures, shown.sites.now().upstreams());
 
     Ok((
         Figures::KIND,
         process(figures, &shown.runtimes, start).into_text(),
     ))
+}
+
+/// What has become of requests for applications, and how their servers are doing.
+fn upstreams(mut figures: Figures, upstreams: &Upstreams) -> Figures {
+    let mut outcomes = Vec::new();
+    let mut ups = Vec::new();
+    let mut in_progress = Vec::new();
+    let mut idle = Vec::new();
+    for upstream in upstreams.iter() {
+        let name = upstream.name();
+        upstream.outcomes(|outcome, count| {
+            outcomes.push((format!("upstream={name:?},outcome=\"{outcome}\""), count));
+        });
+        upstream.states(|state| {
+            let server = state.address.to_string();
+            let labels = format!("upstream={name:?},server={server:?}");
+            ups.push((labels.clone(), u64::from(state.is_up)));
+            in_progress.push((labels.clone(), state.in_progress as u64));
+            idle.push((labels, state.idle as u64));
+        });
+    }
+
+    for (metric, kind, help, values) in [
+        (
+            "requests_total",
+            "counter",
+            "What has become of requests that were passed on.",
+            outcomes,
+        ),
+        ("up", "gauge", "Whether a server gets requests.", ups),
+        (
+            "requests_in_progress",
+            "gauge",
+            "Requests in progress at a server.",
+            in_progress,
+        ),
+        (
+            "idle_connections",
+            "gauge",
+            "Connections to a server that are kept.",
+            idle,
+        ),
+    ] {
+        if !values.is_empty() {
+            let name = format!("plainweave_upstream_{metric}");
+            let values = values
+                .iter()
+                .map(|(labels, value)| (labels.as_str(), *value));
+            figures.metric(&name, kind, help, values);
+        }
+    }
+
+    figures
 }
 
 fn requests(mut figures: Figures, counters: &Counters) -> Figures {

@@ -128,7 +128,7 @@ const OF_SETTINGS: [[&str; 3]; 9] = [
 ];
 
 /// Those in sites.
-const OF_SITES: [[&str; 3]; 22] = [
+const OF_SITES: [[&str; 3]; 28] = [
     [
         "[[site]]\nnames = [\"a\"]\nroot = \"www\"\nprefix = \"docs\"\n",
         "4:10",
@@ -180,7 +180,42 @@ const OF_SITES: [[&str; 3]; 22] = [
         "2:10",
         "xn--",
     ],
-    ["[[site]]\nnames = [\"a\"]\n", "1:1", "missing field `root`"],
+    [
+        "[[site]]\nnames = [\"a\"]\n",
+        "1:1",
+        "needs a root, or a proxy",
+    ],
+    [
+        "[[site]]\nnames = [\"a\"]\nproxy = \"app\"\n",
+        "3:9",
+        "write an [[upstream]] with it",
+    ],
+    [
+        "[[upstream]]\nname = \"app\"\nservers = []\n",
+        "1:1",
+        "needs servers",
+    ],
+    [
+        "[[upstream]]\nname = \"app\"\nservers = [\"http://app\"]\n",
+        "3:12",
+        "write 127.0.0.1:3000",
+    ],
+    [
+        "[[upstream]]\nname = \"app\"\nservers = [\"a:1\"]\nbalance = \"fair\"\n",
+        "4:11",
+        "write least, two-choices or hash",
+    ],
+    [
+        "[[upstream]]\nname = \"app\"\nservers = [\"a:1\"]\nanswer-timeout = \"soon\"\n",
+        "4:18",
+        "write a positive number of ms",
+    ],
+    [
+        "[[upstream]]\nname = \"app\"\nservers = [\"a:1\"]\n\
+         [[upstream]]\nname = \"app\"\nservers = [\"b:1\"]\n",
+        "5:8",
+        "the name of another upstream, too",
+    ],
     [
         "[[site]]\nnames = [\"a\"]\nroot = \"www\"\nroots = 1\n",
         "4:1",
@@ -239,12 +274,7 @@ const OF_SITES: [[&str; 3]; 22] = [
 ];
 
 /// Those in a rule, which begins on the third line.
-const OF_RULES: [[&str; 3]; 36] = [
-    [
-        "max-body = \"17m\"\n",
-        "3:12",
-        "at most 16m are taken anyway",
-    ],
+const OF_RULES: [[&str; 3]; 35] = [
     ["max-body = \"much\"\n", "3:12", "write a number of bytes"],
     ["path = []\n", "2:1", "for nothing"],
     ["path = \"/[äö]/*\"\n", "3:8", "{ä,ö}"],

@@ -36,4 +36,5 @@ mod sites;
 mod soak;
 mod status;
 mod tls;
+mod upstream;
 mod web;

@@ -8,4 +8,6 @@ pub(super) use flags::ConfigFlags;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) use mistake::MistakeAt;
 pub(super) use mistake::{Mistake, nearest};
-pub(super) use tables::{Compress, CorsTable, RuleTable, SiteTable, Tables, Texts, beside};
+pub(super) use tables::{
+    Compress, CorsTable, RuleTable, SiteTable, Tables, Text, Texts, UpstreamTable, beside,
+};

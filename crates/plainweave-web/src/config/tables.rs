@@ -24,6 +24,10 @@ pub(crate) struct Tables {
     #[serde(default)]
     #[schemars(with = "Vec<SiteTable>")]
     pub(crate) site: Vec<Spanned<SiteTable>>,
+    /// Applications that requests are passed on to.
+    #[serde(default)]
+    #[schemars(with = "Vec<UpstreamTable>")]
+    pub(crate) upstream: Vec<Spanned<UpstreamTable>>,
     /// Rules of all sites, behind each site's own.
     #[serde(default)]
     #[schemars(with = "Vec<RuleTable>")]
@@ -38,9 +42,12 @@ pub(crate) struct SiteTable {
     /// all that no other site has.
     #[schemars(with = "Vec<String>")]
     pub(crate) names: Vec<Text>,
-    /// The directory whose files are served.
-    #[schemars(with = "PathBuf")]
-    pub(crate) root: Spanned<PathBuf>,
+    /// The directory whose files are served. A site whose requests are all passed on needs none.
+    #[schemars(with = "Option<PathBuf>")]
+    pub(crate) root: Option<Spanned<PathBuf>>,
+    /// The upstream that all requests are passed on to which no rule says anything else of.
+    #[schemars(with = "Option<String>")]
+    pub(crate) proxy: Option<Text>,
     /// The name of the file that stands for its directory [default: index.html].
     #[schemars(with = "Option<String>")]
     pub(crate) index: Option<Text>,
@@ -80,6 +87,44 @@ pub(crate) struct SiteTable {
     #[serde(default)]
     #[schemars(with = "Vec<RuleTable>")]
     pub(crate) rule: Vec<Spanned<RuleTable>>,
+}
+
+/// One `[[upstream]]`: the servers of an application.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct UpstreamTable {
+    /// The name by which `proxy` means it.
+    #[schemars(with = "String")]
+    pub(crate) name: Text,
+    /// As in `127.0.0.1:3000`, `app.internal:8080` (looked up for each connection) or
+    /// `unix:/run/app.sock`; HTTP/1.1.
+    #[schemars(with = "Vec<String>")]
+    pub(crate) servers: Vec<Text>,
+    /// `least`: the server with the fewest requests in progress; `two-choices`: the better of two
+    /// that are drawn; `hash`: one for each client's address [default: least].
+    #[schemars(with = "Option<String>")]
+    pub(crate) balance: Option<Text>,
+    /// Time for a connection to come about [default: 5s].
+    #[schemars(with = "Option<String>")]
+    pub(crate) connect_timeout: Option<Text>,
+    /// Time for an answer to begin, and of silence within it [default: 60s].
+    #[schemars(with = "Option<String>")]
+    pub(crate) answer_timeout: Option<Text>,
+    /// Time for a server to take any byte of a request [default: 60s].
+    #[schemars(with = "Option<String>")]
+    pub(crate) send_timeout: Option<Text>,
+    /// Silence after which an upgraded connection, as of a WebSocket, ends [default: 1h].
+    #[schemars(with = "Option<String>")]
+    pub(crate) tunnel_timeout: Option<Text>,
+    /// Idle connections that are kept for each server [default: 64].
+    pub(crate) keep_alive: Option<usize>,
+    /// Requests in progress at each server; others are answered 503 [default: 1024].
+    pub(crate) max_connections: Option<NonZeroU32>,
+    /// Failures in a row after which a server gets no requests [default: 3].
+    pub(crate) max_fails: Option<NonZeroU32>,
+    /// For how long; then one request is let through [default: 2s].
+    #[schemars(with = "Option<String>")]
+    pub(crate) fail_time: Option<Text>,
 }
 
 /// Whether text is compressed, or how.
@@ -133,6 +178,9 @@ pub(crate) struct RuleTable {
     /// Which path is served instead, without the client's knowledge.
     #[schemars(with = "Option<String>")]
     pub(crate) rewrite: Option<Text>,
+    /// The upstream that requests are passed on to, by the path that `rewrite` makes of theirs.
+    #[schemars(with = "Option<String>")]
+    pub(crate) proxy: Option<Text>,
     /// Who may ask, by name and password.
     #[schemars(with = "Option<BasicAuthTable>")]
     pub(crate) basic_auth: Option<Spanned<BasicAuthTable>>,
@@ -260,7 +308,7 @@ impl<'de> Deserialize<'de> for OneOrMany {
 
 impl Tables {
     /// The keys at the top of the file that are tables.
-    pub(crate) const KEYS: [&'static str; 2] = ["site", "rule"];
+    pub(crate) const KEYS: [&'static str; 3] = ["site", "rule", "upstream"];
 
     /// Returns how many rules there are.
     pub(crate) fn rules(&self) -> usize {

@@ -23,12 +23,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
 use plainweave_http::files::{ServedRoot, decoded};
-use plainweave_http::{Request, RequestHead};
+use plainweave_http::{Framing, Request, RequestHead, RequestLimits};
 use plainweave_serve::PerCpu;
 
 use super::config::Mistake;
 use super::https::without_port;
 use super::site_logs::SiteLog;
+use super::upstream::Upstreams;
 pub(super) use rule::Rule;
 pub(super) use site::{Extras, Files, Origin, Site};
 #[cfg(any(test, feature = "fuzzing"))]
@@ -43,6 +44,7 @@ pub(super) struct Sites {
     by_suffix: Vec<(Box<str>, Namesakes)>,
     /// Those that answer for all other names.
     others: Namesakes,
+    upstreams: Upstreams,
 }
 
 /// The numbers of the sites of one name, those with the longest prefix first.
@@ -96,8 +98,10 @@ impl Sites {
     pub(super) fn new(
         named: impl IntoIterator<Item = (Arc<Site>, Vec<toml::Spanned<String>>)>,
         other: Option<Arc<Site>>,
+        upstreams: Upstreams,
     ) -> Result<Self, Mistake> {
         let mut sites = Self {
+            upstreams,
             all: Vec::new(),
             by_name: HashMap::default(),
             by_suffix: Vec::new(),
@@ -218,15 +222,26 @@ impl Sites {
 
     /// Returns the directories that are served.
     pub(super) fn roots(&self) -> impl Iterator<Item = &Arc<ServedRoot>> {
-        self.all.iter().map(|site| site.root())
+        self.all.iter().filter_map(|site| site.root())
     }
 
     /// Returns the directory, if one is served under all names.
     pub(super) fn only(&self) -> Option<&Arc<ServedRoot>> {
         match self.all.as_slice() {
-            [site] if self.by_name.is_empty() && self.by_suffix.is_empty() => Some(site.root()),
+            [site] if self.by_name.is_empty() && self.by_suffix.is_empty() => site.root(),
             _ => None,
         }
+    }
+
+    /// Returns the applications that requests are passed on to.
+    pub(super) fn upstreams(&self) -> &Upstreams {
+        &self.upstreams
+    }
+
+    /// Returns the longest body of a request by the rules of its site, if they say.
+    fn max_body(&self, head: &RequestHead<'_>) -> Option<u64> {
+        let sites = self.of(head.host().unwrap_or_default());
+        sites.find(&self.all, head)?.max_body(head)
     }
 
     /// Returns how many sites there are.
@@ -283,6 +298,16 @@ impl Live {
         for place in self.places.iter() {
             let mut place = place.write().unwrap_or_else(PoisonError::into_inner);
             *place = Arc::new(Current(sites.clone()));
+        }
+    }
+
+    /// Lets a request have a longer body where its site's rules say so. (What they say of shorter
+    /// ones the site answers, with all that belongs to its answers.)
+    pub(super) fn bound_body(&self, head: &RequestHead<'_>, limits: &mut RequestLimits) {
+        if head.framing() != Framing::Length(0)
+            && let Some(max) = self.now().max_body(head)
+        {
+            limits.body_bytes = limits.body_bytes.max(max);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use globset::{Glob, GlobBuilder};
 use ipnet::IpNet;
 use plainweave_http::files::decoded;
-use plainweave_http::{HeaderLines, HeaderName, HeaderValue, Limits, StatusCode, header};
+use plainweave_http::{HeaderLines, HeaderName, HeaderValue, StatusCode, header};
 use regex::{Captures, Regex, RegexBuilder};
 use toml::Spanned;
 
@@ -17,6 +17,7 @@ use super::passwords::Passwords;
 use super::rate::Rate;
 use super::template::Template;
 use crate::config::{Mistake, RuleTable, Texts};
+use crate::upstream::{Upstream, Upstreams};
 use plainweave_daemon::flag::{size, time};
 
 /// One `[[rule]]`. What it counts, and what it has computed, is one for all sites that it is of.
@@ -36,6 +37,7 @@ pub(crate) struct Rule {
     pub(super) rate: Option<Arc<Rate>>,
     /// In bytes.
     pub(super) max_body: Option<u64>,
+    pub(super) upstream: Option<Arc<Upstream>>,
 }
 
 /// For which paths a rule is.
@@ -85,7 +87,11 @@ const FIXED: [HeaderName; 4] = [
 
 impl Rule {
     /// Compiles a table. `file`: where it stands, from which its paths are meant.
-    pub(crate) fn of(table: &Spanned<RuleTable>, file: &Path) -> Result<Self, Mistake> {
+    pub(crate) fn of(
+        table: &Spanned<RuleTable>,
+        file: &Path,
+        upstreams: &Upstreams,
+    ) -> Result<Self, Mistake> {
         let span = table.span();
         let table = table.get_ref();
         let regex = table.regex.as_ref().map(compiled).transpose()?;
@@ -121,6 +127,20 @@ impl Rule {
             denied: table.deny.as_deref().map(parse_all).transpose()?,
             rate: rate(table)?.map(Arc::new),
             max_body: max_body(table)?,
+            upstream: table
+                .proxy
+                .as_ref()
+                .map(|name| upstreams.named(name))
+                .transpose()?,
+        })
+    }
+
+    /// Makes one that passes on all that no other rule says anything of.
+    pub(crate) fn passing(upstream: Arc<Upstream>) -> Result<Self, Mistake> {
+        let table = Spanned::new(0..0, RuleTable::default());
+        Ok(Self {
+            upstream: Some(upstream),
+            ..Self::of(&table, Path::new(""), &Upstreams::default())?
         })
     }
 }
@@ -396,15 +416,8 @@ fn max_body(table: &RuleTable) -> Result<Option<u64>, Mistake> {
         return Ok(None);
     };
 
-    let most = Limits::default().body_bytes;
     let bytes = size(text.get_ref()).map_err(|what| Mistake::new(text.span(), what))?;
-    match bytes <= most {
-        true => Ok(Some(bytes)),
-        false => {
-            let what = format!("of a body at most {}m are taken anyway", most >> 20);
-            Err(Mistake::new(text.span(), what))
-        }
-    }
+    Ok(Some(bytes))
 }
 
 fn rate(table: &RuleTable) -> Result<Option<Rate>, Mistake> {

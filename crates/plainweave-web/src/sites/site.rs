@@ -10,7 +10,9 @@ use plainweave_daemon::architecture::Handling;
 use plainweave_http::files::{
     Caching, Coding, Passed, ServedRoot, StaticFiles, decoded, push_encoded,
 };
-use plainweave_http::{HeaderValue, Method, Request, RequestHead, Response, StatusCode, header};
+use plainweave_http::{
+    Framing, HeaderValue, Method, Request, RequestHead, RequestLimits, Response, StatusCode, header,
+};
 use plainweave_serve::accept::InProgress;
 
 use super::rate::wait;
@@ -26,7 +28,8 @@ pub(crate) type Files = StaticFiles<Pool>;
 
 /// Files, and what is made of requests for them.
 pub(crate) struct Site {
-    files: Arc<Files>,
+    /// Without a directory there are none.
+    files: Option<Arc<Files>>,
     origin: Origin,
     rules: Rules,
     log: Option<Arc<SiteLog>>,
@@ -45,14 +48,18 @@ pub(crate) struct Extras {
 /// What a site's files were made of. Those of the same need not be made again.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Origin {
-    pub(crate) root: PathBuf,
+    pub(crate) root: Option<PathBuf>,
     pub(crate) content: Content,
     pub(crate) caching: Caching,
 }
 
 impl Site {
     /// Makes a site of files; its rules are in this order.
-    pub(crate) fn new(files: Arc<Files>, origin: Origin, extras: Extras) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        files: Option<Arc<Files>>,
+        origin: Origin,
+        extras: Extras,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             files,
             origin,
@@ -80,16 +87,23 @@ impl Site {
         self.in_progress.as_ref()
     }
 
-    pub(crate) fn files(&self) -> &Arc<Files> {
-        &self.files
+    pub(crate) fn files(&self) -> Option<&Arc<Files>> {
+        self.files.as_ref()
+    }
+
+    /// Returns the longest body of a request by the site's rules, if they say.
+    pub(super) fn max_body(&self, head: &RequestHead<'_>) -> Option<u64> {
+        let path = decoded(head.path()).ok();
+        let others = |path: &[u8]| self.others(path);
+        self.rules.treatment(path.as_deref(), others).max_body
     }
 
     pub(super) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    pub(super) fn root(&self) -> &Arc<ServedRoot> {
-        self.files.root()
+    pub(super) fn root(&self) -> Option<&Arc<ServedRoot>> {
+        self.files.as_ref().map(|files| files.root())
     }
 
     /// Answers a request.
@@ -126,8 +140,8 @@ impl Site {
         let busy = is_full.then(|| wait(StatusCode::SERVICE_UNAVAILABLE, BUSY));
         if self.rules.is_empty() && self.prefix().is_empty() {
             let response = available(handling.call(|| match busy {
-                Some(busy) => self.files.with_page(busy, head),
-                None => self.files.respond(head),
+                Some(busy) => self.with_page(busy, head),
+                None => self.of_files(head, Passed::default()),
             }));
             return https.marked(request, response);
         }
@@ -142,40 +156,73 @@ impl Site {
             untransformed: treatment.untransformed,
         };
 
+        // Of a body in chunks its length is found out when it is read.
+        if let (Some(max), Framing::Chunked) = (treatment.max_body, head.framing()) {
+            let limits = request.limits();
+            request.set_limits(RequestLimits {
+                body_bytes: max,
+                ..limits
+            });
+        }
+
         let refusal = busy.or_else(|| treatment.instead(request, path));
-        let response = match refusal {
-            Some(response) if has_page(response.status()) => {
-                available(handling.call(|| self.files.with_page(response, head)))
+        let place = match (&treatment.rewrite, path) {
+            (Some(rewrite), Some(path)) => Some(rewrite.place(path, head.query())),
+            _ => None,
+        };
+        // Of a path that does not decode the rules know nothing, so no application sees it.
+        let upstream = treatment.upstream.as_ref();
+        let passing = upstream.zip(path).filter(|_| refusal.is_none());
+        let is_passed = passing.is_some();
+
+        let response = match (refusal, passing) {
+            (Some(response), _) if has_page(response.status()) => {
+                available(handling.call(|| self.with_page(response, head)))
             }
-            Some(response) => response,
-            None => match (&treatment.rewrite, path) {
-                (Some(rewrite), Some(path)) => {
+            (Some(response), _) => response,
+            (None, Some((upstream, path))) => {
+                let place = place.unwrap_or_else(|| same_place(head, path));
+                upstream.pass(request, &place)
+            }
+            (None, None) => match place {
+                Some(place) => {
                     passed.inside = true;
-                    let place = rewrite.place(path, head.query());
                     available(handling.call(|| self.of_files(&head.at(&place), passed)))
                 }
-                _ => available(handling.call(|| self.of_files(head, passed))),
+                None => available(handling.call(|| self.of_files(head, passed))),
             },
         };
 
         let response = https.marked(request, response);
-        treatment.finish(response, head, path.unwrap_or_default())
+        treatment.finish(response, head, path.unwrap_or_default(), is_passed)
+    }
+
+    /// Returns a response with the site's own page, if it has one.
+    fn with_page(&self, response: Response, head: &RequestHead<'_>) -> Response {
+        match &self.files {
+            Some(files) => files.with_page(response, head),
+            None => response,
+        }
     }
 
     /// Returns the files' answer, which are beneath the prefix.
     fn of_files(&self, head: &RequestHead<'_>, passed: Passed) -> Response {
+        let Some(files) = &self.files else {
+            let status = decoded(head.path()).err();
+            return Response::plain(status.unwrap_or(StatusCode::NOT_FOUND));
+        };
         let prefix = &self.origin.content.prefix;
-        let path = match decoded(head.path()) {
-            Ok(path) if !prefix.decoded().is_empty() => path,
-            _ => return self.files.respond_passed(head, passed),
+        if prefix.decoded().is_empty() {
+            return files.respond_passed(head, passed);
+        }
+        let Ok(path) = decoded(head.path()) else {
+            return files.respond_passed(head, passed);
         };
 
         let query = head.query().map(|query| format!("?{query}"));
         let query = query.unwrap_or_default();
         match prefix.inside(&path) {
-            None => self
-                .files
-                .with_page(Response::plain(StatusCode::NOT_FOUND), head),
+            None => files.with_page(Response::plain(StatusCode::NOT_FOUND), head),
             Some(b"") if !passed.inside && is_read(head.method()) => {
                 moved(&format!("{}/{query}", prefix.encoded()))
             }
@@ -183,7 +230,7 @@ impl Site {
                 let mut place = String::from(if inside.is_empty() { "/" } else { "" });
                 push_encoded(&mut place, inside);
                 place.push_str(&query);
-                let response = self.files.respond_passed(&head.at(&place), passed);
+                let response = files.respond_passed(&head.at(&place), passed);
                 prefix.put_before_location(response)
             }
         }
@@ -219,6 +266,21 @@ fn has_page(status: StatusCode) -> bool {
         status,
         StatusCode::FORBIDDEN | StatusCode::SERVICE_UNAVAILABLE
     )
+}
+
+/// Returns the path and query of a request as an application is asked for them: by the path that
+/// the rules know, so that both mean the same one.
+fn same_place(head: &RequestHead<'_>, path: &[u8]) -> String {
+    let mut place = String::new();
+    match head.path().as_bytes() == path {
+        true => place.push_str(head.path()),
+        false => push_encoded(&mut place, path),
+    }
+    if let Some(query) = head.query() {
+        place.push('?');
+        place.push_str(query);
+    }
+    place
 }
 
 fn is_read(method: &Method) -> bool {

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 use plainweave_http::{
-    Framing, HeaderLines, HeaderName, HeaderValue, Request, RequestHead, RequestLimits, Response,
-    StatusCode, header,
+    Framing, HeaderLines, HeaderName, HeaderValue, Request, RequestHead, Response, StatusCode,
+    header,
 };
 
 use super::cors::Cors;
@@ -15,6 +15,7 @@ use super::networks::admits;
 use super::passwords::Passwords;
 use super::rate::{Rate, wait};
 use super::rule::{Change, Redirect, Rewrite, Rule};
+use crate::upstream::Upstream;
 
 /// For a year, which is as long as caches keep anything (RFC 8246).
 const IMMUTABLE: &str = "max-age=31536000, immutable";
@@ -37,15 +38,18 @@ pub(super) struct Treatment {
     cors: Option<Arc<Cors>>,
     passwords: Option<Arc<Passwords>>,
     /// In bytes.
-    max_body: Option<u64>,
+    pub(super) max_body: Option<u64>,
+    pub(super) upstream: Option<Arc<Upstream>>,
     redirect: Option<Arc<Redirect>>,
     pub(super) rewrite: Option<Arc<Rewrite>>,
     content_type: Option<HeaderValue>,
     immutable_hashes: bool,
     /// `Cache-Control` has `no-transform` (RFC 9111, 5.2.2.6).
     pub(super) untransformed: bool,
-    /// Fields that the answer's own are not sent of.
+    /// Fields that the answer's own are not sent of: those that files have, and all, which an
+    /// application may have.
     replaced: Vec<HeaderName>,
+    all_replaced: Vec<HeaderName>,
     /// Fields of each answer.
     lines: HeaderLines,
     /// The same and `Cache-Control`, for answers of files.
@@ -108,6 +112,8 @@ impl Treatment {
 
         let replaced = changes.iter().filter(|change| change.replaces);
         let replaced = replaced.map(|change| change.name.clone());
+        let all_replaced: Vec<_> = replaced.collect();
+        let replaced = all_replaced.iter().filter(|name| OWN.contains(name));
         let immutable_hashes = all().find_map(|rule| rule.immutable_hashes);
         Self {
             allowed,
@@ -116,12 +122,14 @@ impl Treatment {
             cors: all().find_map(|rule| rule.cors.clone()),
             passwords,
             max_body: all().find_map(|rule| rule.max_body),
+            upstream: asked().find_map(|rule| rule.upstream.clone()),
             redirect: asked().find_map(|rule| rule.redirect.clone()),
             rewrite: asked().find_map(|rule| rule.rewrite.clone()),
             content_type: all().find_map(|rule| rule.content_type.clone()),
             immutable_hashes: immutable_hashes.unwrap_or(false),
             untransformed: says_no_transform(&cached_lines),
-            replaced: replaced.filter(|name| OWN.contains(name)).collect(),
+            replaced: replaced.cloned().collect(),
+            all_replaced,
             lines: lines.shared(),
             cached_lines: cached_lines.shared(),
             immutable_lines: immutable_lines.shared(),
@@ -130,11 +138,7 @@ impl Treatment {
 
     /// Returns the answer to a request that no file is looked up for. `path`: decoded, if a file
     /// could have it.
-    pub(super) fn instead(
-        &self,
-        request: &mut Request<'_>,
-        path: Option<&[u8]>,
-    ) -> Option<Response> {
+    pub(super) fn instead(&self, request: &Request<'_>, path: Option<&[u8]>) -> Option<Response> {
         let head = request.head();
         let client = request.peer();
         if !admits(self.allowed.as_deref(), self.denied.as_deref(), client) {
@@ -147,16 +151,10 @@ impl Treatment {
             return Some(wait(StatusCode::TOO_MANY_REQUESTS, time));
         }
 
-        if let Some(max) = self.max_body {
-            if matches!(head.framing(), Framing::Length(bytes) if bytes > max) {
-                return Some(Response::plain(StatusCode::PAYLOAD_TOO_LARGE));
-            }
-            // Of a body in chunks that is found out when it is read.
-            let limits = request.limits();
-            request.set_limits(RequestLimits {
-                body_bytes: max,
-                ..limits
-            });
+        if let (Some(max), Framing::Length(bytes)) = (self.max_body, head.framing())
+            && bytes > max
+        {
+            return Some(Response::plain(StatusCode::PAYLOAD_TOO_LARGE));
         }
 
         // Browsers send a preflight without a password.
@@ -180,12 +178,13 @@ impl Treatment {
         })
     }
 
-    /// Gives an answer the fields that the rules say.
+    /// Gives an answer the fields that the rules say. `is_passed`: it is an application's.
     pub(super) fn finish(
         &self,
         mut response: Response,
         head: &RequestHead<'_>,
         path: &[u8],
+        is_passed: bool,
     ) -> Response {
         let fields = response.headers();
         let is_good = matches!(
@@ -196,12 +195,16 @@ impl Treatment {
         // What says these by itself is a listing, or a fallback: no file of that path.
         let is_made =
             fields.contains_key(header::CACHE_CONTROL) || fields.contains_key(header::VARY);
-        let is_file = is_good && !is_made;
+        let is_file = is_good && !is_made && !is_passed;
         let has_parts = fields
             .get(header::CONTENT_TYPE)
             .is_some_and(|value| value.as_bytes().starts_with(b"multipart/"));
 
-        for name in &self.replaced {
+        let replaced = match is_passed {
+            true => &self.all_replaced,
+            false => &self.replaced,
+        };
+        for name in replaced {
             response.remove_field(name);
         }
 

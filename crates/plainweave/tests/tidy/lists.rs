@@ -156,7 +156,7 @@ pub(crate) const CRATES: &[Layers] = &[
             &["fuzzing", "watch"],
             &["configured", "observe", "serve"],
             &["listen", "settings", "sites"],
-            &["flags", "site_logs", "status"],
+            &["flags", "site_logs", "status", "upstream"],
             &["accept", "access", "heap", "http2", "tls"],
             &[
                 "compress",
