@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use plainweave_http::files::{Caching, Compression, DiskWaits, StaticFiles};
 use plainweave_serve::accept::InProgress;
@@ -122,6 +122,13 @@ pub(super) fn sites(
     let upstreams = Upstreams::of(&tables.upstream, file, known, &resources.faults);
     let upstreams = upstreams.map_err(placed)?;
     let has_own = tables.site.is_empty() || gathered.is_some_and(|gathered| gathered.has("root"));
+    // An emptied file is a mistake, and the current directory is not what is meant by it.
+    let loses_all = before.is_some_and(Sites::are_named) && tables.site.is_empty();
+    let has_root = gathered.is_some_and(|gathered| gathered.has("root"));
+    ensure!(
+        !loses_all || has_root,
+        "no [[site]] is left, and no root says what else to serve"
+    );
     let count = tables.site.len() + usize::from(has_own);
     let maker = Maker {
         resources,
@@ -246,8 +253,18 @@ impl Maker<'_> {
             Some(named) => Format::from_str(named.get_ref(), false)
                 .map_err(|_| Mistake::new(named.span(), "write combined or json"))?,
         };
-        let path_beside = beside(self.file, path.get_ref());
-        let log = self.resources.logs.open(&path_beside, format);
+        let wanted = path.get_ref().as_path();
+        if wanted.as_os_str().is_empty() {
+            return Err(Mistake::new(
+                path.span(),
+                "write a file, or - for standard output",
+            ));
+        }
+        let named = match wanted == Path::new("-") {
+            true => wanted.to_owned(),
+            false => beside(self.file, wanted),
+        };
+        let log = self.resources.logs.open(&named, format);
         log.map_err(|error| Mistake::new(path.span(), format!("{error:#}")))
     }
 
@@ -422,6 +439,11 @@ impl Reload {
 
         let count = sites.count();
         self.live.replace(sites);
+        if let Some(before) = before {
+            before
+                .upstreams()
+                .retire_unless_in(self.live.now().upstreams());
+        }
         let file = gathered.file().map_or(Path::new(""), |(file, _)| file);
         let plural = if count == 1 { "site" } else { "sites" };
         let done = format!("{} is loaded, {count} {plural}", file.display());

@@ -34,6 +34,7 @@ mod slowest; // The slowest requests of the last minute, one for each path.
 // What the page in the browser shows of the web server besides what it shows of both
 // (`plainweave_daemon::status`).
 mod status;
+mod ticking; // A thread that does something now and then.
 #[cfg(feature = "tls")]
 mod tls; // TLS: its flags, and what they make of the library's acceptor.
 #[cfg(not(feature = "tls"))]
@@ -46,6 +47,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use plainweave_http::files::{Caching, DiskWaits};
@@ -76,8 +78,8 @@ pub use settings::{Arguments, GivenSettings, arguments};
 use settings::{Gathered, schema, shown};
 use site_logs::SiteLogs;
 use sites::{Live, Sites};
+use ticking::Ticking;
 use tls::Tls;
-use watch::Watch;
 
 /// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
 const OTHER_DESCRIPTORS: usize = 64;
@@ -172,7 +174,7 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     );
     let reload = gathered.map(|started| Reload::new(live.clone(), resources, private, started));
     let reload = reload.map(Arc::new);
-    let watch = watch(flags, reload.as_ref())?;
+    let ticking = ticking(flags, reload.as_ref(), &live)?;
     let operated = Operated {
         log: observers.access_log(),
         connection_limit: connection_limit.clone(),
@@ -209,7 +211,8 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let heap = HeapKeeper::start(admission.in_progress.clone());
     let (listeners, _socket_file) = listeners.with(tls.as_ref())?;
     let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
-    drop((attention, watch, observation, heap)); // They look at the runtimes, which end next.
+    // They look at the runtimes, which end next.
+    drop((attention, ticking, observation, heap));
     if let Some(logs) = &site_logs {
         logs.end();
     }
@@ -219,7 +222,6 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     if !finished {
         say_unfinished();
     }
-
     Ok(())
 }
 
@@ -236,17 +238,28 @@ fn say_unfinished() {
     say(io::stderr(), warning);
 }
 
-/// Watches the configuration's file, if the flags say so.
-fn watch(flags: &Flags, reload: Option<&Arc<Reload>>) -> anyhow::Result<Option<Watch>> {
-    let file = flags.config.config.as_ref();
-    let Some(file) = file.filter(|_| flags.config.watch_config) else {
-        return Ok(None);
-    };
+/// Starts the threads that go with a configuration: one closes connections to applications that
+/// nobody uses, which their servers may have closed, and one watches the file, if flags say so.
+fn ticking(
+    flags: &Flags,
+    reload: Option<&Arc<Reload>>,
+    sites: &Live,
+) -> anyhow::Result<Vec<Ticking>> {
+    const SWEEP: Duration = Duration::from_secs(5);
 
-    let watch = reload.map(|reload| Watch::start(file.clone(), reload.clone()));
-    watch
-        .transpose()
-        .context("the configuration cannot be watched")
+    let Some(reload) = reload else {
+        return Ok(Vec::new());
+    };
+    let sites = sites.clone();
+    let sweep = move || sites.now().upstreams().sweep();
+    let mut all = vec![Ticking::start("upstreams", SWEEP, sweep)?];
+    let file = flags.config.config.as_ref();
+    if let Some(file) = file.filter(|_| flags.config.watch_config) {
+        let watch = watch::watch(file.clone(), reload.clone());
+        all.push(watch.context("the configuration cannot be watched")?);
+    }
+
+    Ok(all)
 }
 
 fn warn(memory: &MemoryBound) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use plainweave_http::Exchange;
 
 use super::access::{self, AccessLog, Writer};
@@ -22,6 +22,8 @@ pub(super) struct SiteLogs {
     /// Nothing is opened: it is found out whether it could be.
     is_check: bool,
     open: Mutex<Vec<Weak<SiteLog>>>,
+    /// Those that are only checked.
+    checked: Mutex<Vec<(PathBuf, Format)>>,
     /// Whether exchanges are timed, which the start decides.
     timed: OnceLock<bool>,
 }
@@ -41,6 +43,7 @@ impl SiteLogs {
             faults,
             is_check,
             open: Mutex::default(),
+            checked: Mutex::default(),
             timed: OnceLock::new(),
         }
     }
@@ -53,8 +56,16 @@ impl SiteLogs {
             format != Format::Json || self.timed.get() != Some(&false),
             times
         );
+        let other = || format!("{} is another site's, in another format", path.display());
         if self.is_check {
             access::check(path)?;
+            let mut checked = lock(&self.checked);
+            let mut known = checked.iter();
+            ensure!(
+                known.all(|known| known.0 != path || known.1 == format),
+                other()
+            );
+            checked.push((path.to_owned(), format));
             return Ok(None);
         }
 
@@ -62,9 +73,7 @@ impl SiteLogs {
         open.retain(|log| log.strong_count() > 0);
         let mut known = open.iter().filter_map(Weak::upgrade);
         if let Some(known) = known.find(|log| log.path == path) {
-            if known.format != format {
-                bail!("{} is written in another format already", path.display());
-            }
+            ensure!(known.format == format, other());
             return Ok(Some(known));
         }
 

@@ -11,22 +11,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use plainweave_daemon::console::say;
 
 use super::configured::Reload;
+use super::ticking::Ticking;
 
-const INTERVAL: Duration = Duration::from_millis(500);
-
-/// A thread that watches until this is dropped.
-#[derive(Debug)]
-pub(super) struct Watch {
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What says that a file is another one, or has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,34 +37,15 @@ struct Changes {
     last: Option<FileState>,
 }
 
-impl Watch {
-    pub(super) fn start(file: PathBuf, reload: Arc<Reload>) -> io::Result<Self> {
-        let (end, ended) = channel();
-        let mut changes = Changes::new(state(&file));
-        let watch = move || {
-            while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                if changes.has_changed(state(&file)) {
-                    let done = reload.run();
-                    say(io::stderr(), &format!("plainweave web: a change: {done}"));
-                }
-            }
-        };
-
-        let thread = Builder::new().name("watch".to_owned()).spawn(watch)?;
-        Ok(Self {
-            end: Some(end),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+/// Watches until the value is dropped.
+pub(super) fn watch(file: PathBuf, reload: Arc<Reload>) -> io::Result<Ticking> {
+    let mut changes = Changes::new(state(&file));
+    Ticking::start("watch", PAUSE, move || {
+        if changes.has_changed(state(&file)) {
+            let done = reload.run();
+            say(io::stderr(), &format!("plainweave web: a change: {done}"));
         }
-    }
+    })
 }
 
 impl Changes {

@@ -16,6 +16,7 @@ mod disk; // Files that memory cannot hold.
 mod idle; // Idle keep-alive connections: memory of each, and CPU while nothing happens.
 mod log; // What the access log costs: each server beside itself without a log.
 mod overload; // More than a server can bear.
+mod proxy; // CPU per request of a proxy.
 mod quota; // Latency when CPU is short.
 mod requests; // Server CPU per request, closed loop; bodies are sampled while the load runs.
 mod sites; // What sites and rules cost, and what a reload does to the tail.
@@ -71,7 +72,7 @@ pub(crate) struct Flags {
     large: NonZeroUsize,
 }
 
-const CASES: [Case<Sizes>; 20] = [
+const CASES: [Case<Sizes>; 22] = [
     Case {
         name: "1k-64",
         summary: "server CPU per request, 1 KiB files, 64 connections, closed loop",
@@ -201,6 +202,16 @@ const CASES: [Case<Sizes>; 20] = [
         name: compression::STREAMED,
         summary: "the same of 4 MiB, which ours compresses for each answer, too",
         run: compression::streamed,
+    },
+    Case {
+        name: proxy::SMALL,
+        summary: "CPU per request of a proxy, beside nginx and HAProxy, 1 KiB, 64 connections",
+        run: proxy::small,
+    },
+    Case {
+        name: proxy::LARGE,
+        summary: "the same of 100 KiB",
+        run: proxy::large,
     },
     Case {
         name: "disk",

@@ -62,7 +62,8 @@ impl Process {
     /// Starts a server on as many CPUs as it has workers, from the first on, and waits until it
     /// accepts. `address`: where it has been made to listen; `None`: it says so in its first line.
     ///
-    /// `group` confines it; without, it gets one that only counts, where possible.
+    /// `group` confines it; without, it gets one that only counts, where possible. With 0 workers
+    /// it is on the client's CPU.
     pub(crate) fn start(
         name: &str,
         command: &Command,
@@ -76,7 +77,11 @@ impl Process {
             None => copy(command),
         };
 
-        machine::pin_to_first(workers);
+        // Where it may not be pinned it runs all the same.
+        let _ = match workers {
+            0 => machine::pin_to(1),
+            _ => machine::pin_to_first(workers),
+        };
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         machine::pin_to(1);
         let child = child.with_context(|| format!("cannot start {name}"))?;

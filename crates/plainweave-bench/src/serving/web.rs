@@ -151,6 +151,18 @@ impl Server {
         Self::start_by(kind, &command, address, under)
     }
 
+    /// Starts a back end, on the client's CPU.
+    pub(crate) fn start_beside(kind: Kind, site: &Site) -> anyhow::Result<Self> {
+        let (command, address) = kind.command(site, &Conditions::default())?;
+        let process = Process::start(kind.name(), &command, address, 0, None)?;
+        Ok(Self { kind, process })
+    }
+
+    /// Makes one of a process that runs already.
+    pub(crate) fn of(kind: Kind, process: Process) -> Self {
+        Self { kind, process }
+    }
+
     /// Starts one of this kind by another command; `address` is as for [`Process::start`].
     pub(crate) fn start_by(
         kind: Kind,

@@ -235,7 +235,11 @@ fn expect(rows: &[Vec<String>], text: &str, [case, system, metric]: [&str; 3]) {
 
 #[test]
 fn cases_of_a_configuration_give_their_rows() {
-    let run = Run::start("sites", "sites,reloads,gzip-100k,gzip-4m", "0.2");
+    let run = Run::start(
+        "sites",
+        "sites,reloads,gzip-100k,gzip-4m,proxy-1k,proxy-100k",
+        "0.2",
+    );
     let (text, rows) = run.end();
     let ours = rows.iter().any(|row| row[2].starts_with("plainweave"));
     if !ours || !installed("wrk") {
@@ -248,10 +252,15 @@ fn cases_of_a_configuration_give_their_rows() {
     let mut expected = vec![
         ["sites", rules, "ratio_to_plain"],
         ["reloads", "plainweave epoll", "p999_ratio"],
+        ["proxy-1k", "plainweave epoll", "cpu_us_per_request"],
     ];
+    if installed("haproxy") {
+        expected.push(["proxy-100k", "plainweave epoll", "ratio_to_haproxy"]);
+    }
     if installed("nginx") {
         expected.push(["sites", rules, "ratio_to_nginx_configured"]);
         expected.push(["reloads", "nginx", "p999_us_reloading"]);
+        expected.push(["proxy-1k", "plainweave epoll", "ratio_to_nginx"]);
     }
     let uring = rows.iter().any(|row| row[2] == "plainweave uring");
     if uring && installed("nginx") {

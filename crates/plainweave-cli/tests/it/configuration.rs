@@ -128,7 +128,7 @@ const OF_SETTINGS: [[&str; 3]; 9] = [
 ];
 
 /// Those in sites.
-const OF_SITES: [[&str; 3]; 28] = [
+const OF_SITES: [[&str; 3]; 31] = [
     [
         "[[site]]\nnames = [\"a\"]\nroot = \"www\"\nprefix = \"docs\"\n",
         "4:10",
@@ -194,6 +194,22 @@ const OF_SITES: [[&str; 3]; 28] = [
         "[[upstream]]\nname = \"app\"\nservers = []\n",
         "1:1",
         "needs servers",
+    ],
+    [
+        "[[upstream]]\nname = \"app\"\nservers = [\"a:1\", \"a:1\"]\n",
+        "3:19",
+        "it stands there twice",
+    ],
+    [
+        "[[site]]\nnames = [\"a\"]\nroot = \"www\"\naccess-log = \"\"\n",
+        "4:14",
+        "write a file, or - for standard output",
+    ],
+    [
+        "[[site]]\nnames = [\"a\"]\nroot = \"www\"\naccess-log = \"l\"\n\
+         [[site]]\nnames = [\"b\"]\nroot = \"www\"\naccess-log = \"l\"\nlog-format = \"json\"\n",
+        "8:14",
+        "is another site's, in another format",
     ],
     [
         "[[upstream]]\nname = \"app\"\nservers = [\"http://app\"]\n",

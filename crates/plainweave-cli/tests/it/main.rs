@@ -33,6 +33,7 @@ mod signals;
 mod site_limits;
 mod site_peers;
 mod sites;
+mod smuggling;
 mod soak;
 mod status;
 mod tls;

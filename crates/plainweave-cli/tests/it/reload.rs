@@ -206,6 +206,25 @@ fn a_reload_takes_up_sites_and_says_what_waits() {
     assert!(ask("other").contains("\r\nX-N: 3\r\n"));
 }
 
+/// An emptied file does not mean the current directory.
+#[test]
+fn a_file_without_sites_does_not_replace_those_that_there_are() {
+    let site = "[[site]]\nnames = [\"*\"]\nroot = \"www\"\n";
+    let mut configured = Configured::start("");
+    let line = configured.reload(&format!(
+        "[[site]]\nnames = [\"a\"]\nroot = \"www\"\n{site}"
+    ));
+    assert!(line.contains("2 sites"), "{line}");
+    for text in ["", "# all is commented out\n", "[[rule]]\n"] {
+        let line = configured.reload(text);
+        let refused = line.contains("no [[site]] is left") && line.contains("stay as they were");
+        assert!(refused, "{line}");
+        assert!(get(configured.server.address, "/").ends_with("a page"));
+    }
+    let line = configured.reload("root = \"www\"\n");
+    assert!(line.contains("1 site"), "{line}");
+}
+
 /// A site whose directory has gone is said to have, though nothing of it has changed.
 #[test]
 fn a_reload_says_that_a_directory_has_gone() {

@@ -233,7 +233,15 @@ const ERROR_PAGE: &[&str] = &["x-b"];
 /// With Caddy errors have the fields of files, too: one that comes to exist is not seen at once.
 const CACHED: &[&str] = &["cache-control"];
 /// A folder without an index file is none there.
-const FOLDER: &[&str] = &["status", "location", "content-type", "content-length"];
+const FOLDER: &[&str] = &[
+    "status",
+    "location",
+    "x-b",
+    "content-type",
+    "content-length",
+];
+/// Ours takes `/assets/**` to be for the folder itself, too.
+const ITSELF: &[&str] = &["x-b", "content-type", "content-length"];
 
 /// nginx looks for a file of that name where a location ends with a slash.
 const NO_PREFIX: &[&str] = &["status", "location", "content-type", "content-length"];
@@ -292,7 +300,7 @@ const CASES: [Case; 37] = [
     both(PLAIN, case("GET /y2026/file", "a.example")),
     case("GET /app/any/thing", "a.example"),
     case("GET /app/any/thing?q", "a.example"),
-    nginx(PLAIN, caddy(FOLDER, case("GET /assets", "a.example"))),
+    nginx(ITSELF, caddy(FOLDER, case("GET /assets", "a.example"))),
     case("GET /about", "c.example"),
     case("GET /docs/", "c.example"),
     case("GET /docs/start.html", "c.example"),

@@ -4,128 +4,14 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::backend::{Backend, Conversation, body, converse, field};
 use crate::common::scratch::Scratch;
 use crate::common::{Running, admin, ask, command, eventually, figure, get, hang_up, output};
-
-/// What an application makes of a connection on which a request's head has come. It reads the body
-/// itself, and says whether it takes another request.
-type Answers = dyn Fn(&str, &mut dyn Conversation) -> bool + Send + Sync;
-
-/// A connection, for reading and writing.
-trait Conversation: Read + Write {}
-impl<S: Read + Write> Conversation for S {}
-
-/// An application.
-struct Backend {
-    address: SocketAddr,
-    connections: Arc<AtomicUsize>,
-    heads: Arc<Mutex<Vec<String>>>,
-}
-
-impl Backend {
-    fn start(
-        answers: impl Fn(&str, &mut dyn Conversation) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Self::on(listener, answers)
-    }
-
-    fn on(
-        listener: TcpListener,
-        answers: impl Fn(&str, &mut dyn Conversation) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        let backend = Self {
-            address: listener.local_addr().unwrap(),
-            connections: Arc::default(),
-            heads: Arc::default(),
-        };
-
-        let connections = backend.connections.clone();
-        let heads = backend.heads.clone();
-        let answers: Arc<Answers> = Arc::new(answers);
-        // It ends with the test's process.
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let Ok(stream) = stream else { return };
-                connections.fetch_add(1, Ordering::SeqCst);
-                let answers = answers.clone();
-                let heads = heads.clone();
-                thread::spawn(move || converse(stream, &heads, &*answers));
-            }
-        });
-
-        backend
-    }
-
-    fn heads(&self) -> Vec<String> {
-        self.heads.lock().unwrap().clone()
-    }
-
-    fn connections(&self) -> usize {
-        self.connections.load(Ordering::SeqCst)
-    }
-}
-
-fn converse(mut stream: impl Read + Write, heads: &Mutex<Vec<String>>, answers: &Answers) {
-    loop {
-        let mut head = Vec::new();
-        let mut byte = [0];
-        while !head.ends_with(b"\r\n\r\n") {
-            match stream.read(&mut byte) {
-                Ok(1) => head.push(byte[0]),
-                _ => return,
-            }
-        }
-
-        let head = String::from_utf8(head).unwrap();
-        heads.lock().unwrap().push(head.clone());
-        if !answers(&head, &mut stream) {
-            return;
-        }
-    }
-}
-
-/// The value of a field of a head.
-fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
-    head.lines().find_map(|line| {
-        let (found, value) = line.split_once(':')?;
-        found.eq_ignore_ascii_case(name).then(|| value.trim())
-    })
-}
-
-/// Reads the body that a head announces.
-fn body(head: &str, stream: &mut dyn Conversation) -> Vec<u8> {
-    let mut body = Vec::new();
-    if let Some(length) = field(head, "content-length") {
-        body.resize(length.parse().unwrap(), 0);
-        stream.read_exact(&mut body).unwrap();
-        return body;
-    }
-    if field(head, "transfer-encoding").is_none() {
-        return body;
-    }
-
-    let mut byte = [0];
-    loop {
-        let mut line = Vec::new();
-        while !line.ends_with(b"\r\n") {
-            stream.read_exact(&mut byte).unwrap();
-            line.push(byte[0]);
-        }
-        let size = std::str::from_utf8(&line[..line.len() - 2]).unwrap();
-        let mut chunk = vec![0; usize::from_str_radix(size, 16).unwrap() + 2];
-        stream.read_exact(&mut chunk).unwrap();
-        if chunk.len() == 2 {
-            return body;
-        }
-        body.extend_from_slice(&chunk[..chunk.len() - 2]);
-    }
-}
 
 /// Says what it was asked: the request line, and the body.
 fn echoing(head: &str, stream: &mut dyn Conversation) -> bool {
@@ -271,6 +157,12 @@ fn what_is_ambiguous_is_refused() {
         heads.iter().all(|head| head.starts_with("POST / ")),
         "{heads:?}"
     );
+
+    for line in ["CONNECT h:80", "TRACE /"] {
+        let request = format!("{line} HTTP/1.1\r\nHost: h:80\r\nConnection: close\r\n\r\n");
+        let answer = ask(server.address, &request);
+        assert!(answer.starts_with("HTTP/1.1 405 "), "{line}: {answer}");
+    }
 
     // Two requests at once are two, each with its answer.
     let two = format!("{smuggled}GET /2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
@@ -640,6 +532,105 @@ fn a_server_that_is_down_gets_no_requests_until_it_is_back() {
     assert!(figure(admin, name) >= 1.0);
 }
 
+/// Clients that pause before their bodies keep no connection waiting, and say nothing of a server.
+#[test]
+fn a_client_that_pauses_harms_no_server() {
+    let backend = Backend::start(|head, stream| {
+        let kept = echoing(head, stream);
+        thread::sleep(Duration::from_millis(50));
+        // As applications do that close what is idle.
+        kept && head.starts_with("POST")
+    });
+    let settings = APP.replace("[[site]]", "max-fails = 1\n[[site]]");
+    let (_scratch, server) = start(&settings, &backend);
+    for _ in 0..5 {
+        assert!(get(server.address, "/").starts_with("HTTP/1.1 200 "));
+        let mut stream = server.connect();
+        let head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 3\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let heads = backend.heads().len();
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(backend.heads().len(), heads, "it is not asked yet");
+        stream.write_all(b"abc").unwrap();
+        let answer = crate::common::rest(stream);
+        assert!(answer.ends_with("POST / HTTP/1.1 abc"), "{answer}");
+    }
+}
+
+/// While a server is down one request at a time finds out whether it is back.
+#[test]
+fn one_request_at_a_time_probes_a_server_that_is_down() {
+    let hangs = Arc::new(AtomicBool::new(true));
+    let hanging = hangs.clone();
+    let backend = Backend::start(move |head, stream| {
+        if hanging.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_secs(3));
+            return false;
+        }
+        echoing(head, stream)
+    });
+    let settings = APP.replace(
+        "[[site]]",
+        "max-fails = 1\nfail-time = \"50ms\"\nanswer-timeout = \"1s\"\n[[site]]",
+    );
+    let (_scratch, server) = start(&settings, &backend);
+    assert!(get(server.address, "/").starts_with("HTTP/1.1 504 "));
+    thread::sleep(Duration::from_millis(100));
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| get(server.address, "/")[9..12].to_owned()))
+            .collect();
+        let mut statuses: Vec<_> = asked.into_iter().map(|asks| asks.join().unwrap()).collect();
+        statuses.sort();
+        let probes = statuses.iter().filter(|status| *status == "504").count();
+        assert!(probes <= 2, "{statuses:?}");
+    });
+
+    hangs.store(false, Ordering::SeqCst);
+    eventually("it is up again", || {
+        get(server.address, "/").starts_with("HTTP/1.1 200 ")
+    });
+    assert!(get(server.address, "/").starts_with("HTTP/1.1 200 "));
+}
+
+/// Each direction of a tunnel goes on while the other one has to wait.
+#[test]
+fn a_tunnel_passes_on_more_than_it_can_hold() {
+    const SENT: usize = 4 << 20;
+    let backend = Backend::start(|_, stream| {
+        let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(len @ 1..) = stream.read(&mut piece) {
+            // For each byte it says four.
+            if (0..4).any(|_| stream.write_all(&piece[..len]).is_err()) {
+                break;
+            }
+        }
+        false
+    });
+    let (_scratch, server) = start(APP, &backend);
+    let mut stream = server.connect();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let request = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let writes = thread::spawn({
+        let mut stream = stream.try_clone().unwrap();
+        move || {
+            stream.write_all(&vec![b'z'; SENT]).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+    });
+    // It is read late, so all that lies between is full.
+    thread::sleep(Duration::from_millis(300));
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert_eq!(got.iter().filter(|byte| **byte == b'z').count(), 4 * SENT);
+    writes.join().unwrap();
+}
+
 #[test]
 fn requests_go_where_the_policy_says() {
     let one = Backend::start(echoing);
@@ -667,6 +658,7 @@ fn rules_go_before_the_application() {
     let backend = Backend::start(echoing);
     let settings = "[[upstream]]\nname = \"app\"\nservers = [\"BACKEND\"]\n\
                     [[rule]]\npath = \"/admin/**\"\ndeny = [\"127.0.0.1\"]\n\
+                    [[rule]]\nregex = \"^/apx(.*)$\"\nrewrite = \"/v2/$1\"\nproxy = \"app\"\n\
                     [[rule]]\nregex = \"^/api/(.*)$\"\nrewrite = \"/v2/$1\"\nproxy = \"app\"\n\
                     set-headers = { Content-Length = \"1\" }\n";
     let scratch = Scratch::new();
@@ -705,6 +697,9 @@ fn rules_go_before_the_application() {
         ("/all/%2e%2e/admin/x", 400),
         ("/all/..%2fadmin/x", 404),
         ("/all/%00", 400),
+        ("/api/../admin/x", 400),
+        ("/apx../admin/x", 400),
+        ("/admin", 403),
     ] {
         let answer = get(server.address, path);
         assert!(
@@ -713,6 +708,12 @@ fn rules_go_before_the_application() {
         );
     }
     assert_eq!(backend.heads().len(), before);
+    // What some take for a slash goes out as what it is.
+    let answer = get(server.address, "/all/x\\..\\admin");
+    assert!(
+        answer.contains("GET /all/x%5C..%5Cadmin HTTP/1.1"),
+        "{answer}"
+    );
 
     // More than the server takes otherwise.
     let long = "x".repeat(18 << 20);

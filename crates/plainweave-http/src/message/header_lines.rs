@@ -24,6 +24,11 @@ impl Default for HeaderLines {
 }
 
 impl HeaderLines {
+    /// Makes an empty one with room for lines of this many bytes together.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self(Lines::Own(Vec::with_capacity(bytes)))
+    }
+
     /// Appends a field. Refuses names that are none, values with control characters (CR, LF, NUL),
     /// and the fields that the connection writes itself.
     pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), Error> {

@@ -233,6 +233,11 @@ impl Sites {
         }
     }
 
+    /// Returns whether any site has a name.
+    pub(super) fn are_named(&self) -> bool {
+        !self.by_name.is_empty() || !self.by_suffix.is_empty()
+    }
+
     /// Returns the applications that requests are passed on to.
     pub(super) fn upstreams(&self) -> &Upstreams {
         &self.upstreams

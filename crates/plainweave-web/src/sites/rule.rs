@@ -105,7 +105,8 @@ impl Rule {
                 ));
             }
             (Some(Texts(paths)), None) => {
-                Paths::Patterns(paths.iter().map(pattern).collect::<Result<_, _>>()?)
+                let globs: Result<Vec<_>, _> = paths.iter().map(patterns).collect();
+                Paths::Patterns(globs?.concat())
             }
             (Some(Texts(paths)), Some(_)) => {
                 let span = paths.first().map_or(span, Spanned::span);
@@ -227,8 +228,18 @@ fn compiled(text: &Spanned<String>) -> Result<Regex, Mistake> {
     })
 }
 
-fn pattern(text: &Spanned<String>) -> Result<Glob, Mistake> {
-    let path = text.get_ref();
+/// Compiles a pattern of paths. `/a/**` is for `/a`, too: a password for all in a folder would be
+/// none for what an application sends for the folder itself.
+fn patterns(text: &Spanned<String>) -> Result<Vec<Glob>, Mistake> {
+    let itself = text.get_ref().strip_suffix("/**");
+    let itself = itself.filter(|folder| !folder.is_empty());
+    let itself = itself.map(|folder| pattern(text, folder)).transpose()?;
+    let mut globs = vec![pattern(text, text.get_ref())?];
+    globs.extend(itself);
+    Ok(globs)
+}
+
+fn pattern(text: &Spanned<String>, path: &str) -> Result<Glob, Mistake> {
     if path.contains('[') && !path.is_ascii() {
         let what = "[...] is one byte, so its path is ASCII; write {ä,ö} for one of these texts";
         return Err(Mistake::new(text.span(), what));

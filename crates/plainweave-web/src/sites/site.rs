@@ -181,8 +181,15 @@ impl Site {
             }
             (Some(response), _) => response,
             (None, Some((upstream, path))) => {
-                let place = place.unwrap_or_else(|| same_place(head, path));
-                upstream.pass(request, &place)
+                let asked = place.as_deref().map(|place| head.at(place));
+                let asked = asked.as_ref().map(|asked| decoded(asked.path()));
+                // What a rewrite has made of the path may be one that nobody may ask for.
+                match asked.unwrap_or(Ok(path.into())) {
+                    Err(status) => Response::plain(status),
+                    Ok(path) => upstream
+                        .pass(request, &place_of(&path, head.query()))
+                        .unwrap_or_else(|own| self.with_page(*own, head)),
+                }
             }
             (None, None) => match place {
                 Some(place) => {
@@ -268,15 +275,12 @@ fn has_page(status: StatusCode) -> bool {
     )
 }
 
-/// Returns the path and query of a request as an application is asked for them: by the path that
-/// the rules know, so that both mean the same one.
-fn same_place(head: &RequestHead<'_>, path: &[u8]) -> String {
+/// Returns a decoded path and a query as an application is asked for them, which is the path that
+/// the rules know: both mean the same one.
+fn place_of(path: &[u8], query: Option<&str>) -> String {
     let mut place = String::new();
-    match head.path().as_bytes() == path {
-        true => place.push_str(head.path()),
-        false => push_encoded(&mut place, path),
-    }
-    if let Some(query) = head.query() {
+    push_encoded(&mut place, path);
+    if let Some(query) = query {
         place.push('?');
         place.push_str(query);
     }

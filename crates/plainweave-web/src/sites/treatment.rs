@@ -76,6 +76,14 @@ const OWN: [HeaderName; 14] = [
     header::X_CONTENT_TYPE_OPTIONS,
 ];
 
+/// What an application may say for itself, instead of which a rule's CORS is said.
+const CORS_FIELDS: [HeaderName; 4] = [
+    header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
+    header::ACCESS_CONTROL_ALLOW_ORIGIN,
+    header::ACCESS_CONTROL_EXPOSE_HEADERS,
+    header::ACCESS_CONTROL_ALLOW_METHODS,
+];
+
 impl Treatment {
     /// Combines what the matching ones of these rules say.
     pub(super) fn of(rules: &[Arc<Rule>], matching: &[Matching]) -> Self {
@@ -223,6 +231,11 @@ impl Treatment {
         };
 
         let mut lines = lines.clone();
+        if self.cors.is_some() && is_passed {
+            CORS_FIELDS
+                .iter()
+                .for_each(|name| response.remove_field(name));
+        }
         if let Some(cors) = &self.cors {
             // A preflight has its own already.
             match response.added_lines().is_empty() {

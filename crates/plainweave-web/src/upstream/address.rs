@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const UNIX: &str = "unix:";
 
 /// Where a server of an application listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum UpstreamAddress {
     Tcp(SocketAddr),
     /// Looked up for each connection, with a port.

@@ -4,6 +4,8 @@
 //! is not known) makes the answer none: what one reader takes for the rest of it another one takes
 //! for the next answer.
 
+use std::mem::MaybeUninit;
+
 use plainweave_http::parse::MAX_HEADERS;
 use plainweave_http::{HeaderLines, HeaderName, HeaderValue, StatusCode};
 
@@ -56,9 +58,11 @@ const DROPPED: [&str; 12] = [
 /// It is no answer, or one that can be read in two ways: says why.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<AnswerHead>, String> {
     let malformed = |why: &str| format!("its answer has {why}");
-    let mut slots = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut raw = httparse::Response::new(&mut slots);
-    let len = match raw.parse(bytes) {
+    // Not written before they are used: there is room for many.
+    let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut raw = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    let len = match config.parse_response_with_uninit_headers(&mut raw, bytes, &mut slots) {
         Ok(httparse::Status::Complete(len)) => len,
         Ok(httparse::Status::Partial) if bytes.len() < MOST => return Ok(None),
         Ok(httparse::Status::Partial) => return Err(malformed("too long a head")),
@@ -73,7 +77,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<AnswerHead>, String> {
         framing.note(field).map_err(malformed)?;
     }
 
-    let mut lines = HeaderLines::default();
+    let mut lines = HeaderLines::with_capacity(len);
     for field in headers {
         let is = |name: &&str| field.name.eq_ignore_ascii_case(name);
         if DROPPED.iter().any(is) || framing.names(field.name) {

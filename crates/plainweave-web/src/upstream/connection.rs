@@ -2,10 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plainweave::net::{TcpStream, UnixStream};
 use plainweave::time::with_timeout;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::address::UpstreamAddress;
 use super::plan::UpstreamLimits;
@@ -33,10 +34,8 @@ pub(super) struct UpstreamConnection {
     end: usize,
     /// For heads of requests, to be used again.
     pub(super) output: Vec<u8>,
-    /// When it became idle.
-    pub(super) idle_since: Instant,
-    /// It has had an answer.
-    pub(super) is_used: bool,
+    /// When it became idle, by [`coarse_now`].
+    pub(super) idle_since: Duration,
 }
 
 /// Calls the same function of either stream.
@@ -90,17 +89,37 @@ impl UpstreamStream {
         either!(self, stream => stream.try_read(buf))
     }
 
-    /// Ends our direction.
-    pub(super) fn shutdown_write(&self) -> io::Result<()> {
-        either!(self, stream => stream.shutdown(Shutdown::Write))
+    /// Ends a direction, or both.
+    pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        either!(self, stream => stream.shutdown(how))
     }
 
-    pub(super) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+    /// Returns another handle, for another fiber.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+        }
+    }
+
+    pub(super) fn set_read_timeout(&self, limit: Duration) -> io::Result<()> {
+        either!(self, stream => stream.set_read_timeout(Some(limit)))
+    }
+}
+
+impl Read for UpstreamStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         either!(self, stream => stream.read(buf))
     }
+}
 
-    pub(super) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        either!(self, stream => stream.write_all(bytes))
+impl Write for UpstreamStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        either!(self, stream => stream.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        either!(self, stream => stream.flush())
     }
 }
 
@@ -116,8 +135,7 @@ impl UpstreamConnection {
             start: 0,
             end: 0,
             output: Vec::new(),
-            idle_since: Instant::now(),
-            is_used: false,
+            idle_since: coarse_now(),
         })
     }
 
@@ -178,11 +196,17 @@ impl UpstreamConnection {
 
     /// Gives memory back that a long body has needed.
     pub(super) fn rest(&mut self) {
-        self.idle_since = Instant::now();
-        self.is_used = true;
+        self.idle_since = coarse_now();
         if self.input.len() > FIRST {
             self.input = vec![0; FIRST];
         }
         self.output.shrink_to(FIRST);
     }
+}
+
+/// Returns the time of a clock that ticks every few milliseconds, and costs next to nothing.
+pub(super) fn coarse_now() -> Duration {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    let seconds = Duration::from_secs(time.tv_sec.unsigned_abs());
+    seconds + Duration::from_nanos(time.tv_nsec.unsigned_abs())
 }

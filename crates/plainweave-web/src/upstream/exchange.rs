@@ -1,13 +1,12 @@
 //! One request and its answer.
 
-use std::io::{self, Read};
-use std::time::Instant;
+use std::io::{self, Read, Write};
 
 use plainweave_http::{Body, Bytes, Framing, Method, Request, Response, StatusCode};
 
 use super::answer::{self, AnswerHead, End};
 use super::body::AnswerBody;
-use super::connection::UpstreamConnection;
+use super::connection::{UpstreamConnection, coarse_now};
 use super::failure::{Failed, UpstreamFailure};
 use super::request::{self, Wish, is_idempotent, wish};
 use super::server::{ServerPlace, UpstreamServer};
@@ -28,6 +27,13 @@ struct Passing<'r, 'a> {
     /// The path and query that it is for.
     place: &'r str,
     wish: Wish<'a>,
+    /// The first bytes of the body, encoded as they are sent. A server sees nothing of a request
+    /// whose client pauses before them.
+    first: Vec<u8>,
+    /// Nothing of the body is to come.
+    is_whole: bool,
+    /// Bytes of a body with a length that are to come.
+    left: u64,
 }
 
 /// The head of an answer.
@@ -56,7 +62,11 @@ impl Upstream {
             request,
             place,
             wish,
+            first: Vec::new(),
+            is_whole: true,
+            left: 0,
         };
+        passing.read_first()?;
 
         let mut last = None;
         for server in self.candidates(client) {
@@ -73,7 +83,7 @@ impl Upstream {
                 }
                 Err(failed) => {
                     let was_sent = failed.failure != UpstreamFailure::Connect;
-                    if failed.failure != UpstreamFailure::Client {
+                    if failed.failure.is_the_servers() {
                         server.failed();
                     }
                     if was_sent {
@@ -104,6 +114,13 @@ impl Upstream {
                 Err(failed) if failed.failure == UpstreamFailure::Closed && may_repeat => {
                     self.counts.retried.fetch_add(1, Relaxed);
                 }
+                // It says nothing of a server that it closes what is idle.
+                Err(failed) if failed.failure == UpstreamFailure::Closed => {
+                    return Err(Failed {
+                        failure: UpstreamFailure::ClosedIdle,
+                        ..failed
+                    });
+                }
                 Err(failed) => return Err(failed),
                 Ok(received) => return passing.answer(server, connection, place, received),
             }
@@ -125,7 +142,11 @@ impl Passing<'_, '_> {
         let all_sent = match self.send(connection) {
             Ok(all_sent) => all_sent,
             // Perhaps it has said why before it closed.
-            Err(SendError::Upstream(_)) if connection.stream.is_readable() => false,
+            Err(SendError::Upstream(_))
+                if !connection.input().is_empty() || connection.stream.is_readable() =>
+            {
+                false
+            }
             Err(SendError::Upstream(error)) => {
                 return Err(Failed::of(
                     &error,
@@ -147,49 +168,75 @@ impl Passing<'_, '_> {
         let mut out = std::mem::take(&mut connection.output);
         out.clear();
         request::write_head(&mut out, self.request, self.place, self.wish);
-        let all_sent = match self.request.framing() {
-            Framing::Length(0) => {
-                let sent = connection.stream.write_all(&out);
-                sent.map(|()| true).map_err(SendError::Upstream)?
-            }
-            framing => self.send_body(connection, &mut out, framing == Framing::Chunked)?,
+        out.extend_from_slice(&self.first);
+        let sent = connection.stream.write_all(&out);
+        sent.map_err(SendError::Upstream)?;
+        let all_sent = match self.is_whole {
+            true => true,
+            false => self.send_rest(connection, &mut out)?,
         };
         connection.output = out;
         Ok(all_sent)
     }
 
-    /// Sends what is in `out`, and the body behind it.
-    fn send_body(
+    /// Reads the first bytes of the body, if there is one.
+    fn read_first(&mut self) -> Result<(), Failed> {
+        match self.request.framing() {
+            Framing::Length(0) => return Ok(()),
+            Framing::Length(length) => self.left = length,
+            Framing::Chunked => {}
+        }
+        let mut first = Vec::new();
+        let mut piece = vec![0; PIECE];
+        let read = self.read_piece(&mut piece, &mut first);
+        self.is_whole =
+            read.map_err(|error| Failed::new(UpstreamFailure::Client, error.to_string()))?;
+        self.first = first;
+        Ok(())
+    }
+
+    /// Appends the next bytes of the body, encoded. Returns whether they are the last.
+    fn read_piece(&mut self, piece: &mut [u8], out: &mut Vec<u8>) -> io::Result<bool> {
+        let len = self.request.read(piece)?;
+        match (self.request.framing(), len) {
+            (Framing::Chunked, 0) => out.extend_from_slice(b"0\r\n\r\n"),
+            (Framing::Chunked, len) => {
+                out.extend_from_slice(format!("{len:x}\r\n").as_bytes());
+                out.extend_from_slice(&piece[..len]);
+                out.extend_from_slice(b"\r\n");
+            }
+            (Framing::Length(_), len) => {
+                out.extend_from_slice(&piece[..len]);
+                self.left -= len as u64;
+                return Ok(self.left == 0);
+            }
+        }
+        Ok(len == 0)
+    }
+
+    /// Sends what of the body is to come.
+    fn send_rest(
         &mut self,
         connection: &mut UpstreamConnection,
         out: &mut Vec<u8>,
-        is_chunked: bool,
     ) -> Result<bool, SendError> {
         let mut piece = vec![0; PIECE];
         let mut has_begun = false;
         loop {
-            let len = self.request.read(&mut piece).map_err(SendError::Client)?;
-            match (is_chunked, len) {
-                (true, 0) => out.extend_from_slice(b"0\r\n\r\n"),
-                (true, len) => {
-                    out.extend_from_slice(format!("{len:x}\r\n").as_bytes());
-                    out.extend_from_slice(&piece[..len]);
-                    out.extend_from_slice(b"\r\n");
-                }
-                (false, len) => out.extend_from_slice(&piece[..len]),
-            }
-
-            if len > 0 && !has_begun && connection.stream.is_readable() {
+            // It answers before it has seen all: a refusal, mostly.
+            if !has_begun && connection.stream.is_readable() {
                 match early(connection) {
                     Early::Nothing => {}
                     Early::Begun => has_begun = true,
                     Early::Final => return Ok(false),
                 }
             }
+            out.clear();
+            let read = self.read_piece(&mut piece, out);
+            let is_last = read.map_err(SendError::Client)?;
             let sent = connection.stream.write_all(out);
             sent.map_err(SendError::Upstream)?;
-            out.clear();
-            if len == 0 {
+            if is_last {
                 return Ok(true);
             }
         }
@@ -201,7 +248,7 @@ impl Passing<'_, '_> {
         connection: &mut UpstreamConnection,
         server: &UpstreamServer,
     ) -> Result<AnswerHead, Failed> {
-        let start = Instant::now();
+        let start = coarse_now();
         let failed =
             |failure, why: &str| Failed::new(failure, format!("{}: {why}", server.address()));
         for _ in 0..MOST_INTERIM {
@@ -213,7 +260,7 @@ impl Passing<'_, '_> {
                     break head;
                 }
                 // The stream bounds silence, but not a byte now and then.
-                if start.elapsed() > server.limits.answer_timeout {
+                if coarse_now().saturating_sub(start) > server.limits.answer_timeout {
                     return Err(failed(
                         UpstreamFailure::Timeout,
                         "its answer takes too long",
@@ -310,7 +357,20 @@ impl Passing<'_, '_> {
                 }
                 return Ok(response.with_body(body));
             }
-            End::Length(length) => Some(length),
+            End::Length(length) => {
+                // What breaks off at once is no answer.
+                if connection.input().is_empty() {
+                    let filled = connection.fill();
+                    let len = filled.map_err(|error| {
+                        Failed::of(&error, UpstreamFailure::Closed, server.address())
+                    })?;
+                    if len == 0 {
+                        let why = format!("{}: it has closed after a head", server.address());
+                        return Err(Failed::new(UpstreamFailure::Closed, why));
+                    }
+                }
+                Some(length)
+            }
             End::Chunked | End::Closed => None,
         };
         let body = AnswerBody::new(connection, place, head.end, keeps);

@@ -13,6 +13,8 @@ pub(super) enum UpstreamFailure {
     Connect,
     /// The server closed the connection before its answer.
     Closed,
+    /// The same, of a connection that was kept.
+    ClosedIdle,
     /// What came is no answer, or one that can be read in two ways.
     Malformed,
     /// The time for the answer, or for the request, is over.
@@ -24,9 +26,10 @@ pub(super) enum UpstreamFailure {
 }
 
 impl UpstreamFailure {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Connect,
         Self::Closed,
+        Self::ClosedIdle,
         Self::Malformed,
         Self::Timeout,
         Self::Client,
@@ -38,6 +41,7 @@ impl UpstreamFailure {
         match self {
             Self::Connect => "connect",
             Self::Closed => "closed",
+            Self::ClosedIdle => "closed-idle",
             Self::Malformed => "malformed",
             Self::Timeout => "timeout",
             Self::Client => "client",
@@ -45,9 +49,16 @@ impl UpstreamFailure {
         }
     }
 
+    /// Returns whether it tells that the server is not well.
+    pub(super) fn is_the_servers(self) -> bool {
+        !matches!(self, Self::Client | Self::ClosedIdle | Self::Unavailable)
+    }
+
     pub(super) fn status(self) -> StatusCode {
         match self {
-            Self::Connect | Self::Closed | Self::Malformed => StatusCode::BAD_GATEWAY,
+            Self::Connect | Self::Closed | Self::ClosedIdle | Self::Malformed => {
+                StatusCode::BAD_GATEWAY
+            }
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
             // The connection says it better, if it knows.
             Self::Client => StatusCode::BAD_REQUEST,

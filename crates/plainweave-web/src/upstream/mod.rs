@@ -30,13 +30,13 @@ mod server; // One server: its connections, and whether it is up.
 mod tunnel; // What a client and an application say to each other after an upgrade.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use plainweave_http::{HeaderValue, Request, Response, header};
+use plainweave_http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use toml::Spanned;
 
 use super::config::{Mistake, Text, UpstreamTable, nearest};
@@ -55,7 +55,8 @@ pub(crate) struct Upstream {
     servers: Vec<Arc<UpstreamServer>>,
     /// Where the search for the least begins: equals get their turns.
     turn: AtomicUsize,
-    hasher: RandomState,
+    /// With fixed keys: clients stay where they are when the server starts again.
+    hasher: BuildHasherDefault<DefaultHasher>,
     faults: Arc<Faults>,
     counts: Outcomes,
 }
@@ -78,7 +79,7 @@ impl Upstream {
             servers: servers.collect(),
             plan,
             turn: AtomicUsize::new(0),
-            hasher: RandomState::new(),
+            hasher: BuildHasherDefault::default(),
             faults,
             counts: Outcomes::default(),
         }
@@ -89,11 +90,23 @@ impl Upstream {
     }
 
     /// Passes a request on, as one for this path and query, and returns the answer.
-    pub(crate) fn pass(&self, request: &mut Request<'_>, place: &str) -> Response {
+    ///
+    /// # Errors
+    /// The application has not answered; the answer is this server's.
+    pub(crate) fn pass(
+        &self,
+        request: &mut Request<'_>,
+        place: &str,
+    ) -> Result<Response, Box<Response>> {
+        // A tunnel to anywhere, and an answer with what only proxies were to see.
+        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+            return Err(Response::plain(StatusCode::METHOD_NOT_ALLOWED).into());
+        }
+
         match self.exchange(request, place) {
             Ok(response) => {
                 self.counts.passed.fetch_add(1, Relaxed);
-                response
+                Ok(response)
             }
             Err(failed) => {
                 self.counts.failed[failed.failure as usize].fetch_add(1, Relaxed);
@@ -101,23 +114,27 @@ impl Upstream {
                     self.faults.upstream(&self.plan.name, &failed.why);
                 }
                 let response = Response::plain(failed.failure.status());
-                match failed.failure {
+                Err(Box::new(match failed.failure {
                     UpstreamFailure::Unavailable => response.with_header(header::RETRY_AFTER, SOON),
                     _ => response,
-                }
+                }))
             }
         }
     }
 
     /// Returns servers in the order in which they are to be tried.
-    fn candidates(&self, client: Option<IpAddr>) -> impl Iterator<Item = &Arc<UpstreamServer>> {
+    fn candidates(&self, client: Option<IpAddr>) -> Vec<&Arc<UpstreamServer>> {
         let count = self.servers.len();
-        let turn = self.turn.fetch_add(1, Relaxed);
-        let mut order: Vec<usize> = (0..count).map(|n| (turn + n) % count).collect();
-        let load = |n: &usize| self.servers[*n].in_progress();
+        let turn = match count {
+            1 => 0,
+            _ => self.turn.fetch_add(1, Relaxed),
+        };
+        let (behind, from) = self.servers.split_at(turn % count);
+        let mut order: Vec<_> = from.iter().chain(behind).collect();
         match (self.plan.balance, client) {
+            _ if count == 1 => {}
             (Balance::Hash, Some(client)) => {
-                order.sort_by_cached_key(|n| self.hasher.hash_one((client, *n)));
+                order.sort_by_cached_key(|server| self.hasher.hash_one((client, server.address())));
             }
             (Balance::TwoChoices, _) => {
                 let drawn = self.hasher.hash_one(turn) as usize;
@@ -125,15 +142,15 @@ impl Upstream {
                 if count > 2 {
                     order.swap(1, 1 + drawn / count % (count - 1));
                 }
-                if count > 1 && load(&order[1]) < load(&order[0]) {
+                if order[1].in_progress() < order[0].in_progress() {
                     order.swap(0, 1);
                 }
             }
             // Loads change meanwhile: each is looked at once.
-            _ => order.sort_by_cached_key(load),
+            _ => order.sort_by_cached_key(|server| server.in_progress()),
         }
 
-        order.into_iter().map(|n| &self.servers[n])
+        order
     }
 
     /// Calls `each` with what has become of requests, by the names of outcomes.
@@ -210,6 +227,21 @@ impl Upstreams {
             };
             Mistake::new(name.span(), what)
         })
+    }
+
+    /// Closes the idle connections of those that `now` has not any more, and has them keep none.
+    pub(crate) fn retire_unless_in(&self, now: &Self) {
+        let is_in = |upstream: &Arc<Upstream>| now.0.iter().any(|new| Arc::ptr_eq(new, upstream));
+        for upstream in self.0.iter().filter(|upstream| !is_in(upstream)) {
+            upstream.servers.iter().for_each(|server| server.retire());
+        }
+    }
+
+    /// Closes idle connections that have grown old, or that their servers have closed.
+    pub(crate) fn sweep(&self) {
+        for upstream in &self.0 {
+            upstream.servers.iter().for_each(|server| server.sweep());
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Upstream> {

@@ -76,14 +76,19 @@ impl UpstreamPlan {
         }
 
         let folder = file.parent().unwrap_or(Path::new(""));
-        let address = |text: &Text| {
+        let mut servers = Vec::new();
+        for text in &table.servers {
             let parsed = UpstreamAddress::parse(text.get_ref(), folder);
-            parsed.map_err(|what| Mistake::new(text.span(), what))
-        };
-        let servers = table.servers.iter().map(address);
+            let address = parsed.map_err(|what| Mistake::new(text.span(), what))?;
+            if servers.contains(&address) {
+                return Err(Mistake::new(text.span(), "it stands there twice"));
+            }
+            servers.push(address);
+        }
+
         Ok(Self {
             name: table.name.get_ref().clone(),
-            servers: servers.collect::<Result<_, _>>()?,
+            servers,
             balance: balance(table)?,
             limits: limits(table)?,
         })

@@ -26,30 +26,34 @@ const DROPPED: [&str; 20] = [
     "host",
     "http2-settings",
     "keep-alive",
+    "proxy",
     "proxy-authorization",
     "proxy-connection",
     "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-proto",
-    "x-forwarded-server",
+    "x-client-ip",
+    "x-original-url",
     "x-real-ip",
+    "x-rewrite-url",
+    "x-url-scheme",
 ];
+
+/// What the names of further ones begin with.
+const FORWARDED: &str = "x-forwarded-";
 
 /// Returns whether a field is not passed on. An application may take `_` for `-`, as CGI does.
 fn is_dropped(name: &str) -> bool {
-    let same = |dropped: &&str| {
-        dropped.len() == name.len()
+    let begins = |dropped: &str| {
+        dropped.len() <= name.len()
             && dropped.bytes().zip(name.bytes()).all(|(one, two)| {
                 let two = if two == b'_' { b'-' } else { two };
                 one == two.to_ascii_lowercase()
             })
     };
-    DROPPED.iter().any(same)
+    let same = |dropped: &&str| dropped.len() == name.len() && begins(dropped);
+    begins(FORWARDED) || DROPPED.iter().any(same)
 }
 
 /// Returns what the connection is asked to become.
@@ -58,11 +62,13 @@ pub(super) fn wish<'r>(head: &RequestHead<'r>) -> Wish<'r> {
     // The library shows the extended CONNECT of HTTP/2 as such a request, without `Connection`.
     let asks = head.version() == Version::HTTP_2
         || options.any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+    // HTTP/1.0 knows no upgrade (RFC 9110, 7.8).
+    let asks = asks && head.version() != Version::HTTP_10;
     let protocol = head.header("upgrade").filter(|_| asks);
     let protocol = protocol.filter(|name| HeaderName::from_bytes(name).is_ok());
     match protocol.and_then(|name| str::from_utf8(name).ok()) {
-        Some("h2c") | None => Wish::None,
-        Some(name) => Wish::Upgrade(name),
+        Some(name) if !name.eq_ignore_ascii_case("h2c") => Wish::Upgrade(name),
+        _ => Wish::None,
     }
 }
 
@@ -182,6 +188,7 @@ mod tests {
             "X-Forwarded-For",
             "x_forwarded_for",
             "X_Real-IP",
+            "X-Forwarded-Ssl",
             "TE",
             "Content_Length",
         ] {

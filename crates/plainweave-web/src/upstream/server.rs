@@ -1,17 +1,16 @@
 //! One server: its connections, and whether it is up.
 //!
 //! A server is down once as many requests in a row as its limits say have failed there. When the
-//! time for that is over, one request is let through, which moves the time on for all others; an
-//! answer ends it.
+//! time for that is over, one request at a time is let through; an answer ends it.
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::address::UpstreamAddress;
-use super::connection::{UpstreamConnection, UpstreamStream};
+use super::connection::{UpstreamConnection, UpstreamStream, coarse_now};
 use super::failure::{Failed, UpstreamFailure};
 use super::plan::UpstreamLimits;
 
@@ -25,15 +24,29 @@ pub(super) struct UpstreamServer {
     /// The last one that became idle is used first, so the others end by their age.
     idle: Mutex<Vec<UpstreamConnection>>,
     in_progress: AtomicUsize,
+    health: Mutex<Health>,
+    /// The health is as it should be, so nobody need look.
+    is_well: AtomicBool,
+    is_retired: AtomicBool,
+}
+
+/// What requests have shown of a server.
+#[derive(Debug, Default)]
+struct Health {
     /// Failures in a row.
-    fails: AtomicU32,
-    /// Until when it is down, in milliseconds since `start`; 0: it is up.
-    down_until: AtomicU64,
-    start: Instant,
+    fails: u32,
+    /// Until when it is down, if it is.
+    down_until: Option<Duration>,
+    /// A request has been let through while it is down, and is in progress.
+    is_probed: bool,
 }
 
 /// The right to have a request in progress at a server.
-pub(super) struct ServerPlace(Arc<UpstreamServer>);
+pub(super) struct ServerPlace {
+    server: Arc<UpstreamServer>,
+    /// It is the one that is let through while the server is down.
+    is_probe: bool,
+}
 
 impl UpstreamServer {
     pub(super) fn new(address: UpstreamAddress, limits: UpstreamLimits) -> Self {
@@ -42,9 +55,9 @@ impl UpstreamServer {
             limits,
             idle: Mutex::default(),
             in_progress: AtomicUsize::new(0),
-            fails: AtomicU32::new(0),
-            down_until: AtomicU64::new(0),
-            start: Instant::now(),
+            health: Mutex::default(),
+            is_well: AtomicBool::new(true),
+            is_retired: AtomicBool::new(false),
         }
     }
 
@@ -58,66 +71,93 @@ impl UpstreamServer {
 
     /// Returns how many idle connections are kept.
     pub(super) fn idle(&self) -> usize {
-        self.kept().len()
+        lock(&self.idle).len()
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.down_until.load(Relaxed) == 0
+        self.is_well.load(Relaxed) || lock(&self.health).down_until.is_none()
     }
 
     /// Returns the right to a request, if the server is up and has not as many as it may.
     pub(super) fn enter(self: &Arc<Self>) -> Option<ServerPlace> {
-        if !self.lets_through() {
+        let before = self.in_progress.fetch_add(1, Relaxed);
+        // Given back where it is not used.
+        let mut place = ServerPlace {
+            server: self.clone(),
+            is_probe: false,
+        };
+        if before >= self.limits.max_connections {
             return None;
         }
-        // Given back where it was one too many.
-        let place = ServerPlace(self.clone());
-        let before = self.in_progress.fetch_add(1, Relaxed);
-        (before < self.limits.max_connections).then_some(place)
-    }
+        if self.is_well.load(Relaxed) {
+            return Some(place);
+        }
 
-    /// Returns whether a request may go there: one of them may when the time is over.
-    fn lets_through(&self) -> bool {
-        let until = self.down_until.load(Relaxed);
-        let now = self.now();
-        let next = now + millis(self.limits.fail_time);
-        until == 0
-            || (until <= now
-                && self
-                    .down_until
-                    .compare_exchange(until, next, Relaxed, Relaxed)
-                    .is_ok())
+        let mut health = lock(&self.health);
+        match health.down_until {
+            None => {}
+            Some(until) if health.is_probed || coarse_now() < until => return None,
+            Some(_) => {
+                health.is_probed = true;
+                place.is_probe = true;
+            }
+        }
+        drop(health);
+        Some(place)
     }
 
     /// Notes an answer.
     pub(super) fn succeeded(&self) {
-        // Read first: nobody writes while all is well.
-        if self.fails.load(Relaxed) > 0 {
-            self.fails.store(0, Relaxed);
-            self.down_until.store(0, Relaxed);
+        if !self.is_well.load(Relaxed) {
+            let mut health = lock(&self.health);
+            health.fails = 0;
+            health.down_until = None;
+            self.is_well.store(true, Relaxed);
         }
     }
 
     /// Notes that there was none.
     pub(super) fn failed(&self) {
-        if self.fails.fetch_add(1, Relaxed) + 1 >= self.limits.max_fails {
-            let until = self.now() + millis(self.limits.fail_time);
-            self.down_until.store(until, Relaxed);
+        let mut health = lock(&self.health);
+        self.is_well.store(false, Relaxed);
+        health.fails = health.fails.saturating_add(1);
+        if health.fails >= self.limits.max_fails {
+            health.down_until = Some(coarse_now() + self.limits.fail_time);
         }
     }
 
-    /// Milliseconds since the start, and one: 0 is another thing.
-    fn now(&self) -> u64 {
-        millis(self.start.elapsed()) + 1
+    /// Closes the idle connections, and keeps none any more.
+    pub(super) fn retire(&self) {
+        self.is_retired.store(true, Relaxed);
+        let kept = std::mem::take(&mut *lock(&self.idle));
+        drop(kept);
+    }
+
+    /// Closes idle connections that have grown old, or that the server has closed.
+    pub(super) fn sweep(&self) {
+        let now = coarse_now();
+        let mut closed = Vec::new();
+        let mut kept = lock(&self.idle);
+        let mut n = 0;
+        while n < kept.len() {
+            let is_stale = now.saturating_sub(kept[n].idle_since) > STALE;
+            match is_stale || !kept[n].is_fresh() {
+                true => closed.push(kept.remove(n)),
+                false => n += 1,
+            }
+        }
+        drop(kept);
+        drop(closed);
     }
 
     /// Returns an idle connection that is as good as new, if there is one.
     pub(super) fn kept_connection(&self) -> Option<UpstreamConnection> {
+        let now = coarse_now();
         loop {
-            let last = self.kept().pop()?;
+            let last = lock(&self.idle).pop()?;
             // The others are older.
-            if last.idle_since.elapsed() > STALE {
-                let stale = std::mem::take(&mut *self.kept());
+            if now.saturating_sub(last.idle_since) > STALE {
+                let stale = std::mem::take(&mut *lock(&self.idle));
                 drop(stale);
                 return None;
             }
@@ -139,12 +179,13 @@ impl UpstreamServer {
 
     /// Keeps a connection whose answer is over.
     pub(super) fn keep(&self, mut connection: UpstreamConnection) {
-        if !connection.input().is_empty() {
+        if !connection.input().is_empty() || self.is_retired.load(Relaxed) {
             return; // What is there belongs to no request.
         }
         connection.rest();
-        let mut kept = self.kept();
-        let is_stale = |kept: &UpstreamConnection| kept.idle_since.elapsed() > STALE;
+        let mut kept = lock(&self.idle);
+        let now = connection.idle_since;
+        let is_stale = |kept: &UpstreamConnection| now.saturating_sub(kept.idle_since) > STALE;
         if kept.first().is_some_and(is_stale) {
             kept.remove(0);
         }
@@ -152,21 +193,20 @@ impl UpstreamServer {
             kept.push(connection);
         }
     }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<UpstreamConnection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl ServerPlace {
     pub(super) fn server(&self) -> &Arc<UpstreamServer> {
-        &self.0
+        &self.server
     }
 }
 
 impl Drop for ServerPlace {
     fn drop(&mut self) {
-        self.0.in_progress.fetch_sub(1, Relaxed);
+        self.server.in_progress.fetch_sub(1, Relaxed);
+        if self.is_probe {
+            lock(&self.server.health).is_probed = false;
+        }
     }
 }
 
@@ -179,6 +219,6 @@ impl fmt::Debug for UpstreamServer {
     }
 }
 
-fn millis(time: Duration) -> u64 {
-    time.as_millis().try_into().unwrap_or(u64::MAX / 2)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,23 +1,43 @@
 //! What a client and an application say to each other after an upgrade: bytes, both ways.
 //!
-//! One fiber waits for both and passes on what has come. While it writes to one side it does not
-//! read from the other: who does not read is not written to without bound.
+//! Each direction has a fiber, so that one which waits for a side to read does not hold up the
+//! other. A direction that finds nothing for as long as the limit ends both, unless the other one
+//! has passed something on meanwhile.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use plainweave_http::Upgraded;
 
-use super::connection::{UpstreamConnection, UpstreamStream};
+use super::connection::{UpstreamConnection, coarse_now};
 
 /// Bytes that are passed on at once.
 const PIECE: usize = 16 << 10;
+/// Silence of the application that a client's end is followed by, before both are over.
+const AFTER_CLIENT: Duration = Duration::from_secs(10);
 
-/// Who has something to say, or has ended.
-enum Side {
-    Client,
-    Application,
-    Nobody,
+/// When something was last passed on, in milliseconds.
+struct LastPassed(AtomicU64);
+
+impl LastPassed {
+    fn new() -> Self {
+        Self(AtomicU64::new(Self::now()))
+    }
+
+    fn now() -> u64 {
+        coarse_now().as_millis() as u64
+    }
+
+    fn note(&self) {
+        self.0.store(Self::now(), Relaxed);
+    }
+
+    /// Returns whether that was within this time.
+    fn is_within(&self, limit: Duration) -> bool {
+        u128::from(Self::now().saturating_sub(self.0.load(Relaxed))) < limit.as_millis()
+    }
 }
 
 /// Passes on what both sides say, until the application ends, one fails, or neither says anything
@@ -34,53 +54,49 @@ fn pass_on(
 ) -> io::Result<()> {
     client.write_all(connection.input())?;
     client.flush()?;
-    client.set_nonblocking_reads(true)?;
+    client.set_read_timeout(limit)?;
     let mut stream = connection.stream;
-    let mut buf = vec![0; PIECE];
-    let mut client_says = true;
+    stream.set_read_timeout(limit)?;
+    let mut application = stream.try_clone()?;
+    let last = LastPassed::new();
+    let (mut from_client, mut to_client) = client.split()?;
 
-    loop {
-        match next(client, &stream, client_says, limit)? {
-            Side::Nobody => return Ok(()),
-            Side::Client => match client.read(&mut buf) {
-                Ok(0) => {
-                    client_says = false;
-                    stream.shutdown_write()?;
+    plainweave::scope(|scope| {
+        let up = scope.spawn(|| {
+            let ended = copy(&mut from_client, &mut application, &last, limit);
+            // The application reads the end, or is not read from any more.
+            let _ = match ended {
+                Ok(()) => {
+                    let limited = application.set_read_timeout(AFTER_CLIENT);
+                    limited.and_then(|()| application.shutdown(Shutdown::Write))
                 }
-                Ok(len) => stream.write_all(&buf[..len])?,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            },
-            Side::Application => match stream.try_read(&mut buf) {
-                Ok(0) => return Ok(()),
-                Ok(len) => {
-                    client.write_all(&buf[..len])?;
-                    client.flush()?;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            },
-        }
-    }
+                Err(_) => application.shutdown(Shutdown::Both),
+            };
+        });
+        let ended = copy(&mut stream, &mut to_client, &last, limit);
+        up.cancel();
+        ended
+    })
 }
 
-/// Waits for either side. `client_says`: the client has not ended.
-fn next(
-    client: &Upgraded<'_>,
-    stream: &UpstreamStream,
-    client_says: bool,
+/// Passes on what one side says, until it ends.
+fn copy(
+    from: &mut impl Read,
+    to: &mut impl Write,
+    last: &LastPassed,
     limit: Duration,
-) -> io::Result<Side> {
-    match stream {
-        UpstreamStream::Tcp(stream) => plainweave::select! {
-            readable(client), if client_says => Side::Client,
-            readable(stream) => Side::Application,
-            after(limit) => Side::Nobody,
-        },
-        UpstreamStream::Unix(stream) => plainweave::select! {
-            readable(client), if client_says => Side::Client,
-            readable(stream) => Side::Application,
-            after(limit) => Side::Nobody,
-        },
+) -> io::Result<()> {
+    let mut buf = vec![0; PIECE];
+    loop {
+        match from.read(&mut buf) {
+            Ok(0) => return Ok(()),
+            Ok(len) => {
+                to.write_all(&buf[..len])?;
+                to.flush()?;
+                last.note();
+            }
+            Err(error) if error.kind() == ErrorKind::TimedOut && last.is_within(limit) => {}
+            Err(error) => return Err(error),
+        }
     }
 }

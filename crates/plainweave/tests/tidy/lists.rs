@@ -171,6 +171,7 @@ pub(crate) const CRATES: &[Layers] = &[
                 "pool",
                 "proxy",
                 "slowest",
+                "ticking",
             ],
         ],
     },

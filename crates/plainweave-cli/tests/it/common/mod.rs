@@ -1,6 +1,7 @@
 //! A running `plainweave web`, for tests that use it from outside.
 
 pub(crate) mod authority;
+pub(crate) mod backend; // Applications behind the server.
 pub(crate) mod blocking;
 pub(crate) mod child;
 pub(crate) mod group;

@@ -1,4 +1,5 @@
-// Go's file server on a directory, with entity tags, which it does not make itself. Says its address when it listens.
+// Go's file server on a directory, with entity tags, which it does not make itself. Says its address when it
+// listens, and in a file what it was asked.
 package main
 
 import (
@@ -16,8 +17,13 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
+	log, err := os.OpenFile(os.Args[2], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
 	fmt.Println(listener.Addr())
 	panic(http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(log, "%s %s\n", r.Method, r.RequestURI)
 		if info, err := os.Stat(filepath.Join(root, r.URL.Path)); err == nil {
 			w.Header().Set("ETag", fmt.Sprintf("\"%x-%x\"", info.ModTime().UnixNano(), info.Size()))
 		}

@@ -93,6 +93,74 @@ pub(crate) fn caddy_of(config: impl FnOnce(SocketAddr) -> String, scratch: &Path
     Some(listening("caddy", &mut command, address, &log))
 }
 
+/// Apache on the folder `www` of `scratch`, which has its log, if it is installed.
+pub(crate) fn apache(scratch: &Path) -> Option<Peer> {
+    let program = Path::new("/usr/sbin/apache2");
+    let modules = "/usr/lib/apache2/modules";
+    if !program.exists() {
+        return None;
+    }
+
+    let address = free_address();
+    let root = scratch.display();
+    let loaded = ["mpm_event", "authz_core", "mime"];
+    let loaded = loaded.map(|name| format!("LoadModule {name}_module {modules}/mod_{name}.so\n"));
+    let config = format!(
+        "{loaded}
+         ServerRoot {root}
+         ServerName h
+         Listen {address}
+         User www-data
+         Group www-data
+         PidFile {root}/apache.pid
+         DefaultRuntimeDir {root}
+         ErrorLog {root}/apache.err
+         TypesConfig /etc/mime.types
+         LogFormat \"%r %s\" plain
+         CustomLog {root}/log plain
+         KeepAlive On
+         DocumentRoot {root}/www
+         <Directory {root}/www>
+             Require all granted
+         </Directory>\n",
+        loaded = loaded.concat()
+    );
+    let file = scratch.join("apache.conf");
+    fs::write(&file, config).unwrap();
+    let mut command = Command::new(program);
+    // One process, which ends with the test.
+    command.args(["-X", "-f"]).arg(file);
+    let errors = scratch.join("apache.err").display().to_string();
+    Some(listening("apache2", &mut command, address, &errors))
+}
+
+/// HAProxy in front of a server, if it is installed; its log is in `scratch`.
+pub(crate) fn haproxy(server: SocketAddr, scratch: &Path) -> Option<Peer> {
+    let program = Path::new("/usr/sbin/haproxy");
+    if !program.exists() {
+        return None;
+    }
+
+    let address = free_address();
+    let log = scratch.join("haproxy.log");
+    let config = format!(
+        "global\n log stdout format raw local0\n nbthread 1\n\
+         defaults\n mode http\n log global\n option httplog\n timeout connect 5s\n \
+         timeout client 30s\n timeout server 30s\n http-reuse always\n\
+         frontend f\n bind {address}\n default_backend b\n\
+         backend b\n server s {server}\n"
+    );
+    let file = scratch.join("haproxy.cfg");
+    fs::write(&file, config).unwrap();
+    let mut command = Command::new(program);
+    command
+        .args(["-db", "-f"])
+        .arg(file)
+        .stdout(fs::File::create(&log).unwrap());
+    let log = log.display().to_string();
+    Some(listening("haproxy", &mut command, address, &log))
+}
+
 /// An address that nobody listens on.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -112,7 +180,7 @@ fn listening(name: &str, command: &mut Command, address: SocketAddr, log: &str) 
         assert!(
             peer.child.try_wait().unwrap().is_none(),
             "{name} ended: {}",
-            fs::read_to_string(log).unwrap()
+            fs::read_to_string(log).unwrap_or_default()
         );
         assert!(Instant::now() < end, "{name} does not listen");
         thread::sleep(Duration::from_millis(20));
@@ -121,7 +189,7 @@ fn listening(name: &str, command: &mut Command, address: SocketAddr, log: &str) 
     peer
 }
 
-/// Go's file server on `site`, if Go is installed.
+/// Go's file server on `site`, if Go is installed. Its log is in `scratch`.
 pub(crate) fn go(site: &Path, scratch: &Path) -> Option<Peer> {
     let go = ["go", "/usr/local/go/bin/go"]
         .into_iter()
@@ -144,7 +212,8 @@ pub(crate) fn go(site: &Path, scratch: &Path) -> Option<Peer> {
         String::from_utf8_lossy(&built.stderr)
     );
     let mut command = Command::new(program);
-    Some(Peer::saying_its_address(command.arg(site), |line| {
+    command.arg(site).arg(scratch.join("log"));
+    Some(Peer::saying_its_address(&mut command, |line| {
         line.trim().to_owned()
     }))
 }
@@ -184,6 +253,10 @@ fn of_command(command: &mut Command) -> Peer {
 }
 
 impl Peer {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     fn saying_its_address(command: &mut Command, address: impl Fn(&str) -> String) -> Self {
         let mut child = Kept::spawn(command.stdout(Stdio::piped())).unwrap();
         let mut line = String::new();
