@@ -194,12 +194,7 @@ mod tests {
         ] {
             assert!(is_dropped(name), "{name}");
         }
-        for name in [
-            "X-Forwarded-Fo",
-            "Accept",
-            "X-Forwarded-For2",
-            "Authorization",
-        ] {
+        for name in ["X-Forward", "Accept", "X-Forwarde", "Authorization"] {
             assert!(!is_dropped(name), "{name}");
         }
     }
