@@ -3,13 +3,14 @@
 use std::fs;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::ChildStderr;
+use std::process::{ChildStderr, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::backend::Backend;
 use crate::common::scratch::Scratch;
-use crate::common::{Running, command, get, hang_up};
+use crate::common::{Running, child, command, get, hang_up};
 
 /// A server by a file, whose header field `X-N` the tests change.
 struct Configured {
@@ -125,6 +126,79 @@ fn a_hundred_reloads_lose_no_request() {
         .position(|bytes| bytes == b"\r\n\r\n")
         .unwrap();
     assert_eq!(body.len() - head - 4, 32 << 20);
+}
+
+/// Streams of HTTP/2 and connections that an application has taken over go on as well.
+#[test]
+fn streams_and_web_sockets_outlast_a_hundred_reloads() {
+    let application = Backend::start(|_, stream| {
+        let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                    Connection: Upgrade\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut piece = [0; 64];
+        while let Ok(len @ 1..) = stream.read(&mut piece) {
+            if stream.write_all(&piece[..len]).is_err() {
+                break;
+            }
+        }
+        false
+    });
+    let upstream = format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n\
+         [[rule]]\npath = \"/chat\"\nproxy = \"app\"\n",
+        application.address
+    );
+    let mut configured = Configured::start("");
+    let line = configured.reload(&(settings(0) + &upstream));
+    assert!(line.contains("is loaded"), "{line}");
+
+    let mut socket = connect(&configured.server);
+    let request = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\
+                   Upgrade: websocket\r\n\r\n";
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut head = [0; 12];
+    socket.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 101");
+    let mut rest = Vec::new();
+    while !rest.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).unwrap();
+        rest.push(byte[0]);
+    }
+
+    // So slow that it is on its way all the time.
+    let url = format!("http://{}/large", configured.server.address);
+    let mut curl = Command::new("curl");
+    curl.args([
+        "-s",
+        "--http2-prior-knowledge",
+        "--max-time",
+        "60",
+        "-o",
+        "/dev/null",
+    ])
+    .args([
+        "--limit-rate",
+        "16M",
+        "-w",
+        "%{http_version} %{size_download}",
+        &url,
+    ]);
+    let download = thread::spawn(move || child::output(&mut curl).unwrap());
+
+    for n in 1..=100 {
+        let line = configured.reload(&(settings(n) + &upstream));
+        assert!(line.contains("is loaded"), "{line}");
+        let said = format!("message {n:03}");
+        socket.write_all(said.as_bytes()).unwrap();
+        let mut heard = vec![0; said.len()];
+        socket.read_exact(&mut heard).unwrap();
+        assert_eq!(heard, said.as_bytes());
+    }
+
+    let output = download.join().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said, format!("2 {}", 32 << 20));
 }
 
 /// Ends the load, if only by a panic.

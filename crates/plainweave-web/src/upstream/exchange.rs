@@ -205,6 +205,7 @@ impl Passing<'_, '_> {
                 out.extend_from_slice(&piece[..len]);
                 out.extend_from_slice(b"\r\n");
             }
+            (Framing::Length(_), 0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             (Framing::Length(_), len) => {
                 out.extend_from_slice(&piece[..len]);
                 self.left -= len as u64;

@@ -15,8 +15,8 @@
 //!
 //! # Which server
 //! By the policy of [`Balance`] one that is up. A server is down for a while after failures in a
-//! row (`server`); then one request is let through, and its answer decides. Where none is up the
-//! client is answered 503 at once.
+//! row (`server`); then one request at a time is let through, and its answer decides. Where none is
+//! up the client is answered 503 at once.
 
 mod address; // Where a server listens.
 mod answer; // The heads of answers.

@@ -179,11 +179,15 @@ impl UpstreamServer {
 
     /// Keeps a connection whose answer is over.
     pub(super) fn keep(&self, mut connection: UpstreamConnection) {
-        if !connection.input().is_empty() || self.is_retired.load(Relaxed) {
+        if !connection.input().is_empty() {
             return; // What is there belongs to no request.
         }
         connection.rest();
         let mut kept = lock(&self.idle);
+        // Looked at with the lock: whoever retires the server takes it behind that.
+        if self.is_retired.load(Relaxed) {
+            return;
+        }
         let now = connection.idle_since;
         let is_stale = |kept: &UpstreamConnection| now.saturating_sub(kept.idle_since) > STALE;
         if kept.first().is_some_and(is_stale) {

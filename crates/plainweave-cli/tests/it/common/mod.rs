@@ -95,8 +95,7 @@ impl Running {
 
     /// Its resident memory in bytes.
     pub(crate) fn resident(&self) -> usize {
-        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
-        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+        anonymous_of(self.child.id())
     }
 
     /// The processor time that it has had, to the kernel's hundredth of a second.
@@ -189,6 +188,19 @@ pub(crate) fn rest(mut stream: TcpStream) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
+}
+
+/// The resident memory of a process, without the pages of its program's file: how many of these the
+/// kernel maps around each that is used is its own matter, 8 MB of a debug build on one day and 12
+/// on another.
+pub(crate) fn anonymous_of(process: u32) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap();
+    let pages: Vec<usize> = text
+        .split(' ')
+        .take(3)
+        .map(|n| n.parse().unwrap())
+        .collect();
+    (pages[1] - pages[2]) * rustix::param::page_size()
 }
 
 /// Open files, sockets and pipes of a process. Not what its drivers have: where the machine is

@@ -103,7 +103,7 @@ pub(crate) fn apache(scratch: &Path) -> Option<Peer> {
 
     let address = free_address();
     let root = scratch.display();
-    let loaded = ["mpm_event", "authz_core", "mime"];
+    let loaded = ["mpm_event", "authz_core"];
     let loaded = loaded.map(|name| format!("LoadModule {name}_module {modules}/mod_{name}.so\n"));
     let config = format!(
         "{loaded}
@@ -115,7 +115,6 @@ pub(crate) fn apache(scratch: &Path) -> Option<Peer> {
          PidFile {root}/apache.pid
          DefaultRuntimeDir {root}
          ErrorLog {root}/apache.err
-         TypesConfig /etc/mime.types
          LogFormat \"%r %s\" plain
          CustomLog {root}/log plain
          KeepAlive On
