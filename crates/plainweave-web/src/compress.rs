@@ -21,7 +21,7 @@ const ZSTD: i32 = 9;
 const STREAMED_GZIP: u32 = 6;
 const STREAMED_BR: u32 = 5;
 const STREAMED_ZSTD: i32 = 5;
-/// The logarithm of the bytes that each of these looks back at most, which are its memory.
+/// The logarithm of the bytes that each of these looks back at most; its memory grows with them.
 const BR_WINDOW: u32 = 18;
 const ZSTD_WINDOW: u32 = 18;
 

@@ -49,8 +49,8 @@ const OF_SITE: [&str; 10] = [
 /// Smaller files gain nothing: they leave in one packet either way.
 const LEAST_COMPRESSED: u64 = 1024;
 
-/// Answers that are compressed as they are sent, for each worker; each has 2 MB or less.
-const STREAMS: usize = 16;
+/// Answers that are compressed as they are sent, for each worker; by br each has some 5 MB.
+const STREAMS: usize = 8;
 
 /// What all sites share.
 #[derive(Clone, Debug)]

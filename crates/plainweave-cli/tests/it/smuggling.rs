@@ -188,14 +188,17 @@ fn attack(server: SocketAddr) -> usize {
 /// Sends this, and returns what comes until nothing does.
 fn sent(server: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server).unwrap();
+    // Some wait for more, and have no answer.
     stream
-        .set_read_timeout(Some(Duration::from_millis(150)))
+        .set_read_timeout(Some(Duration::from_secs(1)))
         .unwrap();
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     while let Ok(len @ 1..) = stream.read(&mut piece) {
         answer.extend_from_slice(&piece[..len]);
+        let behind = Some(Duration::from_millis(150));
+        stream.set_read_timeout(behind).unwrap();
     }
     let _ = stream.shutdown(Shutdown::Both);
     String::from_utf8_lossy(&answer).into_owned()

@@ -25,7 +25,7 @@ pub(super) const KEPT: &str = "gzip-100k";
 pub(super) const STREAMED: &str = "gzip-4m";
 
 /// Each of them, and a check beside them, has its encoder.
-const CONNECTIONS: usize = 8;
+const CONNECTIONS: usize = 6;
 
 /// Those that ours has.
 const CODINGS: [&str; 3] = ["gzip", "br", "zstd"];
