@@ -273,14 +273,15 @@ fn a_site_has_its_own_log() {
     assert!(malformed.starts_with("HTTP/1.1 400 "), "{malformed}");
 
     assert!(logged(&path("a.log"), 1)[0].contains("\"GET /1 HTTP/1.1\" 404 "));
+    // Each processor has a buffer, so their order is any.
+    let has = |lines: &[String], part: &str| lines.iter().any(|line| line.contains(part));
     let lines = logged(&path("bc.json"), 2);
-    assert!(lines[0].contains("\"target\":\"/2\"") && lines[1].contains("\"target\":\"/3\""));
-    assert!(
-        !lines[0].contains("\"seconds\":0.000000"),
-        "it has times: {lines:?}"
-    );
+    assert!(has(&lines, "\"target\":\"/2\""), "{lines:?}");
+    assert!(has(&lines, "\"target\":\"/3\""), "{lines:?}");
+    assert!(!has(&lines, "\"seconds\":0.000000"), "{lines:?}");
     let lines = logged(&path("all.log"), 2);
-    assert!(lines[0].contains("\"GET /4 HTTP/1.1\"") && lines[1].contains("\"-\" 400 "));
+    assert!(has(&lines, "\"GET /4 HTTP/1.1\""), "{lines:?}");
+    assert!(has(&lines, "\"-\" 400 "), "{lines:?}");
 
     // All are opened again, and what was moved away keeps its lines.
     fs::rename(path("a.log"), path("a.old")).unwrap();
