@@ -641,27 +641,29 @@ fn a_process_without_a_processor_is_not_stalled() {
 fn a_worker_without_a_processor_is_not_stalled() {
     const TIMES: usize = 10;
     let stalls: Vec<_> = (0..5)
-        .map(|_| stalls_without_a_processor(TIMES))
+        .map(|attempt| stalls_without_a_processor(attempt, TIMES))
         .take_while(|&stalls| stalls > 2 * TIMES as u64 / 4)
         .collect();
     assert!(stalls.len() < 5, "{stalls:?}");
 }
 
-/// Returns the stalls of two workers that are without a processor that many times.
-fn stalls_without_a_processor(times: usize) -> u64 {
+/// Returns the stalls of two workers that are without a processor that many times. A worker of an
+/// earlier attempt may still be ending, so theirs have names of their own.
+fn stalls_without_a_processor(attempt: usize, times: usize) -> u64 {
     const AFTER: Duration = Duration::from_millis(20);
+    let name = format!("preempted{attempt}");
     let builder = Runtime::builder()
         .workers(2)
         .max_workers(4)
-        .thread_name("preempted")
+        .thread_name(&name)
         .stall_after(Some(AFTER));
     let runtime = builder.build().expect("a runtime");
     let one = one_processor();
     let threads = threads();
-    let workers = ["preempted-0", "preempted-1"];
+    let workers = [0, 1].map(|n| format!("{name}-{n}"));
     let workers: Vec<_> = threads
         .iter()
-        .filter(|(_, name)| workers.contains(&name.as_str()))
+        .filter(|(_, name)| workers.contains(name))
         .collect();
 
     assert_eq!(workers.len(), 2, "{threads:?}");
