@@ -22,14 +22,14 @@ pub(crate) struct FuzzTarget {
 }
 
 /// Returns the inputs of a target, in order; `fuzz` is cargo-fuzz's folder.
-pub(crate) fn corpus(fuzz: &Path, target: &str) -> Vec<Vec<u8>> {
+fn corpus(fuzz: &Path, target: &str) -> Vec<Vec<u8>> {
     let files = sorted(&fuzz.join("corpus").join(target));
     let read = |name| std::fs::read(fuzz.join("corpus").join(target).join(name)).unwrap();
     files.into_iter().map(read).collect()
 }
 
 /// Returns the names of a folder's files.
-pub(crate) fn sorted(folder: &Path) -> Vec<String> {
+fn sorted(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.collect();
@@ -100,4 +100,27 @@ pub(crate) fn mutations(fuzz: &Path, target: &FuzzTarget) {
             );
         }
     }
+}
+
+/// Holds the claims of targets against their corpora as they stand.
+pub(crate) fn assert_corpora(fuzz: &Path, targets: &[FuzzTarget]) {
+    for target in targets {
+        let inputs = corpus(fuzz, target.name);
+        assert!(
+            inputs.len() >= 8,
+            "{}: {} inputs",
+            target.name,
+            inputs.len()
+        );
+        inputs.iter().for_each(|input| (target.holds)(input));
+    }
+}
+
+/// The targets are those that cargo-fuzz has.
+pub(crate) fn assert_complete(fuzz: &Path, targets: &[FuzzTarget]) {
+    let files = sorted(&fuzz.join("fuzz_targets"));
+    let names = targets.iter().map(|target| format!("{}.rs", target.name));
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    assert_eq!(files, names);
 }

@@ -126,30 +126,21 @@ impl Observers {
             false => server.without_times(),
         };
 
-        match (sites, log, record) {
-            (Some((sites, _)), log, record) => {
-                let sites = sites.clone();
-                server.on_exchange(move |exchange| {
-                    match (sites.log_of(exchange.head), &log) {
-                        (Some(log), _) => log.record(exchange),
-                        (None, Some(log)) => log.record(exchange),
-                        (None, None) => {}
-                    }
-                    if let Some(record) = &record {
-                        record.exchange(exchange);
-                    }
-                })
-            }
-            (None, None, None) => server,
-            (None, Some(log), None) => server.on_exchange(move |exchange| log.record(exchange)),
-            (None, None, Some(record)) => {
-                server.on_exchange(move |exchange| record.exchange(exchange))
-            }
-            (None, Some(log), Some(record)) => server.on_exchange(move |exchange| {
-                log.record(exchange);
-                record.exchange(exchange);
-            }),
+        if sites.is_none() && log.is_none() && record.is_none() {
+            return server;
         }
+        let sites = sites.map(|(sites, _)| sites.clone());
+        server.on_exchange(move |exchange| {
+            let of_site = sites.as_ref();
+            match (of_site.and_then(|sites| sites.log_of(exchange.head)), &log) {
+                (Some(log), _) => log.record(exchange),
+                (None, Some(log)) => log.record(exchange),
+                (None, None) => {}
+            }
+            if let Some(record) = &record {
+                record.exchange(exchange);
+            }
+        })
     }
 
     /// Returns the access log, for signals.

@@ -2,31 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use crate::common::scratch::Scratch;
-use crate::common::{Running, ask, command, eventually, get, hang_up, lines_of, output};
-
-fn start(files: &[&str], settings: &str, args: &[&str]) -> (Scratch, Running) {
-    let scratch = Scratch::new();
-    for name in files {
-        let path = scratch.root().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, format!("this is {name}")).unwrap();
-    }
-
-    let file = scratch.file("web.toml", settings);
-    let args = [&["--config", &file, "--listen", "127.0.0.1:0"], args].concat();
-    let server = Running::spawn(command(&args));
-    (scratch, server)
-}
-
-fn request(address: SocketAddr, line: &str, host: &str, fields: &str) -> String {
-    let fields = format!("Host: {host}\r\nConnection: close\r\n{fields}");
-    ask(address, &format!("{line} HTTP/1.1\r\n{fields}\r\n"))
-}
+use crate::common::{Running, ask, eventually, get, hang_up, lines_of, output};
+use crate::sites::{answer, start};
 
 /// Asserts that an answer has a status and ends like this, or (`-> PLACE`) leads there.
 fn assert_answer(answer: &str, expected: &str) {
@@ -46,14 +27,14 @@ fn assert_answer(answer: &str, expected: &str) {
     }
 }
 
-const FILES: [&str; 7] = [
-    "www/index.html",
-    "www/lost.html",
-    "docs/index.html",
-    "docs/guide.html",
-    "docs/sub/index.html",
-    "docs/lost.html",
-    "deep/index.html",
+const FILES: [(&str, &str); 7] = [
+    ("www/index.html", "this is www/index.html"),
+    ("www/lost.html", "this is www/lost.html"),
+    ("docs/index.html", "this is docs/index.html"),
+    ("docs/guide.html", "this is docs/guide.html"),
+    ("docs/sub/index.html", "this is docs/sub/index.html"),
+    ("docs/lost.html", "this is docs/lost.html"),
+    ("deep/index.html", "this is deep/index.html"),
 ];
 
 const PREFIXES: &str = r#"
@@ -143,7 +124,7 @@ fn sites_of_one_name_are_told_apart_by_their_prefix() {
         ("GET /%00", "a.example", "400 400 Bad Request\n"),
         ("GET /", "d.example", "421 421 Misdirected Request\n"),
     ] {
-        assert_answer(&request(server.address, line, host, ""), expected);
+        assert_answer(&answer(server.address, line, host, ""), expected);
     }
 }
 
@@ -215,18 +196,18 @@ fn a_site_has_a_bound_on_its_requests_and_others_have_theirs() {
     };
     let one = held();
     let mut two = held();
-    let busy = request(server.address, "GET /", "a", "");
+    let busy = answer(server.address, "GET /", "a", "");
     assert_answer(&busy, "503 this is www/lost.html");
     assert!(busy.contains("\r\nRetry-After: 1\r\n"), "{busy}");
     assert!(busy.contains("\r\nX-A: 1\r\n"), "{busy}");
     assert_answer(
-        &request(server.address, "GET /", "b", ""),
+        &answer(server.address, "GET /", "b", ""),
         "200 this is www/index.html",
     );
 
     drop(one);
     eventually("a place is free again", || {
-        request(server.address, "GET /", "a", "").starts_with("HTTP/1.1 200 ")
+        answer(server.address, "GET /", "a", "").starts_with("HTTP/1.1 200 ")
     });
     // One that is read to its end gives its place back, too.
     let mut body = Vec::new();
@@ -234,7 +215,7 @@ fn a_site_has_a_bound_on_its_requests_and_others_have_theirs() {
     assert!(body.len() > 64 << 20);
     let _held = (held(), held());
     assert_answer(
-        &request(server.address, "GET /", "a", ""),
+        &answer(server.address, "GET /", "a", ""),
         "503 this is www/lost.html",
     );
 }
@@ -267,7 +248,7 @@ fn a_site_has_its_own_log() {
     let (scratch, server) = start(&FILES, LOGS, &[]);
     let path = |name: &str| scratch.root().join(name);
     for (host, path) in [("a", "/1"), ("b", "/2"), ("c", "/3"), ("else", "/4")] {
-        request(server.address, &format!("GET {path}"), host, "");
+        answer(server.address, &format!("GET {path}"), host, "");
     }
     let malformed = ask(server.address, "GET\r\n\r\n");
     assert!(malformed.starts_with("HTTP/1.1 400 "), "{malformed}");
@@ -288,12 +269,12 @@ fn a_site_has_its_own_log() {
     let process = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(process, rustix::process::Signal::USR1).unwrap();
     eventually("the log is opened again", || path("a.log").exists());
-    request(server.address, "GET /5", "a", "");
+    answer(server.address, "GET /5", "a", "");
     assert!(logged(&path("a.log"), 1)[0].contains("GET /5 "));
     assert_eq!(logged(&path("a.old"), 1).len(), 1);
 
     // What comes last is written, too.
-    request(server.address, "GET /6", "a", "");
+    answer(server.address, "GET /6", "a", "");
     server.signal();
     let (code, _) = server.end();
     assert_eq!(code, Some(0));
@@ -313,12 +294,12 @@ fn a_reload_takes_logs_up_and_ends_them() {
     for n in 1..=20 {
         let line = reload(&format!("access-log = \"{n}.log\"\n"));
         assert!(line.contains("is loaded"), "{line}");
-        request(server.address, &format!("GET /{n}"), "h", "");
+        answer(server.address, &format!("GET /{n}"), "h", "");
     }
 
     let line = reload("");
     assert!(line.contains("the log is reopened"), "the old one: {line}");
-    request(server.address, "GET /none", "h", "");
+    answer(server.address, "GET /none", "h", "");
     for n in 1..=20 {
         let lines = logged(&scratch.root().join(format!("{n}.log")), 1);
         assert!(lines[0].contains(&format!("GET /{n} ")), "{lines:?}");

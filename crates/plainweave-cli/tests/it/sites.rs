@@ -12,7 +12,8 @@ const USERS: &str = "# staff\neve:$2b$04$abcdefghijklmnopqrstuuPWRtT5yx7FBi4dcf6
                      bob:$argon2id$v=19$m=64,t=1,p=1$MHoEpRnmJv6/XwxbiITxOw\
                      $VgtCOIZ+Pte4uOHgB05oOD1RqBKLDMXaFSEkVIhGaIA\n";
 
-fn start(files: &[(&str, &str)], settings: &str, args: &[&str]) -> (Scratch, Running) {
+/// Starts a server by these settings, with these files beside them.
+pub(crate) fn start(files: &[(&str, &str)], settings: &str, args: &[&str]) -> (Scratch, Running) {
     let scratch = Scratch::new();
     for (name, content) in files {
         let path = scratch.root().join(name);
@@ -28,7 +29,7 @@ fn start(files: &[(&str, &str)], settings: &str, args: &[&str]) -> (Scratch, Run
 }
 
 /// Sends a request line and fields, and returns the whole answer.
-fn answer(address: SocketAddr, line: &str, host: &str, fields: &str) -> String {
+pub(crate) fn answer(address: SocketAddr, line: &str, host: &str, fields: &str) -> String {
     let fields = format!("Host: {host}\r\nConnection: close\r\n{fields}");
     ask(address, &format!("{line} HTTP/1.1\r\n{fields}\r\n"))
 }

@@ -331,13 +331,13 @@ fn lies_and_silence_are_answered_for() {
         "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{}",
         "x".repeat(50_000)
     );
-    for said in [
+    for broken in [
         long,
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n".to_owned(),
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nx\r\n\r\n".to_owned(),
     ] {
         let backend = Backend::start(move |_, stream| {
-            let _ = stream.write_all(said.as_bytes());
+            let _ = stream.write_all(broken.as_bytes());
             false
         });
         let (_scratch, server) = start(IMPATIENT, &backend);

@@ -286,8 +286,8 @@ pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Digits only: no sign, no blank, no overflow.
-pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
+/// Reads a length as `Content-Length` has it: digits only, no sign, no blank, no overflow.
+pub fn parse_length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

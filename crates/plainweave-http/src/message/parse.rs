@@ -417,8 +417,8 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// Returns the non-empty elements of a comma-separated list.
-pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Returns the non-empty elements of a comma-separated list (RFC 9110, 5.6.1).
+pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
         .split(|&byte| byte == b',')
         .map(<[u8]>::trim_ascii)

@@ -7,7 +7,7 @@ mod entry;
 #[path = "../../fuzz/mutations.rs"]
 mod mutations;
 
-use mutations::{FuzzTarget, corpus, mutations, sorted};
+use mutations::{FuzzTarget, assert_complete, assert_corpora, mutations};
 
 /// Pieces that parsers take for something.
 const PIECES: &[&[u8]] = &[
@@ -53,25 +53,12 @@ fn fuzz() -> PathBuf {
 
 #[test]
 fn the_corpus_holds() {
-    for target in TARGETS {
-        let inputs = corpus(&fuzz(), target.name);
-        assert!(
-            inputs.len() >= 8,
-            "{}: {} inputs",
-            target.name,
-            inputs.len()
-        );
-        inputs.iter().for_each(|input| (target.holds)(input));
-    }
+    assert_corpora(&fuzz(), &TARGETS);
 }
 
-/// The targets are as many as cargo-fuzz has.
 #[test]
 fn every_target_is_here() {
-    let files = sorted(&fuzz().join("fuzz_targets"));
-    let mut names = TARGETS.map(|target| format!("{}.rs", target.name));
-    names.sort_unstable();
-    assert_eq!(files, names);
+    assert_complete(&fuzz(), &TARGETS);
 }
 
 #[test]

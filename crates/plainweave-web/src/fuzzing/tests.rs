@@ -7,7 +7,7 @@ use super::{configuration, paths};
 #[path = "../../../plainweave-http/fuzz/mutations.rs"]
 mod mutations;
 
-use mutations::{FuzzTarget, corpus, mutations, sorted};
+use mutations::{FuzzTarget, assert_complete, assert_corpora, mutations};
 
 const TARGETS: [FuzzTarget; 2] = [
     FuzzTarget {
@@ -73,22 +73,12 @@ fn fuzz() -> PathBuf {
 
 #[test]
 fn the_corpus_holds() {
-    for target in TARGETS {
-        let inputs = corpus(&fuzz(), target.name);
-        assert!(
-            inputs.len() >= 8,
-            "{}: {} inputs",
-            target.name,
-            inputs.len()
-        );
-        inputs.iter().for_each(|input| (target.holds)(input));
-    }
+    assert_corpora(&fuzz(), &TARGETS);
 }
 
 #[test]
 fn every_target_is_here() {
-    let names = TARGETS.map(|target| format!("{}.rs", target.name));
-    assert_eq!(sorted(&fuzz().join("fuzz_targets")), names);
+    assert_complete(&fuzz(), &TARGETS);
 }
 
 #[test]

@@ -6,7 +6,8 @@
 
 use std::mem::MaybeUninit;
 
-use plainweave_http::parse::MAX_HEADERS;
+use plainweave_http::body::parse_length;
+use plainweave_http::parse::{MAX_HEADERS, list};
 use plainweave_http::{HeaderLines, HeaderName, HeaderValue, StatusCode};
 
 /// Bytes of a head.
@@ -114,10 +115,7 @@ impl FramingFields {
     fn note(&mut self, field: &httparse::Header<'_>) -> Result<(), &'static str> {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
         if is("content-length") {
-            let digits = field.value.trim_ascii();
-            let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-            let text = str::from_utf8(digits).ok().filter(|_| is_number);
-            let length = text.and_then(|text| text.parse().ok());
+            let length = parse_length(field.value.trim_ascii());
             let length = length.ok_or("a length that is no number")?;
             if self
                 .length
@@ -132,8 +130,7 @@ impl FramingFields {
             }
             self.is_chunked = true;
         } else if is("connection") {
-            for name in field.value.split(|byte| *byte == b',') {
-                let name = name.trim_ascii();
+            for name in list(field.value) {
                 self.closes |= name.eq_ignore_ascii_case(b"close");
                 self.named.push(name.to_ascii_lowercase());
             }

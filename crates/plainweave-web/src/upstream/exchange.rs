@@ -148,11 +148,7 @@ impl Passing<'_, '_> {
                 false
             }
             Err(SendError::Upstream(error)) => {
-                return Err(Failed::of(
-                    &error,
-                    UpstreamFailure::Closed,
-                    server.address(),
-                ));
+                return Err(server.lost(&error));
             }
             Err(SendError::Client(error)) => {
                 return Err(Failed::new(UpstreamFailure::Client, error.to_string()));
@@ -277,11 +273,7 @@ impl Passing<'_, '_> {
                     Ok(0) => return Err(failed(UpstreamFailure::Malformed, "half a head")),
                     Ok(_) => {}
                     Err(error) => {
-                        return Err(Failed::of(
-                            &error,
-                            UpstreamFailure::Closed,
-                            server.address(),
-                        ));
+                        return Err(server.lost(&error));
                     }
                 }
             };
@@ -350,9 +342,7 @@ impl Passing<'_, '_> {
         let length = match head.end {
             End::Length(length) if length <= WHOLE => {
                 let body = whole(&mut connection, length as usize);
-                let body = body.map_err(|error| {
-                    Failed::of(&error, UpstreamFailure::Closed, server.address())
-                })?;
+                let body = body.map_err(|error| server.lost(&error))?;
                 if keeps {
                     server.keep(connection);
                 }
@@ -362,9 +352,7 @@ impl Passing<'_, '_> {
                 // What breaks off at once is no answer.
                 if connection.input().is_empty() {
                     let filled = connection.fill();
-                    let len = filled.map_err(|error| {
-                        Failed::of(&error, UpstreamFailure::Closed, server.address())
-                    })?;
+                    let len = filled.map_err(|error| server.lost(&error))?;
                     if len == 0 {
                         let why = format!("{}: it has closed after a head", server.address());
                         return Err(Failed::new(UpstreamFailure::Closed, why));

@@ -80,11 +80,11 @@ impl Failed {
         Self { failure, why }
     }
 
-    /// What an error of I/O is: silence, or else `otherwise`.
-    pub(super) fn of(error: &io::Error, otherwise: UpstreamFailure, at: &UpstreamAddress) -> Self {
+    /// What an error of I/O is: silence, or the end.
+    pub(super) fn of(error: &io::Error, at: &UpstreamAddress) -> Self {
         let failure = match error.kind() {
             io::ErrorKind::TimedOut => UpstreamFailure::Timeout,
-            _ => otherwise,
+            _ => UpstreamFailure::Closed,
         };
         Self::new(failure, format!("{at}: {error}"))
     }

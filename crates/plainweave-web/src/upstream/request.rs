@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use plainweave_http::parse::list;
 use plainweave_http::{Framing, HeaderName, Method, Request, RequestHead, Target, Version};
 
 /// What a request asks the connection to become.
@@ -58,7 +59,7 @@ fn is_dropped(name: &str) -> bool {
 
 /// Returns what the connection is asked to become.
 pub(super) fn wish<'r>(head: &RequestHead<'r>) -> Wish<'r> {
-    let mut options = head.header_all("connection").flat_map(elements);
+    let mut options = head.header_all("connection").flat_map(list);
     // The library shows the extended CONNECT of HTTP/2 as such a request, without `Connection`.
     let asks = head.version() == Version::HTTP_2
         || options.any(|option| option.eq_ignore_ascii_case(b"upgrade"));
@@ -70,10 +71,6 @@ pub(super) fn wish<'r>(head: &RequestHead<'r>) -> Wish<'r> {
         Some(name) if !name.eq_ignore_ascii_case("h2c") => Wish::Upgrade(name),
         _ => Wish::None,
     }
-}
-
-fn elements(list: &[u8]) -> impl Iterator<Item = &[u8]> {
-    list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
 /// The host of a client that names none.
@@ -93,7 +90,7 @@ pub(super) fn write_head(out: &mut Vec<u8>, request: &Request<'_>, place: &str, 
     let host = host.unwrap_or(NO_HOST);
     line(out, "Host", host.as_bytes());
 
-    let named: Vec<_> = head.header_all("connection").flat_map(elements).collect();
+    let named: Vec<_> = head.header_all("connection").flat_map(list).collect();
     let is_named = |name: &str| {
         let mut named = named.iter();
         named.any(|named| named.eq_ignore_ascii_case(name.as_bytes()))

@@ -126,6 +126,11 @@ impl UpstreamServer {
         }
     }
 
+    /// Returns what an error of a connection there says of a request.
+    pub(super) fn lost(&self, error: &io::Error) -> Failed {
+        Failed::of(error, &self.address)
+    }
+
     /// Closes the idle connections, and keeps none any more.
     pub(super) fn retire(&self) {
         self.is_retired.store(true, Relaxed);
