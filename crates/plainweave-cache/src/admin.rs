@@ -42,6 +42,10 @@ impl Shown {
             "/" => status::page(),
             "/status.json" => status::answer(&self.figures(asked.details)),
             "/metrics" => Ok((Figures::KIND, metrics(cache, &self.runtimes))),
+            // So that nobody is sent here any more, unless another server has taken over.
+            "/health" if cache.is_stopping() && cache.heir.get().is_none() => {
+                Err(StatusCode::SERVICE_UNAVAILABLE.into())
+            }
             "/health" => Ok(("text/plain", "ok\n".to_owned())),
             "/hotkeys" if asked.details => Ok(("text/plain", hot_keys(cache))),
             "/hotkeys" => Err(Refusal::Details),

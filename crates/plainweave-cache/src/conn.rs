@@ -79,6 +79,11 @@ impl Conn {
             reason: "normal",
         }
     }
+
+    /// Returns whether everything received is answered.
+    pub(crate) fn is_between_commands(&self) -> bool {
+        self.rest.is_empty() && self.session.is_between_commands()
+    }
 }
 
 impl Cache {

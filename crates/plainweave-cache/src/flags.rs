@@ -11,6 +11,7 @@ use super::extended::Extended;
 use super::version::VERSION;
 use plainweave_daemon::flag::{address, octal, size, time, time_or_none};
 use plainweave_daemon::mode::Mode;
+use plainweave_daemon::replace::ReplaceFlags;
 use plainweave_daemon::runtime_flags::{RuntimeFlags, ServingFlags};
 
 const AFTER_HELP: &str = concat!(
@@ -38,6 +39,9 @@ docs/cache-compat.md of the sources lists every difference from memcached."
 pub struct Flags {
     #[command(flatten)]
     pub(super) listen: Listen,
+
+    #[command(flatten)]
+    pub(super) replace: ReplaceFlags,
 
     #[command(flatten)]
     pub(super) memory: Memory,

@@ -64,6 +64,7 @@ use plainweave_daemon::engine::Setup;
 use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::memory_limit::{MemoryLimit, count};
 use plainweave_daemon::privileges;
+use plainweave_daemon::replace::{Inherited, Offer};
 use plainweave_daemon::signals::{Attention, Stop};
 use plainweave_daemon::stalls::Stalls;
 use plainweave_daemon::trace_file::TraceFile;
@@ -103,20 +104,13 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
         .workers
         .or(thread::available_parallelism().ok())
         .unwrap_or(NonZeroUsize::MIN);
-    let config = store::Config {
-        memory: (flags.memory.memory_limit.get() as usize) << 20,
-        item_max: flags.memory.max_item_size,
-        evict: !flags.memory.disable_evictions,
-        // A single worker shares with the maintenance only, which it runs itself.
-        shards: if workers == NonZeroUsize::MIN {
-            1
-        } else {
-            4 * workers.get()
-        },
-    };
-
+    let config = store_config(flags, workers);
     let memory = MemoryBound::new(MemoryLimit::choose(flags.limits.max_memory), &config);
     let mut settings = Settings::of(flags, workers.get(), &memory);
+    // As whoever started this: the other server may be that user's.
+    let replace = flags.replace.replace.as_deref();
+    let architecture = engine.serving.architecture.architecture;
+    let mut inherited = Inherited::find("cache", replace, architecture)?;
     // By the time that there is a thread, root may have been given up, which alone can raise some
     // limits.
     let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
@@ -126,9 +120,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
 
     // As in memcached, before anything is opened: the files of -s and -P are the user's, and a port
     // below 1024 is out of reach.
-    if let Some(user) = &engine.user {
-        privileges::assume("plainweave cache", user, &[])?;
-    }
+    privileges::assume("plainweave cache", engine.user.as_deref(), &[])?;
     let workers = Some(workers);
     let policy = engine.runtime.policy.as_deref();
     let stalls = engine.serving.report_stalls.then(Arc::<Stalls>::default);
@@ -146,15 +138,11 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
         traced,
     };
 
-    let runtimes = Runtimes::start(setup, engine.serving.architecture.architecture, None)?;
+    let runtimes = Runtimes::start(setup, architecture, None)?;
     settings.runtime = runtimes.labels();
-    let trace = engine
-        .serving
-        .trace
-        .as_deref()
-        .map(|path| TraceFile::open(path, runtimes.tracers()))
-        .transpose()?;
-    let trace = trace.map(Arc::new);
+    let trace = engine.serving.trace.as_deref();
+    let trace = trace.map(|path| TraceFile::open(path, runtimes.tracers()));
+    let trace = trace.transpose()?.map(Arc::new);
     if let Some(warning) = memory.warning(&config) {
         say(io::stderr(), &format!("plainweave cache: {warning}"));
     }
@@ -167,7 +155,7 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     }
 
     cache.handling = runtimes.handling(hooks);
-    let listeners = listen::all(&flags.listen)?;
+    let listeners = listen::all(&flags.listen, &mut inherited)?;
     if let Some(bytes) = memory.socket_buffers {
         listeners.bound_buffers(bytes)?;
     }
@@ -179,11 +167,24 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     let pidfile = engine.pidfile.as_deref().map(PidFile::write).transpose()?;
     let line = format!("plainweave cache: {listeners} ({runtimes}, {bounds})");
     let server = operation::Operation::new(runtimes, cache, stalls);
-    let _attention = Attention::pay(server.operated(trace.clone()))
-        .context("the signals could not be caught")?;
+    let attention = Attention::pay(server.operated(trace.clone()));
+    let _attention = attention.context("the signals could not be caught")?;
 
-    say(io::stdout(), &line);
-    let finished = server.run(listeners, stop, asked, flags.limits.grace)?;
+    let sockets = listeners.descriptors()?;
+    let stop_asker = stop.asker()?;
+    let begin = |adopt| {
+        let offer = Offer::begin(
+            "cache",
+            inherited,
+            replace,
+            sockets,
+            stop_asker,
+            Some(adopt),
+        )?;
+        say(io::stdout(), &line);
+        Ok(offer)
+    };
+    let finished = server.run(listeners, stop, asked, flags.limits.grace, begin)?;
 
     drop(pidfile);
     TraceFile::write_last(trace.as_deref(), "plainweave cache");
@@ -195,6 +196,21 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
     }
 
     Ok(())
+}
+
+/// Returns what the store is to be like.
+fn store_config(flags: &Flags, workers: NonZeroUsize) -> store::Config {
+    store::Config {
+        memory: (flags.memory.memory_limit.get() as usize) << 20,
+        item_max: flags.memory.max_item_size,
+        evict: !flags.memory.disable_evictions,
+        // A single worker shares with the maintenance only, which it runs itself.
+        shards: if workers == NonZeroUsize::MIN {
+            1
+        } else {
+            4 * workers.get()
+        },
+    }
 }
 
 /// Says which of the flags are for memcached's sake alone.

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail};
 use rustix::process::geteuid;
@@ -11,7 +13,11 @@ use socket2::SockRef;
 
 use super::flags::Listen;
 use plainweave_daemon::console::say;
-use plainweave_daemon::listening::{self, SocketFile};
+use plainweave_daemon::listening;
+use plainweave_daemon::replace::Inherited;
+use plainweave_daemon::sharing::Sharing;
+use plainweave_daemon::socket_file::SocketFile;
+use plainweave_serve::Address;
 
 /// All that was asked for, open.
 #[derive(Debug)]
@@ -21,9 +27,17 @@ pub(super) struct Listeners {
     pub(super) admin: Option<TcpListener>,
     /// Whether the admin address shows details to other machines, too.
     pub(super) details: bool,
+    pub(super) sharing: Sharing,
 }
 
 impl Listeners {
+    /// Returns a further descriptor of each.
+    pub(super) fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        let unix = self.unix.iter().map(|(listener, _)| listener.as_fd());
+        let tcp = self.tcp.iter().chain(&self.admin).map(AsFd::as_fd);
+        tcp.chain(unix).map(|fd| fd.try_clone_to_owned()).collect()
+    }
+
     /// Bounds what the kernel holds for each TCP connection, which inherits it: this much each way,
     /// doubled.
     pub(super) fn bound_buffers(&self, bytes: usize) -> std::io::Result<()> {
@@ -57,45 +71,72 @@ impl fmt::Display for Listeners {
     }
 }
 
-/// Opens them.
-pub(super) fn all(flags: &Listen) -> anyhow::Result<Listeners> {
-    let unix = flags
-        .unix_socket
-        .as_ref()
-        .map(|path| listening::open_unix(path, flags.unix_mask, "-s"))
-        .transpose()?;
-    let tcp = if unix.is_some() || flags.port == 0 {
-        Vec::new()
-    } else {
-        tcp(flags)?
+/// Opens them, or takes those that are inherited. What a service manager has opened takes the place
+/// of the flags, but its socket named `admin` is the admin address.
+pub(super) fn all(flags: &Listen, inherited: &mut Inherited) -> anyhow::Result<Listeners> {
+    let mut managed = Managed::default();
+    for (name, address) in inherited.managed() {
+        match (name, address) {
+            ("admin", Address::Tcp(address)) => managed.admin = Some(*address),
+            (_, Address::Tcp(address)) => managed.tcp.push(*address),
+            (_, Address::Unix(path)) if managed.unix.is_none() => managed.unix = Some(path.clone()),
+            (_, other) => bail!("the service manager has a socket too many: {other}"),
+        }
+    }
+
+    let is_managed = managed.unix.is_some() || !managed.tcp.is_empty();
+    let path = match is_managed {
+        true => managed.unix,
+        false => flags.unix_socket.clone(),
+    };
+    let unix = path.as_ref();
+    let unix = unix.map(|path| listening::open_unix(path, flags.unix_mask, "-s", inherited));
+    let unix = unix.transpose()?;
+    let mut open = |address: SocketAddr, only_v6: bool| {
+        bind(address, flags.listen_backlog, only_v6, inherited)
+    };
+    let tcp = match is_managed {
+        true => {
+            let addresses = managed.tcp.into_iter();
+            let opened = addresses.map(|address| open(address, address.is_ipv6()));
+            opened.collect::<anyhow::Result<_>>()?
+        }
+        false if unix.is_some() || flags.port == 0 => Vec::new(),
+        false => tcp(flags, &mut open)?,
     };
 
     if tcp.is_empty() && unix.is_none() {
         bail!("there is nothing to listen on: give a port with -p or a Unix socket with -s");
     }
-    let admin = flags
-        .admin
-        .map(|address| bind(address, flags.listen_backlog, false))
-        .transpose()?;
+    let admin = managed.admin.or(flags.admin);
+    let admin = admin.map(|address| open(address, false)).transpose()?;
     Ok(Listeners {
         tcp,
         unix,
         admin,
         details: flags.admin_details,
+        sharing: inherited.sharing().clone(),
     })
 }
 
-fn tcp(flags: &Listen) -> anyhow::Result<Vec<TcpListener>> {
+/// Where a service manager has opened sockets.
+#[derive(Default)]
+struct Managed {
+    tcp: Vec<SocketAddr>,
+    unix: Option<PathBuf>,
+    admin: Option<SocketAddr>,
+}
+
+/// Opens a socket; true: not for IPv4 clients.
+type Open<'a> = dyn FnMut(SocketAddr, bool) -> anyhow::Result<TcpListener> + 'a;
+
+fn tcp(flags: &Listen, open: &mut Open<'_>) -> anyhow::Result<Vec<TcpListener>> {
     let port = u16::try_from(flags.port).unwrap_or(0);
     if flags.listen.is_empty() {
-        let v4 = bind(
-            (Ipv4Addr::UNSPECIFIED, port).into(),
-            flags.listen_backlog,
-            false,
-        )?;
+        let v4 = open((Ipv4Addr::UNSPECIFIED, port).into(), false)?;
         // The same port, also when any was asked for. A machine without IPv6 is served without it.
         let v6: SocketAddr = (Ipv6Addr::UNSPECIFIED, v4.local_addr()?.port()).into();
-        return Ok([Some(v4), bind(v6, flags.listen_backlog, true).ok()]
+        return Ok([Some(v4), open(v6, true).ok()]
             .into_iter()
             .flatten()
             .collect());
@@ -104,7 +145,7 @@ fn tcp(flags: &Listen) -> anyhow::Result<Vec<TcpListener>> {
     let mut listeners = Vec::new();
     for text in &flags.listen {
         for address in addresses(text, port)? {
-            listeners.push(bind(address, flags.listen_backlog, address.is_ipv6())?);
+            listeners.push(open(address, address.is_ipv6())?);
         }
     }
 
@@ -131,8 +172,13 @@ fn addresses(text: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
     Ok(found.with_context(remedy)?.collect())
 }
 
-fn bind(address: SocketAddr, backlog: i32, only_v6: bool) -> anyhow::Result<TcpListener> {
-    listening::open(address, backlog, only_v6).map_err(|error| {
+fn bind(
+    address: SocketAddr,
+    backlog: i32,
+    only_v6: bool,
+    inherited: &mut Inherited,
+) -> anyhow::Result<TcpListener> {
+    listening::open(address, backlog, only_v6, inherited).map_err(|error| {
         let remedy = match error.kind() {
             ErrorKind::AddrInUse => "is another server on it? choose another with -p or -l",
             ErrorKind::AddrNotAvailable => {

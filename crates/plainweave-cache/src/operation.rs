@@ -14,8 +14,10 @@ use super::shared::Cache;
 use plainweave_daemon::admin::Admin;
 use plainweave_daemon::architecture::Runtimes;
 use plainweave_daemon::fibers::{self, FiberPages};
-use plainweave_daemon::listening::{Listening, take_over};
-use plainweave_daemon::signals::{self, Stop};
+use plainweave_daemon::listening::Listening;
+use plainweave_daemon::replace::{Adopt, Offer};
+use plainweave_daemon::service_manager;
+use plainweave_daemon::signals::{self, Stop, Wish};
 use plainweave_daemon::stalls::Stalls;
 use plainweave_daemon::trace_file::TraceFile;
 
@@ -23,6 +25,9 @@ use plainweave_daemon::trace_file::TraceFile;
 pub(super) const UNREAD: Duration = Duration::from_millis(500);
 /// After the grace time: for cancelled commands to end.
 const CANCELLED: Duration = Duration::from_millis(500);
+
+/// Who asks for the end when another server has taken over.
+const SUCCESSOR: &str = "a successor";
 
 /// A cache on its runtime.
 pub(super) struct Operation {
@@ -59,13 +64,15 @@ impl Operation {
     }
 
     /// Serves until `stop` or a client asks to end, then gives commands in progress the time of
-    /// `grace`. False: it was not enough.
+    /// `grace`. False: it was not enough. `begin` is called when nothing can fail any more but
+    /// accepting itself.
     pub(super) fn run(
         self,
         listeners: Listeners,
         stop: Stop,
         asked: mpsc::Receiver<()>,
         grace: Duration,
+        begin: impl FnOnce(Adopt) -> anyhow::Result<Option<Offer>>,
     ) -> anyhow::Result<bool> {
         let Self {
             runtimes,
@@ -85,11 +92,23 @@ impl Operation {
         for listener in listeners.tcp {
             let listener = net::TcpListener::from_std(listener)?;
             handles.push(listener.try_clone()?);
-            open.push(Listening::Tcp(listener));
+            open.push(Listening::tcp(listener, &listeners.sharing));
         }
 
-        let (unix, file) = listeners.unix.map(take_over).transpose()?.unzip();
-        open.extend(unix);
+        let (unix, file) = listeners.unix.unzip();
+        if let Some(unix) = unix {
+            let unix = net::UnixListener::from_std(unix)?;
+            open.push(Listening::unix(unix, &listeners.sharing));
+        }
+        let adopting = service.clone();
+        let main = Arc::downgrade(&runtimes);
+        let adopt = move |connection| {
+            let service = adopting.clone();
+            if let Some(runtimes) = main.upgrade() {
+                runtimes.main.spawn(move || service.adopt(connection));
+            }
+        };
+        let offer = begin(Box::new(adopt))?;
         let start = || open.into_iter().try_for_each(|one| service.start(one));
         runtimes.main.run(start)?;
         let cache = service.cache.clone();
@@ -104,7 +123,7 @@ impl Operation {
 
         let start = |listener| {
             Admin::start(
-                listener,
+                (listener, &listeners.sharing),
                 FiberPages::new(watched),
                 listeners.details,
                 move |asked| shown.page(asked),
@@ -114,7 +133,20 @@ impl Operation {
         let admin = listeners.admin.map(start).transpose()?;
         let cache = service.cache.clone();
         runtimes.main.spawn(move || maintain(&cache));
+        service_manager::ready();
+        let alive = service_manager::watch(&runtimes)?;
         let asker = wait(stop, asked);
+        // Elsewhere a fiber waits for each command, and would take what comes for another server.
+        let is_idle_elsewhere = !service.architecture.has_fiber_each();
+        let heir = offer.as_ref().map(|offer| offer.heir().clone());
+        let heir = heir.filter(|_| asker == SUCCESSOR && is_idle_elsewhere);
+        if asker == SUCCESSOR {
+            admin.iter().for_each(Admin::leave);
+        } else {
+            service_manager::stopping();
+        }
+        // The one runs fibers now and then, and the other would offer sockets that are closed.
+        drop((alive, offer));
 
         if service.cache.verbosity() >= 1 {
             let open = service.cache.connections();
@@ -123,7 +155,7 @@ impl Operation {
                 .tell(&format!("{asker} has asked to stop; connections: {open}"));
         }
 
-        service.cache.begin_to_stop();
+        service.cache.begin_to_stop(heir);
         runtimes.close_idle_connections();
         drop(file);
         let finished = wait_idle(&runtimes, &service.cache, grace);
@@ -189,13 +221,15 @@ impl signals::Operated for Operated {
     }
 }
 
-/// Until a signal comes or a client says so. Which it was.
+/// Until a signal comes, or a client or a successor says so. Which it was.
 fn wait(stop: Stop, asked: mpsc::Receiver<()>) -> &'static str {
     let (wish, any) = mpsc::channel();
     let other = wish.clone();
     std::thread::spawn(move || {
-        let _ = stop.wait();
-        let _ = wish.send("a signal");
+        let _ = wish.send(match stop.wait() {
+            Ok(Wish::Successor) => SUCCESSOR,
+            _ => "a signal",
+        });
     });
     std::thread::spawn(move || {
         if asked.recv().is_ok() {

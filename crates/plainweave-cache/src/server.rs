@@ -10,6 +10,7 @@ use plainweave::time::{saturating_add, sleep};
 use plainweave::{Builder, net};
 use plainweave_daemon::architecture::{Architecture, Loops};
 use plainweave_daemon::listening::Listening;
+use plainweave_daemon::sharing::Sharing;
 
 use super::operation::UNREAD;
 use super::service::{Service, maintain};
@@ -131,7 +132,7 @@ impl Server {
     /// There is no stack for the fiber that accepts, or the listener has no address.
     pub fn start(&self, listener: net::TcpListener) -> io::Result<SocketAddr> {
         let address = listener.local_addr()?;
-        self.accept(Listening::Tcp(listener))?;
+        self.accept(Listening::tcp(listener, &Sharing::default()))?;
         Ok(address)
     }
 
@@ -140,7 +141,7 @@ impl Server {
     /// # Errors
     /// As for [`Server::start`].
     pub fn start_unix(&self, listener: net::UnixListener) -> io::Result<()> {
-        self.accept(Listening::Unix(listener))
+        self.accept(Listening::unix(listener, &Sharing::default()))
     }
 
     fn accept(&self, listener: Listening) -> io::Result<()> {
@@ -186,7 +187,7 @@ impl Server {
     /// Context: any thread or fiber; may suspend.
     pub fn shutdown(&self, grace: Duration) -> bool {
         let cache = &self.service.cache;
-        cache.begin_to_stop();
+        cache.begin_to_stop(None);
         let clients = &cache.clients;
         let end = saturating_add(Instant::now(), grace);
         let mut unread = clients.unread();
@@ -210,7 +211,7 @@ impl Server {
 impl Drop for Server {
     /// Ends it without waiting.
     fn drop(&mut self) {
-        self.service.cache.begin_to_stop();
+        self.service.cache.begin_to_stop(None);
     }
 }
 

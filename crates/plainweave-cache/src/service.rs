@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -68,18 +69,29 @@ impl Service {
 
     /// Serves a new connection: to its end, or until it can wait without the caller.
     fn serve(&self, stream: TcpStream, permit: ConnectionPermit) {
-        let Some(conn) = self.enter(stream, permit) else {
+        let Some(mut conn) = self.enter(stream, permit) else {
             return;
         };
 
         // Either the end of the server finds it among its connections, or this finds the end.
         if self.cache.is_stopping() {
-            self.cache.closed(&conn);
+            self.bequeath(&mut conn);
         } else if self.architecture.has_fiber_each() {
             self.live(conn);
         } else {
             self.clone().leave_idle(conn);
         }
+    }
+
+    /// Goes on with a connection that another server has accepted.
+    ///
+    /// Context: a fiber.
+    pub(super) fn adopt(&self, connection: OwnedFd) {
+        let stream = TcpStream::from_std(std::net::TcpStream::from(connection));
+        let Ok(stream) = stream else { return };
+        let service = self.clone();
+        let permit = self.cache.connection_limit.adopt();
+        self.loops.deal(move || service.serve(stream, permit));
     }
 
     /// Lets a new connection in, or tells it that there are too many.
@@ -126,11 +138,27 @@ impl Service {
                 match outcome {
                     Ok(()) if self.turn(conn) => return ControlFlow::Continue(()),
                     Ok(()) => self.cache.closed(conn),
+                    Err(_) if self.cache.heir.get().is_some() => self.bequeath(conn),
                     Err(error) => self.silent(conn, &error),
                 }
                 ControlFlow::Break(())
             },
         );
+    }
+
+    /// Gives the connection to the server that goes on with it, once its command is answered that
+    /// has not come in full. Without such a server it ends.
+    fn bequeath(&self, conn: &mut Conn) {
+        if let Some(heir) = self.cache.heir.get() {
+            while !conn.is_between_commands() {
+                if conn.stream.wait_readable().is_err() || !self.turn(conn) {
+                    return self.cache.closed(conn);
+                }
+            }
+            // If it is not taken, it ends, too.
+            let _ = heir.give(conn.stream.as_fd());
+        }
+        self.cache.closed(conn);
     }
 
     /// The wait for more is over.
@@ -145,7 +173,8 @@ impl Service {
     fn turn(&self, conn: &mut Conn) -> bool {
         let cache = &self.cache;
         match cache.turn(conn) {
-            Next::Idle => !cache.is_stopping(),
+            // With another server to go on, it ends as its next wait does.
+            Next::Idle => !cache.is_stopping() || cache.heir.get().is_some(),
             Next::Close => false,
             Next::Dump => dump::send(cache, &mut conn.stream).is_ok() && !cache.is_stopping(),
             Next::Watch(kinds) => {

@@ -143,6 +143,11 @@ impl Taken {
 }
 
 impl Session {
+    /// Returns whether all that was handed in belongs to commands that are done.
+    pub(super) fn is_between_commands(&self) -> bool {
+        matches!(self.state, State::Line)
+    }
+
     /// Carries out what is complete in `input`, `commands` of them at most. Says how much of the
     /// input is done with.
     pub(crate) fn run(

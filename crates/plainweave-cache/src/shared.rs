@@ -1,8 +1,9 @@
 //! What all connections of the cache server share.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, OnceLock, mpsc};
 
 use plainweave_serve::Listeners;
 use plainweave_serve::accept::{ConnectionLimit, Fault};
@@ -11,6 +12,7 @@ use super::settings::Settings;
 use super::{clients, details, hotkeys, memory_budget, pinned, scratch, store, watch};
 use plainweave_daemon::architecture::Handling;
 use plainweave_daemon::console::say;
+use plainweave_daemon::replace::Heir;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Cache {
     pub(crate) pinned: Arc<pinned::Pinned>,
     verbosity: AtomicU32,
     stopping: AtomicBool,
+    /// The server that goes on with the connections.
+    pub(crate) heir: OnceLock<Heir>,
     /// A client has asked for all that has expired to be reclaimed.
     crawl: AtomicBool,
     /// Where commands are carried out.
@@ -71,6 +75,7 @@ impl Cache {
             pinned,
             verbosity: AtomicU32::new(settings.verbosity),
             stopping: AtomicBool::new(false),
+            heir: OnceLock::new(),
             crawl: AtomicBool::new(false),
             handling: Handling::default(),
             stop,
@@ -95,7 +100,7 @@ impl Cache {
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
+        self.stopping.load(SeqCst)
     }
 
     /// The maintenance is to look at all items, as soon as it can without holding anybody up.
@@ -109,13 +114,17 @@ impl Cache {
     }
 
     /// The server ends: it accepts no more, connections are not to begin anything, and those that
-    /// wait for a command have waited.
-    pub(crate) fn begin_to_stop(&self) {
-        // First, for those that the rest wakes look at it.
-        self.stopping.store(true, Relaxed);
+    /// wait for a command have waited, unless another server goes on with them.
+    pub(crate) fn begin_to_stop(&self, heir: Option<Heir>) {
+        let goes_on = heir.is_some_and(|heir| self.heir.set(heir).is_ok());
+        // First, for those that the rest wakes look at it. Sequentially consistent, as accepting
+        // asks for.
+        self.stopping.store(true, SeqCst);
         self.listeners.close();
         self.connection_limit.wake();
-        self.clients.end();
+        if !goes_on {
+            self.clients.end();
+        }
     }
 
     /// Returns how many connections there are.

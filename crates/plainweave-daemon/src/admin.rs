@@ -7,7 +7,7 @@
 //! lead here (DNS rebinding), but not change what it is called in `Host`. Other addresses show them
 //! if a flag says so.
 
-use std::fmt::{Display, Write};
+use std::fmt::{self, Display, Write};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::Arc;
@@ -24,6 +24,9 @@ use plainweave_http::{HeaderValue, Limits, Method, Request, Response, Server, St
 use plainweave_serve::Latencies;
 
 use crate::fibers::FiberPages;
+use crate::listening::Listening;
+use crate::sharing::Sharing;
+
 /// For pages in progress when the server ends.
 const LAST: Duration = Duration::from_millis(200);
 
@@ -150,13 +153,23 @@ impl From<StatusCode> for Refusal {
 #[derive(Debug)]
 pub struct Admin {
     runtime: Option<Runtime>,
+    leave: Leave,
+}
+
+/// Has the pages' server accept no more.
+struct Leave(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Leave {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Leave")
+    }
 }
 
 impl Admin {
-    /// Serves `fibers` and `page` on one worker. `details`: whether other machines may see them
-    /// too.
+    /// Serves `fibers` and `page` on one worker, at a listener that others may have too. `details`:
+    /// whether other machines may see them.
     pub fn start(
-        listener: TcpListener,
+        (listener, sharing): (TcpListener, &Sharing),
         fibers: FiberPages,
         details: bool,
         page: impl Fn(Asked<'_>) -> Page + Send + Sync + 'static,
@@ -193,11 +206,18 @@ impl Admin {
         };
 
         let server = Arc::new(Server::new(handler).with_limits(limits));
-        let listener = net::TcpListener::from_std(listener)?;
-        runtime.run(|| server.start(listener))?;
+        let listener = Listening::tcp(net::TcpListener::from_std(listener)?, sharing);
+        let starting = server.clone();
+        runtime.run(move || starting.start(listener))?;
         Ok(Self {
             runtime: Some(runtime),
+            leave: Leave(Box::new(move || server.stop())),
         })
+    }
+
+    /// Leaves the address to the server that has taken over.
+    pub fn leave(&self) {
+        (self.leave.0)();
     }
 }
 

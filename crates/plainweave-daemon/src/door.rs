@@ -83,6 +83,10 @@ impl Listener for Door {
         self.listener.close();
     }
 
+    fn is_shared(&self) -> bool {
+        self.listener.is_shared()
+    }
+
     fn address(&self) -> Option<Address> {
         self.listener.address()
     }

@@ -18,12 +18,18 @@ pub mod memory_limit; // How much memory the process may take.
 // `--mode`: when fibers may move between workers, and whose thread-local storage they see.
 pub mod mode;
 pub mod privileges; // Root becomes another user.
+// `--replace`: a new server takes over the sockets of the one that runs.
+pub mod replace;
 // The flags that choose a runtime, of the servers and of the load generators.
 pub mod runtime_flags;
+pub mod service_manager; // Reports to the service manager that started the server.
+pub mod sharing; // Which listening sockets are not this process's alone.
 pub mod signals; // What signals mean to the servers; `docs/signals.md` has the same table.
+pub mod socket_file; // The files of Unix sockets, which go with their servers.
 pub mod stalls; // Reports of stalls: on standard error, and the last ones for the admin address.
 // The page in the browser at the admin address of both servers, and the figures that it asks for
 // once a second.
 pub mod status;
+pub mod ticking; // A thread that does something now and then.
 // `--trace`: the file that a server's trace is written to, on SIGUSR2 and at its end.
 pub mod trace_file;

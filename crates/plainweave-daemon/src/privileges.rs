@@ -13,9 +13,10 @@ use rustix::process::geteuid;
 
 use crate::console::say;
 
-/// Makes the process that of user `name`, with the groups that the user has, and `files` the
-/// user's. Without root's rights it stays what it is and says so.
-pub fn assume(program: &str, name: &str, files: &[&Path]) -> anyhow::Result<()> {
+/// Makes the process that of user `name`, if a flag names one, with the groups that the user has,
+/// and `files` the user's. Without root's rights it stays what it is and says so.
+pub fn assume(program: &str, name: Option<&str>, files: &[&Path]) -> anyhow::Result<()> {
+    let Some(name) = name else { return Ok(()) };
     if !geteuid().is_root() {
         say(
             io::stderr(),

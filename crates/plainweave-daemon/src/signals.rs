@@ -3,7 +3,7 @@
 //! TERM and INT end the server: the first asks it to stop, the second ends the process ([`Stop`]).
 //! The others never do; a thread attends to them ([`Attention`]).
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,6 +14,7 @@ use signal_hook::iterator::{Handle, Signals};
 use signal_hook::{flag, low_level};
 
 use crate::console::say;
+use crate::service_manager;
 use crate::trace_file::TraceFile;
 
 /// The table, for `--help`; the argument says what is reopened, and by which signals.
@@ -31,7 +32,33 @@ macro_rules! signals_help {
 
 /// The wish to stop, once installed.
 #[derive(Debug)]
-pub struct Stop(UnixStream);
+pub struct Stop {
+    receiver: UnixStream,
+    sender: UnixStream,
+}
+
+/// Who wishes a server to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// An operator, by a signal.
+    Signal,
+    /// A server that has taken over.
+    Successor,
+}
+
+/// Wishes a server to stop because another one has taken over.
+#[derive(Debug)]
+pub struct Asker(UnixStream);
+
+/// What a successor writes; a signal writes something else.
+const SUCCESSOR: u8 = b'S';
+
+impl Asker {
+    /// Does so.
+    pub(crate) fn ask(&self) {
+        let _ = (&self.0).write_all(&[SUCCESSOR]);
+    }
+}
 
 impl Stop {
     /// Takes both signals over.
@@ -45,12 +72,22 @@ impl Stop {
             low_level::pipe::register(signal, sender.try_clone()?)?;
         }
 
-        Ok(Self(receiver))
+        Ok(Self { receiver, sender })
     }
 
-    /// Blocks the thread until a signal comes.
-    pub fn wait(mut self) -> io::Result<()> {
-        self.0.read_exact(&mut [0])
+    /// Returns what a successor asks by.
+    pub fn asker(&self) -> io::Result<Asker> {
+        self.sender.try_clone().map(Asker)
+    }
+
+    /// Blocks the thread until somebody wishes it.
+    pub fn wait(mut self) -> io::Result<Wish> {
+        let mut by = [0];
+        self.receiver.read_exact(&mut by)?;
+        Ok(match by {
+            [SUCCESSOR] => Wish::Successor,
+            _ => Wish::Signal,
+        })
     }
 }
 
@@ -120,7 +157,12 @@ fn answer<S: Operated>(server: &S, signal: i32) {
             Some(Ok(done)) => done,
             Some(Err(error)) => format!("{error:#}; the server goes on"),
         },
-        SIGHUP => hang_up(server),
+        SIGHUP => {
+            service_manager::reloading();
+            let done = hang_up(server);
+            service_manager::ready();
+            done
+        }
         _ => reopened(server.reopen_logs()).to_owned(),
     };
 

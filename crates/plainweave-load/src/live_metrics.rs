@@ -14,6 +14,7 @@ use super::collect::Second;
 use super::tally::Tally;
 use plainweave_daemon::admin::{Admin, Figures};
 use plainweave_daemon::fibers::FiberPages;
+use plainweave_daemon::sharing::Sharing;
 
 /// Upper bounds of the latencies' classes, in nanoseconds: 1, 2 and 5 of each power of ten.
 const BOUNDS: [u64; 16] = [
@@ -67,10 +68,15 @@ impl LiveMetrics {
 
         // The workers' fibers are nobody's concern: what they do is what is measured.
         let fibers = FiberPages::new(Weak::new());
-        let admin = Admin::start(listener, fibers, false, move |asked| match asked.path {
-            "/metrics" => Ok((Figures::KIND, text(&lock(&shown)))),
-            _ => Err(StatusCode::NOT_FOUND.into()),
-        })?;
+        let admin = Admin::start(
+            (listener, &Sharing::default()),
+            fibers,
+            false,
+            move |asked| match asked.path {
+                "/metrics" => Ok((Figures::KIND, text(&lock(&shown)))),
+                _ => Err(StatusCode::NOT_FOUND.into()),
+            },
+        )?;
         Ok(Self {
             totals,
             _admin: admin,

@@ -19,7 +19,7 @@ pub struct Accepting<L> {
     acceptor: Acceptor<Arc<L>>,
     // In this order: who waits for the end of the loop finds the socket closed.
     listed: Listed,
-    counted: LoopGuard,
+    counted: Arc<LoopGuard>,
 }
 
 impl<L: Listener> Accepting<L> {
@@ -36,8 +36,9 @@ impl<L: Listener> Accepting<L> {
     ) -> io::Result<Self> {
         listener.prepare()?;
         let listener = Arc::new(listener);
-        let listed = listeners.add(listener.clone());
-        let counted = limit.begin_loop();
+        let counted = Arc::new(limit.begin_loop());
+        let of_loop = counted.clone();
+        let listed = listeners.add_loop(listener.clone(), move || of_loop.release());
 
         Ok(Self {
             acceptor: Acceptor::new(listener, limit.clone()).with_fault_hook(on_fault),

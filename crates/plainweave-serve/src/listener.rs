@@ -83,6 +83,12 @@ pub trait Listener: Send + Sync + 'static {
     /// Ends listening: an accept in progress fails.
     fn close(&self);
 
+    /// Returns whether others accept from this socket too, or will: [`Listener::close`] leaves it
+    /// as it is then, and a stop waits for no accept in progress. The default: nobody else does.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Returns where it listens.
     fn address(&self) -> Option<Address>;
 
@@ -124,6 +130,10 @@ impl<L: Listener> Listener for Arc<L> {
 
     fn close(&self) {
         (**self).close();
+    }
+
+    fn is_shared(&self) -> bool {
+        (**self).is_shared()
     }
 
     fn address(&self) -> Option<Address> {

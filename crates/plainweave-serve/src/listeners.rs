@@ -29,14 +29,28 @@ impl Listeners {
 
     /// Adds a listener until the guard is dropped. After [`Self::close`] it is closed at once.
     pub fn add<L: Listener>(self: &Arc<Self>, listener: Arc<L>) -> Listed {
+        self.add_loop(listener, || ())
+    }
+
+    /// Does the same for a loop that is waited for, until `release` is called: a socket that others
+    /// share does not end it.
+    pub(crate) fn add_loop<L: Listener>(
+        self: &Arc<Self>,
+        listener: Arc<L>,
+        release: impl Fn() + Send + 'static,
+    ) -> Listed {
         let address = listener.address();
+        let close = move || match listener.is_shared() {
+            true => release(),
+            false => listener.close(),
+        };
         let mut state = self.lock();
         if state.stopping {
-            listener.close();
+            close();
         }
         let key = state.entries.insert(Entry {
             address,
-            close: Box::new(move || listener.close()),
+            close: Box::new(close),
         });
 
         Listed {

@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{bail, ensure};
 use clap::Args;
-use plainweave_http::Limits;
 use plainweave_http::files::Caching;
+use plainweave_http::{Address, Limits};
 
 use super::config::ConfigFlags;
 use super::content::ContentFlags;
@@ -20,6 +21,7 @@ use super::tls::TlsFlags;
 use plainweave_daemon::engine::TwoPools;
 use plainweave_daemon::flag::{address, octal, size, time, time_or_none};
 use plainweave_daemon::mode::Mode;
+use plainweave_daemon::replace::{Inherited, ReplaceFlags};
 use plainweave_daemon::runtime_flags::{RuntimeFlags, ServingFlags};
 
 /// Unless the flags say where.
@@ -89,6 +91,9 @@ pub struct Flags {
     pub(super) unix_mask: u32,
 
     #[command(flatten)]
+    pub(super) replace: ReplaceFlags,
+
+    #[command(flatten)]
     pub(super) proxy: ProxyFlags,
 
     #[command(flatten)]
@@ -124,40 +129,82 @@ pub struct Flags {
 pub(super) struct Addresses {
     pub(super) plain: Vec<SocketAddr>,
     pub(super) tls: Vec<SocketAddr>,
-    pub(super) unix: bool,
+    pub(super) unix: Option<PathBuf>,
+    pub(super) admin: Option<SocketAddr>,
 }
 
 impl Addresses {
-    /// Returns how many there are.
+    /// Returns how many clients come by.
     pub(super) fn count(&self) -> usize {
-        self.plain.len() + self.tls.len() + usize::from(self.unix)
+        self.plain.len() + self.tls.len() + usize::from(self.unix.is_some())
     }
 
     /// Returns whether only programs on this machine reach them. A Unix socket's are for a proxy.
-    pub(super) fn are_private(&self) -> bool {
+    fn are_private(&self) -> bool {
         let mut all = self.plain.iter().chain(&self.tls);
-        !self.unix && all.all(|address| address.ip().to_canonical().is_loopback())
+        self.unix.is_none() && all.all(|address| address.ip().to_canonical().is_loopback())
+    }
+
+    /// Adds a socket that a service manager has opened, unless a flag says what it is for.
+    fn add(&mut self, name: &str, address: &Address) -> anyhow::Result<()> {
+        match address {
+            Address::Tcp(address) => {
+                let mut said = self.plain.iter().chain(&self.tls).chain(&self.admin);
+                match name {
+                    _ if said.any(|said| said == address) => {}
+                    "https" | "tls" => self.tls.push(*address),
+                    "admin" => self.admin = Some(*address),
+                    _ => self.plain.push(*address),
+                }
+            }
+            Address::Unix(path) => match &self.unix {
+                Some(other) if other != path => bail!(
+                    "the service manager has a Unix socket {}, and there is {} already",
+                    path.display(),
+                    other.display()
+                ),
+                _ => self.unix = Some(path.clone()),
+            },
+            other => bail!("the service manager has a socket of another kind, {other}"),
+        }
+        Ok(())
     }
 }
 
 impl Flags {
-    pub(super) fn addresses(&self) -> Addresses {
-        let unix = self.unix_socket.is_some();
-        let plain = match self.listen.is_empty() && !self.tls.is_alone() && !unix {
+    /// Returns where to listen, beside what a service manager has opened.
+    pub(super) fn addresses(&self, inherited: &Inherited) -> anyhow::Result<Addresses> {
+        let mut managed = inherited.managed().peekable();
+        let unasked = self.listen.is_empty() && managed.peek().is_none();
+        let plain = match unasked && !self.tls.is_alone() && self.unix_socket.is_none() {
             true => vec![LISTEN.into()],
             false => self.listen.clone(),
         };
 
-        Addresses {
+        let mut addresses = Addresses {
             plain,
-            tls: self.tls.addresses(),
-            unix,
+            tls: self.tls.addresses(managed.peek().is_none()),
+            unix: self.unix_socket.clone(),
+            admin: self.observation.admin,
+        };
+        for (name, address) in managed {
+            addresses.add(name, address)?;
         }
+        ensure!(
+            addresses.tls.is_empty() || self.tls.is_on(),
+            "the service manager has a socket for TLS: give --tls-cert and --tls-key"
+        );
+        ensure!(
+            !addresses.tls.is_empty() || !self.tls.is_on(),
+            "there is no socket for TLS: name one of the service manager's https \
+             (FileDescriptorName=), or give --tls-listen"
+        );
+        Ok(addresses)
     }
 
     /// Returns whether directories are listed if no flag says so.
-    pub(super) fn are_private(&self) -> bool {
-        self.addresses().are_private() && !self.proxy.is_on()
+    pub(super) fn are_private(&self, addresses: &Addresses) -> bool {
+        addresses.are_private() && !self.proxy.is_on()
     }
 
     /// For the library: what there is memory for, and at most `connections`.
@@ -354,7 +401,7 @@ mod tests {
         let pair = ["--tls-cert", "c", "--tls-key", "k"];
         let addresses = |more: &[&str]| {
             let flags = parse(&[&pair, more].concat());
-            let Addresses { plain, tls, .. } = flags.addresses();
+            let Addresses { plain, tls, .. } = flags.addresses(&Inherited::default()).unwrap();
             (plain.len(), tls.len(), flags.tls.check(&plain).is_ok())
         };
 

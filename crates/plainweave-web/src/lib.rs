@@ -34,7 +34,6 @@ mod slowest; // The slowest requests of the last minute, one for each path.
 // What the page in the browser shows of the web server besides what it shows of both
 // (`plainweave_daemon::status`).
 mod status;
-mod ticking; // A thread that does something now and then.
 #[cfg(feature = "tls")]
 mod tls; // TLS: its flags, and what they make of the library's acceptor.
 #[cfg(not(feature = "tls"))]
@@ -60,25 +59,28 @@ use accept::Admission;
 use access::AccessLog;
 use configured::{Reload, Resources, sites};
 use faults::Faults;
+use flags::Addresses;
 pub use flags::Flags;
 use heap::HeapKeeper;
 use listen::Listeners;
 use memory_bound::{Each, MemoryBound};
-use observe::{Observers, Shown};
+use observe::{Observation, Observers, Shown};
 use plainweave_daemon::architecture::{Architecture, Runtimes};
 use plainweave_daemon::console::say;
 use plainweave_daemon::fibers;
 use plainweave_daemon::hooks::Hooks;
 use plainweave_daemon::memory_limit::MemoryLimit;
 use plainweave_daemon::privileges;
-use plainweave_daemon::signals::{self, Attention, Stop};
+use plainweave_daemon::replace::{Inherited, Offer};
+use plainweave_daemon::service_manager;
+use plainweave_daemon::signals::{self, Attention, Stop, Wish};
 use plainweave_daemon::stalls::Stalls;
+use plainweave_daemon::ticking::Ticking;
 use plainweave_daemon::trace_file::TraceFile;
 pub use settings::{Arguments, GivenSettings, arguments};
 use settings::{Gathered, schema, shown};
 use site_logs::SiteLogs;
 use sites::{Live, Sites};
-use ticking::Ticking;
 use tls::Tls;
 
 /// Descriptors that are not connections: drivers, listeners, logs, lookups in progress.
@@ -124,38 +126,33 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let engine = serve::Engine::choose(&flags.engine, hooks, stalls.as_ref(), is_traced)?;
     let trace = trace(flags, &engine)?;
     let architecture = serving.architecture.architecture;
-    let limit = MemoryLimit::choose(flags.limits.max_memory);
-    let each = Each {
-        fiber: architecture.has_fiber_each(),
-        tls: flags.tls.is_on(),
-        http2: flags.http2.is_on(),
-    };
-
-    let memory = MemoryBound::new(limit, flags.caching.cache, each);
+    let replace = flags.replace.replace.as_deref();
+    let mut inherited = Inherited::find("web", replace, architecture)?;
+    let addresses = flags.addresses(&inherited)?;
+    let memory = memory_bound(flags, architecture);
     let caching = flags.caching.caching(memory.cache);
-    let max_connections = max_connections(flags, caching.open_files, memory.connections);
+    let max_connections = max_connections(flags, &addresses, caching.open_files, &memory);
     let in_progress = Arc::new(InProgress::new(memory.requests));
     let handshakes = Arc::new(InProgress::new(memory.handshakes));
     let faults = Arc::new(Faults::new());
     let disk_waits = disk_waits(&faults);
-    let addresses = flags.addresses();
 
     flags.tls.check(&addresses.plain)?;
     let site_logs = SiteLogs::new(faults.clone(), false);
     let workers = engine.workers();
     let resources = Resources::new(caching, &faults, &disk_waits, site_logs, workers);
     let site_logs = gathered.is_some().then(|| resources.logs().clone());
-    let private = flags.are_private();
+    let private = flags.are_private(&addresses);
     let live = sites(gathered.as_ref(), flags, private, &resources, None)?;
     let live = Live::new(live);
     let tls = flags.tls.load(engine.workers(), flags.http2.is_on())?;
-    let unix = flags.unix_socket.as_deref();
-    let listeners = Listeners::bind(&addresses, unix.map(|path| (path, flags.unix_mask)))?;
+    let listeners = Listeners::bind(&addresses, flags.unix_mask, &mut inherited)?;
     let web = engine.web(live.clone(), hooks, flags.tls.https(listeners.tls_port()));
     let server = Server::new(web).with_limits(flags.limits(&memory, max_connections));
     let connection_limit = server.connection_limit().clone();
     let server = server.with_name(concat!("plainweave/", env!("CARGO_PKG_VERSION")))?;
-    let observers = Observers::start(&flags.observation, &faults)?;
+    let observation = &flags.observation;
+    let observers = Observers::start(observation, &faults, addresses.admin, &mut inherited)?;
     let server = flags.proxy.apply(server);
     let server = bounded(server, architecture, &in_progress, &handshakes, &faults);
     let server = with_bodies(server, gathered.is_some().then(|| live.clone()));
@@ -163,15 +160,11 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let server = Arc::new(observers.watch(server, faults.clone(), configured));
 
     prepare(&listeners, &memory, &connection_limit)?;
-    if let Some(user) = &flags.user {
-        privileges::assume("plainweave web", user, &listeners.files())?;
-    }
+    privileges::assume("plainweave web", flags.user.as_deref(), &listeners.files())?;
     let stop = Stop::install().context("the signals could not be caught")?;
     warn(&memory);
-    let bounds = format!(
-        "up to {max_connections} connections, {}",
-        memory.description(in_progress.max())
-    );
+    let bounds = memory.description(in_progress.max());
+    let how = format!("{engine}, up to {max_connections} connections, {bounds}");
     let reload = gathered.map(|started| Reload::new(live.clone(), resources, private, started));
     let reload = reload.map(Arc::new);
     let ticking = ticking(flags, reload.as_ref(), &live)?;
@@ -187,8 +180,9 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     };
 
     let attention = Attention::pay(operated).context("the signals could not be caught")?;
-    let line = start_line(flags, &live.now(), &listeners, &engine, &bounds, &observers)?;
-    say(io::stdout(), &line);
+    let line = start_line(flags, &live.now(), private, &listeners, &how, &observers)?;
+    let sockets = listeners.descriptors()?.into_iter();
+    let sockets = sockets.chain(observers.descriptor()?).collect();
     let admission = Admission {
         connection_limit,
         in_progress,
@@ -210,19 +204,54 @@ fn serve(flags: &Flags, gathered: Option<Gathered>, hooks: &Hooks) -> anyhow::Re
     let observation = observers.open(&server, shown)?;
     let heap = HeapKeeper::start(admission.in_progress.clone());
     let (listeners, _socket_file) = listeners.with(tls.as_ref())?;
-    let finished = engine.run(&server, &admission, listeners, stop, flags.grace)?;
+    let offer = Offer::begin("web", inherited, replace, sockets, stop.asker()?, None)?;
+    say(io::stdout(), &line);
+    engine.start(&server, &admission, listeners)?;
+    service_manager::ready();
+    let alive = engine.watch()?;
+    let wish = stop.wait()?;
+    // If it is not taken over from, its sockets are closed now.
+    drop(offer);
+    let finished = stopped(&server, wish, &observation, flags.grace);
     // They look at the runtimes, which end next.
-    drop((attention, ticking, observation, heap));
-    if let Some(logs) = &site_logs {
-        logs.end();
-    }
+    drop((attention, ticking, observation, heap, alive));
+    site_logs.iter().for_each(|logs| logs.end());
     engine.end();
     TraceFile::write_last(trace.as_deref(), "plainweave web");
 
-    if !finished {
-        say_unfinished();
-    }
+    say_unless(finished);
     Ok(())
+}
+
+/// Returns what there is memory for.
+fn memory_bound(flags: &Flags, architecture: Architecture) -> MemoryBound {
+    let each = Each {
+        fiber: architecture.has_fiber_each(),
+        tls: flags.tls.is_on(),
+        http2: flags.http2.is_on(),
+    };
+    let limit = MemoryLimit::choose(flags.limits.max_memory);
+    MemoryBound::new(limit, flags.caching.cache, each)
+}
+
+/// Stops, and gives requests in progress the time of `grace`. False: it was not enough.
+fn stopped(
+    server: &Server<serve::Web>,
+    wish: Wish,
+    observation: &Observation,
+    grace: Duration,
+) -> bool {
+    match wish {
+        Wish::Signal => {
+            service_manager::stopping();
+            server.shutdown(grace)
+        }
+        // In half of it, clients that keep a connection hear of the end by their next answer.
+        Wish::Successor => {
+            observation.leave();
+            server.shutdown_gently(grace / 2, grace / 2)
+        }
+    }
 }
 
 /// Opens the trace's file, if the flags name one.
@@ -232,10 +261,12 @@ fn trace(flags: &Flags, engine: &serve::Engine) -> anyhow::Result<Option<Arc<Tra
     trace.transpose()
 }
 
-/// Says that the time of grace was too short.
-fn say_unfinished() {
+/// Says that the time of grace was too short, unless all was `finished`.
+fn say_unless(finished: bool) {
     let warning = "plainweave: stopped with requests in progress; --grace gives them longer";
-    say(io::stderr(), warning);
+    if !finished {
+        say(io::stderr(), warning);
+    }
 }
 
 /// Starts the threads that go with a configuration: one closes connections to applications that
@@ -270,7 +301,8 @@ fn warn(memory: &MemoryBound) {
 
 /// Makes all that the configuration names, and says that it is good.
 fn checked(gathered: &Gathered, flags: &Flags) -> anyhow::Result<String> {
-    flags.tls.check(&flags.addresses().plain)?;
+    let addresses = flags.addresses(&Inherited::default())?;
+    flags.tls.check(&addresses.plain)?;
     flags.tls.load(1, flags.http2.is_on())?;
     if let Some(user) = &flags.user {
         privileges::check(user)?;
@@ -283,7 +315,13 @@ fn checked(gathered: &Gathered, flags: &Flags) -> anyhow::Result<String> {
     let logs = SiteLogs::new(faults.clone(), true);
     let disk_waits = disk_waits(&faults);
     let resources = Resources::new(Caching::default(), &faults, &disk_waits, logs, 1);
-    let sites = sites(Some(gathered), flags, flags.are_private(), &resources, None)?;
+    let sites = sites(
+        Some(gathered),
+        flags,
+        flags.are_private(&addresses),
+        &resources,
+        None,
+    )?;
     configured::good(gathered, &sites)
 }
 
@@ -416,8 +454,13 @@ fn reopened(sites: &Live) -> String {
 }
 
 /// Raises the limit on descriptors as far as it may be raised, and leaves room for files.
-/// `affordable`: by the memory limit, which counts if no flag says otherwise.
-fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize {
+/// That there is memory for counts if no flag says otherwise.
+fn max_connections(
+    flags: &Flags,
+    addresses: &Addresses,
+    open_files: usize,
+    memory: &MemoryBound,
+) -> usize {
     let limit = getrlimit(Resource::Nofile);
     // Raising it may be forbidden. What there is then has to do, and the start line says how much
     // that is.
@@ -443,12 +486,12 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
         .architecture
         .architecture
         .most_connections()
-        .saturating_mul(flags.addresses().count());
+        .saturating_mul(addresses.count());
 
     flags
         .limits
         .max_connections
-        .map_or(affordable, NonZeroUsize::get)
+        .map_or(memory.connections, NonZeroUsize::get)
         .min(allowed)
         .min(made)
 }
@@ -456,9 +499,9 @@ fn max_connections(flags: &Flags, open_files: usize, affordable: usize) -> usize
 fn start_line(
     flags: &Flags,
     sites: &Sites,
+    private: bool,
     listeners: &Listeners,
-    engine: &serve::Engine,
-    bounds: &str,
+    how: &str,
     observers: &Observers,
 ) -> io::Result<String> {
     let config = flags.config.config.as_deref().map(Path::display);
@@ -468,11 +511,11 @@ fn start_line(
         (None, None) => format!("{} sites", sites.count()),
     };
     let urls = listeners.urls()?.join(" ");
-    let mut line = format!("plainweave web: serving {served} on {urls} ({engine}, {bounds}",);
+    let mut line = format!("plainweave web: serving {served} on {urls} ({how}");
     if let Some(config) = config.filter(|_| sites.only().is_some()) {
         line.push_str(&format!(", configuration {config}"));
     }
-    if sites.only().is_some() && flags.content.lists(flags.are_private()) {
+    if sites.only().is_some() && flags.content.lists(private) {
         line.push_str(", directories are listed");
     }
     if let Some(path) = &flags.observation.access_log {

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
@@ -11,7 +12,10 @@ use plainweave_serve::accept::MOST;
 
 use super::flags::Addresses;
 use super::tls::Tls;
-use plainweave_daemon::listening::{self, Listening, SocketFile};
+use plainweave_daemon::listening::{self, Listening};
+use plainweave_daemon::replace::Inherited;
+use plainweave_daemon::sharing::Sharing;
+use plainweave_daemon::socket_file::SocketFile;
 
 /// A listener, and what its connections need for TLS.
 pub(super) type Served = (Listening, Option<Tls>);
@@ -21,11 +25,16 @@ pub(super) struct Listeners {
     plain: Vec<TcpListener>,
     tls: Vec<TcpListener>,
     unix: Option<(UnixListener, SocketFile)>,
+    sharing: Sharing,
 }
 
 impl Listeners {
-    /// `unix`: the file and its access mask.
-    pub(super) fn bind(addresses: &Addresses, unix: Option<(&Path, u32)>) -> anyhow::Result<Self> {
+    /// Opens those that are not `inherited`. `mask`: the access mask of a Unix socket.
+    pub(super) fn bind(
+        addresses: &Addresses,
+        mask: u32,
+        inherited: &mut Inherited,
+    ) -> anyhow::Result<Self> {
         let mut all = addresses.plain.iter().chain(&addresses.tls);
         while let Some(address) = all.next() {
             // The second bind would fail, and its error ask for another server.
@@ -36,15 +45,27 @@ impl Listeners {
             }
         }
 
-        let each =
-            |addresses: &[SocketAddr]| addresses.iter().map(|address| bind(*address)).collect();
-        let (plain, tls): (anyhow::Result<_>, _) = (each(&addresses.plain), each(&addresses.tls));
-        let unix = unix.map(|(path, mask)| listening::open_unix(path, mask, "--unix-socket"));
+        let mut each = |addresses: &[SocketAddr]| -> anyhow::Result<Vec<_>> {
+            let addresses = addresses.iter();
+            addresses.map(|address| bind(*address, inherited)).collect()
+        };
+        let plain = each(&addresses.plain)?;
+        let tls = each(&addresses.tls)?;
+        let unix = addresses.unix.as_deref();
+        let unix = unix.map(|path| listening::open_unix(path, mask, "--unix-socket", inherited));
         Ok(Self {
-            plain: plain?,
-            tls: tls?,
+            plain,
+            tls,
             unix: unix.transpose()?,
+            sharing: inherited.sharing().clone(),
         })
+    }
+
+    /// Returns a further descriptor of each.
+    pub(super) fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        let unix = self.unix.iter().map(|(listener, _)| listener.as_fd());
+        let all = self.tcp().map(AsFd::as_fd).chain(unix);
+        all.map(|fd| fd.try_clone_to_owned()).collect()
     }
 
     /// Returns further handles of the TCP sockets.
@@ -88,7 +109,11 @@ impl Listeners {
 
     /// Returns them, each with what its connections need, and the file that goes with them.
     pub(super) fn with(self, tls: Option<&Tls>) -> io::Result<(Vec<Served>, Option<SocketFile>)> {
-        let tcp = |listener| net::TcpListener::from_std(listener).map(Listening::Tcp);
+        let sharing = self.sharing;
+        let tcp = |listener| {
+            let listener = net::TcpListener::from_std(listener)?;
+            Ok::<_, io::Error>(Listening::tcp(listener, &sharing))
+        };
         let plain = self
             .plain
             .into_iter()
@@ -98,17 +123,19 @@ impl Listeners {
             .into_iter()
             .map(|listener| Ok((tcp(listener)?, tls.cloned())));
         let mut all: Vec<_> = plain.chain(encrypted).collect::<io::Result<_>>()?;
-        let (unix, file) = self.unix.map(listening::take_over).transpose()?.unzip();
+        let Some((unix, file)) = self.unix else {
+            return Ok((all, None));
+        };
+        let unix = net::UnixListener::from_std(unix)?;
+        all.push((Listening::unix(unix, &sharing), None));
 
-        all.extend(unix.map(|listener| (listener, None)));
-
-        Ok((all, file))
+        Ok((all, Some(file)))
     }
 }
 
-/// Binds a listener to an address.
-pub(super) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    listening::open(address, MOST.cast_signed(), address.is_ipv6()).map_err(|error| {
+/// Binds a listener to an address, or takes an inherited one.
+pub(super) fn bind(address: SocketAddr, inherited: &mut Inherited) -> anyhow::Result<TcpListener> {
+    listening::open(address, MOST.cast_signed(), address.is_ipv6(), inherited).map_err(|error| {
         let remedy = match error.kind() {
             ErrorKind::AddrInUse => "is another server on it? choose another with --listen",
             ErrorKind::AddrNotAvailable => {

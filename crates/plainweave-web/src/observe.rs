@@ -1,7 +1,9 @@
 //! What an operator sees: the access log and the admin address. Without either flag requests are
 //! not even timed.
 
-use std::net::TcpListener;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -27,6 +29,8 @@ use super::upstream::Upstreams;
 use plainweave_daemon::admin::{self, Admin, Asked, Figures, Page, Refusal};
 use plainweave_daemon::architecture::Runtimes;
 use plainweave_daemon::fibers::FiberPages;
+use plainweave_daemon::replace::Inherited;
+use plainweave_daemon::sharing::Sharing;
 use plainweave_daemon::stalls::Stalls;
 use plainweave_daemon::status::{self, Common};
 
@@ -35,6 +39,7 @@ pub(super) struct Observers {
     log: Option<(Arc<AccessLog>, Writer)>,
     record: Option<Arc<Record>>,
     listener: Option<TcpListener>,
+    sharing: Sharing,
     /// Whether the admin address shows details to other machines, too.
     details: bool,
 }
@@ -70,17 +75,31 @@ pub(super) struct Shown {
 /// Keeps log and admin address going until dropped.
 pub(super) struct Observation {
     // In this order: no page is read any more when the log is ended.
-    _admin: Option<Admin>,
+    admin: Option<Admin>,
     _writer: Option<Writer>,
 }
 
+impl Observation {
+    /// Leaves the admin address to the server that has taken over.
+    pub(super) fn leave(&self) {
+        self.admin.iter().for_each(Admin::leave);
+    }
+}
+
 impl Observers {
-    pub(super) fn start(flags: &ObservationFlags, faults: &Arc<Faults>) -> anyhow::Result<Self> {
+    /// `admin`: where the admin address is to listen.
+    pub(super) fn start(
+        flags: &ObservationFlags,
+        faults: &Arc<Faults>,
+        admin: Option<SocketAddr>,
+        inherited: &mut Inherited,
+    ) -> anyhow::Result<Self> {
         let log = flags.access_log.as_deref();
         let log = log
             .map(|path| AccessLog::start(path, flags.log_format, faults.clone()))
             .transpose()?;
-        let listener = flags.admin.map(super::listen::bind).transpose()?;
+        let listener = admin.map(|address| super::listen::bind(address, inherited));
+        let listener = listener.transpose()?;
         let record = || {
             Arc::new(Record {
                 counters: Counters::new(),
@@ -92,6 +111,7 @@ impl Observers {
             log,
             record: listener.is_some().then(record),
             listener,
+            sharing: inherited.sharing().clone(),
             details: flags.admin_details,
         })
     }
@@ -148,6 +168,12 @@ impl Observers {
         self.log.as_ref().map(|(log, _)| log.clone())
     }
 
+    /// Returns a further descriptor of the admin address.
+    pub(super) fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        let fd = self.listener.as_ref().map(AsFd::as_fd);
+        fd.map(|fd| fd.try_clone_to_owned()).transpose()
+    }
+
     /// Returns where the admin address listens, for the start-up line.
     pub(super) fn admin_url(&self) -> Option<String> {
         let address = self.listener.as_ref()?.local_addr().ok()?;
@@ -168,12 +194,13 @@ impl Observers {
                     record,
                     shown,
                     log,
+                    sharing: self.sharing.clone(),
                     start: Instant::now(),
                 };
 
                 let fibers = FiberPages::new(pages.shown.runtimes.clone());
                 Some(Admin::start(
-                    listener,
+                    (listener, &self.sharing),
                     fibers,
                     self.details,
                     move |asked| pages.page(asked),
@@ -183,7 +210,7 @@ impl Observers {
         };
 
         Ok(Observation {
-            _admin: admin,
+            admin,
             _writer: writer,
         })
     }
@@ -195,6 +222,7 @@ struct Pages<H> {
     record: Arc<Record>,
     shown: Shown,
     log: Option<Arc<AccessLog>>,
+    sharing: Sharing,
     start: Instant,
 }
 
@@ -211,7 +239,10 @@ impl<H: Handler> Pages<H> {
                 self.start,
             ),
             // So that a load balancer sends nobody else here while the last ones are served.
-            "/health" if self.server.is_stopping() => Err(StatusCode::SERVICE_UNAVAILABLE.into()),
+            // Where another server has taken over, there is no need.
+            "/health" if self.server.is_stopping() && !self.sharing.is_handed_over() => {
+                Err(StatusCode::SERVICE_UNAVAILABLE.into())
+            }
             "/health" if self.shown.sites.now().roots().any(|root| root.is_missing()) => {
                 Err(Refusal::Unavailable("the served directory is gone"))
             }

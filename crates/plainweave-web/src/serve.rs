@@ -17,8 +17,9 @@ use super::sites::{Chosen, Live};
 use plainweave_daemon::architecture::{Architecture, Handling, Runtimes};
 use plainweave_daemon::engine::Setup;
 use plainweave_daemon::hooks::Hooks;
-use plainweave_daemon::signals::Stop;
+use plainweave_daemon::service_manager;
 use plainweave_daemon::stalls::Stalls;
+use plainweave_daemon::ticking::Ticking;
 
 type WebServer = Server<Web>;
 /// After the grace time: for cancelled requests to end.
@@ -115,16 +116,13 @@ impl Engine {
         }
     }
 
-    /// Serves until `stop`, then gives requests in progress the time of `grace`. False: it was not
-    /// enough.
-    pub(super) fn run(
+    /// Accepts and serves, beside the caller.
+    pub(super) fn start(
         &self,
         server: &Arc<WebServer>,
         admission: &Admission,
         listeners: Vec<Served>,
-        stop: Stop,
-        grace: Duration,
-    ) -> io::Result<bool> {
+    ) -> io::Result<()> {
         for (listener, tls) in listeners {
             let door = door(listener, admission, self.0.loops.clone());
             match tls {
@@ -132,9 +130,12 @@ impl Engine {
                 Some(tls) => self.serve(server, tls.listen(door))?,
             }
         }
+        Ok(())
+    }
 
-        stop.wait()?;
-        Ok(server.shutdown(grace))
+    /// Has the service manager know that the server is alive, if it asks for that.
+    pub(super) fn watch(&self) -> io::Result<Option<Ticking>> {
+        service_manager::watch(&self.0)
     }
 
     /// Has a listener's connections served.

@@ -62,9 +62,9 @@ pub(super) struct TlsFlags {
 }
 
 impl TlsFlags {
-    /// Returns where TLS is served.
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
-        match self.tls_listen.is_empty() && self.is_on() {
+    /// Returns where TLS is served; `unasked`: also where no flag says so.
+    pub(super) fn addresses(&self, unasked: bool) -> Vec<SocketAddr> {
+        match self.tls_listen.is_empty() && self.is_on() && unasked {
             true => vec![LISTEN.into()],
             false => self.tls_listen.clone(),
         }

@@ -15,7 +15,7 @@ use plainweave_daemon::admin::Figures;
 pub(super) struct TlsFlags {}
 
 impl TlsFlags {
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+    pub(super) fn addresses(&self, _unasked: bool) -> Vec<SocketAddr> {
         Vec::new()
     }
 

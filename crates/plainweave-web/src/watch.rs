@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plainweave_daemon::console::say;
+use plainweave_daemon::ticking::Ticking;
 
 use super::configured::Reload;
-use super::ticking::Ticking;
 
 const PAUSE: Duration = Duration::from_millis(500);
 

@@ -27,6 +27,7 @@ mod observe;
 mod overload;
 mod policies;
 mod reload;
+mod replace;
 mod scripted;
 mod seed_load;
 mod signals;

@@ -252,7 +252,7 @@ impl<S: Transport, H: Handler> Conn<'_, S, H> {
                 Ok(Turn::Last { linger: true }) => self.link.linger(self.input.discard()),
                 Ok(Turn::Last { linger: false }) => self.link.stream.end(),
                 // It is between two requests, so nothing of the peer's is lost.
-                Ok(_) if self.server.is_stopping() => self.link.stream.end(),
+                Ok(_) if self.server.is_ending() => self.link.stream.end(),
                 Ok(_) => return Some(Next::Idle(self.server.limits().idle_timeout)),
                 Err(error) => self.fail(&error),
             }

@@ -161,6 +161,17 @@ impl<H: Handler> Server<H> {
         ended
     }
 
+    /// Does what [`Server::shutdown`] does, for a server whose successor has begun to accept: a
+    /// connection without a request may send one for `patience` longer, its last, so that a client
+    /// hardly ever meets a connection that ends as it sends. HTTP/2 tells its clients at once.
+    /// `grace` begins after that.
+    ///
+    /// Context: any thread or fiber; may suspend.
+    pub fn shutdown_gently(&self, patience: Duration, grace: Duration) -> bool {
+        self.stop_accepting();
+        self.connection_limit().wait_ended(patience) || self.shutdown(grace)
+    }
+
     /// Returns the addresses of the listeners that are being served.
     pub fn addresses(&self) -> Vec<Address> {
         self.listeners().addresses()

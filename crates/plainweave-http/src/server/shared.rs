@@ -45,6 +45,8 @@ pub struct Server<H> {
     timed: bool,
     pool: Pool,
     stopping: AtomicBool,
+    /// Connections that have no request are closed.
+    ending: AtomicBool,
     idle: Arc<IdleConnections>,
     #[cfg(feature = "http2")]
     http2: Connections,
@@ -92,6 +94,7 @@ impl<H: Handler> Server<H> {
             timed: true,
             pool,
             stopping: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             idle: Arc::default(),
             #[cfg(feature = "http2")]
             http2: Connections::default(),
@@ -252,18 +255,31 @@ impl<H: Handler> Server<H> {
     /// wait; [`Server::shutdown`] does. Those for which the caller waits after
     /// [`Next::Idle`](crate::Next::Idle) are the caller's to close; the crate's page shows how.
     pub fn stop(&self) {
-        // First, for those that the rest wakes look at it.
-        self.stopping.store(true, Ordering::Relaxed);
+        self.ending.store(true, Ordering::Relaxed);
+        self.stop_accepting();
+        self.idle.end();
+    }
+
+    /// Does the same, but connections without a request go on waiting for one, their last.
+    pub(crate) fn stop_accepting(&self) {
+        // First, for those that the rest wakes look at it. Sequentially consistent, as accepting
+        // asks for.
+        self.stopping.store(true, Ordering::SeqCst);
         self.listeners.close();
         self.connection_limit.wake();
-        self.idle.end();
         #[cfg(feature = "http2")]
         self.http2.wake();
     }
 
     /// Returns whether [`Server::stop`] was called.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether connections that have no request are to be closed. After a stop that is
+    /// gentle they first have another one, whose answer says that it is the last.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
     }
 
     /// Returns the limits in force.

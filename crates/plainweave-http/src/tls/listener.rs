@@ -51,6 +51,10 @@ impl<L: Listener<Stream: Transport>> Listener for TlsListener<L> {
         self.listener.close();
     }
 
+    fn is_shared(&self) -> bool {
+        self.listener.is_shared()
+    }
+
     fn address(&self) -> Option<Address> {
         self.listener.address()
     }

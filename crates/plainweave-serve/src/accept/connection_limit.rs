@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -232,17 +232,26 @@ impl ConnectionLimit {
         lock(&self.backlogs).insert(listener, connections);
     }
 
-    /// Counts an accept loop until the guard is dropped.
+    /// Counts an accept loop until the guard is dropped or released.
     pub(crate) fn begin_loop(self: &Arc<Self>) -> LoopGuard {
         self.loops.fetch_add(1, Ordering::SeqCst);
-        LoopGuard(Arc::clone(self))
+        LoopGuard {
+            limit: Arc::clone(self),
+            is_counted: AtomicBool::new(true),
+        }
     }
 
-    /// Counts a connection that was accepted. Listeners that saw the same last permit free may
-    /// exceed the limit, by one connection each.
+    /// Counts a connection that another process has accepted, whatever the limit.
+    pub fn adopt(self: &Arc<Self>) -> ConnectionPermit {
+        let permit = self.acquire();
+        permit.accepted();
+        permit
+    }
+
+    /// Counts a connection that was accepted, or is about to be. Listeners that saw the same last
+    /// permit free may exceed the limit, by one connection each.
     pub(super) fn acquire(self: &Arc<Self>) -> ConnectionPermit {
         self.open.fetch_add(1, Ordering::SeqCst);
-        self.accepted.fetch_add(1, Ordering::Relaxed);
         ConnectionPermit {
             limit: Arc::clone(self),
             counted: None,
@@ -264,18 +273,35 @@ impl Drop for Pause {
     }
 }
 
-/// An accept loop, until it is dropped.
+/// An accept loop, until it is dropped or released.
 #[derive(Debug)]
-pub(crate) struct LoopGuard(Arc<ConnectionLimit>);
+pub(crate) struct LoopGuard {
+    limit: Arc<ConnectionLimit>,
+    is_counted: AtomicBool,
+}
+
+impl LoopGuard {
+    /// Has nobody wait for the loop any longer.
+    pub(crate) fn release(&self) {
+        if self.is_counted.swap(false, Ordering::SeqCst) {
+            self.limit.loops.fetch_sub(1, Ordering::SeqCst);
+            self.limit.wake();
+        }
+    }
+}
 
 impl Drop for LoopGuard {
     fn drop(&mut self) {
-        self.0.loops.fetch_sub(1, Ordering::SeqCst);
-        self.0.wake();
+        self.release();
     }
 }
 
 impl ConnectionPermit {
+    /// Notes that the connection was accepted.
+    pub(super) fn accepted(&self) {
+        self.limit.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts the connection for its address. Returns `false` if the address is at its limit.
     pub(super) fn charge(&mut self, peer: SocketAddr) -> bool {
         self.counted = self.limit.by_address.begin(Some(peer));

@@ -120,7 +120,8 @@ impl<L: Listener> Acceptor<L> {
         while !stopping() {
             match self.wait(&stopping) {
                 Ok(Some(accepted)) => {
-                    let admitted = self.admit(accepted);
+                    let permit = self.connection_limit.acquire();
+                    let admitted = self.admit(accepted, permit);
                     if admitted.is_some() {
                         return admitted;
                     }
@@ -140,7 +141,8 @@ impl<L: Listener> Acceptor<L> {
 
     /// Gives each connection to `take`, on a fresh fiber for each, until the server stops, the
     /// listener is closed or the runtime ends. Returns at once. What `take` fails with is reported,
-    /// and followed by a pause.
+    /// and followed by a pause. `stopping` reads in sequentially consistent order what was written
+    /// so.
     ///
     /// Context: a fiber.
     ///
@@ -163,12 +165,13 @@ impl<L: Listener> Acceptor<L> {
     fn admit(
         &mut self,
         (stream, peer): (L::Stream, Option<SocketAddr>),
+        mut permit: ConnectionPermit,
     ) -> Option<(L::Stream, ConnectionPermit)> {
         let now = now();
         if self.backlog.accepted(now) {
             self.look(now);
         }
-        let mut permit = self.connection_limit.acquire();
+        permit.accepted();
         let admitted = peer.is_none_or(|peer| permit.charge(peer));
         admitted.then_some((stream, permit))
     }
@@ -315,8 +318,14 @@ where
 
     fn try_next(&mut self) -> io::Result<Option<(L::Stream, ConnectionPermit)>> {
         self.acceptor.wait_for_permit(&self.stopping)?;
+        // Counted before `stopping` is asked: at a socket that others share nobody waits for the
+        // end of this loop, and so either the stop sees the permit, or this sees the stop.
+        let permit = self.acceptor.connection_limit.acquire();
+        if (self.stopping)() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let accepted = self.acceptor.listener.try_accept()?;
-        Ok(self.acceptor.admit(accepted))
+        Ok(self.acceptor.admit(accepted, permit))
     }
 }
 

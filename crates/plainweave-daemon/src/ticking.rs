@@ -7,14 +7,17 @@ use std::time::Duration;
 
 /// The thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Ticking {
+pub struct Ticking {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ticking {
     /// Starts a thread of this name that calls `tick` with pauses between.
-    pub(super) fn start(
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start(
         name: &str,
         pause: Duration,
         mut tick: impl FnMut() + Send + 'static,

@@ -1,0 +1,568 @@
+//! A server takes over from another one, or from a service manager: nobody is refused, and nothing
+//! that was begun is lost.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::FdFlags;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cache::running as cache;
+use crate::common::scratch::Scratch;
+use crate::common::{Running, admin, command, eventually, get, output};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A site, and what its servers are started with: always the same.
+struct Site {
+    scratch: Scratch,
+    more: Vec<String>,
+}
+
+impl Site {
+    fn new(more: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.root().join("www")).unwrap();
+        scratch.file("www/index.html", "a page");
+        scratch.file("www/large", vec![b'x'; 16 << 20]);
+        let more = more.iter().map(|&arg| arg.to_owned()).collect();
+        Self { scratch, more }
+    }
+
+    fn command(&self, address: SocketAddr) -> Command {
+        let www = self.scratch.path("www");
+        let replace = self.scratch.path("replace");
+        let address = address.to_string();
+        let mut command = command(&[&www, "--listen", &address, "--replace", &replace]);
+        command.args(&self.more);
+        command
+    }
+
+    fn start(&self) -> Running {
+        Running::spawn(self.command(([127, 0, 0, 1], 0).into()))
+    }
+
+    /// Starts the next one. It serves by the time that this returns.
+    fn next(&self, old: &Running) -> Running {
+        Running::spawn(self.command(old.address))
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+/// Reads one answer of `index.html`; true: the connection goes on.
+fn one_answer(stream: &mut (impl Read + Write)) -> bool {
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        .expect("a request");
+    let mut text = Vec::new();
+    while !text.ends_with(b"a page") {
+        let mut piece = [0; 512];
+        let len = stream.read(&mut piece).expect("an answer");
+        assert!(len > 0, "the connection has ended without an answer");
+        text.extend_from_slice(&piece[..len]);
+    }
+
+    let text = String::from_utf8(text).unwrap().to_lowercase();
+    assert!(text.starts_with("http/1.1 200 ok\r\n"), "{text}");
+    !text.contains("connection: close")
+}
+
+/// Sets it when dropped, if only by a panic.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Has clients ask all the time while servers take over from each other. The old ones go on beside
+/// the new ones for a while.
+fn replaced_under_load(site: &Site, times: usize) {
+    let mut server = site.start();
+    let address = server.address;
+    let done = AtomicBool::new(false);
+    let answers = AtomicU32::new(0);
+    let mut download = connect(address);
+    let request = b"GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    download.write_all(request).unwrap();
+
+    thread::scope(|scope| {
+        let end = Ended(&done);
+        let load = || {
+            let mut stream = connect(address);
+            while !done.load(Ordering::Relaxed) {
+                if !one_answer(&mut stream) {
+                    stream = connect(address);
+                }
+                // Connections that begin are lost as little as those that are kept.
+                assert!(get(address, "/").ends_with("a page"));
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let loads: Vec<_> = (0..3).map(|_| scope.spawn(load)).collect();
+        let mut ends = Vec::new();
+        for _ in 0..times {
+            let next = site.next(&server);
+            let before = answers.load(Ordering::Relaxed);
+            let old = std::mem::replace(&mut server, next);
+            let process = server.child.id();
+            ends.push(scope.spawn(move || {
+                let (code, said) = old.end();
+                assert_eq!(code, Some(0), "{said}");
+                assert!(
+                    said.contains(&format!("process {process} takes over")),
+                    "{said}"
+                );
+            }));
+            while answers.load(Ordering::Relaxed) < before + 3 {
+                assert!(!loads.iter().any(|load| load.is_finished()), "a loss");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+
+        // Meanwhile the first one waits for the download.
+        let mut body = Vec::new();
+        download.read_to_end(&mut body).unwrap();
+        let head = body.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+        assert_eq!(body.len() - head.unwrap() - 4, 16 << 20);
+        drop(end);
+        for load in loads {
+            load.join().expect("no loss");
+        }
+        for end in ends {
+            end.join().expect("an end as it should be");
+        }
+    });
+}
+
+#[test]
+fn a_hundred_replacements_lose_nothing() {
+    replaced_under_load(&Site::new(&["--grace", "60s"]), 100);
+}
+
+#[test]
+fn replacements_on_epoll_lose_nothing() {
+    replaced_under_load(&Site::new(&["--grace", "60s", "--io", "epoll"]), 10);
+}
+
+/// A client that is silent meanwhile keeps its connection for half of the time of grace.
+#[test]
+fn a_silent_client_has_a_last_answer() {
+    let site = Site::new(&["--admin", "127.0.0.1:0"]);
+    let old = site.start();
+    let mut silent = connect(old.address);
+    assert!(one_answer(&mut silent));
+    let pages = admin(&old);
+    let new = site.next(&old);
+    assert_eq!(pages, admin(&new), "the admin address is taken over, too");
+    for _ in 0..20 {
+        // Whichever of them it is: the service is there.
+        assert!(get(pages, "/health").ends_with("ok\n"));
+    }
+    // It may have heard of the new one a moment later than this.
+    while one_answer(&mut silent) {}
+    let (code, said) = old.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(get(new.address, "/").ends_with("a page"));
+}
+
+/// Whatever fails before it can serve, the one that runs goes on.
+#[test]
+fn a_replacement_that_cannot_start_changes_nothing() {
+    let site = Site::new(&[]);
+    let mut old = site.start();
+    let mut said = BufReader::new(old.child.stderr.take().unwrap());
+    let www = site.scratch.path("www");
+    let replace = site.scratch.path("replace");
+    let address = old.address.to_string();
+    let missing = site.scratch.path("missing/socket");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let faults = [
+        (["--unix-socket", &missing], "cannot listen on"),
+        (["--admin", &taken], "is another server on it?"),
+    ];
+
+    for (fault, why) in faults {
+        let args = ["--listen", &address, "--replace", &replace];
+        let (code, text) = output(&[&[&*www], &args[..], &fault].concat());
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains(why), "{text}");
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert!(line.contains("not replaced, it goes on: process"), "{line}");
+        assert!(get(old.address, "/").ends_with("a page"));
+    }
+
+    // A server of another kind, and one of another version.
+    let other = cache::command(&[
+        "-p",
+        "0",
+        "-s",
+        &site.scratch.path("cache"),
+        "--replace",
+        &replace,
+    ]);
+    let (code, text) = run(other);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("refuses: here is plainweave 1 web"), "{text}");
+    let new = site.next(&old);
+    assert!(get(new.address, "/").ends_with("a page"));
+}
+
+fn run(mut command: Command) -> (Option<i32>, String) {
+    let done = crate::common::child::output(&mut command).unwrap();
+    let text = [done.stdout, done.stderr].concat();
+    (done.status.code(), String::from_utf8(text).unwrap())
+}
+
+/// One that was killed leaves its file; other files stay as they are.
+#[test]
+fn what_stands_at_the_file() {
+    let site = Site::new(&[]);
+    let file = site.scratch.root().join("replace");
+    let mut killed = site.start();
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    assert!(file.exists());
+    let server = site.start();
+    assert!(get(server.address, "/").ends_with("a page"));
+    server.signal();
+    assert_eq!(server.end().0, Some(0));
+    assert!(!file.exists(), "a server that ends removes it");
+
+    fs::write(&file, "mine").unwrap();
+    let (code, text) = run(site.command(([127, 0, 0, 1], 0).into()));
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("is not a socket") || text.contains("give another file"),
+        "{text}"
+    );
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+
+    // A server of another kind answers at it, in another language.
+    fs::remove_file(&file).unwrap();
+    let _other = UnixListener::bind(&file).unwrap();
+    let (code, text) = run(site.command(([127, 0, 0, 1], 0).into()));
+    assert_eq!(code, Some(1));
+    assert!(text.contains("give another file with --replace"), "{text}");
+}
+
+/// The file of a Unix socket is there all the time, and the last server removes it.
+#[test]
+fn a_unix_socket_is_taken_over() {
+    let site = Site::new(&[]);
+    let path = site.scratch.path("socket");
+    let start = || {
+        let mut command = site.command(([127, 0, 0, 1], 0).into());
+        command.args(["--unix-socket", &path]);
+        Running::spawn(command)
+    };
+    // The old one may have accepted it, and says then that it is the last.
+    let ask = || _ = one_answer(&mut UnixStream::connect(&path).unwrap());
+
+    let first = start();
+    ask();
+    let second = start();
+    ask();
+    assert_eq!(first.end().0, Some(0));
+    ask();
+    second.signal();
+    assert_eq!(second.end().0, Some(0));
+    assert!(!fs::exists(&path).unwrap());
+}
+
+/// Runs a command with descriptors from 3 on, as a service manager does.
+fn activated(command: &Command, sockets: &[OwnedFd], names: &str) -> Command {
+    let mut script = String::new();
+    for (n, socket) in sockets.iter().enumerate() {
+        // They are given away: other tests' children may get them too, which does no harm.
+        rustix::io::fcntl_setfd(socket, FdFlags::empty()).unwrap();
+        script.push_str(&format!("exec {}<&{}; ", 53 + n, socket.as_raw_fd()));
+    }
+    for n in 0..sockets.len() {
+        script.push_str(&format!("exec {}<&{}; exec {}<&-; ", 3 + n, 53 + n, 53 + n));
+    }
+    script.push_str("export LISTEN_PID=$$; exec \"$0\" \"$@\"");
+
+    // The descriptors have two digits.
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &script]).arg(command.get_program());
+    shell.args(command.get_args()).env_remove("PLAINWEAVE_IO");
+    shell.env("LISTEN_FDS", sockets.len().to_string());
+    shell.env("LISTEN_FDNAMES", names);
+    shell
+}
+
+/// The sockets of a service manager go on listening when the server ends: who comes in between
+/// waits.
+#[test]
+fn sockets_of_a_service_manager() {
+    let site = Site::new(&[]);
+    let web = TcpListener::bind("127.0.0.1:0").unwrap();
+    let pages = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = web.local_addr().unwrap();
+    let sockets: Vec<OwnedFd> = vec![web.into(), pages.into()];
+    let www = site.scratch.path("www");
+    let start = || Running::spawn(activated(&command(&[&www]), &sockets, "http:admin"));
+    let first = start();
+    assert_eq!(first.address, address, "and the default port is not opened");
+    assert!(get(admin(&first), "/health").ends_with("ok\n"));
+    assert!(get(address, "/").ends_with("a page"));
+    first.signal();
+    assert_eq!(first.end().0, Some(0));
+
+    let mut between = connect(address);
+    let second = start();
+    assert!(one_answer(&mut between));
+    second.signal();
+    assert_eq!(second.end().0, Some(0));
+
+    // What is not a socket of a listener is refused.
+    let (stream, _peer) = UnixStream::pair().unwrap();
+    let (code, text) = run(activated(&command(&[&www]), &[stream.into()], ""));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("descriptor 0 of the service manager"),
+        "{text}"
+    );
+    let architecture = ["--architecture", "acceptors"];
+    let (code, text) = run(activated(
+        &command(&[&[&*www], &architecture[..]].concat()),
+        &sockets,
+        "",
+    ));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("choose another one"), "{text}");
+}
+
+/// What a service manager hears, by its socket.
+struct Manager {
+    socket: UnixDatagram,
+    path: String,
+}
+
+impl Manager {
+    fn new(scratch: &Scratch) -> Self {
+        let path = scratch.path("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        Self { socket, path }
+    }
+
+    fn hear(&self) -> String {
+        let mut text = [0; 256];
+        let len = self.socket.recv(&mut text).expect("a message");
+        String::from_utf8(text[..len].to_vec()).unwrap()
+    }
+}
+
+#[test]
+fn a_service_manager_hears_of_it() {
+    let site = Site::new(&[]);
+    let manager = Manager::new(&site.scratch);
+    let start = |watched: &str| {
+        let mut command = site.command(([127, 0, 0, 1], 0).into());
+        command.env("NOTIFY_SOCKET", &manager.path);
+        command.env("WATCHDOG_USEC", watched);
+        Running::spawn(command)
+    };
+    let ready = |server: &Running| {
+        let text = manager.hear();
+        assert!(text.contains("READY=1"), "{text}");
+        assert!(
+            text.contains(&format!("MAINPID={}", server.child.id())),
+            "{text}"
+        );
+    };
+
+    let first = start("3600000000");
+    ready(&first);
+    kill_process(Pid::from_child(&first.child), Signal::HUP).unwrap();
+    let text = manager.hear();
+    assert!(
+        text.contains("RELOADING=1") && text.contains("MONOTONIC_USEC="),
+        "{text}"
+    );
+    ready(&first);
+
+    // The old one does not say that the service stops: it does not.
+    let second = start("200000");
+    ready(&second);
+    assert_eq!(first.end().0, Some(0));
+    for _ in 0..3 {
+        assert_eq!(manager.hear().trim_end(), "WATCHDOG=1");
+    }
+    second.signal();
+    let mut text = manager.hear();
+    while text.trim_end() == "WATCHDOG=1" {
+        text = manager.hear();
+    }
+    assert_eq!(text.trim_end(), "STOPPING=1");
+    assert_eq!(second.end().0, Some(0));
+}
+
+/// A cache, and what its servers are started with.
+struct Caches {
+    scratch: Scratch,
+    more: Vec<String>,
+}
+
+impl Caches {
+    fn new(more: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        let more = more.iter().map(|&arg| arg.to_owned()).collect();
+        Self { scratch, more }
+    }
+
+    fn start(&self, address: SocketAddr) -> cache::Running {
+        let port = address.port();
+        let port = if port == 0 {
+            "-1".to_owned()
+        } else {
+            port.to_string()
+        };
+        let replace = self.scratch.path("replace");
+        let mut command = cache::command(&["-l", "127.0.0.1", "-p", &port, "--replace", &replace]);
+        command.args(&self.more);
+        cache::Running::spawn(command)
+    }
+}
+
+/// Sends commands and reads the reply, which ends with this.
+fn reply(stream: &mut TcpStream, commands: &[u8], end: &str) -> String {
+    stream.write_all(commands).expect("a command");
+    let mut text = Vec::new();
+    while !text.ends_with(end.as_bytes()) {
+        let mut piece = [0; 512];
+        let len = stream.read(&mut piece).expect("a reply");
+        assert!(len > 0, "the connection has ended after {text:?}");
+        text.extend_from_slice(&piece[..len]);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+/// Connections go on where they are, in whatever part of a command: their clients notice nothing
+/// but that the items are gone.
+fn caches_replaced_under_load(caches: &Caches, times: usize) {
+    let mut server = caches.start(([127, 0, 0, 1], 0).into());
+    let address = server.address;
+    let done = AtomicBool::new(false);
+    let replies = AtomicU32::new(0);
+    let mut silent: Vec<_> = (0..50).map(|_| connect(address)).collect();
+    for stream in &mut silent {
+        reply(stream, b"set a 0 0 1\r\n1\r\n", "STORED\r\n");
+    }
+
+    thread::scope(|scope| {
+        let end = Ended(&done);
+        let load = || {
+            let mut stream = connect(address);
+            while !done.load(Ordering::Relaxed) {
+                reply(&mut stream, b"set a 0 0 5\r\n", "");
+                reply(&mut stream, b"hello\r\nget b\r\n", "STORED\r\nEND\r\n");
+                reply(&mut connect(address), b"get b\r\n", "END\r\n");
+                replies.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let loads: Vec<_> = (0..3).map(|_| scope.spawn(load)).collect();
+        for _ in 0..times {
+            // In the midst of a value when the next one comes.
+            let mut halfway = connect(address);
+            reply(&mut halfway, b"get b\r\nset c 0 0 5\r\nhe", "END\r\n");
+            let next = caches.start(address);
+            let before = replies.load(Ordering::Relaxed);
+            let old = std::mem::replace(&mut server, next);
+            reply(&mut halfway, b"llo\r\n", "STORED\r\n");
+            let (code, said) = old.end();
+            assert_eq!(code, Some(0), "{said}");
+            reply(
+                &mut halfway,
+                b"set c 0 0 1\r\n1\r\nget c\r\n",
+                "VALUE c 0 1\r\n1\r\nEND\r\n",
+            );
+            while replies.load(Ordering::Relaxed) < before + 3 {
+                assert!(!loads.iter().any(|load| load.is_finished()), "a loss");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+
+        drop(end);
+        for load in loads {
+            load.join().expect("no loss");
+        }
+    });
+    for stream in &mut silent {
+        reply(stream, b"get a\r\n", "END\r\n");
+    }
+    let mut monitor = connect(address);
+    let stats = reply(&mut monitor, b"stats\r\n", "END\r\n");
+    let open = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("STAT curr_connections "));
+    let open: usize = open.unwrap().parse().unwrap();
+    assert!((51..60).contains(&open), "{open} connections are counted");
+}
+
+#[test]
+fn caches_lose_no_connection() {
+    caches_replaced_under_load(&Caches::new(&["-t", "2"]), 50);
+}
+
+#[test]
+fn caches_on_epoll_lose_no_connection() {
+    caches_replaced_under_load(&Caches::new(&["-t", "1", "--io", "epoll"]), 10);
+}
+
+/// Where each connection has a fiber, its clients have to connect again.
+#[test]
+fn caches_of_another_architecture_are_replaced() {
+    let caches = Caches::new(&["--architecture", "fibers"]);
+    let old = caches.start(([127, 0, 0, 1], 0).into());
+    let mut client = connect(old.address);
+    reply(&mut client, b"set a 0 0 1\r\n1\r\n", "STORED\r\n");
+    let new = caches.start(old.address);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    reply(&mut connect(new.address), b"get a\r\n", "END\r\n");
+    assert_eq!(old.end().0, Some(0));
+}
+
+/// While a cache waits for a client that does not read its replies.
+#[test]
+fn a_cache_that_stops_is_not_healthy() {
+    let server = cache::Running::start(&["--admin", "127.0.0.1:0"]);
+    let after = server
+        .line
+        .split_once("admin http://")
+        .expect(&server.line)
+        .1;
+    let pages: SocketAddr = after.split('/').next().unwrap().parse().unwrap();
+    assert!(get(pages, "/health").ends_with("ok\n"));
+    let mut stubborn = connect(server.address);
+    let value = [b"set a 0 0 1000000\r\n", &[b'x'; 1_000_000][..], b"\r\n"].concat();
+    reply(&mut stubborn, &value, "STORED\r\n");
+    stubborn.write_all(&b"get a\r\n".repeat(50)).unwrap();
+    let mut begun = [0; 1];
+    stubborn.read_exact(&mut begun).unwrap();
+    server.signal();
+    let mut refused = String::new();
+    eventually("a refusal", || {
+        refused = get(pages, "/health");
+        !refused.ends_with("ok\n")
+    });
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert_eq!(server.end().0, Some(0));
+}

@@ -1,0 +1,288 @@
+//! What a server finds open when it starts: sockets of a service manager (`LISTEN_FDS`), and those
+//! of the server that it replaces.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use listenfd::ListenFd;
+use plainweave_serve::Address;
+use rustix::net::Shutdown;
+use rustix::net::sockopt::socket_acceptconn;
+use socket2::SockRef;
+
+use super::channel::Channel;
+use crate::architecture::Architecture;
+use crate::console::say;
+use crate::sharing::Sharing;
+use crate::socket_file::SocketFile;
+
+/// What the two servers call their language.
+pub(super) const GREETING: &str = "plainweave 1 ";
+/// The words of the old one and of the new one.
+pub(super) const CONTROL: &str = "control";
+pub(super) const SOCKET: &str = "socket";
+pub(super) const ALL: &str = "all";
+pub(super) const READY: &str = "ready";
+pub(super) const YOURS: &str = "yours";
+pub(super) const CONNECTION: &str = "connection";
+/// How long the old one may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is found, until it is taken.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    managed: Vec<Managed>,
+    sockets: Vec<OwnedFd>,
+    from: Option<Predecessor>,
+    sharing: Sharing,
+}
+
+/// A socket of the service manager.
+#[derive(Debug)]
+struct Managed {
+    /// As `FileDescriptorName=` says.
+    name: String,
+    socket: OwnedFd,
+    place: Address,
+}
+
+#[derive(Debug)]
+struct Predecessor {
+    channel: Channel,
+    process: i32,
+    control: OwnedFd,
+}
+
+/// Where sockets are offered to the next server.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) listener: OwnedFd,
+    /// Removed with this.
+    pub(super) _file: SocketFile,
+    /// By which connections come.
+    pub(super) from: Option<Channel>,
+}
+
+impl Inherited {
+    /// Looks for the sockets of a service manager, and asks the server that listens at `replace`
+    /// for its own. `program`: which of the servers this is; `architecture`: how it will accept.
+    ///
+    /// # Errors
+    /// A descriptor of the service manager is no listening socket; `replace` is another kind of
+    /// file, or the server there does not give its sockets away; the architecture has fibers that
+    /// wait in `accept`, and that could take a connection after all has ended.
+    pub fn find(
+        program: &str,
+        replace: Option<&Path>,
+        architecture: Architecture,
+    ) -> anyhow::Result<Self> {
+        let managed = managed()?;
+        let is_shared = !managed.is_empty() || replace.is_some();
+        ensure!(
+            !is_shared || !matches!(architecture, Architecture::Acceptors(_)),
+            "--architecture {architecture} shares its sockets neither with a service manager nor \
+             by --replace: choose another one"
+        );
+        let places = managed.iter().map(|one| one.place.clone()).collect();
+        let mut inherited = Self {
+            managed,
+            sharing: Sharing::new(places),
+            ..Self::default()
+        };
+
+        if let Some(path) = replace {
+            inherited.ask(program, path).with_context(|| {
+                format!(
+                    "cannot take over from a server at {} (give another file with --replace)",
+                    path.display()
+                )
+            })?;
+        }
+
+        Ok(inherited)
+    }
+
+    /// Returns where the service manager's sockets listen, with their names.
+    pub fn managed(&self) -> impl Iterator<Item = (&str, &Address)> {
+        self.managed.iter().map(|one| (&*one.name, &one.place))
+    }
+
+    /// Returns who else uses the sockets that are opened here.
+    pub fn sharing(&self) -> &Sharing {
+        &self.sharing
+    }
+
+    /// Takes the socket that listens on this address, if there is one; for port 0 one of any port.
+    pub fn tcp(&mut self, address: SocketAddr) -> Option<TcpListener> {
+        let is_it = |fd: &OwnedFd| {
+            let local = SockRef::from(fd).local_addr().ok();
+            local
+                .and_then(|local| local.as_socket())
+                .is_some_and(|local| {
+                    local == address || (address.port() == 0 && local.ip() == address.ip())
+                })
+        };
+        self.take(is_it).map(TcpListener::from)
+    }
+
+    /// Takes the socket of this file, if there is one.
+    pub fn unix(&mut self, path: &Path) -> Option<UnixListener> {
+        let is_it = |fd: &OwnedFd| unix_path(fd).as_deref() == Some(path);
+        self.take(is_it).map(UnixListener::from)
+    }
+
+    fn take(&mut self, is_it: impl Fn(&OwnedFd) -> bool) -> Option<OwnedFd> {
+        if let Some(n) = self.managed.iter().position(|one| is_it(&one.socket)) {
+            return Some(self.managed.remove(n).socket);
+        }
+        let n = self.sockets.iter().position(is_it)?;
+        Some(self.sockets.remove(n))
+    }
+
+    /// Asks the server that listens at `path`, if one does.
+    fn ask(&mut self, program: &str, path: &Path) -> anyhow::Result<()> {
+        let channel = match Channel::connect(path) {
+            Ok(channel) => channel,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            // Of a server that was killed; `control` opens another one.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+
+        let process = channel.trusted_peer(true)?;
+        let process = process.ok_or_else(|| anyhow!("it is another user's"))?;
+        channel.send(&format!("{GREETING}{program}"), None)?;
+        let mut control = None;
+        loop {
+            let (text, socket) = channel.receive(Some(PATIENCE), None)?;
+            match (&*text, socket) {
+                (CONTROL, Some(socket)) => control = Some(socket),
+                (SOCKET, Some(socket)) => self.sockets.push(socket),
+                (ALL, None) => break,
+                (refusal, _) => bail!("process {process} refuses: {refusal}"),
+            }
+        }
+
+        let control = control.ok_or_else(|| anyhow!("process {process} says nothing"))?;
+        self.from = Some(Predecessor {
+            channel,
+            process,
+            control,
+        });
+        Ok(())
+    }
+
+    /// Has the other server stop, if there is one. From here on this one is all there is.
+    /// Returns where it offers its sockets at `replace`, in turn.
+    ///
+    /// # Errors
+    /// The other one is gone, or does not answer; the file cannot be made.
+    pub(super) fn succeed(
+        self,
+        program: &str,
+        replace: Option<&Path>,
+    ) -> anyhow::Result<Option<Control>> {
+        let Some(path) = replace else {
+            return Ok(None);
+        };
+        let remedy = || {
+            format!(
+                "cannot listen on {} (give another file with --replace)",
+                path.display()
+            )
+        };
+
+        let Some(from) = self.from else {
+            let listener = open(path).with_context(remedy)?;
+            let file = SocketFile::own(path, &self.sharing).with_context(remedy)?;
+            return Ok(Some(Control {
+                listener,
+                _file: file,
+                from: None,
+            }));
+        };
+
+        let process = from.process;
+        let handed = from.channel.send(READY, None);
+        let answer = handed.and_then(|()| from.channel.receive(Some(PATIENCE), None));
+        let (answer, _) = answer.with_context(|| format!("process {process} goes on"))?;
+        ensure!(answer == YOURS, "process {process} goes on: {answer}");
+        // Nobody accepts from these any more, so whoever comes is to be refused.
+        for socket in &self.sockets {
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
+
+        let line = format!("took over from process {process}, which answers what it has begun");
+        say(io::stderr(), &format!("plainweave {program}: {line}"));
+        let listener = from.control;
+        let file = SocketFile::own(path, &self.sharing).with_context(remedy)?;
+        Ok(Some(Control {
+            listener,
+            _file: file,
+            from: Some(from.channel),
+        }))
+    }
+}
+
+/// Opens the socket of a file, in place of one that a server left behind when it was killed.
+fn open(path: &Path) -> anyhow::Result<OwnedFd> {
+    let there = std::fs::symlink_metadata(path);
+    if there.is_ok_and(|file| !file.file_type().is_socket()) {
+        bail!("the file is there and is not a socket; it stays as it is");
+    }
+    match Channel::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+        Ok(_) => bail!("another server has just been started there"),
+        Err(_) => {}
+    }
+    Ok(Channel::listen(path)?)
+}
+
+/// Takes the descriptors that a service manager has passed.
+fn managed() -> anyhow::Result<Vec<Managed>> {
+    let mut passed = ListenFd::from_env();
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':');
+    let remedy = |n: usize| {
+        format!(
+            "descriptor {n} of the service manager (LISTEN_FDS) is not usable: give sockets of \
+             TCP, or Unix sockets with a path, with ListenStream= and Accept=no"
+        )
+    };
+
+    (0..passed.len())
+        .map(|n| {
+            let name = names.next().unwrap_or_default().to_owned();
+            let tcp = passed.take_tcp_listener(n).ok().flatten();
+            let socket = match tcp {
+                Some(listener) => OwnedFd::from(listener),
+                None => match passed.take_unix_listener(n).ok().flatten() {
+                    Some(listener) => listener.into(),
+                    None => bail!(remedy(n)),
+                },
+            };
+
+            ensure!(socket_acceptconn(socket.as_fd())?, remedy(n));
+            let tcp = SockRef::from(&socket).local_addr()?.as_socket();
+            let place = tcp.map(Address::Tcp);
+            let place = place.or_else(|| unix_path(&socket).map(Address::Unix));
+            let place = place.with_context(|| remedy(n))?;
+            Ok(Managed {
+                name,
+                socket,
+                place,
+            })
+        })
+        .collect()
+}
+
+fn unix_path(socket: &OwnedFd) -> Option<PathBuf> {
+    let address = SockRef::from(socket).local_addr().ok()?;
+    address.as_pathname().map(Path::to_owned)
+}

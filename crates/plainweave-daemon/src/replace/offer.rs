@@ -1,0 +1,204 @@
+//! What a server gives to the one that replaces it: the side of the old one.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::channel::{Channel, wait};
+use super::inherited::{
+    ALL, CONNECTION, CONTROL, Control, GREETING, Inherited, READY, SOCKET, YOURS,
+};
+use crate::console::say;
+use crate::sharing::Sharing;
+use crate::signals::Asker;
+
+/// How long the new one may take to say what it is.
+const GREETED: Duration = Duration::from_secs(5);
+/// How long it may take to start.
+const STARTED: Duration = Duration::from_secs(300);
+
+/// How long it may take no connection of those that it is given.
+const TAKEN: Duration = Duration::from_secs(1);
+
+/// Serves a connection that the server before this one has accepted.
+pub type Adopt = Box<dyn Fn(OwnedFd) + Send>;
+
+/// A thread that gives this server's sockets to the next one, and one that takes connections of the
+/// one before, until this is dropped.
+#[derive(Debug)]
+pub struct Offer {
+    end: Option<OwnedFd>,
+    threads: Vec<JoinHandle<()>>,
+    heir: Heir,
+}
+
+/// The server that has taken over, once one has.
+#[derive(Clone, Debug, Default)]
+pub struct Heir(Arc<OnceLock<Channel>>);
+
+impl Heir {
+    /// Gives it a connection, at a point where nothing has been read that is not answered. The
+    /// caller need not be asked whether it has arrived: what its client sends does in any case.
+    ///
+    /// Context: blocks the thread, for a second at most.
+    ///
+    /// # Errors
+    /// There is none, or it takes nothing.
+    pub fn give(&self, connection: BorrowedFd<'_>) -> io::Result<()> {
+        let channel = self.0.get().ok_or(io::ErrorKind::NotConnected)?;
+        channel.send(CONNECTION, Some(connection))
+    }
+}
+
+/// What the thread has.
+struct Offered {
+    program: &'static str,
+    control: Control,
+    sockets: Vec<OwnedFd>,
+    sharing: Sharing,
+    stop: Asker,
+    heir: Heir,
+    end: OwnedFd,
+}
+
+impl Offer {
+    /// Has the server stop from which this one has `inherited` sockets, if there is one, and then
+    /// offers this one's at `replace`, if a flag says where. To be called when nothing can fail any
+    /// more but accepting itself. `sockets`: all that this server listens on; `stop`: asks it to
+    /// stop; `adopt`: gets the connections of the other one.
+    ///
+    /// # Errors
+    /// The other one goes on, for it does not answer; the file cannot be made, or no thread.
+    pub fn begin(
+        program: &'static str,
+        inherited: Inherited,
+        replace: Option<&Path>,
+        sockets: Vec<OwnedFd>,
+        stop: Asker,
+        adopt: Option<Adopt>,
+    ) -> anyhow::Result<Option<Self>> {
+        let sharing = inherited.sharing().clone();
+        let Some(mut control) = inherited.succeed(program, replace)? else {
+            return Ok(None);
+        };
+        let (ended, end) = pipe_with(PipeFlags::CLOEXEC)?;
+        let mut threads = Vec::new();
+        if let (Some(from), Some(adopt)) = (control.from.take(), adopt) {
+            let ended = ended.try_clone()?;
+            threads.push(started(move || take_over(&from, &adopt, &ended))?);
+        }
+
+        let heir = Heir::default();
+        let offered = Offered {
+            program,
+            control,
+            sockets,
+            sharing,
+            stop,
+            heir: heir.clone(),
+            end: ended,
+        };
+        threads.push(started(move || offered.run())?);
+        Ok(Some(Self {
+            end: Some(end),
+            threads,
+            heir,
+        }))
+    }
+
+    /// Returns the server that takes over, for when it has.
+    pub fn heir(&self) -> &Heir {
+        &self.heir
+    }
+}
+
+fn started(run: impl FnOnce() + Send + 'static) -> anyhow::Result<JoinHandle<()>> {
+    let thread = Builder::new().name("replace".to_owned()).spawn(run);
+    thread.context("there is no thread for --replace")
+}
+
+/// Takes connections until there will be none.
+fn take_over(from: &Channel, adopt: &Adopt, end: &OwnedFd) {
+    while let Ok((text, connection)) = from.receive(None, Some(end.as_fd())) {
+        if let Some(connection) = connection.filter(|_| text == CONNECTION) {
+            adopt(connection);
+        }
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Offered {
+    fn run(self) {
+        let listener = &self.control.listener;
+        while let Ok(true) = wait(listener.as_fd(), Some(self.end.as_fd()), None) {
+            let program = self.program;
+            let served = Channel::accept(listener).map_err(Into::into);
+            match served.and_then(|channel| self.serve(channel)) {
+                Ok(process) => {
+                    let line = format!("plainweave {program}: process {process} takes over");
+                    return say(io::stderr(), &line);
+                }
+                Err(_) if self.is_ending() => return,
+                Err(error) => {
+                    // Whoever has the sockets already does not use them.
+                    self.sharing.set_handed_over(false);
+                    let line = format!("plainweave {program}: not replaced, it goes on: {error:#}");
+                    say(io::stderr(), &line);
+                }
+            }
+        }
+    }
+
+    /// Returns whether this server ends.
+    fn is_ending(&self) -> bool {
+        wait(self.end.as_fd(), None, Some(Duration::ZERO)).is_ok()
+    }
+
+    /// Hands the sockets over. Returns the process that has them now.
+    fn serve(&self, channel: Channel) -> anyhow::Result<i32> {
+        let end = || Some(self.end.as_fd());
+        let Some(process) = channel.trusted_peer(false)? else {
+            bail!("another user has asked");
+        };
+        let (greeting, _) = channel.receive(Some(GREETED), end())?;
+        let own = format!("{GREETING}{}", self.program);
+        if greeting != own {
+            let refusal = format!("here is {own}");
+            channel.send(&refusal, None)?;
+            bail!("process {process} is another program, or of another version");
+        }
+
+        // Before the other one can have them.
+        self.sharing.set_handed_over(true);
+        let control = self.control.listener.as_fd();
+        channel.send(CONTROL, Some(control))?;
+        for socket in &self.sockets {
+            channel.send(SOCKET, Some(socket.as_fd()))?;
+        }
+        channel.send(ALL, None)?;
+
+        let said = channel.receive(Some(STARTED), end());
+        let (said, _) = said.with_context(|| format!("process {process} has not started"))?;
+        ensure!(said == READY, "process {process} has not started: {said}");
+        channel.set_patience(TAKEN)?;
+        channel.send(YOURS, None)?;
+        // First, for the stop looks at it.
+        let _ = self.heir.0.set(channel);
+        self.stop.ask();
+        Ok(process)
+    }
+}
