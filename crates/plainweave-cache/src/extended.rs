@@ -9,7 +9,6 @@ const MEANINGLESS: &[&str] = &[
     "drop_privileges",
     "hash_algorithm",
     "hashpower",
-    "hot_lru_pct",
     "hot_max_factor",
     "inline_ascii_resp",
     "lru_crawler",
@@ -45,6 +44,8 @@ pub(crate) struct Extended {
     pub(crate) idle_timeout: Option<Duration>,
     /// Refuse connections above the limit at once, or not.
     maxconns_fast: Option<bool>,
+    /// The part of new items, in percent.
+    pub(crate) hot_lru_pct: Option<usize>,
     /// Options that ask for nothing here.
     pub(crate) meaningless: Vec<String>,
 }
@@ -58,6 +59,7 @@ impl Extended {
     /// Applies what a later list changes.
     pub(crate) fn and(mut self, later: &Self) -> Self {
         self.idle_timeout = later.idle_timeout.or(self.idle_timeout);
+        self.hot_lru_pct = later.hot_lru_pct.or(self.hot_lru_pct);
         self.maxconns_fast = later.maxconns_fast.or(self.maxconns_fast);
         self.meaningless.extend_from_slice(&later.meaningless);
         self
@@ -79,6 +81,14 @@ impl FromStr for Extended {
                     options.idle_timeout =
                         (seconds > 0).then(|| Duration::from_secs(seconds.into()));
                 }
+                "hot_lru_pct" => {
+                    let percent = value
+                        .parse()
+                        .ok()
+                        .filter(|percent| (1..=90).contains(percent));
+                    options.hot_lru_pct =
+                        Some(percent.ok_or("hot_lru_pct needs a number from 1 to 90")?);
+                }
                 "maxconns_fast" => options.maxconns_fast = Some(true),
                 "no_maxconns_fast" => options.maxconns_fast = Some(false),
                 _ if MEANINGLESS.contains(&name)
@@ -90,7 +100,8 @@ impl FromStr for Extended {
                 }
                 _ => {
                     return Err(format!(
-                        "there is no option {name}: idle_timeout=SECONDS and maxconns_fast are known"
+                        "there is no option {name}: idle_timeout=SECONDS, maxconns_fast and \
+                         hot_lru_pct=PERCENT are known"
                     ));
                 }
             }
@@ -120,6 +131,18 @@ mod tests {
                 && options.and(&Extended::default()).maxconns_fast()
         );
         assert_eq!("".parse(), Ok(Extended::default()));
+
+        let small: Extended = "hot_lru_pct=20".parse().unwrap();
+        assert_eq!(small.hot_lru_pct, Some(20));
+        assert_eq!(small.and(&Extended::default()).hot_lru_pct, Some(20));
+        for wrong in [
+            "hot_lru_pct",
+            "hot_lru_pct=0",
+            "hot_lru_pct=91",
+            "hot_lru_pct=x",
+        ] {
+            assert!(wrong.parse::<Extended>().is_err(), "{wrong}");
+        }
 
         assert!(
             "idle_timeout".parse::<Extended>().is_err()

@@ -163,7 +163,8 @@ pub(super) struct Limits {
     pub(super) grace: Duration,
 
     /// Extended options, separated by commas: idle_timeout=SECONDS, maxconns_fast (refuse
-    /// connections above the limit instead of letting them wait); memcached's other options are
+    /// connections above the limit instead of letting them wait), hot_lru_pct=PERCENT (of -m for
+    /// items that nobody has asked for yet; 45 unless given); memcached's other options are
     /// accepted, and reported as having no effect
     #[arg(short = 'o', long, value_name = "LIST")]
     extended: Vec<Extended>,

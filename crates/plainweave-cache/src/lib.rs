@@ -200,6 +200,8 @@ pub fn run_with(flags: &Flags, hooks: &Hooks) -> anyhow::Result<()> {
 
 /// Returns what the store is to be like.
 fn store_config(flags: &Flags, workers: NonZeroUsize) -> store::Config {
+    let usual = store::Config::default();
+    let small_percent = flags.limits.extended().hot_lru_pct;
     store::Config {
         memory: (flags.memory.memory_limit.get() as usize) << 20,
         item_max: flags.memory.max_item_size,
@@ -210,6 +212,7 @@ fn store_config(flags: &Flags, workers: NonZeroUsize) -> store::Config {
         } else {
             4 * workers.get()
         },
+        small_percent: small_percent.unwrap_or(usual.small_percent),
     }
 }
 

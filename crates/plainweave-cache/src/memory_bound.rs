@@ -105,6 +105,7 @@ mod tests {
             item_max: item_max << 20,
             evict: true,
             shards: 1,
+            ..Config::default()
         };
 
         (

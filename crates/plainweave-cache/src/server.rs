@@ -100,6 +100,7 @@ impl Server {
             item_max: options.item_max_bytes,
             evict: true,
             shards: options.shards,
+            ..Config::default()
         };
         let settings = Settings {
             connections: options.connections.max(1),

@@ -3,6 +3,9 @@
 /// Bytes that memcached counts for an item beside key and value; they decide what is too large.
 const ITEM_HEAD: usize = 59;
 
+/// See [`Config::small_percent`].
+const SMALL: usize = 45;
+
 /// How a store is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -15,6 +18,10 @@ pub struct Config {
     pub evict: bool,
     /// Shards, each with a lock of its own; rounded up to a power of two. About four a worker.
     pub shards: usize,
+    /// The part of the bytes, in percent, that items have which nobody has asked for yet: what is
+    /// written now and read later outlives further writes of that much, and what is asked for often
+    /// has the rest. `docs/cache-store.md` says how the default was chosen. At most 90.
+    pub small_percent: usize,
 }
 
 impl Default for Config {
@@ -25,6 +32,7 @@ impl Default for Config {
             item_max: 1 << 20,
             evict: true,
             shards: 4,
+            small_percent: SMALL,
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Cursor {
 const SEGMENT_MIN: usize = 16 << 10;
 /// A shard's memory is divided into about this many segments.
 const SEGMENTS: usize = 256;
+/// A shard of less would have segments so small that what does not fill them counts.
+const SHARD_MIN: usize = 8 << 20;
 /// The most looks at items under one hold of a shard's lock, some 50 us where nearly all are to be
 /// removed.
 const STEP: usize = 500;
@@ -84,7 +86,7 @@ impl Store {
     /// and no more.
     ///
     /// There are fewer shards than asked for if each would have less than four items of the largest
-    /// size, or less than 1 MiB; memory is taken as 1 MiB at least.
+    /// size, or less than 8 MiB; memory is taken as 1 MiB at least.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let config = Config {
@@ -93,7 +95,7 @@ impl Store {
         };
 
         let memory = config.memory.max(1 << 20);
-        let least = config.item_max.saturating_mul(4).max(1 << 20);
+        let least = config.item_max.saturating_mul(4).max(SHARD_MIN);
         let most = (memory / least).clamp(1, 1 << SHARD_BITS);
         let shards = config.shards.clamp(1, most).next_power_of_two();
         let shards = if shards > most { shards / 2 } else { shards };

@@ -30,7 +30,7 @@ pub(super) struct NoRoom;
 impl Shard {
     /// Returns the size up to which values lie in their record.
     fn inline_max(&self) -> usize {
-        (self.log.segment_len() / 16).max(1 << 10)
+        (self.log.segment_len() / 8).max(1 << 10)
     }
 
     /// Writes an item into the log and the index, in place of an older one if there is one.

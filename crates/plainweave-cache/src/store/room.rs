@@ -1,11 +1,12 @@
 //! Making room: which items go, which stay, and the moving that keeps memory whole.
 //!
 //! **Eviction** is S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache
-//! eviction, SOSP 2023), on segments. New items enter the small queue, a tenth of the bytes. At its
-//! end, an item that was asked for meanwhile goes to the main queue; the others go, and their keys
-//! are remembered ([`super::ghost`]). A remembered key that is stored again enters the main queue.
-//! At the end of that, an item that was asked for since it came goes round again with one access
-//! less; the others go.
+//! eviction, SOSP 2023), on segments. New items enter the small queue. At its end, an item that was
+//! asked for meanwhile goes to the main queue; the others go, and their keys are remembered
+//! ([`super::ghost`]). A remembered key that is stored again enters the main queue. At the end of
+//! that, an item that was asked for since it came goes round again with one access less; the others
+//! go. The small queue has 45 % of the bytes, not the published 10: it bounds what may be written
+//! now and read later ([`super::Config::small_percent`]).
 //!
 //! **Cleaning** is how this is done. The oldest segment of a queue is the *victim*: its records are
 //! settled one after the other, moved to a head or dropped, and then it is free. A segment that is
@@ -35,10 +36,8 @@ const PACE: usize = 4;
 const REMOVAL: usize = 4;
 /// A segment is compacted if at most this part of it lives, in percent; without eviction
 /// [`COMPACT_LAST`].
-const COMPACT: usize = 60;
+const COMPACT: usize = 75;
 const COMPACT_LAST: usize = 90;
-/// The small queue's part of the bytes, in percent.
-const SMALL: usize = 10;
 /// Accesses that take an item from the small to the main queue.
 const PROMOTE: u8 = 1;
 
@@ -168,7 +167,7 @@ impl Shard {
             None if self.evict => {
                 let small = self.log.live(Kind::Small);
                 let main = self.log.live(Kind::Main);
-                let kinds = match small * 100 >= (small + main) * SMALL {
+                let kinds = match small * 100 >= (small + main) * self.small_percent {
                     true => [Kind::Small, Kind::Main],
                     false => [Kind::Main, Kind::Small],
                 };

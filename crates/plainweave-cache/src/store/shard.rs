@@ -28,6 +28,8 @@ pub(super) struct Shard {
     /// Bytes for segments, index and ghost.
     pub(super) memory: usize,
     pub(super) evict: bool,
+    /// As in [`Config::small_percent`].
+    pub(super) small_percent: usize,
     /// As in [`Config::item_max`].
     pub(super) item_max: usize,
     /// The latest time that a command came with.
@@ -108,6 +110,7 @@ impl Shard {
             futile: false,
             memory,
             evict: config.evict,
+            small_percent: config.small_percent.min(90),
             item_max: config.item_max,
             now: Time::START,
             flush_at: None,

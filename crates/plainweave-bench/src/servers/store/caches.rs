@@ -1,6 +1,6 @@
 //! The caches that are compared, behind one small trait.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -24,12 +24,18 @@ pub(super) trait Cache {
     fn items(&mut self) -> anyhow::Result<u64>;
 }
 
+/// The small queue's part in the paper on S3-FIFO, in percent.
+pub(super) const PUBLISHED: usize = 10;
+
 /// The longest value.
 static BYTES: [u8; 1 << 16] = [b'v'; 1 << 16];
 
 impl Cache for Store {
     fn name(&self) -> &'static str {
-        "plainweave"
+        match self.config().small_percent {
+            PUBLISHED => "plainweave, S3-FIFO as published",
+            _ => "plainweave",
+        }
     }
 
     fn get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<bool>> {
@@ -298,6 +304,127 @@ impl Cache for SegmentedLru {
                 },
             );
             self.balance();
+        }
+        Ok(())
+    }
+
+    fn items(&mut self) -> anyhow::Result<u64> {
+        Ok(self.nodes.len() as u64)
+    }
+}
+
+/// A queue from which the oldest go, over bytes, as if slabs cost nothing.
+pub(super) struct OneList {
+    memory: usize,
+    /// Whether what was read goes round again in its place (SIEVE), or is the youngest (LRU).
+    sieve: bool,
+    nodes: HashMap<Box<[u8]>, Queued>,
+    /// By age: the youngest has the highest number.
+    order: BTreeMap<u64, Box<[u8]>>,
+    next: u64,
+    bytes: usize,
+    /// Where the search for who goes continues.
+    hand: u64,
+}
+
+struct Queued {
+    number: u64,
+    size: usize,
+    visited: bool,
+}
+
+impl OneList {
+    /// Makes an LRU: what was read or written last stays.
+    pub(super) fn lru(memory: usize) -> Self {
+        Self {
+            memory,
+            sieve: false,
+            nodes: HashMap::new(),
+            order: BTreeMap::new(),
+            next: 0,
+            bytes: 0,
+            hand: 0,
+        }
+    }
+
+    /// Makes a SIEVE (Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024): a
+    /// hand passes from the oldest to the youngest, and who was not read since it passed goes.
+    pub(super) fn sieve(memory: usize) -> Self {
+        Self {
+            sieve: true,
+            ..Self::lru(memory)
+        }
+    }
+
+    fn evict(&mut self) {
+        loop {
+            let from = self.order.range(self.hand..).next();
+            let Some((&number, key)) = from.or_else(|| self.order.first_key_value()) else {
+                return;
+            };
+            self.hand = number + 1;
+            let Some(node) = self.nodes.get_mut(key) else {
+                return;
+            };
+            if self.sieve && std::mem::take(&mut node.visited) {
+                continue;
+            }
+            let key = key.clone();
+            self.remove(&key);
+            return;
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        if let Some(node) = self.nodes.remove(key) {
+            self.order.remove(&node.number);
+            self.bytes -= node.size;
+        }
+    }
+}
+
+impl Cache for OneList {
+    fn name(&self) -> &'static str {
+        if self.sieve { "SIEVE" } else { "LRU" }
+    }
+
+    fn get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<bool>> {
+        let found = keys.iter().map(|&key| {
+            let Some(node) = self.nodes.get_mut(key) else {
+                return false;
+            };
+            node.visited = true;
+            if !self.sieve {
+                self.next += 1;
+                self.order.remove(&node.number);
+                self.order.insert(self.next, key.into());
+                node.number = self.next;
+            }
+            true
+        });
+        Ok(found.collect())
+    }
+
+    fn set(&mut self, items: &[(&[u8], usize)]) -> anyhow::Result<()> {
+        for &(key, len) in items {
+            self.remove(key);
+            let size = OVERHEAD + key.len() + len;
+            self.next += 1;
+            self.order.insert(self.next, key.into());
+            let node = Queued {
+                number: self.next,
+                size,
+                visited: false,
+            };
+            self.nodes.insert(key.into(), node);
+            self.bytes += size;
+            while self.bytes > self.memory {
+                // The oldest of an LRU is the first always.
+                if !self.sieve {
+                    self.hand = 0;
+                }
+                self.evict();
+            }
         }
         Ok(())
     }

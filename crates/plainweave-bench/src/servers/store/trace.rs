@@ -13,6 +13,10 @@ pub(super) enum Sizes {
     Fb,
     /// Values of 16 B to 64 KiB, each power of two as likely as the next larger one is rarer.
     Wide,
+    /// Values of 200 B.
+    Fixed,
+    /// Values of 100 B, and one in ten of 8,000 B.
+    Bimodal,
 }
 
 /// A sequence of requests.
@@ -24,12 +28,13 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    pub(super) fn new(keys: usize, sizes: Sizes, seed: u64) -> Self {
+    /// `exponent`: Zipf's.
+    pub(super) fn new(keys: usize, sizes: Sizes, exponent: f64, seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         let items = (0..keys)
             .map(|number| item(number, sizes, &mut random))
             .collect();
-        let zipf = Zipf::new(keys as f64, 0.99).expect("there are keys");
+        let zipf = Zipf::new(keys as f64, exponent).expect("there are keys");
         Self {
             random,
             zipf,
@@ -54,6 +59,8 @@ fn item(number: usize, sizes: Sizes, random: &mut SmallRng) -> (Box<[u8]>, usize
             (key as usize, value as usize)
         }
         Sizes::Wide => (20, (16.0 / chance.powf(0.8)) as usize),
+        Sizes::Fixed => (20, 200),
+        Sizes::Bimodal => (20, if chance < 0.1 { 8_000 } else { 100 }),
     };
 
     let mut key = format!("{number:x}-").into_bytes();

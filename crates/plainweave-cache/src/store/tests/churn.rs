@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{NOW, set, value};
-use crate::store::{Config, Expiry, Found, Mode, Removal, Store, Stored, Time, Write};
+use crate::store::{
+    Config, Count, Counted, Expiry, Found, Mode, Removal, Store, Stored, Time, Write,
+};
 
 const MEMORY: usize = 4 << 20;
 
@@ -14,6 +16,7 @@ fn small(evict: bool) -> Store {
         item_max: 1 << 20,
         evict,
         shards: 1,
+        ..Config::default()
     })
 }
 
@@ -250,6 +253,7 @@ fn a_batch_is_prefetched_without_a_trace() {
         item_max: 1 << 16,
         evict: true,
         shards: 4,
+        ..Config::default()
     });
 
     let keys: Vec<_> = (0..100).map(|n| format!("key{n}").into_bytes()).collect();
@@ -383,4 +387,99 @@ fn threads_see_whole_values_only() {
 
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// Random numbers, always the same.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % most
+    }
+}
+
+/// Asks for popular keys, and writes what is not there, until all of the memory is in use and most
+/// of it by what is asked for again and again.
+fn settle(store: &Store, random: &mut Random, len: impl Fn(u64) -> usize) {
+    let bytes = vec![7; 10_240];
+    let keys = store.config().memory as u64 / 100;
+    for _ in 0..6 * keys {
+        // The smaller one of three: few are asked for much more often than most.
+        let number = (0..3).map(|_| random.below(keys)).min().unwrap();
+        let key = format!("popular-{number}").into_bytes();
+        if store.get(&key, NOW).is_none() {
+            let _ = store.write(&Write::new(&key, &bytes[..len(number)]), NOW);
+        }
+    }
+    assert!(store.stats().evictions > 0, "the memory is full");
+}
+
+/// What is written now and read a little later, a warmed cache, sessions, results of jobs, is there
+/// to be read, whatever else is popular.
+#[test]
+fn a_burst_of_new_items_is_there_to_be_read() {
+    for len in [200, 9_000] {
+        let store = Store::new(Config {
+            memory: 16 << 20,
+            shards: 1,
+            ..Config::default()
+        });
+        settle(&store, &mut Random(1), |_| 200);
+        let count = (16 << 20) * 40 / 100 / (len + 60);
+        let key = |number| format!("new-{number}").into_bytes();
+        let bytes = vec![7; len];
+        for number in 0..count {
+            let _ = store.write(&Write::new(&key(number), &bytes), NOW);
+        }
+
+        let present = (0..count).filter(|&number| store.get(&key(number), NOW).is_some());
+        let present = present.count() * 100 / count;
+        assert!(present >= 95, "{present} % of a burst of {len} B");
+    }
+}
+
+/// As many shards as there may be: what live items have is not much less than with one.
+#[test]
+fn live_items_have_the_memory_with_any_number_of_shards() {
+    for shards in [1, 8, 64] {
+        let store = Store::new(Config {
+            memory: 32 << 20,
+            shards,
+            ..Config::default()
+        });
+        // 50 B to 10 KiB, small ones more often.
+        let len = |number: u64| 50 << (number.wrapping_mul(0x9E37_79B9) % 8);
+        settle(&store, &mut Random(2), len);
+        let live = store.stats().bytes * 100 / (32 << 20);
+        assert!(live >= 89, "{live} % with {shards} shards");
+    }
+}
+
+/// Counters stay that are counted each time that a third of the memory is written, though pages of
+/// twice the memory pass.
+#[test]
+fn counters_outlast_pages() {
+    let store = Store::new(Config {
+        memory: 16 << 20,
+        shards: 1,
+        ..Config::default()
+    });
+    let counter = |number: u64| format!("counter-{number}").into_bytes();
+    for number in 0..500 {
+        set(&store, &counter(number), b"0");
+    }
+
+    let page = vec![7; 10_000];
+    for number in 0..3_500_u32 {
+        set(&store, &number.to_be_bytes(), &page);
+        let counted = store.count(&counter(u64::from(number) % 500), &Count::up(1), NOW);
+        let counted = matches!(counted, Counted::Value { created: false, .. });
+        assert!(counted, "after {number} pages");
+    }
+    let left = (0..500).filter(|&number| store.get(&counter(number), NOW).is_some());
+    assert_eq!(left.count(), 500);
 }

@@ -447,7 +447,8 @@ proptest! {
     /// A quarter of what is written fits.
     #[test]
     fn under_eviction_a_value_is_right_or_absent(commands in commands(if cfg!(miri) { 40 } else { 2000 }, 200)) {
-        let mut both = Both::new(Config { memory: 1 << 20, item_max: 1 << 17, evict: true, shards: 1 });
+        let config = Config { memory: 1 << 20, item_max: 1 << 17, shards: 1, ..Config::default() };
+        let mut both = Both::new(config);
         for command in commands {
             both.step += 1;
             let Command::Write { key: number, len, flags, expiry, .. } = command else { continue };
