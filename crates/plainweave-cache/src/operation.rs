@@ -23,6 +23,8 @@ use plainweave_daemon::trace_file::TraceFile;
 
 /// How long a stop waits for a client that takes none of its replies.
 pub(super) const UNREAD: Duration = Duration::from_millis(500);
+/// Between two looks at whether connections come.
+const LOOK: Duration = Duration::from_millis(2);
 /// After the grace time: for cancelled commands to end.
 const CANCELLED: Duration = Duration::from_millis(500);
 
@@ -108,7 +110,7 @@ impl Operation {
                 runtimes.main.spawn(move || service.adopt(connection));
             }
         };
-        let offer = begin(Box::new(adopt))?;
+        let mut offer = begin(Box::new(adopt))?;
         let start = || open.into_iter().try_for_each(|one| service.start(one));
         runtimes.main.run(start)?;
         let cache = service.cache.clone();
@@ -146,7 +148,11 @@ impl Operation {
             service_manager::stopping();
         }
         // The one runs fibers now and then, and the other would offer sockets that are closed.
-        drop((alive, offer));
+        drop(alive);
+        offer.iter_mut().for_each(Offer::close);
+        // What the server before this one still gives goes to the next one, too.
+        let adopting = offer.filter(|_| heir.is_some());
+        let more = || adopting.as_ref().is_some_and(Offer::is_adopting);
 
         if service.cache.verbosity() >= 1 {
             let open = service.cache.connections();
@@ -158,7 +164,7 @@ impl Operation {
         service.cache.begin_to_stop(heir);
         runtimes.close_idle_connections();
         drop(file);
-        let finished = wait_idle(&runtimes, &service.cache, grace);
+        let finished = wait_idle(&runtimes, &service.cache, grace, more);
 
         // A page in progress holds the runtimes.
         drop(admin);
@@ -173,17 +179,22 @@ impl Operation {
 }
 
 /// Waits for commands in progress, for at most `grace`. Who takes none of its replies for a part of
-/// that would not take them in the rest of it either, and is cut. False: it was not enough.
-fn wait_idle(runtimes: &Runtimes, cache: &Cache, grace: Duration) -> bool {
+/// that would not take them in the rest of it either, and is cut. `more`: whether connections may
+/// come. False: it was not enough.
+fn wait_idle(runtimes: &Runtimes, cache: &Cache, grace: Duration, more: impl Fn() -> bool) -> bool {
     let end = saturating_add(Instant::now(), grace);
     loop {
         let unread = cache.clients.unread();
         let left = end.saturating_duration_since(Instant::now());
+        // First, for what comes last has its fiber then.
+        let more = more();
         let is_idle = runtimes.wait_idle(left.min(UNREAD));
-        if is_idle || left.is_zero() {
-            return is_idle;
+        match (more, is_idle) {
+            _ if left.is_zero() => return is_idle,
+            (false, true) => return true,
+            (true, true) => std::thread::sleep(LOOK),
+            (_, false) => cache.clients.cut_those_that_still_are(&unread),
         }
-        cache.clients.cut_those_that_still_are(&unread);
     }
 }
 

@@ -159,6 +159,7 @@ fn settings(cache: &Cache, list: &mut List<'_>) {
     list.add("auth_enabled_sasl", "no");
     list.add("auth_enabled_ascii", "no");
     list.add("item_size_max", config.item_max);
+    list.add("hot_lru_pct", config.small_percent);
     list.add("maxconns_fast", yes(settings.maxconns_fast));
     list.add("flush_enabled", yes(settings.flush));
     list.add("dump_enabled", yes(settings.dump));

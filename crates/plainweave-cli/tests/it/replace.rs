@@ -280,8 +280,14 @@ fn a_unix_socket_is_taken_over() {
     ask();
     assert_eq!(first.end().0, Some(0));
     ask();
-    second.signal();
+    let process = second.child.id();
+    let third = start();
     assert_eq!(second.end().0, Some(0));
+    third.signal();
+    let (code, said) = third.end();
+    assert_eq!(code, Some(0));
+    let line = format!("took over from process {process}, ");
+    assert!(said.contains(&line), "{said}");
     assert!(!fs::exists(&path).unwrap());
 }
 
@@ -525,6 +531,32 @@ fn caches_lose_no_connection() {
 #[test]
 fn caches_on_epoll_lose_no_connection() {
     caches_replaced_under_load(&Caches::new(&["-t", "1", "--io", "epoll"]), 10);
+}
+
+/// What the first one still has when it is long replaced goes by way of the second to the third.
+#[test]
+fn a_value_outlasts_two_replacements() {
+    let caches = Caches::new(&[]);
+    let first = caches.start(([127, 0, 0, 1], 0).into());
+    let address = first.address;
+    let mut halfway: Vec<_> = (0..20).map(|_| connect(address)).collect();
+    for stream in &mut halfway {
+        reply(stream, b"get b\r\nset c 0 0 5\r\nhe", "END\r\n");
+    }
+    let second = caches.start(address);
+    let third = caches.start(address);
+    for stream in &mut halfway {
+        reply(stream, b"llo\r\n", "STORED\r\n");
+    }
+    for old in [first, second] {
+        let (code, said) = old.end();
+        assert_eq!(code, Some(0), "{said}");
+    }
+    reply(&mut connect(address), b"set a 0 0 1\r\n3\r\n", "STORED\r\n");
+    for stream in &mut halfway {
+        reply(stream, b"get a\r\n", "VALUE a 0 1\r\n3\r\nEND\r\n");
+    }
+    drop(third);
 }
 
 /// Where each connection has a fiber, its clients have to connect again.

@@ -36,8 +36,14 @@ impl Channel {
         // On the file that `bind` makes, so that it never is anybody else's.
         rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(0o600))?;
         socket.bind(&SockAddr::unix(path)?)?;
-        socket.listen(BACKLOG)?;
-        Ok(socket.into())
+        let listener = socket.into();
+        Self::own(&listener)?;
+        Ok(listener)
+    }
+
+    /// Makes this process the one that those who connect see.
+    pub(super) fn own(listener: &OwnedFd) -> io::Result<()> {
+        SockRef::from(listener).listen(BACKLOG)
     }
 
     /// Takes a connection that waits.

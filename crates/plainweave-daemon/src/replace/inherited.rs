@@ -221,6 +221,7 @@ impl Inherited {
         let line = format!("took over from process {process}, which answers what it has begun");
         say(io::stderr(), &format!("plainweave {program}: {line}"));
         let listener = from.control;
+        Channel::own(&listener).with_context(remedy)?;
         let file = SocketFile::own(path, &self.sharing).with_context(remedy)?;
         Ok(Some(Control {
             listener,

@@ -33,9 +33,16 @@ pub type Adopt = Box<dyn Fn(OwnedFd) + Send>;
 /// one before, until this is dropped.
 #[derive(Debug)]
 pub struct Offer {
-    end: Option<OwnedFd>,
-    threads: Vec<JoinHandle<()>>,
+    offering: Ending,
+    adopting: Option<Ending>,
     heir: Heir,
+}
+
+/// A thread that ends when this is dropped.
+#[derive(Debug)]
+struct Ending {
+    end: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// The server that has taken over, once one has.
@@ -87,29 +94,41 @@ impl Offer {
         let Some(mut control) = inherited.succeed(program, replace)? else {
             return Ok(None);
         };
-        let (ended, end) = pipe_with(PipeFlags::CLOEXEC)?;
-        let mut threads = Vec::new();
-        if let (Some(from), Some(adopt)) = (control.from.take(), adopt) {
-            let ended = ended.try_clone()?;
-            threads.push(started(move || take_over(&from, &adopt, &ended))?);
-        }
+        let adopting = control.from.take().zip(adopt);
+        let adopting = adopting
+            .map(|(from, adopt)| Ending::start(move |end| take_over(&from, &adopt, &end)))
+            .transpose()?;
 
         let heir = Heir::default();
-        let offered = Offered {
-            program,
-            control,
-            sockets,
-            sharing,
-            stop,
-            heir: heir.clone(),
-            end: ended,
-        };
-        threads.push(started(move || offered.run())?);
+        let its_heir = heir.clone();
+        let offering = Ending::start(move |end| {
+            let offered = Offered {
+                program,
+                control,
+                sockets,
+                sharing,
+                stop,
+                heir: its_heir,
+                end,
+            };
+            offered.run();
+        })?;
         Ok(Some(Self {
-            end: Some(end),
-            threads,
+            offering,
+            adopting,
             heir,
         }))
+    }
+
+    /// Offers no longer: a server that is started finds none to replace.
+    pub fn close(&mut self) {
+        self.offering.end();
+    }
+
+    /// Returns whether the server before this one may have connections to give.
+    pub fn is_adopting(&self) -> bool {
+        let thread = self.adopting.as_ref().and_then(|of| of.thread.as_ref());
+        thread.is_some_and(|thread| !thread.is_finished())
     }
 
     /// Returns the server that takes over, for when it has.
@@ -118,9 +137,30 @@ impl Offer {
     }
 }
 
-fn started(run: impl FnOnce() + Send + 'static) -> anyhow::Result<JoinHandle<()>> {
-    let thread = Builder::new().name("replace".to_owned()).spawn(run);
-    thread.context("there is no thread for --replace")
+impl Ending {
+    /// Starts a thread, which gets what is closed when it is to end.
+    fn start(run: impl FnOnce(OwnedFd) + Send + 'static) -> anyhow::Result<Self> {
+        let (ended, end) = pipe_with(PipeFlags::CLOEXEC)?;
+        let thread = Builder::new().name("replace".to_owned());
+        let thread = thread.spawn(move || run(ended));
+        Ok(Self {
+            end: Some(end),
+            thread: Some(thread.context("there is no thread for --replace")?),
+        })
+    }
+
+    fn end(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 /// Takes connections until there will be none.
@@ -128,15 +168,6 @@ fn take_over(from: &Channel, adopt: &Adopt, end: &OwnedFd) {
     while let Ok((text, connection)) = from.receive(None, Some(end.as_fd())) {
         if let Some(connection) = connection.filter(|_| text == CONNECTION) {
             adopt(connection);
-        }
-    }
-}
-
-impl Drop for Offer {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
         }
     }
 }

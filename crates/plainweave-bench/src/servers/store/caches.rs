@@ -33,7 +33,7 @@ static BYTES: [u8; 1 << 16] = [b'v'; 1 << 16];
 impl Cache for Store {
     fn name(&self) -> &'static str {
         match self.config().small_percent {
-            PUBLISHED => "plainweave, S3-FIFO as published",
+            PUBLISHED => "plainweave with a small queue of 10 %",
             _ => "plainweave",
         }
     }
