@@ -102,15 +102,7 @@ impl Operation {
             let unix = net::UnixListener::from_std(unix)?;
             open.push(Listening::unix(unix, &listeners.sharing));
         }
-        let adopting = service.clone();
-        let main = Arc::downgrade(&runtimes);
-        let adopt = move |connection| {
-            let service = adopting.clone();
-            if let Some(runtimes) = main.upgrade() {
-                runtimes.main.spawn(move || service.adopt(connection));
-            }
-        };
-        let mut offer = begin(Box::new(adopt))?;
+        let mut offer = begin(adopting(&service, &runtimes))?;
         let start = || open.into_iter().try_for_each(|one| service.start(one));
         runtimes.main.run(start)?;
         let cache = service.cache.clone();
@@ -176,6 +168,18 @@ impl Operation {
         }
         Ok(finished)
     }
+}
+
+/// Returns what goes on with the connections of the server before this one.
+fn adopting(service: &Service, runtimes: &Arc<Runtimes>) -> Adopt {
+    let service = service.clone();
+    let runtimes = Arc::downgrade(runtimes);
+    Box::new(move |connection| {
+        let service = service.clone();
+        if let Some(runtimes) = runtimes.upgrade() {
+            runtimes.main.spawn(move || service.adopt(connection));
+        }
+    })
 }
 
 /// Waits for commands in progress, for at most `grace`. Who takes none of its replies for a part of
