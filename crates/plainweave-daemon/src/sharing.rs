@@ -11,15 +11,15 @@ pub struct Sharing(Arc<Who>);
 
 #[derive(Debug, Default)]
 struct Who {
-    /// A service manager has these too.
-    managed: Vec<Address>,
+    /// A service manager has these too, under their names.
+    managed: Vec<(String, Address)>,
     /// Another process has all of them, or is being given them.
     handed_over: AtomicBool,
 }
 
 impl Sharing {
     /// For a server that has these sockets of a service manager.
-    pub(crate) fn new(managed: Vec<Address>) -> Self {
+    pub(crate) fn new(managed: Vec<(String, Address)>) -> Self {
         Self(Arc::new(Who {
             managed,
             handed_over: AtomicBool::new(false),
@@ -28,7 +28,14 @@ impl Sharing {
 
     /// Returns whether the service manager has the socket that listens here.
     pub(crate) fn is_managed(&self, address: &Address) -> bool {
-        self.0.managed.contains(address)
+        self.managed_name(address).is_some()
+    }
+
+    /// Returns what the service manager calls the socket that listens here, if it has it.
+    pub(crate) fn managed_name(&self, address: &Address) -> Option<&str> {
+        let mut managed = self.0.managed.iter();
+        let found = managed.find(|(_, managed)| managed == address);
+        found.map(|(name, _)| &**name)
     }
 
     /// Returns whether another process has the sockets, and their files.

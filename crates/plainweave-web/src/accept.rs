@@ -49,10 +49,10 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// If it is one of a crowd; it is not counted yet. Where the kernel refuses, it is as for
+    /// If it is one of a crowd; it is counted already. Where the kernel refuses, it is as for
     /// anybody else.
     fn bound_send_buffer(&self, stream: &TcpStream) {
-        if self.connection_limit.connections() >= self.send_buffers.crowd {
+        if self.connection_limit.connections() > self.send_buffers.crowd {
             let socket = SockRef::from(stream);
             let _ = match self.send_buffers.hard {
                 true => socket.set_send_buffer_size(SEND_BUFFER),

@@ -207,6 +207,32 @@ fn a_replacement_that_cannot_start_changes_nothing() {
         assert!(get(old.address, "/").ends_with("a page"));
     }
 
+    // The file of a Unix socket stays with the server that goes on.
+    let path = site.scratch.path("socket");
+    let mut with_file = site.command(old.address);
+    with_file.args(["--unix-socket", &path]);
+    let holder = Running::spawn(with_file);
+    let args = [
+        "--listen",
+        &address,
+        "--replace",
+        &replace,
+        "--unix-socket",
+        &path,
+    ];
+    let (code, text) = output(&[&[&*www], &args[..], &["--admin", &taken]].concat());
+    assert_eq!(code, Some(1), "{text}");
+    one_answer(&mut UnixStream::connect(&path).expect("the file is there"));
+    assert_eq!(old.child.wait().unwrap().code(), Some(0));
+    let old = holder;
+
+    // Without FILE there is nothing to take over, and nothing is lost.
+    fs::rename(&replace, site.scratch.path("elsewhere")).unwrap();
+    let (code, text) = run(site.command(old.address));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(get(old.address, "/").ends_with("a page"));
+    fs::rename(site.scratch.path("elsewhere"), &replace).unwrap();
+
     // A server of another kind, and one of another version.
     let other = cache::command(&[
         "-p",
@@ -334,8 +360,25 @@ fn sockets_of_a_service_manager() {
     let mut between = connect(address);
     let second = start();
     assert!(one_answer(&mut between));
-    second.signal();
-    assert_eq!(second.end().0, Some(0));
+
+    // By --replace they are the service manager's, too, and have the same names.
+    let replace = site.scratch.path("replace");
+    let replacing = command(&[&www, "--replace", &replace]);
+    let third = Running::spawn(activated(&replacing, &sockets, "http:admin"));
+    let fourth = Running::spawn(command(&[&www, "--replace", &replace]));
+    assert_eq!(fourth.address, address);
+    assert!(get(admin(&fourth), "/health").ends_with("ok\n"));
+    assert_eq!(third.end().0, Some(0));
+    for server in [second, fourth] {
+        server.signal();
+        assert_eq!(server.end().0, Some(0));
+    }
+    let mut between = connect(address);
+    let fifth = Running::spawn(activated(&replacing, &sockets, "http:admin"));
+    let sixth = Running::spawn(activated(&replacing, &sockets, "http:admin"));
+    one_answer(&mut between);
+    assert!(get(address, "/").ends_with("a page"));
+    drop((fifth, sixth));
 
     // What is not a socket of a listener is refused.
     let (stream, _peer) = UnixStream::pair().unwrap();

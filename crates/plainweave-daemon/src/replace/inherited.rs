@@ -27,6 +27,7 @@ pub(super) const GREETING: &str = "plainweave 1 ";
 /// The words of the old one and of the new one.
 pub(super) const CONTROL: &str = "control";
 pub(super) const SOCKET: &str = "socket";
+pub(super) const MANAGED: &str = "managed ";
 pub(super) const ALL: &str = "all";
 pub(super) const READY: &str = "ready";
 pub(super) const YOURS: &str = "yours";
@@ -89,10 +90,8 @@ impl Inherited {
             "--architecture {architecture} shares its sockets neither with a service manager nor \
              by --replace: choose another one"
         );
-        let places = managed.iter().map(|one| one.place.clone()).collect();
         let mut inherited = Self {
             managed,
-            sharing: Sharing::new(places),
             ..Self::default()
         };
 
@@ -105,6 +104,12 @@ impl Inherited {
             })?;
         }
 
+        let managed = inherited.managed.iter();
+        let managed = managed.map(|one| (one.name.clone(), one.place.clone()));
+        inherited.sharing = Sharing::new(managed.collect());
+        // What is open is the other one's until it says otherwise: nothing of it goes with this one.
+        let is_lent = inherited.from.is_some();
+        inherited.sharing.set_handed_over(is_lent);
         Ok(inherited)
     }
 
@@ -150,7 +155,7 @@ impl Inherited {
         let channel = match Channel::connect(path) {
             Ok(channel) => channel,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            // Of a server that was killed; `control` opens another one.
+            // Of a server that was killed; `open` makes another one.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(()),
             Err(error) => return Err(error.into()),
         };
@@ -165,6 +170,9 @@ impl Inherited {
                 (CONTROL, Some(socket)) => control = Some(socket),
                 (SOCKET, Some(socket)) => self.sockets.push(socket),
                 (ALL, None) => break,
+                (text, Some(socket)) if text.starts_with(MANAGED) => {
+                    self.add_managed(&text[MANAGED.len()..], socket);
+                }
                 (refusal, _) => bail!("process {process} refuses: {refusal}"),
             }
         }
@@ -176,6 +184,18 @@ impl Inherited {
             control,
         });
         Ok(())
+    }
+
+    /// Adds a socket of the service manager that the other server had, unless this one has it too.
+    fn add_managed(&mut self, name: &str, socket: OwnedFd) {
+        let Some(place) = place(&socket) else { return };
+        if self.managed.iter().all(|one| one.place != place) {
+            self.managed.push(Managed {
+                name: name.to_owned(),
+                socket,
+                place,
+            });
+        }
     }
 
     /// Has the other server stop, if there is one. From here on this one is all there is.
@@ -208,11 +228,14 @@ impl Inherited {
             }));
         };
 
+        // Before the other one ends, for it may fail.
+        let file = SocketFile::own(path, &self.sharing).with_context(remedy)?;
         let process = from.process;
         let handed = from.channel.send(READY, None);
         let answer = handed.and_then(|()| from.channel.receive(Some(PATIENCE), None));
         let (answer, _) = answer.with_context(|| format!("process {process} goes on"))?;
         ensure!(answer == YOURS, "process {process} goes on: {answer}");
+        self.sharing.set_handed_over(false);
         // Nobody accepts from these any more, so whoever comes is to be refused.
         for socket in &self.sockets {
             let _ = rustix::net::shutdown(socket, Shutdown::Both);
@@ -221,8 +244,8 @@ impl Inherited {
         let line = format!("took over from process {process}, which answers what it has begun");
         say(io::stderr(), &format!("plainweave {program}: {line}"));
         let listener = from.control;
-        Channel::own(&listener).with_context(remedy)?;
-        let file = SocketFile::own(path, &self.sharing).with_context(remedy)?;
+        // Without it the next one names the wrong process.
+        let _ = Channel::own(&listener);
         Ok(Some(Control {
             listener,
             _file: file,
@@ -270,10 +293,7 @@ fn managed() -> anyhow::Result<Vec<Managed>> {
             };
 
             ensure!(socket_acceptconn(socket.as_fd())?, remedy(n));
-            let tcp = SockRef::from(&socket).local_addr()?.as_socket();
-            let place = tcp.map(Address::Tcp);
-            let place = place.or_else(|| unix_path(&socket).map(Address::Unix));
-            let place = place.with_context(|| remedy(n))?;
+            let place = place(&socket).with_context(|| remedy(n))?;
             Ok(Managed {
                 name,
                 socket,
@@ -281,6 +301,13 @@ fn managed() -> anyhow::Result<Vec<Managed>> {
             })
         })
         .collect()
+}
+
+/// Returns where a socket of TCP, or a Unix socket with a path, listens.
+pub(super) fn place(socket: &OwnedFd) -> Option<Address> {
+    let local = SockRef::from(socket).local_addr().ok()?;
+    let tcp = local.as_socket().map(Address::Tcp);
+    tcp.or_else(|| unix_path(socket).map(Address::Unix))
 }
 
 fn unix_path(socket: &OwnedFd) -> Option<PathBuf> {

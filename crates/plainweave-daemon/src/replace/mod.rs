@@ -22,14 +22,14 @@
 //! * **The old one goes on until "ready".** If the new one fails before, the connection ends, and
 //!   nothing has changed.
 //! * **Both have the sockets from the first message on**, so from then on the old one may not shut
-//!   them down: that would end listening for the new one too ([`Sharing`]). It lets them be, and
+//!   them down: that would end listening for the new one too (`sharing`). It lets them be, and
 //!   its accept loops end with its runtime.
 //! * **The socket of FILE is handed over too**, and so are the files of Unix sockets: there is no
 //!   moment without them.
 //! * **Who may ask**: root, and the user that the server runs as. FILE is that user's alone.
 //!
 //! A service manager may open the sockets, too, and hands them over in its own way (`LISTEN_FDS`);
-//! these are never shut down.
+//! these are never shut down, and are called "managed NAME" when they are handed over in turn.
 
 mod channel; // Messages with descriptors between the two servers.
 mod inherited; // What a server finds open when it starts.

@@ -12,7 +12,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::channel::{Channel, wait};
 use super::inherited::{
-    ALL, CONNECTION, CONTROL, Control, GREETING, Inherited, READY, SOCKET, YOURS,
+    ALL, CONNECTION, CONTROL, Control, GREETING, Inherited, MANAGED, READY, SOCKET, YOURS, place,
 };
 use crate::console::say;
 use crate::sharing::Sharing;
@@ -218,7 +218,10 @@ impl Offered {
         let control = self.control.listener.as_fd();
         channel.send(CONTROL, Some(control))?;
         for socket in &self.sockets {
-            channel.send(SOCKET, Some(socket.as_fd()))?;
+            let name = place(socket);
+            let name = name.and_then(|place| self.sharing.managed_name(&place).map(str::to_owned));
+            let text = name.map_or(SOCKET.to_owned(), |name| format!("{MANAGED}{name}"));
+            channel.send(&text, Some(socket.as_fd()))?;
         }
         channel.send(ALL, None)?;
 
