@@ -28,9 +28,6 @@ const LOOK: Duration = Duration::from_millis(2);
 /// After the grace time: for cancelled commands to end.
 const CANCELLED: Duration = Duration::from_millis(500);
 
-/// Who asks for the end when another server has taken over.
-const SUCCESSOR: &str = "a successor";
-
 /// A cache on its runtime.
 pub(super) struct Operation {
     runtimes: Arc<Runtimes>,
@@ -129,12 +126,13 @@ impl Operation {
         runtimes.main.spawn(move || maintain(&cache));
         service_manager::ready();
         let alive = service_manager::watch(&runtimes)?;
-        let asker = wait(stop, asked);
+        let wish = wait(stop, asked);
+        let is_replaced = wish == Some(Wish::Successor);
         // Elsewhere a fiber waits for each command, and would take what comes for another server.
         let is_idle_elsewhere = !service.architecture.has_fiber_each();
         let heir = offer.as_ref().map(|offer| offer.heir().clone());
-        let heir = heir.filter(|_| asker == SUCCESSOR && is_idle_elsewhere);
-        if asker == SUCCESSOR {
+        let heir = heir.filter(|_| is_replaced && is_idle_elsewhere);
+        if is_replaced {
             admin.iter().for_each(Admin::leave);
         } else {
             service_manager::stopping();
@@ -148,6 +146,7 @@ impl Operation {
 
         if service.cache.verbosity() >= 1 {
             let open = service.cache.connections();
+            let asker = asker(wish);
             service
                 .cache
                 .tell(&format!("{asker} has asked to stop; connections: {open}"));
@@ -236,21 +235,27 @@ impl signals::Operated for Operated {
     }
 }
 
-/// Until a signal comes, or a client or a successor says so. Which it was.
-fn wait(stop: Stop, asked: mpsc::Receiver<()>) -> &'static str {
+/// Until a signal comes, or a client or a successor says so. Which it was; `None`: a client.
+fn wait(stop: Stop, asked: mpsc::Receiver<()>) -> Option<Wish> {
     let (wish, any) = mpsc::channel();
     let other = wish.clone();
     std::thread::spawn(move || {
-        let _ = wish.send(match stop.wait() {
-            Ok(Wish::Successor) => SUCCESSOR,
-            _ => "a signal",
-        });
+        let _ = wish.send(Some(stop.wait().unwrap_or(Wish::Signal)));
     });
     std::thread::spawn(move || {
         if asked.recv().is_ok() {
-            let _ = other.send("a client");
+            let _ = other.send(None);
         }
     });
 
-    any.recv().unwrap_or("nobody")
+    any.recv().unwrap_or_default()
+}
+
+/// Returns who that is, in words.
+const fn asker(wish: Option<Wish>) -> &'static str {
+    match wish {
+        Some(Wish::Signal) => "a signal",
+        Some(Wish::Successor) => "a successor",
+        None => "a client",
+    }
 }

@@ -480,17 +480,14 @@ fn hit_ratios(
     systems: &[Make],
     load: (Sizes, f64),
 ) -> anyhow::Result<Vec<Row>> {
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows = Vec::new();
     for seed in 0..flags.runs.get() {
-        for (place, make) in systems.iter().enumerate() {
-            let mut cache = make(flags)?;
-            report::progress(&format!("store: {case} on {}, seed {seed}", cache.name()));
-            let ratio = hit_ratio(&mut *cache, flags, load, seed as u64)?;
-            // The caches are made anew for each seed, in the same order.
-            if rows.len() <= place {
-                rows.push(STORE.row(case, cache.name(), "hit_ratio", "%", Vec::new()));
-            }
-            rows[place].values.push(ratio * 100.0);
+        for make in systems {
+            let cache = &mut *make(flags)?;
+            let name = cache.name();
+            report::progress(&format!("store: {case} on {name}, seed {seed}"));
+            let ratio = hit_ratio(cache, flags, load, seed as u64)?;
+            note(&mut rows, case, name, "hit_ratio", ratio * 100.0);
         }
     }
     Ok(rows)

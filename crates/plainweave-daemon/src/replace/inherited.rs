@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -125,28 +125,26 @@ impl Inherited {
 
     /// Takes the socket that listens on this address, if there is one; for port 0 one of any port.
     pub fn tcp(&mut self, address: SocketAddr) -> Option<TcpListener> {
-        let is_it = |fd: &OwnedFd| {
-            let local = SockRef::from(fd).local_addr().ok();
-            local
-                .and_then(|local| local.as_socket())
-                .is_some_and(|local| {
-                    local == address || (address.port() == 0 && local.ip() == address.ip())
-                })
+        let is_it = |place: &Address| {
+            place.tcp().is_some_and(|local| {
+                local == address || (address.port() == 0 && local.ip() == address.ip())
+            })
         };
         self.take(is_it).map(TcpListener::from)
     }
 
     /// Takes the socket of this file, if there is one.
     pub fn unix(&mut self, path: &Path) -> Option<UnixListener> {
-        let is_it = |fd: &OwnedFd| unix_path(fd).as_deref() == Some(path);
-        self.take(is_it).map(UnixListener::from)
+        let file = Address::Unix(path.to_owned());
+        self.take(|place| *place == file).map(UnixListener::from)
     }
 
-    fn take(&mut self, is_it: impl Fn(&OwnedFd) -> bool) -> Option<OwnedFd> {
-        if let Some(n) = self.managed.iter().position(|one| is_it(&one.socket)) {
+    fn take(&mut self, is_it: impl Fn(&Address) -> bool) -> Option<OwnedFd> {
+        if let Some(n) = self.managed.iter().position(|one| is_it(&one.place)) {
             return Some(self.managed.remove(n).socket);
         }
-        let n = self.sockets.iter().position(is_it)?;
+        let mut sockets = self.sockets.iter();
+        let n = sockets.position(|socket| place(socket).is_some_and(|place| is_it(&place)))?;
         Some(self.sockets.remove(n))
     }
 
@@ -307,10 +305,5 @@ fn managed() -> anyhow::Result<Vec<Managed>> {
 pub(super) fn place(socket: &OwnedFd) -> Option<Address> {
     let local = SockRef::from(socket).local_addr().ok()?;
     let tcp = local.as_socket().map(Address::Tcp);
-    tcp.or_else(|| unix_path(socket).map(Address::Unix))
-}
-
-fn unix_path(socket: &OwnedFd) -> Option<PathBuf> {
-    let address = SockRef::from(socket).local_addr().ok()?;
-    address.as_pathname().map(Path::to_owned)
+    tcp.or_else(|| Some(Address::Unix(local.as_pathname()?.to_owned())))
 }
